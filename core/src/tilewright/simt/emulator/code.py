@@ -1,5 +1,5 @@
-"""Functions that kernels of the emulated machine call: waits, barriers, queues of copies; the one that gives the threads their turns, and the threads' main
-function. But for the last they are the same for all kernels: a module of their own, compiled once a process.
+"""Functions that all kernels of the emulated machine need: waits, barriers, queues of copies, the threads' main function, and the one that gives the threads
+their turns. They are a module of their own, compiled once a process.
 
 Threads of the machine take turns on one thread of the operating system, each with a stack of its own (POSIX's ucontext): one runs until it waits or calls
 the engine, then the next one does.
@@ -42,7 +42,7 @@ def call_engine(w: FunctionWriter, code: int, arguments: Sequence[str] = ()) -> 
 
 @functools.cache
 def helpers() -> ModuleWriter:
-    """The module of the functions that kernels call, and of ``start``."""
+    """The module of these functions, of which ``start`` begins it all."""
     module = ModuleWriter()
     for name, result, parameters in (
         ("swapcontext", "i32", ("ptr", "ptr")),
@@ -54,14 +54,19 @@ def helpers() -> ModuleWriter:
         ("memset", "ptr", ("ptr", "i32", "i64")),
     ):
         module.declare(name, result, parameters)
-    for write in (_call, _rest, _wait_word, _barrier, _await, _settle, _perform, _copy, _wait, _start, _turn):
+    for write in (_call, _rest, _wait_word, _barrier, _await, _settle, _perform, _copy, _wait, _thread_main, _start, _turn):
         write(module)
     return module
 
 
+def called() -> list[FunctionWriter]:
+    """Those of :func:`helpers` that a kernel may call."""
+    return [function for function in helpers().functions if function.name.startswith("emulated_")]
+
+
 def declare_helpers(module: ModuleWriter) -> None:
-    """Let a kernel's module call the functions of :func:`helpers`."""
-    for function in helpers().functions:
+    """Let a kernel's module call them."""
+    for function in called():
         module.declare(function.name, "void", [type_ for type_, _ in function.parameters])
 
 
@@ -303,41 +308,61 @@ def _wait(module: ModuleWriter) -> None:
 # ---- threads
 
 
-def write_thread(module: ModuleWriter, kernel: str, types: Sequence[str], threads: int, cluster: int) -> None:
-    """``thread_main``, by which one of ``threads`` threads in each block of a cluster goes through all programs."""
-    module.declare("memset", "ptr", ("ptr", "i32", "i64"))
+#: Where a thread is: its block's words, its row of them, its own words, its lane and warp, and the program's place in the grid.
+_PLACE: Final = (("ptr", "block"), ("i64", "row"), ("ptr", "own"), ("i32", "lane"), ("i32", "warp"), ("i32", "px"), ("i32", "py"), ("i32", "pz"))
+
+
+def begin_kernel(module: ModuleWriter, name: str, parameters: Sequence[tuple[str, str]]) -> FunctionWriter:
+    """The function of a kernel, and ``enter``, which calls it with a thread's place and what the slots hold for its parameters."""
+    kernel = module.function(f"{name}.thread", [*_PLACE, *parameters])
+    w = module.function("enter", _PLACE)
+    slots = word(w, "%own", layout.SLOTS, "ptr")
+    given = [(type_, f"%{name}") for type_, name in _PLACE]
+    for i, (type_, _) in enumerate(parameters):
+        value = w.load("i8" if type_ == "i1" else type_, w.gep("i64", slots, i), 8)
+        given.append((type_, w.emit(f"trunc i8 {value} to i1") if type_ == "i1" else value))
+    w.do(f"call void @{kernel.name}({_listed(given)})")
+    w.ret()
+    return kernel
+
+
+def _listed(given: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(f"{type_} {value}" for type_, value in given)
+
+
+def _thread_main(module: ModuleWriter) -> None:
+    """One thread goes through all programs."""
     # arguments of a context's function are ints
-    w = module.function("thread_main", [("i32", "high"), ("i32", "low")])
+    w = module.function("thread_main", [("i32", "high"), ("i32", "low")], linkage="internal")
     high, low = (w.emit(f"zext i32 %{name} to i64") for name in ("high", "low"))
     address = w.emit(f"or i64 {w.emit(f'shl i64 {high}, 32')}, {low}")
     w.do(f"%own = inttoptr i64 {address} to ptr")
-    block, queue, slots = (word(w, "%own", index, "ptr") for index in (layout.BLOCK, layout.QUEUE, layout.SLOTS))
+    block, queue = (word(w, "%own", index, "ptr") for index in (layout.BLOCK, layout.QUEUE))
     w.do(f"%block = getelementptr i8, ptr {block}, i64 0")
     lane, warp = (w.emit(f"trunc i64 {word(w, '%own', index)} to i32") for index in (layout.LANE, layout.WARP))
     row = w.emit(f"mul i64 {word(w, '%own', layout.RANK)}, {layout.BLOCK_WORDS}")
-    size = word(w, "%own", layout.SHARED_BYTES)
+    size, kernel = word(w, "%own", layout.SHARED_BYTES), word(w, "%block", layout.KERNEL, "ptr")
+    threads = w.emit(f"trunc i64 {word(w, '%block', layout.THREADS)} to i32")
+    is_cluster = w.emit(f"icmp sgt i64 {word(w, '%block', layout.BLOCKS)}, 1")
     extents = [word(w, "%block", layout.GRID + axis) for axis in range(3)]
-    arguments = [(type_, w.load("i8" if type_ == "i1" else type_, w.gep("i64", slots, i), 8)) for i, type_ in enumerate(types)]
-    arguments = [(type_, w.emit(f"trunc i8 {name} to i1") if type_ == "i1" else name) for type_, name in arguments]
     first = w.emit(f"icmp eq i32 {w.emit(f'or i32 {lane}, {warp}')}, 0")
 
     def between() -> None:
         """All threads meet, and the first one of each block makes the machine ready for the next program."""
-        w.do(f"call void @emulated_barrier(ptr %block, ptr %own, i64 {layout.AT_BARRIER}, i64 0, i64 {layout.BETWEEN}, i32 {cluster * threads})")
+        w.do(f"call void @emulated_barrier(ptr %block, ptr %own, i64 {layout.AT_BARRIER}, i64 0, i64 {layout.BETWEEN}, i32 {threads})")
         with w.when(first):
             w.call("memset", "ptr", [("ptr", word(w, "%block", w.emit(f"add i64 {row}, {layout.SHARED_BASE}"), "ptr")), ("i32", "165"), ("i64", size)])
             call_engine(w, layout.NEXT_PROGRAM)
         w.store("i64", "0", w.gep("i64", queue, layout.QUEUE_GROUPS), 8)
         w.store("i64", "0", w.gep("i64", queue, layout.QUEUE_LENGTH), 8)
-        w.do(f"call void @emulated_barrier(ptr %block, ptr %own, i64 {layout.AT_BARRIER}, i64 0, i64 {layout.BETWEEN}, i32 {cluster * threads})")
+        w.do(f"call void @emulated_barrier(ptr %block, ptr %own, i64 {layout.AT_BARRIER}, i64 0, i64 {layout.BETWEEN}, i32 {threads})")
 
     with w.loop("0", extents[2]) as z, w.loop("0", extents[1]) as y, w.loop("0", extents[0]) as x:
         between()
-        position = [("i32", w.emit(f"trunc i64 {loop.index} to i32")) for loop in (x, y, z)]
-        given = [("ptr", "%block"), ("i64", row), ("ptr", "%own"), ("i32", lane), ("i32", warp), *position, *arguments]
-        listed = ", ".join(f"{type_} {name}" for type_, name in given)
-        w.do(f"call void @{kernel}({listed})")
-        if cluster > 1:
+        position = [w.emit(f"trunc i64 {loop.index} to i32") for loop in (x, y, z)]
+        given = ["%block", row, "%own", lane, warp, *position]
+        w.do(f"call void {kernel}({_listed([(type_, value) for (type_, _), value in zip(_PLACE, given, strict=True)])})")
+        with w.when(is_cluster):
             call_engine(w, layout.LEAVE)
     between()
     w.emit(f"atomicrmw add ptr {w.gep('i64', '%block', layout.LIVE)}, i64 -1 seq_cst")
@@ -347,8 +372,8 @@ def write_thread(module: ModuleWriter, kernel: str, types: Sequence[str], thread
 
 
 def _start(module: ModuleWriter) -> None:
-    """``start(threads' words, the order in which they have their turns, how many, their main function)``: run them all until they have ended."""
-    w = module.function("start", [("ptr", "words"), ("ptr", "order"), ("i64", "count"), ("ptr", "main")])
+    """``start(threads' words, the order in which they have their turns, how many)``: run them all until they have ended."""
+    w = module.function("start", [("ptr", "words"), ("ptr", "order"), ("i64", "count")])
     with w.loop("0", "%count") as loop:
         own = w.gep("i64", "%words", w.emit(f"mul i64 {loop.index}, {layout.THREAD_WORDS}"))
         context = word(w, own, layout.CONTEXT, "ptr")
@@ -358,7 +383,7 @@ def _start(module: ModuleWriter) -> None:
             w.store(type_, value, w.emit(f"getelementptr i8, ptr {context}, i64 {place}"), 8)
         address = w.emit(f"ptrtoint ptr {own} to i64")
         high, low = w.emit(f"trunc i64 {w.emit(f'lshr i64 {address}, 32')} to i32"), w.emit(f"trunc i64 {address} to i32")
-        w.do(f"call void (ptr, ptr, i32, ...) @makecontext(ptr {context}, ptr %main, i32 2, i32 {high}, i32 {low})")
+        w.do(f"call void (ptr, ptr, i32, ...) @makecontext(ptr {context}, ptr @thread_main, i32 2, i32 {high}, i32 {low})")
     again, done = w.new_block("again"), w.new_block("done")
     w.branch(again)
     w.place(again)

@@ -20,7 +20,7 @@ from tilewright.llvm.link import LoadedObject, load_object
 from tilewright.llvm.registers import constant, register_type
 from tilewright.simt.emulator import layout
 from tilewright.simt.emulator.blocks import EmulatedDescriptor
-from tilewright.simt.emulator.code import helpers
+from tilewright.simt.emulator.code import called, helpers
 from tilewright.simt.emulator.engine import Engine
 from tilewright.simt.emulator.target import EmulatedTarget
 from tilewright.simt.facts import CLUSTER, WARPS
@@ -34,14 +34,13 @@ def _compiled(text: str) -> bytes:
 @functools.cache
 def _helpers() -> LoadedObject:
     """What all kernels call, and what starts them."""
-    module = helpers()
-    return load_object(_compiled(module.text()), [function.name for function in module.functions])
+    return load_object(_compiled(helpers().text()), ["start", *(function.name for function in called())])
 
 
 @functools.lru_cache(maxsize=16)
 def _loaded(text: str) -> LoadedObject:
     """The code of a text, which is often run in several modes, one after the other."""
-    return load_object(_compiled(text), ("thread_main",), {function.name: _helpers().address(function.name) for function in helpers().functions})
+    return load_object(_compiled(text), ("enter",), {function.name: _helpers().address(function.name) for function in called()})
 
 
 class _Stacks:
@@ -99,6 +98,7 @@ def run_text(
     first = block[0]
     first[layout.GRID : layout.GRID + 3] = grid
     first[layout.ENGINE], first[layout.LIVE], first[layout.MODE] = ctypes.cast(engine.entry, ctypes.c_void_p).value or 0, threads, mode
+    first[layout.KERNEL], first[layout.THREADS], first[layout.BLOCKS] = loaded.address("enter"), threads, cluster
     slots, kept = np.zeros(max(1, len(arguments)), np.int64), []
     for i, (argument, type_) in enumerate(zip(arguments, types, strict=True)):
         kept.append(_fill_slot(slots[i : i + 1], argument, type_))
@@ -112,8 +112,8 @@ def run_text(
     words[:, layout.RANK], numbers = np.divmod(np.arange(threads), each)
     words[:, layout.WARP], words[:, layout.LANE] = np.divmod(numbers, target.warp_size)
     words[:, layout.SHARED_BYTES], words[:, layout.NUMBER] = target.shared_memory, np.arange(threads)
-    start = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)(_helpers().address("start"))
-    start(words.ctypes.data, order.ctypes.data, threads, loaded.address("thread_main"))
+    start = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(_helpers().address("start"))
+    start(words.ctypes.data, order.ctypes.data, threads)
     del engine.entry  # which holds the engine, and with it all memory
     fault = int(first[layout.FAULT])
     if fault >= layout.ASSERTION:

@@ -30,7 +30,9 @@ MAX_ORDERS: Final = 16
 WARP_BARRIERS: Final = TURNS + MAX_ORDERS
 #: the barrier of all blocks of a cluster
 MEETING: Final = WARP_BARRIERS + 64
-BLOCK_WORDS: Final = MEETING + 1
+#: address of the function that calls the kernel; threads, and blocks of the cluster
+KERNEL, THREADS, BLOCKS = range(MEETING + 1, MEETING + 4)
+BLOCK_WORDS: Final = MEETING + 4
 
 # ---- words of a thread
 

@@ -18,7 +18,7 @@ from tilewright.simt.costs import MachineCosts
 from tilewright.simt.emulator import layout
 from tilewright.simt.emulator.async_matmul import Products
 from tilewright.simt.emulator.blocks import BlockSite
-from tilewright.simt.emulator.code import call_engine, declare_helpers, let_others_go_on, set_fault, word, write_thread
+from tilewright.simt.emulator.code import begin_kernel, call_engine, declare_helpers, let_others_go_on, set_fault, word
 from tilewright.simt.emulator.multiply import ProductSite, SumsSite
 from tilewright.simt.facts import CLUSTER
 from tilewright.simt.linear_layout import SharedLayout
@@ -92,9 +92,7 @@ class EmulatedTarget(SimtTarget):
 
     def begin(self, module: ModuleWriter, name: str, parameters: Sequence[tuple[str, str]], num_warps: int, options: Mapping[str, Any]) -> FunctionWriter:
         declare_helpers(module)
-        own = [("ptr", "block"), ("i64", "row"), ("ptr", "own"), ("i32", "lane"), ("i32", "warp"), ("i32", "px"), ("i32", "py"), ("i32", "pz")]
-        kernel = module.function(f"{name}.thread", [*own, *parameters])
-        write_thread(module, kernel.name, [type_ for type_, _ in parameters], num_warps * self.warp_size, self._cluster)
+        kernel = begin_kernel(module, name, parameters)
         self.everyone = Threads(0, 0, num_warps)
         return kernel
 
