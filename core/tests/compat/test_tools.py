@@ -42,6 +42,16 @@ def test_files_are_kept_by_key_and_read_back(folder):
     assert manager.get_group("none") is None
 
 
+@pytest.mark.skipif(os.name == "nt", reason="an open file is not replaced there")
+def test_who_reads_a_file_reads_the_whole_of_one_however_often_it_is_put(folder):
+    manager = cache.get_cache_manager(KEY)
+    with open(manager.put("first", "a.txt")) as reader:
+        assert reader.read(2) == "fi"
+        path = manager.put("another, and longer", "a.txt")
+        assert reader.read() == "rst"
+    assert Path(path).read_text() == "another, and longer" and os.listdir(os.path.dirname(path)) == ["a.txt"]
+
+
 class Store(cache.RemoteCacheBackend):
     files: dict = {}  # noqa: RUF012
 
