@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from amd_support import ARCHS, compiled
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright.llvm.compile import assembly
+from tilewright.llvm.writer import FunctionWriter, ModuleWriter
+from tilewright_amd import direct_copies, waits
+from tilewright_amd.architectures import ARCHITECTURES
+from tilewright_amd.target import TRIPLE
 
 
 @tw.jit
@@ -36,3 +43,31 @@ def test_shared_memory_is_written_before_a_barrier(arch: str) -> None:
         waited = next(place for place, line in enumerate(before) if "lgkmcnt(0)" in line or (line.startswith("s_wait") and "dscnt 0x0" in line))
         begun = next(place for place, line in enumerate(before) if line.startswith("ds_") or line.endswith(":"))
         assert waited < begun, before[: waited + 1]
+
+
+def waits_of(arch: str, write: Callable[[FunctionWriter], None]) -> list[str]:
+    """The waits that the assembler reads in what ``write`` writes."""
+    module = ModuleWriter()
+    w = module.function("k", [], linkage="amdgpu_kernel")
+    write(w)
+    w.ret()
+    lines = [line.split("//")[0].strip() for line in assembly(module.text(), triple=TRIPLE, cpu=arch).splitlines()]
+    return [" ".join(line.split()) for line in lines if line.startswith("s_wait")]
+
+
+@pytest.mark.parametrize("pending", [0, 1, 7, 15, 16, 17, 31, 32, 47, 48, 62, 63, 64, 200])
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+def test_a_wait_leaves_as_many_copies_under_way_as_it_says(arch: str, pending: int) -> None:
+    """Of accesses of LDS none; as many copies as the counter can say, where more may be under way."""
+    (wait,) = waits_of(arch, lambda w: direct_copies.wait(w, pending))
+    most = "" if pending >= 63 else f"vmcnt({pending}) "
+    assert wait == f"s_waitcnt {most}lgkmcnt(0)"
+
+
+@pytest.mark.parametrize(("arch", "expected"), [("gfx942", "s_waitcnt lgkmcnt(0)"), ("gfx1100", "s_waitcnt lgkmcnt(0)"), ("gfx1201", "s_wait_dscnt 0x0")])
+def test_a_wait_for_shared_memory_is_for_nothing_else(arch: str, expected: str) -> None:
+    assert waits_of(arch, lambda w: waits.wait_for_shared(w, ARCHITECTURES[arch])) == [expected]
+
+
+def test_a_wait_for_memory_is_for_nothing_else() -> None:
+    assert waits_of("gfx942", waits.wait_for_memory) == ["s_waitcnt vmcnt(0)"]
