@@ -416,6 +416,16 @@ def test_the_kernel_of_refused_launches_is_compiled_as_the_first_one():
     assert out[0] == 3 and kernel.otherwise.reasons == ["no"]
 
 
+def test_who_launches_the_code_alone_gets_code_that_takes_its_arguments_alone():
+    kernel = triton.compile(ASTSource(add, SIGNATURE, constexprs={"BLOCK": 64}))
+    assert kernel.launch_metadata_schema["num_warps"] == 4
+    kernel = triton.compile(ASTSource(add, SIGNATURE, constexprs={"BLOCK": 32}))
+    kernel.artifact.code.metadata["otherwise"] = {"num_warps": 2}
+    schema = kernel.launch_metadata_schema
+    assert schema["num_warps"] == 2 and schema["entry_name"] and kernel.metadata.num_warps == 4
+    assert kernel.launch_metadata_schema == schema
+
+
 @pytest.mark.parametrize(
     ("value", "plain", "unspecialized", "unaligned"),
     [
