@@ -80,8 +80,8 @@ def test_products_of_each_kind(arch: str, operand: str, total: str, precision: s
     types = {"fp16": np.float16, "fp32": np.float32, "fp64": np.float64, "i8": np.int8, "u8": np.uint8, "i32": np.int32, "bf16": np.uint16}
     rng = np.random.default_rng(5)
     m, n, k = 32, 64, 32
-    low = 0 if operand == "u8" else -9
-    a, b = rng.integers(low, 10, (m, k)), rng.integers(low, 10, (k, n))
+    numbers = {"i8": (-128, 128), "u8": (0, 256)}.get(operand, (-9, 10))  # of bytes all: those with their highest bit count by their sign
+    a, b = rng.integers(*numbers, (m, k)), rng.integers(*numbers, (k, n))
     given = [bits_of(array.astype(np.float32)) if operand == "bf16" else array.astype(types[operand]) for array in (a, b)]
     c = np.zeros((m, n), types[total])
     constants = {"M": m, "N": n, "K": k, "PRECISION": precision}
