@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import warnings
 from collections.abc import Callable
@@ -325,3 +326,29 @@ def test_overflow_is_found_in_debug_mode(run: Callable[..., None], dtype: str, o
                     run(overflow_kernel, x, y, out, OP=op, SANITIZE=True, options=debug)
                 run(overflow_kernel, x, y, out, OP=op, SANITIZE=False, options=debug)
     assert seen == {True, False}
+
+
+@jit
+def compared(x, out, N: tl.constexpr):
+    a = tl.load(x)
+    tl.store(out, a < N)
+    tl.store(out + 1, a == N)
+    tl.store(out + 2, a > N)
+    tl.store(out + 3, a > N)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values", "numbers"),
+    [
+        ("uint8", (0, 44, 255), (300, -1, 200, 2**16, 2**31)),
+        ("int8", (-128, -56, 127), (300, -1, 200, 2**16)),
+        ("uint16", (0, 65535), (300, -1, 2**16, 2**31)),
+        ("int32", (-(2**31), 2**31 - 1), (300, -1, 2**40)),
+    ],
+)
+def test_a_number_is_compared_as_it_is(run: Callable[..., None], dtype: str, values: tuple[int, ...], numbers: tuple[int, ...]) -> None:
+    """Not as what a tensor's type would make of it: 300 is no 44 of a byte."""
+    for value, number in itertools.product(values, numbers):
+        out = np.full(4, 9, np.int32)
+        run(compared, np.array([value], dtype), out, N=number)
+        assert out.tolist() == [value < number, value == number, value > number, number < value], (value, number)
