@@ -394,24 +394,6 @@ def test_where_there_is_no_memory_no_program_runs_and_the_launch_says_so(pools, 
 
 
 @pytest.mark.skipif(not NATIVE, reason="the native pool is for Linux on x86-64 and aarch64")
-@pytest.mark.parametrize(("times", "alone"), [(0.5, 512), (4, 2), (9, 0)])
-def test_of_launches_hardly_worth_sharing_one_in_256_runs_alone(times, alone):
-    pool, threshold, calls = Pool(2, "native"), 100_000, []
-    kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(lambda slots, low, high, memory: calls.append(high - low))
-    launch = Launch(ctypes.cast(kernel, ctypes.c_void_p).value, 8)
-    try:
-        ctypes.c_int32.from_address(pool._object.address("measured")).value = 1
-        pool._set("hot", ctypes.c_int64, threshold)
-        pool._set("cold", ctypes.c_int64, 1)
-        for _ in range(512):
-            launch.record.cost = int(2 * times * threshold)  # sixteenths of cycles, eight programs
-            launch.run(pool)
-        assert sum(calls) == 512 * 8 and calls.count(8) == alone
-    finally:
-        pool.stop()
-
-
-@pytest.mark.skipif(not NATIVE, reason="the native pool is for Linux on x86-64 and aarch64")
 @pytest.mark.parametrize("pause", [0.0, 0.05])
 def test_short_launches_one_after_another_wake_the_workers_and_lonely_ones_do_not(kernel, pause):
     pool, work = Pool(2, "native"), 200_000  # cycles

@@ -3,9 +3,6 @@
 A launch that is worth sharing with threads that are awake, and too short to wake them for, runs alone. Where such launches follow one another, closer than
 threads take to fall asleep, what they came to is added up, and once that is worth waking threads for they are woken: the next launches find them awake.
 Where they do not, since other processes keep the threads from running, waking gets dearer each time, and cheaper with each launch that others took part in.
-
-Programs seem to cost more where threads share them than they do alone: each takes what it works on from the other's caches. So that a kernel is not shared for
-ever which alone is found to be too short for that, a launch in 256 of those that are worth it by less than eight times runs alone, and its cost is learnt.
 """
 
 from __future__ import annotations
@@ -116,18 +113,6 @@ several:
   %little = icmp ult i64 %work, %hot
   br i1 %little, label %alone, label %choose
 choose:
-  %eight = shl i64 %hot, 3
-  %near = icmp ult i64 %work, %eight
-  br i1 %near, label %sometimes, label %worthy
-sometimes:
-  %launches.at = getelementptr %Kernel, ptr %kernel, i64 0, i32 2
-  %launches = load atomic i64, ptr %launches.at monotonic, align 8
-  %counted = add i64 %launches, 1
-  store atomic i64 %counted, ptr %launches.at monotonic, align 8
-  %number = and i64 %counted, 255
-  %try.alone = icmp eq i64 %number, 0
-  br i1 %try.alone, label %alone, label %worthy
-worthy:
   %cold = load i64, ptr @cold
   %parallel = load ptr, ptr @openmp
   %foreign = icmp ne ptr %parallel, null
