@@ -44,6 +44,8 @@ def examples() -> Iterator[SimpleNamespace]:
     hook.activate()
     sys.path.insert(0, str(FOLDER))
     modules: dict[str, ModuleType] = {}
+    # modules of examples/kernels have the same names
+    others = {name: sys.modules.pop(name) for name in ("comparison", *EXAMPLES) if name in sys.modules}
     try:
         for name in ("comparison", *EXAMPLES):
             modules[name] = importlib.import_module(name)
@@ -52,6 +54,7 @@ def examples() -> Iterator[SimpleNamespace]:
         sys.path.remove(str(FOLDER))
         for name in modules:
             sys.modules.pop(name, None)
+        sys.modules.update(others)
         if not active:
             hook.deactivate()
 
