@@ -49,6 +49,16 @@ def prints(x):
 @tw.jit
 def summed(x, out, BLOCK: tl.constexpr):
     tl.store(out, tl.sum(tl.load(x + tl.arange(0, BLOCK))))
+
+
+@tw.jit
+def run(a, b, c, K, BLOCK: tl.constexpr):
+    rows, columns, inner = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, BLOCK), tl.arange(0, 32)
+    total = tl.zeros((BLOCK, BLOCK), dtype=tl.int32)
+    for k in range(0, K, 32):
+        x = tl.load(a + rows[:, None] * K + (k + inner)[None, :])
+        total += tl.dot(x, tl.load(b + (k + inner)[:, None] * BLOCK + columns[None, :]))
+    tl.store(c + rows[:, None] * BLOCK + columns[None, :], total)
 """
 CC = shutil.which("cc")
 needs_cc = pytest.mark.skipif(CC is None, reason="there is no C compiler, cc")
@@ -99,6 +109,34 @@ def test_a_c_program_runs_a_kernel(compiled, threads):
     lines = run(folder, MAIN, *options, files=("blend_launch.c", "blend.o") if threads else ()).splitlines()
     assert lines[0].split()[0] == "0" and lines[0].split()[3] == "0.00"
     assert [float(number) for number in lines[1].split()] == [*(100.5 * i for i in range(37)), 0, 0, 0]
+
+
+@needs_cc
+@pytest.mark.parametrize("threads", [(), ("-fopenmp",)])
+def test_a_product_that_keeps_what_it_packs_and_is_called_run(compiled, threads):
+    folder = compiled("run", "--signature", "*i8, *i8, *i32, i32", "--constants", "BLOCK=64")
+    code = """
+        #include "run.h"
+        #include <stdio.h>
+
+        static int8_t a[256 * 128], b[128 * 64];
+        static int32_t c[256 * 64];
+
+        int main(void) {
+            for (int i = 0; i < 256 * 128; ++i) a[i] = (int8_t)(i * 7 % 251);
+            for (int i = 0; i < 128 * 64; ++i) b[i] = (int8_t)(i * 5 % 241);
+            int32_t failed = run_launch(4, 1, 1, a, b, c, 128), wrong = 0;
+            for (int i = 0; i < 256; ++i)
+                for (int j = 0; j < 64; ++j) {
+                    int32_t sum = 0;
+                    for (int k = 0; k < 128; ++k) sum += a[i * 128 + k] * b[k * 64 + j];
+                    wrong += sum != c[i * 64 + j];
+                }
+            printf("%d %d", failed, wrong);
+            return 0;
+        }
+    """
+    assert run(folder, code, "-lm", *threads, files=("run_launch.c", "run.o")) == "0 0"
 
 
 @needs_cc

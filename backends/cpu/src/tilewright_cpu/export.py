@@ -56,7 +56,7 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
     if tiles:
         body += ["#include <sys/syscall.h>", "#include <unistd.h>", ""]
     body += [
-        "static void run(const uint64_t *words, int64_t first, int64_t last) {",
+        f"static void {name}_run(const uint64_t *words, int64_t first, int64_t last) {{",
         *([f"    {line}" for line in _with_memory(symbol, memory, cleared)] if memory else [f"    {symbol}(words, first, last, 0);"]),
         "}",
         "",
@@ -72,10 +72,10 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
         "#pragma omp parallel",
         "    {",
         "        const int64_t threads = omp_get_num_threads(), thread = omp_get_thread_num();",
-        "        run(words, programs * thread / threads, programs * (thread + 1) / threads);",
+        f"        {name}_run(words, programs * thread / threads, programs * (thread + 1) / threads);",
         "    }",
         "#else",
-        "    run(words, 0, programs);",
+        f"    {name}_run(words, 0, programs);",
         "#endif",
         *([f"    if (status[0] == {OUT_OF_MEMORY}) return -2;"] if arena else []),
         "    return status[0] ? status[1] + 1 : 0;",

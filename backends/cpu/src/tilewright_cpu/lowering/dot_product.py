@@ -236,19 +236,19 @@ def _kept(product: Product, which: int, packer: Packer, units: int, allocate: Al
     """(the address of operand A packed (``which`` 0) or B (1) in so many units, other than 0 where an element may be infinite). It is where it was packed for
     an earlier program, else ``pack`` packs it; whether one is infinite stands behind it."""
     w, scheme, memo = product.w, product.scheme, product.memos[which]
-    size, behind = units * scheme.unit_bytes, 0 if scheme.split is None else 1
+    size, flag_bytes = units * scheme.unit_bytes, 0 if scheme.split is None else 8
 
     def pack_and_tell(place: str) -> None:
         pack(place)
-        if behind:
+        if flag_bytes:
             w.store("i64", packer.take_infinite(), w.gep("i8", place, size), 8)
 
-    target = allocate(units + behind * 8 // scheme.unit_bytes, _BUFFER_ELEMENT[scheme.unit])
+    target = allocate(units + flag_bytes // scheme.unit_bytes, _BUFFER_ELEMENT[scheme.unit])
     if memo is None:
         pack_and_tell(target)
     else:
-        target = memo.packed(w, (product.a, product.b)[which], size + 8 * behind, target, pack_and_tell)
-    return target, w.load("i64", w.gep("i8", target, size), 8) if behind else 0
+        target = memo.packed(w, (product.a, product.b)[which], size + flag_bytes, target, pack_and_tell)
+    return target, w.load("i64", w.gep("i8", target, size), 8) if flag_bytes else 0
 
 
 def _a_in_place(scheme: Scheme, a: Matrix, flip: bool) -> bool:
