@@ -139,7 +139,7 @@ def test_code_of_huge_modules_is_generated_by_a_process_that_an_interrupt_ends()
         except Exception as error:
             print(type(error).__name__, len(started))
     """)
-    assert lines == ["interrupted [-9]", "True 2", "LoweringError 2"]
+    assert lines == ["interrupted [-9]", "True 2", "LoweringError 3"]
 
 
 def test_what_a_call_raises_is_raised_and_what_it_gives_is_given():

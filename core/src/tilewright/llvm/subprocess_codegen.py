@@ -40,7 +40,8 @@ def generate_in_subprocess(
     """Object code, assembly, or both of IR text, in the order asked for, made by one child process, which has ``options`` besides those of this one.
 
     Raises:
-        LoweringError: the code generator fails, as where the assembler rejects inline assembly; the message has its reasons.
+        LoweringError: this LLVM has no such target, the text is not valid LLVM IR, or the code generator fails, as where the assembler rejects inline assembly;
+            the message has its reasons.
     """
     from tilewright.llvm.compile import options_set
 
@@ -52,20 +53,27 @@ def generate_in_subprocess(
         reason = done.stderr.decode(errors="replace").strip() or f"the code generator ended with status {done.returncode}"
         what = "the target's assembler rejects the inline assembly of this kernel" if has_inline_assembly(ir_text) else "no code is generated for this kernel"
         raise LoweringError(f"{what}:\n{reason}")
-    sizes, _, rest = done.stdout.partition(b"\n")
-    ends = list(itertools.accumulate(json.loads(sizes)))
-    return [rest[end - size : end] for size, end in zip(json.loads(sizes), ends, strict=True)]
+    first, _, rest = done.stdout.partition(b"\n")
+    told = json.loads(first)
+    if isinstance(told, str):
+        raise LoweringError(told)
+    return [rest[end - size : end] for size, end in zip(told, itertools.accumulate(told), strict=True)]
 
 
 def _serve() -> None:
-    """The child: a request on standard input; on standard output a line with the sizes of what was made, then that."""
+    """The child: a request on standard input; on standard output a line with the sizes of what was made, then that; or a line with what is wrong with the
+    request."""
     from tilewright.llvm.compile import prepared, set_option, target_machine
 
     request = json.loads(sys.stdin.buffer.read())
     for option in request["options"]:
         set_option(option)
-    machine = target_machine(*request["target"])
-    module = prepared(request["ir"], machine, request["passes"])
+    try:
+        machine = target_machine(*request["target"])
+        module = prepared(request["ir"], machine, request["passes"])
+    except LoweringError as error:
+        print(json.dumps(str(error)))
+        return
     made = []
     for form in request["forms"]:
         copy = module.clone()  # generating code changes a module
