@@ -74,8 +74,7 @@ def _serve() -> None:
     except LoweringError as error:
         print(json.dumps(str(error)))
         return
-    made = []
-    for form in request["forms"]:
-        copy = module.clone()  # generating code changes a module
-        made.append(machine.emit_object(copy) if form == "object" else machine.emit_assembly(copy).encode())
+    *others, last = request["forms"]
+    modules = [*((form, module.clone()) for form in others), (last, module)]  # generating code changes a module
+    made = [machine.emit_object(each) if form == "object" else machine.emit_assembly(each).encode() for form, each in modules]
     sys.stdout.buffer.write(json.dumps([len(each) for each in made]).encode() + b"\n" + b"".join(made))
