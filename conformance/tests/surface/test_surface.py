@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -162,11 +163,20 @@ def flips_nothing(x, dim: tl.constexpr = None):
     return x
 
 
-def test_a_function_that_is_wrong_or_gone_is_found(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from tilewright_conformance.surface.probes import shapes
+@pytest.fixture
+def compiled_anew() -> Iterator[None]:
+    """What a probe's kernels were compiled to with other functions stays out of the test, and what the test compiles out of others."""
+    from tilewright_conformance.surface.probes.shapes import axes_of_one, reversed_axes
 
-    shapes.reversed_axes.clear_cache()
-    shapes.axes_of_one.clear_cache()
+    kernels = reversed_axes, axes_of_one
+    for kernel in kernels:
+        kernel.clear_cache()
+    yield
+    for kernel in kernels:
+        kernel.clear_cache()
+
+
+def test_a_function_that_is_wrong_or_gone_is_found(compiled_anew: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tl, "flip", flips_nothing)
     monkeypatch.delattr(tl, "unsqueeze")
     monkeypatch.setenv("TILEWRIGHT_CACHE_SIZE", "0")
