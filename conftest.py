@@ -31,6 +31,11 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(20_000, 50, 100)  # by Python's own a twentieth of the time of tests of compilers goes to it, a third of that for coming too often
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure() -> None:
+    gc.freeze()  # what is left was looked through by pytest just now, and need not be again on its way out
+
+
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 #: What scripts of :func:`browse` may use: ``contrast`` of an element's text with what is behind it, as WCAG has it; ``wait`` for milliseconds.

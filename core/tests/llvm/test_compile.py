@@ -114,7 +114,7 @@ def test_modules_may_end_in_any_order(tmp_path, monkeypatch):
         module = parse(ADD)
         cycle.append(module)
         del cycle, module
-        gc.collect()
+        gc.collect(0)  # the youngest objects
 
 
 def test_assembly_that_the_assembler_rejects_is_an_error_and_not_the_end() -> None:

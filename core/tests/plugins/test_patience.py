@@ -120,7 +120,8 @@ def test_one_may_ask_for_the_others_and_for_itself_while_it_loads(monkeypatch):
     assert found == ["", "asking", "other"]
 
 
-def test_a_module_that_is_being_imported_may_need_a_plugin_that_imports_it(tmp_path):
+@pytest.mark.parametrize("interpreter", ["", "import tilewright.plugins.patience as patience; patience._locks = None; "], ids=["CPython", "others"])
+def test_a_module_that_is_being_imported_may_need_a_plugin_that_imports_it(interpreter, tmp_path):
     (tmp_path / "vendor.py").write_text(
         textwrap.dedent("""
         from tilewright.plugins.discovery import PluginSource
@@ -133,7 +134,7 @@ def test_a_module_that_is_being_imported_may_need_a_plugin_that_imports_it(tmp_p
         print(Registry(lambda: [PluginSource("v", "vendor 1.0", "vendor", load)]).broken())
         """)
     )
-    result = subprocess.run([sys.executable, "-c", "import vendor"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
+    result = subprocess.run([sys.executable, "-c", f"{interpreter}import vendor"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
     assert "ImportError: after vendor" in result.stdout
 
 

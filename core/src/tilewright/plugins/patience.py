@@ -78,9 +78,17 @@ def within_limit(limit: float, work: Callable[[], Any]) -> Any:
     return result
 
 
+#: Module -> a weak reference to its lock, which a thread holds while it looks for the module, or runs its code to import it; of CPython.
+_locks: dict[str, Callable[[], Any]] | None = getattr(sys.modules.get("_frozen_importlib"), "_module_locks", None)
+
+
 def _importing() -> bool:
     """Whether a module is looked for, or its code runs to import it, in any thread."""
-    return _imp.lock_held() or any(getattr(getattr(module, "__spec__", None), "_initializing", False) for module in list(sys.modules.values()))
+    if _imp.lock_held():
+        return True
+    if _locks is None:
+        return any(getattr(getattr(module, "__spec__", None), "_initializing", False) for module in list(sys.modules.values()))
+    return any(getattr(reference(), "owner", None) is not None for reference in list(_locks.values()))
 
 
 def _where(thread: threading.Thread) -> str:
