@@ -269,7 +269,7 @@ def test_a_switch_turns_everything_off(monkeypatch):
     launch()
     proton.deactivate(0)
     proton.finalize()
-    assert not os.listdir()
+    assert set(os.listdir()) <= {"cache"}  # of kernels
 
 
 def test_ways_that_are_not_there_are_refused():
