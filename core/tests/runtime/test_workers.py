@@ -349,6 +349,18 @@ def test_a_backend_that_only_this_process_has_is_lowered_here(recorder, monkeypa
     assert len(recorder.lowered) == 4
 
 
+def test_a_backend_that_came_after_the_workers_is_theirs_too(tmp_path, monkeypatch, request):
+    pytest.importorskip("tilewright_cpu")
+    monkeypatch.setenv("TILEWRIGHT_WORKERS", "2")
+    with tw.backend("cpu"):
+        launch(tuned())
+    assert workers.worker_pool().started
+    request.getfixturevalue("crooked")
+    kernel = tuned()
+    launch(kernel)
+    assert os.getpid() not in {facts.process for facts in compiled(kernel).values()}
+
+
 def test_options_that_cannot_be_sent_are_lowered_here(crooked, monkeypatch):
     real = trials._job_of
 

@@ -81,11 +81,15 @@ class WorkerPool:
         self._busy: list[_Worker] = []
         self._server: subprocess.Popen[bytes] | None = None
         self._orders: socket.socket | None = None
+        self._path: tuple[str, ...] = ()
         self._process = os.getpid()
 
     def prepare(self, job: Job) -> None:
-        """Start the server, for jobs of this one's backend and target; does not wait for it."""
+        """Start the server, for jobs of this one's backend and target; does not wait for it. One that looks for modules, and so for backends, elsewhere than
+        this process does now is ended first, where none of its workers is at work."""
         with self._lock:
+            if self._path != _path() and not self._busy:
+                self._stop()
             self._start(job)
 
     def lower(self, job: Job, time_limit: float | None = None, owner: threading.Event | None = None) -> bytes:
@@ -199,13 +203,13 @@ class WorkerPool:
         self._stop()
         ours, theirs = socket.socketpair()
         ours.settimeout(_START)
-        path = [entry or os.getcwd() for entry in sys.path]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+        self._path = _path()
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(self._path)}
         command = [sys.executable, "-c", _SERVER, str(theirs.fileno())]
         with theirs:
             self._server = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, pass_fds=(theirs.fileno(),), start_new_session=True)
         self._orders = ours
-        send(ours, pickle.dumps(replace(job, module=_NOTHING, key="", path=tuple(path))))
+        send(ours, pickle.dumps(replace(job, module=_NOTHING, key="", path=self._path)))
 
     def _order(self, data: bytes, handle: int | None = None) -> int:
         """Give the server an order; gives its answer.
@@ -238,6 +242,11 @@ class WorkerPool:
                 os.killpg(self._server.pid, signal.SIGKILL)
                 self._server.wait()
         self._server = self._orders = None
+
+
+def _path() -> tuple[str, ...]:
+    """Where this process looks for modules."""
+    return tuple(entry or os.getcwd() for entry in sys.path)
 
 
 def _ending(status: int | None) -> str:
