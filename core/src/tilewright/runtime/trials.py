@@ -6,6 +6,7 @@ import concurrent.futures
 import contextlib
 import contextvars
 import os
+import queue
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tilewright.llvm.interrupts import uninterrupted
 from tilewright.runtime.artifact import Artifact, unpack
 from tilewright.runtime.cache import disk_cache
 from tilewright.runtime.compile import build_module, cache_key, compile_job, compile_kernel
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
 WORKERS_FROM = 3
 #: Threads that wait for a worker: some link what another has lowered meanwhile.
 _WAITING = 2
-#: Seconds between looks at jobs that have a time limit.
-_LOOK = 0.02
+#: Seconds between looks at jobs that have a time limit, and between looks for signals, where a system does not wake who waits.
+_LOOK, _LOOK_FOR_SIGNALS = 0.02, 0.2
 
 
 class Adopter(Protocol):
@@ -116,7 +118,7 @@ def compile_trials(
 ) -> Generator[Config, None, None]:
     """Compile every trial; gives the configurations that compiled: each when it is ready, of several the first in order.
 
-    Closing the iterator gives up the rest, and ends the workers that are at it.
+    Closing the iterator gives up the rest, and ends the workers that are at it. An interrupt comes where no lock of a job is held: it would be for good.
 
     Args:
         executor: where to compile: where None, worker processes, else a pool of threads. Jobs and results can be pickled.
@@ -160,7 +162,7 @@ def _place(pending: Sequence[tuple[Trial, Wanted]], executor: concurrent.futures
     if len(pending) >= WORKERS_FROM and workers_serve(pending[0][1].selection.backend.name):
         return _worker_place(pending[0][1].selection)
     own = concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count() or 1)
-    return _Place(lambda wanted, _: own.submit(job(wanted.selection)), lambda: own.shutdown(wait=False, cancel_futures=True), False)
+    return _Place(lambda wanted, _: uninterrupted(own.submit)(job(wanted.selection)), lambda: own.shutdown(wait=False, cancel_futures=True), False)
 
 
 def _worker_place(first: Selected) -> _Place:
@@ -190,7 +192,7 @@ def _worker_place(first: Selected) -> _Place:
         same = _what_is_lowered(selection, module)
         if same in lowered:
             return _copied(lowered[same], key or "")
-        future = lowered[same] = threads.submit(_lowered, pool, _job_of(selection, module, key or ""), selection, time_limit, owner)
+        future = lowered[same] = uninterrupted(threads.submit)(_lowered, pool, _job_of(selection, module, key or ""), selection, time_limit, owner)
         futures.append(future)
         return future
 
@@ -261,18 +263,29 @@ def _compiled(
     beside: bool,
     on_error: Callable[[Config, Exception], None],
 ) -> Generator[Config, None, None]:
-    jobs = [(trial, wanted, place.submit(wanted, time_limit)) for trial, wanted in pending]
+    ended: queue.SimpleQueue[concurrent.futures.Future[Any]] = queue.SimpleQueue()
+    jobs: dict[concurrent.futures.Future[Any], tuple[Trial, Wanted]] = {}
+    for trial, wanted in pending:
+        future = place.submit(wanted, time_limit)
+        jobs[future] = trial, wanted
+        uninterrupted(future.add_done_callback)(ended.put)
     waiting = {id(trial): sum(other is trial for other, _ in pending) for trial in trials}
     limit = None if place.limited else time_limit
-    begun: dict[int, float] = {}
+    begun: dict[concurrent.futures.Future[Any], float] = {}
+    over: set[concurrent.futures.Future[Any]] = set()
     failed: set[int] = set()
     todo = list(trials)
     while todo:
-        over = [entry for entry in jobs if entry[2].done() or _is_late(entry[2], limit, begun)]
+        with contextlib.suppress(queue.Empty):
+            while True:
+                over.add(ended.get_nowait())
+        if limit is not None:
+            over.update(future for future in jobs if _is_late(future, limit, begun))
+        over &= jobs.keys()  # what was late may end after all
         expired = deadline is not None and time.perf_counter() > deadline
         if beside or expired or len(over) == len(jobs):
-            jobs = [entry for entry in jobs if entry not in over]
-            for trial, wanted, future in over:
+            for future in [future for future in jobs if future in over]:
+                trial, wanted = jobs.pop(future)
                 try:
                     wanted.kernel.adopt(_result(future, time_limit), wanted.selection)
                     waiting[id(trial)] -= 1
@@ -280,6 +293,7 @@ def _compiled(
                     if id(trial) not in failed:
                         failed.add(id(trial))
                         on_error(trial.config, error)
+            over.clear()
             todo = [trial for trial in todo if id(trial) not in failed]
             ready = next((trial for trial in todo if not waiting[id(trial)]), None)
             if ready is not None:
@@ -290,9 +304,11 @@ def _compiled(
                 return
         if jobs:
             looking = limit is not None or deadline is not None
-            concurrent.futures.wait([future for *_, future in jobs], _LOOK if looking else None, concurrent.futures.FIRST_COMPLETED)
+            with contextlib.suppress(queue.Empty):
+                over.add(ended.get(timeout=_LOOK if looking else _LOOK_FOR_SIGNALS))
 
 
+@uninterrupted
 def _result(future: concurrent.futures.Future[Any], time_limit: float | None) -> Any:
     if not future.done():
         future.cancel()
@@ -300,11 +316,10 @@ def _result(future: concurrent.futures.Future[Any], time_limit: float | None) ->
     return future.result()
 
 
-def _is_late(future: concurrent.futures.Future[Any], limit: float | None, begun: dict[int, float]) -> bool:
+@uninterrupted
+def _is_late(future: concurrent.futures.Future[Any], limit: float, begun: dict[concurrent.futures.Future[Any], float]) -> bool:
     """Whether a job has been seen to run for longer than its limit."""
-    if limit is None or not future.running():
-        return False
-    return time.perf_counter() - begun.setdefault(id(future), time.perf_counter()) > limit
+    return future.running() and time.perf_counter() - begun.setdefault(future, time.perf_counter()) > limit
 
 
 def job(selection: Selected, executor: concurrent.futures.Executor | None = None) -> Callable[[], Artifact | bytes]:

@@ -1,0 +1,89 @@
+"""What an interrupt leaves behind while configurations are compiled elsewhere."""
+
+import concurrent.futures
+import queue
+import signal
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright.runtime import trials
+
+CONFIGS = [tw.Config({"BLOCK": block}) for block in (8, 16, 32, 64)]
+
+
+@tw.jit
+def add_one(x, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + offsets, tl.load(x + offsets, mask=offsets < n) + 1, mask=offsets < n)
+
+
+class Elsewhere(concurrent.futures.Executor):
+    """Compiles in a thread that was started before, and is handed jobs without a lock of Python's."""
+
+    def __init__(self):
+        self.jobs, self.futures = queue.SimpleQueue(), []
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def submit(self, function, /, *args, **kwargs):
+        self.futures.append(concurrent.futures.Future())
+        self.jobs.put((self.futures[-1], function))
+        return self.futures[-1]
+
+    def _serve(self):
+        for future, function in iter(self.jobs.get, None):
+            future.set_running_or_notify_cancel()
+            future.set_result(function())
+
+
+class InterruptBehindLocks:
+    """A profiler that counts the locks of threads' conditions that are taken, and interrupts when one of them just was."""
+
+    def __init__(self, at):
+        self.at, self.count = at, 0
+
+    def __call__(self, frame, event, argument):
+        if event == "c_return" and frame.f_code.co_name == "__enter__" and frame.f_code.co_filename == threading.__file__:
+            self.count += 1
+            if self.count == self.at:
+                signal.raise_signal(signal.SIGINT)
+
+
+@pytest.fixture
+def interruptible():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("time_limit", [None, 900.0])
+def test_an_interrupt_leaves_no_lock_of_a_job_taken(recorder, time_limit):
+    """Who holds it would hold it for good: a thread that tells of its result, and the interpreter's end with it, would wait for good."""
+    interrupts, at = 0, 1
+    while True:
+        kernel, executor, counter = tw.jit(add_one.fn), Elsewhere(), InterruptBehindLocks(at)
+        made = trials.trials_of(CONFIGS, lambda config: kernel.run(np.zeros(64, np.float32), 64, grid=(1,), warmup=True, **config.all_kwargs()), pytest.fail)
+        ready = trials.compile_trials(made, executor=executor, time_limit=time_limit, on_error=pytest.fail)
+        try:
+            sys.setprofile(counter)
+            found = list(ready)
+        except KeyboardInterrupt:
+            interrupts += 1
+        else:
+            assert found == CONFIGS
+        finally:
+            sys.setprofile(None)
+            executor.jobs.put(None)
+        asking = threading.Thread(target=lambda: [future.done() for future in executor.futures], daemon=True)
+        asking.start()
+        asking.join(60)
+        assert not asking.is_alive(), f"interrupted at lock {at}"
+        if counter.count < at:
+            break
+        at += 1
+    assert interrupts == at - 1 > len(CONFIGS)
