@@ -1,4 +1,6 @@
-"""A backend that records instead of running, and a cache of each test's own."""
+"""A backend that records instead of running, a cache of each test's own, and interrupts."""
+
+import signal
 
 import pytest
 from optional_torch import is_absent
@@ -21,6 +23,14 @@ def _without_what_is_absent(request):
     """Tests whose parameters were made of PyTorch are skipped where it is not installed."""
     if is_absent(getattr(getattr(request.node, "callspec", None), "params", {})):
         pytest.skip("PyTorch is not installed")
+
+
+@pytest.fixture
+def interruptible():
+    """Interrupts raise KeyboardInterrupt, also where this process was started with them ignored, as in the background of a shell's script."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 class Recorder:

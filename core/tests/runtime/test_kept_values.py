@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from optional_torch import torch
+from tuning_support import add_one
 
 import tilewright as tw
 import tilewright.language as tl
@@ -47,11 +48,6 @@ def fresh():
 
 def tuned(function, do_bench=bench, configs=CONFIGS, **options):
     return tw.autotune(configs, key=["n"], do_bench=do_bench, cache_results=False, **options)(tw.jit(function))
-
-
-def add_one(x, n, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(x + offsets, tl.load(x + offsets, mask=offsets < n) + 1, mask=offsets < n)
 
 
 @pytest.mark.parametrize("make", [np.zeros, torch.zeros], ids=["numpy", "torch"])

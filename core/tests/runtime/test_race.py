@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tuning_support import add_one
 
 import tilewright as tw
 import tilewright.language as tl
@@ -178,18 +179,12 @@ def test_a_deadline_leaves_one_time():
 # ---- tuning by a backend's timer
 
 
-@tw.jit
-def add_one(x, n, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(x + offsets, tl.load(x + offsets, mask=offsets < n) + 1, mask=offsets < n)
-
-
 def grid(meta):
     return (meta["n"] // meta["BLOCK"],)
 
 
 def tuned(configs=CONFIGS, **options):
-    return tw.autotune(configs, ["n"], **options)(tw.jit(add_one.fn))
+    return tw.autotune(configs, ["n"], **options)(tw.jit(add_one))
 
 
 def launch(kernel):
@@ -383,7 +378,7 @@ class Elsewhere(concurrent.futures.Executor):
 
 
 def found(recorder, executor, **options):
-    kernel = tw.jit(add_one.fn)
+    kernel = tw.jit(add_one)
     x, errors = np.zeros(64, np.float32), []
     made = trials.trials_of(CONFIGS, lambda config: kernel.run(x, 64, grid=(1,), warmup=True, **config.all_kwargs()), lambda *error: errors.append(error))
     return trials.compile_trials(made, executor=executor, on_error=lambda *error: errors.append(error), **options)

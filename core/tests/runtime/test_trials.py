@@ -8,18 +8,12 @@ import threading
 
 import numpy as np
 import pytest
+from tuning_support import add_one
 
 import tilewright as tw
-import tilewright.language as tl
 from tilewright.runtime import trials
 
 CONFIGS = [tw.Config({"BLOCK": block}) for block in (8, 16, 32, 64)]
-
-
-@tw.jit
-def add_one(x, n, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(x + offsets, tl.load(x + offsets, mask=offsets < n) + 1, mask=offsets < n)
 
 
 class Elsewhere(concurrent.futures.Executor):
@@ -53,20 +47,13 @@ class InterruptBehindLocks:
                 signal.raise_signal(signal.SIGINT)
 
 
-@pytest.fixture
-def interruptible():
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("time_limit", [None, 900.0])
 def test_an_interrupt_leaves_no_lock_of_a_job_taken(recorder, time_limit):
     """Who holds it would hold it for good: a thread that tells of its result, and the interpreter's end with it, would wait for good."""
     interrupts, at = 0, 1
     while True:
-        kernel, executor, counter = tw.jit(add_one.fn), Elsewhere(), InterruptBehindLocks(at)
+        kernel, executor, counter = tw.jit(add_one), Elsewhere(), InterruptBehindLocks(at)
         made = trials.trials_of(CONFIGS, lambda config: kernel.run(np.zeros(64, np.float32), 64, grid=(1,), warmup=True, **config.all_kwargs()), pytest.fail)
         ready = trials.compile_trials(made, executor=executor, time_limit=time_limit, on_error=pytest.fail)
         try:

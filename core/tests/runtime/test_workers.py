@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tuning_support import add_one
 
 import tilewright as tw
-import tilewright.language as tl
 from tilewright.errors import AutotunerError, LoweringError
 from tilewright.plugins.manifest import Device
 from tilewright.plugins.registry import registry
@@ -105,12 +105,6 @@ BLOCKS = (8, 16, 32, 64)
 CONFIGS = [tw.Config({"BLOCK": block}) for block in BLOCKS]
 
 
-@tw.jit
-def add_one(x, n, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(x + offsets, tl.load(x + offsets, mask=offsets < n) + 1, mask=offsets < n)
-
-
 @pytest.fixture
 def crooked(tmp_path, monkeypatch):
     """The backend above as the default one, and two workers."""
@@ -144,7 +138,7 @@ def bench(call, quantiles):
 
 
 def tuned(configs=CONFIGS, **options):
-    return tw.autotune(configs, ["n"], **{"do_bench": bench, "cache_results": False, **options})(tw.jit(add_one.fn))
+    return tw.autotune(configs, ["n"], **{"do_bench": bench, "cache_results": False, **options})(tw.jit(add_one))
 
 
 def launch(kernel):
@@ -261,14 +255,6 @@ def test_a_worker_that_takes_too_long_is_ended(crooked, monkeypatch):
     error = dict(kernel.failures)[CONFIGS[1]]
     assert isinstance(error, TimeoutError) and "longer than 5.0 s" in str(error)
     assert all(is_gone(int(process)) for process in (crooked / "hangs").read_text().split())
-
-
-@pytest.fixture
-def interruptible():
-    """Interrupts raise KeyboardInterrupt, also where this process was started with them ignored, as in the background of a shell's script."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("interruptible")
