@@ -48,14 +48,17 @@ class InterruptBehindLocks:
 
 
 @pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("own", [False, True], ids=["given", "own"])
 @pytest.mark.parametrize("time_limit", [None, 900.0])
-def test_an_interrupt_leaves_no_lock_of_a_job_taken(recorder, time_limit):
-    """Who holds it would hold it for good: a thread that tells of its result, and the interpreter's end with it, would wait for good."""
+def test_an_interrupt_leaves_no_lock_of_a_job_taken(recorder, own, time_limit):
+    """In an executor that is given, and in the threads of a tuning's own. Who holds a lock would hold it for good: a thread that tells of its result, and the
+    interpreter's end with it, would wait for good."""
     interrupts, at = 0, 1
     while True:
         kernel, executor, counter = tw.jit(add_one), Elsewhere(), InterruptBehindLocks(at)
         made = trials.trials_of(CONFIGS, lambda config: kernel.run(np.zeros(64, np.float32), 64, grid=(1,), warmup=True, **config.all_kwargs()), pytest.fail)
-        ready = trials.compile_trials(made, executor=executor, time_limit=time_limit, on_error=pytest.fail)
+        others = set(threading.enumerate())
+        ready = trials.compile_trials(made, executor=None if own else executor, time_limit=time_limit, on_error=pytest.fail)
         try:
             sys.setprofile(counter)
             found = list(ready)
@@ -68,8 +71,9 @@ def test_an_interrupt_leaves_no_lock_of_a_job_taken(recorder, time_limit):
             executor.jobs.put(None)
         asking = threading.Thread(target=lambda: [future.done() for future in executor.futures], daemon=True)
         asking.start()
-        asking.join(60)
-        assert not asking.is_alive(), f"interrupted at lock {at}"
+        for thread in set(threading.enumerate()) - others:
+            thread.join(60)
+            assert not thread.is_alive(), f"interrupted at lock {at}"
         if counter.count < at:
             break
         at += 1
