@@ -428,6 +428,22 @@ def test_a_deadline_gives_up_what_is_not_compiled(recorder):
     thread.shutdown()
 
 
+def test_what_took_too_long_and_ends_after_all_is_in_nobodys_way(recorder):
+    executor = Elsewhere()
+    ready = found(recorder, executor, time_limit=0.01)
+    thread = concurrent.futures.ThreadPoolExecutor(1)
+    first = thread.submit(next, ready)
+    while len(executor.jobs) < 4:
+        time.sleep(0.001)
+    executor.jobs[0][0].set_running_or_notify_cancel()
+    for number in (1, 2, 3):
+        executor.do(number)
+    assert first.result(900) == CONFIGS[1]
+    executor.do(0)
+    assert thread.submit(list, ready).result(60) == CONFIGS[2:]
+    thread.shutdown()
+
+
 def test_kernels_of_other_devices_are_measured_beside_the_compiler(recorder, monkeypatch):
     asked = []
     real = trials.compile_trials
