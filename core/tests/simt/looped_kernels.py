@@ -127,3 +127,73 @@ def several_readers() -> Run:
     rng = np.random.default_rng(3)
     arguments = [small(rng, 5, 16, 16), small(rng, 5, 16, 16).astype(np.float16), poisoned(16, 16), poisoned(16), 5]
     return shared_operands, {"a": "*fp32", "b": "*fp16", "out": "*fp32", "sums": "*fp32", "n": "i32"}, arguments
+
+
+@device_function
+def gathered(a, index, rows_of, scale, out, n, D: tl.constexpr, M: tl.constexpr):
+    rows, inner, lanes = tl.arange(0, M), tl.arange(0, M), tl.arange(0, D)
+    query = tl.load(a + rows[:, None] * D + lanes[None, :])
+    total = tl.zeros((M, D), dtype=tl.float32)
+    largest = tl.zeros((M,), dtype=tl.int32)
+    for i in range(n):
+        at = tl.load(index + i * M + inner)
+        found = tl.load(rows_of + at[:, None] * D + lanes[None, :])
+        scores = tl.dot(query, tl.trans(found)) - tl.load(scale + at)[None, :]
+        scores = tl.where(at[None, :] >= rows[:, None], scores, at[None, :].to(tl.float32))
+        total = tl.dot(scores, found, total)
+        largest = tl.maximum(largest, at)
+    tl.store(out + rows[:, None] * D + lanes[None, :], total + largest[:, None])
+
+
+@device_function
+def chased(a, links, rows_of, out, n, D: tl.constexpr, M: tl.constexpr):
+    rows, lanes = tl.arange(0, M), tl.arange(0, D)
+    query = tl.load(a + rows[:, None] * M + rows[None, :])
+    total = tl.zeros((M, D), dtype=tl.float32)
+    at = rows
+    for i in range(n):
+        left = query + at[:, None]
+        found = tl.load(rows_of + at[:, None] * D + lanes[None, :])
+        at = tl.load(links + at)
+        total = tl.dot(left + at[None, :], found, total)
+    tl.store(out + rows[:, None] * D + lanes[None, :], total)
+
+
+def gathering(n: int) -> Run:
+    """Rows gathered by indices that are loaded, and used again: by other loads, in a mask, in arithmetic."""
+    rng = np.random.default_rng(n)
+    index = np.full(16 * (n + 4), 2**28, np.int32)
+    index[: 16 * n] = rng.integers(0, 32, 16 * n)
+    arguments = [small(rng, 16, 16), index, small(rng, 32, 16), small(rng, 32), poisoned(16, 16), n]
+    return gathered, {"a": "*fp32", "index": "*i32", "rows_of": "*fp32", "scale": "*fp32", "out": "*fp32", "n": "i32"}, arguments
+
+
+def chasing(n: int) -> Run:
+    """Rows gathered by indices that each iteration loads for the next."""
+    rng = np.random.default_rng(n)
+    arguments = [small(rng, 16, 16), rng.permutation(16).astype(np.int32), small(rng, 16, 16), poisoned(16, 16), n]
+    return chased, {"a": "*fp32", "links": "*i32", "rows_of": "*fp32", "out": "*fp32", "n": "i32"}, arguments
+
+
+@device_function
+def gathered_last(a, index, rows_of, out, n, M: tl.constexpr):
+    rows, inner = tl.arange(0, M), tl.arange(0, M)
+    query = tl.load(a + rows[:, None] * M + inner[None, :])
+    total = tl.zeros((M, M), dtype=tl.float32)
+    beside = tl.zeros((M, M), dtype=tl.float32)
+    for i in range(n):
+        at = tl.load(index + i * M + inner)
+        beside = tl.dot(query + at[:, None], query, beside)
+        x = tl.load(a + i * M * M + rows[:, None] * M + inner[None, :])
+        y = tl.load(rows_of + at[:, None] * M + inner[None, :])
+        total = tl.dot(x, y, total)
+    tl.store(out + rows[:, None] * M + inner[None, :], total - beside)
+
+
+def gathering_last(n: int) -> Run:
+    """Rows gathered for a product that reads nothing but what is copied ahead: it may be computed step by step."""
+    rng = np.random.default_rng(n)
+    index = np.full(16 * (n + 4), 2**28, np.int32)
+    index[: 16 * n] = rng.integers(0, 32, 16 * n)
+    arguments = [small(rng, 8, 16, 16), index, small(rng, 32, 16), poisoned(16, 16), n]
+    return gathered_last, {"a": "*fp32", "index": "*i32", "rows_of": "*fp32", "out": "*fp32", "n": "i32"}, arguments

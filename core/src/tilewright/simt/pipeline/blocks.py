@@ -92,7 +92,7 @@ class BlockRing(Ring):
         condition = [] if live is None else [live]
         self.create(builder, "simt.expect", [full], [which], condition, bytes=sum(map(block_bytes, self.loads)), ordered=ordered)
         for load, slot in zip(self.loads, slots, strict=True):
-            descriptor, *offsets = (mapping.get(operand, operand) for operand in load.operands)
+            descriptor, *offsets = (mapping.get(operand, operand) for operand in self.part.load(load).operands)
             how = {"by": load.attributes[BY], "ordered": ordered, "to_all": self.is_shared(load)}
             self.create(builder, "simt.block_load_start", [slot], [descriptor], offsets, [full], [which], condition, **how)
 

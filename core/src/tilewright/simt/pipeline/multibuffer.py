@@ -11,16 +11,15 @@ from tilewright.ir.ops import TABLE
 from tilewright.ir.ops.control import For
 from tilewright.ir.ops.memory import Load
 from tilewright.ir.types import I1, I32, IntType, TileType, Type
-from tilewright.passes.clone import clone_operation
 from tilewright.passes.rewriter import constant_of
 from tilewright.simt.masked_off_lanes import UNSEEN, fills_with_zeros
 from tilewright.simt.matmul_plans import MULTIPLYING
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.ops import buffers as ops
 from tilewright.simt.ops.products import Multiplication
-from tilewright.simt.pipeline.decisions import FORM, SLOTS, Ahead, selected, shared_layout
+from tilewright.simt.pipeline.decisions import BY, FORM, SHARED, SLOTS, WIDTH, Ahead, selected, shared_layout
 from tilewright.simt.pipeline.overlap import Accumulation, Trailing, held_by, no_product, start, start_and_wait, wait
-from tilewright.simt.pipeline.slices import slice_of
+from tilewright.simt.pipeline.slices import Reader, slice_of
 from tilewright.simt.pipeline.views import View, views_of
 from tilewright.simt.plans import plan_of
 from tilewright.simt.staging import OPERAND_ALIGNMENT
@@ -122,29 +121,34 @@ class Ring:
     def advanced(self, builder: Builder, mapping: Mapping[Value, Value], ahead: Mapping[Value, Value]) -> dict[Value, Value]:
         """The values of ``ahead`` one iteration later; ``mapping`` has the copies of what the slice computes."""
         counter, *carried = self.body.arguments
+        sources = dict(zip(self.part.carried, self.part.following, strict=True))
         found = {}
         for argument, value in ahead.items():
             if argument is counter:
                 found[argument] = builder.add(value, self.loop.step)
             else:
-                source = self.last.operands[carried.index(argument)]
+                source = sources[carried.index(argument)]
                 found[argument] = mapping.get(source, source)
         return found
 
     def repeat(self, builder: Builder, mapping: dict[Value, Value], live: Value) -> None:
         """Compute the slice for another iteration, whose values ``mapping`` has at first, and then has what was made."""
-        for operation in self.part.operations:
-            if isinstance(operation, Load):
-                self._repeat_load(builder, operation, mapping, live)
+        for reader in self.part.operations:
+            if isinstance(reader.operation, Load):
+                self._repeat_load(builder, reader.operation, reader, mapping, live)
             else:
-                builder.insert(clone_operation(operation, mapping))
+                builder.insert(reader.clone(mapping))
 
-    def _repeat_load(self, builder: Builder, load: Load, mapping: dict[Value, Value], live: Value) -> None:
+    def addresses(self, load: Ahead, mapping: Mapping[Value, Value]) -> tuple[Value, Value | None, Value | None]:
+        """The pointer, mask and ``other`` of a load that is copied ahead, in the iteration whose values ``mapping`` has."""
+        return _addresses(self.part.load(load), mapping)
+
+    def _repeat_load(self, builder: Builder, load: Load, reader: Reader, mapping: dict[Value, Value], live: Value) -> None:
         """A load among the slice: only where its iteration will run."""
-        pointer, mask, other = (mapping.get(value, value) if value is not None else None for value in (load.pointer, load.mask, load.other))
-        assert pointer is not None
+        pointer, mask, other = _addresses(reader, mapping)
         groups = [(pointer,), (self.masked(builder, pointer, mask, live),), () if other is None else (other,)]
-        again = builder.create(TABLE["load"], groups, load.attributes)
+        kept = {name: value for name, value in load.attributes.items() if name not in (BY, SHARED, WIDTH)}
+        again = builder.create(TABLE["load"], groups, kept)
         if other is None and not fills_with_zeros(load):  # of an iteration that will not run nobody sees anything
             again.attributes[UNSEEN] = True
         made = again.results[0]
@@ -289,3 +293,14 @@ class Ring:
         assert isinstance(view.value.type, TileType)
         type_ = SlotType(view.value.type.shape, view.value.type.element, view.shared(shared_layout(load)))
         return slot if slot.type is type_ else self.create(builder, "simt.view", [slot], result=type_).results[0]
+
+
+def _addresses(reader: Reader, mapping: Mapping[Value, Value]) -> tuple[Value, Value | None, Value | None]:
+    """The pointer, mask and ``other`` of a load in another iteration."""
+    pointer, mask, other = (reader.operand(name) for name in ("pointer", "mask", "other"))
+    assert pointer is not None
+    return mapping.get(pointer, pointer), _mapped(mask, mapping), _mapped(other, mapping)
+
+
+def _mapped(value: Value | None, mapping: Mapping[Value, Value]) -> Value | None:
+    return None if value is None else mapping.get(value, value)

@@ -185,8 +185,7 @@ class _Registers(Ring):
     def _start(self, builder: Builder, load: Ahead, mapping: Mapping[Value, Value], live: Value) -> _Flight:
         """Start a load, where ``live`` holds."""
         assert isinstance(load, Load)
-        pointer = mapping.get(load.pointer, load.pointer)
-        mask, other = (mapping.get(value, value) if value is not None else None for value in (load.mask, load.other))
+        pointer, mask, other = self.addresses(load, mapping)
         unseen = other is None and not fills_with_zeros(load)  # of an iteration that will not run nobody sees anything
         how: dict[str, Any] = {"cache": load.cache, "eviction": load.eviction, "unseen": unseen}
         masked = self.masked(builder, pointer, mask, live)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tilewright.ir.core import Operation, Region
+from tilewright.ir.core import Operation, Region, Value
 from tilewright.ir.ops.memory import Load
 from tilewright.ir.types import TileType
 from tilewright.simt.conversion import SharedMove, plan_conversion
@@ -20,18 +20,58 @@ _SLICE_LIMIT = 200
 
 
 @dataclass(frozen=True, slots=True)
+class Reader:
+    """An operation with the operands that it had when its slice was taken.
+
+    Expanding a loop lets the readers of a load read a slot instead. Where the loaded tile is an index of other loads, some
+    of them are in the slice, and the slot has the index of the iteration that runs, not of the one that is computed ahead.
+    """
+
+    operation: Operation
+    operands: tuple[Value, ...]
+
+    def operand(self, name: str) -> Value | None:
+        """The operand of a single or optional group; None where an optional one is absent."""
+        start = 0
+        for declared, size in zip(self.operation.spec.operands, self.operation.segments, strict=True):
+            if declared.name == name:
+                return self.operands[start] if size else None
+            start += size
+        raise KeyError(f"{self.operation.name} has no operand {name!r}")
+
+    def clone(self, mapping: dict[Value, Value]) -> Operation:
+        """A copy, in no region yet, that reads ``mapping[v]`` in place of each ``v`` found there. Add its results there."""
+        operation = self.operation
+        operands = [mapping.get(value, value) for value in self.operands]
+        types = [result.type for result in operation.results]
+        copy = Operation(operation.spec, operands, operation.segments, operation.attributes, types, location=operation.location)
+        for old, new in zip(operation.results, copy.results, strict=True):
+            new.name, new.layout = old.name, old.layout
+            mapping[old] = new
+        return copy
+
+
+@dataclass(frozen=True, slots=True)
 class Slice:
-    """What one iteration of a loop computes for the addresses of loads.
+    """What one iteration of a loop computes for the addresses of loads, as the loop was when the slice was taken.
 
     Attributes:
         operations: in program order.
         carried: indices of the carried values among what they read.
+        following: what the iteration yields for those, in the same order.
         counter: whether they read the loop's counter.
+        loads: the loads themselves.
     """
 
-    operations: tuple[Operation, ...]
+    operations: tuple[Reader, ...]
     carried: tuple[int, ...]
+    following: tuple[Value, ...]
     counter: bool
+    loads: tuple[Reader, ...]
+
+    def load(self, load: Ahead) -> Reader:
+        """A load of the slice, with the operands that it had."""
+        return next(reader for reader in self.loads if reader.operation is load)
 
 
 def slice_of(body: Region, loads: Iterable[Ahead], target: SimtTarget) -> Slice | None:
@@ -39,6 +79,7 @@ def slice_of(body: Region, loads: Iterable[Ahead], target: SimtTarget) -> Slice 
     of a table of pages, are repeated too: nothing in the loop may write to memory."""
     last = body.terminator
     assert last is not None
+    loads = tuple(loads)
     needed: set[Operation] = set()
     carried: set[int] = set()
     counter = False
@@ -58,7 +99,18 @@ def slice_of(body: Region, loads: Iterable[Ahead], target: SimtTarget) -> Slice 
                 return None
             needed.add(owner)
             work += owner.operands
-    return Slice(tuple(operation for operation in body if operation in needed), tuple(sorted(carried)), counter)
+    indices = tuple(sorted(carried))
+    return Slice(
+        tuple([_reader(operation) for operation in body if operation in needed]),
+        indices,
+        tuple([last.operands[index] for index in indices]),
+        counter,
+        tuple([_reader(load) for load in loads]),
+    )
+
+
+def _reader(operation: Operation) -> Reader:
+    return Reader(operation, tuple(operation.operands))
 
 
 def _is_repeatable(operation: Operation, target: SimtTarget) -> bool:

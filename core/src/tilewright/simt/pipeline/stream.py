@@ -229,7 +229,7 @@ class _Stream(Ring):
     def _start(self, builder: Builder, load: Ahead, slot: Value, mapping: Mapping[Value, Value], live: Value, ordered: bool = False) -> None:
         """Start the copies of a load, where ``live`` holds."""
         assert isinstance(load, Load)
-        pointer, mask = mapping.get(load.pointer, load.pointer), mapping.get(load.mask, load.mask) if load.mask is not None else None
+        pointer, mask, _ = self.addresses(load, mapping)
         attributes = {"by": load.attributes[BY], "cache": load.cache, "eviction": load.eviction, "ordered": ordered}
         masked = self.masked(builder, pointer, mask, live)
         self.create(builder, "simt.copy_start", [slot], [pointer], [masked], **attributes)

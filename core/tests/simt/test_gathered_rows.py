@@ -1,0 +1,65 @@
+"""Loops that load indices, gather rows by them and use the indices again: in every form in which a loop is written out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from looped_kernels import Run, chasing, gathering, gathering_last
+
+from tilewright.ir.core import Operation
+from tilewright.simt import emulator
+from tilewright.testing.emulated import LANES, compare, inside
+from tilewright.testing.matrix_target import MatrixTarget
+from tilewright.testing.toy_targets import BulkTarget
+
+#: The number of iterations: with more slots than iterations, as many, fewer.
+TRIPS = [0, 1, 2, 5]
+
+
+def expanded(run: Run, stages: int, target: emulator.EmulatedTarget, **constants: int) -> Operation:
+    """The loop in its form, after its values were compared with those of the reference."""
+    _, (loop,), _ = compare(*run, stages=stages, target=target, **constants)
+    return loop
+
+
+@pytest.mark.parametrize("trips", TRIPS)
+@pytest.mark.parametrize("stages", [2, 3, 4])
+@pytest.mark.parametrize("kernel", [gathering, chasing])
+def test_copies_in_groups(kernel: Callable[[int], Run], stages: int, trips: int) -> None:
+    loop = expanded(kernel(trips), stages, emulator.EmulatedTarget(LANES), D=16, M=16)
+    assert inside(loop, "simt.copy_start")
+
+
+@pytest.mark.parametrize("trips", TRIPS)
+@pytest.mark.parametrize("stages", [2, 3])
+@pytest.mark.parametrize("kernel", [gathering, chasing])
+def test_loads_through_registers(kernel: Callable[[int], Run], stages: int, trips: int) -> None:
+    loop = expanded(kernel(trips), stages, emulator.EmulatedTarget(LANES, copy_widths=()), D=16, M=16)
+    assert inside(loop, "simt.load_start")
+
+
+@pytest.mark.parametrize("trips", TRIPS)
+def test_loads_through_few_registers(trips: int) -> None:
+    target = MatrixTarget(4, fragments=False, wish=False)
+    target.mechanisms, target.registers, target.few_registers = (), 60, True
+    loop = expanded(chasing(trips), 2, target, D=16, M=16)
+    assert inside(loop, "simt.keep_order")
+
+
+@pytest.mark.parametrize("trips", TRIPS)
+@pytest.mark.parametrize("registers", [255, 40])
+def test_the_last_product_step_by_step(registers: int, trips: int) -> None:
+    """The fragments of its first step are loaded in the iteration before, or in its own where registers are short."""
+    target = MatrixTarget(4, fragments=False, wish=False)
+    target.registers = registers
+    loop = expanded(gathering_last(trips), 3, target, M=16)
+    assert inside(loop, "simt.dot_step")
+
+
+@pytest.mark.parametrize("trips", TRIPS)
+@pytest.mark.parametrize("kernel", [gathering, chasing])
+def test_asynchronous_products(kernel: Callable[[int], Run], trips: int) -> None:
+    """Copies start behind the wait for the product of the iteration before, where the index of this one has been read."""
+    loop = expanded(kernel(trips), 3, BulkTarget(LANES, groups=True), D=16, M=16)
+    assert inside(loop, "simt.copy_start") and inside(loop, "simt.dot_start")
