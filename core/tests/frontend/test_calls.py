@@ -427,3 +427,22 @@ def test_fields_are_set_outside_of_control_flow_only(source: Any) -> None:
     )
     assert "field 'x' cannot be set inside a conditional or a loop" in str(made.error(out="*i32", n="i32"))
     assert stored(source(Path(made.__file__).read_text().replace("if x > 3", "if x is None")), 4, n="i32") == 5
+
+
+def test_a_type_called_with_a_value_converts_it(source: Any) -> None:
+    made = source(
+        """
+        @jit
+        def kernel(out, x, n, T: tl.constexpr):
+            lowest = tl.float32(-float("inf"))
+            tl.static_assert(lowest.dtype == tl.float32)
+            tl.store(out, tl.float64(lowest))
+            tl.store(out + 1, tl.float64(0.1))
+            tl.store(out + 2, T(n))
+            tl.store(out + 3 + tl.arange(0, 4), tl.int32(tl.load(x + tl.arange(0, 4))))
+            tl.static_assert(tl.float16(n).dtype == tl.float16)
+        """
+    )
+    out = np.zeros(7)
+    made.run([out, np.array([1.5, -2.5, 3.75, 4], np.float32), 7], out="*fp64", x="*fp32", n="i32", T=made.tl.float64)
+    assert out.tolist() == [-np.inf, 0.1, 7, 1, -2, 3, 4]

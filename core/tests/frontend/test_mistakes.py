@@ -325,7 +325,7 @@ def mean_of_a_tile(x_ptr, out_ptr):
 
 @tw.jit
 def called_dtype(x_ptr, out_ptr):
-    tl.store(out_ptr, tl.float32(tl.load(x_ptr)))  # here
+    tl.store(out_ptr, tl.float32(tl.load(x_ptr), tl.load(out_ptr)))  # here
 
 
 @tw.jit

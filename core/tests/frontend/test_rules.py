@@ -1,4 +1,4 @@
-"""Rules that are easily got wrong silently: constants declared twice, tuples compared, warnings' places, wrong arguments of builtins."""
+"""Rules that are easily got wrong silently: constants declared twice or assigned again, tuples compared, warnings' places, wrong arguments of builtins."""
 
 from __future__ import annotations
 
@@ -13,12 +13,32 @@ from tilewright.frontend.generator import Generator
 from tilewright.ir.verifier import VerificationError
 
 
-def test_a_declared_constant_is_not_assigned_again(source: Any) -> None:
-    for again in ("n = 4", "n += 1", "n: tl.constexpr = 4", "n, m = 1, 2", "(n := 4)"):
-        made = source(f"@jit\ndef kernel(out):\n    n: tl.constexpr = 3\n    {again}\n    tl.store(out, n)\n")
+def test_a_constant_is_not_declared_where_its_name_has_a_value(source: Any) -> None:
+    for first in ("n: tl.constexpr = 3", "n = 3", "n, m = 1, 2"):
+        made = source(f"@jit\ndef kernel(out):\n    {first}\n    n: tl.constexpr = 4\n    tl.store(out, n)\n")
         error = made.error(out="*i32")
-        assert error.message.startswith("n is already defined. constexpr cannot be reassigned."), again
+        assert error.message.startswith("n is already defined. constexpr cannot be reassigned."), first
         assert error.line == made.kernel.definition_line + 2
+
+
+@pytest.mark.parametrize(
+    ("again", "expected"),
+    [
+        ("n = 4", 4),
+        ("n = min(x, n)", 3),
+        ("n += x", 10),
+        ("n, m = 5, 2", 5),
+        ("tl.store(out, (n := 6))", 6),
+        ("for i in range(x): n += i", 24),
+        ("if x > 3: n = x * 2", 14),
+        ("for i in tl.static_range(2): n *= x", 147),
+    ],
+)
+def test_a_declared_constant_becomes_a_variable_where_it_is_assigned_again(source: Any, again: str, expected: int) -> None:
+    made = source(f"@jit\ndef kernel(out, x):\n    n: tl.constexpr = 3\n    tl.static_assert(n == 3)\n    {again}\n    tl.store(out, n)\n")
+    out = np.zeros(1, np.int32)
+    made.run([out, 7], out="*i32", x="i32")
+    assert out[0] == expected
 
 
 def test_a_constant_of_one_branch_leaves_the_name_free_in_the_other(source: Any) -> None:

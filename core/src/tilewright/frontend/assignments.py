@@ -33,8 +33,6 @@ def assign_target(g: Generator, target: ast.expr, value: Any, plain: bool = True
     """
     if isinstance(target, ast.Name):
         name = target.id
-        if plain and name in g.frame.declared:
-            _refuse_reassignment(g, target, name)
         if plain and name not in g.frame.constants:
             value = decay(g.semantic, value)
             name_values(value, name)
@@ -138,7 +136,7 @@ def _is_constexpr(g: Generator, annotation: ast.expr) -> bool:
 
 
 def _refuse_reassignment(g: Generator, node: ast.AST, name: str) -> None:
-    """Refuse another assignment to a name declared ``name: tl.constexpr = value``, where it has a value."""
+    """Refuse ``name: tl.constexpr = value`` where the name has a value; a plain assignment makes a variable of any name."""
     previous = g.scope.get(name)
     if previous is not None and type(previous) is not Undefined:
         remedy = "give the constant another name, or drop the annotation to make it a variable"

@@ -15,7 +15,7 @@ from tilewright.frontend.binding import as_argument
 from tilewright.frontend.errors import cause, located, unsupported
 from tilewright.frontend.generator import Generator
 from tilewright.frontend.python_builtins import PYTHON_BUILTINS, PythonBuiltin, items_of, plain
-from tilewright.frontend.values import describe, lift
+from tilewright.frontend.values import describe, is_number, lift
 from tilewright.language.binding import BoundCallable, asked_for, is_builtin, is_host_function
 from tilewright.language.callable import BoundConstexprFunction, ConstexprFunction, JitCallable
 from tilewright.language.core import apply_builtin, base_type, base_value, constexpr, tensor
@@ -175,8 +175,27 @@ def invoke(g: Generator, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
         return lift(fn(*map(_as_it_is, args), **{name: _as_it_is(value) for name, value in kwargs.items()}))
     if isinstance(fn, BuiltinFunctionType | FunctionType | MethodType) or callable(fn):
         return _host_function(fn, args, kwargs)
-    error = TypeError(f"{describe(fn)} cannot be called")
-    raise helped(error, f"convert with `.to(tl.{describe(fn).rpartition('.')[2]})`") if isinstance(fn, dtype) else error
+    if isinstance(fn, dtype):
+        return _conversion(g, fn, args, kwargs)
+    raise TypeError(f"{describe(fn)} cannot be called")
+
+
+def _conversion(g: Generator, type_: dtype, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tensor:
+    """``tl.float32(x)``: a tensor with its elements converted, or a number as a scalar of the type.
+
+    Raises:
+        TypeError: there is another number of arguments, or no such conversion.
+    """
+    if len(args) != 1 or kwargs:
+        name = repr(type_).rpartition(".")[2]
+        raise TypeError(with_help(f"{name} converts one value, and is given {len(args) + len(kwargs)}", f"convert with `.to(tl.{name})`"))
+    (value,) = args
+    if isinstance(value, tensor):
+        converted: tensor = g.semantic.convert(value, type_)
+        return converted
+    if is_number(value) and not type_.is_ptr():
+        return g.semantic.full((), value, type_)
+    return g.semantic.cast(g.semantic.to_tensor(value), type_)
 
 
 def _as_it_is(value: Any) -> Any:
