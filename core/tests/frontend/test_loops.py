@@ -59,6 +59,72 @@ def test_the_options_of_range_go_to_the_loop(source: Any) -> None:
     assert loop.attributes == {"num_stages": 3, "unroll": 4, "single_accumulator": True, "flatten": True, "warp_specialize": True, "no_licm": True}
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("for a in range(3): pass", 2),
+        ("for a in tl.range(2, N, 3): pass", 5),
+        ("for a in range(10, 0, -3): pass", 1),
+        ("for a in tl.static_range(3): pass", 2),
+        ("for a in tl.range(tl.to_tensor(0), tl.cast(4, tl.int64)): pass", 3),
+        ("k = 4\nfor a in range(k): pass", 3),
+        ("for a in range(3): a += n", 9),
+        ("for k in range(3):\n    for b in range(2): a = k * 10 + b", 21),
+        ("for k in range(3):\n    if n == 7: a = k\n    else: a = 9", 2),
+        ("for a in range(5):\n    if a == n - 4: break", 3),
+        ("for k in range(5):\n    a = k * 2\n    if k == n - 4: break\n    a += 1", 6),
+        ("for k in range(5):\n    a = k\n    if k == n - 3: continue\n    a = 30", 4),
+        ("for k in tl.static_range(5):\n    a = k\n    if k == n - 5: break\n    a = 30", 2),
+        ("for k in tl.static_range(5):\n    a = k\n    if k == n - 3: continue\n    a = 30", 4),
+        ("for k in range(5):\n    if n == 8: return\n    a = k", 4),
+        ("k = 0\nwhile True:\n    a = k * 2\n    if k > n: break\n    k += 1", 16),
+        ("for k in range(3): a, b = k, (n, tl.arange(0, 4))\na += b[0] + tl.sum(b[1])", 15),
+        ("for k in range(3):\n    pass\nelse:\n    a = k", 2),
+        ("for k in range(2):\n    a: tl.constexpr = 4\ntl.static_assert(a == 4)", 4),
+    ],
+)
+def test_what_a_loop_that_surely_runs_assigns_is_read_after_it(source: Any, text: str, expected: int) -> None:
+    lines = "".join(f"    {line}\n" for line in text.splitlines())
+    made = source(f"@jit\ndef kernel(out, n, N: tl.constexpr):\n{lines}    tl.store(out, a)\n")
+    assert made.result(7, n="i32", N=7) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("for a in range(n): pass", "is assigned only inside the loop at line 7, which may run zero times; assign it before the loop"),
+        ("for a in range(0): pass", "is assigned only inside the loop at line 7, which may run zero times; assign it before the loop"),
+        ("for a in range(3, 3, -1): pass", "is assigned only inside the loop at line 7, which may run zero times; assign it before the loop"),
+        (
+            "for k in range(5):\n    if k == n: continue\n    a = 3",
+            "is assigned only inside the loop at line 7, which a `break` or `continue` may leave before it; assign it before the loop",
+        ),
+        (
+            "for k in range(3):\n    if n == 7: a = k",
+            "is assigned only in the then block of the `if` at line 8; assign it on both paths, or before the `if`",
+        ),
+    ],
+)
+def test_what_a_loop_may_leave_without_a_value_is_not_read_after_it(source: Any, text: str, reason: str) -> None:
+    lines = "".join(f"    {line}\n" for line in text.splitlines())
+    error = source(f"@jit\ndef kernel(out, n):\n{lines}    tl.store(out, a)\n").error(out="*i32", n="i32")
+    assert error.message == f"a is not defined here: it {reason}"
+
+
+def test_a_loop_carries_no_variable_that_nothing_reads_after_it(source: Any) -> None:
+    made = source(
+        """
+        @jit
+        def kernel(out):
+            for i in range(3):
+                y = i + 1
+                tl.store(out, y)
+        """
+    )
+    (loop,) = made.operations(made.compile(out="*i32"), "for")
+    assert not loop.results
+
+
 @pytest.mark.parametrize(("start", "stop", "step"), [(10, 0, -3), (10, 1, -3), (0, 10, -1), (5, -5, -1), (3, 3, -2), (-2, -9, -4)])
 def test_a_negative_step_counts_down(source: Any, start: int, stop: int, step: int) -> None:
     made = source(

@@ -32,20 +32,23 @@ class Facts:
         jumps: how control may leave it elsewhere: ``break``, ``continue``, ``return``, as seen from outside the statement.
         live_after: names read after it, at its end or at the target of its jumps.
         live_head: of a loop: names live where an iteration begins.
+        each_sets: of a loop: names that every iteration surely assigns, also one that a jump cuts short.
     """
 
-    __slots__ = ("assigned", "jumps", "kills", "live_after", "live_head", "reads")
+    __slots__ = ("assigned", "each_sets", "jumps", "kills", "live_after", "live_head", "reads")
 
     def __init__(self, reads: Names, kills: Names, assigned: Names, jumps: Names = NONE) -> None:
         self.reads, self.kills, self.assigned, self.jumps = reads, kills, assigned, jumps
         self.live_after: Names = NONE
         self.live_head: Names = NONE
+        self.each_sets: Names = NONE
 
     @staticmethod
     def of_loop(once: Names, each_time: Names, heads: set[str], body: Facts, other: Facts) -> Facts:
         """A loop that reads ``once`` before its first iteration and ``each_time`` from then on, and whose head assigns ``heads``."""
         facts = Facts(once | each_time, NONE, body.assigned | other.assigned | heads, (body.jumps - {BREAK, CONTINUE}) | other.jumps)
         facts.live_head = each_time
+        facts.each_sets = body.kills | heads
         return facts
 
 

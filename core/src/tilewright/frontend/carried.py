@@ -10,9 +10,46 @@ from tilewright import ir
 from tilewright.errors import CompilationError, with_help
 from tilewright.frontend.analysis import BREAK, CONTINUE, Facts
 from tilewright.frontend.errors import located
-from tilewright.frontend.frame import Scope, Undefined, is_hidden
+from tilewright.frontend.frame import RETURN_FLAG, Scope, Undefined, is_hidden
 from tilewright.frontend.generator import Generator
-from tilewright.frontend.values import decay, describe_type, flatten, is_number, name_values, placeholder, type_of, unflatten
+from tilewright.frontend.values import decay, describe_type, flatten, has_placeholder, is_number, name_values, placeholder, type_of, unflatten
+
+
+class LastValues:
+    """Variables that only a loop's body assigns, and that are read after the loop.
+
+    The loop carries them, though no iteration reads what another one left.
+
+    Attributes:
+        names, types: of the variables.
+        values: what an iteration leaves.
+    """
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.types: list[Any] = []
+        self.values: list[ir.Value] = []
+        self._ends: list[Any] = []
+
+    def add(self, name: str, type_: Any, value: Any) -> None:
+        """Carry a variable, with its value at the end of an iteration."""
+        self.names.append(name)
+        self.types.append(type_)
+        self.values.extend(flatten(value))
+        self._ends.append(value)
+
+    def initial(self, builder: ir.Builder) -> list[ir.Value]:
+        """What is carried into the first iteration, and nothing reads."""
+        return [flat for type_ in self.types for flat in flatten(placeholder(builder, type_))]
+
+    def add_arguments(self, region: ir.Region) -> list[ir.Value]:
+        """The arguments that carry the variables into ``region``."""
+        return [region.add_argument(value.type) for value in self.values]
+
+    def bound(self, results: Sequence[ir.Value]) -> list[Any]:
+        """The variables' values, given the results of the loop; what is known at compile time stays."""
+        carried = unflatten(self.types, results)
+        return [now if type_.flatten() else end for end, type_, now in zip(self._ends, self.types, carried, strict=True)]
 
 
 class Carried:
@@ -71,15 +108,47 @@ class Carried:
             self._mismatch(name, type_, final)
         return flatten(value)
 
-    def finish(self, finals: Sequence[Any], inner: Scope) -> None:
-        """The scope after the loop, given the carried variables' last values. Variables that only the loop's body assigns have no value there."""
+    def last_values(self, facts: Facts, jumps: frozenset[str]) -> LastValues:
+        """What the body's end leaves to code after a loop that runs at least once, in variables that have no value before it.
+
+        Args:
+            facts: of the loop.
+            jumps: the flags of the jumps that the body may have taken: a ``break`` or ``continue`` leaves only what is assigned before it.
+        """
+        g, found = self.g, LastValues()
+        cut = any(flag != RETURN_FLAG for flag in jumps)
+        for name, value in g.scope.items():
+            if name in self.names or name not in facts.live_head or self.outer.get(name) is value or is_hidden(name) or type(value) is Undefined:
+                continue
+            if cut and name not in facts.each_sets:
+                continue
+            type_ = type_of(value)
+            if has_placeholder(type_):
+                found.add(name, type_, value)
+        return found
+
+    def finish(self, finals: Sequence[Any], inner: Scope, last: LastValues | None, results: Sequence[ir.Value] = ()) -> None:
+        """The scope after the loop.
+
+        Variables that only the loop's body assigns have no value there, unless the loop runs at least once.
+
+        Args:
+            finals: the carried variables' last values.
+            inner: the scope at the end of the body.
+            last: of a loop that runs at least once; ``results`` are its values.
+        """
         scope = dict(self.outer)
-        node = self.node
+        line = self.node.lineno + self.g.frame.line_offset
+        why = "may run zero times" if last is None else "a `break` or `continue` may leave before it"
         for name, value in inner.items():
-            if not is_hidden(name) and scope.get(name) is not value:
-                line = node.lineno + self.g.frame.line_offset
-                scope[name] = Undefined(f"is assigned only inside the loop at line {line}, which may run zero times; assign it before the loop")
-        for name, value in zip(self.names, finals, strict=True):
+            if is_hidden(name) or scope.get(name) is value:
+                continue
+            if last is not None and type(value) is Undefined:
+                scope[name] = value
+            else:
+                scope[name] = Undefined(f"is assigned only inside the loop at line {line}, which {why}; assign it before the loop")
+        kept = [] if last is None else list(zip(last.names, last.bound(results), strict=True))
+        for name, value in (*zip(self.names, finals, strict=True), *kept):
             scope[name] = value
             name_values(value, name)
         self.g.scope = scope

@@ -76,28 +76,27 @@ def _unrolled(g: Generator, node: ast.For, facts: Facts, items: Sequence[Any]) -
     frame.unrolled += 1
     depth = frame.loops
 
-    targets = frozenset(name.id for name in ast.walk(node.target) if isinstance(name, ast.Name))
     outside = _defined(g)
     done = NORMAL
     for item in items:
-        visit = functools.partial(_iteration, g, node, facts, depth, targets, lift(item))
+        visit = functools.partial(_iteration, g, node, facts, depth, lift(item))
         done = guarded(g, node, done, visit, facts.live_head, True)
         if not done.falls:
             break
     frame.loops -= 1
     frame.unrolled -= 1
     if break_flag(depth) in done.jumps:
-        _forget(g, outside | targets, f"may be left without a value by a `break` of the loop at line {node.lineno + frame.line_offset}")
+        _forget(g, outside | facts.each_sets, f"may be left without a value by a `break` of the loop at line {node.lineno + frame.line_offset}")
     return done
 
 
-def _iteration(g: Generator, node: ast.For, facts: Facts, depth: int, targets: frozenset[str], item: Any) -> Completion:
+def _iteration(g: Generator, node: ast.For, facts: Facts, depth: int, item: Any) -> Completion:
     """Visit the body of an unrolled loop for one item."""
     outside = _defined(g)
     assign_target(g, node.target, item, plain=False)
     body = g.block(node.body, facts.live_head, False)
     if continue_flag(depth) in body.jumps:
-        _forget(g, outside | targets, f"may be left without a value by a `continue` of the loop at line {node.lineno + g.frame.line_offset}")
+        _forget(g, outside | facts.each_sets, f"may be left without a value by a `continue` of the loop at line {node.lineno + g.frame.line_offset}")
     return end_of_iteration(body, depth)
 
 
@@ -154,8 +153,13 @@ def _dynamic_for(g: Generator, node: ast.For, facts: Facts, bounds: tl_range) ->
         variable = g.semantic.sub(tensor(descending, iv_type), g.semantic.sub(variable, tensor(lower, iv_type)))
         name_values(variable, node.target.id)
     g.scope[node.target.id] = variable
-    g.block(node.body, facts.live_head, False)
+    body = g.block(node.body, facts.live_head, False)
     values = carried.collect()
+    last = carried.last_values(facts, body.jumps) if _runs(lower, upper) else None
+    carries = len(values)
+    if last is not None:
+        last.add_arguments(region)
+        values.extend(last.values)
     g.locate(node)
     g.builder.yield_(values)
     inner_scope = g.scope
@@ -167,7 +171,7 @@ def _dynamic_for(g: Generator, node: ast.For, facts: Facts, bounds: tl_range) ->
         lower,
         upper,
         step,
-        carried.initial_values(),
+        [*carried.initial_values(), *(() if last is None else last.initial(g.builder))],
         regions=[region],
         num_stages=bounds.num_stages or 0,
         unroll=bounds.loop_unroll_factor or 0,
@@ -176,8 +180,27 @@ def _dynamic_for(g: Generator, node: ast.For, facts: Facts, bounds: tl_range) ->
         single_accumulator=bounds.disallow_acc_multi_buffer,
         no_licm=bounds.disable_licm,
     )
-    carried.finish(unflatten(carried.types, operation.results), inner_scope)
+    carried.finish(unflatten(carried.types, operation.results[:carries]), inner_scope, last, operation.results[carries:])
     return NORMAL
+
+
+def _runs(lower: ir.Value, upper: ir.Value) -> bool:
+    """Return whether it is known that the loop from ``lower`` to ``upper`` runs at least once."""
+    first, end = _known(lower), _known(upper)
+    return first is not None and end is not None and first < end
+
+
+def _known(value: ir.Value) -> int | None:
+    """The number that ``value`` is known to be while compiling; None for any other."""
+    definition = value.definition
+    if definition is None:
+        return None
+    if definition.name == "constant":
+        return int(definition.attribute("value"))
+    if definition.name == "cast" and isinstance(value.type, ir_types.IntType):
+        known = _known(definition.operands[0])
+        return known if known is not None and value.type.minimum <= known <= value.type.maximum else None
+    return None
 
 
 def _bounds(g: Generator, node: ast.For, bounds: tl_range) -> tuple[ir.Value, ir.Value, ir.Value, ir.Value | None, dtype]:
@@ -254,7 +277,7 @@ def _for_as_while(
     def test(arguments: list[ir.Value]) -> Any:
         return tensor(more(arguments), int1)
 
-    loop = WhileLoop(g, node, facts, carried, jumps, hints.disable_licm)
+    loop = WhileLoop(g, node, facts, carried, jumps, hints.disable_licm, runs=_runs(lower, upper))
     return loop.build(counters, test, enter, advance)
 
 

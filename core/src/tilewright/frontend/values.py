@@ -96,6 +96,11 @@ def placeholder(builder: ir.Builder, type_: base_type) -> Any:
     return unflatten([type_], [_zero(builder, flat) for flat in type_.flatten()])[0]
 
 
+def has_placeholder(type_: base_type) -> bool:
+    """Return whether :func:`placeholder` has a value of ``type_``."""
+    return all(ir_types.element_type(flat).is_scalar for flat in type_.flatten())
+
+
 def _zero(builder: ir.Builder, type_: ir_types.Type) -> ir.Value:
     element = ir_types.element_type(type_)
     if not element.is_scalar:

@@ -10,7 +10,7 @@ from tilewright import ir
 from tilewright.errors import CompilationError, with_help
 from tilewright.frontend.analysis import BREAK, RETURN, Facts
 from tilewright.frontend.branches import Branch, merge
-from tilewright.frontend.carried import Carried
+from tilewright.frontend.carried import Carried, LastValues
 from tilewright.frontend.errors import located
 from tilewright.frontend.frame import NORMAL, RETURN_FLAG, RETURN_VALUE, Completion, Scope, Undefined, break_flag, end_of_iteration, is_hidden
 from tilewright.frontend.generator import Generator
@@ -23,8 +23,19 @@ from tilewright.language.core import constexpr, int1, tensor
 class WhileLoop:
     """Builds an IR ``while``: counters, then variables, then the jump flags, then the value returned from inside."""
 
-    def __init__(self, g: Generator, node: ast.For | ast.While, facts: Facts, carried: Carried, jumps: frozenset[str], no_licm: bool) -> None:
+    def __init__(
+        self,
+        g: Generator,
+        node: ast.For | ast.While,
+        facts: Facts,
+        carried: Carried,
+        jumps: frozenset[str],
+        no_licm: bool,
+        runs: bool = False,
+    ) -> None:
         self.g, self.node, self.facts, self.carried, self.no_licm = g, node, facts, carried, no_licm
+        #: known to run at least once
+        self.runs = runs
         depth = g.frame.loops + 1
         self.flags = [flag for kind, flag in ((BREAK, break_flag(depth)), (RETURN, RETURN_FLAG)) if kind in jumps]
         self.depth = depth
@@ -85,7 +96,8 @@ class WhileLoop:
             name_values(value, name)
         enter(after.arguments[:start])
         g.frame.loops += 1
-        body = end_of_iteration(g.block(node.body, self.facts.live_head, False), self.depth)
+        iteration = g.block(node.body, self.facts.live_head, False)
+        body = end_of_iteration(iteration, self.depth)
         g.frame.loops -= 1
         g.locate(node)
         body_scope = g.scope
@@ -96,11 +108,16 @@ class WhileLoop:
         flag_values = [self._flag(flag, body) for flag in self.flags]
         kept = [flat for name, type_ in self.kept.items() for flat in carried.at_end(name, type_)]
         result = self._result(body)
+        last = carried.last_values(self.facts, iteration.jumps) if self.runs or go_on is True else None
         following = advance(after.arguments[:start])
-        builder.yield_([*following, *values, *flag_values, *kept, *flatten(result)])
+        builder.yield_([*following, *values, *flag_values, *kept, *flatten(result), *(() if last is None else last.values)])
         results_before = [before.add_argument(value.type) for value in flatten(result)]
         for value in flatten(result):
             after.add_argument(value.type)
+        result_end = len(after.arguments)
+        if last is not None:
+            results_before.extend(last.add_arguments(before))
+            last.add_arguments(after)
 
         # The end of the region before, now that everything carried is known.
         builder.region = before
@@ -110,9 +127,11 @@ class WhileLoop:
         g.locate(node)
         for type_ in (*self.kept.values(), *(() if result is None else (type_of(result),))):
             initial.extend(flatten(placeholder(builder, type_)))
+        if last is not None:
+            initial.extend(last.initial(builder))
         operation = builder.region_op("while", initial, regions=[before, after], results=[value.type for value in after.arguments], no_licm=self.no_licm)
         builder.location = outer_location
-        return self._finish(operation, forwarded, types, body, body_scope, result, (start, body_end), go_on is True)
+        return self._finish(operation, forwarded, types, body, body_scope, result, (start, body_end, result_end), go_on is True, last)
 
     def _any(self, flags: Sequence[ir.Value]) -> ir.Value | None:
         """Whether any flag is set."""
@@ -204,14 +223,15 @@ class WhileLoop:
         body: Completion,
         body_scope: Scope,
         result: Any,
-        span: tuple[int, int],
+        span: tuple[int, int, int],
         endless: bool,
+        last: LastValues | None,
     ) -> Completion:
         g, results = self.g, operation.results
-        start, end = span
+        start, end, result_end = span
         finals = unflatten(types, results[start:end])
         count = len(self.carried.names)
-        self.carried.finish(finals[:count], body_scope)
+        self.carried.finish(finals[:count], body_scope, last, results[result_end:])
         for name, value in list(zip(forwarded, finals, strict=True))[count:]:
             g.scope[name] = value
             name_values(value, name)
@@ -219,7 +239,7 @@ class WhileLoop:
             g.scope[flag] = tensor(value, int1)
         jumps = frozenset(flag for flag in self.flags if flag in body.jumps)
         if RETURN_FLAG in jumps:
-            value = body_scope[RETURN_VALUE] if result is None else unflatten([type_of(result)], results[end + len(self.flags) :])[0]
+            value = body_scope[RETURN_VALUE] if result is None else unflatten([type_of(result)], results[end + len(self.flags) : result_end])[0]
             g.scope[RETURN_VALUE] = value
         return Completion(not endless, jumps)
 
