@@ -157,6 +157,54 @@ def test_nan_is_ignored_by_max_and_min(run: Callable[..., None]) -> None:
         assert np.array_equal(out[:ROWS], fn(x, axis=1))
 
 
+@jit
+def greater_left(value1, index1, value2, index2):
+    return tl.standard._argmax_combine(value1, index1, value2, index2, True)
+
+
+@jit
+def smaller_left(value1, index1, value2, index2):
+    return tl.standard._argmin_combine(value1, index1, value2, index2, True)
+
+
+@jit
+def places_kernel(x, value, index, ROWS: tl.constexpr, COLUMNS: tl.constexpr, GREATEST: tl.constexpr, AXIS: tl.constexpr, OWN: tl.constexpr):
+    v = tl.load(rectangle(x, ROWS, COLUMNS))
+    if OWN:
+        # from the last to the first, as a reduction in another order would meet them
+        at = COLUMNS - 1 - tl.arange(0, COLUMNS)[None, :] + tl.zeros_like(v).to(tl.int32)
+        best, at = tl.reduce((v, at), 1, greater_left if GREATEST else smaller_left)
+        at = COLUMNS - 1 - at
+    elif GREATEST:
+        best, at = tl.max(v, AXIS, return_indices=True)
+    else:
+        best, at = tl.min(v, AXIS, return_indices=True)
+    tl.store(value + tl.arange(0, best.numel), tl.reshape(best, [best.numel]))
+    tl.store(index + tl.arange(0, best.numel), tl.reshape(at, [best.numel]))
+
+
+@pytest.mark.parametrize("greatest", [True, False])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_positions_are_those_of_the_numbers_beside_nan(run: Callable[..., None], axis: int, greatest: bool) -> None:
+    worst = -np.inf if greatest else np.inf
+    rows = [[6, np.nan, 8, np.nan], [np.nan, worst, np.nan, worst], [np.nan] * 4, [np.nan, 2, 2, -3]]
+    values, places = ([8, worst, np.nan, 2], [2, 1, 0, 1]) if greatest else ([6, worst, np.nan, -3], [0, 1, 0, 3])
+    x = np.array(rows, np.float32)
+    value, index = np.zeros(4, np.float32), np.full(4, -1, np.int32)
+    run(places_kernel, x if axis else np.ascontiguousarray(x.T), value, index, ROWS=4, COLUMNS=4, GREATEST=greatest, AXIS=axis, OWN=False)
+    assert np.array_equal(value, values, equal_nan=True)
+    assert index.tolist() == places
+
+
+@pytest.mark.parametrize("greatest", [True, False])
+def test_combining_by_the_lower_index_beside_nan(run: Callable[..., None], greatest: bool) -> None:
+    x = np.array([[6, np.nan, 8, np.nan], [np.nan, 1, np.nan, 1], [np.nan] * 4, [np.nan, 2, 2, 2]], np.float32)
+    value, index = np.zeros(4, np.float32), np.full(4, -1, np.int32)
+    run(places_kernel, x, value, index, ROWS=4, COLUMNS=4, GREATEST=greatest, AXIS=1, OWN=True)
+    assert np.array_equal(value, [8 if greatest else 6, 1, np.nan, 2], equal_nan=True)
+    assert index.tolist() == [2 if greatest else 0, 3, 3, 3]  # the lower index is that of the later element
+
+
 # -- combining with functions of one's own ------------------------------------------------------------------------------------------------------
 
 
@@ -390,12 +438,14 @@ def test_sort(run: Callable[..., None], dtype: str, descending: bool, rows: int,
     assert np.array_equal(out, expected[:, ::-1] if descending else expected)
 
 
-def test_sorting_loses_no_value_to_nan(run: Callable[..., None]) -> None:
+@pytest.mark.parametrize("descending", [False, True])
+def test_nan_sorts_above_every_number(run: Callable[..., None], descending: bool) -> None:
     x = np.random.default_rng(0).standard_normal((2, 32)).astype(np.float32)
-    x[:, ::5] = np.nan
+    x[:, ::5], x[:, ::10], x[:, 1] = np.nan, -np.nan, np.inf
     out = np.zeros_like(x)
-    run(sort_kernel, x, out, ROWS=2, COLUMNS=32, DESCENDING=False)
-    assert np.array_equal(np.sort(out, axis=-1), np.sort(x, axis=-1), equal_nan=True)
+    run(sort_kernel, x, out, ROWS=2, COLUMNS=32, DESCENDING=descending)
+    expected = np.sort(x, axis=-1)
+    assert np.array_equal(out, expected[:, ::-1] if descending else expected, equal_nan=True)
 
 
 @jit

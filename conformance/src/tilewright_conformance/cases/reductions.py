@@ -181,10 +181,11 @@ def _extremes() -> Iterator[Case]:
 
 
 def _place(name: str, place: tuple[Shape, int | None, bool], high: bool, left: bool, session: Session) -> None:
-    """Of equal values the first counts, or any."""
+    """Of equal values the first counts, or any; a NaN only where nothing else is there."""
     shape, axis, keep = place
-    for x in (draw(session.rng, name, shape, limit=3), wide(session.rng, name, shape), np.zeros(shape, kind(name))):
-        if name in FLOATS:
+    sets = [draw(session.rng, name, shape, limit=3), wide(session.rng, name, shape), np.zeros(shape, kind(name))]
+    for x in [*sets, *(_beside_nan(name, shape, session) if name in FLOATS else ())]:
+        if name in FLOATS and not np.isnan(x.astype(np.float32)).any():
             x.flat[0] = -np.inf if high else np.inf
         kept = "float32" if name == "bfloat16" else name
         extent = combining.extent_of(shape, axis, keep)
@@ -193,8 +194,8 @@ def _place(name: str, place: tuple[Shape, int | None, bool], high: bool, left: b
         options = {"SHAPE": shape, "FUNCTION": function, "AXIS": axis, "KEEP": keep, "LEFT": left}
         session.launch(combining.reduced_with_positions, (1,), x, found, places, **options)
         exact = x.astype(np.float64) if name in FLOATS else x
-        best = exact.max(axis) if high else exact.min(axis)
-        first = np.reshape(exact.argmax(axis) if high else exact.argmin(axis), extent).astype(np.int32)
+        best, first = _best_and_first(exact, axis, high)
+        first = np.reshape(first, extent).astype(np.int32)
         check(session, found, np.reshape(best, extent), zero_sign=False)
         if left:
             session.check(places, first, name="first place")
@@ -202,15 +203,30 @@ def _place(name: str, place: tuple[Shape, int | None, bool], high: bool, left: b
             flat = exact.reshape(1, -1) if axis is None else np.moveaxis(exact, axis, -1).reshape(-1, shape[axis])
             chosen = places.ravel()
             session.require(np.all((chosen >= 0) & (chosen < flat.shape[1])), "a place is none of the axis")
-            session.require(np.array_equal(flat[np.arange(len(chosen)), chosen], np.ravel(best)), "a place is not that of the value")
+            session.require(np.array_equal(flat[np.arange(len(chosen)), chosen], np.ravel(best), equal_nan=name in FLOATS), "a place is not that of the value")
+
+
+def _beside_nan(name: str, shape: Shape, session: Session) -> Iterator[Array]:
+    """Numbers among NaNs, few of either, infinities of one sign among NaNs, and NaNs alone."""
+    for share, of in ((0.2, None), (0.9, None), (0.5, -np.inf), (0.5, np.inf), (1.0, None)):
+        x = draw(session.rng, name, shape, limit=3) if of is None else np.full(shape, of, kind(name))
+        x[session.rng.random(shape) < share] = np.nan
+        yield x
+
+
+def _best_and_first(x: Array, axis: int | None, high: bool) -> tuple[Array, Array]:
+    """The greatest or the least along an axis, and where it stands first."""
+    best = np.asarray((np.fmax if high else np.fmin).reduce(x.ravel() if axis is None else x, axis or 0))
+    across = best if axis is None else np.expand_dims(best, axis)
+    return best, np.asarray(((x == across) | (np.isnan(across))).argmax(axis))
 
 
 def _position(name: str, place: tuple[Shape, int | None, bool], high: bool, session: Session) -> None:
     shape, axis, _ = place
-    for x in (draw(session.rng, name, shape, limit=3), np.zeros(shape, kind(name))):
+    for x in (draw(session.rng, name, shape, limit=3), np.zeros(shape, kind(name)), *(_beside_nan(name, shape, session) if name in FLOATS else ())):
         found = _run(tl.argmax if high else tl.argmin, x, "int32", place, session)
         exact = x.astype(np.float64)
-        session.check(found, np.reshape(exact.argmax(axis) if high else exact.argmin(axis), found.shape).astype(np.int32))
+        session.check(found, np.reshape(_best_and_first(exact, axis, high)[1], found.shape).astype(np.int32))
 
 
 def _places() -> Iterator[Case]:

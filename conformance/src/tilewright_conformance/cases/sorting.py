@@ -1,4 +1,4 @@
-"""Order: ``sort``, ``topk``, ``bitonic_merge`` and ``flip`` along the last axis, of all types, against NumPy. NaN has no place in the order."""
+"""Order: ``sort``, ``topk``, ``bitonic_merge`` and ``flip`` along the last axis, of all types, against NumPy, where too NaN is the greatest."""
 
 from __future__ import annotations
 
@@ -70,20 +70,27 @@ def turned(x_ptr, out, SHAPE: tl.constexpr, AXIS: tl.constexpr):
 
 
 def _values(name: str, shape: Shape, session: Session) -> Array:
-    """Numbers of the whole range, and many that are equal."""
+    """Numbers of the whole range, many that are equal, and NaNs of either sign."""
     x = wide(session.rng, name, shape)
     equal = session.rng.random(shape) < 0.4
     x[equal] = draw(session.rng, name, shape, limit=3)[equal]
     if name in FLOATS and x.size > 2:
         x.flat[0], x.flat[-1] = np.inf, -np.inf
+        x.flat[1:-1:5] = np.nan
+        x.flat[3:-1:10] = -np.nan
     return x
+
+
+def _in_order(x: Array, name: str) -> Array:
+    """Rows that rise, with NaN at the end: NumPy knows where it goes in types of its own alone."""
+    return np.sort(x.astype(np.float64), -1).astype(x.dtype) if name in FLOATS else np.sort(x, -1)
 
 
 def _sort(name: str, shape: Shape, session: Session) -> None:
     x = _values(name, shape, session)
     up, down = unset(x.shape, x.dtype), unset(x.shape, x.dtype)
     session.launch(in_order, (1,), x, up, down, SHAPE=shape)
-    wanted = np.sort(x, -1)
+    wanted = _in_order(x, name)
     check(session, up, wanted, name="rising", zero_sign=False)
     check(session, down, wanted[..., ::-1], name="falling", zero_sign=False)
 
@@ -103,7 +110,7 @@ def _top(name: str, shape: Shape, k: int, high: bool, session: Session) -> None:
     result = extremum_type(name) if k < shape[-1] else name
     found = unset((*shape[:-1], k), kind(result))
     session.launch(best_of, (1,), x, found, SHAPE=shape, K=k, DESCENDING=high, TYPE=language(result))
-    wanted = np.sort(x, -1)
+    wanted = _in_order(x, name)
     wanted = wanted[..., ::-1] if high else wanted
     check(session, found, wanted[..., :k].astype(kind(result)), zero_sign=False)
 
@@ -125,10 +132,10 @@ def _merge(name: str, shape: Shape, falling: bool, session: Session) -> None:
     rows = x.reshape(-1, shape[-1])
     for row in rows:
         cut = int(session.rng.integers(0, shape[-1] + 1))
-        row[:] = np.roll(np.concatenate([np.sort(row[:cut]), np.sort(row[cut:])[::-1]]), int(session.rng.integers(0, shape[-1])))
+        row[:] = np.roll(np.concatenate([_in_order(row[:cut], name), _in_order(row[cut:], name)[::-1]]), int(session.rng.integers(0, shape[-1])))
     found = unset(x.shape, x.dtype)
     session.launch(merged, (1,), x, found, SHAPE=shape, DESCENDING=falling)
-    wanted = np.sort(x, -1)
+    wanted = _in_order(x, name)
     check(session, found, wanted[..., ::-1] if falling else wanted, zero_sign=False)
 
 

@@ -23,13 +23,33 @@ def _smaller(a, b):
 
 
 @device_function
-def argmax_combine(value1, index1, value2, index2, tie_break_left: core.constexpr):
-    """The greater value and its index; of equal ones the lower index, where ties break left."""
-    if tie_break_left:
-        first = (value1 > value2) | ((value1 == value2) & (index1 < index2))
+def _beats(a, b, greatest: core.constexpr):
+    """Whether ``a`` is greater than ``b`` (or less, unless ``greatest``); every number beats NaN."""
+    if a.dtype.is_floating():
+        if greatest:
+            return ~(a <= b) & (a == a)
+        else:
+            return ~(a >= b) & (a == a)
     else:
-        first = value1 > value2
+        return a > b if greatest else a < b
+
+
+@device_function
+def _better(value1, index1, value2, index2, tie_break_left: core.constexpr, greatest: core.constexpr):
+    """The better of two values and its index; of two that tie the lower index, or any."""
+    first = _beats(value1, value2, greatest)
+    if tie_break_left:
+        first = first | (~_beats(value2, value1, greatest) & (index1 < index2))
     return core.where(first, value1, value2), core.where(first, index1, index2)
+
+
+@device_function
+def argmax_combine(value1, index1, value2, index2, tie_break_left: core.constexpr):
+    """The greater value and its index; of equal ones the lower index, where ties break left.
+
+    NaN is less than every number, and equal to NaN.
+    """
+    return _better(value1, index1, value2, index2, tie_break_left, True)
 
 
 @device_function
@@ -44,12 +64,11 @@ def _argmax_combine_tie_break_fast(value1, index1, value2, index2):
 
 @device_function
 def argmin_combine(value1, index1, value2, index2, tie_break_left: core.constexpr):
-    """The smaller value and its index; of equal ones the lower index, where ties break left."""
-    if tie_break_left:
-        first = (value1 < value2) | ((value1 == value2) & (index1 < index2))
-    else:
-        first = value1 < value2
-    return core.where(first, value1, value2), core.where(first, index1, index2)
+    """The smaller value and its index; of equal ones the lower index, where ties break left.
+
+    NaN is greater than every number, and equal to NaN.
+    """
+    return _better(value1, index1, value2, index2, tie_break_left, False)
 
 
 @device_function
@@ -62,21 +81,51 @@ def _argmin_combine_tie_break_fast(value1, index1, value2, index2):
     return argmin_combine(value1, index1, value2, index2, False)
 
 
+# Where ties break left, the reductions below do not ask of every pair which of the two is NaN: the
+# position of a NaN is marked with a bit that makes it greater than all others. Values of which none
+# beats the other (equal ones, and any beside NaN) are then told apart by their positions alone.
+
+_NAN_MARK = core.constexpr(1 << 30)
+
+
 @device_function
-def _reduce_with_indices(input, axis: core.constexpr, combine: core.constexpr, keep_dims: core.constexpr):
+def _greater_then_lower_index(value1, index1, value2, index2):
+    first = ~(value1 < value2) & ((value1 > value2) | (index1 < index2))
+    return core.where(first, value1, value2), core.where(first, index1, index2)
+
+
+@device_function
+def _smaller_then_lower_index(value1, index1, value2, index2):
+    first = ~(value1 > value2) & ((value1 < value2) | (index1 < index2))
+    return core.where(first, value1, value2), core.where(first, index1, index2)
+
+
+@device_function
+def _reduce_with_indices(input, axis: core.constexpr, greatest: core.constexpr, tie_break_left: core.constexpr, keep_dims: core.constexpr):
     """Reduce values together with their positions along ``axis`` (None: in row-major order)."""
     rank: core.constexpr = len(input.shape)
+    marked: core.constexpr = tie_break_left and input.dtype.is_floating()
     if axis is None:
-        flat = ravel(input)
-        value, index = core.reduce((flat, core.arange(0, input.numel)), 0, combine)
-        if keep_dims:
-            value = core.full(only_on(rank, 0, 1), value, value.dtype)
-            index = core.full(only_on(rank, 0, 1), index, index.dtype)
+        values = ravel(input)
+        positions = core.arange(0, input.numel)
+        along: core.constexpr = 0
     else:
+        values = input
         along: core.constexpr = normal_axis(axis, rank)
         extent: core.constexpr = input.shape[along]
-        positions = core.reshape(core.arange(0, extent), only_on(rank, along, extent))
-        value, index = core.reduce((input, core.broadcast_to(positions, input.shape)), along, combine, keep_dims=keep_dims)
+        positions = core.broadcast_to(core.reshape(core.arange(0, extent), only_on(rank, along, extent)), input.shape)
+    if marked:
+        positions = core.where(values == values, positions, positions | _NAN_MARK)
+    if tie_break_left:
+        combine: core.constexpr = _greater_then_lower_index if greatest else _smaller_then_lower_index
+    else:
+        combine: core.constexpr = _argmax_combine_tie_break_fast if greatest else _argmin_combine_tie_break_fast
+    value, index = core.reduce((values, positions), along, combine, keep_dims=keep_dims and axis is not None)
+    if marked:
+        index = index & (_NAN_MARK - 1)
+    if keep_dims and axis is None:
+        value = core.full(only_on(rank, 0, 1), value, value.dtype)
+        index = core.full(only_on(rank, 0, 1), index, index.dtype)
     return value, index
 
 
@@ -90,11 +139,13 @@ def max(
 ):
     """The greatest value along an axis. NaN counts only where nothing else is there.
 
+    The position is that of the value: of NaNs alone, as of equal values, the first one.
+
     Args:
         input: a tensor of numbers.
         axis: a constexpr; None takes all elements.
         return_indices: give the positions too.
-        return_indices_tie_break_left: of equal values the first one counts; otherwise any.
+        return_indices_tie_break_left: of equal values (and of NaNs) the first one counts; otherwise any.
         keep_dims: keep the axis, with extent 1.
 
     Returns:
@@ -106,10 +157,7 @@ def max(
     """
     wide = input.to(extremum_dtype(input.dtype, return_indices))
     if return_indices:
-        if return_indices_tie_break_left:
-            return _reduce_with_indices(wide, axis, _argmax_combine_tie_break_left, keep_dims)
-        else:
-            return _reduce_with_indices(wide, axis, _argmax_combine_tie_break_fast, keep_dims)
+        return _reduce_with_indices(wide, axis, True, return_indices_tie_break_left, keep_dims)
     else:
         return core.reduce(wide, axis, _greater, keep_dims=keep_dims)
 
@@ -124,11 +172,13 @@ def min(
 ):
     """The smallest value along an axis. NaN counts only where nothing else is there.
 
+    The position is that of the value: of NaNs alone, as of equal values, the first one.
+
     Args:
         input: a tensor of numbers.
         axis: a constexpr; None takes all elements.
         return_indices: give the positions too.
-        return_indices_tie_break_left: of equal values the first one counts; otherwise any.
+        return_indices_tie_break_left: of equal values (and of NaNs) the first one counts; otherwise any.
         keep_dims: keep the axis, with extent 1.
 
     Returns:
@@ -139,17 +189,14 @@ def min(
     """
     wide = input.to(extremum_dtype(input.dtype, return_indices))
     if return_indices:
-        if return_indices_tie_break_left:
-            return _reduce_with_indices(wide, axis, _argmin_combine_tie_break_left, keep_dims)
-        else:
-            return _reduce_with_indices(wide, axis, _argmin_combine_tie_break_fast, keep_dims)
+        return _reduce_with_indices(wide, axis, False, return_indices_tie_break_left, keep_dims)
     else:
         return core.reduce(wide, axis, _smaller, keep_dims=keep_dims)
 
 
 @device_function
 def argmax(input, axis, tie_break_left: core.constexpr = True, keep_dims: core.constexpr = False):
-    """The position of the greatest value along an axis.
+    """The position of the greatest value along an axis. NaN counts only where nothing else is there.
 
     Args:
         input: a tensor of numbers.
@@ -169,7 +216,7 @@ def argmax(input, axis, tie_break_left: core.constexpr = True, keep_dims: core.c
 
 @device_function
 def argmin(input, axis, tie_break_left: core.constexpr = True, keep_dims: core.constexpr = False):
-    """The position of the smallest value along an axis.
+    """The position of the smallest value along an axis. NaN counts only where nothing else is there.
 
     Args:
         input: a tensor of numbers.

@@ -10,6 +10,35 @@ from tilewright.language.callable import device_function
 from tilewright.language.standard.extents import is_power_of_two, last_axis, log2, only_on, with_axes
 from tilewright.language.standard.extrema import max, min
 
+# A network sorts by comparisons, and comparisons with NaN are all false: one NaN would leave numbers
+# on either side of it out of order. Floats are therefore sorted as integers of the same order.
+
+
+@device_function
+def _keys(x):
+    """Integers in the order of the numbers ``x``: NaN above all of them, -0 below 0."""
+    if x.dtype.is_floating():
+        signed: core.constexpr = core.get_int_dtype(x.dtype.primitive_bitwidth, True)
+        most: core.constexpr = (1 << (x.dtype.primitive_bitwidth - 1)) - 1
+        bits = x.to(signed, bitcast=True)
+        return core.where(x == x, core.where(bits < 0, bits ^ most, bits), most)
+    else:
+        return x
+
+
+@device_function
+def _numbers(keys, dtype: core.constexpr):
+    """The numbers of type ``dtype`` that :func:`_keys` made ``keys`` of, as wide as these are."""
+    if dtype.is_floating():
+        bits = keys.to(core.get_int_dtype(dtype.primitive_bitwidth, True))
+        most: core.constexpr = (1 << (dtype.primitive_bitwidth - 1)) - 1
+        numbers = core.where(bits < 0, bits ^ most, bits).to(dtype, bitcast=True)
+        if keys.dtype.primitive_bitwidth > dtype.primitive_bitwidth:
+            numbers = numbers.to(core.float32)
+        return numbers
+    else:
+        return keys
+
 
 @device_function
 def _positions(x):
@@ -23,8 +52,6 @@ def _positions(x):
 def _compare_and_swap(x, index, distance, ascending):
     """One step of a bitonic network along the last axis: each element meets the one whose index differs in bit ``distance``; the smaller one goes to
     the lower index where ``ascending`` holds.
-
-    NaN compares false with everything, so that it never changes places, and no value is lost.
     """
     partner = core.gather(x, core.broadcast_to(index ^ distance, x.shape), len(x.shape) - 1)
     wants_smaller = ((index & distance) == 0) == ascending
@@ -101,15 +128,15 @@ def sort_impl(x, k: core.constexpr = None, dim: core.constexpr = None, descendin
     core.static_assert(is_power_of_two(kept), "k must be a power of two")
     core.static_assert(kept <= extent, "k must not exceed the extent of the axis")
     down: core.constexpr = descending != 0
-    x = _sort_runs(x, log2(kept), down)
+    keys = _sort_runs(_keys(x), log2(kept), down)
     for _step in core.static_range(log2(extent) - log2(kept)):
-        x = _best_of_pairs(x, kept, down)
-    return x
+        keys = _best_of_pairs(keys, kept, down)
+    return _numbers(keys, x.dtype)
 
 
 @device_function
 def sort(x, dim: core.constexpr = None, descending: core.constexpr = core.CONSTEXPR_0):
-    """A tensor sorted along its last axis. NaN has no place in the order.
+    """A tensor sorted along its last axis. NaN is greater than every number, and -0 less than 0.
 
     Args:
         x: a tensor of numbers.
@@ -130,7 +157,7 @@ def sort(x, dim: core.constexpr = None, descending: core.constexpr = core.CONSTE
 
 @device_function
 def topk(x, k: core.constexpr, dim: core.constexpr = None, descending: core.constexpr = True):
-    """The greatest elements along the last axis, in order.
+    """The greatest elements along the last axis, in the order of :func:`sort`: NaN is greater than every number.
 
     Args:
         x: a tensor of numbers.
@@ -153,7 +180,7 @@ def topk(x, k: core.constexpr, dim: core.constexpr = None, descending: core.cons
 
 @device_function
 def bitonic_merge(x, dim: core.constexpr = None, descending: core.constexpr = core.CONSTEXPR_0):
-    """A bitonic tensor sorted along its last axis: one whose values rise and then fall, or a rotation of such.
+    """A bitonic tensor sorted along its last axis: one whose values rise and then fall, or a rotation of such, in the order of :func:`sort`.
 
     Args:
         x: a tensor of numbers.
@@ -170,4 +197,4 @@ def bitonic_merge(x, dim: core.constexpr = None, descending: core.constexpr = co
         ordered = tl.bitonic_merge(x)
     """
     axis: core.constexpr = last_axis(dim, len(x.shape), "bitonic_merge")
-    return _merge(x, log2(x.shape[axis]), descending == 0)
+    return _numbers(_merge(_keys(x), log2(x.shape[axis]), descending == 0), x.dtype)
