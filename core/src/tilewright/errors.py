@@ -6,6 +6,7 @@ Messages say what happened, where, with which types, and what to do about it.
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -194,13 +195,30 @@ class ConfigError(TilewrightError, TypeError):
 
 
 def write_reproducer(content: str | bytes, suffix: str = ".ll") -> Path:
-    """Write IR text, or what else a tool rejects, to a file named by its content, in ``TILEWRIGHT_REPRODUCER_DIR`` or the directory of temporary files."""
+    """Write IR text, or what else a tool rejects, to a file named by its content, in ``TILEWRIGHT_REPRODUCER_DIR`` or the directory of temporary files.
+
+    Others may write to that directory and guess the name: what lies there already is left alone, unless it is this user's file of the same content.
+    """
     import hashlib
     import tempfile
 
     written = content.encode() if isinstance(content, str) else content
     folder = Path(os.environ.get("TILEWRIGHT_REPRODUCER_DIR") or tempfile.gettempdir())
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"tilewright-{hashlib.sha256(written).hexdigest()[:16]}{suffix}"
-    path.write_bytes(written)
+    name = f"tilewright-{hashlib.sha256(written).hexdigest()[:16]}"
+    path = folder / f"{name}{suffix}"
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
+    except FileExistsError:
+        if _is_own_file(path) and path.read_bytes() == written:
+            return path
+        handle, other = tempfile.mkstemp(suffix, f"{name}-", folder)
+        path = Path(other)
+    with os.fdopen(handle, "wb") as file:
+        file.write(written)
     return path
+
+
+def _is_own_file(path: Path) -> bool:
+    found = path.lstat()
+    return stat.S_ISREG(found.st_mode) and (not hasattr(os, "geteuid") or found.st_uid == os.geteuid())

@@ -1,8 +1,11 @@
 """The files of compiled kernels in Triton's directories, and who launches code by them."""
 
 import json
+import os
 import re
 import shutil
+import stat
+import warnings
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ import tilewright.language as tl
 from tilewright.compat import triton
 from tilewright.compat.triton.backends.compiler import GPUTarget
 from tilewright.compat.triton.compiler import ASTSource
+from tilewright.compat.triton.runtime import build as build_module
 from tilewright.compat.triton.runtime.cache import FileCacheManager, base32
 from tilewright.runtime.cache import disk_cache
 
@@ -165,3 +169,33 @@ def test_code_that_takes_more_than_its_arguments_is_left_to_its_launcher(directo
     assert "product.ptx" in kernel.metadata_group and "product.cubin" not in kernel.metadata_group
     half = triton.compile(ASTSource(scale, {**SIGNATURE, "factor": "fp16"}, {"BLOCK": 64}), target=GPUTarget("cuda", 90, 32))
     assert "scale.cubin" not in half.metadata_group
+
+
+@pytest.mark.skipif(os.name != "posix", reason="owners and modes of POSIX systems")
+@pytest.mark.parametrize("attacked", ["file", "folder"])
+def test_files_of_other_users_are_neither_found_nor_run(tmp_path, monkeypatch, attacked):
+    """A kept extension module is machine code that the process loads."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "kept"))
+    made = []
+
+    def build(name, source, folder, *_):
+        made.append(Path(folder, f"{name}.so"))
+        made[-1].write_bytes(b"ours")
+        return str(made[-1])
+
+    loaded = []
+    monkeypatch.setattr(triton.knobs.build, "impl", build)
+    monkeypatch.setattr(build_module, "_load_module_from_path", lambda name, path: loaded.append(Path(path).read_bytes()))
+    build_module.compile_module_from_src("int x;", "module")
+    (kept,) = (path for path in (tmp_path / "kept").rglob("*") if path.is_file())
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (kept.parent, kept.parent.parent)} == {0o700} and stat.S_IMODE(kept.stat().st_mode) == 0o600
+    kept.write_bytes(b"theirs")
+    try:
+        os.chown(kept if attacked == "file" else kept.parent, 12345, -1)
+    except PermissionError:
+        pytest.skip("only the administrator gives files away")
+    with warnings.catch_warnings(), pytest.warns(RuntimeWarning, match=r"a file of a kernel is not used: .* belongs to another user \(uid 12345\)"):
+        warnings.filterwarnings("ignore", ".* cannot be kept", UserWarning)
+        build_module.compile_module_from_src("int x;", "module")
+    assert loaded == [b"ours", b"ours"] and len(made) == 2
+    assert kept.read_bytes() == (b"ours" if attacked == "file" else b"theirs")

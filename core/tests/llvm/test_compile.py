@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import os
 
 import pytest
 
@@ -63,6 +64,31 @@ def test_rejected_text_is_kept_as_a_reproducer(text, reason, more, tmp_path, mon
 def test_reproducers_are_named_by_content(tmp_path, monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_REPRODUCER_DIR", str(tmp_path))
     assert write_reproducer("a") == write_reproducer("a") != write_reproducer("b")
+
+
+@pytest.mark.parametrize("there", ["a link", "a file of other content", "a file of another user", "a directory"])
+def test_reproducers_leave_alone_what_lies_at_their_path(tmp_path, monkeypatch, there):
+    monkeypatch.setenv("TILEWRIGHT_REPRODUCER_DIR", str(tmp_path / "folder"))
+    path = write_reproducer("text")
+    path.unlink()
+    target = tmp_path / "target"
+    target.write_text("of somebody")
+    if there == "a link":
+        path.symlink_to(target)
+    elif there == "a directory":
+        path.mkdir()
+    else:
+        path.write_text("other" if there == "a file of other content" else "text")
+        if there == "a file of another user":
+            try:
+                os.chown(path, 12345, -1)
+            except PermissionError:
+                pytest.skip("only the administrator gives files away")
+    before = path.lstat()
+    written = write_reproducer("text")
+    assert written != path and written.parent == path.parent and written.suffix == path.suffix
+    assert written.read_text() == "text" and written.stat().st_mode & 0o777 == 0o600
+    assert path.lstat() == before and target.read_text() == "of somebody"
 
 
 def test_target_machines_are_made_once():

@@ -1,6 +1,7 @@
 """A cache directory in any state: kernels compile and run, nothing hangs, and what is wrong is said once."""
 
 import errno
+import hashlib
 import os
 import warnings
 
@@ -10,7 +11,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.runtime import files, tuning_records
-from tilewright.runtime.artifact import DamagedArtifactError, pack, unpack
+from tilewright.runtime.artifact import MAGIC, DamagedArtifactError, pack, unpack
 from tilewright.runtime.cache import disk_cache
 
 
@@ -127,6 +128,13 @@ def test_headers_of_wrong_types_are_damage():
             setattr(holder, attribute, right)
         with pytest.raises(DamagedArtifactError):
             unpack(packed)
+
+
+def test_a_header_that_is_nested_too_deep_is_damage():
+    header = b'{"key": ' + b"[" * 200_000 + b"]" * 200_000 + b"}"
+    body = len(header).to_bytes(8, "little") + header
+    with pytest.raises(DamagedArtifactError, match="its header cannot be read"):
+        unpack(MAGIC + hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
 
 
 # ---- records of tuning

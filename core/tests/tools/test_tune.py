@@ -1,11 +1,14 @@
 """``tilewright tune`` and ``tilewright records``: what is measured, on this machine and on workers, and what is kept of it."""
 
 import concurrent.futures
+import hashlib
 import importlib.util
 import json
 import math
 import re
+import stat
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +17,7 @@ from tilewright.errors import AutotunerError
 from tilewright.plugins.registry import registry
 from tilewright.runtime import devices, shipped_records
 from tilewright.runtime.autotune import Config, config_text
-from tilewright.tools import tune_fleet
+from tilewright.tools import tune_fleet, tune_job
 from tilewright.tools.launch_arguments import on_device, parsed
 from tilewright.tools.tune import given_configs
 from tilewright.tools.tune_fleet import measure_on
@@ -268,7 +271,25 @@ def test_a_worker_without_the_file_imports_what_it_was_sent(file, tmp_path, monk
     job = Job.of(f"{file}:plain", "", "")
     file.unlink()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    tune_job._folder.cache_clear()
     assert job.kernel().__name__ == "plain"
+
+
+def test_what_others_left_in_the_temporary_directory_is_not_imported(file, tmp_path, monkeypatch):
+    """The folder of a file that was sent has a name that nobody can guess, and is this user's alone: it is first on the path while the file is imported."""
+    text = f"import contextlib\nwith contextlib.suppress(ImportError):\n    import left_by_others\n{file.read_text()}"
+    job = Job(str(tmp_path / "gone" / "kernels.py"), "plain", text, "", "")
+    guessed = tmp_path / f"tilewright-tune-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    guessed.mkdir()
+    (guessed / "left_by_others.py").write_text("raise SystemExit('the code of another user ran')\n")
+    (tmp_path / "target").write_text("of somebody")
+    (guessed / "kernels.py").symlink_to(tmp_path / "target")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    tune_job._folder.cache_clear()
+    path = Path(job.kernel().fn.__code__.co_filename)
+    assert path.read_text() == text and (tmp_path / "target").read_text() == "of somebody"
+    assert path.parent != guessed and {stat.S_IMODE(folder.stat().st_mode) for folder in (path.parent, path.parent.parent)} == {0o700}
+    assert Path(job.kernel().fn.__code__.co_filename) == path  # one folder a process
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.runtime.files import write_whole
 from tilewright_conformance.programs import Program
 
 _TEMPLATE = '''"""{title}
@@ -162,10 +163,7 @@ def reproducer(program: Program, expected: Sequence[Any], *, backend: str, load:
 
 def write(path: Path, text: str) -> None:
     """Write a reproducer, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.draft")
-    draft.write_text(text)
-    draft.replace(path)
+    write_whole(path, text.encode())
 
 
 def _plain(text: str) -> str:

@@ -113,7 +113,7 @@ def unpack(data: bytes, key: str | None = None) -> Artifact:
         if not isinstance(header["key"], str):
             raise TypeError("the key is no text")
         found = Artifact(header["key"], CodeObject(header["name"], blobs[0], stages, header["metadata"]), parameters, header["timings"])
-    except (KeyError, IndexError, TypeError, ValueError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, RecursionError) as error:
         raise DamagedArtifactError(f"its header cannot be read ({type(error).__name__}: {error})") from None
     if key is not None and found.key != key:
         raise DamagedArtifactError("it is the kernel of another key")

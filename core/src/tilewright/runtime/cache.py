@@ -1,8 +1,8 @@
 """The disk cache: bytes by key, in a directory that many processes may share.
 
 An entry is one file, ``<first two digits of the key>/<key>.kernel``. It is written to a temporary file in the same directory and renamed, so that a
-reader sees all of it or nothing, on network file systems too. Entries are code: a directory that others could write to is not used, unless it is shared
-knowingly (see ``private_folder``). What is inside checks itself (see ``artifact``): a damaged entry is a miss and is removed.
+reader sees all of it or nothing, on network file systems too. Entries are code: a directory, a folder in it, or an entry that others could write to is not
+used, unless it is shared knowingly (see ``private_folder``). What is inside checks itself (see ``artifact``): a damaged entry is a miss and is removed.
 Entries that were not read for longest go first when the cache outgrows its cap. A directory that cannot be written is used for reading alone.
 
 Environment: ``TILEWRIGHT_CACHE_DIR`` (default: the platform's directory for user caches), ``TILEWRIGHT_CACHE_SIZE`` (bytes, or with K, M, G; default 2G;
@@ -26,7 +26,7 @@ from pathlib import Path
 from tilewright.environment import refused
 from tilewright.runtime import private_folder
 from tilewright.runtime.artifact import Artifact, DamagedArtifactError, pack, unpack
-from tilewright.runtime.files import NotAFileError, read_whole, remove, warn_user, write_whole
+from tilewright.runtime.files import NotAFileError, remove, warn_user
 
 DEFAULT_SIZE = 2 << 30
 _SUFFIX = ".kernel"
@@ -79,7 +79,10 @@ class DiskCache:
             return None
         path = self.path(key)
         try:
-            data = read_whole(path)
+            data = private_folder.read(path)
+        except private_folder.UntrustedError as error:
+            self._warn("entry trust", f"an entry of the kernel cache is not used, and the kernel is compiled anew: {error}")
+            return None
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (NotAFileError, IsADirectoryError):
@@ -106,8 +109,10 @@ class DiskCache:
             return False
         path = self.path(artifact.key)
         try:
-            private_folder.make(self.directory)
-            write_whole(path, data)
+            private_folder.write(path, data, self.directory)
+        except private_folder.UntrustedError as error:
+            self._warn("entry", f"a kernel cannot be kept in the cache: {error}")
+            return False
         except OSError as error:
             if error.errno != errno.ENOSPC and self.probe():
                 self._warn("entry", f"a kernel cannot be kept in the cache: {error}")  # something lies in the way of this entry; others can be written
@@ -163,7 +168,7 @@ class DiskCache:
         """Every entry with its status. Entries that vanish meanwhile are left out, old temporary files are removed."""
         now = time.time()
         try:
-            folders = [entry.path for entry in os.scandir(self.directory) if entry.is_dir() and self._is_folder(entry.name)]
+            folders = [entry.path for entry in os.scandir(self.directory) if entry.is_dir(follow_symlinks=False) and self._is_folder(entry.name)]
         except OSError:
             return
         for folder in folders:

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import stat
 import sys
-import tempfile
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
     """Write a file so that a reader sees all of it or nothing, on network file systems too: to a temporary file beside it, which is then renamed.
+
+    Neither follows a link that lies at the path.
+
+    Args:
+        mode: who may do what with it, but for what the process's umask takes away.
 
     Raises:
         OSError: it cannot be written; nothing is left behind.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(suffix=".tmp", dir=path.parent)
+    temporary = path.with_name(f"{secrets.token_hex(8)}.tmp")
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
@@ -40,18 +47,26 @@ class NotAFileError(OSError):
     """What lies at a path is no regular file."""
 
 
-def read_whole(path: Path) -> bytes:
+def read_whole(path: Path, folder: int | None = None, check: Callable[[os.stat_result], None] | None = None) -> bytes:
     """The bytes of a regular file. Never waits, whatever lies at the path.
+
+    Args:
+        folder: a descriptor of the open folder that it lies in.
+        check: called with the status of what was opened, before it is read.
 
     Raises:
         NotAFileError: it is a directory, a pipe, a device.
         OSError: it cannot be read.
     """
     # a pipe without a writer would wait for one
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    handle = os.open(path, flags) if folder is None else os.open(path.name, flags, dir_fd=folder)
     try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
             raise NotAFileError(f"{path} is no regular file")
+        if check is not None:
+            check(found)
         with os.fdopen(handle, "rb", closefd=False) as file:
             return file.read()
     finally:

@@ -32,7 +32,7 @@ from tilewright.errors import TuningArgumentError, VariableError
 from tilewright.language.callable import JitCallable
 from tilewright.runtime import private_folder, shipped_records
 from tilewright.runtime.cache import default_directory
-from tilewright.runtime.files import read_whole, remove, warn_user, write_whole
+from tilewright.runtime.files import remove, warn_user
 from tilewright.runtime.keys import digest
 
 MODES = ("on", "off", "deterministic", "refresh", "memory", "model")
@@ -164,7 +164,7 @@ def find(wanted: str, *, own: bool = True, source_file: str | None = None) -> Re
         return found
     if own:
         with contextlib.suppress(OSError, ValueError, RecursionError):  # no record, or a damaged one
-            return parse(json.loads(read_whole(directory() / f"{wanted}.json")))
+            return _own(directory() / f"{wanted}.json")
     return shipped_records.find(wanted, source_file)
 
 
@@ -172,8 +172,7 @@ def keep(record: Record) -> bool:
     """Write a record; False where the directory cannot be written, which is said once."""
     path = directory() / f"{record.identity}.json"
     try:
-        private_folder.make(default_directory())
-        write_whole(path, json.dumps(asdict(record), indent=1).encode())
+        private_folder.write(path, json.dumps(asdict(record), indent=1).encode(), default_directory())
     except OSError as error:
         warn_user(f"the result of autotuning {record.kernel} cannot be kept ({error})")
         return False
@@ -184,7 +183,20 @@ def own_records() -> Iterator[Record]:
     """This machine's records."""
     for path in sorted(directory().glob("*.json")):
         with contextlib.suppress(OSError, ValueError, RecursionError):
-            yield parse(json.loads(read_whole(path)))
+            yield _own(path)
+
+
+def _own(path: Path) -> Record:
+    """A record of this machine; one that another user could have written is refused, with a warning.
+
+    Raises:
+        OSError, ValueError, RecursionError: there is none, or it is damaged.
+    """
+    try:
+        return parse(json.loads(private_folder.read(path)))
+    except private_folder.UntrustedError as error:
+        warn_user(f"a record of autotuning is not used: {error}")
+        raise
 
 
 def export(path: str | os.PathLike[str], kernels: Iterable[str] | None = None) -> int:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import copy
+import functools
 import hashlib
+import os
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +18,7 @@ from tilewright.errors import AutotunerError
 from tilewright.runtime import devices
 from tilewright.runtime.autotune import Autotuner
 from tilewright.runtime.config import Config, config_text
+from tilewright.runtime.files import write_whole
 from tilewright.runtime.heuristics import Heuristics
 from tilewright.runtime.keys import digest
 from tilewright.runtime.tuning_records import Record
@@ -62,11 +67,30 @@ class Job:
         except (OSError, UnicodeDecodeError):
             here = False
         if not here:
-            folder = Path(tempfile.gettempdir()) / f"tilewright-tune-{hashlib.sha256(self.text.encode()).hexdigest()[:16]}"
-            folder.mkdir(mode=0o700, exist_ok=True)
-            path = folder / path.name
-            path.write_text(self.text, encoding="utf-8")
+            path = _copied(path.name, self.text)
         return find_decorated(f"{path}:{self.name}")[2]
+
+
+@functools.cache
+def _folder(process: int) -> Path:
+    """A folder of a process's own for files that it was sent, of a name that nobody can guess; it goes with the process."""
+    folder = Path(tempfile.mkdtemp(prefix="tilewright-tune-"))
+    atexit.register(_remove, folder, process)
+    return folder
+
+
+def _remove(folder: Path, process: int) -> None:
+    if os.getpid() == process:  # not a copy of it
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _copied(name: str, text: str) -> Path:
+    """A file of a text, which stays while the process does: its lines are read again for messages."""
+    folder = _folder(os.getpid()) / hashlib.sha256(text.encode()).hexdigest()[:16]
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / name
+    write_whole(path, text.encode(), mode=0o600)
+    return path
 
 
 @dataclass

@@ -94,7 +94,11 @@ def compile_module_from_src(
         source = Path(folder, f"{name}.c")
         source.write_text(src)
         built = _build(name, str(source), folder, library_dirs or [], include_dirs or [], libraries or [], ccflags or [])
-        return _load_module_from_path(name, cache.put(Path(built).read_bytes(), filename))
+        try:
+            built = cache.put(Path(built).read_bytes(), filename)
+        except OSError as error:
+            warnings.warn(f"the compiled module {name} cannot be kept: {error}", stacklevel=2)
+        return _load_module_from_path(name, built)
 
 
 __all__ = ["compile_module_from_src", "platform_key"]

@@ -9,8 +9,6 @@ import functools
 import hashlib
 import json
 import os
-import shutil
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +16,8 @@ from typing import Any
 
 from tilewright.compat.triton import knobs
 from tilewright.compat.triton.version import VERSION
+from tilewright.runtime import private_folder
+from tilewright.runtime.files import warn_user
 
 
 class CacheManager(ABC):
@@ -44,7 +44,8 @@ class CacheManager(ABC):
 
 
 class FileCacheManager(CacheManager):
-    """Files in ``<directory>/<key>``. A file is written beside its place and renamed, so that a reader sees all of it or nothing.
+    """Files in ``<directory>/<key>``. A file is written beside its place and renamed, so that a reader sees all of it or nothing. Programs run what is in
+    them: folders and files are for their owner alone, and those that others could write to are not used (:mod:`tilewright.runtime.private_folder`).
 
     Raises:
         RuntimeError: there is no directory to use.
@@ -59,7 +60,7 @@ class FileCacheManager(CacheManager):
         self.cache_dir = os.path.join(directory, key)
         self.lock_path: str | None = None if override and not dump else os.path.join(self.cache_dir, "lock")
         if self.lock_path is not None:
-            os.makedirs(self.cache_dir, exist_ok=True)
+            private_folder.make(Path(self.cache_dir), Path(directory))
 
     def _make_path(self, filename: str) -> str:
         return os.path.join(self.cache_dir, filename)
@@ -68,7 +69,15 @@ class FileCacheManager(CacheManager):
         return os.path.exists(self._make_path(filename))
 
     def get_file(self, filename: str) -> str | None:
-        return self._make_path(filename) if self.has_file(filename) else None
+        """The path of a file; None where there is none, and, with a warning, where another user could have written it."""
+        path = self._make_path(filename)
+        if not os.path.exists(path):
+            return None
+        reason = private_folder.distrust(Path(path).parent) or private_folder.distrust(Path(path))
+        if reason:
+            warn_user(f"a file of a kernel is not used: {reason}")
+            return None
+        return path
 
     def get_group(self, filename: str) -> dict[str, str] | None:
         path = self.get_file(f"__grp__{filename}")
@@ -83,13 +92,7 @@ class FileCacheManager(CacheManager):
     def put(self, data: Any, filename: str, binary: bool = True) -> str:
         assert self.lock_path is not None, "the files that override kernels are the user's: nothing is put there"
         path = self._make_path(filename)
-        folder = tempfile.mkdtemp(prefix=f"tmp.pid_{os.getpid()}_", dir=self.cache_dir)
-        try:
-            written = Path(folder, os.path.basename(filename))
-            written.write_bytes(data if isinstance(data, bytes) else str(data).encode())
-            os.replace(written, path)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        private_folder.write(Path(path), data if isinstance(data, bytes) else str(data).encode(), Path(self.cache_dir).parent)
         return path
 
 
