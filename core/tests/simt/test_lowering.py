@@ -224,9 +224,9 @@ def test_values_of_any_type_are_exchanged_in_few_words(type_: str, count: int, w
     w = module.function("f", [(type_, f"x{i}") for i in range(count)] + [("ptr", "out")])
     sent: list[str] = []
 
-    def shuffle(word: str) -> str:
-        sent.append(word)
-        return w.emit(f"xor i32 {word}, 0")
+    def shuffle(words: list[str]) -> list[str]:
+        sent.extend(words)
+        return [w.emit(f"xor i32 {word}, 0") for word in words]
 
     for i, name in enumerate(exchange(w, type_, [f"%x{i}" for i in range(count)], shuffle)):
         w.do(f"store {type_} {name}, ptr {w.gep(type_, '%out', i)}")

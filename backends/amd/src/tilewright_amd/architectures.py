@@ -38,6 +38,7 @@ class Architecture:
         direct: bytes that a lane may copy from memory straight to LDS at once, where that is used; where a lane copies 4 at most, four copies bring what one
             load and one store do, and it is not.
         turns: whether elements of 16 bits are turned as they are read from LDS.
+        swaps: whether rows of lanes change places between two registers (``v_permlane16_swap``, ``v_permlane32_swap``).
         features: of LLVM's, by which code is generated.
     """
 
@@ -57,6 +58,7 @@ class Architecture:
     features: tuple[str, ...] = ()
     direct: tuple[int, ...] = ()
     turns: bool = False
+    swaps: bool = False
 
     @property
     def few_registers(self) -> bool:
@@ -74,7 +76,7 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
     for row in (
         Architecture("gfx90a", 2, MFMA, 64, 64 * _K, 64 * _K, 32, 512, 128 * _K, 8, 4, 32),
         Architecture("gfx942", 3, MFMA, 64, 64 * _K, 64 * _K, 32, 512, 128 * _K, 8, 4, 32, _FNUZ),
-        Architecture("gfx950", 4, MFMA, 64, 160 * _K, 160 * _K, 64, 512, 128 * _K, 8, 4, 32, _OCP, direct=(4, 16), turns=True),
+        Architecture("gfx950", 4, MFMA, 64, 160 * _K, 160 * _K, 64, 512, 128 * _K, 8, 4, 32, _OCP, direct=(4, 16), turns=True, swaps=True),
         Architecture("gfx1100", 3, WMMA, 32, 64 * _K, 64 * _K, 32, 256, 96 * _K, 24, 2, 32, (), _ONE_UNIT),
         Architecture("gfx1151", 3, WMMA, 32, 64 * _K, 64 * _K, 32, 256, 96 * _K, 24, 2, 32, (), _ONE_UNIT),
         Architecture("gfx1201", 4, WMMA, 32, 64 * _K, 64 * _K, 32, 256, 96 * _K, 24, 2, 32, _OCP, _ONE_UNIT),

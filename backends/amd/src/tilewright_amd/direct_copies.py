@@ -4,7 +4,9 @@ A wave's copy writes one run of LDS, lane after lane, that begins where M0 says.
 beside the code. The counter of loads tells when copies are over, in the order in which they began.
 
 LLVM (22) counts a copy as an access of LDS too, as the machine does not: a wait for an access of LDS behind which copies began would be too short. So accesses
-of LDS are waited for before copies begin, and none may come between.
+of LDS are waited for before copies begin, and none may come between. Permutes of lanes through LDS (``ds_bpermute``, ``ds_swizzle``) count as accesses, but
+for LLVM they have no side effects, and nothing that is written here would hold them: in kernels with copies each stays where it is written, and is waited for
+there (:func:`.lanes.pinned`).
 
 LLVM would have every access of LDS wait for all copies that are under way, since it may be of what they write; and every fence. The accesses are told apart by
 names of memory here (scopes of aliases), and barriers of kernels with copies wait for the accesses of LDS by themselves (:mod:`.target`): what copies write is

@@ -1,17 +1,55 @@
-"""Values of other lanes: by operands that are read across a row of 16 lanes (DPP), between rows, or through the exchange network of LDS."""
+"""Values of other lanes: by operands that are read across a row of 16 lanes (DPP), by permutes between rows (``v_permlane*``), or through the permute network
+of LDS (``ds_bpermute``, ``ds_swizzle``), which LLVM takes for arithmetic without side effects: :func:`pinned` keeps these where they are written.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from tilewright.llvm.writer import FunctionWriter
-from tilewright_amd.architectures import WMMA, Architecture
+from tilewright_amd.architectures import MFMA, WMMA, Architecture
 
 #: Controls of a DPP operand, as ``llvm.amdgcn.update.dpp`` takes them.
 _QUAD = 0x00  # and two bits for each lane of four: which it reads
 _ROTATE = 0x120  # and by how many lanes of a row
 _MIRROR, _HALF_MIRROR = 0x140, 0x141  # the lanes of a row, and of half a row, in the opposite order
 _ROW_XOR = 0x160  # and the mask; RDNA
+
+
+#: Most values that pass through one statement of :func:`pinned`: registers hold them all at once.
+_TOGETHER: Final = 8
+
+
+def pinned(w: FunctionWriter, values: Sequence[str], permute: Callable[[str], str]) -> list[str]:
+    """Permute i32 values between two statements without an instruction, which LLVM keeps in order.
+
+    A permute of LDS stays between its operands' statement and its result's, and the second one reads
+    the result: LLVM waits for it there.
+    """
+    found: list[str] = []
+    for start in range(0, len(values), _TOGETHER):
+        operands = _fixed(w, values[start : start + _TOGETHER])
+        found += _fixed(w, [permute(value) for value in operands])
+    return found
+
+
+def _fixed(w: FunctionWriter, values: Sequence[str]) -> list[str]:
+    """Pass i32 values through inline assembly that is empty, which nothing is moved across that
+    has side effects."""
+    count = len(values)
+    listed = ", ".join(f"i32 {value}" for value in values)
+    constraints = ",".join(["=v"] * count + [str(number) for number in range(count)])
+    if count == 1:
+        return [w.emit(f'call i32 asm sideeffect "", "{constraints}"({listed})')]
+    type_ = f"{{ {', '.join(['i32'] * count)} }}"
+    together = w.emit(f'call {type_} asm sideeffect "", "{constraints}"({listed})')
+    return [w.emit(f"extractvalue {type_} {together}, {number}") for number in range(count)]
+
+
+def goes_through_lds(row: Architecture, mask: int) -> bool:
+    """Return whether :func:`exchange` takes a permute of LDS for a mask."""
+    return row.matrix == MFMA and mask >= 16 and not row.swaps
 
 
 def bpermute(w: FunctionWriter, value: str, lane: str) -> str:
@@ -25,9 +63,12 @@ def exchange(w: FunctionWriter, row: Architecture, value: str, lane: Callable[[]
     if row.matrix == WMMA:
         low = _dpp(w, value, _ROW_XOR + (mask & 15)) if mask & 15 else value
         return _other_row(w, low) if mask & 16 else low
-    if mask < 16:
-        for control in _row_controls(mask):
+    if mask < 16 or row.swaps:
+        for control in _row_controls(mask & 15):
             value = _dpp(w, value, control)
+        for rows in (16, 32):
+            if mask & rows:
+                value = _swapped(w, value, lane(), rows)
         return value
     if mask < 32:
         # xor, or and and masks of the lane's number in half a wave
@@ -62,3 +103,14 @@ def _other_row(w: FunctionWriter, value: str) -> str:
     """The value that the same lane of the other row has, of the two rows of a wave of 32 lanes."""
     select = [("i32", str(0x76543210)), ("i32", str(0xFEDCBA98 - (1 << 32)))]
     return w.intrinsic("llvm.amdgcn.permlanex16", "i32", [("i32", "poison"), ("i32", value), *select, ("i1", "false"), ("i1", "false")])
+
+
+def _swapped(w: FunctionWriter, value: str, lane: str, rows: int) -> str:
+    """The value that the lane with the other bit ``rows`` (16 or 32) in its number has: ``v_permlane16_swap``
+    and ``v_permlane32_swap`` exchange the upper lanes of one register with the lower ones of another."""
+    name, both = f"llvm.amdgcn.permlane{rows}.swap", "{ i32, i32 }"
+    w.module.declare(name, both, ["i32", "i32", "i1", "i1"])
+    pair = w.emit(f"call {both} @{name}(i32 {value}, i32 {value}, i1 false, i1 false)")
+    lower, upper = (w.emit(f"extractvalue {both} {pair}, {number}") for number in range(2))
+    is_upper = w.emit(f"icmp ne i32 {w.emit(f'and i32 {lane}, {rows}')}, 0")
+    return w.emit(f"select i1 {is_upper}, i32 {lower}, i32 {upper}")

@@ -203,6 +203,16 @@ class GcnTarget(SimtTarget):
     def shuffle_xor(self, w: FunctionWriter, value: str, mask: int) -> str:
         return lanes.exchange(w, self.row, value, lambda: self.lane(w), mask)
 
+    def shuffle_all(self, w: FunctionWriter, values: Sequence[str], lane: str) -> list[str]:
+        if not self._copies:
+            return super().shuffle_all(w, values, lane)
+        return lanes.pinned(w, values, lambda value: self.shuffle(w, value, lane))
+
+    def shuffle_all_xor(self, w: FunctionWriter, values: Sequence[str], mask: int) -> list[str]:
+        if not self._copies or not lanes.goes_through_lds(self.row, mask):
+            return super().shuffle_all_xor(w, values, mask)
+        return lanes.pinned(w, values, lambda value: self.shuffle_xor(w, value, mask))
+
     # ---- what is under way
 
     def keep_order(self, w: FunctionWriter, *, everything: bool) -> None:

@@ -309,6 +309,14 @@ class SimtTarget(ABC):
         """The i32 ``value`` of the lane whose number differs in the bits of ``mask``."""
         return self.shuffle(w, value, w.emit(f"xor i32 {self.lane(w)}, {mask}"))
 
+    def shuffle_all(self, w: FunctionWriter, values: Sequence[str], lane: str) -> list[str]:
+        """Values that go the same way: see :meth:`shuffle`."""
+        return [self.shuffle(w, value, lane) for value in values]
+
+    def shuffle_all_xor(self, w: FunctionWriter, values: Sequence[str], mask: int) -> list[str]:
+        """Values that go the same way: see :meth:`shuffle_xor`."""
+        return [self.shuffle_xor(w, value, mask) for value in values]
+
     # ---- memory
 
     def shared_access(self, w: FunctionWriter) -> str:

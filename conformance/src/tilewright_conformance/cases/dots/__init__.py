@@ -58,7 +58,7 @@ LARGE = ((128, 128, 32), (64, 128, 64))
 def cases() -> Iterator[Case]:
     for case in sampled("dots", "matmul", {"dot": True, "dot_scaled": True}):
         yield _in_profile(case)
-    for make in (_products, _precisions, _specials, _loops, _fusions, _conversions, _scaled):
+    for make in (_products, _precisions, _specials, _loops, _gathers, _fusions, _conversions, _scaled):
         yield from make()
 
 
@@ -351,6 +351,40 @@ def _laid_out(session: Session, type_: str, shape: tuple[int, int], layout: str,
 def _strides(operand: Operand) -> tuple[int, int]:
     row, column = operand.values.strides
     return row // 8, column // 8
+
+
+# ---- operands whose rows an index in memory names
+
+
+#: (type, of the index, M, N, whether rows are loaded for each factor, warps, stages); each quick one
+#: has another width of index and number of loads.
+_GATHERS = (
+    ("f32", "int64", 16, 32, False, 4, 2),
+    ("f16", "int32", 32, 32, True, 4, 3),
+    ("f32", "int32", 16, 64, True, 4, 2),
+    ("f16", "int64", 64, 64, False, 8, 3),
+)
+
+
+def _gathers() -> Iterator[Case]:
+    for number, (type_, index, m, n, twice, warps, stages) in enumerate(_GATHERS):
+        body = functools.partial(_gather, type_, index, m, n, twice, warps, stages)
+        id_ = f"gathered/{type_}/{index}/{m}x{n}_{'twice' if twice else 'once'}"
+        quick, dot = number < 2, {(type_, "f32")}
+        yield _case(id_, body, (type_, "f32"), dot, (m, n, n), quick=quick, elements=n * n)
+
+
+def _gather(type_: str, index: str, m: int, n: int, twice: bool, warps: int, stages: int, session: Session) -> None:
+    """Three blocks of rows, the last one not whole."""
+    depth, count = n, 3 * n - 5
+    q, table = (matrix.whole(session.rng, type_, rows, depth, most=1) for rows in (m, 4 * n))
+    rows = session.rng.permutation(4 * n)
+    k = table.values[rows[:count]]
+    found = np.zeros((m, depth), np.float32)
+    given = (q.given, table.given, rows.astype(index), found, count, depth)
+    options = {"num_warps": warps, "num_stages": stages}
+    session.launch(kernels.gathered, (1,), *given, M=m, N=n, D=depth, TWICE=twice, **options)
+    session.check(found, (q.values @ k.T) @ k, zero_sign=False)
 
 
 # ---- what stands around a product

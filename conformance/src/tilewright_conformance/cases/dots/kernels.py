@@ -245,6 +245,24 @@ def batches_turned(a_ptr, b_ptr, out_ptr, B: tl.constexpr, M: tl.constexpr, N: t
     tl.store(out_ptr + at, tl.dot(a, tl.permute(b, 0, 2, 1)))
 
 
+@tw.jit
+def gathered(q_ptr, rows_ptr, index_ptr, out_ptr, n, stride, M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, TWICE: tl.constexpr):
+    """``(q @ k.T) @ k`` of the rows ``k`` that an index names; TWICE: they are loaded once for each factor."""
+    m, d = tl.arange(0, M), tl.arange(0, D)
+    q = tl.load(q_ptr + m[:, None] * D + d[None, :])
+    total = tl.zeros((M, D), tl.float32)
+    for start in tl.range(0, n, N):
+        at = start + tl.arange(0, N)
+        row = tl.load(index_ptr + at, mask=at < n, other=0)
+        k = tl.load(rows_ptr + row[None, :] * stride + d[:, None], mask=at[None, :] < n, other=0.0)
+        if TWICE:
+            v = tl.load(rows_ptr + row[:, None] * stride + d[None, :], mask=at[:, None] < n, other=0.0)
+        else:
+            v = tl.trans(k)
+        total += tl.dot(tl.dot(q, k).to(k.dtype), v)
+    tl.store(out_ptr + m[:, None] * D + d[None, :], total)
+
+
 # ---- block-scaled products
 
 

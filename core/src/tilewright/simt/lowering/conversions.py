@@ -59,11 +59,11 @@ def _shuffle(context: SimtContext, plan: WarpMove, element: Type, variables: lis
     in_place = all(image == 1 << bit for bit, image in enumerate(plan.source_of_lane)) and not any(plan.source_of_warp)
     lane = "" if in_place else context.thread_part(plan.source_of_lane, plan.source_of_warp)
 
-    def of_lane(change: int) -> Callable[[str], str]:
+    def of_lane(change: int) -> Callable[[list[str]], list[str]]:
         if in_place:
-            return lambda word: target.shuffle_xor(w, word, change)
+            return lambda words: target.shuffle_all_xor(w, words, change)
         from_ = w.emit(f"xor i32 {lane}, {change}") if change else lane
-        return lambda word: target.shuffle(w, word, from_)
+        return lambda words: target.shuffle_all(w, words, from_)
 
     moved = list(variables)
     for group in variables_in_groups(len(variables), plan.packed_bits(storage_size(element))):

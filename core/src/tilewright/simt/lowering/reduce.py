@@ -91,7 +91,7 @@ class _Reduction:
         columns = []
         for number, type_ in enumerate(self.types):
             names = [rows[register][number] for register in order]
-            columns.append(exchange(w, type_, names, lambda word: context.target.shuffle_xor(w, word, step.lanes)))
+            columns.append(exchange(w, type_, names, lambda words: context.target.shuffle_all_xor(w, words, step.lanes)))
         return [list(row) for row in zip(*columns, strict=True)]
 
     def _is_odd(self, lanes: int) -> str:

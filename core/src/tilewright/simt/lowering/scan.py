@@ -146,7 +146,7 @@ class _Scan:
         columns = []
         for number, type_ in enumerate(self.types):
             names = [self.totals[block][number] for block in blocks]
-            columns.append(exchange(w, type_, names, lambda word: self.context.target.shuffle_xor(w, word, mask)))
+            columns.append(exchange(w, type_, names, lambda words: self.context.target.shuffle_all_xor(w, words, mask)))
         for block, other in zip(blocks, [list(row) for row in zip(*columns, strict=True)], strict=True):
             for chunk in self._chunks_of(chunks, block):
                 self.prepend(chunk, other, later)

@@ -29,32 +29,60 @@ def words_of(type_: str, count: int) -> int:
     return -(-count // share) if share else 2 * count
 
 
-def exchange(w: FunctionWriter, type_: str, names: Sequence[str], shuffle: Callable[[str], str]) -> list[str]:
-    """The values that another lane has: ``shuffle`` gives the other lane's word for this lane's.
+def exchange(
+    w: FunctionWriter,
+    type_: str,
+    names: Sequence[str],
+    shuffle: Callable[[list[str]], list[str]],
+) -> list[str]:
+    """The values that another lane has: ``shuffle`` gives the other lane's words for this lane's.
 
     Args:
         names: values of one LLVM type that go the same way.
     """
+    share = _FORMS[type_][1]
+    bits = [_to_bits(w, type_, name) for name in names]
+    if share == 0:
+        words = [half for name in bits for half in _halves(w, name)]
+    else:
+        words = [_word(w, type_, bits[i : i + share]) for i in range(0, len(bits), share)]
+    moved = shuffle(words)
+    if share == 0:
+        pairs = [_vector(w, "i32", 2, moved[i : i + 2]) for i in range(0, len(moved), 2)]
+        found = [w.emit(f"bitcast <2 x i32> {pair} to i64") for pair in pairs]
+    else:
+        counts = [min(share, len(bits) - i) for i in range(0, len(bits), share)]
+        parts = (_parts(w, type_, word, n) for word, n in zip(moved, counts, strict=True))
+        found = [name for part in parts for name in part]
+    return [_from_bits(w, type_, name) for name in found]
+
+
+def _halves(w: FunctionWriter, name: str) -> list[str]:
+    """The words of an i64."""
+    pair = w.emit(f"bitcast i64 {name} to <2 x i32>")
+    return [w.emit(f"extractelement <2 x i32> {pair}, i32 {i}") for i in range(2)]
+
+
+def _word(w: FunctionWriter, type_: str, part: Sequence[str]) -> str:
+    """The word that holds up to as many integers as there is room for."""
     bits, share = _FORMS[type_]
-    found: list[str] = []
-    for start in range(0, len(names), share or 1):
-        part = [_to_bits(w, type_, name) for name in names[start : start + (share or 1)]]
-        if share == 0:
-            pair = w.emit(f"bitcast i64 {part[0]} to <2 x i32>")
-            halves = [shuffle(w.emit(f"extractelement <2 x i32> {pair}, i32 {i}")) for i in range(2)]
-            moved = [w.emit(f"bitcast <2 x i32> {_vector(w, 'i32', 2, halves)} to i64")]
-        elif share == 1:
-            moved = [shuffle(part[0])]
-        elif len(part) == 1:
-            word = shuffle(w.emit(f"zext {bits} {part[0]} to i32"))
-            moved = [w.emit(f"trunc i32 {word} to {bits}")]
-        else:
-            vector = f"<{share} x {bits}>"
-            word = shuffle(w.emit(f"bitcast {vector} {_vector(w, bits, share, part)} to i32"))
-            unpacked = w.emit(f"bitcast i32 {word} to {vector}")
-            moved = [w.emit(f"extractelement {vector} {unpacked}, i32 {i}") for i in range(len(part))]
-        found += [_from_bits(w, type_, name) for name in moved]
-    return found
+    if share == 1:
+        return part[0]
+    if len(part) == 1:
+        return w.emit(f"zext {bits} {part[0]} to i32")
+    return w.emit(f"bitcast <{share} x {bits}> {_vector(w, bits, share, part)} to i32")
+
+
+def _parts(w: FunctionWriter, type_: str, word: str, count: int) -> list[str]:
+    """The first integers that a word holds."""
+    bits, share = _FORMS[type_]
+    if share == 1:
+        return [word]
+    if count == 1:
+        return [w.emit(f"trunc i32 {word} to {bits}")]
+    vector = f"<{share} x {bits}>"
+    unpacked = w.emit(f"bitcast i32 {word} to {vector}")
+    return [w.emit(f"extractelement {vector} {unpacked}, i32 {i}") for i in range(count)]
 
 
 def _vector(w: FunctionWriter, element: str, count: int, names: Sequence[str]) -> str:
