@@ -8,8 +8,8 @@
 # make gpu-test: every test that needs an NVIDIA GPU, on a machine that has one.  make gpu-sanitize: kernels under compute-sanitizer.
 PYTHON ?= python3
 VENV ?= .venv
-# 1 to install PyTorch for the tests that use it
-TORCH ?= 0
+# 0 to leave PyTorch out, and skip the tests that use it
+TORCH ?= 1
 # 1 to draw the demo's times as bars
 PLOT ?= 0
 # a Python that has the packages, pytest-xdist, hypothesis and PyTorch for CUDA already; where empty, .venv gets them
@@ -33,11 +33,11 @@ PACKAGES := -e "core[llvm]" -e backends/cpu -e backends/nvidia -e backends/amd -
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py $(if $(filter 1,$(PLOT)),--plot)
 
-test: style
+test: style $(VENV)/.torch-$(TORCH)
 	$(call beside_mypy,$(BIN)/python -m pytest -n 2 --dist worksteal)
 	$(BIN)/python -m tilewright_conformance run --backend cpu --without perf --report build/conformance
 
-check: style
+check: style $(VENV)/.torch-$(TORCH)
 	$(call beside_mypy,$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(CHECKED))
 
 lint: style
@@ -68,7 +68,7 @@ opencl: $(VENV)/.developer
 release: $(VENV)/.developer
 	$(BIN)/python tools/release.py $(if $(TAG),--tag $(TAG))
 
-gpu-test: $(if $(GPU_PYTHON),,$(VENV)/.gpu)
+gpu-test: $(if $(GPU_PYTHON),,$(VENV)/.torch-1)
 	$(or $(GPU_PYTHON),$(BIN)/python) -m pytest -m gpu -n auto --dist worksteal backends/nvidia conformance/tests examples
 	$(or $(GPU_PYTHON),$(BIN)/python) -m tilewright_conformance run --backend nvidia --report build/conformance-nvidia
 
@@ -84,8 +84,19 @@ $(VENV)/.installed: $(VENV)/.created core/pyproject.toml backends/cpu/pyproject.
 	$(BIN)/python -m pip install --quiet $(PACKAGES)
 	touch $@
 
-$(VENV)/.developer: $(VENV)/.installed requirements-dev.txt requirements-torch.txt
-	$(BIN)/python -m pip install --quiet -r requirements-dev.txt $(if $(filter 1,$(TORCH)),-r requirements-torch.txt)
+$(VENV)/.developer: $(VENV)/.installed requirements-dev.txt
+	$(BIN)/python -m pip install --quiet -r requirements-dev.txt
+	touch $@
+
+# whether PyTorch is there: each of the two takes the other's mark away, so that either choice may follow the other
+$(VENV)/.torch-1: $(VENV)/.developer requirements-torch.txt
+	$(BIN)/python -m pip install --quiet -r requirements-torch.txt
+	rm -f $(VENV)/.torch-0
+	touch $@
+
+$(VENV)/.torch-0: $(VENV)/.developer
+	$(BIN)/python -m pip uninstall --quiet --yes torch
+	rm -f $(VENV)/.torch-1
 	touch $@
 
 # what needs Triton is installed without it, and without PyTorch's of another version
@@ -93,11 +104,6 @@ $(ECOSYSTEM)/.installed: ecosystem/requirements.txt ecosystem/requirements-trito
 	$(PYTHON) -m venv $(ECOSYSTEM)
 	$(ECOSYSTEM)/bin/python -m pip install --quiet $(PACKAGES) -r requirements-torch.txt -r ecosystem/requirements.txt
 	$(ECOSYSTEM)/bin/python -m pip install --quiet --no-deps -r ecosystem/requirements-triton.txt
-	touch $@
-
-# PyTorch from the package index is the one for CUDA on Linux
-$(VENV)/.gpu: $(VENV)/.developer
-	$(BIN)/python -m pip install --quiet -r requirements-torch.txt
 	touch $@
 
 clean:

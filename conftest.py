@@ -1,8 +1,9 @@
-"""What all tests share: a garbage collector that leaves the tests themselves alone, of which there are twenty thousand with all that they refer to, and comes
-seldom; and a browser without a window."""
+"""What all tests share: an environment without the settings of whoever runs them; a garbage collector that leaves the tests themselves alone, of which there
+are twenty thousand with all that they refer to, and comes seldom; and a browser without a window."""
 
 import gc
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -12,6 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tilewright.environment import VARIABLES
+
+#: Settings of Python that change what the processes that tests start print and write.
+_OF_PYTHON = ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONWARNINGS", "PYTHONOPTIMIZE", "PYTHONBREAKPOINT")
+#: What the backends' own variables and those of the Triton shim begin with.
+_PREFIXES = ("TRITON_", "TILEWRIGHT_CPU_", "TILEWRIGHT_NVIDIA_", "TILEWRIGHT_AMD_")
+
+
+def pytest_configure() -> None:
+    """Remove settings from the environment: a test sets the ones it needs. Variables that opt in to longer tests stay."""
+    for name in [*os.environ]:
+        if name in VARIABLES or name in _OF_PYTHON or name.startswith(_PREFIXES):
+            del os.environ[name]
 
 
 def pytest_sessionstart() -> None:

@@ -150,7 +150,7 @@ def test_a_package_of_a_model_that_launches_kernels(tmp_path):
         for rows in (8, 3, 100):
             x = torch.randn(rows, 40)
             torch.testing.assert_close(model(x), x * -2.5 + 1)
-        assert "triton" not in sys.modules and "tilewright.runtime" not in sys.modules
+        assert "tilewright" not in {name.partition(".")[0] for name in sys.modules}  # Triton may be there, where it is installed: PyTorch imports it
     """
     for code, caches in ((package, "first"), (use, "second")):  # nothing of the first process is there for the second but the package
         # other tests' folders, which may have one named triton, are not on its path

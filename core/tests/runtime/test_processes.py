@@ -108,7 +108,7 @@ def test_children_of_a_fork_launch_and_end_as_any_process(start):
                 put[(1,)](y, 2.5 + number)  # compiled in the child
                 sys.exit(0 if y[0] == 2.5 + number else 3)  # the ordinary end: atexit, threads joined
             assert os.waitpid(child, 0)[1] == 0
-            print(shared())
+            print(shared(), flush=True)  # the next child, which ends as any process, would write what is still buffered once more
     """)
     assert finish(process) == ["fine"] * 3
 
