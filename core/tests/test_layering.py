@@ -14,14 +14,15 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "tilewright"
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "environment": {"errors"},
+    "child_process": {"environment"},
     "ir": set(),
     "reference": {"ir", "errors"},
     "language": {"ir", "errors", "plugins"},
     "frontend": {"ir", "language", "errors", "environment", "plugins"},
     "passes": {"ir", "errors", "environment"},
     "plugins": {"ir", "errors", "environment"},
-    "runtime": {"ir", "reference", "language", "frontend", "passes", "plugins", "errors", "environment", "llvm"},
-    "llvm": {"ir", "passes", "errors"},
+    "runtime": {"ir", "reference", "language", "frontend", "passes", "plugins", "errors", "environment", "child_process", "llvm"},
+    "llvm": {"ir", "passes", "errors", "child_process"},
     "simt": {"ir", "passes", "llvm", "errors", "environment"},
     # the host sides of backends: above the runtime, and nothing of the toolkit that compiles
     "simt/host": {"ir", "llvm", "plugins", "runtime", "errors", "environment"},

@@ -5,7 +5,9 @@ A backend's own variables begin with ``TILEWRIGHT_`` and its name.
 
 from __future__ import annotations
 
+import math
 import os
+import threading
 from collections.abc import Mapping, Sequence
 
 from tilewright.errors import VariableError
@@ -31,6 +33,7 @@ VARIABLES: dict[str, tuple[str, str]] = {
     "TILEWRIGHT_PRINT_AUTOTUNING": ("0 or 1", "1: print each configuration that is measured, and the best"),
     "TILEWRIGHT_PROGRESS": ("0 or 1", "0: no line on the terminal while a kernel is tuned"),
     "TILEWRIGHT_WORKERS": ("a number of processes", "how many compile for a tuning; 0: threads of this process do"),
+    "TILEWRIGHT_COMPILE_TIME_LIMIT": ("seconds; 0 for none", "for another process to generate a kernel's code: it is ended after them; 1800 otherwise"),
     "TILEWRIGHT_PLUGIN_TIME_LIMIT": ("seconds; 0 for none", "for a plugin to be imported, and to find its devices: it is left out after them; 60 otherwise"),
     "TILEWRIGHT_NUM_THREADS": ("a number above 0", "threads that run kernels on the CPU"),
     "TILEWRIGHT_TRITON": ("0 or 1", "1: `import triton` is answered by Tilewright in this process"),
@@ -67,6 +70,24 @@ def chosen(name: str, values: Sequence[str]) -> str:
     if text and text not in values:
         raise refused(name, values[0] if len(values) == 1 else f"one of {', '.join(values)}", text)
     return text or values[0]
+
+
+def seconds(name: str, default: float) -> float:
+    """A number of seconds, from 0 on.
+
+    Raises:
+        VariableError: it is no such number.
+    """
+    text = os.environ.get(name, "").strip()
+    if not text:
+        return default
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0 <= found <= threading.TIMEOUT_MAX:
+        raise refused(name, "a number of seconds from 0 on", text)
+    return found
 
 
 def refused(name: str, wanted: str, text: object) -> VariableError:

@@ -388,7 +388,25 @@ END
 """
 
 
-@pytest.mark.parametrize("end", ["", "os._exit(0)", "os.kill(os.getpid(), 9)"])
+#: A copy of the process goes on, with the sockets to its workers, until the server has ended.
+COPIED = """
+def is_there(process):
+    try:
+        return open(f"/proc/{process}/stat").read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+import time
+if os.fork():
+    os.kill(os.getpid(), 9)
+os.closerange(0, 3)
+while is_there(pool._server.pid):
+    time.sleep(0.05)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("end", ["", "os._exit(0)", "os.kill(os.getpid(), 9)", "os.kill(os.getpid(), 15)", COPIED])
 def test_a_program_without_a_guard_and_what_is_left_of_it(tmp_path, end):
     file = tmp_path / "program.py"
     file.write_text(textwrap.dedent(PROGRAM).replace("END", end))

@@ -8,6 +8,7 @@ import os
 import re
 from pathlib import Path
 
+from tilewright.child_process import VARIABLE, time_limit
 from tilewright.errors import BackendError
 from tilewright.plugins.manifest import CodeObject
 from tilewright.simt.host.driver import Driver
@@ -137,7 +138,11 @@ def assemble(ptx: str | bytes, arch: str) -> Linked:
         source, result = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         source.write_bytes(text)
         lines = ("--generate-line-info",) if says_lines(text) else ()
-        done = subprocess.run([str(program), "-v", *lines, f"-arch={arch}", str(source), "-o", str(result)], capture_output=True, text=True, check=False)
+        command, limit = [str(program), "-v", *lines, f"-arch={arch}", str(source), "-o", str(result)], time_limit()
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
+        except subprocess.TimeoutExpired:
+            raise rejected(f"{program} took longer than {limit:g} seconds for the PTX and was ended; {VARIABLE} sets the limit", text, ".ptx") from None
         if done.returncode:
             raise rejected(f"{program} rejects the PTX: {done.stderr.strip()}", text, ".ptx")
         log = done.stdout + done.stderr

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tilewright import child_process
 from tilewright_conformance.case import Case, Outcome, Status
 from tilewright_conformance.engine.setup import Setup
 
@@ -46,11 +47,11 @@ class WorkerProcess:
         self._errors = tempfile.TemporaryFile("a+b")  # noqa: SIM115 (closed by stop; appending: reading it moves the place where the process writes)
         self._mark = 0
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tilewright_conformance.engine.worker", setup.as_text()],
+            [sys.executable, "-P", "-m", "tilewright_conformance.engine.worker", setup.as_text()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env={**os.environ, **(environment or {})},
+            env={**child_process.environment(), **(environment or {})},
             start_new_session=True,
         )
         self._answers: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()

@@ -17,13 +17,15 @@ import sys
 from collections.abc import Sequence
 from typing import Final, Literal
 
+from tilewright import child_process
 from tilewright.errors import LoweringError
 
 #: What can be made of IR text.
 Form = Literal["object", "assembly"]
 
 _CHILD = "from tilewright.llvm.subprocess_codegen import _serve; _serve()"
-
+#: The name of a function that others can call.
+_FUNCTION: Final = re.compile(r'^define (?!internal|private|linkonce)[^@]*@"?([^"(]+)', re.MULTILINE)
 
 #: Assembly but for a mark that memory is not accessed across, which has no instruction that an assembler could reject.
 _ASSEMBLY: Final = re.compile(r' asm (?!sideeffect "", "~\{memory\}"\(\))')
@@ -41,14 +43,13 @@ def generate_in_subprocess(
 
     Raises:
         LoweringError: this LLVM has no such target, the text is not valid LLVM IR, or the code generator fails, as where the assembler rejects inline assembly;
-            the message has its reasons.
+            the message has its reasons. Or it takes longer than ``TILEWRIGHT_COMPILE_TIME_LIMIT`` allows.
     """
     from tilewright.llvm.compile import options_set
 
     target = [triple, cpu, features, opt]
     request = json.dumps({"ir": ir_text, "forms": forms, "target": target, "passes": list(passes), "options": [*options_set(), *options]})
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    done = subprocess.run([sys.executable, "-c", _CHILD], input=request.encode(), capture_output=True, env=environment, check=False)
+    done = _ran(request.encode(), ir_text)
     if done.returncode:
         reason = done.stderr.decode(errors="replace").strip() or f"the code generator ended with status {done.returncode}"
         what = "the target's assembler rejects the inline assembly of this kernel" if has_inline_assembly(ir_text) else "no code is generated for this kernel"
@@ -60,9 +61,37 @@ def generate_in_subprocess(
     return [rest[end - size : end] for size, end in zip(told, itertools.accumulate(told), strict=True)]
 
 
+def _ran(request: bytes, ir_text: str) -> subprocess.CompletedProcess[bytes]:
+    """A child that was given a request, at its end. It ends with this process: it waits for the end of a pipe, too, whose other end is here."""
+    limit = child_process.time_limit()
+    theirs, ours = os.pipe()
+    try:
+        return subprocess.run(
+            child_process.python_command(_CHILD, os.getpid(), theirs),
+            input=request,
+            capture_output=True,
+            env=child_process.environment(),
+            pass_fds=(theirs,) if os.name == "posix" else (),
+            timeout=limit,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        named = _FUNCTION.search(ir_text)
+        raise LoweringError(
+            f"generating the code of {named[1] if named else 'a kernel'} took longer than {limit:g} seconds and was ended: make the kernel smaller (its tiles, "
+            f"and loops that are unrolled), or set {child_process.VARIABLE} to more seconds, 0 for no limit"
+        ) from None
+    finally:
+        os.close(theirs)
+        os.close(ours)
+
+
 def _serve() -> None:
     """The child: a request on standard input; on standard output a line with the sizes of what was made, then that; or a line with what is wrong with the
     request."""
+    child_process.end_with_parent(int(sys.argv[1]))
+    if os.name == "posix":
+        child_process.end_with_pipe(int(sys.argv[2]))
     from tilewright.llvm.compile import prepared, set_option, target_machine
 
     request = json.loads(sys.stdin.buffer.read())

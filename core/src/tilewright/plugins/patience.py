@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import _imp
 import contextvars
-import math
-import os
 import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.environment import refused
+from tilewright.environment import seconds
 
 #: Seconds that importing a plugin, and asking it for its devices, may take each.
 DEFAULT_LIMIT = 60.0
@@ -33,16 +31,7 @@ def time_limit() -> float:
     Raises:
         VariableError: it is no such number.
     """
-    text = os.environ.get(VARIABLE, "").strip()
-    if not text:
-        return DEFAULT_LIMIT
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds <= threading.TIMEOUT_MAX:
-        raise refused(VARIABLE, "a number of seconds from 0 on", text)
-    return seconds
+    return seconds(VARIABLE, DEFAULT_LIMIT)
 
 
 def within_limit(limit: float, work: Callable[[], Any]) -> Any:

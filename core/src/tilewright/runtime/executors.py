@@ -47,6 +47,8 @@ def opened(text: str) -> Iterator[concurrent.futures.Executor]:
     kind, colon, rest = text.partition(":")
     executor: concurrent.futures.Executor
     if kind == "processes":
+        safe_path = os.environ.get("PYTHONSAFEPATH")
+        os.environ["PYTHONSAFEPATH"] = "1"  # the processes import nothing from the current folder before they are told where this one looks
         executor = concurrent.futures.ProcessPoolExecutor(_count(text, rest), mp_context=multiprocessing.get_context("spawn"))
     elif kind == "threads":
         executor = concurrent.futures.ThreadPoolExecutor(_count(text, rest))
@@ -58,6 +60,10 @@ def opened(text: str) -> Iterator[concurrent.futures.Executor]:
         yield executor
     finally:
         executor.shutdown(wait=True, cancel_futures=True)
+        if kind == "processes":
+            os.environ.pop("PYTHONSAFEPATH")
+            if safe_path is not None:
+                os.environ["PYTHONSAFEPATH"] = safe_path
 
 
 def _count(text: str, number: str) -> int:

@@ -1,8 +1,9 @@
 """The processes that compile the configurations of a tuning: a server that imports everything once, and the workers it forks.
 
 The server is a fresh process of one thread, so that forking it is safe whatever its parent has begun: threads, a device's context, a notebook. It takes
-orders from a socket (see :mod:`tilewright.runtime.workers`), whose end means that the parent is gone: then the whole family ends. A worker takes jobs from a
-socket of its own, one after the other. What passes is pickled plain data and packed kernels, never functions.
+orders from a socket (see :mod:`tilewright.runtime.workers`), whose end means that the parent is gone: then the whole family ends. It looks for its parent
+besides: a copy of that process may have the other end of the socket, too. A worker takes jobs from a socket of its own, one after the other. What passes is
+pickled plain data and packed kernels, never functions.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import gc
 import os
 import pickle
+import select
 import signal
 import socket
 import struct
@@ -21,6 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.child_process import end_with_parent
 from tilewright.plugins.manifest import Target
 
 #: Whether this is such a process, which leaves devices to its parent.
@@ -29,6 +32,8 @@ serving = False
 IDLE = 300.0
 #: What an order begins with: fork a worker; end one; tell how one ended that has closed its connection. The last two name a process.
 FORK, KILL, REAP = b"F", b"K", b"R"
+#: Seconds between looks for the parent.
+_PARENT_LOOK = 2.0
 #: Seconds that a worker may take from closing its connection to its end, and between looks.
 _ENDING, _LOOK = 2.0, 0.005
 _LENGTH = struct.Struct("<Q")
@@ -101,25 +106,35 @@ def perform(job: Job) -> bytes:
 
 def serve(orders: socket.socket) -> None:
     """Import what ``Job`` of the first message needs, then fork a worker for each order, until there are none for long or the parent is gone."""
+    parent = os.getppid()
     global serving
     serving = True
+    orders.settimeout(IDLE)
     try:
         warm: Job = pickle.loads(receive(orders))
-    except EOFError:
+    except (EOFError, OSError):
         return
     sys.path[:] = list(warm.path)
     with contextlib.suppress(Exception):  # what is wrong with it, the jobs will tell
         perform(warm)
     gc.collect()
     gc.freeze()
-    orders.settimeout(IDLE)
     try:
-        while _obey(orders):
+        while _is_ordered(orders, parent) and _obey(orders):
             pass
     except OSError:  # the parent is gone, or has nothing to do for us
         pass
     if os.getpgrp() == os.getpid():  # a session of its own, as it is started
         os.killpg(0, signal.SIGKILL)  # the workers, and this process
+
+
+def _is_ordered(orders: socket.socket, parent: int) -> bool:
+    """Wait for an order, or the end of orders; False where there is none for long, or the parent is gone."""
+    until = time.monotonic() + IDLE
+    while os.getppid() == parent and time.monotonic() < until:
+        if select.select([orders], [], [], _PARENT_LOOK)[0]:
+            return True
+    return False
 
 
 def _obey(orders: socket.socket) -> bool:
@@ -128,8 +143,10 @@ def _obey(orders: socket.socket) -> bool:
     if not data:
         return False
     if data[:1] == FORK:
+        server = os.getpid()
         child = os.fork()
         if not child:
+            end_with_parent(server)
             with socket.socket(fileno=handles[0]) as connection:
                 orders.close()
                 _work(connection)

@@ -21,6 +21,7 @@ import sys
 import threading
 from dataclasses import dataclass, replace
 
+from tilewright import child_process
 from tilewright.environment import refused
 from tilewright.errors import BackendError, LoweringError
 from tilewright.plugins.registry import registry
@@ -97,7 +98,7 @@ class WorkerPool:
 
         Args:
             owner: whose job it is: see :meth:`end_busy`.
-            time_limit: seconds after which the worker is ended.
+            time_limit: seconds after which the worker is ended; those of ``TILEWRIGHT_COMPILE_TIME_LIMIT`` otherwise.
 
         Raises:
             LoweringError, OutOfResources: what lowering raised; or the worker ended on the way.
@@ -108,6 +109,8 @@ class WorkerPool:
             data = pickle.dumps(job)
         except Exception as error:
             raise UnsendableError(f"the job cannot be sent to a worker: {error}") from error
+        if time_limit is None:
+            time_limit = child_process.time_limit()
         with self._free:
             worker = self._take(job, owner)
             try:
@@ -205,7 +208,7 @@ class WorkerPool:
         ours.settimeout(_START)
         self._path = _path()
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(self._path)}
-        command = [sys.executable, "-c", _SERVER, str(theirs.fileno())]
+        command = child_process.python_command(_SERVER, theirs.fileno())
         with theirs:
             self._server = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, pass_fds=(theirs.fileno(),), start_new_session=True)
         self._orders = ours
@@ -246,7 +249,7 @@ class WorkerPool:
 
 def _path() -> tuple[str, ...]:
     """Where this process looks for modules."""
-    return tuple(entry or os.getcwd() for entry in sys.path)
+    return tuple(child_process.module_path())
 
 
 def _ending(status: int | None) -> str:

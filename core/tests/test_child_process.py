@@ -1,0 +1,177 @@
+"""Processes that this one starts: what they import, that they end with it, and that they end in time."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("llvmlite")
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX systems")
+
+#: Seconds after which a test that waits for what does not come fails.
+GUARD = 900
+#: Modules of the standard library that a process of ours imports.
+HIDDEN = ("json", "socket", "pickle", "struct", "select", "ctypes", "signal", "subprocess", "tempfile", "hashlib")
+
+GENERATE = """
+from tilewright.llvm import subprocess_codegen
+from tilewright.llvm.compile import compile_to_object, host_target
+TEXT = 'define void @held() {\\n  call void asm sideeffect "nop", ""()\\n  ret void\\n}\\n'
+def generate():
+    triple, cpu, features = host_target()
+    return compile_to_object(TEXT, triple=triple, cpu=cpu, features=features)
+"""
+LOWER = """
+import os
+from tilewright.runtime import workers
+from tilewright.runtime.worker_server import Job
+from tilewright.plugins.registry import registry
+from tilewright.runtime import devices
+def lower():
+    backend = registry().get("reference")
+    target = devices.target_of(backend, devices.find(backend, None))
+    pool = workers.WorkerPool(1)
+    try:
+        return pool.lower(Job(workers._NOTHING, {}, "reference", backend.completed(target), "", dict(os.environ)))
+    finally:
+        pool.close()
+"""
+
+
+EXECUTE = """
+from tilewright.runtime.executors import opened
+def execute():
+    with opened("processes:1") as executor:
+        return executor.submit(bytes, 1).result()
+"""
+
+
+def run(program, folder, **environment):
+    """Run a program whose own path does not have the current folder, and which is in it."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", textwrap.dedent(program)],
+        cwd=folder,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def is_gone(process):
+    """Whether a process ends."""
+    until = time.monotonic() + GUARD
+    while time.monotonic() < until:
+        try:
+            os.kill(process, 0)
+            if Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "ZX":
+                return True
+        except OSError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@pytest.fixture
+def planted(tmp_path):
+    """A folder in which modules lie that are called as modules of the standard library."""
+    for name in HIDDEN:
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write('{name} ')\nraise SystemExit('code of the current folder ran')\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("define", "call"), [(GENERATE, "generate()"), (LOWER, "lower()"), (EXECUTE, "execute()")])
+def test_nothing_of_the_current_folder_is_imported(planted, define, call):
+    child = run(f"{define}\nprint(len({call}) > 0)", planted)
+    out, err = child.communicate(timeout=GUARD)
+    assert not (planted / "ran").exists() and out == "True\n", err
+
+
+def test_what_the_current_folder_means_comes_last(tmp_path, monkeypatch):
+    from tilewright import child_process
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", "/first", "/second"])
+    assert child_process.module_path() == ["/first", "/second", str(tmp_path)]
+    monkeypatch.setattr(sys, "path", ["/first", "/second"])
+    assert child_process.module_path() == ["/first", "/second"]
+
+
+#: A process that generates code, and hangs instead; it tells its number.
+HANGING = (
+    GENERATE
+    + """
+subprocess_codegen._CHILD = '''
+import os, sys, time
+import tilewright.llvm.compile as compile_
+def hang(*_):
+    print(os.getpid(), file=open("process", "w"), flush=True)
+    os.rename("process", "hangs")
+    time.sleep(100000)
+compile_.prepared = hang
+''' + subprocess_codegen._CHILD
+"""
+)
+
+
+def started(folder):
+    """The process that hangs, as soon as it does."""
+    until = time.monotonic() + GUARD
+    while not (folder / "hangs").exists():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    return int((folder / "hangs").read_text())
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL, signal.SIGALRM])
+def test_a_process_that_generates_code_ends_with_the_one_that_wants_it(tmp_path, end):
+    parent = run(f"{HANGING}\ngenerate()", tmp_path)
+    child = started(tmp_path)
+    parent.send_signal(end)
+    parent.communicate(timeout=GUARD)
+    assert is_gone(child)
+
+
+def test_the_end_of_a_pipe_ends_it_where_the_system_kills_no_children(tmp_path):
+    """A thread of the process waits for it, while the code generator runs."""
+    without = HANGING.replace("import os, sys, time\n", "import os, sys, time\nfrom tilewright import child_process\nchild_process.end_with_parent = int\n")
+    parent = run(f"{without}\ngenerate()", tmp_path)
+    child = started(tmp_path)
+    parent.kill()
+    parent.communicate(timeout=GUARD)
+    assert is_gone(child)
+
+
+def test_code_that_takes_too_long_is_given_up_by_name(tmp_path):
+    parent = run(
+        f"""{HANGING}
+try:
+    generate()
+except Exception as error:
+    print(type(error).__name__, error)
+""",
+        tmp_path,
+        TILEWRIGHT_COMPILE_TIME_LIMIT="1",
+    )
+    out, err = parent.communicate(timeout=GUARD)
+    assert out.startswith("LoweringError generating the code of held took longer than 1 seconds and was ended"), err
+    assert "TILEWRIGHT_COMPILE_TIME_LIMIT" in out
+
+
+def test_the_limit_is_generous_and_can_be_taken_away(monkeypatch):
+    from tilewright import child_process
+    from tilewright.errors import VariableError
+
+    monkeypatch.delenv("TILEWRIGHT_COMPILE_TIME_LIMIT", raising=False)
+    assert child_process.time_limit() == 1800
+    for text, limit in (("0", None), ("2.5", 2.5)):
+        monkeypatch.setenv("TILEWRIGHT_COMPILE_TIME_LIMIT", text)
+        assert child_process.time_limit() == limit
+    monkeypatch.setenv("TILEWRIGHT_COMPILE_TIME_LIMIT", "-1")
+    with pytest.raises(VariableError, match="must be a number of seconds from 0 on"):
+        child_process.time_limit()
