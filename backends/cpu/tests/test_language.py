@@ -6,6 +6,7 @@ from tilewright.language.extra.cpu import vnni_decode
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright.errors import KernelError
 
 
 @tw.jit
@@ -35,3 +36,28 @@ def test_packed_matrices_are_unpacked(backend, dtype, times, k, n):
 def test_wide_elements_are_refused():
     with pytest.raises(tw.CompilationError, match="Expected 8-bit or 16-bit values"):
         decode[(1,)](np.zeros((2, 8), np.float32), np.zeros((4, 4), np.float32), 2, 8, 4, 4, backend="reference")
+
+
+@tw.jit
+def strides(out, n, step):
+    for i in range(0, n, step):
+        tl.store(out + i, i)
+
+
+@tw.jit
+def strides_until(out, n, step):
+    for i in range(0, n, step):
+        tl.store(out + i, i)
+        if i > 100:
+            break
+
+
+@pytest.mark.parametrize("step", [0, -3])
+@pytest.mark.parametrize("kernel", [strides, strides_until])
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_a_loop_whose_step_is_not_positive_stops_the_kernel(backend, kernel, step):
+    out = np.zeros(10, np.int32)
+    kernel[(1,)](out, 10, 3, backend=backend)
+    assert out.tolist() == [0, 0, 0, 3, 0, 0, 6, 0, 0, 9]
+    with pytest.raises(KernelError, match="the step of a range must be positive where it is known at run time alone"):
+        kernel[(1,)](out, 10, step, backend=backend)

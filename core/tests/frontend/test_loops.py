@@ -7,6 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tilewright.errors import KernelError
+from tilewright.language.options import Options
+from tilewright.plugins.manifest import Capabilities, Target
+
 
 def test_a_for_loop_carries_only_what_is_assigned_and_live(source: Any, ir_text: Any) -> None:
     made = source(
@@ -144,6 +148,48 @@ def test_a_negative_step_counts_down(source: Any, start: int, stop: int, step: i
     made.interpret(module, [out, start, stop])
     expected = [*range(start, stop, step), 99]
     assert out[: len(expected)].tolist() == expected
+
+
+STEPS = """
+        @jit
+        def kernel(out, n, step):
+            for i in range(0, n, step):
+                tl.store(out + i, i)
+            for i in range(0, n, step):
+                if i > 3:
+                    break
+            for i in range(0, n, 4):
+                tl.store(out + i, i)
+            for i in range(0, n, tl.num_programs(0)):
+                tl.store(out + i, i)
+        """
+
+
+@pytest.mark.parametrize(("debug", "features", "asserted"), [(False, (), 0), (True, (), 2), (False, ("implied_asserts",), 2)])
+def test_a_step_of_the_run_time_is_asserted_where_that_costs_nothing(source: Any, debug: bool, features: tuple[str, ...], asserted: int) -> None:
+    capabilities = Capabilities(frozenset({"i32"}), features=frozenset(features))
+    options = Options(target=Target("maker", "some", kind="cpu", capabilities=capabilities), debug=debug)
+    made = source(STEPS)
+    module = made.compile(options=options, out="*i32", n="i32", step="i32")
+    assert len(made.operations(module, "assert")) == asserted
+
+
+@pytest.mark.parametrize("jump", [False, True])
+@pytest.mark.parametrize("step", [0, -1])
+def test_a_step_of_the_run_time_that_is_not_positive_stops_the_kernel(source: Any, step: int, jump: bool) -> None:
+    made = source(
+        f"""
+        @jit
+        def kernel(out, n, step):
+            for i in range(0, n, step):
+                tl.store(out, i)
+                {"if i > 100:" if jump else "for j in range(i):"}
+                    {"break" if jump else "tl.store(out, j)"}
+        """
+    )
+    module = made.compile(options=Options(debug=True), out="*i32", n="i32", step="i32")
+    with pytest.raises(KernelError, match="the step of a range must be positive where it is known at run time alone"):
+        made.interpret(module, [np.zeros(1, np.int32), 10, step])
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,22 @@ def test_a_loop_ends_at_the_limits_of_its_type(type_: IntType, constant: bool) -
         assert outputs[2 * number : 2 * number + 2] == [len(range(first, stop, step)), last], (first, stop, step)
 
 
+@pytest.mark.parametrize("type_", [I32, U32, I64], ids=str)
+def test_a_loop_whose_step_is_not_positive_does_not_run(type_: IntType) -> None:
+    kernel = SampleKernel(f"steps/{type_}")
+    b = kernel.b
+    steps = [3, 0] if type_ is U32 else [3, 0, -2]
+    for step in steps:
+        given = kernel.scalar(type_, Draw(array=lambda rng, n, step=step: [step]))
+        region = kernel.region((type_, I32), lambda i, count: b.add(count, kernel.constant(I32, 1)))
+        bounds = [kernel.constant(type_, 0), kernel.constant(type_, 10), given]
+        kernel.store(b.region_op("for", *bounds, [kernel.constant(I32, 0)], regions=[region]).results[0])
+    sample = kernel.finish()
+    arguments = sample.make_arguments(np.random.default_rng(0))
+    random_layouts.run(sample.module, arguments, (1, 1, 1), random.Random(0), 1, 4)
+    assert [int(arguments[position][0]) for position in sample.outputs] == [4, *[0] * (len(steps) - 1)]
+
+
 # ---- scans and reductions whose order counts
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.ir.ops.debug import IMPLIED_ASSERTS
 from tilewright.plugins.common import every_type, why_disabled
 from tilewright.plugins.manifest import Manifest
 from tilewright_cpu import __version__
@@ -9,7 +10,7 @@ from tilewright_cpu.machine import NAMED
 
 #: Every precision of products may be asked for: where the machine has nothing quicker, all are computed as IEEE.
 CAPABILITIES = every_type(
-    {"descriptors", "print", "assert", "inline_asm", "extern", "dot_scaled", "noinline", "clock"}, power_of_two=False, narrow_floats=("add",)
+    {"descriptors", "print", "assert", IMPLIED_ASSERTS, "inline_asm", "extern", "dot_scaled", "noinline", "clock"}, power_of_two=False, narrow_floats=("add",)
 )
 
 #: Launch options of this backend beyond the portable ones.

@@ -25,12 +25,19 @@ from tilewright.frontend.generator import Generator
 from tilewright.frontend.values import describe, is_number, lift, name_values, unflatten
 from tilewright.frontend.while_loop import WhileLoop
 from tilewright.ir import types as ir_types
+from tilewright.ir.ops.control import is_known_positive
+from tilewright.ir.ops.debug import IMPLIED_ASSERTS
 from tilewright.language.core import constexpr, dtype, int1, tensor
 from tilewright.language.core import tuple as tl_tuple
 from tilewright.language.iteration import condition as tl_condition
 from tilewright.language.iteration import range as tl_range
 from tilewright.language.iteration import static_range
 from tilewright.language.promotion import integer_promote
+
+_STEP_IS_ZERO = "the step of a range must not be zero"
+_STEP_IS_NOT_POSITIVE = (
+    "the step of a range must be positive where it is known at run time alone (a loop that counts down takes a constexpr, as `range(n, 0, -1)`)"
+)
 
 #: A loop unrolled further than this is a mistake.
 _UNROLL_LIMIT = 1 << 16
@@ -52,6 +59,8 @@ def for_statement(g: Generator, node: ast.For, facts: Facts, follows: bool) -> C
 def _static_items(g: Generator, node: ast.For, iterated: Any) -> Sequence[Any]:
     """What an unrolled loop goes through."""
     if isinstance(iterated, static_range):
+        if iterated.step.value == 0:
+            raise located(g.frame, node.iter, _STEP_IS_ZERO, CompilationError)
         items: Sequence[Any] = range(iterated.start.value, iterated.end.value, iterated.step.value)
     elif isinstance(iterated, tl_tuple):
         items = iterated.values
@@ -211,7 +220,7 @@ def _bounds(g: Generator, node: ast.For, bounds: tl_range) -> tuple[ir.Value, ir
     if is_number(lift(step)):
         amount = lift(step).value
         if amount == 0:
-            raise located(g.frame, node.iter, "the step of a range must not be zero", CompilationError)
+            raise located(g.frame, node.iter, _STEP_IS_ZERO, CompilationError)
         sign = -1 if amount < 0 else 1
         step = constexpr(abs(amount))
     parts = []
@@ -224,6 +233,7 @@ def _bounds(g: Generator, node: ast.For, bounds: tl_range) -> tuple[ir.Value, ir
             message = f"the {name} of a range is a scalar integer, not {describe(value)}"
             raise located(g.frame, node.iter, message, CompilationError)
         parts.append(part)
+    _assert_positive(g, parts[2])
     iv_type = integer_promote(integer_promote(parts[0].dtype, parts[1].dtype), parts[2].dtype)
     if iv_type is int1:
         raise located(g.frame, node.iter, with_help("the bounds of a range are booleans", "convert them with `.to(tl.int32)`"), CompilationError)
@@ -231,6 +241,17 @@ def _bounds(g: Generator, node: ast.For, bounds: tl_range) -> tuple[ir.Value, ir
     if sign < 0:
         return last, first, stride, first, iv_type
     return first, last, stride, None, iv_type
+
+
+def _assert_positive(g: Generator, step: tensor) -> None:
+    """Stop the kernel where a step that is known at run time alone is not positive: with 0 a loop never ends, and whether a loop goes up or down is
+    decided while compiling. GPUs, where an assertion costs, do so in debug mode."""
+    options = g.semantic.options
+    implied = options.capabilities is not None and IMPLIED_ASSERTS in options.capabilities.features
+    if not (options.debug or implied) or is_known_positive(step.handle):
+        return
+    condition = g.semantic.compare("gt", step, g.semantic.to_tensor(0))
+    g.builder.assert_(condition.handle, mask=None, message=_STEP_IS_NOT_POSITIVE)
 
 
 def _for_as_while(
@@ -282,15 +303,19 @@ def _for_as_while(
 
 
 def _iterations(builder: ir.Builder, lower: ir.Value, upper: ir.Value, step: ir.Value, unsigned: ir_types.IntType) -> ir.Value:
-    """How often a ``for`` runs: (upper - lower - 1) / step + 1 modulo 2**bits where lower < upper, else 0; exact for any bounds."""
+    """How often a ``for`` runs: (upper - lower - 1) / step + 1 modulo 2**bits where lower < upper, else 0; exact for any bounds.
+
+    Never where a step of the run time is not positive."""
 
     def plain(value: ir.Value) -> ir.Value:
         return value if value.type is unsigned else builder.bitcast(value, result=unsigned)
 
     one = builder.constant(value=1, result=unsigned)
+    some = builder.cmp(lower, upper, predicate="lt")
+    if not is_known_positive(step):
+        some = builder.and_(some, builder.cmp(step, builder.constant(value=0, result=step.type), predicate="gt"))
     span = builder.sub(builder.sub(plain(upper), plain(lower)), one)
     count = builder.add(builder.div(span, plain(step)), one)
-    some = builder.cmp(lower, upper, predicate="lt")
     found: ir.Value = builder.select(some, count, builder.constant(value=0, result=unsigned))
     return found
 

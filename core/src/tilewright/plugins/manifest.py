@@ -53,7 +53,7 @@ class Capabilities:
         max_tile_elements: the largest tile.
         features: further names: ``descriptors``, ``print``, ``assert``, ``inline_asm``, ``extern`` (functions of the C library),
             ``extern_libraries`` (those of bitcode files that the launch option ``extern_libs`` names), ``dot_scaled``, ``noinline``, ``clock``,
-            ``breakpoint``.
+            ``breakpoint``, ``implied_asserts`` (what the language implies, as that the step of a loop is positive, is asserted without debug mode too).
     """
 
     dtypes: frozenset[str]

@@ -18,6 +18,7 @@ from tilewright.errors import LaunchError
 from tilewright.ir import Module
 from tilewright.ir.breakpoint import FEATURE, OPS
 from tilewright.ir.ops import TABLE
+from tilewright.ir.ops.debug import IMPLIED_ASSERTS
 from tilewright.ir.types import FLOATS, INTEGERS
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import Capabilities, CodeObject, Device, Launcher, Manifest, Parameter, Target
@@ -38,7 +39,7 @@ CAPABILITIES = Capabilities(
     atomics={str(type_): _ATOMIC_KINDS for type_ in (*INTEGERS[1:], *FLOATS[:4])},
     power_of_two=False,
     max_tile_elements=1 << 24,
-    features=frozenset({ANY_DEVICE, "assert", FEATURE, "clock", "descriptors", "dot_scaled", "noinline", "print"}),
+    features=frozenset({ANY_DEVICE, "assert", IMPLIED_ASSERTS, FEATURE, "clock", "descriptors", "dot_scaled", "noinline", "print"}),
 )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tilewright.ir.core import Operation, Value
-from tilewright.ir.ops.control import Condition, For, If, While
+from tilewright.ir.ops.control import Condition, For, If, While, is_known_positive
 from tilewright.ir.ops.memory import Barrier
 from tilewright.ir.types import FloatType, IntType, TileType, element_type
 from tilewright.llvm.writer import Block, FunctionWriter
@@ -153,7 +153,11 @@ def lower_for(context: SimtContext, operation: For) -> None:
     carried = _typed(context, inits, operation.results)
     preheader, leave = w.new_block("preheader"), w.new_block("exit")
     before = w.current
-    w.branch_if(w.emit(f"icmp {sign}lt {type_} {lower}, {upper}"), preheader, leave)
+    runs = w.emit(f"icmp {sign}lt {type_} {lower}, {upper}")
+    if not is_known_positive(operation.step):
+        # a loop with the step 0 would never end
+        runs = w.emit(f"and i1 {runs}, {w.emit(f'icmp {sign}gt {type_} {step}, 0')}")
+    w.branch_if(runs, preheader, leave)
     w.place(preheader)
     goes_on = _continuation(w, type_, counter, lower, upper, step)
     header = _Header(w, "loop", [(type_, lower), *carried])
