@@ -11,6 +11,7 @@ from tilewright.ir.ops.linear import DotScaled
 from tilewright.ir.ops.memory import DescriptorGather
 from tilewright.ir.table import merged
 from tilewright.ir.types import BF16, F16, F32, U16, U32, DescriptorType, Type, element_type
+from tilewright.llvm.assembly_sites import site
 from tilewright.llvm.inline_assembly import emit_inline_asm
 from tilewright.llvm.registers import register_type, storage_size
 from tilewright.llvm.writer import FunctionWriter, ModuleWriter
@@ -367,7 +368,8 @@ class PtxTarget(SimtTarget):
         self._tensor_maps().made.give_back(context, operation.memory, memory)
 
     def inline_asm(self, context: SimtContext, text: str, constraints: str, result_types: Sequence[str], operands: Sequence[tuple[str, str]]) -> list[str]:
-        return emit_inline_asm(context.writer, ASSEMBLY_REGISTERS, text, constraints, result_types, operands)
+        marks = site(context.writer.module, context.operation.location if context.operation is not None else None)
+        return emit_inline_asm(context.writer, ASSEMBLY_REGISTERS, text, constraints, result_types, operands, marks)
 
     # ---- reports
 

@@ -7,6 +7,7 @@ that reproduces it. The LLVM of the llvmlite wheel has assertions on, so IR that
 from __future__ import annotations
 
 import functools
+import re
 import time
 from collections.abc import Sequence
 from typing import Final
@@ -14,6 +15,7 @@ from typing import Final
 import llvmlite.binding as llvm
 
 from tilewright.errors import LoweringError, write_reproducer
+from tilewright.llvm.assembly_sites import Sites
 from tilewright.llvm.interrupts import abandonable
 from tilewright.llvm.subprocess_codegen import generate_in_subprocess, has_inline_assembly
 
@@ -86,6 +88,10 @@ def parse(ir_text: str) -> llvm.ModuleRef:
         module = llvm.parse_assembly(ir_text)
         module.verify()
     except RuntimeError as error:
+        place = re.search(r"<string>:(\d+):\d+: error: (.*)", str(error))
+        misfit = Sites(ir_text).rejected_call(int(place[1]), place[2]) if place else None
+        if misfit is not None:
+            raise misfit from None
         path = write_reproducer(ir_text)
         raise LoweringError(f"the backend wrote LLVM IR that LLVM rejects; this is a defect of the backend. {str(error).strip()}\nreproducer: {path}") from None
     return module
@@ -200,12 +206,29 @@ def assembly(ir_text: str, *, triple: str, cpu: str = "", features: str = "", op
 
 
 def assembly_and_object(
-    ir_text: str, *, triple: str, cpu: str = "", features: str = "", opt: int = 2, passes: Sequence[str] = (), if_long: Sequence[str] = ()
+    ir_text: str,
+    *,
+    triple: str,
+    cpu: str = "",
+    features: str = "",
+    opt: int = 2,
+    passes: Sequence[str] = (),
+    if_long: Sequence[str] = (),
+    assembler: str = "",
 ) -> tuple[str, bytes]:
-    """:func:`assembly` and :func:`compile_to_object` of the same text, which goes through the passes once."""
+    """:func:`assembly` and :func:`compile_to_object` of the same text, which goes through the passes once.
+
+    Args:
+        assembler: the module that generates code where there is inline assembly, which this LLVM cannot read for the target; see ``generator`` of
+            :func:`~tilewright.llvm.subprocess_codegen.generate_in_subprocess`.
+    """
     lines, options = _length_and_options(ir_text, if_long)
-    if options or lines > HUGE or has_inline_assembly(ir_text):
-        made = generate_in_subprocess(ir_text, "assembly", "object", triple=triple, cpu=cpu, features=features, opt=opt, passes=passes, options=options)
+    assembled = has_inline_assembly(ir_text)
+    if options or lines > HUGE or assembled:
+        made = generate_in_subprocess(
+            ir_text, "assembly", "object", triple=triple, cpu=cpu, features=features, opt=opt, passes=passes, options=options,
+            generator=assembler if assembled else "",
+        )  # fmt: skip
         return made[0].decode(), made[1]
     return _assembly_and_object(ir_text, triple, cpu, features, opt, passes)
 

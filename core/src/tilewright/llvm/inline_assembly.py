@@ -13,7 +13,13 @@ BITS: Final = {"i1": 1, "i8": 8, "i16": 16, "half": 16, "bfloat": 16, "i32": 32,
 
 
 def emit_inline_asm(
-    w: FunctionWriter, letters: Mapping[str, str], text: str, constraints: str, result_types: Sequence[str], operands: Sequence[tuple[str, str]]
+    w: FunctionWriter,
+    letters: Mapping[str, str],
+    text: str,
+    constraints: str,
+    result_types: Sequence[str],
+    operands: Sequence[tuple[str, str]],
+    marks: str = "",
 ) -> list[str]:
     """Run a kernel's assembly on one group of elements.
 
@@ -21,7 +27,8 @@ def emit_inline_asm(
 
     Args:
         letters: letter of a constraint -> LLVM type of its registers; empty for registers that are as wide as what they hold, 32 bits where that is several
-            elements or less than 16 bits.
+            elements or less than 16 bits. A register that is named, as in ``{v7}``, is one of those.
+        marks: what is put behind the call: attributes, then metadata (:func:`tilewright.llvm.assembly_sites.site`).
 
     Raises:
         LoweringError: the constraints do not fit the elements.
@@ -41,7 +48,7 @@ def emit_inline_asm(
     kind = "void" if not out_types else out_types[0] if len(out_types) == 1 else f"{{{', '.join(out_types)}}}"
     quoted = text.replace("\\", "\\5C").replace('"', "\\22").replace("\n", "\\0A").replace("\t", "\\09")
     arguments = ", ".join(f"{type_} {name}" for type_, name in zip(in_types, values, strict=True))
-    call = f'call {kind} asm sideeffect "{quoted}", "{",".join((*outputs, *inputs, *clobbers))}"({arguments})'
+    call = f'call {kind} asm sideeffect "{quoted}", "{",".join((*outputs, *inputs, *clobbers))}"({arguments}){marks}'
     if not out_types:
         w.do(call)
         return []
@@ -56,9 +63,10 @@ def emit_inline_asm(
 
 def _register(letters: Mapping[str, str], letter: str, group: Sequence[tuple[str, str]], constraints: str) -> str:
     """The LLVM type of the register that holds a group of elements."""
-    if letter not in letters:
-        raise LoweringError(f"inline assembly: constraint {letter!r} in {constraints!r} is none of {', '.join(letters)}")
-    if letters[letter]:
+    named = letter.startswith("{") and letter.endswith("}")
+    if letter not in letters and not named:
+        raise LoweringError(f"constraint {letter!r} in {constraints!r} is none of {', '.join(letters)}")
+    if not named and letters[letter]:
         return letters[letter]
     type_ = group[0][0]
     return type_ if len(group) == 1 and BITS[type_] >= 16 and type_ != "ptr" else "i64" if type_ == "ptr" else "i32"
@@ -69,7 +77,7 @@ def _groups(elements: Sequence[tuple[str, str]], count: int, what: str, constrai
     if count == 0 and not elements:
         return []
     if count == 0 or len(elements) % count:
-        raise LoweringError(f"inline assembly: constraints {constraints!r} have {count} {what}, which {len(elements)} elements do not fill")
+        raise LoweringError(f"constraints {constraints!r} have {count} {what}, which {len(elements)} elements do not fill")
     each = len(elements) // count
     return [list(elements[i * each : (i + 1) * each]) for i in range(count)]
 
@@ -77,19 +85,19 @@ def _groups(elements: Sequence[tuple[str, str]], count: int, what: str, constrai
 def _to_register(w: FunctionWriter, group: list[tuple[str, str]], register: str) -> str:
     types = {type_ for type_, _ in group}
     if len(types) != 1:
-        raise LoweringError(f"inline assembly: elements of types {', '.join(sorted(types))} cannot share a register")
+        raise LoweringError(f"elements of types {', '.join(sorted(types))} cannot share a register")
     (type_,) = types
     names = [name for _, name in group]
     if type_ == register:
         if len(names) == 1:
             return names[0]
-        raise LoweringError(f"inline assembly: {len(names)} elements of type {type_} do not fit one register of type {register}")
+        raise LoweringError(f"{len(names)} elements of type {type_} do not fit one register of type {register}")
     if type_ == "i1":
         return w.emit(f"zext i1 {names[0]} to {register}")
     word = f"i{BITS[register]}"
     if len(names) > 1:
         if BITS[type_] * len(names) > BITS[register]:
-            raise LoweringError(f"inline assembly: {len(names)} elements of {BITS[type_]} bits do not fit a register of {BITS[register]}")
+            raise LoweringError(f"{len(names)} elements of {BITS[type_]} bits do not fit a register of {BITS[register]}")
         vector_type, vector = f"<{len(names)} x {type_}>", "poison"
         for i, name in enumerate(names):
             vector = w.emit(f"insertelement {vector_type} {vector}, {type_} {name}, i32 {i}")
@@ -101,7 +109,7 @@ def _to_register(w: FunctionWriter, group: list[tuple[str, str]], register: str)
     if width < BITS[register]:
         bits = w.emit(f"zext i{width} {bits} to {word}")
     elif width > BITS[register]:
-        raise LoweringError(f"inline assembly: an element of {width} bits does not fit a register of {BITS[register]}")
+        raise LoweringError(f"an element of {width} bits does not fit a register of {BITS[register]}")
     return bits if register == word else w.emit(f"bitcast {word} {bits} to {register}")
 
 
@@ -115,7 +123,7 @@ def _from_register(w: FunctionWriter, name: str, register: str, types: list[str]
     bits = name if register == word else w.emit(f"bitcast {register} {name} to {word}")
     width = BITS[type_] * count
     if width > BITS[register]:
-        raise LoweringError(f"inline assembly: {count} elements of {BITS[type_]} bits do not fit a register of {BITS[register]}")
+        raise LoweringError(f"{count} elements of {BITS[type_]} bits do not fit a register of {BITS[register]}")
     if width < BITS[register]:
         bits = w.emit(f"trunc {word} {bits} to i{width}")
     if count > 1:

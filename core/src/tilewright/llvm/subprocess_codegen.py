@@ -8,17 +8,19 @@ their code takes seconds, since a process can be ended in the middle of it: an i
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
-from typing import Final, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
 
 from tilewright import child_process
 from tilewright.errors import LoweringError
+from tilewright.llvm.assembly_sites import ASSEMBLY, Sites
 
 #: What can be made of IR text.
 Form = Literal["object", "assembly"]
@@ -27,37 +29,77 @@ _CHILD = "from tilewright.llvm.subprocess_codegen import _serve; _serve()"
 #: The name of a function that others can call.
 _FUNCTION: Final = re.compile(r'^define (?!internal|private|linkonce)[^@]*@"?([^"(]+)', re.MULTILINE)
 
-#: Assembly but for a mark that memory is not accessed across, which has no instruction that an assembler could reject.
-_ASSEMBLY: Final = re.compile(r' asm (?!sideeffect "", "~\{memory\}"\(\))')
-
 
 def has_inline_assembly(ir_text: str) -> bool:
     """Whether IR text may have inline assembly that an assembler reads: cheap, and never wrong where it says no."""
-    return " asm " in ir_text and _ASSEMBLY.search(ir_text) is not None
+    return " asm " in ir_text and ASSEMBLY.search(ir_text) is not None
 
 
 def generate_in_subprocess(
-    ir_text: str, *forms: Form, triple: str, cpu: str, features: str, opt: int, passes: Sequence[str], options: Sequence[str] = ()
+    ir_text: str,
+    *forms: Form,
+    triple: str,
+    cpu: str,
+    features: str,
+    opt: int,
+    passes: Sequence[str],
+    options: Sequence[str] = (),
+    generator: str = "",
 ) -> list[bytes]:
     """Object code, assembly, or both of IR text, in the order asked for, made by one child process, which has ``options`` besides those of this one.
 
+    Args:
+        generator: the module whose function ``generate`` makes them of the bitcode after the passes: another LLVM, which has an assembler that this one lacks.
+            It takes the bitcode, then the forms, and the triple, cpu, features, level and options as they are here; and raises LoweringError.
+
     Raises:
         LoweringError: this LLVM has no such target, the text is not valid LLVM IR, or the code generator fails, as where the assembler rejects inline assembly;
-            the message has its reasons. Or it takes longer than ``TILEWRIGHT_COMPILE_TIME_LIMIT`` allows.
+            the message has its reasons, and the place of the assembly where that is known (:mod:`tilewright.llvm.assembly_sites`). Or it takes longer than
+            ``TILEWRIGHT_COMPILE_TIME_LIMIT`` allows.
     """
+    settings = {
+        "forms": forms, "triple": triple, "cpu": cpu, "features": features, "opt": opt, "passes": list(passes), "options": list(options),
+        "generator": generator,
+    }  # fmt: skip
+    try:
+        return _generated(ir_text, settings)
+    except _FailedError as error:
+        sites = Sites(ir_text)
+        known = sites.error(error.reason)
+        if known is None and sites.several:
+            try:
+                _generated(sites.numbered(), settings)
+            except _FailedError as told:
+                known = sites.error(told.reason, numbered=True)
+        if known is not None:
+            raise known from None
+        if has_inline_assembly(ir_text):
+            raise sites.unknown(error.reason) from None
+        raise LoweringError(f"no code is generated for this kernel:\n{error.reason}") from None
+
+
+class _FailedError(Exception):
+    """The child ended, or its code generator says why it fails."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def _generated(ir_text: str, settings: Mapping[str, Any]) -> list[bytes]:
+    """What a child makes."""
     from tilewright.llvm.compile import options_set
 
-    target = [triple, cpu, features, opt]
-    request = json.dumps({"ir": ir_text, "forms": forms, "target": target, "passes": list(passes), "options": [*options_set(), *options]})
+    request = json.dumps({**settings, "ir": ir_text, "options": [*options_set(), *settings["options"]]})
     done = _ran(request.encode(), ir_text)
     if done.returncode:
-        reason = done.stderr.decode(errors="replace").strip() or f"the code generator ended with status {done.returncode}"
-        what = "the target's assembler rejects the inline assembly of this kernel" if has_inline_assembly(ir_text) else "no code is generated for this kernel"
-        raise LoweringError(f"{what}:\n{reason}")
+        raise _FailedError(done.stderr.decode(errors="replace").strip() or f"the code generator ended with status {done.returncode}")
     first, _, rest = done.stdout.partition(b"\n")
     told = json.loads(first)
     if isinstance(told, str):
         raise LoweringError(told)
+    if isinstance(told, dict):
+        raise _FailedError(told["failed"])
     return [rest[end - size : end] for size, end in zip(told, itertools.accumulate(told), strict=True)]
 
 
@@ -88,7 +130,7 @@ def _ran(request: bytes, ir_text: str) -> subprocess.CompletedProcess[bytes]:
 
 def _serve() -> None:
     """The child: a request on standard input; on standard output a line with the sizes of what was made, then that; or a line with what is wrong with the
-    request."""
+    request, or, under ``failed``, what another code generator says."""
     child_process.end_with_parent(int(sys.argv[1]))
     if os.name == "posix":
         child_process.end_with_pipe(int(sys.argv[2]))
@@ -97,13 +139,22 @@ def _serve() -> None:
     request = json.loads(sys.stdin.buffer.read())
     for option in request["options"]:
         set_option(option)
+    target = [request[name] for name in ("triple", "cpu", "features", "opt")]
     try:
-        machine = target_machine(*request["target"])
+        machine = target_machine(*target)
         module = prepared(request["ir"], machine, request["passes"])
     except LoweringError as error:
         print(json.dumps(str(error)))
         return
-    *others, last = request["forms"]
-    modules = [*((form, module.clone()) for form in others), (last, module)]  # generating code changes a module
-    made = [machine.emit_object(each) if form == "object" else machine.emit_assembly(each).encode() for form, each in modules]
+    if request["generator"]:
+        generate = importlib.import_module(request["generator"]).generate
+        try:
+            made = generate(module.as_bitcode(), request["forms"], *target, request["options"])
+        except LoweringError as error:
+            print(json.dumps({"failed": str(error)}))
+            return
+    else:
+        *others, last = request["forms"]
+        modules = [*((form, module.clone()) for form in others), (last, module)]  # generating code changes a module
+        made = [machine.emit_object(each) if form == "object" else machine.emit_assembly(each).encode() for form, each in modules]
     sys.stdout.buffer.write(json.dumps([len(each) for each in made]).encode() + b"\n" + b"".join(made))

@@ -413,6 +413,8 @@ class ModuleWriter:
         self._globals: list[str] = []
         self._strings: dict[bytes, str] = {}
         self._metadata: dict[str, str] = {}
+        #: named metadata -> its operands
+        self._named: dict[str, list[str]] = {}
 
     def function(self, name: str, parameters: Sequence[tuple[str, str]], result: str = "void", *, linkage: str = "", attributes: str = "#0") -> FunctionWriter:
         """A new function of parameters (type, name), and its writer."""
@@ -446,11 +448,19 @@ class ModuleWriter:
             name = self._metadata[text] = f"!{len(self._metadata)}"
         return name
 
+    def number_in(self, named: str, node: str) -> int:
+        """The number, from 1 on, of a node among the operands of named metadata, which gets it if it is new."""
+        operands = self._named.setdefault(named, [])
+        if node not in operands:
+            operands.append(node)
+        return operands.index(node) + 1
+
     def text(self) -> str:
         """The module."""
         defined = {function.name for function in self.functions}
         bodies = [function.text() for function in self.functions]
         parts = [*self._globals, *bodies, *(line for name, line in self._declared.items() if name not in defined)]
         parts.append(f"attributes #0 = {{ {self.attributes} }}")
+        parts.extend(f"{name} = !{{{', '.join(operands)}}}" for name, operands in self._named.items())
         parts.extend(f"{name} = {text}" for text, name in self._metadata.items())
         return "\n".join(parts) + "\n"

@@ -411,7 +411,11 @@ class SimtTarget(ABC):
         return ()
 
     def inline_asm(self, context: SimtContext, text: str, constraints: str, result_types: Sequence[str], operands: Sequence[tuple[str, str]]) -> list[str]:
-        """The target's assembly on one group of registers: (LLVM type, name) operands."""
+        """The target's assembly on one group of registers: (LLVM type, name) operands. The operation is the context's.
+
+        Raises:
+            LoweringError: the constraints do not fit; who calls adds the place.
+        """
         raise AssertionError(f"{self.name} takes no inline assembly")
 
     def extern(self, context: SimtContext, symbol: str, library: str, result: Type, operands: Sequence[tuple[Type, str]]) -> str:

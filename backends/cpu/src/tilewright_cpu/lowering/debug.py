@@ -22,6 +22,7 @@ from tilewright.ir.ops.debug import Assume, Extern, InlineAsm, Print
 from tilewright.ir.print_lines import template
 from tilewright.ir.types import I1, FloatType, IntType, PointerType, TileType, Type, element_type, shape_of
 from tilewright.llvm.assembly_operands import from_operands, operand_types, to_operands
+from tilewright.llvm.assembly_sites import blamed_at, site
 from tilewright.llvm.registers import constant, register_type
 from tilewright_cpu.lowering.chunks import for_each, viewed
 from tilewright_cpu.lowering.context import Buffer, Context
@@ -114,7 +115,7 @@ def lower_inline_asm(context: Context, operation: InlineAsm) -> None:
         types = [type_ for group in outputs for type_ in group]
         listed = ", ".join(f"{type_} {name}" for type_, name in arguments)
         result_type = "void" if not types else types[0] if len(types) == 1 else f"{{ {', '.join(types)} }}"
-        call = f"call {result_type} asm {text}({listed})"
+        call = f"call {result_type} asm {text}({listed}){site(w.module, operation.location)}"
         if not types:
             w.do(call)
             return []
@@ -137,7 +138,7 @@ def _assembly_text(context: Context, operation: InlineAsm) -> str:
 
     assembly, constraints = operation.assembly, operation.constraints
     if not (assembly + constraints).isascii():
-        raise LoweringError(f"assembly and its constraints must be ASCII, at {operation.location}")
+        raise blamed_at(operation.location, "the text and its constraints must be ASCII")
     flag = "" if operation.pure else "sideeffect "
     listed = [part for part in constraints.replace(" ", "").split(",") if part] + (["~{flags}", "~{fpsr}", "~{dirflag}"] if context.state.machine.x86 else [])
     return f'{flag}"{quoted(assembly)}", "{quoted(",".join(listed))}"'

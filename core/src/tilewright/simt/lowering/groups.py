@@ -10,6 +10,7 @@ from tilewright.ir.ops.control import Map
 from tilewright.ir.ops.debug import Extern, InlineAsm
 from tilewright.ir.types import TileType, element_type
 from tilewright.llvm.assembly_operands import from_operands, operand_types, to_operands
+from tilewright.llvm.assembly_sites import blamed_at
 from tilewright.llvm.registers import constant
 from tilewright.simt import layout_rules
 from tilewright.simt.context import SimtContext
@@ -63,7 +64,7 @@ def lower_inline_asm(context: SimtContext, operation: InlineAsm) -> None:
     """Run assembly on every group of ``pack`` elements (:mod:`tilewright.llvm.assembly_operands`)."""
     pack, assembly, constraints = operation.pack, operation.assembly, operation.constraints
     if not (assembly + constraints).isascii():
-        raise LoweringError(f"assembly and its constraints must be ASCII, at {operation.location}")
+        raise blamed_at(operation.location, "the text and its constraints must be ASCII")
     results = [element_type(result.type) for result in operation.results]
 
     def run(group: Group) -> Group:
@@ -71,7 +72,11 @@ def lower_inline_asm(context: SimtContext, operation: InlineAsm) -> None:
             pair for operand, names in zip(operation.inputs, group, strict=True) for pair in to_operands(context.writer, element_type(operand.type), names)
         ]
         types = [operand_types(element, pack) for element in results]
-        names = context.target.inline_asm(context, assembly, constraints.replace(" ", ""), [type_ for part in types for type_ in part], operands)
+        made = [type_ for part in types for type_ in part]
+        try:
+            names = context.target.inline_asm(context, assembly, constraints.replace(" ", ""), made, operands)
+        except LoweringError as error:
+            raise blamed_at(operation.location, str(error)) from None
         found, position = [], 0
         for element, part in zip(results, types, strict=True):
             found.append(from_operands(context.writer, element, names[position : position + len(part)], pack))
