@@ -172,3 +172,25 @@ def scaled_otherwise(a, a_scale, b, out, A: tl.constexpr, PACKED: tl.constexpr):
         scale = tl.load(a_scale + rows[:, None] * 4 + tl.arange(0, 4)[None, :])
         product = tl.dot_scaled(left, scale, A, left.T, scale, A, lhs_k_pack=False, rhs_k_pack=False)
     tl.store(out + rows[:, None] * 32 + rows[None, :], product)
+
+
+@tw.jit
+def assembly(x, y, out, ASSEMBLY: tl.constexpr, CONSTRAINTS: tl.constexpr, ELEMENT: tl.constexpr, PACK: tl.constexpr, N: tl.constexpr):
+    each: tl.constexpr = 32 // ELEMENT.primitive_bitwidth
+    offsets = tl.arange(0, N * each)
+    a, b = tl.load(x.to(tl.pointer_type(ELEMENT)) + offsets), tl.load(y.to(tl.pointer_type(ELEMENT)) + offsets)
+    found = tl.inline_asm_elementwise(ASSEMBLY, CONSTRAINTS, [a, b], dtype=ELEMENT, is_pure=True, pack=PACK)
+    tl.store(out.to(tl.pointer_type(ELEMENT)) + offsets, found)
+
+
+@tw.jit
+def scalar_assembly(out, n):
+    tl.store(out, tl.inline_asm_elementwise("s_mul_i32 $0, $1, 3", "=s,s", [n], dtype=tl.int32, is_pure=True, pack=1))
+    lanes = tl.inline_asm_elementwise("v_mov_b32 v3, 1\nv_readlane_b32 $0, v3, 0\ns_lshl_b32 $0, $0, 5", "=s,~{v3}", [], dtype=tl.int32, is_pure=False, pack=1)
+    tl.store(out + 1, lanes)
+    tl.store(out + 2, tl.inline_asm_elementwise("v_not_b32 $0, $1", "=v,v", [n], dtype=tl.int32, is_pure=True, pack=1))
+
+
+@tw.jit
+def ticks(out):
+    tl.store(out, tl.extra.hip.memrealtime())

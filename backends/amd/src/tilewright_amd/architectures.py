@@ -13,6 +13,9 @@ from tilewright.plugins.manifest import Target
 MFMA: Final = "mfma"
 WMMA: Final = "wmma"
 
+#: Nanoseconds between two ticks of the device's clock of constant rate.
+TICK: Final = 10
+
 _OCP: Final[tuple[Type, Type]] = (F8E4M3FN, F8E5M2)
 _FNUZ: Final[tuple[Type, Type]] = (F8E4M3FNUZ, F8E5M2FNUZ)
 

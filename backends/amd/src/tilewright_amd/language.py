@@ -1,21 +1,28 @@
-"""``tl.extra.hip``: functions of targets that run GCN assembly. ``num_warps`` works everywhere; the other is assembly of those targets."""
+"""``tl.extra.hip``: functions for AMD GPUs. ``num_warps`` works everywhere."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from tilewright.language import libdevice
+from tilewright.language.atomics import clock
 from tilewright.language.binding import builtin
-from tilewright.language.core import inline_asm_elementwise
-from tilewright.language.dtypes import int64
 from tilewright.language.tensors import tensor
 from tilewright.language.values import constexpr
+from tilewright_amd.architectures import TICK
 
 
 @builtin
 def memrealtime(_semantic: Any = None) -> tensor:
-    """The device's clock of constant rate, as int64."""
-    return inline_asm_elementwise("s_memrealtime $0\ns_waitcnt lgkmcnt(0)", "=s", [], int64, False, 1, _semantic=_semantic)
+    """The count of the device's clock of constant rate, 100 MHz, as int64.
+
+    Raises:
+        TypeError: the kernel is compiled for something else than an AMD GPU.
+    """
+    target = _semantic.options.target
+    if target is not None and target.kind != "hip":
+        raise TypeError(f"tl.extra.hip.memrealtime reads a clock of AMD GPUs, and this kernel is compiled for {target.backend} ({target.arch})")
+    return cast(tensor, _semantic.floordiv(clock(_semantic=_semantic), TICK))
 
 
 @builtin

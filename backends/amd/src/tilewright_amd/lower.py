@@ -14,6 +14,7 @@ from tilewright.ir.core import Module
 from tilewright.plugins.manifest import CodeObject, Target
 from tilewright.runtime.files import write_whole
 from tilewright.simt.launch_options import check_portable, configuration_text, refuse_externs
+from tilewright_amd import rocm_llvm
 from tilewright_amd.architectures import MFMA
 from tilewright_amd.linker import link
 from tilewright_amd.manifest import OPTIONS
@@ -59,7 +60,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     for option in _LLVM_OPTIONS:
         set_option(option)
     started = time.perf_counter()
-    listing, unlinked = assembly_and_object(text, **settings)
+    listing, unlinked = assembly_and_object(text, assembler=rocm_llvm.__name__, **settings)
     timings["amdgcn"] = (time.perf_counter() - started) * 1e3
     started = time.perf_counter()
     binary = link(unlinked)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from tilewright.plugins.common import every_type, why_disabled
-from tilewright.plugins.manifest import Manifest
+from tilewright.plugins.manifest import Capabilities, Manifest
 from tilewright_amd import __version__
 from tilewright_amd.architectures import ARCHITECTURES
 
+#: With inline assembly where there is an assembler.
 CAPABILITIES = every_type({"descriptors", "assert", "print", "inline_asm", "dot_scaled", "noinline", "clock"})
 
 #: Launch options of this backend beyond the portable ones.
@@ -25,6 +28,13 @@ OPTIONS = {
 }  # fmt: skip
 
 
+def _capabilities() -> Capabilities:
+    from tilewright_amd.rocm_llvm import missing
+
+    remedy = missing()
+    return dataclasses.replace(CAPABILITIES, features=CAPABILITIES.features - {"inline_asm"}, remedies={"inline_asm": remedy}) if remedy else CAPABILITIES
+
+
 def manifest() -> Manifest:
     """The backend's manifest. ``TILEWRIGHT_AMD_DISABLE=1`` in the environment keeps the backend out of use."""
     from tilewright_amd.driver import why_not
@@ -39,7 +49,7 @@ def manifest() -> Manifest:
         summary="AMD GPUs through AMDGPU code",
         device_kinds=("hip",),
         targets=tuple(ARCHITECTURES),
-        capabilities=CAPABILITIES,
+        capabilities=_capabilities(),
         options=OPTIONS,
         language={"hip": "tilewright_amd.language"},
         priority=200,

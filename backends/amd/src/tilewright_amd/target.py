@@ -9,7 +9,8 @@ from tilewright.errors import LoweringError
 from tilewright.ir.core import Function, Value
 from tilewright.ir.ops.arithmetic import ProgramId
 from tilewright.ir.ops.linear import DotScaled
-from tilewright.ir.types import F32, F64, I32, U32, Type, element_type
+from tilewright.ir.types import F32, F64, I32, U32, TileType, Type, element_type
+from tilewright.llvm.assembly_sites import site
 from tilewright.llvm.atomics import Reach, atomic_read, atomic_update, atomic_write, compare_and_swap
 from tilewright.llvm.inline_assembly import emit_inline_asm
 from tilewright.llvm.registers import constant, register_type, storage_size
@@ -23,7 +24,7 @@ from tilewright.simt.matmul_plans import Product, ProductPlan
 from tilewright.simt.target import Access, SimtTarget, Threads
 from tilewright.simt.types import COPIES
 from tilewright_amd import arithmetic, casts, direct_copies, lanes, matrix, memory_access, prints, reports, scaled, waits
-from tilewright_amd.architectures import MFMA, architecture
+from tilewright_amd.architectures import MFMA, TICK, architecture
 from tilewright_amd.costs import costs_of
 from tilewright_amd.vectors import join
 
@@ -265,8 +266,8 @@ class GcnTarget(SimtTarget):
         _where(context, pointer, element, predicate, scope, write)
 
     def clock(self, w: FunctionWriter) -> str:
-        """A clock of 100 MHz."""
-        return w.emit(f"mul i64 {w.call('llvm.readsteadycounter', 'i64', [])}, 10")
+        """A clock of 100 MHz. It does not overflow, so that who divides by a tick's length gets its count again."""
+        return w.emit(f"mul nuw nsw i64 {w.call('llvm.readsteadycounter', 'i64', [])}, {TICK}")
 
     def shared_atomic_add(self, w: FunctionWriter, pointer: str, value: str, predicate: str | None) -> None:
         with w.when(predicate or "true"):
@@ -321,16 +322,21 @@ class GcnTarget(SimtTarget):
         return [w.emit(f"extractelement <{count} x {type_}> {vector}, i32 {i}") for vector in vectors for i in range(count)]
 
     def inline_asm(self, context: SimtContext, text: str, constraints: str, result_types: Sequence[str], operands: Sequence[tuple[str, str]]) -> list[str]:
-        """``r`` is a vector register here, as a general register is one of each thread elsewhere.
+        """``r`` is a vector register here, as a general register is one of each thread elsewhere. Assembly may exchange values between lanes, so that it
+        stays where its lanes are together.
 
         Raises:
-            LoweringError: the constraints do not fit, or want a value in a scalar register: lanes have their own.
+            LoweringError: the constraints do not fit, or want an element of a tile in a scalar register: lanes have their own.
         """
+        operation = context.operation
+        tiles = operation is not None and any(isinstance(value.type, TileType) for value in (*operation.operands, *operation.results))
         listed = [part.strip() for part in constraints.split(",")]
-        if "s" in listed:
-            raise LoweringError(f"inline assembly: constraint 's' in {constraints!r} takes what all lanes share, and elements are a lane's own: take 'v'")
+        scalars = [part for part in listed if part == "s" or part.startswith("{s")]
+        if scalars and tiles:
+            raise LoweringError(f"constraint {scalars[0]!r} in {constraints!r} takes what all lanes share, and elements of tiles are a lane's own: take 'v'")
         own = ",".join("v".join(part.rsplit("r", 1)) if part.lstrip("=&") == "r" else part for part in listed)
-        return emit_inline_asm(context.writer, _LETTERS, text, own, result_types, operands)
+        marks = f" convergent{site(context.writer.module, operation.location if operation is not None else None)}"
+        return emit_inline_asm(context.writer, _LETTERS, text, own, result_types, operands, marks)
 
     # ---- reports
 

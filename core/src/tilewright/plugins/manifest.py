@@ -54,6 +54,7 @@ class Capabilities:
         features: further names: ``descriptors``, ``print``, ``assert``, ``inline_asm``, ``extern`` (functions of the C library),
             ``extern_libraries`` (those of bitcode files that the launch option ``extern_libs`` names), ``dot_scaled``, ``noinline``, ``clock``,
             ``breakpoint``, ``implied_asserts`` (what the language implies, as that the step of a loop is positive, is asserted without debug mode too).
+        remedies: feature that is not declared, but would be if something were installed -> what to do; the refusal says it.
     """
 
     dtypes: frozenset[str]
@@ -64,6 +65,7 @@ class Capabilities:
     power_of_two: bool = True
     max_tile_elements: int = 1 << 20
     features: frozenset[str] = frozenset()
+    remedies: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         from tilewright.ir.type_text import parse_type
@@ -73,6 +75,7 @@ class Capabilities:
                 raise ManifestError(f"capabilities: {label} must be a frozenset of strings, not {getattr(self, label)!r}")
         object.__setattr__(self, "dot", _frozen("capabilities: dot", self.dot))
         object.__setattr__(self, "atomics", _frozen("capabilities: atomics", self.atomics))
+        object.__setattr__(self, "remedies", _frozen("capabilities: remedies", self.remedies))
         for name in (*self.dtypes, *self.dot, *self.atomics):
             try:
                 parse_type(name)

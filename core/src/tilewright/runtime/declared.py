@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Set
 from typing import NoReturn
 
-from tilewright.errors import LoweringError, noted
+from tilewright.errors import LoweringError, noted, with_help
 from tilewright.ir import Function, Module, Operation, Region
 from tilewright.ir.types import DescriptorType, FloatType, IntType, PointerType, TileType, Type, shape_of
 from tilewright.plugins.manifest import Capabilities
@@ -103,7 +103,9 @@ class _Check:
         while operation is not None:
             name = operation.spec.name
             if name in self.features:
-                self.refuse(operation, f"feature {self.features[name]!r}", f"it has {_listed(self.capabilities.features)}")
+                feature = self.features[name]
+                has = f"it has {_listed(self.capabilities.features)}"
+                self.refuse(operation, f"feature {feature!r}", with_help(has, self.capabilities.remedies.get(feature, "")))
             for value in operation.results:
                 if value.type not in self.accepted:
                     self.type(value.type, name, operation)
