@@ -30,7 +30,6 @@ class OutsideStageError(OutsideError, KeyError):
 
 #: Module (and all below it) -> what it is, and what to use instead.
 MODULES: dict[str, str] = {
-    "triton._C.libtriton.nvidia": "what Triton links of NVIDIA's libraries. cuBLAS is torch.matmul, and tilewright.testing measures beside it",
     "triton._C.libtriton.gluon_ir": "the Gluon language, which speaks of one vendor's hardware. Write the kernel in triton.language with Tilewright",
     "triton._C": "a part of Triton's own compiler (MLIR and C++). Tile IR is in tilewright.ir, and tilewright inspect shows what becomes of a kernel",
     "triton.experimental": "the Gluon language and the sanitizer, which speak of one vendor's hardware. Write the kernel in triton.language; checked runs are "

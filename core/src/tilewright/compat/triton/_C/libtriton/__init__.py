@@ -1,4 +1,4 @@
-"""``triton._C.libtriton``: the accesses of kernels (:mod:`.ir`), and small questions that other projects ask."""
+"""``triton._C.libtriton``: the accesses of kernels (:mod:`.ir`), a vendor's matmul (:mod:`.nvidia`), and small questions that other projects ask."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tilewright.compat.triton import outside
 from tilewright.compat.triton.environment import getenv, getenv_bool
 from tilewright.compat.triton.runtime.specialize import native_specialize_impl
 
-_SUBMODULES = frozenset({"amd", "ir"})
+_SUBMODULES = frozenset({"amd", "ir", "nvidia"})
 
 #: Environment variables that change the code of a kernel here.
 _OF_THE_CODE = (
