@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tilewright.language as tl
+from tilewright import active_target
 from tilewright.errors import CompileTimeAssertionFailure, KernelError
 from tilewright.language.callable import device_function as jit
 from tilewright.language.semantic import Options
@@ -90,10 +91,20 @@ def test_targets(make_bench: Callable[..., Any], backend: str, kind: str, arch: 
     assert target == (kind, arch, warp_size)
 
 
-def test_no_target_outside_a_kernel() -> None:
-    assert tl.target_info.current_target() is None
-    assert tl.target_info.is_cuda() is False
-    assert tl.target_info.cuda_capability_geq(8, 0) is False
+@pytest.mark.parametrize(
+    ("target", "truths"),
+    [
+        (None, (False, False, False, False)),
+        (Target("own", "sm_90a", warp_size=32, kind="cuda"), (True, True, False, False)),
+        (Target("own", "gfx942", warp_size=64, kind="hip"), (False, False, True, True)),
+    ],
+    ids=["none", "sm_90a", "gfx942"],
+)
+def test_outside_a_kernel_the_answers_are_of_the_active_target(monkeypatch: pytest.MonkeyPatch, target: Target | None, truths: tuple[bool, ...]) -> None:
+    monkeypatch.setattr(active_target, "provider", lambda: target)
+    info = tl.target_info
+    assert (info.is_cuda(), info.cuda_capability_geq(9, 0), info.is_hip(), info.is_hip_cdna3()) == truths
+    assert info.current_target() == (target and (target.kind, target.arch, target.warp_size))
 
 
 def test_iteration_hints() -> None:

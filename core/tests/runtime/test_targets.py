@@ -2,8 +2,11 @@
 
 import copy
 import dataclasses
+import os
 import pickle
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import Capabilities, CodeObject, Device, Manifest, ManifestError, Target
 from tilewright.plugins.registry import registry
 from tilewright.runtime import devices
+from tilewright.runtime.backend_choice import default_target
 from tilewright.runtime.compile import Specialization, build_module, cache_key, compile_job, compile_kernel
 
 ALL = frozenset({"i1", "i8", "i16", "i32", "i64", "u32", "f16", "f32", "f64", "f8e5m2"})
@@ -186,3 +190,17 @@ def test_the_reference_and_a_launch_tell_the_kind_too(install):
 
     kernel[(1,)](out, backend="reference")
     assert out[0] == 1
+
+
+def test_the_language_alone_finds_the_target_outside_of_kernels():
+    code = "import tilewright.language as tl; print(tl.target_info.current_target().backend, tl.target_info.is_cuda())"
+    environment = {**os.environ, "TILEWRIGHT_BACKEND": "reference"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300, check=True)
+    assert done.stdout.split() == ["cpu", "False"]
+
+
+def test_outside_of_kernels_a_chosen_backend_answers(install, monkeypatch):
+    monkeypatch.setattr("tilewright.active_target.provider", default_target)  # the shim's, where other tests imported it
+    install(name="mine", kind="hip", archs=("gfx950",), warp_size=64)
+    with tw.backend("mine"):
+        assert tl.target_info.is_hip_cdna4() and tl.target_info.current_target() == ("hip", "gfx950", 64)

@@ -1,7 +1,7 @@
 """What the kernel is compiled for, as compile-time values.
 
-Inside a kernel the answers come from the target it is compiled for, whichever backend writes the code and whether or not there is such a device; called from
-ordinary Python there is no target and all of them say no.
+Inside a kernel the answers come from the target it is compiled for, whichever backend writes the code and whether or not there is such a device. Called from
+ordinary Python they come from the target of the device that a kernel without array arguments would run on.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
+from tilewright import active_target
 from tilewright.language.binding import mark_builtin
 from tilewright.language.values import constexpr, unwrap_if_constexpr
 
@@ -22,7 +23,7 @@ class TargetInfo(NamedTuple):
 
 
 def _target(semantic: Any) -> TargetInfo | None:
-    found = None if semantic is None else semantic.options.target
+    found = active_target.current() if semantic is None else semantic.options.target
     return None if found is None else TargetInfo(found.kind, found.arch, found.warp_size)
 
 
@@ -35,8 +36,8 @@ def current_target(_semantic: Any = None) -> Any:
     """What the kernel is compiled for.
 
     Returns:
-        A constexpr :class:`TargetInfo`: ``backend`` (the kind of device: ``"cuda"``, ``"hip"``, ``"cpu"`` …), ``arch``, ``warp_size``; None outside of a
-        kernel.
+        A constexpr :class:`TargetInfo`: ``backend`` (the kind of device: ``"cuda"``, ``"hip"``, ``"cpu"`` …), ``arch``, ``warp_size``; outside of
+        a kernel the same as a plain value, or None where no backend has a device.
 
     Example:
         target = tl.target_info.current_target()
@@ -46,10 +47,10 @@ def current_target(_semantic: Any = None) -> Any:
 
 @mark_builtin
 def is_cuda(_semantic: Any = None) -> Any:
-    """Whether the kernel is compiled for an NVIDIA GPU.
+    """Whether kernels are compiled for an NVIDIA GPU.
 
     Returns:
-        A constexpr in a kernel; False outside.
+        A constexpr in a kernel, a bool outside.
 
     Example:
         on_cuda = tl.target_info.is_cuda()
@@ -60,10 +61,10 @@ def is_cuda(_semantic: Any = None) -> Any:
 
 @mark_builtin
 def is_hip(_semantic: Any = None) -> Any:
-    """Whether the kernel is compiled for an AMD GPU.
+    """Whether kernels are compiled for an AMD GPU.
 
     Returns:
-        A constexpr in a kernel; False outside.
+        A constexpr in a kernel, a bool outside.
 
     Example:
         on_hip = tl.target_info.is_hip()
@@ -79,10 +80,10 @@ def _is_gfx(semantic: Any, *archs: str) -> Any:
 
 @mark_builtin
 def is_hip_cdna3(_semantic: Any = None) -> Any:
-    """Whether the kernel is compiled for an AMD CDNA3 GPU.
+    """Whether kernels are compiled for an AMD CDNA3 GPU.
 
     Returns:
-        A constexpr in a kernel; False outside.
+        A constexpr in a kernel, a bool outside.
 
     Example:
         on_cdna3 = tl.target_info.is_hip_cdna3()
@@ -92,10 +93,10 @@ def is_hip_cdna3(_semantic: Any = None) -> Any:
 
 @mark_builtin
 def is_hip_cdna4(_semantic: Any = None) -> Any:
-    """Whether the kernel is compiled for an AMD CDNA4 GPU.
+    """Whether kernels are compiled for an AMD CDNA4 GPU.
 
     Returns:
-        A constexpr in a kernel; False outside.
+        A constexpr in a kernel, a bool outside.
 
     Example:
         on_cdna4 = tl.target_info.is_hip_cdna4()
@@ -105,10 +106,10 @@ def is_hip_cdna4(_semantic: Any = None) -> Any:
 
 @mark_builtin
 def is_hip_gfx1250(_semantic: Any = None) -> Any:
-    """Whether the kernel is compiled for an AMD gfx1250 GPU.
+    """Whether kernels are compiled for an AMD gfx1250 GPU.
 
     Returns:
-        A constexpr in a kernel; False outside.
+        A constexpr in a kernel, a bool outside.
 
     Example:
         on_gfx1250 = tl.target_info.is_hip_gfx1250()
@@ -118,14 +119,14 @@ def is_hip_gfx1250(_semantic: Any = None) -> Any:
 
 @mark_builtin
 def cuda_capability_geq(major: Any, minor: Any = 0, _semantic: Any = None) -> Any:
-    """Whether the kernel is compiled for an NVIDIA GPU of at least a compute capability.
+    """Whether kernels are compiled for an NVIDIA GPU of at least a compute capability.
 
     Args:
         major: the capability's first number, a constexpr.
         minor: its second.
 
     Returns:
-        A constexpr in a kernel; False outside.
+        A constexpr in a kernel, a bool outside.
 
     Example:
         has_bulk_copies = tl.target_info.cuda_capability_geq(9)

@@ -14,7 +14,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any
 
 from tilewright.errors import BackendError, LaunchError
-from tilewright.plugins.manifest import Device
+from tilewright.plugins.manifest import Device, Target
 from tilewright.plugins.registry import Backend, registry
 from tilewright.runtime import devices
 from tilewright.runtime.files import warn_user
@@ -139,6 +139,14 @@ def default_backend() -> tuple[Backend, Device]:
             + "".join(f"\n  {line}" for line in dict.fromkeys(str(error).splitlines()) if candidates)
             + _broken_hint()
         ) from None
+
+
+def default_target() -> Target | None:
+    """Return the target of the device that a kernel without array arguments runs on now; None where no backend has a device."""
+    try:
+        return devices.target_of(*choose(current.get(), set()))
+    except BackendError:
+        return None
 
 
 _passed_over: set[str] = set()

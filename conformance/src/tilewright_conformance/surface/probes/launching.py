@@ -300,7 +300,7 @@ _MODULES = "math core standard random target_info extra semantic"
 def modules(on: Machine, rng: Any) -> None:
     assert tl.math.exp is tl.exp and tl.core.load is tl.load and tl.standard.sum is tl.sum and tl.random.rand is tl.rand
     assert "libdevice" in dir(tl.extra)
-    assert tl.target_info.is_cuda() is False and tl.semantic.Semantic
+    assert type(tl.target_info.is_cuda()) is bool and tl.semantic.Semantic
 
 
 @probe("tl.extra.cuda.libdevice", host=True, languages=("cuda",))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from tilewright import active_target
 from tilewright.compat.triton.backends import DriverBase, backends
 from tilewright.compat.triton.backends.driver import TilewrightDriver, active_backend_name, backend_called
 from tilewright.compat.triton.runtime.placed import forget_placed
+from tilewright.errors import BackendError
+from tilewright.plugins.manifest import Target
 
 
 def _create_driver(name: str | None = None) -> DriverBase:
@@ -88,5 +91,16 @@ class DriverConfig:
 
 
 driver = DriverConfig()
+
+
+def _active_target() -> Target | None:
+    try:
+        active = driver.active
+        return active.target() if isinstance(active, TilewrightDriver) else None
+    except (RuntimeError, BackendError):
+        return None
+
+
+active_target.provider = _active_target
 
 __all__ = ["DriverConfig", "driver"]

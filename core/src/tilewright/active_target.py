@@ -1,0 +1,21 @@
+"""The target that kernels without array arguments are compiled for: the language asks, the runtime answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def _of_the_runtime() -> Any:
+    from tilewright.runtime.backend_choice import default_target
+
+    return default_target()
+
+
+#: What answers: the runtime, or the ``triton`` shim once it is imported.
+provider: Callable[[], Any] = _of_the_runtime
+
+
+def current() -> Any:
+    """Return the :class:`~tilewright.plugins.manifest.Target`; None where no backend has a device."""
+    return provider()
