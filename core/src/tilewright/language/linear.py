@@ -178,6 +178,9 @@ def dot_scaled(
 ) -> tensor:
     """The matrix product of block-scaled operands: every group of 32 elements along K shares a power-of-two scale. Leading axes are batches.
 
+    CPUs and matrix instructions that take scales multiply elements and scales of both sides in any order: a scale of 2**127 may meet one of 2**-126. Other GPUs
+    first bring each side to bf16 (f32 for scaled fp16), where an element times its scale may overflow, as in Triton.
+
     Args:
         lhs: ``[..., M, K]`` in ``lhs_format``, as uint8 where NumPy has no such type.
         lhs_scale: ``[..., M, K // 32]`` uint8 exponents (e8m0; 0xFF is NaN), ``[..., M, K // 16]`` fp8e4nv, or None.
