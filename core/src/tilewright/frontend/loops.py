@@ -159,7 +159,7 @@ def _dynamic_for(g: Generator, node: ast.For, facts: Facts, bounds: tl_range) ->
     variable = tensor(region.arguments[0], iv_type)
     if descending is not None:
         # Values start, start + step, ... above stop; the loop runs from stop up to start.
-        variable = g.semantic.sub(tensor(descending, iv_type), g.semantic.sub(variable, tensor(lower, iv_type)))
+        variable = _counted_down(g, tensor(descending, iv_type), variable, tensor(lower, iv_type))
         name_values(variable, node.target.id)
     g.scope[node.target.id] = variable
     body = g.block(node.body, facts.live_head, False)
@@ -285,7 +285,7 @@ def _for_as_while(
     def enter(arguments: list[ir.Value]) -> None:
         variable = tensor(arguments[0], iv_type)
         if descending is not None:
-            variable = g.semantic.sub(tensor(descending, iv_type), g.semantic.sub(variable, tensor(lower, iv_type)))
+            variable = _counted_down(g, tensor(descending, iv_type), variable, tensor(lower, iv_type))
         g.scope[name] = variable
         name_values(variable, name)
 
@@ -300,6 +300,12 @@ def _for_as_while(
 
     loop = WhileLoop(g, node, facts, carried, jumps, hints.disable_licm, runs=_runs(lower, upper))
     return loop.build(counters, test, enter, advance)
+
+
+def _counted_down(g: Generator, start: tensor, counter: tensor, stop: tensor) -> tensor:
+    """``start - (counter - stop)``: the difference may wrap around where the value is in range."""
+    distance = g.semantic.sub(counter, stop, sanitize_overflow=False)
+    return g.semantic.sub(start, distance, sanitize_overflow=False)
 
 
 def _iterations(builder: ir.Builder, lower: ir.Value, upper: ir.Value, step: ir.Value, unsigned: ir_types.IntType) -> ir.Value:
