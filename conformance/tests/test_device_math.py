@@ -61,3 +61,11 @@ def test_overflow_follows_the_direction(values: Any, mode: str, expected: float)
     np.testing.assert_array_equal(values(f"mul_{mode}", large, large), np.array([expected, expected, INF, NAN], np.float32))
     np.testing.assert_array_equal(values(f"add_{mode}", large[:1], -large[:1]), [0.0])
     assert np.signbit(values(f"add_{mode}", large[:1], -large[:1]))[0] == (mode == "rd")
+
+
+@pytest.mark.parametrize(("name", "sign"), [("add_rd", -1), ("sub_rd", 1), ("fma_rd", -1)])
+def test_a_sum_that_is_no_number_is_no_zero(values: Any, name: str, sign: int) -> None:
+    """Rounded down a sum that cancels is -0.0; infinities do not cancel."""
+    infinite = np.array([INF, -INF, NAN, INF], np.float32)
+    operands = (infinite, np.ones(4, np.float32), sign * infinite) if name == "fma_rd" else (infinite, sign * infinite)
+    assert np.isnan(values(name, *operands)).all()

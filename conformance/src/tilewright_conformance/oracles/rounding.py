@@ -18,6 +18,7 @@ def rounded(exact: Fraction, mode: str, format_: str) -> float:
     size = abs(exact)
     if size == 0:
         return 0.0
+    sign = 1 if exact > 0 else -1  # the number itself may be beyond all floats
     exponent = size.numerator.bit_length() - size.denominator.bit_length()
     exponent -= size < Fraction(2) ** exponent
     scale = max(exponent, least) - fraction
@@ -31,5 +32,5 @@ def rounded(exact: Fraction, mode: str, format_: str) -> float:
     limit = (2 - Fraction(1, 2**fraction)) * Fraction(2) ** greatest
     if result > limit:
         away = mode == "rn" or mode == ("ru" if exact > 0 else "rd")
-        return math.copysign(math.inf if away else float(limit), exact)
-    return math.copysign(float(result), exact)
+        return math.copysign(math.inf if away else float(limit), sign)
+    return math.copysign(float(result), sign)

@@ -18,7 +18,18 @@ from tilewright.language.extra import libdevice
 from tilewright.passes.math_library import MATH
 from tilewright_conformance.case import Case, Needs
 from tilewright_conformance.cases.libdevice.exact import DTYPES, Row, rows
-from tilewright_conformance.cases.libdevice.values import ANY_ZERO, DOMAINS, EXACT, PAIRS, SETTLED, ULP_OF_OTHERS, pairs_of_special_numbers, spread
+from tilewright_conformance.cases.libdevice.values import (
+    ANY_ZERO,
+    DOMAINS,
+    EDGES,
+    EXACT,
+    PAIRS,
+    SETTLED,
+    ULP_OF_OTHERS,
+    pairs_of_special_numbers,
+    settled_edge,
+    spread,
+)
 from tilewright_conformance.kit.math_values import ARGUMENTS, random_arguments
 from tilewright_conformance.oracles.functions import exact
 from tilewright_conformance.session import Session
@@ -147,6 +158,22 @@ def _settled_values(name: str, type_: str, session: Session) -> None:
     found = _run(session, name, [np.array([0.0, -0.0, _INF, -_INF, _NAN], DTYPES[type_])], type_)
     ulp = _bound(name, type_) if name in ULP or name in ULP_OF_OTHERS else 2.0 if name in ANY_ZERO else 0.0
     session.check(found, np.array(SETTLED[name]), ulp=ulp, zero_sign=name not in ANY_ZERO)
+    if name in EDGES:
+        _edges(name, type_, session)
+
+
+def _edges(name: str, type_: str, session: Session) -> None:
+    """Arguments where ways to the function end: what is settled there, exact values elsewhere."""
+    with np.errstate(over="ignore", under="ignore"):
+        x = np.array(EDGES[name]).astype(DTYPES[type_])
+    x = x[np.isfinite(x)]
+    settled = [settled_edge(name, value) for value in x.tolist()]
+    inside = np.array([value is None for value in settled])
+    expected = np.array([0.0 if value is None else value for value in settled], np.longdouble)
+    expected[inside] = exact(name, x[inside])
+    found = _run(session, name, [x], type_)
+    session.check(found[~inside], expected[~inside], name="settled edges")
+    session.check(found[inside], expected[inside], ulp=_bound(name, type_), name="edges")
 
 
 def _special_pairs(name: str, type_: str, session: Session) -> None:

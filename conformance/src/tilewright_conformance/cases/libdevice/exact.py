@@ -96,9 +96,27 @@ def _directed_operands(type_: str, count: int) -> Callable[[np.random.Generator]
             found[-1][20:30] = -found[0][20:30]
             if count == 3:
                 found[2][20:30] = -(found[0] * found[1])[20:30]
-        return found
+        return [np.concatenate([ordinary, extreme]) for ordinary, extreme in zip(found, _extreme_operands(rng, type_, count), strict=True)]
 
     return make
+
+
+def _extreme_operands(rng: np.random.Generator, type_: str, count: int) -> list[Array]:
+    """Numbers of every exponent, whose results are out of range as often as not; some with results just in range, subnormal ones among them."""
+    dtype = DTYPES[type_]
+    found = [_not_zero(any_bits(rng, dtype, 120)) for _ in range(count)]
+    info = np.finfo(dtype)
+    with np.errstate(all="ignore"):
+        if count > 1:
+            edges = np.exp2(rng.uniform(info.minexp - info.nmant - 1, info.minexp + info.nmant, 40).astype(np.longdouble))
+            found[1][:40] = _not_zero(np.where(np.arange(40) % 2, edges / found[0][:40], found[0][:40] / edges).astype(dtype))
+        if count == 3:
+            found[2][:60] = _not_zero((-(found[0][:60] * found[1][:60]) * np.exp2(rng.integers(-3, 4, 60))).astype(dtype))
+    return found
+
+
+def _not_zero(x: Array) -> Array:
+    return np.where(np.isfinite(x) & (x != 0), x, x.dtype.type(1))
 
 
 def _directed_result(name: str, mode: str, type_: str) -> Callable[..., Array]:
@@ -115,7 +133,7 @@ def _directed_result(name: str, mode: str, type_: str) -> Callable[..., Array]:
 
 def _root_operands(type_: str) -> Callable[[np.random.Generator], list[Array]]:
     def make(rng: np.random.Generator) -> list[Array]:
-        x = np.abs(spread(rng, 160, 1e-6, 1e6)).astype(DTYPES[type_])
+        x = np.abs(np.concatenate([spread(rng, 160, 1e-6, 1e6).astype(DTYPES[type_]), any_bits(rng, DTYPES[type_], 120)]))
         x[:3] = [4.0, 2.25, 0.0]
         return [x]
 

@@ -139,6 +139,66 @@ SETTLED: dict[str, tuple[float, ...]] = {
     "cyl_bessel_i1": (0.0, -0.0, INF, -INF, NAN),
     "logb": (-INF, -INF, INF, INF, NAN),
 }
+_TINY = (5e-324, 1e-310, 1e-300, 1e-200, 5e-155, 1e-154, 1e-100, 1e-45, 1e-40, 1e-30, 1e-20)
+_BELOW_ONE = (0.99999994, 0.5, -0.5, -1.0, -2.0, -5032.5244, -1e5, -1e8, -1e10, -1e15, -1e25, -3e38, -1e300)
+#: name -> arguments where a way to the function might end: a step beyond the domain and far beyond it, next to zeros, at the ends of the range
+EDGES: dict[str, tuple[float, ...]] = {
+    "acosh": (1.0, 1.0000001, 16384.0, 16385.0, 3e38, *_BELOW_ONE),
+    "asin": (1.0, -1.0, 1.0000001, -1.0000001, 3e38, -1e300, *_TINY),
+    "acos": (1.0, -1.0, 1.0000001, -1.0000001, 3e38, -1e300, *_TINY),
+    "atanh": (1.0000001, -1.0000001, 2.0, -3e38, 1e300, *_TINY),
+    "log1p": (-1.0000001, -2.0, -3e38, -1e300, 3e38, 1e300, *_TINY),
+    "log10": (-1e-45, -1.0, -3e38, -1e300, 1.0, *_TINY),
+    "cosh": (89.0, 89.4, 709.8, 710.4, -89.4, 3e38),
+    "sinh": (89.0, 89.4, 709.8, 710.4, -89.4, 3e38, *_TINY),
+    "cospi": tuple(sign * x for x in (0.49999997, 0.5, 0.50000006, 1.5, 1.5000001, 7.5000005, 4194303.8, 8388607.5, 0.49999999999999994) for sign in (1, -1)),
+    "sinpi": tuple(sign * x for x in (0.99999994, 1.0, 1.0000001, 2.0, 2.0000002, 8388607.5, 4503599627370495.5, 0.9999999999999999) for sign in (1, -1)),
+    "erfcx": (9e307, 1.7e308, 3e38, 1e20, -5.0),
+    "erfc": (27.2, 26.5, 10.05, 9.19, -30.0, 3e38, -3e38, *_TINY),
+    "erfinv": (1.0000001, -1.0000001, 3e38, *_TINY),
+    "erfcinv": (2.0000002, -1e-45, -3e38, 3e38, 1e-323, 1.5e-323, 1.0, *_TINY),
+    "normcdfinv": (1.0000001, -1e-45, -3e38, 3e38, 1e-323, 1.5e-323, 0.5, *_TINY),
+    "lgamma": (1.0, 2.0, -1.0, -2.0, -8388608.0, 3e38, 1e305, *_TINY, *(-x for x in _TINY)),
+    "tgamma": (1.0, -1.0, -2.0, -8388608.0, 3e38, -170.5, -177.5, -182.00000000000003, -0.5, -0.25, *_TINY, *(-x for x in _TINY)),
+}
+
+#: name -> where the function of EDGES is no number
+_OUTSIDE: dict[str, Callable[[float], bool]] = {
+    "acosh": lambda x: x < 1,
+    "asin": lambda x: abs(x) > 1,
+    "acos": lambda x: abs(x) > 1,
+    "atanh": lambda x: abs(x) > 1,
+    "log1p": lambda x: x < -1,
+    "log10": lambda x: x < 0,
+    "erfinv": lambda x: abs(x) > 1,
+    "erfcinv": lambda x: x < 0 or x > 2,
+    "normcdfinv": lambda x: x < 0 or x > 1,
+    "tgamma": lambda x: x < 0 and x == math.trunc(x),
+}
+_AT: dict[tuple[str, float], float] = {
+    **{("lgamma", x): INF for x in (-1.0, -2.0, -8388608.0)},
+    **{(name, x): math.copysign(INF, x) for name in ("atanh", "erfinv") for x in (1.0, -1.0)},
+    ("log1p", -1.0): -INF,
+    ("erfcinv", 2.0): -INF,
+    ("normcdfinv", 1.0): INF,
+    ("tgamma", 3e38): INF,
+    **dict.fromkeys((("lgamma", 1.0), ("lgamma", 2.0), ("acosh", 1.0), ("acos", 1.0), ("log10", 1.0), ("erfcinv", 1.0), ("normcdfinv", 0.5)), 0.0),
+}
+
+
+def settled_edge(name: str, x: float) -> float | None:
+    """The value of a function of :data:`EDGES` that is no number, infinite or exactly zero; None where it is another."""
+    if name in _OUTSIDE and _OUTSIDE[name](x):
+        return NAN
+    if x == 0:
+        return SETTLED[name][math.copysign(1, x) < 0]
+    if name == "sinpi" and x == math.trunc(x):
+        return math.copysign(0.0, x)
+    if name == "cospi" and math.fmod(x, 1) in (0.5, -0.5):
+        return 0.0
+    return _AT.get((name, x))
+
+
 #: Of these a zero may have either sign: a value of 0 that is no limit, or the end of a decaying oscillation.
 ANY_ZERO = frozenset({"j0", "j1", "y0", "y1"})
 

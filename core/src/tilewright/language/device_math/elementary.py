@@ -156,10 +156,15 @@ def exp10(x: Number) -> Number:
 # -- hyperbolic functions and their inverses ----------------------------------------------------------------------------------------------------------
 
 
+#: (v, exp(v) / 2) of fp32 and fp64: v so that x - v is exact for x > 80 or 700, and the other number right far beyond the format's digits
+_PART_OF_EXPONENT = {False: (1.0570602416992188, 1.4389491081237793), True: (0.8010089974031871, 1.1138938133878804)}
+
+
 def _half_exponential(x: Number) -> Number:
-    """exp(x) / 2 that overflows only where it must."""
-    half = exp(x * 0.5)
-    return select(x > (700.0 if x.wide else 80.0), half * (half * 0.5), exp(x) * 0.5)
+    """exp(x) / 2 that overflows only where it must: from there on a part of the exponent becomes a factor."""
+    part, factor = _PART_OF_EXPONENT[x.wide]
+    far = x > (700.0 if x.wide else 80.0)
+    return exp(select(far, x - part, x)) * select(far, x.like(factor), 0.5)
 
 
 def sinh(x: Number) -> Number:
@@ -188,7 +193,10 @@ def asinh(x: Number) -> Number:
 
 def acosh(x: Number) -> Number:
     t = x - 1.0
-    return select(x > (2.0**28 if x.wide else 2.0**14), log(x) + math.log(2), log1p(t + sqrt(t * 2.0 + t * t)))
+    near = log1p(t + sqrt(t * 2.0 + t * t))
+    value = select(x > (2.0**28 if x.wide else 2.0**14), log(x) + math.log(2), near)
+    # Below 1 the root is of a negative number only from -1 on, and far below rounding and overflow take over.
+    return select(x < 1.0, NAN, value)
 
 
 def atanh(x: Number) -> Number:
@@ -225,8 +233,10 @@ def sinpi(x: Number) -> Number:
 
 
 def cospi(x: Number) -> Number:
-    half = x - 0.5
-    return select((half.apply("trunc").equals(half)) & (abs(x) < 2.0 ** (52 if x.wide else 23)), 0.0, _of_turns(x, 1))
+    size = abs(x)
+    # Exact from 1/4 to where all numbers are whole; of a negative x the difference would be rounded.
+    half = size - 0.5
+    return select((half.apply("trunc").equals(half)) & (size < 2.0 ** (52 if x.wide else 23)), 0.0, _of_turns(x, 1))
 
 
 def atan(x: Number) -> Number:

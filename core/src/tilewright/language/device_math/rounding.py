@@ -1,7 +1,7 @@
 """Arithmetic and conversions with a stated rounding: ``rn`` to nearest even, ``rz`` towards zero, ``rd`` down, ``ru`` up.
 
 A directed result is the nearest one, moved by a unit in its last place where the error has the wrong sign. fp32 is computed in fp64, where the error is
-exact; of fp64 the error is the exact remainder of the operation, unless that underflows (results below 2**-969), where the result is the nearest.
+exact. fp64 is computed on operands scaled by powers of two, where neither the result nor its error is out of range, and scaled back.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from typing import Any
 
 from tilewright.ir import types as ir_types
 from tilewright.ir.expressions import fma, select
-from tilewright.language.device_math.numbers import Number, function, two_sum
+from tilewright.language.device_math.elementary import split
+from tilewright.language.device_math.numbers import INFINITY, Number, function, two_sum
 from tilewright.language.dtypes import dtype, float32, float64, int32, int64, uint32, uint64
 
-#: Exact values as a sum of two fp64 numbers, of which the second is small and needs only its sign right.
+#: Exact values as a sum of two fp64 numbers, the second smaller than half a unit of the first: only its sign and size relative to that unit matter.
 Exact = tuple[Number, Number]
 
 
@@ -60,15 +61,25 @@ def _settled(exact: Exact, mode: str, result: ir_types.Type) -> Number:
     return _directed(exact[0], exact[1], mode)
 
 
-# -- the operations, in fp64 --------------------------------------------------------------------------------------------------------------------------
+def _scaled_back(exact: Exact, exponent: Number, mode: str) -> Number:
+    """A sum of two fp64 numbers times 2**exponent, rounded once."""
+    value, rest = exact
+    nearest = value.ldexp(exponent)
+    return _directed(nearest, (value - nearest.ldexp(-exponent)) + rest, mode)
+
+
+# -- the operations, in fp64: of fp32 numbers, or of scaled ones ----------------------------------------------------------------------------------------
 
 
 def _add(a: Number, b: Number) -> Exact:
-    return two_sum(a, b)
+    total, error = two_sum(a, b)
+    # Of finite numbers that overflow the error is opposite to the sum.
+    overflows = abs(total).equals(INFINITY) & (abs(a) < INFINITY) & (abs(b) < INFINITY)
+    return total, select(overflows, -total, error)
 
 
 def _sub(a: Number, b: Number) -> Exact:
-    return two_sum(a, -b)
+    return _add(a, -b)
 
 
 def _mul(a: Number, b: Number) -> Exact:
@@ -87,7 +98,7 @@ def _rcp(a: Number) -> Exact:
 
 def _sqrt(a: Number) -> Exact:
     root = a.apply("sqrt")
-    return root, select(root > 0.0, fma(-root, root, a), 0.0)
+    return root, select(root > 0.0, fma(-root, root, a) / (root + root), 0.0)
 
 
 def _fma(a: Number, b: Number, c: Number) -> Exact:
@@ -98,6 +109,55 @@ def _fma(a: Number, b: Number, c: Number) -> Exact:
     sum_high, sum_low = two_sum(c, product_error)
     total, total_low = two_sum(product, sum_high)
     return result, ((total - result) + total_low) + sum_low
+
+
+# -- the operations on fp64, scaled ---------------------------------------------------------------------------------------------------------------------
+
+
+def _parts(x: Number) -> tuple[Number, Number]:
+    """(m, e) with x = m * 2**e and |m| near 1, e an i32; zeros, infinities and NaN are their own m."""
+    size = abs(x)
+    usable = (size > 0.0) & (size < INFINITY)
+    m, e = split(select(usable, size, 1.0))
+    return select(usable, m.apply("copysign", x), x), e.cast(ir_types.I32)
+
+
+def _scaled_mul(a: Number, b: Number) -> tuple[Exact, Number]:
+    (p, i), (q, j) = _parts(a), _parts(b)
+    return _mul(p, q), i + j
+
+
+def _scaled_div(a: Number, b: Number) -> tuple[Exact, Number]:
+    (p, i), (q, j) = _parts(a), _parts(b)
+    return _div(p, q), i - j
+
+
+def _scaled_rcp(a: Number) -> tuple[Exact, Number]:
+    return _scaled_div(a.like(1.0), a)
+
+
+def _scaled_sqrt(a: Number) -> tuple[Exact, Number]:
+    m, e = _parts(a)
+    odd = (e & 1).equals(1)
+    return _sqrt(select(odd, m + m, m)), e >> 1
+
+
+def _scaled_fma(a: Number, b: Number, c: Number) -> tuple[Exact, Number]:
+    """Product and summand are brought up or down together. One that then is too small to tell is any number of its sign that is smaller than all that do."""
+    (p, i), (q, j) = _parts(a), _parts(b)
+    m, k = _parts(c)
+    # The exponent of the larger of the two, of which zero has none.
+    product = p * q
+    none = i.like(-10000)
+    ours, theirs = select(product.equals(0.0), none, i + j), select(c.equals(0.0), none, k)
+    most = select(ours > theirs, ours, theirs)
+    most = select(most.equals(none), 0, most)
+    # Far below the other, where no digit of it counts, the exponents are as good as these.
+    low = ours.like(-300)
+    down, below = ours - most, theirs - most
+    first = p.ldexp(select(down > low, down, low))
+    second = m.ldexp(select(below > low, below, low))
+    return _fma(first, q, second), most
 
 
 _OPERATIONS: tuple[tuple[str, str, Callable[..., Exact], str], ...] = (
@@ -112,20 +172,42 @@ _OPERATIONS: tuple[tuple[str, str, Callable[..., Exact], str], ...] = (
 _MODES = {"rn": "to nearest even", "rz": "towards zero", "rd": "down", "ru": "up"}
 
 
+_SCALED: dict[Callable[..., Exact], Callable[..., tuple[Exact, Number]]] = {
+    _mul: _scaled_mul,
+    _div: _scaled_div,
+    _rcp: _scaled_rcp,
+    _sqrt: _scaled_sqrt,
+    _fma: _scaled_fma,
+}
+
+
 def _operation(exact: Callable[..., Exact], mode: str) -> Callable[..., Number]:
     def body(*numbers: Number) -> Number:
         if mode == "rn":
             return _nearest(exact, numbers)
-        found = _settled(exact(*(x.cast(ir_types.F64) for x in numbers)), mode, numbers[0].element)
-        if mode == "rd" and exact in (_add, _sub):
+        scaled = _SCALED.get(exact) if numbers[0].wide else None
+        if scaled is not None:
+            value, exponent = scaled(*numbers)
+            found = _scaled_back(value, exponent, mode)
+        else:
+            value = exact(*(x.cast(ir_types.F64) for x in numbers))
+            found = _settled(value, mode, numbers[0].element)
+        if mode == "rd" and exact in (_add, _sub, _fma):
             # x - x is -0.0, and so is a sum of zeros, unless both are +0.0.
-            a, b = numbers[0], -numbers[1] if exact is _sub else numbers[1]
-            one = a.like(1.0)
-            positive = (one.apply("copysign", a) > 0.0) & (one.apply("copysign", b) > 0.0)
-            found = select(a.equals(-b) & positive.inverted(), -0.0, found)
+            zero = value[0].equals(0.0) & value[1].equals(0.0)
+            found = select(zero & _both_positive(exact, numbers).inverted(), -0.0, found)
         return found
 
     return body
+
+
+def _both_positive(exact: Callable[..., Exact], numbers: tuple[Number, ...]) -> Number:
+    """Whether neither of the two that are added has a sign, zeros included."""
+    one = numbers[0].like(1.0)
+    signs = [one.apply("copysign", x) for x in numbers]
+    if exact is _fma:
+        return (signs[0] * signs[1] > 0.0) & (signs[2] > 0.0)
+    return (signs[0] > 0.0) & (signs[1] > 0.0 if exact is _add else signs[1] < 0.0)
 
 
 def _nearest(exact: Callable[..., Exact], numbers: tuple[Number, ...]) -> Number:

@@ -16,7 +16,8 @@ from tilewright.language.device_math.numbers import INFINITY, NAN, Number, cheby
 def _erfcx_positive(x: Number) -> Number:
     """exp(x*x) erfc(x) for x >= 0: a series in (x - 3.75) / (x + 3.75), over 1 + 2x (M. Shepherd and J. Laframboise, 1981)."""
     t = select(x.equals(INFINITY), 1.0, (x - 3.75) / (x + 3.75))
-    return chebyshev(t, SERIES["erfcx"]) / fma(x, 2.0, 1.0)
+    # Halves of both: 2x overflows where the quotient is subnormal.
+    return chebyshev(t, SERIES["erfcx"]) * 0.5 / (x + 0.5)
 
 
 def _exp_of_square(x: Number, sign: float) -> Number:
@@ -49,15 +50,29 @@ def _slope(y: Number) -> Number:
 
 
 def _tail_inverse(q: Number) -> Number:
-    """The y with erfc(y) = q for q up to 1/2: S. Winitzki's formula, Newton's method on the logarithm, Halley's at the end."""
+    """The y with erfc(y) = q for q up to 1/2: S. Winitzki's formula, Newton's method on the logarithm, Halley's at the end.
+
+    Where q is so small that exp(-y*y) would be subnormal, q and the exponential are both multiplied by a power of two.
+    """
+    scale = select(q < 2.0**-900, q.like(2.0**200), 1.0)
     logarithm = log(q * (2.0 - q))
     half = logarithm * 0.5 + 2 / (math.pi * 0.147)
     y = sqrt(sqrt(half * half - logarithm * (1 / 0.147)) - half)
+    q = q * scale
     for _ in range(2):
-        value = _erfc_far(y)
-        y = y + log(value / q) * value / _slope(y)
-    ratio = (_erfc_far(y) - q) / _slope(y)
+        reduced = _erfcx_positive(y)
+        y = y + log(_scaled_exp_of_square(y, scale) * reduced / q) * reduced * (math.sqrt(math.pi) / 2)
+    exponential = _scaled_exp_of_square(y, scale)
+    ratio = (exponential * _erfcx_positive(y) - q) / (exponential * (2 / math.sqrt(math.pi)))
     return y + ratio / (1.0 - ratio * y)
+
+
+def _scaled_exp_of_square(x: Number, scale: Number) -> Number:
+    """exp(-x * x) times a scale: of half the square, twice, so that neither is out of range."""
+    square = x * x
+    root = exp(square * -0.5)
+    value = root * (root * scale)
+    return fma(value, -fma(x, x, -square), value)
 
 
 def _middle_inverse(t: Number) -> Number:
@@ -101,7 +116,8 @@ def normcdf(x: Number) -> Number:
 
 
 def normcdfinv(p: Number) -> Number:
-    return erfcinv(p * 2.0) * -math.sqrt(2)
+    value = erfcinv(p * 2.0) * -math.sqrt(2)
+    return select(p.equals(0.5), 0.0, value)
 
 
 # -- gamma --------------------------------------------------------------------------------------------------------------------------------------------
@@ -131,44 +147,47 @@ def _near_lgamma(y: Number) -> Number:
     return (y - 1.0) * (y - 2.0) * chebyshev(y - 1.5, SERIES["lgamma"])
 
 
-def _lgamma_positive(x: Number) -> Number:
-    tiny = x < 0.5
-    middle = select(tiny, x + 1.0, select(x < 9.0, x, 1.0))
+def _lgamma_of_size(x: Number) -> Number:
+    """lgamma(|x|); for |x| < 1/2 lgamma(x) itself, as lgamma(1 + x) - log |x|."""
+    size = abs(x)
+    tiny = size < 0.5
+    middle = select(tiny, x + 1.0, select(size < 9.0, size, 1.0))
     y, product = _down(middle)
     near = _near_lgamma(y)
-    near = select(tiny, near - log(x), near + select(product.equals(1.0), 0.0, log(product)))
-    far_x = select(x < 9.0, 9.0, x)
+    near = select(tiny, near - log(size), near + select(product.equals(1.0), 0.0, log(product)))
+    far_x = select(size < 9.0, 9.0, size)
     far = (far_x - 0.5) * (log(far_x) - 1.0) + (0.5 * math.log(2 * math.pi) - 0.5 + _stirling(far_x))
-    return select(x < 9.0, near, select(x.equals(INFINITY), INFINITY, far))
+    return select(size < 9.0, near, select(size.equals(INFINITY), INFINITY, far))
 
 
 def lgamma(x: Number) -> Number:
-    """log |gamma(x)|; below 0 by reflection."""
+    """log |gamma(x)|; from -1/2 down by reflection."""
     size = abs(x)
-    positive = _lgamma_positive(select(size.equals(0.0), 1.0, size))
+    positive = _lgamma_of_size(x)
     sine = abs(sinpi(x))
     reflected = math.log(math.pi) - log(size * sine) - positive
-    value = select(x < 0.0, reflected, positive)
+    value = select(x <= -0.5, reflected, positive)
     value = select(sine.equals(0.0) & (x <= 0.0), INFINITY, value)
     value = select(size.equals(INFINITY), INFINITY, value)
     return select(is_nan(x), x, value)
 
 
 def tgamma(x: Number) -> Number:
-    """gamma(x): from [1/2, 5/2] by its recurrence, by Stirling's formula beyond, by reflection below 0."""
+    """gamma(x): from [1/2, 5/2] by its recurrence, by Stirling's formula beyond, from -1/2 down by reflection."""
     size = abs(x)
     tiny = size < 0.5
-    y, product = _down(select(tiny, size + 1.0, select(size < 14.0, size, 1.0)))
+    y, product = _down(select(tiny, x + 1.0, select(size < 14.0, size, 1.0)))
     near = product * exp(_near_lgamma(y))
-    near = select(tiny, near / size, near)
+    near = select(tiny, near / x, near)
     far_x = select(size < 14.0, 14.0, select(size > 190.0, 190.0, size))
-    # The power in two halves, since gamma(171) is in range and 171**170.5 is not.
+    # The power in two halves, since gamma(171) is in range and 171**170.5 is not; and the reciprocal is even where gamma itself is out of range.
     half = power(far_x, fma(far_x, 0.5, -0.25))
-    far = half * exp(-far_x) * half * (math.sqrt(2 * math.pi) * exp(_stirling(far_x)))
-    positive = select(size < 14.0, near, select(size > 172.0, INFINITY, far))
-    sine = sinpi(x)
+    rest = exp(-far_x) * half * (math.sqrt(2 * math.pi) * exp(_stirling(far_x)))
+    close = size < 14.0
+    positive = select(close, near, select(size > 172.0, INFINITY, half * rest))
     # gamma(-x) gamma(x) = -pi / (x sin(pi x)) for x > 0, and sine is that of -x
-    value = select(x < 0.0, (math.pi / (size * sine)) / positive, positive)
+    reflected = (math.pi / (size * sinpi(x))) / select(close, near, rest) / select(close, 1.0, half)
+    value = select(x <= -0.5, reflected, positive)
     value = select((x < 0.0) & (x.apply("trunc").equals(x)), NAN, value)
     value = select(x.equals(0.0), copysign_of(x.like(INFINITY), x), value)
     return select(x.equals(INFINITY) | is_nan(x), x, value)
