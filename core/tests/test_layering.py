@@ -15,6 +15,7 @@ ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "environment": {"errors"},
     "child_process": {"environment"},
+    "forks": set(),
     "ir": set(),
     "reference": {"ir", "errors"},
     # what the language asks at run time, outside of kernels
@@ -22,8 +23,8 @@ ALLOWED: dict[str, set[str]] = {
     "language": {"ir", "errors", "plugins", "active_target"},
     "frontend": {"ir", "language", "errors", "environment", "plugins"},
     "passes": {"ir", "errors", "environment"},
-    "plugins": {"ir", "errors", "environment"},
-    "runtime": {"ir", "reference", "language", "frontend", "passes", "plugins", "errors", "environment", "child_process", "llvm"},
+    "plugins": {"ir", "errors", "environment", "forks"},
+    "runtime": {"ir", "reference", "language", "frontend", "passes", "plugins", "errors", "environment", "child_process", "forks", "llvm"},
     "llvm": {"ir", "passes", "errors", "child_process"},
     "simt": {"ir", "passes", "llvm", "errors", "environment"},
     # the host sides of backends: above the runtime, and nothing of the toolkit that compiles
@@ -32,7 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "testing": {"ir", "reference", "frontend", "passes", "runtime", "llvm", "simt", "simt/host", "errors"},
     "compat": {"active_target", "ir", "language", "passes", "plugins", "runtime", "testing", "errors", "environment"},
     "tools": {"ir", "reference", "language", "passes", "plugins", "runtime", "simt", "compat", "testing", "errors", "environment"},
-    "__init__": {"ir", "language", "plugins", "runtime", "testing", "tools", "errors"},
+    "__init__": {"ir", "language", "plugins", "runtime", "testing", "tools", "errors", "forks"},
     "__main__": {"tools"},
 }
 

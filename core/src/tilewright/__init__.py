@@ -78,12 +78,15 @@ _SUBMODULES = frozenset({"compat", "errors", "frontend", "ir", "language", "pass
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        found = getattr(importlib.import_module(_MODULES[name]), name)
-    elif name in _SUBMODULES:
-        found = importlib.import_module(f"tilewright.{name}")
-    else:
-        found = _of_a_backend(name)
+    from tilewright.forks import setting_up
+
+    with setting_up():
+        if name in _MODULES:
+            found = getattr(importlib.import_module(_MODULES[name]), name)
+        elif name in _SUBMODULES:
+            found = importlib.import_module(f"tilewright.{name}")
+        else:
+            found = _of_a_backend(name)
     globals()[name] = found
     return found
 

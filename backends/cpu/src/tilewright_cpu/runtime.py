@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import sys
 import threading
 import time
@@ -107,6 +108,10 @@ class PrintBuffer:
         self._lines: list[tuple[tuple[int, int, int], str]] = []
         self._lock = threading.Lock()
 
+    def after_fork(self) -> None:
+        """In a child: the lines are the parent's to write, and none of its threads is there to give the lock back."""
+        self._lines, self._lock = [], threading.Lock()
+
     def add(self, program: tuple[int, int, int], text: str) -> None:
         with self._lock:
             self._lines.append((program, text))
@@ -122,6 +127,8 @@ class PrintBuffer:
 
 
 PRINTED = PrintBuffer()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=PRINTED.after_fork)
 
 _PRINT_TYPE = ctypes.CFUNCTYPE(
     None,

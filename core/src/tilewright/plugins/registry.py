@@ -17,6 +17,7 @@ from typing import Any
 import pluggy
 
 from tilewright.errors import BackendError, TilewrightError, closest, with_help
+from tilewright.forks import setting_up
 from tilewright.ir import IR_VERSION, TABLE
 from tilewright.ir.table import OpTable
 from tilewright.plugins import hooks
@@ -303,7 +304,7 @@ class Registry:
 
     def _all_sources(self) -> dict[str, list[PluginSource]]:
         if self._sources is None:
-            with self._lock:
+            with setting_up(), self._lock:
                 if self._sources is None:
                     grouped: dict[str, list[PluginSource]] = {}
                     for source in self._discover():
@@ -312,6 +313,10 @@ class Registry:
         return self._sources
 
     def _load(self, name: str) -> Backend | BackendError:
+        with setting_up():
+            return self._load_once(name)
+
+    def _load_once(self, name: str) -> Backend | BackendError:
         with self._lock:
             lock = self._loading.setdefault(name, threading.Lock())
         under_way = _under_way.get()

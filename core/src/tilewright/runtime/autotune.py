@@ -5,9 +5,11 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import math
+import os
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, SupportsFloat
@@ -40,6 +42,20 @@ TIME_LIMIT = 60.0
 
 #: seconds that a tuning took, whether its result had been recorded before, time of each configuration
 _Told = tuple[float, bool, dict[Config, list[float]]]
+
+
+#: The autotuners of this process.
+_tuners: weakref.WeakSet[Autotuner] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """In a child that was forked: the thread that was tuning is not there, and what it was at is done anew."""
+    for tuner in list(_tuners):
+        tuner._make_locks()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Autotuner(KernelInterface):
@@ -127,6 +143,7 @@ class Autotuner(KernelInterface):
     def _make_locks(self) -> None:
         self._tuning_lock = threading.RLock()
         self._of_thread = threading.local()
+        _tuners.add(self)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in ("_tuning_lock", "_of_thread")}

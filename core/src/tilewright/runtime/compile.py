@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.environment import ALLOW_GLOBALS, flag
 from tilewright.errors import BackendError, LoweringError, TilewrightError, write_reproducer
+from tilewright.forks import setting_up
 from tilewright.plugins.manifest import CodeObject, Parameter, Target
 from tilewright.plugins.registry import Backend, registry
 from tilewright.runtime.artifact import Artifact
@@ -80,6 +81,7 @@ class Preparation:
     run: Callable[[Module], None]
 
 
+@setting_up()
 def compile_kernel(
     kernel: Specialization,
     backend: Backend,
@@ -166,6 +168,7 @@ def _rename(module: Module, name: str) -> None:
     module.add(function)
 
 
+@setting_up()
 def lower_module(
     module: Module,
     options: Mapping[str, Any],

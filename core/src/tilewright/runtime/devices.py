@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 
 from tilewright.errors import BackendError
+from tilewright.forks import setting_up
 from tilewright.plugins.manifest import Device, Target
 from tilewright.plugins.registry import Backend
 
@@ -22,7 +23,8 @@ def devices(backend: Backend) -> Sequence[Device]:
     """
     found = _devices.get(backend)
     if found is None:
-        answer = backend.require("tilewright_devices")
+        with setting_up():
+            answer = backend.require("tilewright_devices")
         try:
             listed = list(answer)
         except Exception as error:
@@ -64,7 +66,8 @@ def target_of(backend: Backend, device: Device) -> Target:
     key = (backend, device.kind, device.index)
     found = _targets.get(key)
     if found is None:
-        found = _targets.setdefault(key, _ask(backend, device))
+        with setting_up():
+            found = _targets.setdefault(key, _ask(backend, device))
     return found
 
 

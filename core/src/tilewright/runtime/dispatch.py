@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tilewright.forks import setting_up
 from tilewright.language.dtypes import dtype
 from tilewright.runtime import backend_choice, specialize
 from tilewright.runtime.arguments import ALIGNMENT, ArrayKind
@@ -85,13 +86,22 @@ class Dispatcher:
         return (self._native or self._launch)(grid, *args, **keywords)
 
     def _launch(self, grid: Any, /, *args: Any, **keywords: Any) -> Any:
+        if not self._launches:
+            return self._first(grid, args, keywords)
         found = self._python(grid, *args, **keywords)
         self._launches += 1
-        if self._launches == 1 and "llvmlite" in sys.modules:  # a first launch compiles; those after it should cost alike
-            importlib.import_module("tilewright.llvm.dispatch")
-        elif (self._launches <= OFTEN or self._launches % SELDOM == 0) and "llvmlite" in sys.modules:
-            self._remember(args, keywords)
+        if (self._launches <= OFTEN or self._launches % SELDOM == 0) and "llvmlite" in sys.modules:
+            with setting_up():
+                self._remember(args, keywords)
         return found
+
+    def _first(self, grid: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        with setting_up():
+            found = self._python(grid, *args, **keywords)
+            self._launches += 1
+            if "llvmlite" in sys.modules:  # a first launch compiles; those after it should cost alike
+                importlib.import_module("tilewright.llvm.dispatch")
+            return found
 
     def _remember(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         code = _code()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ from functools import partial
 from typing import Any, Unpack, overload
 
 from tilewright.errors import DefinitionError, LaunchError, similar, with_help
+from tilewright.forks import setting_up
 from tilewright.plugins.manifest import Target
 from tilewright.plugins.registry import Backend, registry
 from tilewright.runtime import backend_choice, trials
@@ -69,7 +71,7 @@ class JITFunction(KernelInterface, KernelDefinition):
 
     def forget_plans(self) -> None:
         """Look the next launches up among the compiled kernels again."""
-        with self._launch_lock:  # so that no binder is made of plans that are dropped meanwhile
+        with setting_up(), self._launch_lock:  # so that no binder is made of plans that are dropped meanwhile
             self._plans: dict[Any, Plan] = {}
             self._binder: Binder | None = None
             self._dispatcher: Dispatcher | None = None
@@ -165,14 +167,14 @@ class JITFunction(KernelInterface, KernelDefinition):
         self.pre_run_hooks.append(hook)
 
     def _make_binder(self) -> Binder:
-        with self._launch_lock:
+        with setting_up(), self._launch_lock:
             binder = self._binder
             if binder is None:
                 binder = self._binder = make_binder(self, self._plans, self._miss, self._check_globals)
             return binder
 
     def _make_dispatcher(self) -> Dispatcher:
-        with self._launch_lock:
+        with setting_up(), self._launch_lock:
             found = self._dispatcher
             if found is None:
                 binder = self._make_binder()
@@ -181,6 +183,10 @@ class JITFunction(KernelInterface, KernelDefinition):
 
     def _miss(self, key: tuple[Any, ...], args: tuple[Any, ...], options: dict[str, Any]) -> Plan | None:
         """Make the plan of kinds that were not launched before."""
+        with setting_up():
+            return self._missed(key, args, options)
+
+    def _missed(self, key: tuple[Any, ...], args: tuple[Any, ...], options: dict[str, Any]) -> Plan | None:
         self._check_globals()
         kinds, choice = key[: len(args)], key[len(args)]
         selected = self.policy.select(self, args, kinds, options, choice)
@@ -201,7 +207,7 @@ class JITFunction(KernelInterface, KernelDefinition):
         kernels, key = self._place(selected)
         found = kernels.get(key)
         if found is None:
-            with self._compile_locks.setdefault(key, threading.Lock()):
+            with setting_up(), self._compile_locks.setdefault(key, threading.Lock()):
                 found = kernels.get(key)
                 if found is None:
                     found = self._compile(selected, kernels, key, warmup)
@@ -337,6 +343,17 @@ def _by_name(module: str, qualname: str) -> JITFunction | None:
 _OF_THIS_PROCESS = ("_plans", "_binder", "_dispatcher", "_warm", "_warmer", "_constants", "_launch_lock", "_compile_locks", "device_caches", "policy")
 _MISSING: Any = object()
 _kernels: weakref.WeakSet[JITFunction] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """In a child that was forked: no thread holds what threads of the parent may have held when it waited for them no longer."""
+    for kernel in list(_kernels):
+        kernel._launch_lock = threading.RLock()
+        kernel._compile_locks.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _forget_plans() -> None:

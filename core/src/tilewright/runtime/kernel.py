@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from tilewright.errors import BackendError, LaunchError, OutOfResources
+from tilewright.forks import setting_up
 from tilewright.plugins.manifest import CodeObject, Device, Target
 from tilewright.plugins.registry import Backend
 from tilewright.runtime.artifact import Artifact
@@ -173,7 +174,7 @@ class CompiledKernel:
         here = self._here
         if here.launcher is not None:
             return
-        with here.lock:
+        with setting_up(), here.lock:
             if here.launcher is not None:
                 return
             if self.device is None:

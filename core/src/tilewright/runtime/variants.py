@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import RefusedError
+from tilewright.forks import setting_up
 
 if TYPE_CHECKING:
     from tilewright.plugins.manifest import Launcher
@@ -47,7 +48,7 @@ class Variant:
         return launch
 
     def _kernel_for(self, refused: RefusedError) -> CompiledKernel:
-        with self._lock:
+        with setting_up(), self._lock:
             reason = str(refused)
             if len(self.reasons) < _REASONS and reason not in self.reasons:
                 self.reasons.append(reason)
