@@ -56,7 +56,7 @@ def test_a_c_program_calls_the_function(args, tmp_path):
         int main(void) {{
             float x[40], out[40] = {{0}};
             for (int i = 0; i < 40; ++i) x[i] = i;
-            int failed = {name}(0, x, out, 3.0f, 37);
+            int failed = {name}(0, x, out, 3.0f, 37) + {name}(0, x, out, 3.0f, 0) + {name}(0, x, out, 3.0f, -40);
             for (int i = 0; i < 40; ++i) printf("%g ", out[i]);
             return failed;
         }}
@@ -83,7 +83,9 @@ def test_functions_for_gpus_load_themselves(args, tmp_path):
     declared, source = paths[0].read_text(), paths[1].read_text()
     assert f"CUresult {name}(CUstream stream, const float *x, float *out, float factor, int32_t n);" in declared
     assert "#include <cuda.h>" in declared and f"load_{name}(void);" in declared and f"unload_{name}(void);" in declared
-    assert f"{name}_launch(the_function, stream, (uint32_t)((n + 15) / 16), (uint32_t)(1), (uint32_t)(1), x, out, factor, n)" in source
+    assert "extents_of_the_grid[3] = {(int64_t)((n + 15) / 16), (int64_t)(1), (int64_t)(1)};" in source
+    extents = ", ".join(f"(uint32_t)extents_of_the_grid[{axis}]" for axis in range(3))
+    assert f"{name}_launch(the_function, stream, {extents}, x, out, factor, n)" in source
 
 
 def test_the_command_line_prints_the_files(args, tmp_path, capsys):

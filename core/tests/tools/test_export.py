@@ -1,7 +1,9 @@
 """``tilewright compile``: C programs that launch kernels."""
 
+import os
 import re
 import shutil
+import stat
 import subprocess
 import textwrap
 from pathlib import Path
@@ -109,6 +111,36 @@ def test_a_c_program_runs_a_kernel(compiled, threads):
     lines = run(folder, MAIN, *options, files=("blend_launch.c", "blend.o") if threads else ()).splitlines()
     assert lines[0].split()[0] == "0" and lines[0].split()[3] == "0.00"
     assert [float(number) for number in lines[1].split()] == [*(100.5 * i for i in range(37)), 0, 0, 0]
+
+
+@needs_cc
+@pytest.mark.parametrize("threads", [(), ("-fopenmp",)])
+def test_an_empty_grid_runs_nothing_and_one_that_is_too_large_is_refused(compiled, threads):
+    folder = compiled(*BLEND)
+    code = """
+        #include "blend.h"
+        #include <stdio.h>
+
+        static int32_t launch(uint32_t x, uint32_t y, uint32_t z) { return blend_launch(x, y, z, 0, 0, 0, 0, 0, 0.5f, 0.25, 1); }
+
+        int main(void) {
+            printf("%d %d %d ", launch(0, 1, 1), launch(1, 0, 1), launch(1, 1, 0));
+            printf("%d %d %d ", launch(0x80000000u, 1, 1), launch(1, 0xffffffffu, 1), launch(0x7fffffffu, 0x7fffffffu, 3));
+            printf("%d", launch(3, 5, 7));
+            return 0;
+        }
+    """
+    assert run(folder, code, "-lm", *threads, files=("blend_launch.c", "blend.o")) == "0 0 0 -3 -3 -3 0"
+
+
+def test_written_files_are_as_the_umask_says(compiled):
+    before = os.umask(0o022)
+    try:
+        folder = compiled(*BLEND)
+    finally:
+        os.umask(before)
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir() if file.suffix != ".so"}
+    assert modes == dict.fromkeys(("blend.h", "blend.o", "blend_launch.c"), 0o644)
 
 
 @needs_cc
@@ -228,7 +260,7 @@ typedef int CUresult;
 typedef struct module *CUmodule;
 typedef struct function *CUfunction;
 typedef struct stream *CUstream;
-enum { CUDA_SUCCESS = 0, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8 };
+enum { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_VALUE = 1, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8 };
 CUresult cuModuleLoadData(CUmodule *module, const void *image);
 CUresult cuModuleUnload(CUmodule module);
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name);
@@ -279,6 +311,8 @@ def test_a_c_program_launches_device_code(compiled):
             CUfunction function;
             float x = 1.5f;
             if (blend_load(&module, &function)) return 1;
+            if (blend_launch(function, 0, 3, 0, 1, &x, &x, &x, -7, 1, 0.5f, 0.25, 1) != CUDA_SUCCESS) return 2;
+            if (blend_launch(function, 0, 0x80000000u, 1, 1, &x, &x, &x, -7, 1, 0.5f, 0.25, 1) != CUDA_ERROR_INVALID_VALUE) return 3;
             return blend_launch(function, 0, 3, 2, 1, &x, &x, &x, -7, -5000000000LL, 0.5f, 0.25, 1);
         }
     """

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tilewright.errors import BackendError
 from tilewright.plugins.manifest import CodeObject, CProgram, Parameter, Target
 from tilewright.runtime.c_interface import c_parameters, comment, header, text_of_c, words
+from tilewright.runtime.grid import MAX_EXTENT, MAX_PROGRAMS
 from tilewright_cpu.status import ALIGNMENT, OUT_OF_MEMORY, STATUS_WORDS
 from tilewright_cpu.target import REQUEST_STATE, TILE_DATA
 
@@ -33,6 +34,7 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
     memory, cleared, arena = (int(code.metadata.get(f"{which}_bytes", 0)) for which in ("memory", "cleared", "arena"))
     if arena:
         fails = f"{fails[:-1]}; -2 where there is no memory for its large tiles, {arena} bytes a thread."
+    fails = f"{fails[:-1]}; -3 where the grid has {MAX_EXTENT} programs or more along an axis, or more than {MAX_PROGRAMS}. An empty grid runs nothing."
     lines = [*comment(said + fails, given), f"int32_t {name}_launch({declared});"]
     if messages:
         lines += ["", "/* What the assertions say, the first at index 0. */", f"extern const char *const {name}_messages[{len(messages)}];"]
@@ -61,18 +63,22 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
         "}",
         "",
         f"int32_t {name}_launch({declared}) {{",
+        "    if (grid_x == 0 || grid_y == 0 || grid_z == 0) return 0;",
+        f"    if ((grid_x | grid_y | grid_z) >= {MAX_EXTENT}u || grid_z > INT64_MAX / ((int64_t)grid_x * grid_y)) return -3;",
+        "    const int64_t programs = (int64_t)grid_x * grid_y * grid_z;",
         *([f"    if (syscall(SYS_arch_prctl, {REQUEST_STATE:#x}, {TILE_DATA}) != 0) return -1;"] if tiles else []),
         f"    int32_t status[{STATUS_WORDS}] = {{0}};",
         f"    uint64_t words[{size}] = {{grid_x, grid_y, grid_z, (uint64_t)(uintptr_t)status}};",
         *(f"    {statement}" for statement in words(given, "words", _HEADER_WORDS)),
         # nothing is known of the memory behind an address
         *(f"    words[{_HEADER_WORDS + len(given) + 2 * position + 1}] = INT64_MAX;" for position in range(len(bounded))),
-        "    const int64_t programs = (int64_t)grid_x * grid_y * grid_z;",
         "#ifdef _OPENMP",
         "#pragma omp parallel",
         "    {",
         "        const int64_t threads = omp_get_num_threads(), thread = omp_get_thread_num();",
-        f"        {name}_run(words, programs * thread / threads, programs * (thread + 1) / threads);",
+        "        const int64_t share = programs / threads, rest = programs % threads;",
+        "        const int64_t first = share * thread + (thread < rest ? thread : rest);",
+        f"        {name}_run(words, first, first + share + (thread < rest));",
         "    }",
         "#else",
         f"    {name}_run(words, 0, programs);",

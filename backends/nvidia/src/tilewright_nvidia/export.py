@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tilewright.errors import BackendError
 from tilewright.plugins.manifest import CodeObject, CProgram, Parameter, Target
 from tilewright.runtime.c_interface import c_parameters, comment, header, words
+from tilewright.runtime.grid import MAX_EXTENT
 from tilewright_nvidia.ahead_of_time import assembled
 
 #: Bytes of shared memory that a kernel may have without asking for more.
@@ -37,7 +38,7 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
         *comment(said),
         f"CUresult {name}_load({loaded});",
         "",
-        *comment("Launch it on a grid of programs. Addresses are the device's.", given),
+        *comment("Launch it on a grid of programs; on an empty one, nothing. Addresses are the device's.", given),
         f"CUresult {name}_launch({launched});",
     ]
     size = max(1, len(given))
@@ -64,6 +65,8 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
         "}",
         "",
         f"CUresult {name}_launch({launched}) {{",
+        "    if (grid_x == 0 || grid_y == 0 || grid_z == 0) return CUDA_SUCCESS;",
+        f"    if (grid_x > {(MAX_EXTENT - 1) // blocks}u) return CUDA_ERROR_INVALID_VALUE;",
         f"    uint64_t words[{size}] = {{0}};",
         f"    void *arguments[{size}];",
         *(f"    {statement}" for statement in words(given, "words")),

@@ -12,6 +12,8 @@ from tilewright.errors import LaunchError, similar
 Grid = int | Sequence[int] | Callable[[Mapping[str, Any]], Any]
 
 
+#: how many programs there must be fewer than along an axis: program ids are int32
+MAX_EXTENT = 1 << 31
 #: the most programs of a launch
 MAX_PROGRAMS = (1 << 63) - 1
 

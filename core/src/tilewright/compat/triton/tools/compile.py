@@ -25,9 +25,10 @@ from tilewright.compat.triton.runtime.driver import driver
 from tilewright.errors import BackendError
 from tilewright.plugins.manifest import CProgram
 from tilewright.runtime.c_interface import CParameter, c_parameters, comment, header
+from tilewright.runtime.grid import MAX_EXTENT
 
 #: Kind of target -> how C programs name its stream, what a function gives, and whether code is loaded before it is launched.
-_LAUNCHED = {"cuda": ("CUstream", "CUresult", True), "cpu": ("void *", "int32_t", False)}
+_LAUNCHED = {"cuda": ("CUstream", "CUresult", "CUDA_ERROR_INVALID_VALUE", True), "cpu": ("void *", "int32_t", "-3", False)}
 
 
 @dataclass
@@ -90,9 +91,14 @@ def compile_kernel(args: CompileArgs) -> tuple[str, list[Path]]:
 
 def _texts(name: str, program: CProgram, parameters: Sequence[CParameter], grid: Sequence[str], kind: str, file: str) -> dict[str, bytes]:
     """The files by their endings: what the backend writes, and a function with the grid in it."""
-    stream, result, loads = _LAUNCHED[kind]
+    stream, result, too_large, loads = _LAUNCHED[kind]
     declared = ", ".join((f"{stream} stream", *(each.declaration for each in parameters)))
-    given = ", ".join((*(f"(uint32_t)({extent})" for extent in grid), *(each.name for each in parameters)))
+    given = ", ".join((*(f"(uint32_t)extents_of_the_grid[{axis}]" for axis in range(3)), *(each.name for each in parameters)))
+    extents = [
+        f"    const int64_t extents_of_the_grid[3] = {{{', '.join(f'(int64_t)({extent})' for extent in grid)}}};",
+        "    for (int axis = 0; axis < 3; ++axis) if (extents_of_the_grid[axis] <= 0) return 0;",
+        f"    for (int axis = 0; axis < 3; ++axis) if (extents_of_the_grid[axis] >= {MAX_EXTENT}) return {too_large};",
+    ]
     own_header, own_source = program.files[f"{name}.h"].decode(), program.files[f"{name}_launch.c"].decode()
     lines = [*comment(f"Launch the kernel on the grid ({', '.join(grid)}).", parameters), f"{result} {name}({declared});"]
     includes = re.findall(r"#include <(.*?)>", own_header)
@@ -113,12 +119,19 @@ def _texts(name: str, program: CProgram, parameters: Sequence[CParameter], grid:
             "}",
             "",
             f"CUresult {name}({declared}) {{",
+            *extents,
             f"    CUresult result = load_{name}();",
             f"    return result == CUDA_SUCCESS ? {name}_launch(the_function, stream, {given}) : result;",
             "}",
         ]
     else:
-        body = [f"{result} {name}({declared}) {{", "    (void)stream; /* it has ended when the function returns */", f"    return {name}_launch({given});", "}"]
+        body = [
+            f"{result} {name}({declared}) {{",
+            "    (void)stream; /* it has ended when the function returns */",
+            *extents,
+            f"    return {name}_launch({given});",
+            "}",
+        ]
     source = own_source.replace(f'#include "{name}.h"', f'#include "{file}"') + "\n".join(("", *body, ""))
     found = {".h": header(name, includes, [*inner.strip().splitlines(), "", *lines]).encode(), ".c": source.encode()}
     found.update({f".{extra.rpartition('.')[2]}": data for extra, data in program.files.items() if extra not in (f"{name}.h", f"{name}_launch.c")})
