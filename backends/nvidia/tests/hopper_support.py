@@ -19,15 +19,15 @@ from tilewright.plugins.manifest import CodeObject, Parameter
 from tilewright.simt.compile import kernel_of, run_stages
 from tilewright.simt.facts import SHARED_BYTES, WARPS
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, blocked
-from tilewright.simt.lower import lower_function
+from tilewright.simt.lower import write_function
 from tilewright.simt.matmul_plans import Product, ProductPlan
 from tilewright_nvidia import warpgroups
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
+from tilewright_nvidia.kernel_state import KernelState
 from tilewright_nvidia.lower import tensor_maps, to_ptx
 from tilewright_nvidia.manifest import OPTIONS
 from tilewright_nvidia.slabs import Slabs, slab_layout
 from tilewright_nvidia.target import PtxTarget
-from tilewright_nvidia.words import Words
 
 TARGET = target_of(ARCHITECTURES["sm_90a"])
 ASYNCHRONOUS = {**OPTIONS, "asynchronous": True}
@@ -62,14 +62,16 @@ def compiled(kernel_text: Text) -> CodeObject:
     module = parse_module(kernel_text.text, machine.table)
     run_stages(module, machine, ASYNCHRONOUS, ["allocate", "barriers"])
     function = kernel_of(module)
-    llir = lower_function(function, machine, ASYNCHRONOUS)
+    written = write_function(function, machine, ASYNCHRONOUS)
+    llir, state = written.text(), written.state
+    assert isinstance(state, KernelState)
     ptx = to_ptx(llir, TARGET)
     source: Any = SimpleNamespace(arguments=[SimpleNamespace(type=parse_type(parameter.type)) for parameter in kernel_text.parameters])
     metadata = {
         "kernel": function.name,
         "num_warps": function.attributes[WARPS],
         "shared": function.attributes[SHARED_BYTES],
-        "tensor_maps": tensor_maps(source, function, machine),
+        "tensor_maps": tensor_maps(source, function, state.maps),
         "format": "ptx",
         "configuration": "",
     }
@@ -187,7 +189,7 @@ def plan_of(shape: tuple[int, int], k: int, a: str, b: str, sums: str = "f32", w
     types = [parse_type(name) for name in (a, b, sums)]
     precision = "tf32" if a == "f32" else "ieee"
     product = Product(shape, k, types[0], types[1], types[2], precision, 0, warps)  # type: ignore[arg-type]
-    return next(plan for plan in warpgroups.plans(Words(), product) if plan.name.endswith(kind))
+    return next(plan for plan in warpgroups.plans(product) if plan.name.endswith(kind))
 
 
 @dataclass(frozen=True)

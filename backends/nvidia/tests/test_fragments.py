@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kernel_states import context_of
 from numpy.typing import NDArray
 
 from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, F64, I8, I32, U8, FloatType, IntType, Type
@@ -70,10 +71,6 @@ class LaneWords(Words):
         return [word[..., i] for i in range(word.shape[-1])]
 
 
-class Context:
-    writer = None
-
-
 def multiply_by_tables(instruction: Instruction) -> Any:
     """A stand-in for the assembly: D = A @ B + C on the values of all warps and lanes, by the tables."""
 
@@ -135,7 +132,7 @@ def test_the_written_instructions_give_the_product(
     monkeypatch: pytest.MonkeyPatch, capability: int, a: Type, b: Type, c: FloatType | IntType, shape: tuple[int, ...], k: int, num_warps: int
 ) -> None:
     rng = np.random.default_rng(3)
-    plan = matrix.plan(LaneWords(), capability, Product(shape, k, a, b, c, "ieee", 0, num_warps))
+    plan = matrix.plan(capability, Product(shape, k, a, b, c, "ieee", 0, num_warps))
     assert plan is not None and plan.emit is not None
     left, right = rng.integers(-8, 8, (*shape[:-1], k)).astype(float), rng.integers(-8, 8, (*shape[:-2], k, shape[-1])).astype(float)
     start = rng.integers(-8, 8, shape).astype(float)
@@ -149,7 +146,7 @@ def test_the_written_instructions_give_the_product(
             [names[r] for r, element in enumerate(layout.register_elements()) if coordinates(element, layout.shape)[axis] & -plan.k_step == first]
             for layout, axis, names in ((plan.a, -1, registers[0]), (plan.b, -2, registers[1]))
         ]
-        sums = plan.emit(Context(), step[0], step[1], sums)
+        sums = plan.emit(context_of(LaneWords()), step[0], step[1], sums)
     expected = scatter(plan.c, left @ right + start, num_warps)
     for got, want in zip(sums, expected, strict=True):
         np.testing.assert_array_equal(got, want)
@@ -164,4 +161,4 @@ def test_f32_is_not_rounded_unless_asked_to() -> None:
 
 def test_small_products_have_no_instruction() -> None:
     assert choose(90, (4, 4), 16, F16, F16, F32, "ieee") is None
-    assert matrix.plan(Words(), 90, Product((4, 16), 16, F16, F16, F32, "ieee", 0, 4)) is None
+    assert matrix.plan(90, Product((4, 16), 16, F16, F16, F32, "ieee", 0, 4)) is None

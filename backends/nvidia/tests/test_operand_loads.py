@@ -11,7 +11,6 @@ from tilewright.simt.linear_layout import LinearLayout, SharedLayout, axis_shift
 from tilewright.simt.matmul_plans import Product
 from tilewright_nvidia import matrix
 from tilewright_nvidia.operand_loads import MatrixLoads, matrix_loads
-from tilewright_nvidia.words import Words
 
 
 def swizzled(shape: tuple[int, int], size: int, fastest: int) -> SharedLayout:
@@ -69,7 +68,7 @@ CASES: list[tuple[Type, FloatType | IntType, tuple[int, int], int, int, str]] = 
 def test_each_lane_gets_its_elements(
     element: Type, accumulator: FloatType | IntType, shape: tuple[int, int], k: int, num_warps: int, precision: str, fastest: int
 ) -> None:
-    plan = matrix.plan(Words(), 80, Product(shape, k, element, element, accumulator, precision, 0, num_warps))
+    plan = matrix.plan(80, Product(shape, k, element, element, accumulator, precision, 0, num_warps))
     assert plan is not None
     size, served = storage_size(element), 0
     for operand, layout in (("a", plan.a), ("b", plan.b)):
@@ -87,7 +86,7 @@ def test_each_lane_gets_its_elements(
 
 @pytest.mark.parametrize(("rows", "columns"), [(64, 64), (128, 32), (32, 128), (16, 16), (16, 256)])
 def test_proposed_layouts_have_no_bank_conflicts(rows: int, columns: int) -> None:
-    plan = matrix.plan(Words(), 80, Product((rows, rows), columns, F16, F16, F32, "ieee", 0, 4))
+    plan = matrix.plan(80, Product((rows, rows), columns, F16, F16, F32, "ieee", 0, 4))
     assert plan is not None and plan.a_shared is not None and plan.b_shared is not None
     for layout, shared in ((plan.a, plan.a_shared), (plan.b, plan.b_shared)):
         found = matrix_loads(layout, shared, 2)
@@ -99,9 +98,9 @@ def test_proposed_layouts_have_no_bank_conflicts(rows: int, columns: int) -> Non
 
 
 def test_wide_elements_and_scattered_rows_are_left_to_plain_loads() -> None:
-    plan = matrix.plan(Words(), 80, Product((16, 16), 16, F64, F64, F64, "ieee", 0, 1))
+    plan = matrix.plan(80, Product((16, 16), 16, F64, F64, F64, "ieee", 0, 1))
     assert plan is not None and plan.a_shared is None
-    half = matrix.plan(Words(), 80, Product((16, 16), 16, F16, F16, F32, "ieee", 0, 1))
+    half = matrix.plan(80, Product((16, 16), 16, F16, F16, F32, "ieee", 0, 1))
     assert half is not None
     reversed_bits = SharedLayout((16, 16), tuple(1 << (7 - bit) for bit in range(8)))
     assert matrix_loads(half.a, reversed_bits, 2) is None

@@ -11,12 +11,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from kernel_states import state_of
 from numpy.typing import NDArray
 
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.ir import Module
-from tilewright.ir.core import Operation
+from tilewright.ir.core import Function, Operation
 from tilewright.llvm.writer import FunctionWriter
 from tilewright.simt import emulator
 from tilewright.simt.emulator import EmulatedTarget
@@ -24,6 +25,7 @@ from tilewright.simt.interface import Interface
 from tilewright.simt.linear_layout import coordinates
 from tilewright.simt.tiling import layouts, tile
 from tilewright_nvidia import scaled
+from tilewright_nvidia.kernel_state import KernelState
 from tilewright_nvidia.words import Words
 
 Array = NDArray[Any]
@@ -221,11 +223,11 @@ class Blackwell(EmulatedTarget):
 
     @property
     def interfaces(self) -> Mapping[str, Interface]:
-        return scaled.interfaces(self._words)
+        return scaled.INTERFACES
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._words = Words()
+    def prepare(self, function: Function) -> KernelState:
+        super().prepare(function)
+        return state_of(Words())
 
 
 def drawn(rng: np.random.Generator, format_: str, rows: int, k: int) -> Array:

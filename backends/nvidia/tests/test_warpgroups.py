@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hopper_support import ASYNCHRONOUS, TARGET, plan_of
+from kernel_states import state_of
 from test_slabs import exchanged
 
 from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, I8, I32, U8
@@ -50,7 +51,7 @@ def test_accumulators_are_those_of_the_instruction_set(columns: int) -> None:
 @pytest.mark.parametrize("warps", [4, 8, 16])
 def test_groups_share_the_result(shape: tuple[int, int], warps: int) -> None:
     product = Product(shape, 64, F16, F16, F32, "ieee", 0, warps)
-    found = warpgroups.plans(Words(), product)
+    found = warpgroups.plans(product)
     words = shape[0] * shape[1] // (32 * warps)
     assert (len(found) > 0) == (words <= min(255, 65536 // (32 * warps)) - warpgroups.OTHER_REGISTERS)
     for plan in found:
@@ -141,9 +142,10 @@ class Memory:
 Fragments = Callable[[int], list[list[int]]]
 
 
-def emitted(plan: ProductPlan, a: SharedOperand | list[str], b: SharedOperand, first: str = "0.0") -> tuple[str, Recorder]:
+def emitted(plan: ProductPlan, a: SharedOperand | list[str], b: SharedOperand, first: str = "0.0", words: Words | None = None) -> tuple[str, Recorder]:
     """The text of a product whose sums begin at ``first``."""
     module = ModuleWriter()
+    module.state = state_of(words or Words())
     w = module.function("f", [("ptr addrspace(3)", "a"), ("ptr addrspace(3)", "b"), ("float", "sum")])
     context = Recorder(w)
     results = plan.emit(context, a, b, [first] * plan.c.register_count)  # type: ignore[arg-type]
@@ -295,7 +297,7 @@ def test_sums_of_16_bits_lie_in_registers_by_twos(shape: tuple[int, int], k: int
 ])  # fmt: skip
 def test_promoted_sums_compute_the_product(shape: tuple[int, int], k: int, imprecise: int, warps: int) -> None:
     product = Product(shape, k, F8E4M3FN, F8E5M2, F32, "ieee", imprecise, warps)
-    plan = warpgroups.plans(Words(), product)[0]
+    plan = warpgroups.plans(product)[0]
     assert not plan.asynchronous
     text = computes_the_product(plan, k, "f8e5m2", warps)
     lines = text.split("\\0A")
@@ -353,14 +355,14 @@ def test_instructions_with_a_in_registers_compute_the_product(shape: tuple[int, 
     (m, n), type_ = shape, {"f16": F16, "bf16": BF16, "i8": I8, "f8e5m2": F8E5M2}[element]
     packer = Packer()
     product = Product(shape, k, type_, type_, I32 if element == "i8" else F32, "ieee", 0, warps)
-    (plan,) = (plan for plan in warpgroups.plans(packer, product) if plan.name.endswith(".rs"))
+    (plan,) = (plan for plan in warpgroups.plans(product) if plan.name.endswith(".rs"))
     rng = np.random.default_rng(1)
     left, right = rng.integers(-50, 50, (m, k)), rng.integers(-50, 50, (k, n))
     layout = plan.wishes(1)[0]
     memory = np.zeros(right.size, np.int64)
     memory[[layout.offset(i) for i in range(right.size)]] = right.reshape(-1)
     names = [f"%r{register}" for register in range(plan.a.register_count)]
-    text, context = emitted(plan, names, SharedOperand("%b", layout, type_))
+    text, context = emitted(plan, names, SharedOperand("%b", layout, type_), words=packer)
 
     def fragments(thread: int) -> list[list[int]]:
         return [[int(left.reshape(-1)[plan.a.element(register, thread % 32, thread // 32)]) for register in word] for word in packer.packed]
@@ -390,7 +392,7 @@ def test_instructions_with_a_in_registers_compute_the_product(shape: tuple[int, 
     ],
 )
 def test_kinds_of_products(a: Any, b: Any, sums: Any, precision: str, imprecise: int, name: str) -> None:
-    found = warpgroups.plans(Words(), Product((64, 64), 128, a, b, sums, precision, imprecise, 4))
+    found = warpgroups.plans(Product((64, 64), 128, a, b, sums, precision, imprecise, 4))
     assert [plan.name for plan in found] == ([name, name.replace(".ss", ".rs")] if name else [])
 
 
@@ -398,7 +400,7 @@ def test_kinds_of_products(a: Any, b: Any, sums: Any, precision: str, imprecise:
     ("shape", "k", "warps"), [((32, 64), 64, 4), ((64, 64), 64, 2), ((64, 4), 64, 4), ((64, 64), 8, 4), ((128, 256), 64, 4), ((2, 64, 64), 64, 4)]
 )
 def test_products_that_are_too_small_or_too_large(shape: tuple[int, ...], k: int, warps: int) -> None:
-    assert not warpgroups.plans(Words(), Product(shape, k, F16, F16, F32, "ieee", 0, warps))
+    assert not warpgroups.plans(Product(shape, k, F16, F16, F32, "ieee", 0, warps))
 
 
 def test_not_where_refused_nor_on_other_machines() -> None:

@@ -16,6 +16,7 @@ from tilewright.runtime.files import write_whole
 from tilewright.simt.launch_options import check_portable, configuration_text, refuse_externs
 from tilewright_amd import rocm_llvm
 from tilewright_amd.architectures import MFMA
+from tilewright_amd.kernel_state import KernelState
 from tilewright_amd.linker import link
 from tilewright_amd.manifest import OPTIONS
 from tilewright_amd.resources import usage_of
@@ -44,7 +45,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         OutOfResources: a program needs more than the target has.
     """
     from tilewright.llvm.compile import assembly_and_object, set_option
-    from tilewright.simt.compile import compile_fitting
+    from tilewright.simt.compile import compile_with_state
     from tilewright.simt.facts import SHARED_BYTES, WARPS, notes_of
     from tilewright.simt.report import report
 
@@ -53,9 +54,10 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     refuse_externs(module)
     timings: dict[str, float] = {}
     try:
-        copy, text = compile_fitting(module, machine, options, timings)
+        copy, text, state = compile_with_state(module, machine, options, timings)
     except OutOfResources as error:
         raise OutOfResources(error.required, error.limit, f"{error.name} of kernel {module.kernel.name} ({configuration_text(options)})") from error
+    assert isinstance(state, KernelState)
     settings: dict[str, Any] = {"triple": TRIPLE, "cpu": target.cpu, "features": ",".join(target.features), "opt": 3, "passes": PASSES, "if_long": _IF_LONG}
     for option in _LLVM_OPTIONS:
         set_option(option)
@@ -73,8 +75,8 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         "shared": facts[SHARED_BYTES],
         "n_regs": usage.registers,
         "n_spills": usage.spilled,
-        "assertions": machine.assertions,
-        "prints": {"formats": machine.formats, "words": machine.record_words} if machine.record_words else None,
+        "assertions": state.assertions,
+        "prints": {"formats": state.formats, "words": state.record_words} if state.record_words else None,
         "configuration": configuration_text(options),
         "notes": [*machine_notes(options, machine), *(f"{operation.location}: {note}" for operation, note in notes_of(copy.kernel))],
     }

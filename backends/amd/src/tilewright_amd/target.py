@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Function, Value
-from tilewright.ir.ops.arithmetic import ProgramId
 from tilewright.ir.ops.linear import DotScaled
 from tilewright.ir.types import F32, F64, I32, U32, TileType, Type, element_type
 from tilewright.llvm.assembly_sites import site
@@ -26,6 +25,7 @@ from tilewright.simt.types import COPIES
 from tilewright_amd import arithmetic, casts, direct_copies, lanes, matrix, memory_access, prints, reports, scaled, waits
 from tilewright_amd.architectures import MFMA, TICK, architecture
 from tilewright_amd.costs import costs_of
+from tilewright_amd.kernel_state import KernelState, kernel_state, state_for
 from tilewright_amd.vectors import join
 
 TRIPLE: Final = "amdgcn-amd-amdhsa"
@@ -49,7 +49,7 @@ _ALTERNATES_FROM: Final = 3
 
 
 class GcnTarget(SimtTarget):
-    """One architecture, for the length of one kernel.
+    """One architecture, with the options of a launch.
 
     Attributes:
         row: the architecture.
@@ -74,36 +74,15 @@ class GcnTarget(SimtTarget):
         self._extent, self._pack = int(chosen.get("matrix_instr_nonkdim", 0)), int(chosen.get("kpack", 1))
         self._chiplets = int(chosen.get("chiplets", 0))
         self._interleaving = SCHEDULE_HINTS.get(chosen.get("schedule_hint", ""))
-        self._warps = 0
-        #: layouts of products' results -> elements that an instruction gives a lane
-        self._vectors: dict[LinearLayout, int] = {}
-        #: what the machine need not set up for this kernel
-        self._unused: tuple[str, ...] = _UNUSED
-        #: whether what a program stores may be announced to others
-        self._announces = False
-        #: whether copies to LDS are under way across barriers
-        self._copies = False
-        #: what failed assertions are called, by their numbers less 1
-        self.assertions: list[str] = []
-        self._asserts = False
-        #: (C format, types of operands) of what is printed, by their numbers less 1; words of a record of it
-        self.formats: list[tuple[str, tuple[str, ...]]] = []
-        self.record_words = 0
 
     # ---- the function
 
-    def prepare(self, function: Function) -> None:
-        self.record_words = prints.record_words(function)
-        # every line that is printed begins with its program
-        axes = set(range(3)) if self.record_words else {operation.axis for operation in function.walk() if isinstance(operation, ProgramId)}
-        groups = tuple(f"workgroup-id-{'xyz'[axis]}" for axis in (1, 2) if axis not in axes)
-        counts = any(operation.name == "num_programs" for operation in function.walk()) or (self._chiplets > 1 and 0 in axes)
-        self._copies = any(operation.name == "simt.copy_start" for operation in function.walk())
-        self._announces = any(operation.name.startswith("atomic_") for operation in function.walk())
-        self._asserts = any(operation.name == "assert" for operation in function.walk())
-        self._unused = (*_UNUSED, *groups, *(() if counts else ("implicitarg-ptr",)))
+    def prepare(self, function: Function) -> KernelState:
+        return state_for(function, self)
 
     def begin(self, module: ModuleWriter, name: str, parameters: Sequence[tuple[str, str]], num_warps: int, options: Mapping[str, Any]) -> FunctionWriter:
+        state = module.state
+        assert isinstance(state, KernelState)
         # functions beside the kernel are written into it: a call would take memory for registers
         module.attributes = "alwaysinline nounwind"
         module.add_global(f"@{SHARED_SYMBOL} = external addrspace(3) global [0 x i8], align 128")
@@ -111,21 +90,26 @@ class GcnTarget(SimtTarget):
         module.add_global(f"!llvm.module.flags = !{{{version}}}")
         threads = num_warps * self.warp_size
         attributes = ["nounwind", f'"amdgpu-flat-work-group-size"="{threads},{threads}"', '"uniform-work-group-size"="true"']
-        attributes += [f'"amdgpu-no-{what}"' for what in self._unused]
+        attributes += [f'"amdgpu-no-{what}"' for what in self._unused(state)]
         waves = options.get("waves_per_eu")
         if waves:
             attributes.append(f'"amdgpu-waves-per-eu"="{waves}"')
-        self._warps = num_warps
         given = [(memory_access.GLOBAL, f"{parameter}.global") if type_ == "ptr" else (type_, parameter) for type_, parameter in parameters]
-        if self._asserts:
+        if state.asserts:
             given.append(reports.PARAMETER)
-        if self.record_words:
+        if state.record_words:
             given.append(prints.PARAMETER)
         w = module.function(name, given, linkage="amdgpu_kernel", attributes=" ".join(attributes))
         for type_, parameter in parameters:
             if type_ == "ptr":
                 w.do(f"%{parameter} = addrspacecast {memory_access.GLOBAL} %{parameter}.global to ptr")
         return w
+
+    def _unused(self, state: KernelState) -> tuple[str, ...]:
+        """What the machine need not set up for a kernel."""
+        groups = tuple(f"workgroup-id-{'xyz'[axis]}" for axis in (1, 2) if axis not in state.groups)
+        counts = state.counts or (self._chiplets > 1 and 0 in state.groups)
+        return (*_UNUSED, *groups, *(() if counts else ("implicitarg-ptr",)))
 
     def shared_base(self, w: FunctionWriter) -> str:
         return f"@{SHARED_SYMBOL}"
@@ -136,7 +120,7 @@ class GcnTarget(SimtTarget):
         return w.emit(f"and i32 {_thread(w)}, {self.warp_size - 1}")
 
     def warp(self, w: FunctionWriter) -> str:
-        if self._warps == 1:
+        if kernel_state(w).num_warps == 1:
             return "0"
         # the same in all lanes, which is not to be seen from the thread's number
         return w.intrinsic("llvm.amdgcn.readfirstlane", "i32", [("i32", w.emit(f"lshr i32 {_thread(w)}, {log2(self.warp_size)}"))])
@@ -169,10 +153,10 @@ class GcnTarget(SimtTarget):
             return
         w.do(memory_access.KEEP)
         waits.wait_for_shared(w, self.row)
-        if self._announces and self.row.matrix == MFMA:
+        if kernel_state(w).announces and self.row.matrix == MFMA:
             # one wave's release waits for what this wave has stored, but not for what the others have
             waits.wait_for_memory(w)
-        if self._copies:
+        if kernel_state(w).copies:
             # a fence would wait for copies to LDS too; of what it orders, the accesses of LDS alone are not in order with each other by themselves
             w.call("llvm.amdgcn.s.barrier", "void", [])
             w.do(memory_access.KEEP)
@@ -187,7 +171,7 @@ class GcnTarget(SimtTarget):
         w.do('fence syncscope("wavefront") release')
         w.call("llvm.amdgcn.wave.barrier", "void", [])
         w.do('fence syncscope("wavefront") acquire')
-        if self._copies:
+        if kernel_state(w).copies:
             w.do(memory_access.KEEP)
 
     def alternates(self, product: Product) -> bool:
@@ -205,12 +189,12 @@ class GcnTarget(SimtTarget):
         return lanes.exchange(w, self.row, value, lambda: self.lane(w), mask)
 
     def shuffle_all(self, w: FunctionWriter, values: Sequence[str], lane: str) -> list[str]:
-        if not self._copies:
+        if not kernel_state(w).copies:
             return super().shuffle_all(w, values, lane)
         return lanes.pinned(w, values, lambda value: self.shuffle(w, value, lane))
 
     def shuffle_all_xor(self, w: FunctionWriter, values: Sequence[str], mask: int) -> list[str]:
-        if not self._copies or not lanes.goes_through_lds(self.row, mask):
+        if not kernel_state(w).copies or not lanes.goes_through_lds(self.row, mask):
             return super().shuffle_all_xor(w, values, mask)
         return lanes.pinned(w, values, lambda value: self.shuffle_xor(w, value, mask))
 
@@ -235,7 +219,7 @@ class GcnTarget(SimtTarget):
     # ---- memory
 
     def shared_access(self, w: FunctionWriter) -> str:
-        return direct_copies.aside(w) if self._copies else ""
+        return direct_copies.aside(w) if kernel_state(w).copies else ""
 
     def load(self, w: FunctionWriter, pointer: str, element: Type, count: int, predicate: str | None, other: Sequence[str] | None, access: Access) -> list[str]:
         return memory_access.load(w, pointer, element, count, predicate, other, access)
@@ -282,9 +266,15 @@ class GcnTarget(SimtTarget):
         return casts.machine_cast(context.writer, self.row, operand, source, result, rounding)
 
     def products(self, product: Product) -> Sequence[ProductPlan]:
-        found, together = matrix.plans(self.row, product, self._extent, self._pack, self._interleaving)
-        self._vectors.update({plan.c: together for plan in found})
-        return found
+        return self._plans(product)[0]
+
+    def vectors(self, product: Product) -> dict[LinearLayout, int]:
+        """The layouts of a product's results, and how many elements an instruction gives a lane."""
+        found, together = self._plans(product)
+        return {plan.c: together for plan in found}
+
+    def _plans(self, product: Product) -> tuple[list[ProductPlan], int]:
+        return matrix.plans(self.row, product, self._extent, self._pack, self._interleaving)
 
     def keeps_scaled(self, operation: DotScaled) -> bool:
         return scaled.serves(self.row, operation)
@@ -295,13 +285,11 @@ class GcnTarget(SimtTarget):
 
     def scaled_plan(self, operation: DotScaled, num_warps: int) -> scaled.ScaledPlan:
         """How a ``dot_scaled`` that was kept is computed by so many warps."""
-        plan = scaled.plan_of(operation, num_warps, self._extent)
-        self._vectors[plan.c] = plan.extent**2 // 64
-        return plan
+        return scaled.plan_of(operation, num_warps, self._extent)
 
-    def vector_of(self, value: Value) -> int:
-        element = element_type(value.type)
-        return self._vectors.get(layout_of(value), 1) if element in (F32, F64, I32) else 1
+    def vector_of(self, context: SimtContext, value: Value) -> int:
+        element, vectors = element_type(value.type), kernel_state(context.writer).vectors
+        return vectors.get(layout_of(value), 1) if element in (F32, F64, I32) else 1
 
     def fragment_word(self, element: Type) -> tuple[Type, int]:
         size = storage_size(element)
@@ -342,16 +330,18 @@ class GcnTarget(SimtTarget):
 
     def print(self, context: SimtContext, form: str, operands: Sequence[tuple[str, str]], predicate: str | None) -> None:
         """The host finds the format's number and the operands, see :mod:`.prints`."""
-        told = form, tuple(type_ for type_, _ in operands)
-        if told not in self.formats:
-            self.formats.append(told)
-        prints.emit_record(context.writer, 1 + self.formats.index(told), self.record_words, operands, predicate)
+        state, told = kernel_state(context.writer), (form, tuple(type_ for type_, _ in operands))
+        if told not in state.formats:
+            state.formats.append(told)
+        number = 1 + state.formats.index(told)
+        prints.emit_record(context.writer, number, state.record_words, operands, predicate)
 
     def fail(self, context: SimtContext, message: str, file: str, line: int, function: str, predicate: str) -> None:
         """The queue ends with an error, and the host finds which assertion it was."""
-        self.assertions.append(reports.text_of(message, file, line, function))
+        assertions = kernel_state(context.writer).assertions
+        assertions.append(reports.text_of(message, file, line, function))
         with context.writer.when(predicate, likely=False):
-            reports.emit_failure(context.writer, len(self.assertions))
+            reports.emit_failure(context.writer, len(assertions))
 
 
 def _thread(w: FunctionWriter) -> str:

@@ -33,6 +33,7 @@ from tilewright.simt.ops.buffers import Slot
 from tilewright.simt.ops.products import Multiplication
 from tilewright_nvidia import im2col
 from tilewright_nvidia.assembly import call_asm
+from tilewright_nvidia.kernel_state import kernel_state
 from tilewright_nvidia.launched import expressions_of
 from tilewright_nvidia.made_maps import MadeMap, MadeMaps
 from tilewright_nvidia.operations import LoadIm2col
@@ -309,12 +310,12 @@ def _implied(
     return TensorMap(address, extents, strides, element, box, span, nan, implied=True)
 
 
-def mechanism(maps: Callable[[], TensorMaps], *, rows: bool) -> CopyMechanism:
-    """The mechanism, for a kernel whose maps are known by the time copies are written; ``rows``: whether the machine copies rows that numbers name."""
+def mechanism(*, rows: bool) -> CopyMechanism:
+    """The mechanism; ``rows``: whether the machine copies rows that numbers name."""
 
     def start(context: SimtContext, copy: BlockCopy) -> None:
         w = context.writer
-        for address, name, point in _pieces(context, copy, maps()):
+        for address, name, point in _pieces(context, copy):
             axes = ", ".join(f"${3 + axis}" for axis in range(len(point)))
             operands = [(_SHARED, address), ("ptr", name), (_SHARED, copy.barrier), *(("i32", at) for at in point)]
             how = "2d.shared::cta.global.tile::gather4" if copy.rows else f"{len(point)}d.shared::cluster.global"
@@ -326,7 +327,7 @@ def mechanism(maps: Callable[[], TensorMaps], *, rows: bool) -> CopyMechanism:
 
     def store(context: SimtContext, copy: BlockCopy) -> None:
         w, how = context.writer, ".tile::scatter4" if copy.rows else f".{copy.reduction}" if copy.reduction else ""
-        for address, name, point in _pieces(context, copy, maps()):
+        for address, name, point in _pieces(context, copy):
             axes = ", ".join(f"${2 + axis}" for axis in range(len(point)))
             rank = 2 if copy.rows else len(point)
             text = f"cp.{'reduce.' if copy.reduction else ''}async.bulk.tensor.{rank}d.global.shared::cta{how}.bulk_group [$1, {{{axes}}}], [$0];"
@@ -345,13 +346,13 @@ def mechanism(maps: Callable[[], TensorMaps], *, rows: bool) -> CopyMechanism:
     )
 
 
-def _pieces(context: SimtContext, copy: BlockCopy, maps: TensorMaps) -> list[tuple[str, str, list[str]]]:
+def _pieces(context: SimtContext, copy: BlockCopy) -> list[tuple[str, str, list[str]]]:
     """(address in shared memory, tensor map, coordinates in the tensor with the innermost first) of each box of a block; of rows that numbers name, of each
     four: the column, and their numbers."""
     w = context.writer
     assert isinstance(context.operation, _Copy)
     found = _boxes_of(context.operation)
-    pieces, name, numbers = [], maps.name(context, copy, found), dict[int, list[str]]()
+    pieces, name, numbers = [], kernel_state(context.writer).maps.name(context, copy, found), dict[int, list[str]]()
     first, offsets = copy.shared, copy.offsets
     if copy.parts > 1:  # this block's part
         rank, step = context.target.rank(w), _part_bytes(copy.layout, copy.element, copy.parts)

@@ -11,7 +11,6 @@ A load is waited for where it stands: its tile and its barrier object are in scr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from tilewright.errors import LoweringError
@@ -27,11 +26,12 @@ from tilewright.simt.lowering.shared_accesses import read_tile
 from tilewright.simt.target import SimtTarget
 from tilewright_nvidia import barrier_objects
 from tilewright_nvidia.assembly import call_asm
+from tilewright_nvidia.kernel_state import kernel_state
 from tilewright_nvidia.operations import LoadIm2col
 from tilewright_nvidia.tensor_maps import ALIGNMENT, MOST_BOX
 
 if TYPE_CHECKING:
-    from tilewright_nvidia.bulk_copies import TensorMaps
+    pass
 
 NAME: Final = LoadIm2col.row.name
 #: What the place of a tile in shared memory is a multiple of.
@@ -39,12 +39,12 @@ _PLACE: Final = 128
 _SHARED: Final = "ptr addrspace(3)"
 
 
-def interfaces(maps: Callable[[], TensorMaps], *, there: bool) -> dict[str, Interface]:
-    """Of the operation, for a kernel whose maps are known by the time it is written; ``there``: whether the machine has such copies, and may use them."""
+def interfaces(*, there: bool) -> dict[str, Interface]:
+    """Of the operation; ``there``: whether the machine has such copies, and may use them."""
 
     def lower(context: SimtContext, operation: LoadIm2col) -> None:
         _require(operation, context.target, there=there)
-        _lower(context, operation, maps())
+        _lower(context, operation)
 
     return {NAME: Interface(lower, layout_rules.block, scratch=_scratch)}
 
@@ -79,8 +79,8 @@ def _scratch(operation: LoadIm2col, target: SimtTarget) -> int:
     return _PLACE + -(-_bytes(operation) // barrier_objects.BYTES) * barrier_objects.BYTES + barrier_objects.BYTES
 
 
-def _lower(context: SimtContext, operation: LoadIm2col, maps: TensorMaps) -> None:
-    w, size, name = context.writer, _bytes(operation), maps.im2col(operation)
+def _lower(context: SimtContext, operation: LoadIm2col) -> None:
+    w, size, name = context.writer, _bytes(operation), kernel_state(context.writer).maps.im2col(operation)
     place = -offset_of(operation) % _PLACE
     tile = context.scratch(operation, place)
     barrier = context.scratch(operation, place + -(-size // barrier_objects.BYTES) * barrier_objects.BYTES)

@@ -5,20 +5,18 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright.errors import LoweringError, OutOfResources
 from tilewright.ir.core import Function, Module
-from tilewright.ir.ops.debug import InlineAsm
 from tilewright.ir.types import DescriptorType
 from tilewright.plugins.manifest import CodeObject, Target
 from tilewright.simt.host.expressions import Expression, word
 from tilewright.simt.launch_options import check_portable, configuration_text
+from tilewright_nvidia.bulk_copies import TensorMaps
+from tilewright_nvidia.kernel_state import KernelState
 from tilewright_nvidia.manifest import OPTIONS
 from tilewright_nvidia.target import TRIPLE, PtxTarget
-
-if TYPE_CHECKING:
-    from tilewright.llvm.libraries import Libraries
 
 #: LLVM's passes before code generation. Without this one, code generation takes ten times as long for products of matrices: its reduction of strength
 #: compares all addresses of a block with each other.
@@ -51,7 +49,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         OutOfResources: a program needs more than the target has.
     """
     from tilewright.simt.accumulators import ACCUMULATORS
-    from tilewright.simt.compile import compile_fitting
+    from tilewright.simt.compile import compile_with_state
     from tilewright.simt.externs import libraries_called
     from tilewright.simt.facts import CLUSTER, SHARED_BYTES, WARPS, notes_of
     from tilewright.simt.report import report
@@ -62,21 +60,22 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     notes: list[str] = []
     try:
         try:
-            machine = _machine(module, target, options, libraries)
-            copy, text = compile_fitting(module, machine, options, timings)
+            machine = PtxTarget(target, options, libraries=libraries)
+            copy, text, state = compile_with_state(module, machine, options, timings)
         except OutOfResources as error:
             if error.name != ACCUMULATORS:
                 raise
             notes.append(f"sums of products are in registers: they would take {error.required} columns of tensor memory, which has {error.limit}")
-            machine = _machine(module, target, options, libraries, tensor_sums=False)
-            copy, text = compile_fitting(module, machine, options, timings)
+            machine = PtxTarget(target, options, tensor_sums=False, libraries=libraries)
+            copy, text, state = compile_with_state(module, machine, options, timings)
     except OutOfResources as error:
         raise OutOfResources(error.required, error.limit, f"{error.name} of kernel {module.kernel.name} ({configuration_text(options)})") from error
+    assert isinstance(state, KernelState)
     if libraries is not None:
         text = libraries.linked(text, target.cpu, ",".join(target.features))
     ptx = to_ptx(text, target, timings)
     name, facts = module.kernel.name, copy.kernel.attributes
-    maps = tensor_maps(module.kernel, copy.kernel, machine)
+    maps = tensor_maps(module.kernel, copy.kernel, state.maps)
     metadata = {
         "kernel": name,
         "num_warps": facts[WARPS],
@@ -93,15 +92,6 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     code = CodeObject(name, ptx.encode(), stages, metadata, timings)
     attach_cubin(code, target)
     return code
-
-
-def _machine(module: Module, target: Target, options: Mapping[str, Any], libraries: Libraries | None, *, tensor_sums: bool = True) -> PtxTarget:
-    """The target for a kernel, whose products may have their sums in tensor memory."""
-    machine = PtxTarget(target, options, tensor_sums=tensor_sums)
-    machine.libraries = libraries
-    machine.waits_at_entry = bool(options.get("launch_pdl")) and machine.capability >= 90 and not _waits(module)
-    machine.uniform_warps = any(operation.name in ("dot", "dot_scaled") for operation in module.walk())
-    return machine
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> None:
@@ -122,13 +112,14 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
             raise LoweringError(f"kernel {name}: {switch} must be True or False, not {options[switch]!r}")
 
 
-def tensor_maps(source: Function, function: Function, machine: PtxTarget) -> list[dict[str, Any]]:
+def tensor_maps(source: Function, function: Function, maps: TensorMaps) -> list[dict[str, Any]]:
     """The tensor maps that a kernel takes behind its other arguments, as expressions over the words of the source's arguments.
 
     Args:
         source, function: the kernel as it came, and in its final form, where the parts of each descriptor follow it, or stand alone.
+        maps: those of the function.
     """
-    if machine.maps is None or not machine.maps.wanted:
+    if not maps.wanted:
         return []
     #: for each of the function's arguments the source's argument, and the first of its words there
     places: list[tuple[int, int]] = []
@@ -144,12 +135,7 @@ def tensor_maps(source: Function, function: Function, machine: PtxTarget) -> lis
         position, first = places[place]
         return word(position, first + index)
 
-    return [map_.with_words(of_source).facts() for _, map_ in machine.maps.wanted]
-
-
-def _waits(module: Module) -> bool:
-    """Whether the kernel itself says where it waits for the one before."""
-    return any(isinstance(operation, InlineAsm) and "griddepcontrol.wait" in operation.assembly for operation in module.walk())
+    return [map_.with_words(of_source).facts() for _, map_ in maps.wanted]
 
 
 def to_ptx(text: str, target: Target, timings: dict[str, float] | None = None) -> str:

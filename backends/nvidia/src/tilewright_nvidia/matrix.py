@@ -16,8 +16,8 @@ from tilewright.simt.splits import BF16_SPLITS, split
 from tilewright.simt.tiling import Tiling, layouts, tile, transposed
 from tilewright_nvidia.assembly import call_asm
 from tilewright_nvidia.fragments import Instruction
+from tilewright_nvidia.kernel_state import words_in
 from tilewright_nvidia.operand_loads import load_operand, operand_shared
-from tilewright_nvidia.words import Words
 
 
 def _family(name: str, packed: int, extents: Sequence[tuple[int, int, int, int]], operand: str, accumulator: str) -> tuple[Instruction, ...]:
@@ -90,7 +90,7 @@ def _kinds(a: Type, b: Type, accumulator: Type, precision: str) -> list[tuple[st
     return found
 
 
-def plan(words: Words, capability: int, wanted: Product) -> ProductPlan | None:
+def plan(capability: int, wanted: Product) -> ProductPlan | None:
     """How a product is computed; None where there is no instruction for it.
 
     Where only its transpose has enough rows for an instruction, the transpose is computed: the operands change places.
@@ -106,7 +106,7 @@ def plan(words: Words, capability: int, wanted: Product) -> ProductPlan | None:
         return None
     tiling = tile(choice.instruction.shape, shape, k, wanted.warps)
     a_layout, b_layout, c_layout = layouts(choice.instruction.shape, tiling, shape, k, wanted.warps)
-    product = _Product(words, choice, tiling, (a, b), accumulator)
+    product = _Product(choice, tiling, (a, b), accumulator)
     emit: Callable[[SimtContext, list[str], list[str], list[str]], list[str]] = product.emit
     elements = (a, b)
     if turned:
@@ -117,7 +117,7 @@ def plan(words: Words, capability: int, wanted: Product) -> ProductPlan | None:
             return product.emit(context, y, x, z)
 
     step = choice.instruction.k
-    loads = [_loader(words, layout, element, axis, step) for layout, element, axis in zip((a_layout, b_layout), elements, (-1, -2), strict=True)]
+    loads = [_loader(layout, element, axis, step) for layout, element, axis in zip((a_layout, b_layout), elements, (-1, -2), strict=True)]
     shared = [operand_shared(layout, storage_size(element)) for layout, element in zip((a_layout, b_layout), elements, strict=True)]
     name = choice.instruction.text.format(**_type_names(choice))
     return ProductPlan(name, a_layout, b_layout, c_layout, emit, a_shared=shared[0], b_shared=shared[1], load_a=loads[0], load_b=loads[1], k_step=step)
@@ -127,7 +127,7 @@ def _type_names(choice: Choice) -> dict[str, str]:
     return {"a": _NAMES.get(choice.through[0], ""), "b": _NAMES.get(choice.through[1], "")}
 
 
-def _loader(words: Words, layout: LinearLayout, element: Type, axis: int, step: int) -> Callable[[SimtContext, str, SharedLayout, int], list[str] | None]:
+def _loader(layout: LinearLayout, element: Type, axis: int, step: int) -> Callable[[SimtContext, str, SharedLayout, int], list[str] | None]:
     """Loads the registers of one step along K, which is axis ``axis`` of the operand."""
     shift = axis_shifts(layout.shape)[axis]
     mask = layout.axis_mask(axis % len(layout.shape))
@@ -135,7 +135,7 @@ def _loader(words: Words, layout: LinearLayout, element: Type, axis: int, step: 
     part = LinearLayout(layout.shape, tuple(image for image in layout.registers if image not in steps), layout.lanes, layout.warps)
 
     def load(context: SimtContext, address: str, shared: SharedLayout, first: int) -> list[str] | None:
-        return load_operand(context, words, part, element, address, shared, first << shift)
+        return load_operand(context, part, element, address, shared, first << shift)
 
     return load
 
@@ -143,8 +143,8 @@ def _loader(words: Words, layout: LinearLayout, element: Type, axis: int, step: 
 class _Product:
     """Writes one product."""
 
-    def __init__(self, words: Words, choice: Choice, tiling: Tiling, elements: tuple[Type, Type], accumulator: Type) -> None:
-        self.words, self.choice, self.tiling, self.elements, self.accumulator = words, choice, tiling, elements, accumulator
+    def __init__(self, choice: Choice, tiling: Tiling, elements: tuple[Type, Type], accumulator: Type) -> None:
+        self.choice, self.tiling, self.elements, self.accumulator = choice, tiling, elements, accumulator
         self.text = choice.instruction.text.format(**_type_names(choice))
 
     def emit(self, context: SimtContext, a: list[str], b: list[str], c: list[str]) -> list[str]:
@@ -185,16 +185,16 @@ class _Product:
         packed, operand = self.choice.instruction.packed, self.choice.instruction.operand
         if packed == 1:
             return names
-        return [self.words.pack(w, names[i : i + packed], type_, operand) for i in range(0, len(names), packed)]
+        return [words_in(w).pack(w, names[i : i + packed], type_, operand) for i in range(0, len(names), packed)]
 
     def _accumulators(self, w: FunctionWriter, c: list[str]) -> list[str]:
         if self.accumulator is F16:
-            return [self.words.pack(w, c[i : i + 2], "half", "i32") for i in range(0, len(c), 2)]
+            return [words_in(w).pack(w, c[i : i + 2], "half", "i32") for i in range(0, len(c), 2)]
         return list(c)
 
     def _results(self, w: FunctionWriter, sums: list[str]) -> list[str]:
         if self.accumulator is F16:
-            return [name for word in sums for name in self.words.unpack(w, word, "i32", "half")]
+            return [name for word in sums for name in words_in(w).unpack(w, word, "i32", "half")]
         return sums
 
 

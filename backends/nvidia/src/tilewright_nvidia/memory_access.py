@@ -35,8 +35,8 @@ class GlobalMemory:
             and so not the loads, up to where the registers are still taken by other values.
     """
 
-    def __init__(self, capability: int, words: Words) -> None:
-        self.capability, self.words, self.frugal = capability, words, False
+    def __init__(self, capability: int, words: Words, *, frugal: bool) -> None:
+        self.capability, self.words, self.frugal = capability, words, frugal
         self._policies: dict[tuple[FunctionWriter, str], str] = {}
 
     def load(self, w: FunctionWriter, pointer: str, element: Type, count: int, predicate: str | None, other: Sequence[str] | None, access: Access) -> list[str]:

@@ -14,7 +14,7 @@ from tilewright.ir.types import Type
 from tilewright.llvm.registers import register_type, storage_size
 from tilewright.simt.context import SimtContext
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, axis_shifts, log2, span
-from tilewright_nvidia.words import Words
+from tilewright_nvidia.kernel_state import words_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +56,7 @@ def matrix_loads(layout: LinearLayout, shared: SharedLayout, size: int) -> Matri
     return MatrixLoads(transposed, 1 << len(matrices), given, tuple(warps), tuple(span(words[2:])))
 
 
-def load_operand(
-    context: SimtContext, words: Words, layout: LinearLayout, element: Type, address: str, shared: SharedLayout, first: int = 0
-) -> list[str] | None:
+def load_operand(context: SimtContext, layout: LinearLayout, element: Type, address: str, shared: SharedLayout, first: int = 0) -> list[str] | None:
     """The registers of an operand, or of the step of it that ``layout`` holds and that begins at element ``first``; None where ``ldmatrix`` does not fit."""
     size = storage_size(element)
     plan = matrix_loads(layout, shared, size)
@@ -75,13 +73,13 @@ def load_operand(
         # what the thread's bits reach is combined by exclusive or; the rest is added, as an offset of the instruction
         step ^= start
         low = step & reach
-        place = words.address(w, address, thread, low)
+        place = words_in(w).address(w, address, thread, low)
         if step != low:
             place = w.emit(f"getelementptr i8, ptr addrspace(3) {place}, i32 {step ^ low}")
         loaded = w.call(name, result, [("ptr addrspace(3)", place)])
         for i in range(plan.matrices):
             word = loaded if plan.matrices == 1 else w.emit(f"extractvalue {result} {loaded}, {i}")
-            registers += words.unpack(w, word, "i32", register_type(element))
+            registers += words_in(w).unpack(w, word, "i32", register_type(element))
     return registers
 
 

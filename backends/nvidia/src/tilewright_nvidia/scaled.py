@@ -29,7 +29,7 @@ from tilewright.simt.linear_layout import LinearLayout
 from tilewright.simt.scaled_products import GROUP, PER_BYTE, ScaledLayouts, extents, is_known, scaled_interface
 from tilewright.simt.tiling import Fragment, MatrixShape, Tiling, layouts, tile, transposed
 from tilewright_nvidia.assembly import call_asm
-from tilewright_nvidia.words import Words
+from tilewright_nvidia.kernel_state import words_in
 
 _ROWS, _COLUMNS = 16, 8
 #: Scales of 1.
@@ -136,20 +136,11 @@ def _shape(kind: Kind, per_unit: int) -> MatrixShape:
 # ---- how they are written
 
 
-def interfaces(words: Words) -> dict[str, Interface]:
-    """That of ``dot_scaled``, for a kernel whose elements are in ``words``."""
-
-    def lower(context: SimtContext, operation: DotScaled) -> None:
-        _lower(words, context, operation)
-
-    return {"dot_scaled": scaled_interface(lower, lambda operation, target, num_warps: plan_of(operation, num_warps))}
-
-
-def _lower(words: Words, context: SimtContext, operation: DotScaled) -> None:
+def _lower(context: SimtContext, operation: DotScaled) -> None:
     w, plan = context.writer, plan_of(operation, warps_of(operation))
     t = plan.tiling
-    left, right = (_factor(words, context, operation.operand(side), plan.kind, format_) for side, format_ in zip(plan.sides, plan.formats, strict=True))
-    scales = [_scales(words, context, operation.operand(f"{side}_scale")) for side in plan.sides]
+    left, right = (_factor(context, operation.operand(side), plan.kind, format_) for side, format_ in zip(plan.sides, plan.formats, strict=True))
+    scales = [_scales(context, operation.operand(f"{side}_scale")) for side in plan.sides]
     sums = list(context.registers[operation.c])
     steps, each = t.repeats_k, plan.kind.depth // GROUP
     for x, y, z in t.instructions(steps):
@@ -173,10 +164,11 @@ def multiply(w: FunctionWriter, name: str, a: Sequence[str], b: Sequence[str], c
     return call_asm(w, f"{name} {', '.join(groups)};", ["float"] * len(c), operands, effects=False, convergent=True)
 
 
-def _factor(words: Words, context: SimtContext, operand: Value | None, kind: Kind, format_: str) -> list[str]:
+def _factor(context: SimtContext, operand: Value | None, kind: Kind, format_: str) -> list[str]:
     """The words that instructions take of an operand, those of a row or column together, in order."""
     assert operand is not None
     w, names = context.writer, context.registers[operand]
+    words = words_in(w)
     packed = [words.pack(w, names[i : i + 4], "i8", "i32") for i in range(0, len(names), 4)]
     return [part for word in packed for part in _in_bytes(w, word)] if kind.widened and PER_BYTE[format_] == 2 else packed
 
@@ -193,10 +185,15 @@ def _in_bytes(w: FunctionWriter, word: str) -> list[str]:
     return found
 
 
-def _scales(words: Words, context: SimtContext, scale: Value | None) -> Sequence[str]:
+def _scales(context: SimtContext, scale: Value | None) -> Sequence[str]:
     """Four scales of a lane a register, in order; nothing where there are none."""
     if scale is None:
         return ()
     names = context.registers[scale]
     names = [*names, *["0"] * (-len(names) % 4)]
+    words = words_in(context.writer)
     return [words.pack(context.writer, names[i : i + 4], "i8", "i32") for i in range(0, len(names), 4)]
+
+
+#: That of ``dot_scaled``.
+INTERFACES: dict[str, Interface] = {"dot_scaled": scaled_interface(_lower, lambda operation, target, num_warps: plan_of(operation, num_warps))}

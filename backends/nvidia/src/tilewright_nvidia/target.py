@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import LoweringError
-from tilewright.ir.core import Function
+from tilewright.ir.core import Function, Operation
+from tilewright.ir.ops.debug import InlineAsm
 from tilewright.ir.ops.linear import DotScaled
 from tilewright.ir.ops.memory import DescriptorGather
 from tilewright.ir.table import merged
@@ -18,7 +19,7 @@ from tilewright.llvm.writer import FunctionWriter, ModuleWriter
 from tilewright.plugins.manifest import Target
 from tilewright.simt.context import SimtContext
 from tilewright.simt.copies import ROW_COPIES, BlockAccess
-from tilewright.simt.facts import CLUSTER, PROGRAMS
+from tilewright.simt.facts import CLUSTER, PROGRAMS, WARPS
 from tilewright.simt.interface import Interface
 from tilewright.simt.matmul_plans import Product, ProductPlan
 from tilewright.simt.ops.copies import Wait
@@ -32,11 +33,14 @@ from tilewright_nvidia.architectures import ARCHITECTURES
 from tilewright_nvidia.assembly import ASSEMBLY_REGISTERS, call_asm
 from tilewright_nvidia.copies import CP_ASYNC
 from tilewright_nvidia.costs import COSTS
+from tilewright_nvidia.kernel_state import KernelState, kernel_state, words_in
 from tilewright_nvidia.manifest import OPTIONS
 from tilewright_nvidia.memory_access import GlobalMemory
 from tilewright_nvidia.operations import OPS
-from tilewright_nvidia.wide_multiply import WideProducts
 from tilewright_nvidia.words import Words
+
+if TYPE_CHECKING:
+    from tilewright.llvm.libraries import Libraries
 
 TRIPLE = "nvptx64-nvidia-cuda"
 #: The program's shared memory: its size is the launch's.
@@ -59,17 +63,14 @@ _MATRIX_OPERATIONS = frozenset(("simt.dot", "simt.dot_start", "simt.dot_step", "
 
 
 class PtxTarget(SimtTarget):
-    """One architecture, for the length of one kernel: it remembers what it wrote.
+    """One architecture, with the options of a launch.
 
     Attributes:
         capability: compute capability, 10 * major + minor.
         engine: whether blocks are copied by the copy engine (the option ``asynchronous``).
         hopper: whether products are computed by warpgroups; where :attr:`accumulator_units` is not 0, they have their sums in tensor memory.
         gathers: whether the copy engine copies rows that numbers name; of 10.x to tensors too (the option ``asynchronous``).
-        maps: the tensor maps that the kernel takes, once it is in its final form.
-        waits_at_entry: whether the kernel begins by waiting for the one before it, which it may overlap (the option ``launch_pdl``).
-        uniform_warps: whether the assembler is to know that a warp's number is the same in all its lanes: it saves registers where addresses in shared
-            memory depend on it, and costs the time of a shuffle.
+        overlaps: whether kernels may begin before those that they follow have ended (the option ``launch_pdl``).
     """
 
     warp_size = 32
@@ -80,7 +81,14 @@ class PtxTarget(SimtTarget):
     shared_pointer = "ptr addrspace(3)"
     operations = tuple(OPS)
 
-    def __init__(self, target: Target, options: Mapping[str, Any] | None = None, *, tensor_sums: bool = True) -> None:
+    def __init__(
+        self,
+        target: Target,
+        options: Mapping[str, Any] | None = None,
+        *,
+        tensor_sums: bool = True,
+        libraries: Libraries | None = None,
+    ) -> None:
         super().__init__()
         row = ARCHITECTURES.get(target.arch)
         if row is None:
@@ -94,64 +102,62 @@ class PtxTarget(SimtTarget):
         self.mechanisms = (CP_ASYNC,) if row.capability >= 80 else ()
         self.gathers = row.capability >= 100 and bool((options or {}).get("asynchronous", OPTIONS["asynchronous"]))
         if self.engine or self.gathers:
-            self.mechanisms = (bulk_copies.mechanism(self._tensor_maps, rows=self.gathers), *self.mechanisms)
+            self.mechanisms = (bulk_copies.mechanism(rows=self.gathers), *self.mechanisms)
             self.barrier_bytes, self.descriptor_bytes = barrier_objects.BYTES, tensor_maps.BYTES
+            self.published = True
         if self.engine:
-            self.part_warps, self.published = warpgroups.GROUP, True
+            self.part_warps = warpgroups.GROUP
             # of programs with tensor memory nothing was measured
             self.resident_programs = 1 if (options or {}).get("maxnreg") or self.accumulator_units else _RESIDENT
         if self.hopper:
             self.cluster_blocks, self.cluster_part = _CLUSTER, (warpgroups.ROWS, _LEAST_COLUMNS)
         self._limited = bool((options or {}).get("maxnreg"))
-        self.maps: bulk_copies.TensorMaps | None = None
         self.relaxed = (options or {}).get("math", "relaxed") == "relaxed"
-        self._words = Words()
-        self._products = WideProducts()
-        self._memory = GlobalMemory(row.capability, self._words)
-        self._warps = 0
-        self._register_limit: int | None = None
-        #: whether parts take registers from each other, and how many programs share a multiprocessor's then
-        self._moves_registers, self._programs = False, 1
-        self._cluster = 1
-        self.waits_at_entry = False
-        self.uniform_warps = True
+        self.overlaps = bool((options or {}).get("launch_pdl")) and row.capability >= 90
+        self.libraries = libraries
 
     # ---- the function
 
-    def prepare(self, function: Function) -> None:
-        matrices = any(operation.name in _MATRIX_OPERATIONS for operation in function.walk())
-        self.maps = bulk_copies.TensorMaps(function)
-        self._moves_registers = any(isinstance(operation, Part) and operation.registers for operation in function.walk())
-        self._programs, self._cluster = function.attributes.get(PROGRAMS, 1), function.attributes.get(CLUSTER, 1)
+    def prepare(self, function: Function) -> KernelState:
+        operations = list(function.walk())
+        matrices = any(operation.name in _MATRIX_OPERATIONS for operation in operations)
         light = not matrices and peak_words(function) <= _LIGHT
-        self._register_limit = _LIGHT_REGISTERS if light else None
-        self._memory.frugal = light
+        words = Words()
+        return KernelState(
+            maps=bulk_copies.TensorMaps(function),
+            memory=GlobalMemory(self.capability, words, frugal=light),
+            num_warps=function.attributes[WARPS],
+            light=light,
+            moves_registers=any(isinstance(operation, Part) and operation.registers for operation in operations),
+            programs=function.attributes.get(PROGRAMS, 1),
+            cluster=function.attributes.get(CLUSTER, 1),
+            uniform_warps=matrices,
+            waits_at_entry=self.overlaps and not any(map(_waits_for_kernel_before, operations)),
+            words=words,
+        )
 
     def begin(self, module: ModuleWriter, name: str, parameters: Sequence[tuple[str, str]], num_warps: int, options: Mapping[str, Any]) -> FunctionWriter:
         module.add_global(f"@{SHARED_SYMBOL} = external addrspace(3) global [0 x i8], align 1024")
         threads = num_warps * self.warp_size
         attributes = ["nounwind", f'"nvvm.reqntid"="{threads}"']
-        limit = options.get("maxnreg") or self._register_limit
+        state = module.state
+        assert isinstance(state, KernelState)
+        limit = options.get("maxnreg") or (_LIGHT_REGISTERS if state.light else None)
         if limit:
             attributes.append(f'"nvvm.maxnreg"="{limit}"')
-        if self._moves_registers:
+        if state.moves_registers:
             # else the assembler does not know what threads begin with
-            attributes.append(f'"nvvm.minctasm"="{self._programs}"')
-        self._warps = num_warps
-        if self._cluster > 1:
-            attributes.append(f'"nvvm.cluster_dim"="{self._cluster},1,1"')
-        maps = self._tensor_maps()
+            attributes.append(f'"nvvm.minctasm"="{state.programs}"')
+        if state.cluster > 1:
+            attributes.append(f'"nvvm.cluster_dim"="{state.cluster},1,1"')
+        maps = state.maps
         given = [(type_, parameter) for type_, parameter in parameters if parameter not in maps.descriptors]
         given += [(bulk_copies.MAP_TYPE, parameter) for parameter, _ in maps.wanted]
         maps.made.begin(module, threads, ARCHITECTURES[self.name])
         w = module.function(name, given, linkage="ptx_kernel", attributes=" ".join(attributes))
-        if self.waits_at_entry:
+        if state.waits_at_entry:
             w.call("llvm.nvvm.griddepcontrol.wait", "void", [])
         return w
-
-    def _tensor_maps(self) -> bulk_copies.TensorMaps:
-        assert self.maps is not None, "a kernel is prepared before it is written"
-        return self.maps
 
     def shared_base(self, w: FunctionWriter) -> str:
         return f"@{SHARED_SYMBOL}"
@@ -162,17 +168,18 @@ class PtxTarget(SimtTarget):
         return w.emit(f"and i32 {_special(w, 'tid.x')}, 31")
 
     def warp(self, w: FunctionWriter) -> str:
-        if self._warps == 1:
+        state = kernel_state(w)
+        if state.num_warps == 1:
             return "0"
         number = w.emit(f"lshr i32 {_special(w, 'tid.x')}, 5")
         # by a shuffle, the assembler knows it to be the same in all lanes
-        return self.shuffle(w, number, "0") if self.uniform_warps else number
+        return self.shuffle(w, number, "0") if state.uniform_warps else number
 
     def program_id(self, w: FunctionWriter, axis: int) -> str:
-        return _special(w, f"{'cluster' if self._cluster > 1 else 'cta'}id.{'xyz'[axis]}")
+        return _special(w, f"{'cluster' if kernel_state(w).cluster > 1 else 'cta'}id.{'xyz'[axis]}")
 
     def num_programs(self, w: FunctionWriter, axis: int) -> str:
-        return _special(w, f"n{'cluster' if self._cluster > 1 else 'cta'}id.{'xyz'[axis]}")
+        return _special(w, f"n{'cluster' if kernel_state(w).cluster > 1 else 'cta'}id.{'xyz'[axis]}")
 
     def rank(self, w: FunctionWriter) -> str:
         return _special(w, "cluster.ctarank")
@@ -224,7 +231,9 @@ class PtxTarget(SimtTarget):
         tensor_memory.give_back(context, units, memory)
 
     def set_registers(self, w: FunctionWriter, count: int) -> None:
-        barrier_objects.set_registers(w, count, barrier_objects.given_registers(self._warps, self._programs))
+        state = kernel_state(w)
+        given = barrier_objects.given_registers(state.num_warps, state.programs)
+        barrier_objects.set_registers(w, count, given)
 
     def part_registers(self, warps: Mapping[str, int], programs: int = 1) -> Mapping[str, int]:
         return {} if self._limited else barrier_objects.divided_registers(warps, programs)
@@ -242,10 +251,10 @@ class PtxTarget(SimtTarget):
     # ---- memory
 
     def load(self, w: FunctionWriter, pointer: str, element: Type, count: int, predicate: str | None, other: Sequence[str] | None, access: Access) -> list[str]:
-        return self._memory.load(w, pointer, element, count, predicate, other, access)
+        return kernel_state(w).memory.load(w, pointer, element, count, predicate, other, access)
 
     def store(self, w: FunctionWriter, pointer: str, element: Type, values: Sequence[str], predicate: str | None, access: Access) -> None:
-        self._memory.store(w, pointer, element, values, predicate, access)
+        kernel_state(w).memory.store(w, pointer, element, values, predicate, access)
 
     def atomic_rmw(self, context: SimtContext, kind: str, pointer: str, element: Type, value: str, predicate: str | None, order: str, scope: str) -> str:
         return atomics.atomic_rmw(context, self.capability, kind, pointer, element, value, predicate, order, scope)
@@ -272,11 +281,17 @@ class PtxTarget(SimtTarget):
 
     def pack(self, w: FunctionWriter, names: list[str], element: Type) -> list[str]:
         count, type_ = self.fragment_word(element)[1], register_type(element)
-        return [self._words.pack(w, names[i : i + count], type_, "i32") for i in range(0, len(names), count)] if count > 1 else names
+        if count == 1:
+            return names
+        known = words_in(w)
+        return [known.pack(w, names[i : i + count], type_, "i32") for i in range(0, len(names), count)]
 
     def unpack(self, w: FunctionWriter, words: list[str], element: Type) -> list[str]:
         count, type_ = self.fragment_word(element)[1], register_type(element)
-        return [name for word in words for name in self._words.unpack(w, word, "i32", type_)] if count > 1 else words
+        if count == 1:
+            return words
+        known = words_in(w)
+        return [name for word in words for name in known.unpack(w, word, "i32", type_)]
 
     def commit(self, context: SimtContext, queue: str) -> None:
         if queue == STORES.queue:
@@ -290,8 +305,8 @@ class PtxTarget(SimtTarget):
             operation = context.operation
             tiles, held = operation.results[: len(names)], []
             for tile in operation.held if isinstance(operation, Wait) else ():
-                held += warpgroups.operand_words(self._words, context.writer, context.registers[tile], element_type(tile.type))
-            return warpgroups.wait(self._words, context.writer, pending, names, [element_type(tile.type) for tile in tiles], held)
+                held += warpgroups.operand_words(context.writer, context.registers[tile], element_type(tile.type))
+            return warpgroups.wait(context.writer, pending, names, [element_type(tile.type) for tile in tiles], held)
         if queue == COPIES.queue:
             context.writer.call("llvm.nvvm.cp.async.wait.group", "void", [("i32", str(pending))])
         elif queue == STORES.queue:
@@ -302,27 +317,29 @@ class PtxTarget(SimtTarget):
     # ---- arithmetic
 
     def element_operation(self, context: SimtContext, name: str, operands: list[str], element: Type, attributes: Mapping[str, Any]) -> str | None:
-        half = self._products.emit(context, name, operands, element)
+        state = kernel_state(context.writer)
+        half = state.wide.emit(context, name, operands, element)
         if half is not None:
             return half
         if name == "shr" and element is U32 and operands[1] == "16":
-            return self._words.shifted(context.writer, operands[0])
+            return state.words.shifted(context.writer, operands[0])
         if name == "mul" and element is BF16 and self.capability >= 90:
-            return self._words.multiplied(context.writer, *operands)
+            return state.words.multiplied(context.writer, *operands)
         return arithmetic.element_operation(context.writer, self.capability, self.relaxed, name, operands, element, attributes)
 
     def cast(self, context: SimtContext, operand: str, source: Type, result: Type, rounding: str) -> str | None:
+        words = words_in(context.writer)
         if source is U32 and result is U16:
-            return self._words.half(context.writer, operand)
+            return words.half(context.writer, operand)
         pair = _PAIRS.get(result) if source is F32 and rounding == "rtne" and self.capability >= 90 else None
-        name = casts.machine_cast(self._words, context.writer, self.capability, operand, source, result, rounding)
+        name = casts.machine_cast(words, context.writer, self.capability, operand, source, result, rounding)
         if pair is not None:
             name = name or context.writer.emit(f"fptrunc float {operand} to half")
-            self._words.round(name, operand, pair)
+            words.round(name, operand, pair)
         return name
 
     def products(self, product: Product) -> Sequence[ProductPlan]:
-        plan = matrix.plan(self._words, self.capability, product)
+        plan = matrix.plan(self.capability, product)
         wide = self._wide_products(product)
         return wide if plan is None else (*wide, plan)
 
@@ -330,21 +347,18 @@ class PtxTarget(SimtTarget):
         """The plans of instructions that more than a warp works on."""
         if self.accumulator_units:
             return tensor_memory.plans(product)
-        return warpgroups.plans(self._words, product) if self.hopper else ()
+        return warpgroups.plans(product) if self.hopper else ()
 
     def keeps_scaled(self, operation: DotScaled) -> bool:
         return scaled.serves(self.capability, operation)
 
     @property
     def interfaces(self) -> Mapping[str, Interface]:
-        return merged(scaled.interfaces(self._words), im2col.interfaces(self._tensor_maps, there=self.hopper or self.gathers))
+        return merged(scaled.INTERFACES, im2col.interfaces(there=self.hopper or self.gathers))
 
     def keeps_descriptor(self, operation: BlockAccess, divisors: Sequence[int], width: int) -> bool:
         rows = self.gathers and (isinstance(operation, DescriptorGather) or self.capability < 120)
-        kept = (rows if isinstance(operation, ROW_COPIES) else self.engine) and bulk_copies.keeps(operation, divisors, width)
-        # where nothing but rows is for the copy engine, kernels without them need not let it see what threads write
-        self.published = self.published or kept
-        return kept
+        return (rows if isinstance(operation, ROW_COPIES) else self.engine) and bulk_copies.keeps(operation, divisors, width)
 
     def wants_blocks(self, product: Product) -> bool:
         return bool(self._wide_products(product))
@@ -353,19 +367,19 @@ class PtxTarget(SimtTarget):
         return bulk_copies.reaches(block, divisor)
 
     def tensor(self, context: SimtContext, operation: Tensor) -> str:
-        return self._tensor_maps().tensors[operation]
+        return kernel_state(context.writer).maps.tensors[operation]
 
     def descriptors(self, context: SimtContext, operation: Descriptors) -> str:
-        return self._tensor_maps().made.take(context, operation)
+        return kernel_state(context.writer).maps.made.take(context, operation)
 
     def make_descriptor(self, context: SimtContext, operation: MakeDescriptor, made: MadeDescriptor) -> str:
-        return self._tensor_maps().made.make(context, operation, made)
+        return kernel_state(context.writer).maps.made.make(context, operation, made)
 
     def show_descriptor(self, context: SimtContext, operation: ShowDescriptor, descriptor: str) -> None:
-        self._tensor_maps().made.show(context, operation.descriptor, descriptor)
+        kernel_state(context.writer).maps.made.show(context, operation.descriptor, descriptor)
 
     def free_descriptors(self, context: SimtContext, operation: FreeDescriptors, memory: str) -> None:
-        self._tensor_maps().made.give_back(context, operation.memory, memory)
+        kernel_state(context.writer).maps.made.give_back(context, operation.memory, memory)
 
     def inline_asm(self, context: SimtContext, text: str, constraints: str, result_types: Sequence[str], operands: Sequence[tuple[str, str]]) -> list[str]:
         marks = site(context.writer.module, context.operation.location if context.operation is not None else None)
@@ -378,6 +392,11 @@ class PtxTarget(SimtTarget):
 
     def fail(self, context: SimtContext, message: str, file: str, line: int, function: str, predicate: str) -> None:
         reports.emit_failure(context.writer, message, file, line, function, predicate)
+
+
+def _waits_for_kernel_before(operation: Operation) -> bool:
+    """Return whether an operation says where the kernel waits for the one before it."""
+    return isinstance(operation, InlineAsm) and "griddepcontrol.wait" in operation.assembly
 
 
 def _special(w: FunctionWriter, name: str) -> str:

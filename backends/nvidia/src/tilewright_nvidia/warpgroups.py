@@ -28,9 +28,9 @@ from tilewright.simt.context import SimtContext
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, log2, row_major
 from tilewright.simt.matmul_plans import REGISTERS, SHARED, OperandSource, Product, ProductPlan, SharedOperand
 from tilewright_nvidia.assembly import call_asm
+from tilewright_nvidia.kernel_state import words_in
 from tilewright_nvidia.slab_operands import UNIT, SlabOperands, matrix_descriptor
 from tilewright_nvidia.slabs import MatrixOffsets, matrix_offsets
-from tilewright_nvidia.words import Words
 
 #: Warps of a group, and the rows that it multiplies at a time.
 GROUP: Final = 4
@@ -167,7 +167,7 @@ def layouts(tiling: Tiling, shape: tuple[int, ...], k: int, packed: int) -> tupl
     return a, b, c
 
 
-def plans(words: Words, product: Product) -> tuple[ProductPlan, ...]:
+def plans(product: Product) -> tuple[ProductPlan, ...]:
     """The plans for a product: both operands in shared memory, then with A in registers. They are asynchronous unless sums are promoted. None where
     there is no instruction for the product."""
     if not any(product.a in operands and product.b in operands and product.accumulator is sums for operands, sums in _FAMILIES):
@@ -180,7 +180,7 @@ def plans(words: Words, product: Product) -> tuple[ProductPlan, ...]:
     tiling = tile(product)
     if tiling is None:
         return ()
-    found = (_plan(_Writer(words, product, tiling, first)) for first in (SHARED, REGISTERS))
+    found = (_plan(_Writer(product, tiling, first)) for first in (SHARED, REGISTERS))
     return tuple(plan for plan in found if plan is not None)
 
 
@@ -226,9 +226,9 @@ def readable(shared: SharedLayout, size: int, k_axis: int) -> MatrixOffsets | No
 class _Writer(SlabOperands):
     """Writes one product, whose first operand is in shared memory or in registers."""
 
-    def __init__(self, words: Words, product: Product, tiling: Tiling, first: str) -> None:
+    def __init__(self, product: Product, tiling: Tiling, first: str) -> None:
         super().__init__(product)
-        self.words, self.tiling, self.first = words, tiling, first
+        self.tiling, self.first = tiling, first
         self.packed = 4 // storage_size(product.a)
         sums, self.register, self.together = _SUMS[product.accumulator]
         operands = f"{_NAMES[product.a]}.{_NAMES[product.b]}"
@@ -273,7 +273,7 @@ class _Writer(SlabOperands):
         assert isinstance(b, SharedOperand)
         w, t = context.writer, self.tiling
         fresh = not t.promoted and all(_is_zero(name) for name in c)
-        c = words_of(self.words, w, c, self.product.accumulator)
+        c = words_of(w, c, self.product.accumulator)
         base_b, found_b = self._base(context, 1, b)
         operands, flags = [("i64", base_b)], [found_b.turned]
         if isinstance(a, SharedOperand):
@@ -281,7 +281,7 @@ class _Writer(SlabOperands):
             operands.append(("i64", base_a))
             flags.insert(0, found_a.turned)
         else:
-            operands += [("i32", word) for word in operand_words(self.words, w, a, self.product.a)]
+            operands += [("i32", word) for word in operand_words(w, a, self.product.a)]
         turned = "".join(f", {int(flag)}" for flag in flags) if self.sizes == (2, 2) else ""
         lines = ["{", ".reg .pred %yes, %no;", ".reg .b64 %a, %b;", "setp.eq.u32 %yes, 0, 0;", "setp.ne.u32 %no, 0, 0;"]
         if t.promoted:
@@ -298,7 +298,7 @@ class _Writer(SlabOperands):
                 lines.append(_waited(0))
         lines.append("}")
         sums = call_asm(w, "\n".join(lines), [self.register] * len(c), operands, initial=() if fresh else c, memory=True, convergent=True)
-        return elements_of(self.words, w, sums, self.product.accumulator)
+        return elements_of(w, sums, self.product.accumulator)
 
     def _repeats(self) -> list[tuple[int, int]]:
         """The instructions of a group for one step along K, by rows and columns, in the order of their accumulators."""
@@ -347,12 +347,12 @@ class _Writer(SlabOperands):
         return lines
 
 
-def operand_words(words: Words, w: FunctionWriter, names: Sequence[str], element: Type) -> list[str]:
+def operand_words(w: FunctionWriter, names: Sequence[str], element: Type) -> list[str]:
     """The words of A, whose f32 are rounded as instructions on registers take them."""
     if element is F32:
         return [call_asm(w, "cvt.rna.tf32.f32 $0, $1;", ["i32"], [("float", name)], effects=False)[0] for name in names]
     type_, packed = register_type(element), 4 // storage_size(element)
-    return [words.pack(w, names[i : i + packed], type_, "i32") for i in range(0, len(names), packed)]
+    return [words_in(w).pack(w, names[i : i + packed], type_, "i32") for i in range(0, len(names), packed)]
 
 
 def _is_zero(name: str) -> bool:
@@ -364,23 +364,26 @@ def _waited(pending: int) -> str:
     return f"wgmma.wait_group.sync.aligned {pending};"
 
 
-def words_of(words: Words, w: FunctionWriter, names: Sequence[str], element: Type) -> list[str]:
+def words_of(w: FunctionWriter, names: Sequence[str], element: Type) -> list[str]:
     """The registers of an accumulator, from its elements."""
     together = _SUMS[element][2]
-    return [words.pack(w, names[i : i + together], register_type(element), "i32") for i in range(0, len(names), together)] if together > 1 else list(names)
+    if together == 1:
+        return list(names)
+    words, type_ = words_in(w), register_type(element)
+    return [words.pack(w, names[i : i + together], type_, "i32") for i in range(0, len(names), together)]
 
 
-def elements_of(words: Words, w: FunctionWriter, registers: list[str], element: Type) -> list[str]:
+def elements_of(w: FunctionWriter, registers: list[str], element: Type) -> list[str]:
     """The elements of an accumulator, from its registers."""
     together = _SUMS[element][2]
-    return [name for word in registers for name in words.unpack(w, word, "i32", register_type(element))] if together > 1 else registers
+    return [name for word in registers for name in words_in(w).unpack(w, word, "i32", register_type(element))] if together > 1 else registers
 
 
-def wait(words: Words, w: FunctionWriter, pending: int, tiles: Sequence[Sequence[str]], elements: Sequence[Type], held: Sequence[str] = ()) -> list[list[str]]:
+def wait(w: FunctionWriter, pending: int, tiles: Sequence[Sequence[str]], elements: Sequence[Type], held: Sequence[str] = ()) -> list[list[str]]:
     """Wait until at most ``pending`` groups of products are under way; the registers of tiles, of an element type each, as they are then. The words ``held``
     keep their registers until then: instructions under way read them."""
-    sums = [words_of(words, w, tile_, element) for tile_, element in zip(tiles, elements, strict=True)]
+    sums = [words_of(w, tile_, element) for tile_, element in zip(tiles, elements, strict=True)]
     types = [_SUMS[element][1] for tile_, element in zip(sums, elements, strict=True) for _ in tile_]
     operands = [("i32", word) for word in held]
     found = iter(call_asm(w, _waited(pending), types, operands, initial=[name for tile_ in sums for name in tile_], memory=True, convergent=True))
-    return [elements_of(words, w, [next(found) for _ in tile_], element) for tile_, element in zip(sums, elements, strict=True)]
+    return [elements_of(w, [next(found) for _ in tile_], element) for tile_, element in zip(sums, elements, strict=True)]

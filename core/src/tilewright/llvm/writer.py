@@ -404,10 +404,14 @@ class ModuleWriter:
         plain_loops: the code generator takes addresses in loops as they are written, except in those that multiply their index and hold no other loop. To
             look for others that the loop may count on instead takes it a third of its time, and gains nothing where an instruction adds a base, a scaled
             index and an offset anyway.
+
+    Attributes:
+        state: what a backend remembers of the module for as long as it is written.
     """
 
     def __init__(self, attributes: str = "nounwind", *, plain_loops: bool = False) -> None:
         self.attributes, self.plain_loops = attributes, plain_loops
+        self.state: object = None
         self.functions: list[FunctionWriter] = []
         self._declared: dict[str, str] = {}
         self._globals: list[str] = []

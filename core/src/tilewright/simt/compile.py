@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, MutableMapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tilewright.errors import OutOfResources
 from tilewright.ir.core import Function, Module
 from tilewright.ir.verifier import verify
+from tilewright.llvm.writer import ModuleWriter
 from tilewright.passes.clone import clone_module
 from tilewright.simt.accumulators import ACCUMULATORS, write_accumulators
 from tilewright.simt.assign import assign
@@ -23,7 +24,7 @@ from tilewright.simt.clusters import divide_program
 from tilewright.simt.expand import prepare
 from tilewright.simt.facts import note
 from tilewright.simt.k_slicing import slice_along_k
-from tilewright.simt.lower import lower_function
+from tilewright.simt.lower import write_function
 from tilewright.simt.masked_off_lanes import mark_unseen
 from tilewright.simt.partial_sums import defer_sums
 from tilewright.simt.pipeline import expand, schedule, select
@@ -73,12 +74,34 @@ STAGES: Final = (
 )
 
 
+class Compiled(NamedTuple):
+    """A kernel as LLVM IR.
+
+    Attributes:
+        module: in its form after the last stage.
+        text: the LLVM IR.
+        state: the target's, for the kernel (:meth:`~tilewright.simt.target.SimtTarget.prepare`).
+    """
+
+    module: Module
+    text: str
+    state: object
+
+
 def compile_fitting(module: Module, target: SimtTarget, options: Mapping[str, Any], timings: MutableMapping[str, float] | None = None) -> tuple[Module, str]:
+    """The module and the text of :func:`compile_with_state`."""
+    found = compile_with_state(module, target, options, timings)
+    return found.module, found.text
+
+
+def compile_with_state(
+    module: Module,
+    target: SimtTarget,
+    options: Mapping[str, Any],
+    timings: MutableMapping[str, float] | None = None,
+) -> Compiled:
     """As :func:`compile_kernel`, but where a program would need more shared memory than there is loads are copied less far ahead, and where that is not enough
     products are cut along K; ``module`` stays as it is.
-
-    Returns:
-        The module in its form after the last stage, and the LLVM IR text.
 
     Raises:
         OutOfResources: a program needs too much so as well; for ``num_stages`` and products as they were given.
@@ -91,7 +114,7 @@ def compile_fitting(module: Module, target: SimtTarget, options: Mapping[str, An
         if parts and not slice_along_k(kernel_of(copy), target.shared_memory // parts):
             continue
         try:
-            text = compile_kernel(copy, target, {**options, "num_stages": fewer}, timings)
+            written = _written(copy, target, {**options, "num_stages": fewer}, timings)
         except OutOfResources as error:
             if error.name == ACCUMULATORS:
                 raise
@@ -101,7 +124,7 @@ def compile_fitting(module: Module, target: SimtTarget, options: Mapping[str, An
             continue
         if fewer < stages:
             note(next(iter(kernel_of(copy).body)), f"num_stages={fewer} in place of {stages}, for want of shared memory")
-        return copy, text
+        return Compiled(copy, written.text(), written.state)
     assert first is not None
     raise first
 
@@ -117,15 +140,24 @@ def compile_kernel(module: Module, target: SimtTarget, options: Mapping[str, Any
         OutOfResources: a program needs more shared memory or threads than the target has.
         LoweringError: an operation that the target cannot do.
     """
+    return _written(module, target, options, timings).text()
+
+
+def _written(
+    module: Module,
+    target: SimtTarget,
+    options: Mapping[str, Any],
+    timings: MutableMapping[str, float] | None,
+) -> ModuleWriter:
     clock = _Clock(timings)
     for stage in target.stages(STAGES):
         stage.run(module, target, options)
         clock.lap(stage.name)
     function = kernel_of(module)
-    text = lower_function(function, target, options)
+    written = write_function(function, target, options)
     clock.lap("emit")
     warn_slow(function)
-    return text
+    return written
 
 
 def run_stages(module: Module, target: SimtTarget, options: Mapping[str, Any], names: list[str]) -> None:

@@ -23,10 +23,15 @@ from tilewright.simt.target import SimtTarget
 
 def lower_function(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> str:
     """LLVM IR of a kernel whose tiles have layouts and whose shared memory is allocated."""
+    return write_function(function, target, options).text()
+
+
+def write_function(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> ModuleWriter:
+    """The module of :func:`lower_function`, with the target's state for the kernel."""
     axes = axis_info(function)
     module = ModuleWriter("nounwind")
     types = ["ptr" if isinstance(argument.type, DescriptorType) else register_type(argument.type) for argument in function.arguments]
-    target.prepare(function)
+    module.state = target.prepare(function)
     writer = target.begin(module, function.name, [(type_, f"a{i}") for i, type_ in enumerate(types)], function.attributes[WARPS], options)
     steps = AddressSteps(function, target)
     needs = needed_registers(function, target, axes, steps)
@@ -42,4 +47,4 @@ def lower_function(function: Function, target: SimtTarget, options: Mapping[str,
         target.meet(context)
     writer.ret()
     writer.entry.terminator = f"  br label %{body.label}"
-    return module.text()
+    return module

@@ -1,11 +1,16 @@
 """What the toolkit asks of a machine. A backend supplies one :class:`SimtTarget`; all else is common.
 
+A target's answer depends on its architecture, its options and the question, never on earlier questions:
+a kernel that is printed after a stage and read back compiles to the same code. What code depends on
+is in the kernel, or found in it by :meth:`SimtTarget.prepare`.
+
 Emitting methods append LLVM IR to the :class:`~tilewright.llvm.writer.FunctionWriter` they are given and return names of values. Values have the register
 types of :mod:`tilewright.llvm.registers`; pointers to global memory are ``ptr``.
 """
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -152,9 +157,8 @@ class SimtTarget(ABC):
     operations: tuple[OpSpec, ...] = ()
 
     def __init__(self) -> None:
-        #: the plans of the products met so far
+        #: the plans of products: a cache of :func:`tilewright.simt.plans.plans`
         self.known_plans: dict[Product, tuple[ProductPlan, ...]] = {}
-        self._own_interfaces: Mapping[str, Interface] | None = None
 
     # ---- what the toolkit is told of the machine
 
@@ -165,9 +169,11 @@ class SimtTarget(ABC):
 
     def own_interface(self, name: str) -> Interface | None:
         """That of :attr:`interfaces` for an operation; None where the toolkit's own holds (:func:`tilewright.simt.interfaces.interface_of`)."""
-        if self._own_interfaces is None:
-            self._own_interfaces = self.interfaces
         return self._own_interfaces.get(name)
+
+    @functools.cached_property
+    def _own_interfaces(self) -> Mapping[str, Interface]:
+        return self.interfaces
 
     @property
     def table(self) -> OpTable:
@@ -191,8 +197,15 @@ class SimtTarget(ABC):
 
     # ---- the function
 
-    def prepare(self, function: Function) -> None:  # noqa: B027
-        """Look at a kernel in its final form, before it is written, to decide on what :meth:`begin` says of it."""
+    def prepare(self, function: Function) -> object:
+        """Look at a kernel in its final form, before it is written.
+
+        Returns:
+            The state for writing it, :attr:`tilewright.llvm.writer.ModuleWriter.state` of all writers
+            that the target is given from then on: what depends on the kernel, and what is remembered
+            of what was written, for a target is the same for all kernels.
+        """
+        return None
 
     @abstractmethod
     def begin(self, module: ModuleWriter, name: str, parameters: Sequence[tuple[str, str]], num_warps: int, options: Mapping[str, Any]) -> FunctionWriter:
@@ -367,7 +380,7 @@ class SimtTarget(ABC):
         """The registers of a fragment in words that :meth:`pack` made."""
         return words
 
-    def vector_of(self, value: Value) -> int:
+    def vector_of(self, context: SimtContext, value: Value) -> int:
         """How many registers of a tile, neighbours in their order, the machine's products take and give as one vector: so it is carried by control flow."""
         return 1
 

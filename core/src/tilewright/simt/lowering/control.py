@@ -64,7 +64,7 @@ def _in_word(context: SimtContext, value: Value) -> int:
 
 def _in_vector(context: SimtContext, value: Value) -> int:
     """How many registers of a value are carried in a vector: more than one of tiles that the target's products make so, all of whose registers are needed."""
-    return _whole(context, value, context.target.vector_of(value)) if isinstance(value.type, TileType) else 1
+    return _whole(context, value, context.target.vector_of(context, value)) if isinstance(value.type, TileType) else 1
 
 
 def _whole(context: SimtContext, value: Value, count: int) -> int:

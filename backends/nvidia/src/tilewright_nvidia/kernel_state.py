@@ -1,0 +1,59 @@
+"""The state of writing one kernel: what its code depends on, found in its final form, and what is
+remembered of the code written so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tilewright.llvm.writer import FunctionWriter
+from tilewright_nvidia.wide_multiply import WideProducts
+from tilewright_nvidia.words import Words
+
+if TYPE_CHECKING:
+    from tilewright_nvidia.bulk_copies import TensorMaps
+    from tilewright_nvidia.memory_access import GlobalMemory
+
+
+@dataclass(slots=True)
+class KernelState:
+    """What is known of a kernel while it is written.
+
+    Attributes:
+        maps: the tensor maps that it takes.
+        memory: writes its accesses of global memory.
+        num_warps: of a program.
+        light: whether its threads get few registers, so that many of them hide the memory's latency.
+        moves_registers: whether parts take registers from each other.
+        programs: how many programs share a multiprocessor's registers then.
+        cluster: blocks of threads that run a program.
+        uniform_warps: whether the assembler is to know that a warp's number is the same in all its lanes:
+            it saves registers where addresses in shared memory depend on it, and costs a shuffle.
+        waits_at_entry: whether it begins by waiting for the kernel before it, which it may overlap.
+        words: where elements were taken from.
+        wide: products of integers that were computed whole.
+    """
+
+    maps: TensorMaps
+    memory: GlobalMemory
+    num_warps: int
+    light: bool
+    moves_registers: bool
+    programs: int
+    cluster: int
+    uniform_warps: bool
+    waits_at_entry: bool
+    words: Words
+    wide: WideProducts = field(default_factory=WideProducts)
+
+
+def kernel_state(w: FunctionWriter) -> KernelState:
+    """The state of the kernel that is written."""
+    state = w.module.state
+    assert isinstance(state, KernelState), "a kernel is prepared before it is written"
+    return state
+
+
+def words_in(w: FunctionWriter) -> Words:
+    """The words of the kernel that is written."""
+    return kernel_state(w).words
