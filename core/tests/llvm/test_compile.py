@@ -159,6 +159,9 @@ def test_assembly_that_the_assembler_rejects_is_an_error_and_not_the_end() -> No
         ('asm "", "~{memory}"()', True),
         ('asm sideeffect "", "~{memory}"()\n  call void asm sideeffect "nop", "~{memory}"()', True),
         ('asm sideeffect "nop", ""()\n  call void asm sideeffect "", "~{memory}"()', True),
+        ('asm sideeffect "", "=v,=v,0,1"(i32 %x, i32 %y), !dbg !3', False),
+        ('asm sideeffect "", "=v,0"(i32 %x), !srcloc !3', True),
+        ('asm sideeffect "nop", "=v,0"(i32 %x)', True),
         ("@asm()", False),
     ],
 )

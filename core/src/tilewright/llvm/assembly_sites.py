@@ -19,8 +19,9 @@ from tilewright.llvm.writer import ModuleWriter
 _TABLE: Final = "!tilewright.assembly"
 #: A call of assembly that is marked: its text, and the node of the mark.
 _CALL: Final = re.compile(r' asm (?:sideeffect )?"(?P<text>[^"]*)", "[^"]*".*?, !srcloc !(?P<node>\d+)')
-#: Assembly but for a mark that memory is not accessed across, which has no instruction that an assembler could reject.
-ASSEMBLY: Final = re.compile(r' asm (?!sideeffect "", "~\{memory\}"\(\))')
+#: Assembly but for what backends write without any instruction that an assembler could reject: a
+#: mark that memory is not accessed across, and registers that pass through unchanged.
+ASSEMBLY: Final = re.compile(r' asm (?!sideeffect "", "(?:~\{memory\}"\(\)|=v(?:,=v)*(?:,\d+)+"\([^()]*\)(?!.*!srcloc)))')
 #: What LLVM says of assembly, and of constraints.
 _REJECTED: Final = re.compile(r"<inline asm>:(?P<line>\d+):(?P<column>\d+): (?:error: )?(?P<rest>.*)", re.S)
 _MISFIT: Final = re.compile(r"(?:error: )?(?P<reason>.*) at line (?P<site>\d+)")
