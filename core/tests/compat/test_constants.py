@@ -75,3 +75,16 @@ def test_a_rounding_where_nothing_is_rounded_does_nothing(to):
     exact = out.to(torch.float64)
     assert torch.all(exact.abs() <= x.to(torch.float64).abs()) and torch.allclose(exact, x.to(torch.float64), rtol=1e-3)
     assert to == "float16" or torch.equal(out, x)
+
+
+def scaled_kernel(x, out, s, N: tl.constexpr):
+    at = tl.arange(0, N)
+    tl.store(out + at, tl.load(x + at) * s)
+
+
+@pytest.mark.parametrize("value", [0.1, np.float64(0.1), np.float16(0.1)])
+def test_floats_of_a_launch_are_fp32(value):
+    x, out = torch.ones(4, dtype=torch.float64), torch.zeros(4, dtype=torch.float64)
+    compiled = triton.jit(scaled_kernel)[(1,)](x, out, value, N=4)
+    assert compiled.src.signature["s"] == "fp32"
+    assert out.tolist() == [float(np.float32(value))] * 4

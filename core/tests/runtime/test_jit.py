@@ -104,7 +104,7 @@ def test_warmup_compiles_and_does_not_launch(recorder, fresh, types_of, kernels)
     kernel = fresh(scale)
     compiled = kernel.warmup(tw.MockTensor(torch.float16), 64, BLOCK=8, grid=(4,))
     assert types_of(compiled) == {"x": "*fp16", "n": "i32", "factor": "fp32", "BLOCK": "constexpr"}
-    assert compiled.src.attributes == {"x": {"divisibility": 16}, "n": {"divisibility": 16}}
+    assert compiled.src.attributes == {"x": {"divisibility": 16}, "n": {"divisibility": 16}, "factor": {"untyped": 1}}
     kernel.warmup(torch.float16, 64, BLOCK=8, grid=(4,))
     assert len(kernels(kernel)) == 1
     assert recorder.launches == recorder.loaded == []

@@ -5,6 +5,7 @@ import enum
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 from optional_torch import torch
 
 import tilewright as tw
@@ -61,8 +62,10 @@ class Colour(enum.IntEnum):
         (float("nan"), "fp32", False, None),
         (np.int32(7), "i32", False, 7),
         (np.uint8(32), "i32", True, 32),
-        (np.float64(1.5), "fp32", False, 1.5),
-        (np.float16(1.5), "fp32", False, 1.5),
+        (np.float64(1.5), "fp64", False, 1.5),
+        (np.float32(1.5), "fp32", False, 1.5),
+        (np.float16(1.5), "fp16", False, 1.5),
+        (bfloat16(1.5), "bf16", False, 1.5),
         (np.bool_(True), "u1", False, True),
         (Colour.RED, "i32", False, 5),
     ],
@@ -72,11 +75,49 @@ def test_scalars(recorder, value, type_, divisible, launched, one_int, types_of)
     for _ in range(2):  # the first launch compiles, the second has a plan
         compiled = one_int[(1,)](x, value)
         assert types_of(compiled)["i"] == type_
-        assert compiled.src.attributes.get("i") == ({"divisibility": 16} if divisible else None)
+        facts = {"divisibility": 16} if divisible else {"untyped": 1} if type(value) is float else None
+        assert compiled.src.attributes.get("i") == facts
         assert (compiled.parameters[1].divisibility == 16) == divisible
         got = recorder.launches[-1][2][1]
         assert got == launched or launched is None
         assert type(got) in (int, float, bool, Colour)
+
+
+@tw.jit
+def scaled(x, y, s, t, B: tl.constexpr):
+    at = tl.arange(0, B)
+    v = tl.load(x + at) * (s * 2)
+    if s > t:
+        v += t
+    tl.store(y + at, v)
+
+
+@tw.jit
+def scaled_in_fp32(x, y, s, t, B: tl.constexpr):
+    at = tl.arange(0, B)
+    tl.store(y + at, tl.load(x + at) * (s * 2) + t)
+    tl.store(y + at + B, (tl.load(x + at).to(tl.float32) * s).to(tl.float64))
+
+
+@pytest.mark.parametrize("s", [0.1, np.float64(0.1)])
+def test_floats_that_meet_fp64_alone_are_fp64(s):
+    x, y = np.full(4, 3.0), np.zeros(4)
+    for _ in range(2):
+        scaled[(1,)](x, y, s, 0.01, B=4, backend="reference")
+        assert y.tolist() == [3.0 * (0.1 * 2) + 0.01] * 4
+    scaled[(1,)](x, y, s, (0.02), B=4, backend="reference")
+    assert y[0] == 3.0 * (0.1 * 2) + 0.02
+
+
+def test_floats_that_meet_fp32_too_are_fp32():
+    x, y = np.full(4, 3.0), np.zeros(8)
+    scaled_in_fp32[(1,)](x, y, 0.1, 0.01, B=4, backend="reference")
+    narrow = np.float32(0.1)
+    assert y[0] == 3.0 * float(narrow * np.float32(2)) + 0.01
+    assert y[4] == np.float32(3.0) * narrow
+    scaled_in_fp32[(1,)](x, y, np.float64(0.1), np.float32(0.01), B=4, backend="reference")
+    assert y[0] == 3.0 * (0.1 * 2) + float(np.float32(0.01))
+    assert y[4] == 3.0 * 0.1
 
 
 def test_one_and_none_are_constants(recorder, one_int, types_of):

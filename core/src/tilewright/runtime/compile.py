@@ -20,6 +20,7 @@ from tilewright.plugins.registry import Backend, registry
 from tilewright.runtime.artifact import Artifact
 from tilewright.runtime.cache import disk_cache
 from tilewright.runtime.declared import check_declared
+from tilewright.runtime.float_arguments import facts_of_compilation, widened
 from tilewright.runtime.keys import UnstableError, backend_version, core_version, digest, libraries_text, stable_text
 from tilewright.runtime.specialize import attribute_facts
 
@@ -149,13 +150,15 @@ def build_module(kernel: Specialization, backend: Backend, target: Target) -> Mo
 
     options = dict(kernel.options)
     known = {name: options.pop(name) for name in GIVEN if name in options}
-    module = compile_function(
-        kernel.fn,
-        kernel.signature,
-        kernel.constants,
-        kernel.attributes,
-        Options(target=backend.completed(target), extra=options, **known),
-    )
+    attributes = facts_of_compilation(kernel.attributes)
+
+    def compiled(signature: Mapping[str, Any]) -> Module:
+        return compile_function(kernel.fn, signature, kernel.constants, attributes, Options(target=backend.completed(target), extra=options, **known))
+
+    module = compiled(kernel.signature)
+    if len(attributes) < len(kernel.attributes):
+        signature = widened(module, kernel.signature, kernel.attributes)
+        module = module if signature is None else compiled(signature)
     if kernel.name is not None:
         _rename(module, kernel.name)
     return module

@@ -118,5 +118,5 @@ def _fits(type_: str, kind: ScalarKind, value: Any) -> bool:
     if type_ in _BOOLEANS:
         return kind.type in ("u1", "i32", "constexpr") and value is not None
     if type_.startswith(_FLOATS):
-        return kind.type == "fp32" or (kind.type in _INTEGERS and value is not None)
+        return kind.type.startswith(_FLOATS) or (kind.type in _INTEGERS and value is not None)
     return value is not None and type_ in _INTEGERS.get(kind.type, ())

@@ -1,8 +1,9 @@
 """What a launch specialises on: turning argument values into hashable kinds, quickly, and kinds into the signature the frontend compiles.
 
-The rules (section 5 of the language): an int 1 and None become constants; other ints are i32, i64 or u64 by size, with divisibility by 16 noted; bools
-are u1, floats fp32; arrays are pointers to their element type, with an address divisible by 16 noted; tuples nest; functions of the language become
-constants.
+The rules (section 5 of the language): an int 1 and None become constants; other ints are i32, i64 or
+u64 by size, with divisibility by 16 noted; bools are u1; floats are fp32, or fp64 where all they meet
+is (:mod:`.float_arguments`), NumPy's floats what they are; arrays are pointers to their element type,
+with an address divisible by 16 noted; tuples nest; functions of the language become constants.
 
 The *kind* of an argument is a :class:`ScalarKind`, an ``ArrayKind``, a :class:`DescriptorKind`, a tuple (type, kinds...) for a tuple, or what
 :func:`constant_key` gives. Kinds are hashable, and equal kinds compile to the same code.
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.runtime.arguments import ALIGNMENT, ArgumentError, ArrayKind, array_kind, describe_instance, describers, is_array_type
 from tilewright.runtime.descriptor import TensorDescriptor
 from tilewright.runtime.dtypes import ITEM_SIZE
+from tilewright.runtime.float_arguments import UNTYPED
 
 if TYPE_CHECKING:
     from tilewright.language.callable import FunctionParameter
@@ -65,6 +67,9 @@ ONE = ScalarKind("constexpr")
 NONE = ScalarKind("constexpr")
 BOOL = ScalarKind("u1")
 FLOAT = ScalarKind("fp32")
+#: A Python float that is fp32 whatever it meets.
+PLAIN_FLOAT = ScalarKind("fp32")
+NUMPY_FLOATS = {name: ScalarKind(type_, convert=float) for name, type_ in (("float16", "fp16"), ("bfloat16", "bf16"), ("float32", "fp32"), ("float64", "fp64"))}
 I32, I64, U64 = (ScalarKind(type_) for type_ in ("i32", "i64", "u64"))
 I32_DIVISIBLE, I64_DIVISIBLE, U64_DIVISIBLE = (ScalarKind(type_, True) for type_ in ("i32", "i64", "u64"))
 
@@ -105,6 +110,21 @@ def _bool_kind(value: bool) -> ScalarKind:
 
 def _float_kind(value: float) -> ScalarKind:
     return FLOAT
+
+
+def _numpy_float_kind(type_: type) -> Callable[[Any], ScalarKind]:
+    """The kind of a float that has a type of its own; what is wider than fp64 is passed as fp64."""
+    found = NUMPY_FLOATS.get(type_.__name__, NUMPY_FLOATS["float64"])
+    return lambda value: found
+
+
+def of_one_float(kind: Any) -> Any:
+    """A kind in whose place all floats are fp32, as Triton passes them."""
+    if isinstance(kind, tuple):
+        return tuple(map(of_one_float, kind))
+    if kind is FLOAT:
+        return PLAIN_FLOAT
+    return NUMPY_FLOATS["float32"] if isinstance(kind, ScalarKind) and kind.type in ("fp16", "bf16", "fp64") else kind
 
 
 def _none_kind(value: None) -> ScalarKind:
@@ -177,8 +197,8 @@ class Specializer(dict[type, Callable[[Any], Any]]):
                 return _converted(_bool_kind, bool)
             if issubclass(type_, np.integer):
                 return _converted(self.integer, int)
-            if issubclass(type_, np.floating):
-                return _converted(_float_kind, float)
+            if issubclass(type_, np.floating) or type_.__name__ == "bfloat16":
+                return _numpy_float_kind(type_)
         if issubclass(type_, float):
             return _float_kind
         return constant_key if _is_language_constant(type_) else self._instance_kind
@@ -328,6 +348,8 @@ class Signature:
             if annotation is not None:
                 return self._annotated(path, name, kind, value, annotation)
             self._runtime(path, name, kind.divisible, kind.convert)
+            if kind is FLOAT:
+                self.attributes[name] = {UNTYPED: 1}
             return kind.type
         if isinstance(kind, tuple) and isinstance(value, tuple):
             items = [self._entry((*path, i), f"{name}.{i}", kind[i + 1], item, None, const) for i, item in enumerate(value)]

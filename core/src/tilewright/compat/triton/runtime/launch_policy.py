@@ -28,7 +28,7 @@ from tilewright.runtime.options import option_key
 from tilewright.runtime.plan import Plan
 from tilewright.runtime.positional import Converter
 from tilewright.runtime.selection import Selected
-from tilewright.runtime.specialize import ONE, constant_key
+from tilewright.runtime.specialize import ONE, constant_key, of_one_float
 
 
 class TritonPolicy(LaunchPolicy):
@@ -60,6 +60,7 @@ class TritonPolicy(LaunchPolicy):
             ValueError: tensors lie where the kernel cannot reach them.
             BackendError: the backend has no code for ``knobs.runtime.override_arch``.
         """
+        kinds = of_one_float(kinds)
         given = dict(options)
         own_debug = given.pop("debug", None)
         given["debug"] = bool((kernel.debug if own_debug is None else own_debug) or knobs.runtime.debug)
