@@ -15,6 +15,7 @@ from tilewright_conformance.engine.setup import Setup, load_plugins
 from tilewright_conformance.provenance import provenance
 from tilewright_conformance.releases import SEEDS
 from tilewright_conformance.report.document import Document, outcomes_of
+from tilewright_conformance.report.plain_text import plain
 from tilewright_conformance.session import Subject
 
 #: Measurements that a case gives again exactly on the same device with the same software.
@@ -70,8 +71,8 @@ def rerun(document: Document, count: int, *, seed: int | None = None, load: tupl
 def _others(document: Document, about: Mapping[str, Any]) -> tuple[str, ...]:
     """What a report was made with that is not here."""
     here = {facts["name"]: facts for facts in about["distributions"]}
-    found = [facts["name"] for facts in document["distributions"] if facts != here.get(facts["name"])]
-    return *found, *(name for name in ("core", "backend", "device") if about[name] != document[name])
+    found = [facts["name"] for facts in document["distributions"] if facts != plain(here.get(facts["name"]))]
+    return *found, *(name for name in ("core", "backend", "device") if plain(about[name]) != document[name])
 
 
 def _differences(told: Outcome, found: Outcome, same_machine: bool) -> list[str]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
 from tilewright_conformance.catalogue import catalogue
-from tilewright_conformance.report import badge, compare, document, junit, scoreboard
+from tilewright_conformance.report import badge, compare, document, junit, plain_text, scoreboard
 from tilewright_conformance.report.document import Document, ReportError
 from tilewright_conformance.report.schema import schema, violations
 
@@ -103,6 +104,54 @@ def test_what_is_no_report_is_refused(tmp_path: Path, report: Document) -> None:
         document.read(path)
 
 
+def texts_of(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The places of all texts in a value; of the items of a list those of the first alone."""
+    if isinstance(value, str):
+        yield place
+    for name, item in value.items() if isinstance(value, dict) else enumerate(value[:1]) if isinstance(value, list) else ():
+        yield from texts_of(item, (*place, name))
+
+
+@pytest.mark.parametrize("character", ["\n", "\r", "\x1b[2K", "\x85", "\u2028", "\u202e", "\ud800"])
+def test_no_text_of_a_report_begins_a_line_or_moves_the_cursor(report: Document, tmp_path: Path, character: str) -> None:
+    places = list(texts_of(report))
+    assert {("device", "name"), ("backend", "version"), ("results", 0, "message"), ("checksum",), ("host", "system")} <= set(places)
+    for place in places:
+        if character == "\n" and place[-1] == "message":
+            continue  # what an exception says has lines
+        edited = copy.deepcopy(report)
+        inside: Any = edited
+        for step in place[:-1]:
+            inside = inside[step]
+        inside[place[-1]] += f"{character}signed by us"
+        edited = edited if place == ("checksum",) else summed(edited)
+        with pytest.raises(ReportError, match=r"which no text of a report may|must (be one of|match)|has a name"):
+            document.verify(edited, catalogue())
+        (tmp_path / "edited.json").write_text(json.dumps(edited))
+        with pytest.raises(ReportError, match="is no report of this format"):
+            document.read(tmp_path / "edited.json")
+    named = copy.deepcopy(report)
+    named["device"]["properties"] = {f"a{character}": 1}
+    with pytest.raises(ReportError, match=r"a name in report\.device\.properties holds"):
+        document.verify(summed(named), catalogue())
+
+
+def test_what_the_suite_writes_is_plain() -> None:
+    """Devices and exceptions say what they like."""
+    given = {"name": "GPU\x00 one\ntwo", "message": "first\n\tsecond\x1b[31m", "list": ["\u202e"], "number": 1}
+    found = plain_text.plain(given)
+    assert found == {"name": "GPU\\x00 one two", "message": "first\n\tsecond\\x1b[31m", "list": ["\\u202e"], "number": 1}
+    assert plain_text.objections(found) == []
+
+
+def test_markdown_shows_texts_as_they_are(report: Document) -> None:
+    name = "<b>GPU</b> [x](http://y) `z` *w* v|u ![i](j) www.k.org \\ a@b"
+    line = scoreboard.markdown([summed({**report, "device": {**report["device"], "name": name}})]).splitlines()[2]
+    told = re.split(r"(?<!\\) \| ", line)[1]
+    assert re.sub(r"\\(.)", r"\1", told) == name
+    assert not re.search(r"(?<!\\)(?:\\\\)*[<>\[\]()`*|!@:]", told) and "www\\." in told
+
+
 def test_the_schema_has_no_rule_that_the_checker_ignores() -> None:
     with pytest.raises(ValueError, match="does not know minimum"):
         violations(1, {"type": "integer", "minimum": 2})
@@ -172,7 +221,7 @@ def test_the_scoreboard(report: Document) -> None:
     best["backend"]["name"] = "best|<one>"
     lines = scoreboard.markdown([other, best]).splitlines()
     assert lines[0].split(" | ")[-2:] == ["core", "wrong |"]
-    assert lines[2].startswith("| best\\|<one> ") and lines[2].endswith("| yes | 0 |")
+    assert lines[2].startswith("| best\\|\\<one\\> ") and lines[2].endswith("| yes | 0 |")
     assert lines[3].endswith(f"| {len(CASES)}/{len(CASES)} | 2 |")
     page = scoreboard.page([other, best])
     assert "best|&lt;one&gt;" in page and 'class="yes"' in page

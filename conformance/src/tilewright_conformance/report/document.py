@@ -22,6 +22,7 @@ from tilewright_conformance.expectations import ExpectationError, Expectations, 
 from tilewright_conformance.profiles import ProfileError, claim, listed_profiles, must_pass
 from tilewright_conformance.profiles.waivers import waived_cases, waivers
 from tilewright_conformance.provenance import capabilities_from_json, normal_name, suite_version, wheel_name
+from tilewright_conformance.report.plain_text import objections, plain
 from tilewright_conformance.report.schema import schema, violations
 
 FORMAT = "tilewright-conformance-report"
@@ -68,18 +69,22 @@ def build(
         "format": FORMAT,
         "format_version": 2,
         "suite": {"version": suite_version(), "catalogue": catalogue.digest(), "cases": sum(1 for _ in catalogue)},
-        **about,
-        "run": dict(run),
-        "expectations": expectations.as_json(),
-        "results": results,
+        **plain(about),
+        "run": plain(run),
+        "expectations": plain(expectations.as_json()),
+        "results": plain(results),
     }
     document["summary"] = _summary(results)
     document["claims"] = _claims(document, expectations)
     document["checksum"] = checksum(document)
-    problems = violations(document, schema())
+    problems = _problems(document)
     if problems:
         raise ReportError("; ".join(problems[:5]))
     return document
+
+
+def _problems(document: Any) -> list[str]:
+    return violations(document, schema()) or objections(document)
 
 
 def checksum(document: Mapping[str, Any]) -> str:
@@ -112,7 +117,7 @@ def read(path: Path) -> Document:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise ReportError(f"{path} is not JSON: {error}") from None
-    problems = violations(document, schema())
+    problems = _problems(document)
     if problems:
         raise ReportError(f"{path} is no report of this format: {'; '.join(problems[:5])}")
     return dict(document)
@@ -133,6 +138,9 @@ def verify(document: Document, catalogue: Catalogue) -> None:
     Raises:
         ReportError: names the first thing that is wrong.
     """
+    problems = _problems(document)
+    if problems:
+        raise ReportError("; ".join(problems[:5]))
     found = checksum(document)
     if found != document["checksum"]:
         raise ReportError(

@@ -40,7 +40,7 @@ def violations(value: Any, rule: dict[str, Any], place: str = "report") -> list[
         return [f"{place} must be of type {kind}, not {value!r:.80}"]
     if "enum" in rule and value not in rule["enum"]:
         return [f"{place} must be one of {', '.join(map(str, rule['enum']))}, not {value!r:.80}"]
-    if "pattern" in rule and not re.search(rule["pattern"], value):
+    if "pattern" in rule and not re.search(re.sub(r"\$$", r"\\Z", rule["pattern"]), value):  # "$" would let a line feed follow
         return [f"{place} must match {rule['pattern']}, not be {value!r:.80}"]
     found = []
     if isinstance(value, dict):

@@ -14,6 +14,7 @@ from urllib.parse import quote
 from tilewright_conformance.case import PROFILES
 from tilewright_conformance.report import badge, html
 from tilewright_conformance.report.document import BAD, Document, write
+from tilewright_conformance.report.plain_text import markdown_of
 
 _HEAD = ("backend", "device", "driver", "suite", "tilewright")
 
@@ -45,7 +46,7 @@ def markdown(documents: Sequence[Document]) -> str:
     columns = _columns(table)
     lines = [f"| {' | '.join((*_HEAD, *columns, 'wrong'))} |", f"|{'---|' * (len(_HEAD) + len(columns) + 1)}"]
     for row in table:
-        cells = [row["about"][name].replace("|", "\\|") for name in _HEAD]
+        cells = [markdown_of(row["about"][name]) for name in _HEAD]
         cells += [_cell(row, name) for name in columns]
         lines.append(f"| {' | '.join((*cells, str(row['wrong'])))} |")
     return "\n".join(lines) + "\n"
