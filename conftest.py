@@ -1,5 +1,6 @@
-"""What all tests share: an environment without the settings of whoever runs them; a garbage collector that leaves the tests themselves alone, of which there
-are twenty thousand with all that they refer to, and comes seldom; and a browser without a window."""
+"""What all tests share: an environment without the settings of whoever runs them, in which values are defined before they are read after each pass and stage
+of whatever is compiled; a garbage collector that leaves the tests themselves alone, of which there are twenty thousand with all that they refer to, and comes
+seldom; and a browser without a window."""
 
 import gc
 import json
@@ -27,6 +28,7 @@ def pytest_configure() -> None:
     for name in [*os.environ]:
         if name in VARIABLES or name in _OF_PYTHON or name.startswith(_PREFIXES):
             del os.environ[name]
+    os.environ["TILEWRIGHT_VERIFY"] = "uses"  # in the processes that tests start as well
 
 
 def pytest_sessionstart() -> None:

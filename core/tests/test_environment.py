@@ -56,8 +56,8 @@ def test_the_switch_for_global_variables_is_read_as_the_others(monkeypatch, text
             put[(1,)](x, backend="reference")
 
 
-@pytest.mark.parametrize("name", ["TILEWRIGHT_DEBUG", "TILEWRIGHT_VERIFY"])
-def test_garbage_in_a_switch_is_refused(monkeypatch, name):
+@pytest.mark.parametrize(("name", "wanted"), [("TILEWRIGHT_DEBUG", "0 or 1"), ("TILEWRIGHT_VERIFY", "0, 1 or uses")])
+def test_garbage_in_a_switch_is_refused(monkeypatch, name, wanted):
     import numpy as np
 
     import tilewright as tw
@@ -68,7 +68,7 @@ def test_garbage_in_a_switch_is_refused(monkeypatch, name):
         tl.store(x, 1)
 
     monkeypatch.setenv(name, "maybe")
-    with pytest.raises(VariableError, match=f"{name} must be 0 or 1, not 'maybe'"):
+    with pytest.raises(VariableError, match=f"{name} must be {wanted}, not 'maybe'"):
         put[(1,)](np.zeros(1))
 
 

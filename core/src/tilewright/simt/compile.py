@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 
 from tilewright.errors import OutOfResources
 from tilewright.ir.core import Function, Module
-from tilewright.ir.verifier import verify
 from tilewright.llvm.writer import ModuleWriter
 from tilewright.passes.clone import clone_module
+from tilewright.passes.pipeline import check_after, verification
 from tilewright.simt.accumulators import ACCUMULATORS, write_accumulators
 from tilewright.simt.assign import assign
 from tilewright.simt.async_hazards import check_in_flight
@@ -132,6 +132,8 @@ def compile_with_state(
 def compile_kernel(module: Module, target: SimtTarget, options: Mapping[str, Any], timings: MutableMapping[str, float] | None = None) -> str:
     """LLVM IR text of a module's kernel. The module is changed to its form after the last stage.
 
+    Where ``TILEWRIGHT_VERIFY`` asks for it, the module is verified before the first and after each stage.
+
     Args:
         options: the launch options; ``num_warps`` and ``num_stages`` among them.
         timings: gets the milliseconds of each stage added.
@@ -139,6 +141,7 @@ def compile_kernel(module: Module, target: SimtTarget, options: Mapping[str, Any
     Raises:
         OutOfResources: a program needs more shared memory or threads than the target has.
         LoweringError: an operation that the target cannot do.
+        VerificationError: a stage leaves a module that breaks a rule; the message names the stage.
     """
     return _written(module, target, options, timings).text()
 
@@ -149,10 +152,16 @@ def _written(
     options: Mapping[str, Any],
     timings: MutableMapping[str, float] | None,
 ) -> ModuleWriter:
+    check = verification()
+    if check is not None:
+        check(module)
     clock = _Clock(timings)
     for stage in target.stages(STAGES):
         stage.run(module, target, options)
         clock.lap(stage.name)
+        if check is not None:
+            check_after(f"stage {stage.name}", module, check)
+            clock.lap("verify")
     function = kernel_of(module)
     written = write_function(function, target, options)
     clock.lap("emit")
@@ -172,7 +181,7 @@ def run_stages(module: Module, target: SimtTarget, options: Mapping[str, Any], n
         if name not in known:
             raise KeyError(f"no stage {name!r}; there are {', '.join(known)}")
         known[name].run(module, target, options)
-        verify(module)
+        check_after(f"stage {name}", module)
 
 
 def kernel_of(module: Module) -> Function:
