@@ -37,6 +37,7 @@ from tilewright_nvidia.kernel_state import KernelState, kernel_state, words_in
 from tilewright_nvidia.manifest import OPTIONS
 from tilewright_nvidia.memory_access import GlobalMemory
 from tilewright_nvidia.operations import OPS
+from tilewright_nvidia.uniform_assembly import is_uniform
 from tilewright_nvidia.words import Words
 
 if TYPE_CHECKING:
@@ -384,6 +385,9 @@ class PtxTarget(SimtTarget):
     def inline_asm(self, context: SimtContext, text: str, constraints: str, result_types: Sequence[str], operands: Sequence[tuple[str, str]]) -> list[str]:
         marks = site(context.writer.module, context.operation.location if context.operation is not None else None)
         return emit_inline_asm(context.writer, ASSEMBLY_REGISTERS, text, constraints, result_types, operands, marks)
+
+    def is_uniform_assembly(self, text: str) -> bool:
+        return is_uniform(text)
 
     # ---- reports
 

@@ -16,6 +16,10 @@ from tilewright.language.values import unwrap_if_constexpr
 def inline_asm_elementwise(asm: Any, constraints: Any, args: Any, dtype: Any, is_pure: Any, pack: Any, _semantic: Any = None) -> Any:
     """The target's assembly, run on every group of ``pack`` elements.
 
+    On a GPU each thread that holds an element runs the text, and each thread runs it for scalars. It may give each thread
+    a value of its own, such as the thread's number; then a branch by that value is taken by the threads for which it holds,
+    each on its own: what is inside may store, load and run assembly, but do nothing that needs all threads of the program.
+
     Args:
         asm: assembly text, known at compile time; ``$0`` is the first result.
         constraints: LLVM constraints, outputs first. Elements narrower than 32 bits come packed into 32-bit registers.
@@ -28,7 +32,8 @@ def inline_asm_elementwise(asm: Any, constraints: Any, args: Any, dtype: Any, is
         A tensor of the common shape, or a tuple of them.
 
     Raises:
-        LoweringError: the target declares no assembly, or refuses the text.
+        LoweringError: the target declares no assembly, or refuses the text; or a branch or loop by a value that may be a
+            thread's own holds what needs all threads, such as a reduction or ``debug_barrier``.
 
     Example:
         y = tl.inline_asm_elementwise("add.s32 $0, $1, 1;", "=r,r", [n], dtype=tl.int32, is_pure=True, pack=1)

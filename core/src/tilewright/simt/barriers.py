@@ -23,6 +23,10 @@ of a loop whose pointers move on by more than a tile's length do not meet (:mod:
 Where halves of the warps are a barrier apart (``simt.stagger``), what is said here does not hold, and what a loop does is put between barriers of its own; a
 program that would need another one there is refused.
 
+No barrier stands in a branch, or a loop, that threads may take differently (:mod:`.divergence`): those that do not come would be waited for in vain. What is
+done there waits for what came before it in front of the branch. Inside, each thread does its own in order, and global memory is not ordered between threads.
+Where they would have to meet in it all the same, such as for scratch space, the program is refused.
+
 An atomic operation on a scalar that releases makes what the whole program did before visible, and so does one on a tile for what was written.
 """
 
@@ -34,6 +38,7 @@ from typing import Final
 
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops import TABLE
+from tilewright.ir.ops.debug import InlineAsm
 from tilewright.ir.ops.memory import AtomicCas, AtomicLoad, AtomicRmw, AtomicStore
 from tilewright.ir.table import Effect
 from tilewright.ir.types import PointerType, TileType, element_type
@@ -41,6 +46,7 @@ from tilewright.passes.effects import effects_of
 from tilewright.passes.rewriter import constant_of
 from tilewright.simt.async_hazards import FlightError
 from tilewright.simt.carried import CARRIERS, Carried, all_carried
+from tilewright.simt.divergence import Divergence, DivergentBranch
 from tilewright.simt.facts import WARPS, layout_of, offset_of
 from tilewright.simt.interface import SharedEffects
 from tilewright.simt.interfaces import interface_of
@@ -142,6 +148,8 @@ class _Pending:
 class _Barriers:
     def __init__(self, function: Function, target: SimtTarget) -> None:
         self.function, self.target = function, target
+        self._divergence = Divergence(function, target)
+        self._diverged: DivergentBranch | None = None
         self.carried = all_carried(function)
         self.tokens = Tokens(function)
         self._roots: dict[Value, frozenset[Value | None]] = {}
@@ -165,7 +173,11 @@ class _Barriers:
         for operation in region:
             name = operation.name
             if name in CARRIERS:
-                self._structured(operation, pending)
+                cause = self._divergence.cause(operation) if self._diverged is None else None
+                if cause is not None:
+                    self._diverge(operation, cause, pending)
+                else:
+                    self._structured(operation, pending)
             elif name == "simt.partition":
                 self._parts(operation, pending)
             elif operation.spec.effects is not Effect.NONE or scratch_of(operation, self.target):
@@ -176,6 +188,8 @@ class _Barriers:
     def _parts(self, operation: Operation, pending: _Pending) -> None:
         """What parts do to each other is ordered by barrier objects; all threads meet before they begin, if they did anything, and when they are over."""
         (region,) = operation.regions
+        if self._diverged is not None:
+            raise self._diverged.refusal(operation)
         if pending.reads or pending.writes or pending.globals or pending.hidden:
             self._insert(operation, pending)  # a barrier in a part is for its own threads only
         ends = []
@@ -186,6 +200,25 @@ class _Barriers:
         for end in ends:
             pending.hidden |= end.hidden
         pending.clear()
+
+    def _diverge(self, operation: Operation, cause: InlineAsm, pending: _Pending) -> None:
+        """A branch or loop without barriers: what in it waits for what came before does so in front of it."""
+        after, found = self._look_through(operation, cause, pending)
+        if found.waits:
+            self._insert(operation, pending)
+            after, found = self._look_through(operation, cause, pending)
+            if found.shared is not None:
+                raise found.refusal(found.shared)
+        pending.replace(after)
+
+    def _look_through(self, operation: Operation, cause: InlineAsm, pending: _Pending) -> tuple[_Pending, DivergentBranch]:
+        """(what threads may still be doing after a branch or loop, what in it is without barrier)."""
+        self._diverged, after = DivergentBranch(operation, cause), pending.copy()
+        try:
+            self._structured(operation, after)
+            return after, self._diverged
+        finally:
+            self._diverged = None
 
     def _structured(self, operation: Operation, pending: _Pending) -> None:
         if operation.name == "if":
@@ -238,6 +271,8 @@ class _Barriers:
 
     def _visit(self, operation: Operation, pending: _Pending) -> None:
         name = operation.name
+        if self._diverged is not None and self._meets(operation):
+            raise self._diverged.refusal(operation)
         if name == "simt.barriers" and _overlap([self._object_range(operation, None)], pending.reads):
             self._insert(operation, pending)  # made anew, while threads may still wait for the phases of the old ones
         if name == "simt.publish":
@@ -258,14 +293,18 @@ class _Barriers:
         scratch = self._scratch(operation)
         accesses = self._global(operation)
         checked = [] if effects.ordered else [*writes, *copies, *self._ranges(effects.blocks), *self._objects(effects.announced)]
-        conflict = (
+        shared = (
             _overlap([*reads, *products, *stores, *checked, *scratch], pending.writes)
             or _overlap(self._touched(effects), pending.hidden)
             or _overlap([*checked, *scratch], pending.reads)
-            or (bool(pending.globals) and any(self._global_conflict(operation, access, pending) for access in accesses))
         )
-        if conflict:
-            self._insert(operation, pending)
+        if shared or (bool(pending.globals) and any(self._global_conflict(operation, access, pending) for access in accesses)):
+            if self._diverged is None:
+                self._insert(operation, pending)
+            else:
+                self._diverged.waits = True
+                if shared:
+                    self._diverged.shared = self._diverged.shared or operation
         if not effects.ordered and _overlap([*writes, *scratch], pending.products):
             raise FlightError(f"{name} at {operation.location}: writes what a product under way reads: a simt.wait for that comes before")
         pending.reads.update(reads)
@@ -278,6 +317,12 @@ class _Barriers:
         if scratch:
             pending.clear()
             pending.reads.update(scratch)
+
+    def _meets(self, operation: Operation) -> bool:
+        """Whether all threads of the program, or of a warp, do an operation together."""
+        effects = _effects(operation, self.target)
+        together = (effects.blocks, effects.products, effects.stores, effects.engines, effects.awaited, effects.announced)
+        return operation.name in _MEETINGS or any(together) or bool(scratch_of(operation, self.target))
 
     def _wait(self, operation: Operation, pending: _Pending) -> None:
         """What copies wrote, and products read, may be followed by a barrier now."""

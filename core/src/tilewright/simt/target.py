@@ -431,6 +431,12 @@ class SimtTarget(ABC):
         """
         raise AssertionError(f"{self.name} takes no inline assembly")
 
+    def is_uniform_assembly(self, text: str) -> bool:
+        """Whether all threads that run assembly on the same inputs get the same: it reads nothing of a thread's own, and no memory.
+
+        By default that is not known, and conditions made of its results may differ between threads (:mod:`.divergence`)."""
+        return False
+
     def extern(self, context: SimtContext, symbol: str, library: str, result: Type, operands: Sequence[tuple[Type, str]]) -> str:
         """Call a function of a library of the target's on (element type, name) operands. By default it is one of :attr:`libraries`; where there are none, a
         function of that symbol, which takes and gives booleans as bytes, is left to be linked."""
