@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import re
 import struct
 import sys
 from collections.abc import Callable, Mapping
@@ -64,6 +65,21 @@ def sections(data: bytes) -> dict[str, tuple[int, int, int, int]]:
     rows = [struct.unpack_from("<IIQQQQIIQQ", data, headers + 64 * i) for i in range(count)]
     table = data[rows[names][4] : rows[names][4] + rows[names][5]]
     return {table[row[0] : table.index(0, row[0])].decode(): (row[1], row[3], row[4], row[5]) for row in rows}
+
+
+def waits_that_are_too_short(listing: str) -> list[str]:
+    """The accesses of LDS that nothing had waited for, with ``lgkmcnt(0)``, when a copy straight to LDS began, which LLVM counts with them and the machine
+    does not: in the order of the text."""
+    found, pending = [], []
+    for line in (line.strip() for line in listing.splitlines()):
+        if line.startswith("ds_"):
+            pending.append(line)
+        elif line.startswith("s_waitcnt") and "lgkmcnt(0)" in line:
+            pending.clear()
+        elif re.match("(global|buffer)_load_(lds|.* lds$)", line):
+            found += pending
+            pending.clear()
+    return found
 
 
 _BARRIER = GcnTarget.barrier

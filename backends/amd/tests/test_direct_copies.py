@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from amd_emulated import launched
-from amd_support import compiled, example
+from amd_support import compiled, example, waits_that_are_too_short
 
 from tilewright.plugins.manifest import CodeObject
 from tilewright_amd import direct_copies, turned_reads, waits
@@ -65,6 +65,7 @@ def test_products_of_what_is_copied(kind: str, across: bool, stages: int, schedu
     type_ = np.float32 if kind == "fp32" else np.float16
     code = matmul(stages, kind, across=across)
     assert "global_load_lds_dwordx4" in loop_of(code)
+    assert not waits_that_are_too_short(listing_of(code))
     # whole blocks, parts of blocks, fewer iterations than stages
     for size in ((64, 64, 256), (80, 48, 208), (16, 16, 16)):
         assert is_right(code, size, schedule, across=across, type_=type_), size

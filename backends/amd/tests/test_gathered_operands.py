@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 from amd_emulated import launched
-from amd_support import compiled, example, forget
+from amd_support import compiled, example, forget, waits_that_are_too_short
 
 from tilewright.plugins.manifest import CodeObject
 from tilewright_amd import lanes
@@ -46,21 +44,6 @@ def test_products_of_gathered_rows(arch: str, configuration: tuple[int, int, boo
     listing = str(code.stages["amdgcn"])
     assert ("global_load_lds" in listing) == (arch == "gfx950")
     assert not waits_that_are_too_short(listing)
-
-
-def waits_that_are_too_short(listing: str) -> list[str]:
-    """The accesses of LDS that nothing had waited for, with ``lgkmcnt(0)``, when a copy straight to LDS began, which LLVM counts with them and the machine
-    does not: in the order of the text."""
-    found, pending = [], []
-    for line in (line.strip() for line in listing.splitlines()):
-        if line.startswith("ds_"):
-            pending.append(line)
-        elif line.startswith("s_waitcnt") and "lgkmcnt(0)" in line:
-            pending.clear()
-        elif re.match("(global|buffer)_load_(lds|.* lds$)", line):
-            found += pending
-            pending.clear()
-    return found
 
 
 def test_permutes_that_are_not_pinned_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
