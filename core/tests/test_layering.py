@@ -13,18 +13,19 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "tilewright"
 #: package, or module beside the packages -> what of the core it may import, at module level or inside functions
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
+    "recursion": set(),
     "environment": {"errors"},
     "child_process": {"environment"},
     "forks": set(),
-    "ir": set(),
-    "reference": {"ir", "errors"},
+    "ir": {"recursion"},
+    "reference": {"ir", "errors", "recursion"},
     # what the language asks at run time, outside of kernels
     "active_target": {"runtime"},
-    "language": {"ir", "errors", "plugins", "active_target"},
-    "frontend": {"ir", "language", "errors", "environment", "plugins"},
+    "language": {"ir", "errors", "plugins", "active_target", "recursion"},
+    "frontend": {"ir", "language", "errors", "environment", "plugins", "recursion"},
     "passes": {"ir", "errors", "environment"},
     "plugins": {"ir", "errors", "environment", "forks"},
-    "runtime": {"ir", "reference", "language", "frontend", "passes", "plugins", "errors", "environment", "child_process", "forks", "llvm"},
+    "runtime": {"ir", "reference", "language", "frontend", "passes", "plugins", "errors", "environment", "child_process", "forks", "llvm", "recursion"},
     "llvm": {"ir", "passes", "errors", "child_process"},
     "simt": {"ir", "passes", "llvm", "errors", "environment"},
     # the host sides of backends: above the runtime, and nothing of the toolkit that compiles

@@ -12,7 +12,7 @@ from typing import Any
 from tilewright.errors import CompilationError, helped, with_help
 from tilewright.frontend import remedies
 from tilewright.frontend.binding import as_argument
-from tilewright.frontend.errors import cause, located, unsupported
+from tilewright.frontend.errors import cause, located, source_of, unsupported
 from tilewright.frontend.generator import Generator
 from tilewright.frontend.python_builtins import PYTHON_BUILTINS, PythonBuiltin, items_of, plain
 from tilewright.frontend.values import describe, is_number, lift
@@ -120,8 +120,8 @@ def call_statement(g: Generator, node: ast.Call) -> None:
     must_use = getattr(target, "_must_use_result", None) if not isinstance(target, base_value) else None
     if must_use:
         why = f" {must_use}" if isinstance(must_use, str) else ""
-        message = with_help(f"the result of {_name_of(target)} is dropped", f"assign it: x = {ast.unparse(node)}")
-        raise located(g.frame, node, message, CompilationError, f"The result of {ast.unparse(node.func)} is not being used.{why}")
+        message = with_help(f"the result of {_name_of(target)} is dropped", f"assign it: x = {source_of(node)}")
+        raise located(g.frame, node, message, CompilationError, f"The result of {source_of(node.func)} is not being used.{why}")
     call_function(g, node, fn)
 
 

@@ -12,13 +12,13 @@ from tilewright.frontend.errors import whole
 from tilewright.frontend.expressions import EXPRESSIONS
 from tilewright.frontend.frame import Scope
 from tilewright.frontend.generator import Generator
-from tilewright.frontend.recursion import deep_recursion
 from tilewright.frontend.statements import block
 from tilewright.frontend.values import name_values, unflatten
 from tilewright.language.callable import JitCallable
 from tilewright.language.core import base_type, constexpr_type, tuple_type
 from tilewright.language.semantic import Options
 from tilewright.language.signatures import str_to_ty
+from tilewright.recursion import SPLIT, deep_recursion
 
 #: Parameter type text, or a tuple of them for a tuple (a namedtuple of them for a namedtuple).
 Signature = Mapping[str, Any]
@@ -76,7 +76,7 @@ def compile_function(
             error.with_traceback(None)
         raise whole(error)  # noqa: B904  # it has its cause
     except RecursionError:
-        raise CompilationError(f"{fn.__name__}: the source is nested too deeply to be compiled") from None
+        raise fn.definition_error(f"{fn.__name__} is nested too deeply to be compiled", SPLIT) from None
     ir.verify(generator.module)
     return generator.module
 

@@ -28,6 +28,8 @@ E = TypeVar("E", bound=CompilationError)
 
 #: Source lines shown above the line of the innermost caret.
 _CONTEXT_LINES = 3
+#: Columns of a source line that are shown: those around the caret, of a longer line.
+_WIDTH = 160
 #: Of a longer chain of calls, as many are shown at either end.
 _CHAIN_ENDS = 4
 
@@ -95,8 +97,8 @@ def relocated(frame: Frame, node: ast.AST, error: Exception) -> CompilationError
 
 
 def cause(error: Exception) -> Exception | None:
-    """What ``raise relocated(...) from`` names: an error of ours says nothing that its located copy does not."""
-    return None if isinstance(error, CompilationError) else error
+    """What ``raise relocated(...) from`` names: an error of ours, or of too deep a recursion, says nothing that its located copy does not."""
+    return None if isinstance(error, CompilationError | RecursionError) else error
 
 
 def unsupported(frame: Frame, node: ast.AST, construct: str, alternative: str = "") -> UnsupportedLanguageConstruct:
@@ -124,7 +126,28 @@ def _excerpt(frame: Frame, node: ast.AST, label: str, context: int) -> list[str]
     on_one_line = getattr(node, "end_lineno", None) == number and end_offset is not None
     end = len(text.encode()[:end_offset].decode(errors="ignore")) if on_one_line else len(text.rstrip())
     width = len(str(line))
-    shown = range(max(1, number - context), number + 1)
-    found.extend(f"  {i + frame.line_offset:>{width}} | {' ' * frame.indent}{lines[i - 1].rstrip()}".rstrip() for i in shown)
-    found.append(f"  {' ' * width} | {' ' * (frame.indent + start)}{'^' * max(1, end - start)}")
+    shown = [" " * frame.indent + lines[i - 1].rstrip() for i in range(max(1, number - context), number + 1)]
+    start, end = start + frame.indent, end + frame.indent
+    left = 0 if len(shown[-1]) <= _WIDTH else max(0, min(start - _WIDTH // 2, len(shown[-1]) - _WIDTH))
+    texts = [*(_window(text, 0) for text in shown[:-1]), _window(shown[-1], left)]
+    found.extend(f"  {line - len(shown) + i:>{width}} | {text}".rstrip() for i, text in enumerate(texts, 1))
+    end = min(end, left + _WIDTH)
+    found.append(f"  {' ' * width} | {' ' * (start - left)}{'^' * max(1, end - start)}")
     return found
+
+
+def _window(text: str, left: int) -> str:
+    """As many columns of a line as are shown, from ``left`` on, with a mark where it goes on."""
+    shown = text[left : left + _WIDTH]
+    if left and shown:
+        shown = "…" + shown[1:]
+    return f"{shown[:-1]}…" if left + _WIDTH < len(text) else shown
+
+
+def source_of(node: ast.AST) -> str:
+    """A piece of a kernel's source as text, for a message; its beginning, where it is long."""
+    try:
+        text = ast.unparse(node)
+    except RecursionError:
+        return "..."
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."

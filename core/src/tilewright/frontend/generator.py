@@ -24,6 +24,7 @@ from tilewright.language.callable import ConstexprFunction, JitCallable
 from tilewright.language.core import base_type, base_value, constexpr, constexpr_type, tensor
 from tilewright.language.core import tuple as tl_tuple
 from tilewright.language.semantic import Options, Semantic
+from tilewright.recursion import SPLIT
 
 #: Calls nested deeper than this are a recursion that does not end.
 MAX_DEPTH = 100
@@ -113,7 +114,7 @@ class Generator:
     def relocated(self, node: ast.AST, error: Exception) -> CompilationError:
         """``error`` as an error at ``node`` of the function being visited."""
         if isinstance(error, RecursionError):
-            return errors.located(self.frame, node, _TOO_DEEP, CompilationError)
+            return errors.located(self.frame, node, _TOO_NESTED, CompilationError)
         return errors.relocated(self.frame, node, error)
 
     def enter(self, region: ir.Region) -> tuple[Scope, Any]:
@@ -345,6 +346,9 @@ _TOO_DEEP = with_help(
     f"calls are nested deeper than {MAX_DEPTH}: this recursion does not end at compile time",
     "recursion must be on a tl.constexpr that reaches its base case",
 )
+
+
+_TOO_NESTED = with_help("the source is nested too deeply here to be compiled", SPLIT)
 
 
 def _parts(value: Any) -> Iterator[Any]:

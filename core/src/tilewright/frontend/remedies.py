@@ -8,6 +8,7 @@ from types import FunctionType
 from typing import Any
 
 from tilewright.errors import similar
+from tilewright.frontend.errors import source_of
 from tilewright.frontend.generator import Generator
 from tilewright.language.core import constexpr, tensor
 from tilewright.language.core import tuple as tl_tuple
@@ -82,13 +83,13 @@ def of_call(g: Generator, node: ast.Call, fn: Any, error: Exception) -> str:
     if text.startswith("cannot convert") and text.endswith("of type tuple to tensor"):
         return "a tile is made by tl.full, tl.arange or tl.load; tl.join and tl.cat put tiles together"
     if text.startswith("zeros() is missing argument: 'dtype'"):
-        return f"say what its elements are: {ast.unparse(node.func)}({', '.join((*map(ast.unparse, node.args), 'tl.float32'))})"
+        return f"say what its elements are: {source_of(node.func)}({', '.join((*map(source_of, node.args), 'tl.float32'))})"
     if "constexpr" in text and not g.frame.function.__module__.startswith("tilewright."):
         return _to_constants(g, node)
     if text.startswith("arange() missing") and len(node.args) == 1:
-        return f"a range begins somewhere: tl.arange(0, {ast.unparse(node.args[0])})"
+        return f"a range begins somewhere: tl.arange(0, {source_of(node.args[0])})"
     if text.startswith("where() missing") and len(node.args) == 2 and not node.keywords:
-        return f"both values are given: tl.where({', '.join(map(ast.unparse, node.args))}, 0) is 0 where the condition does not hold"
+        return f"both values are given: tl.where({', '.join(map(source_of, node.args))}, 0) is 0 where the condition does not hold"
     _, found, rest = text.partition("unexpected keyword argument '")
     if found:
         code = getattr(getattr(fn, "__wrapped__", fn), "__code__", None)
@@ -122,13 +123,13 @@ def of_method(g: Generator, node: ast.Call, method: ast.Attribute) -> str:
     """For a call of a list's method: they are tuples, which do not change."""
     if method.attr not in _OF_LISTS or not isinstance(method.value, ast.Name) or not isinstance(g.scope.get(method.value.id), tl_tuple):
         return ""
-    arguments = ", ".join(map(ast.unparse, node.args)) or "x"
+    arguments = ", ".join(map(source_of, node.args)) or "x"
     return f"lists are tuples here, and do not change: `{_OF_LISTS[method.attr].format(value=method.value.id, arguments=arguments)}`"
 
 
 def of_index(node: ast.Subscript, value: tensor, index: Any) -> str:
     """For a tensor that is indexed as an array is: a load through a pointer, or what takes elements of a tile."""
-    of, at = ast.unparse(node.value), ast.unparse(node.slice)
+    of, at = source_of(node.value), source_of(node.slice)
     if value.dtype.is_ptr():
         at = f"({at})" if isinstance(node.slice, ast.BinOp) and not isinstance(node.slice.op, ast.Add | ast.Mult) else at
         if isinstance(node.slice, ast.Tuple):
@@ -145,7 +146,7 @@ def of_index(node: ast.Subscript, value: tensor, index: Any) -> str:
 
 def of_assignment(node: ast.Subscript, value: Any) -> str:
     """For an assignment to an element."""
-    of, at = ast.unparse(node.value), ast.unparse(node.slice)
+    of, at = source_of(node.value), source_of(node.slice)
     if isinstance(value, tl_tuple):
         return f"lists are tuples here, and do not change: `{of} = {of}[:i] + (x,) + {of}[i + 1:]`"
     if isinstance(value, tensor) and value.dtype.is_ptr() and not isinstance(node.slice, ast.Tuple | ast.Slice):

@@ -12,7 +12,7 @@ from tilewright.frontend.analysis import Facts, Names
 from tilewright.frontend.assignments import assign_target
 from tilewright.frontend.branches import guarded, if_statement
 from tilewright.frontend.calls import call_statement
-from tilewright.frontend.errors import cause, located, unsupported
+from tilewright.frontend.errors import cause, located, source_of, unsupported
 from tilewright.frontend.frame import NORMAL, RETURN_FLAG, RETURN_VALUE, Completion, Undefined, break_flag, continue_flag
 from tilewright.frontend.generator import Generator
 from tilewright.frontend.loops import for_statement, while_statement
@@ -93,7 +93,7 @@ def _pass(g: Generator, node: ast.stmt) -> None:
 def _delete(g: Generator, node: ast.Delete) -> None:
     for target in node.targets:
         if not isinstance(target, ast.Name):
-            raise unsupported(g.frame, target, f"`del` of {ast.unparse(target)} is", "delete names only")
+            raise unsupported(g.frame, target, f"`del` of {source_of(target)} is", "delete names only")
         load_name(g, target, target.id)
         g.scope[target.id] = Undefined(f"was deleted at line {node.lineno + g.frame.line_offset}")
 

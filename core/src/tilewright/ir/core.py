@@ -203,8 +203,8 @@ class Operation:
     def walk(self) -> Iterator[Operation]:
         """This operation and all that its regions hold, in program order."""
         yield self
-        for region in self.regions:
-            yield from region.walk()
+        if self.regions:
+            yield from _walk([*reversed(self.regions)])
 
     def ancestors(self) -> Iterator[Operation]:
         """The operations whose regions hold this one, innermost first."""
@@ -288,12 +288,22 @@ class Region:
 
     def walk(self) -> Iterator[Operation]:
         """All operations that the region holds, in program order. The one just given out may be erased or moved while iterating."""
-        operation = self.first
+        return _walk([self])
+
+
+def _walk(pending: list[Operation | Region | None]) -> Iterator[Operation]:
+    """All operations from those pending on, the next last. A list, for regions may be nested hundreds deep."""
+    while pending:
+        entry = pending.pop()
+        operation = entry.first if isinstance(entry, Region) else entry
         while operation is not None:
             following = operation.next
             yield operation
-            for region in operation.regions:
-                yield from region.walk()
+            regions = operation.regions
+            if regions:
+                pending.append(following)
+                pending.extend(reversed(regions))
+                break
             operation = following
 
 

@@ -10,8 +10,10 @@ from tilewright.ir.core import Function, Module, Operation, Region, Value
 from tilewright.ir.encoding import Encoding, full_text
 from tilewright.ir.printer import is_default, quote
 from tilewright.ir.types import Type
+from tilewright.recursion import deep_recursion
 
 
+@deep_recursion()
 def structural_hash(module: Module) -> str:
     """The SHA-256, in hexadecimal, of the module's structure.
 

@@ -20,6 +20,7 @@ from tilewright.ir.printer import bare_attribute
 from tilewright.ir.table import Attribute, Kind, OpSpec, OpTable
 from tilewright.ir.type_text import parse_type, split_comma
 from tilewright.ir.types import Type
+from tilewright.recursion import deep_recursion
 
 _T = TypeVar("_T")
 
@@ -62,6 +63,7 @@ class ParseError(ValueError):
         return type(self), (self.line, self.column, self.message, self.source)
 
 
+@deep_recursion()
 def parse_module(text: str, table: OpTable = TABLE) -> Module:
     """The module that ``text`` describes, unverified. ``table`` is the op table, extended by the plugins whose operations occur.
 

@@ -33,6 +33,7 @@ from tilewright.ir.core import Function, Location, Module, Operation, Region, Va
 from tilewright.ir.encoding import Encoding, EncodingNames, EncodingText, full_text
 from tilewright.ir.table import Attribute, Kind, OpSpec
 from tilewright.ir.types import Type
+from tilewright.recursion import deep_recursion
 
 _BARE = re.compile(r"[^\W\d][\w.]*\Z")
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
@@ -142,6 +143,7 @@ class Names:
         return text
 
 
+@deep_recursion()
 def print_module(module: Module, *, locations: bool = True) -> str:
     """The module as text, ending with a newline. Malformed modules print too, as well as they can."""
     major, minor = module.version

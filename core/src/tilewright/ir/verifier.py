@@ -10,6 +10,7 @@ from typing import NoReturn
 from tilewright.ir.builder import infer_types
 from tilewright.ir.core import Function, Module, Operation, Region, Value
 from tilewright.ir.table import RuleError
+from tilewright.recursion import deep_recursion
 
 
 class VerificationError(Exception):
@@ -20,6 +21,7 @@ class VerificationError(Exception):
         self.operation = operation
 
 
+@deep_recursion()
 def verify(module: Module) -> None:
     """Check a module.
 

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
-from tilewright.errors import CompilationError, DefinitionError, ForeignKernelError, HostCallError
+from tilewright.errors import CompilationError, DefinitionError, ForeignKernelError, HostCallError, with_help
 from tilewright.language import dtypes
 from tilewright.language.source import FunctionSource, parse_definition
 from tilewright.language.tuples import tuple as tl_tuple
@@ -269,17 +269,17 @@ class JitCallable:
             parameter.do_not_specialize = num in self.do_not_specialize or name in self.do_not_specialize
             parameter.do_not_specialize_on_alignment = num in self.do_not_specialize_on_alignment or name in self.do_not_specialize_on_alignment
             if parameter.is_constexpr and (parameter.do_not_specialize or parameter.do_not_specialize_on_alignment):
-                raise self._error(
+                raise self.definition_error(
                     f"{name} marked as constexpr and listed in do_not_specialize/do_not_specialize_on_alignment. "
                     "Remove constexpr designation to skip specialization."
                 )
             params.append(parameter)
         return params
 
-    def _error(self, message: str) -> CompilationError:
-        """An error of the function's definition."""
-        where = f"{self.file}:{self.definition_line}"
-        return CompilationError(message, f"{message}\n  --> {where} in {self.__name__}", self.file, self.definition_line, self.indent, self.src)
+    def definition_error(self, message: str, remedy: str = "") -> CompilationError:
+        """An error of the function as a whole, at its ``def``."""
+        text = with_help(f"{message}\n  --> {self.file}:{self.definition_line} in {self.__name__}", remedy)
+        return CompilationError(with_help(message, remedy), text, self.file, self.definition_line, self.indent, self.src)
 
     # -- what the meaning depends on ------------------------------------------------------------------------------------------------------
 

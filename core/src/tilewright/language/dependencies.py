@@ -236,7 +236,10 @@ def _free_chains(tree: ast.FunctionDef) -> Iterator[tuple[str, ...]]:
         if name not in local:
             chains.append((name, *attributes))
 
-    def visit(node: ast.AST) -> None:
+    # An expression may be nested thousands deep, so what is left to visit stands in a list, the next last.
+    pending: list[ast.AST] = [*reversed(tree.body)]
+    while pending:
+        node = pending.pop()
         if isinstance(node, ast.Name):
             if isinstance(node.ctx, ast.Load):
                 read(node.id)
@@ -251,22 +254,16 @@ def _free_chains(tree: ast.FunctionDef) -> Iterator[tuple[str, ...]]:
             if isinstance(inner, ast.Name):
                 read(inner.id, *reversed(attributes))
             else:
-                visit(inner)
+                pending.append(inner)
         else:
             if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
                 read(node.target.id)
-            for field in _order(type(node)):
-                visit_all(getattr(node, field, None))
-
-    def visit_all(value: Any) -> None:
-        if isinstance(value, ast.AST):
-            if value._fields:  # operators and contexts have none
-                visit(value)
-        elif isinstance(value, list):
-            for item in value:
-                visit_all(item)
-
-    visit_all(tree.body)
+            for field in reversed(_order(type(node))):
+                child = getattr(node, field, None)
+                if isinstance(child, ast.AST):
+                    pending.append(child)
+                elif isinstance(child, list):
+                    pending.extend(item for item in reversed(child) if isinstance(item, ast.AST))
     return iter(chains)
 
 

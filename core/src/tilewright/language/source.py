@@ -11,8 +11,9 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from tilewright.errors import DefinitionError
+from tilewright.errors import DefinitionError, with_help
 from tilewright.language.typed_text import is_of_another, typed_text
+from tilewright.recursion import deep_recursion
 
 _DEFINITION = re.compile(r"[ \t]*(?:async[ \t]+)?def\b")
 _CLOSING = (")", "]", "}")
@@ -103,7 +104,7 @@ class FunctionSource:
         """
         text = self.text
         tree, self._tree = self._tree, None
-        return _only_definition(tree if tree is not None else ast.parse(text))
+        return _only_definition(tree if tree is not None else syntax_tree(text, self.file, self.definition_line))
 
     def _definition(self) -> tuple[str, int, int]:
         if self._parsed is None:
@@ -138,7 +139,7 @@ class FunctionSource:
             last = end + 1
         block = lines[:last]
         try:
-            self._tree = ast.parse(_dedent(block[start:]))
+            self._tree = syntax_tree(_dedent(block[start:]), self.file, self.first_line + start)
         except SyntaxError:
             return inspect.getblock(lines)
         return block
@@ -163,7 +164,22 @@ def parse_definition(text: str) -> ast.FunctionDef:
     Raises:
         DefinitionError: the text holds something else.
     """
-    return _only_definition(ast.parse(text))
+    return _only_definition(syntax_tree(text))
+
+
+def syntax_tree(text: str, file: str = "<text>", line: int = 1) -> ast.Module:
+    """The syntax tree of ``text``, which stands at ``line`` of ``file``.
+
+    Raises:
+        SyntaxError: it is no Python.
+        DefinitionError: it is nested more deeply than Python's parser goes.
+    """
+    try:
+        with deep_recursion():
+            return ast.parse(text)
+    except (RecursionError, MemoryError):  # the latter is what the parser's own stack ends with
+        message = f"the function at {file}:{line} has an expression that is nested more deeply than Python reads"
+        raise DefinitionError(with_help(message, "split it into several statements")) from None
 
 
 def _only_definition(tree: ast.Module) -> ast.FunctionDef:

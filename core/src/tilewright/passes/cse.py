@@ -18,16 +18,55 @@ def cse(module: Module) -> bool:
     """Merge equal computations; whether there were any."""
     changed = False
     for function in module.functions.values():
-        changed |= _Scopes().region(function.body)
+        changed |= _Scopes(_Summaries(function.body)).region(function.body)
     return changed
+
+
+class _Summaries:
+    """What is known of operations with regions before anything is merged, each looked at once: regions may be nested hundreds deep.
+
+    Attributes:
+        effects: by operation.
+        alike: operations that another one may be equal to; the others need no key of their regions.
+    """
+
+    __slots__ = ("alike", "effects")
+
+    def __init__(self, body: Region) -> None:
+        self.effects: dict[Operation, Effect] = {}
+        by_shape: dict[Any, list[Operation]] = {}
+        self._region(body, by_shape)
+        self.alike = {operation for found in by_shape.values() if len(found) > 1 for operation in found}
+
+    def _region(self, region: Region, by_shape: dict[Any, list[Operation]]) -> tuple[int, Effect]:
+        """(a number that regions with equal keys share, the effects of the operations)."""
+        shape: list[Any] = []
+        effects = Effect.NONE
+        for operation in region:
+            own = operation.spec.effects
+            shape.append(operation.name)
+            if operation.regions:
+                inside = Effect.NONE
+                for inner in operation.regions:
+                    found, others = self._region(inner, by_shape)
+                    shape.append(found)
+                    inside |= others
+                own = (own & ~Effect.REGION) | inside if Effect.REGION in own else effects_of(operation)
+                self.effects[operation] = own
+                by_shape.setdefault((operation.name, tuple(shape[-len(operation.regions) :])), []).append(operation)
+            elif own is not Effect.NONE:
+                own = effects_of(operation)
+            effects |= own
+        return hash(tuple(shape)), effects
 
 
 class _Scopes:
     """``known`` maps what was computed, and the state of memory where it matters, to the operation that did."""
 
-    __slots__ = ("known", "memory")
+    __slots__ = ("known", "memory", "summaries")
 
-    def __init__(self) -> None:
+    def __init__(self, summaries: _Summaries) -> None:
+        self.summaries = summaries
         self.known: dict[tuple[Any, ...], Operation] = {}
         self.memory = 0
 
@@ -38,8 +77,8 @@ class _Scopes:
             spec = operation.spec
             if spec.terminator:
                 continue
-            effects = effects_of(operation)
-            if effects is Effect.NONE or effects is Effect.READ:
+            effects = self.summaries.effects[operation] if operation.regions else effects_of(operation)
+            if (effects is Effect.NONE or effects is Effect.READ) and (not operation.regions or operation in self.summaries.alike):
                 key = (_key(operation), self.memory if effects is Effect.READ else -1)
                 earlier = self.known.get(key)
                 if earlier is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tilewright.ir.core import Operation
 from tilewright.ir.ops.arithmetic import Binary, Constant
 from tilewright.ir.ops.debug import Extern, InlineAsm
@@ -17,15 +19,35 @@ _ORDERED_WITHOUT_MEMORY = frozenset({"print", "assert", "assume"})
 def effects_of(operation: Operation) -> Effect:
     """The operation's effects with those of its regions in place of ``Effect.REGION``; a volatile load counts as ordered, pure assembly as none."""
     effects = operation.spec.effects
-    if effects is Effect.NONE:
-        return effects
-    if Effect.REGION in effects:
-        effects &= ~Effect.REGION
-        for region in operation.regions:
-            for inner in region:
-                if inner.spec.effects is not Effect.NONE:
-                    effects |= effects_of(inner)
-        return effects
+    if effects is Effect.NONE or Effect.REGION not in effects:
+        return _own_effects(operation)
+    found = Effect.NONE
+    for effects in {effects for _, effects in _effects_inside(operation)}:
+        found |= effects
+    return found
+
+
+def _effects_inside(operation: Operation) -> Iterator[tuple[Operation, Effect]]:
+    """An operation and those in its regions that have effects, in no order: regions may be nested hundreds deep."""
+    pending = [operation]
+    while pending:
+        inner = pending.pop()
+        effects = inner.spec.effects
+        if effects is Effect.NONE:
+            continue
+        if effects & Effect.REGION:
+            for region in inner.regions:
+                pending.extend(iter(region))  # which has no length to count
+            effects &= ~Effect.REGION
+        else:
+            effects = _own_effects(inner)
+        if effects is not Effect.NONE:
+            yield inner, effects
+
+
+def _own_effects(operation: Operation) -> Effect:
+    """The effects of an operation whose regions have none of their own."""
+    effects = operation.spec.effects
     if isinstance(operation, Load):
         return effects | Effect.ORDER if operation.volatile else effects
     if isinstance(operation, InlineAsm | Extern):
@@ -35,19 +57,28 @@ def effects_of(operation: Operation) -> Effect:
 
 def is_removable(operation: Operation) -> bool:
     """Whether the operation may go when nobody reads its results. Loads may; a loop may, for it ends."""
-    if operation.spec.terminator:
-        return False
-    return effects_of(operation) & ~Effect.READ is Effect.NONE
+    return not operation.spec.terminator and kept_for(operation) is None
+
+
+def kept_for(operation: Operation) -> Operation | None:
+    """The operation, itself or in its regions, for whose effects it has to stay; None where it may go."""
+    return next((inner for inner, effects in _effects_inside(operation) if effects is not Effect.READ), None)
 
 
 def clobbers_memory(operation: Operation) -> bool:
     """Whether a load after the operation may see other values than one before it."""
-    effects = operation.spec.effects
-    if effects is Effect.NONE or effects is Effect.READ or operation.name in _ORDERED_WITHOUT_MEMORY:
-        return False
-    if Effect.REGION in effects:
-        return any(clobbers_memory(inner) for region in operation.regions for inner in region)
-    return bool(effects_of(operation) & (Effect.WRITE | Effect.ORDER))
+    pending = [operation]
+    while pending:
+        inner = pending.pop()
+        effects = inner.spec.effects
+        if effects is Effect.NONE or effects is Effect.READ or inner.name in _ORDERED_WITHOUT_MEMORY:
+            continue
+        if effects & Effect.REGION:
+            for region in inner.regions:
+                pending.extend(iter(region))  # which has no length to count
+        elif _own_effects(inner) & (Effect.WRITE | Effect.ORDER):
+            return True
+    return False
 
 
 def is_speculatable(operation: Operation) -> bool:

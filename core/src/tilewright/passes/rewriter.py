@@ -17,7 +17,7 @@ from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops.arithmetic import Constant
 from tilewright.ir.ops.shape import Splat
 from tilewright.ir.types import Type
-from tilewright.passes.effects import is_removable
+from tilewright.passes.effects import is_removable, kept_for
 
 _Class = TypeVar("_Class", bound=Operation)
 
@@ -46,13 +46,15 @@ def by_operation(rewrites: Iterable[Rewrite]) -> dict[str, tuple[Rewrite, ...]]:
 class Rewriter(Builder):
     """Applies rewrites to a function. Inside a rewrite it is a builder that inserts before the operation at hand."""
 
-    __slots__ = ("_pending", "_queue", "_rewrites")
+    __slots__ = ("_kept", "_pending", "_queue", "_rewrites")
 
     def __init__(self, rewrites: Mapping[str, Sequence[Rewrite]]) -> None:
         super().__init__()
         self._rewrites = rewrites
         self._queue: deque[Operation] = deque()
         self._pending: set[Operation] = set()
+        #: operations with regions -> what there they have to stay for, found once for all levels of a deep nest
+        self._kept: dict[Operation, Operation] = {}
 
     def run(self, function: Function) -> bool:
         """Rewrite to a fixed point; whether anything changed."""
@@ -71,7 +73,7 @@ class Rewriter(Builder):
         return changed
 
     def _visit(self, operation: Operation) -> bool:
-        if not _is_read(operation) and is_removable(operation):
+        if not _is_read(operation) and self._is_removable(operation):
             self.erase(operation)
             return True
         for rewrite in self._rewrites.get(operation.name, ()):
@@ -82,6 +84,21 @@ class Rewriter(Builder):
             if found is not DONE:
                 self.replace(operation, found if isinstance(found, Sequence) else (found,))
             return True
+        return False
+
+    def _is_removable(self, operation: Operation) -> bool:
+        if not operation.regions:
+            return is_removable(operation)
+        known = self._kept.get(operation)
+        if known is not None and operation in known.ancestors():
+            return False
+        inner = kept_for(operation)
+        if inner is None:
+            return True
+        for around in inner.ancestors():
+            self._kept[around] = inner
+            if around is operation:
+                break
         return False
 
     def insert(self, operation: Operation) -> Operation:

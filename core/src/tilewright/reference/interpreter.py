@@ -15,6 +15,7 @@ from tilewright.ir.breakpoint import Breakpoint
 from tilewright.ir.core import Module, Operation, Region, Value
 from tilewright.ir.table import Kind
 from tilewright.ir.types import DescriptorType, FloatType, IntType, PointerType, TileType, Type, byte_size, element_type
+from tilewright.recursion import deep_recursion
 from tilewright.reference import provenance
 from tilewright.reference.arithmetic import constant_array
 from tilewright.reference.buffers import Buffer, describe
@@ -112,6 +113,7 @@ def _groups(operation: Operation) -> tuple[Any, ...]:
     return tuple(groups)
 
 
+@deep_recursion()
 def run(
     module: Module,
     arguments: Sequence[Any],

@@ -17,6 +17,7 @@ from tilewright.errors import BackendError, LoweringError, TilewrightError, writ
 from tilewright.forks import setting_up
 from tilewright.plugins.manifest import CodeObject, Parameter, Target
 from tilewright.plugins.registry import Backend, registry
+from tilewright.recursion import SPLIT, deep_recursion
 from tilewright.runtime.artifact import Artifact
 from tilewright.runtime.cache import disk_cache
 from tilewright.runtime.declared import check_declared
@@ -114,17 +115,12 @@ def compile_kernel(
         found = cache.get(key)
         if found is not None:
             return found
-    timings: dict[str, float] = {}
-    stages: dict[str, str | bytes] = {}
-    started = time.perf_counter()
-    module = build_module(kernel, backend, target)
-    timings["frontend"] = _milliseconds(started)
-    if keep_stages:
-        stages["source"] = kernel.fn.src
-        stages["frontend"] = str(module)
-    artifact = lower_module(
-        module, kernel.options, backend, target, key=key or "", timings=timings, stages=stages, keep_stages=keep_stages, preparation=preparation
-    )
+    try:
+        with deep_recursion():
+            artifact = _compiled(kernel, backend, target, key, keep_stages, preparation)
+    except RecursionError:
+        name = kernel.fn.__name__
+        raise kernel.fn.definition_error(f"{name} is nested too deeply to be compiled by backend {backend.name!r}", SPLIT) from None
     if not texts:
         artifact.code.stages = {name: stage for name, stage in artifact.code.stages.items() if not isinstance(stage, str)}
     if key is not None and not keep_stages:
@@ -133,6 +129,21 @@ def compile_kernel(
         except TypeError as error:
             raise _defect(backend, f"tilewright_lower gave metadata that is not JSON-able: {error}") from error
     return artifact
+
+
+def _compiled(kernel: Specialization, backend: Backend, target: Target, key: str | None, keep_stages: bool, preparation: Preparation | None) -> Artifact:
+    """A kernel compiled anew."""
+    timings: dict[str, float] = {}
+    stages: dict[str, str | bytes] = {}
+    started = time.perf_counter()
+    module = build_module(kernel, backend, target)
+    timings["frontend"] = _milliseconds(started)
+    if keep_stages:
+        stages["source"] = kernel.fn.src
+        stages["frontend"] = str(module)
+    return lower_module(
+        module, kernel.options, backend, target, key=key or "", timings=timings, stages=stages, keep_stages=keep_stages, preparation=preparation
+    )
 
 
 def build_module(kernel: Specialization, backend: Backend, target: Target) -> Module:
