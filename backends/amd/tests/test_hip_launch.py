@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tilewright_amd import driver
-
 ROOT = Path(__file__).resolve().parents[3]
 _there = importlib.util.find_spec("rocm") is not None and importlib.util.find_spec("rocm.bindings.hip") is not None
 
@@ -31,15 +29,3 @@ def test_programs_run_through_hip_python(arch: str, launcher: str) -> None:
     done = subprocess.run([sys.executable, program, arch], capture_output=True, text=True, env=environment, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == "all right"
-
-
-def test_a_second_runtime_is_not_loaded(tmp_path: Path) -> None:
-    first, second = tmp_path / "first" / "libamdhip64.so.7", tmp_path / "second" / "libamdhip64.so"
-    for file in (first, second):
-        file.parent.mkdir()
-        file.touch()
-    maps = tmp_path / "maps"
-    maps.write_text(f"7f00-7f01 r-xp 00000000 08:01 12 {first}\n7f02-7f03 r-xp 00000000 08:01 13 /lib/libc.so.6\n")
-    assert driver.mapped_elsewhere(str(second), maps) == str(first)
-    assert driver.mapped_elsewhere(str(first), maps) == ""
-    assert driver.mapped_elsewhere(str(second), tmp_path / "nowhere") == ""

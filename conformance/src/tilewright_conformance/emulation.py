@@ -9,6 +9,7 @@ The vendor's runtime is replaced for this process and those that it starts, so t
 from __future__ import annotations
 
 import atexit
+import ctypes
 import os
 import shutil
 import tempfile
@@ -55,6 +56,8 @@ def emulate(backend: str, text: str, seed: int = 0, shared: bool = False, limit:
     folder = _folder()
     os.environ["ROCM_PATH"] = str(folder)
     os.environ["TILEWRIGHT_AMD_LISTINGS"] = str(folder / "listings")
+    # it is this process's runtime from now on, whatever others are installed
+    ctypes.CDLL(str(folder / "lib" / "libamdhip64.so"))
     from tilewright.plugins.registry import registry
     from tilewright_conformance.waves.hip_runtime import EmulatedDevice
 

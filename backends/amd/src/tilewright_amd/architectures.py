@@ -74,15 +74,32 @@ class Architecture:
 _ONE_UNIT: Final = ("+cumode", "-real-true16")
 _K: Final = 1024
 
+
+def _rdna(name: str, generation: int, registers: int, fp8: tuple[Type, ...] = ()) -> Architecture:
+    """A row of RDNA.
+
+    Args:
+        registers: vector registers of a lane of a SIMD that waves share: 1536 or 1024.
+    """
+    return Architecture(name, generation, WMMA, 32, 64 * _K, 64 * _K, 32, 256, 2 * 32 * registers, registers // 64, 2, 32, fp8, _ONE_UNIT)
+
+
 ARCHITECTURES: Final[dict[str, Architecture]] = {
     row.name: row
     for row in (
         Architecture("gfx90a", 2, MFMA, 64, 64 * _K, 64 * _K, 32, 512, 128 * _K, 8, 4, 32),
         Architecture("gfx942", 3, MFMA, 64, 64 * _K, 64 * _K, 32, 512, 128 * _K, 8, 4, 32, _FNUZ),
         Architecture("gfx950", 4, MFMA, 64, 160 * _K, 160 * _K, 64, 512, 128 * _K, 8, 4, 32, _OCP, direct=(4, 16), turns=True, swaps=True),
-        Architecture("gfx1100", 3, WMMA, 32, 64 * _K, 64 * _K, 32, 256, 96 * _K, 24, 2, 32, (), _ONE_UNIT),
-        Architecture("gfx1151", 3, WMMA, 32, 64 * _K, 64 * _K, 32, 256, 96 * _K, 24, 2, 32, (), _ONE_UNIT),
-        Architecture("gfx1201", 4, WMMA, 32, 64 * _K, 64 * _K, 32, 256, 96 * _K, 24, 2, 32, _OCP, _ONE_UNIT),
+        _rdna("gfx1100", 3, 1536),
+        _rdna("gfx1101", 3, 1536),
+        _rdna("gfx1102", 3, 1024),
+        _rdna("gfx1103", 3, 1024),
+        _rdna("gfx1150", 3, 1024),
+        _rdna("gfx1151", 3, 1536),
+        _rdna("gfx1152", 3, 1024),
+        _rdna("gfx1153", 3, 1024),
+        _rdna("gfx1200", 4, 1536, _OCP),
+        _rdna("gfx1201", 4, 1536, _OCP),
     )
 }
 

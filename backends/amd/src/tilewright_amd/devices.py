@@ -53,7 +53,8 @@ def target_of_device(device: Device) -> Target:
     hip = driver()
     name = architecture_name(hip, device.index)
     if name.partition(":")[0] not in ARCHITECTURES:
-        raise BackendError(f"there is no code for {device.name} ({name}); targets are {', '.join(ARCHITECTURES)}")
+        called = hip(hip.entries.device_name, hip(hip.entries.device, device.index))
+        raise BackendError(f"there is no code for {called} ({name}); targets are {', '.join(ARCHITECTURES)}")
     row = architecture(name)
     lanes = hip.attribute(device.index, "lanes")
     if lanes != row.wave:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 from pathlib import Path
 from typing import Any
 
 from tilewright.errors import BackendError
 from tilewright.simt.host.driver import Driver, missing_module, open_library
-
-_NAME = "libamdhip64.so"
+from tilewright_amd import runtime_library
 
 
 def bindings_missing() -> str:
@@ -21,22 +19,8 @@ def bindings_missing() -> str:
 
 @functools.cache
 def library_path() -> str:
-    """The runtime that the bindings load: of ROCm's wheels, of ``ROCM_PATH``, or of the system."""
-    from rocm.bindings.util.paths import get_library_path
-
-    return os.fsdecode(get_library_path("amdhip64"))
-
-
-def mapped_elsewhere(path: str, maps: Path = Path("/proc/self/maps")) -> str:
-    """A HIP runtime that is in this process already and is not the one at ``path``; empty where there is none."""
-    try:
-        text = maps.read_text()
-    except OSError:
-        return ""
-    for found in set(re.findall(rf"\S*/{re.escape(_NAME)}\S*$", text, re.M)):
-        if os.path.isabs(path) and os.path.realpath(found) != os.path.realpath(path):
-            return str(found)
-    return ""
+    """The runtime of this process, or the one to load; empty where there is none."""
+    return runtime_library.chosen()
 
 
 @functools.cache
@@ -53,16 +37,25 @@ def why_not() -> str:
     reason = bindings_missing()
     if reason:
         return reason
-    if not os.path.isfile(library_path()) and not any(Path(folder, _NAME).exists() for folder in _system_folders()):
-        return f"no HIP runtime was found ({_NAME}): install ROCm, or name its folder in ROCM_PATH"
-    other = mapped_elsewhere(library_path())
-    if other:
-        return f"this process uses the HIP runtime {other}, and hip-python would load a second one, {library_path()}: set ROCM_PATH to the folder of the first"
+    if not library_path():
+        return f"no HIP runtime was found ({runtime_library.NAME}): install ROCm, or name its folder in ROCM_PATH"
+    reason = runtime_library.conflict(runtime_library.mapped())
+    if reason:
+        return reason
     return "" if library() is not None else f"the HIP runtime {library_path()} cannot be loaded"
 
 
-def _system_folders() -> list[str]:
-    return [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if folder] + ["/usr/lib", "/usr/lib64", "/usr/lib/x86_64-linux-gnu"]
+def _use_chosen() -> None:
+    """Have hip-python load the runtime of this process, which it would look for in other places, in another order. One that it has loaded is that of the
+    process."""
+    from rocm.bindings.util import paths
+
+    find = paths.get_library_path
+
+    def found(shortname: str, bundled_location: Path | None = None) -> bytes:
+        return os.fsencode(library_path()) if shortname == "amdhip64" else bytes(find(shortname, bundled_location))
+
+    paths.get_library_path = found
 
 
 @functools.cache
@@ -70,7 +63,7 @@ def driver() -> Driver:
     """The runtime, initialised.
 
     Raises:
-        BackendError: there is none, or its bindings are missing.
+        BackendError: there is none, or its bindings are missing, or the process has several.
         DriverError: it does not start.
     """
     reason = why_not()
@@ -80,4 +73,9 @@ def driver() -> Driver:
 
     from tilewright_amd.table import TABLE
 
-    return Driver(TABLE, bindings).start()
+    _use_chosen()
+    started = Driver(TABLE, bindings).start()
+    reason = runtime_library.conflict(runtime_library.mapped())
+    if reason:
+        raise BackendError(f"AMD GPUs cannot be used: {reason}")
+    return started

@@ -46,7 +46,8 @@ def target_of_device(device: Device) -> Target:
     cuda = driver()
     row = _architecture(cuda, device.index)
     if row is None:
-        raise BackendError(f"there is no code for {device.name}, of compute capability {device.properties.get('compute_capability')}")
+        capability, driven = capability_of(cuda, device.index), version_text(driver_version())
+        raise BackendError(f"there is no code for {device.name}, of compute capability {capability // 10}.{capability % 10}, by a driver for CUDA {driven}")
     found = target_of(row, driver_version())
     limits = {**found.limits, "shared_memory": cuda.attribute(device.index, "shared_memory")}
     return dataclasses.replace(found, limits=limits)

@@ -22,7 +22,7 @@ from tilewright_conformance.waves.errors import WaveError
 _TRIPLE = b"amdgcn-amd-amdhsa"
 #: the low byte of e_flags -> processor
 _MACHINES = {0x3F: "gfx90a", 0x4C: "gfx942", 0x4F: "gfx950", 0x41: "gfx1100", 0x46: "gfx1101", 0x47: "gfx1102", 0x43: "gfx1150", 0x4A: "gfx1151"}
-_MACHINES |= {0x48: "gfx1200", 0x4E: "gfx1201"}
+_MACHINES |= {0x44: "gfx1103", 0x55: "gfx1152", 0x58: "gfx1153", 0x48: "gfx1200", 0x4E: "gfx1201"}
 #: directive -> word of the descriptor (offset in bytes), first bit, bits
 _FIELDS = {
     "group_segment_fixed_size": (0, 0, 32),

@@ -47,14 +47,27 @@ def find(backend: Backend, place: tuple[str, int] | None) -> Device:
         raise BackendError(f"backend {backend.name!r} ({backend.distribution}) cannot run kernels: {backend.manifest.status}")
     found = devices(backend)
     if not found:
-        raise BackendError(f"backend {backend.name!r} ({backend.distribution}) found no device")
+        raise BackendError(f"backend {backend.name!r} ({backend.distribution}) found no device{refusal(backend, place)}")
     if place is None:
         return found[0]
     for device in found:
         if (device.kind, device.index) == place:
             return device
     listed = ", ".join(f"{device.kind}:{device.index} ({device.name})" for device in found)
-    raise BackendError(f"backend {backend.name!r} has no device {place[0]}:{place[1]}; it found {listed}")
+    raise BackendError(f"backend {backend.name!r} has no device {place[0]}:{place[1]}; it found {listed}{refusal(backend, place)}")
+
+
+def refusal(backend: Backend, place: tuple[str, int] | None = None) -> str:
+    """Why a backend does not list the device at (kind, index), by default its first one, in words that follow others; empty where it does not say."""
+    kind, index = place or (backend.manifest.device_kinds[0], 0)
+    if kind not in backend.manifest.device_kinds:
+        return ""
+    try:
+        backend.call("tilewright_target", device=Device(backend.name, kind, index, f"{kind}:{index}", {}))
+    except BackendError as error:
+        # other kinds of it are calls of a driver that fail, as for a device that is not there
+        return f": {error}" if type(error) is BackendError else ""
+    return ""
 
 
 def target_of(backend: Backend, device: Device) -> Target:

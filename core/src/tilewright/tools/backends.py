@@ -34,7 +34,11 @@ def _backend(backend: Backend) -> dict[str, Any]:
             found = [
                 {"kind": device.kind, "index": device.index, "name": device.name, "properties": dict(device.properties)} for device in devices.devices(backend)
             ]
-            status = next((failure for device in devices.devices(backend) if (failure := trial_run(backend, device))), "") if found else "found no device"
+            status = (
+                next((failure for device in devices.devices(backend) if (failure := trial_run(backend, device))), "")
+                if found
+                else f"found no device{devices.refusal(backend)}"
+            )
         except TilewrightError as error:
             status = str(error)
     return {

@@ -113,7 +113,7 @@ def _backend(backend: object) -> Finding:
         if failure:
             return Finding(name, False, failure)
     listed = ", ".join(f"{device.kind}:{device.index} {device.name}" for device in found)
-    return Finding(name, True, f"{backend.manifest.version}, {listed or 'no device'}")
+    return Finding(name, True, f"{backend.manifest.version}, {listed or f'no device{devices.refusal(backend)}'}")
 
 
 def _default() -> Finding:

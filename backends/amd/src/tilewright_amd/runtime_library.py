@@ -1,0 +1,104 @@
+"""Which HIP runtime this process uses: one that it has mapped already, else PyTorch's or that of ROCm's wheels, else ``ROCM_PATH``'s, else the system's.
+
+Nothing is loaded here. PyTorch's comes before ``ROCM_PATH``'s, since a program that imports it later would have both.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+NAME: Final = "libamdhip64.so"
+_MAPS: Final = Path("/proc/self/maps")
+_LOADER_CACHE: Final = Path("/etc/ld.so.cache")
+_ROCM: Final = "/opt/rocm"
+_SYSTEM: Final = ("/usr/lib64", "/usr/lib", "/usr/lib/x86_64-linux-gnu")
+#: Packages with a runtime of their own -> its folder in them: PyTorch for ROCm, and ROCm's wheels.
+_BUNDLES: Final = (("torch", "lib"), ("_rocm_sdk_core", "lib"))
+
+
+def mapped(maps: Path = _MAPS) -> list[str]:
+    """The HIP runtimes in this process; one file under several names, as hard links in ROCm's wheels are, counts as one."""
+    try:
+        text = maps.read_text()
+    except OSError:
+        return []
+    found: list[str] = []
+    for path in dict.fromkeys(re.findall(rf"\s(/.*/{re.escape(NAME)}\S*)$", text, re.M)):
+        if not any(same(path, other) for other in found):
+            found.append(path)
+    return found
+
+
+def same(first: str, second: str) -> bool:
+    """Whether two paths are of one file."""
+    try:
+        return os.path.samefile(first, second)
+    except OSError:
+        return first == second
+
+
+def chosen(maps: Path = _MAPS) -> str:
+    """The path of the runtime to use; empty where there is none. Where several are mapped it is one of them."""
+    return next(iter(mapped(maps)), "") or next(candidates(), "")
+
+
+def candidates() -> Iterator[str]:
+    """Runtimes that are installed, those to be preferred first."""
+    for package, folder in _BUNDLES:
+        for root in _package_folders(package):
+            yield from _in_folder(Path(root, folder))
+    named = [os.environ[name] for name in ("ROCM_PATH", "ROCM_HOME") if os.environ.get(name)]
+    for root in (*named, _ROCM):
+        for place in ("lib", "lib64", ""):
+            yield from _in_folder(Path(root, place))
+    for root in [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if folder]:
+        yield from _in_folder(Path(root))
+    yield from _of_loader(_LOADER_CACHE)
+    for root in _SYSTEM:
+        yield from _in_folder(Path(root))
+
+
+def conflict(found: Sequence[str]) -> str:
+    """What is wrong where a process has several runtimes; empty where it has one or none."""
+    if len(found) < 2:
+        return ""
+    return (
+        f"this process uses several HIP runtimes, {' and '.join(found)}, which do not know each other's memory and streams: let all its libraries use one, as "
+        "by importing the library that brings its own before others, or by installing builds for the same ROCm"
+    )
+
+
+def _package_folders(name: str) -> list[str]:
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return []
+    return list(spec.submodule_search_locations or ()) if spec is not None else []
+
+
+def _in_folder(folder: Path) -> Iterator[str]:
+    """The runtime in a folder: under its plain name, else of the highest version."""
+    plain = folder / NAME
+    if plain.is_file():
+        yield str(plain)
+        return
+    versioned = [path for path in folder.glob(f"{NAME}.*") if path.is_file()]
+    if versioned:
+        yield str(max(versioned, key=lambda path: [int(part) for part in re.findall(r"\d+", path.name.partition(NAME)[2])]))
+
+
+def _of_loader(cache: Path) -> Iterator[str]:
+    """What the dynamic linker's cache has, which lists paths as texts that end with a zero."""
+    try:
+        data = cache.read_bytes()
+    except OSError:
+        return
+    for found in re.findall(rb"/[^\0]*/" + re.escape(NAME.encode()) + rb"[^\0/]*(?=\0)", data):
+        path = os.fsdecode(found)
+        if os.path.isfile(path):
+            yield path
