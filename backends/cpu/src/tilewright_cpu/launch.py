@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from tilewright.runtime.arguments import address_of
 from tilewright.runtime.bounds import memory_of
 from tilewright.runtime.slots import MISFITS, misfit, slot_codec
 from tilewright.runtime.writability import write_guard
-from tilewright_cpu.pool import Pool, pool
+from tilewright_cpu.pool import RESIDENT, Pool, pool
 from tilewright_cpu.prepack import packed_list
 from tilewright_cpu.runtime import PRINTED, LoadedKernel
 from tilewright_cpu.status import STATUS_WORDS
@@ -84,7 +85,7 @@ class PythonLauncher:
         self._pack = make_packer([parse_type(parameter.type) for parameter in parameters], loaded.metadata.get("bounds", ()))
         self._guard = write_guard(loaded.name, parameters)
         self._record = ctypes.addressof(loaded.record)
-        self._run = threads.run
+        self._run: Callable[[int, bytes, int], None] = self._run_waiting if "waits" in loaded.metadata else threads.run
         self._prepackable = bool(loaded.metadata.get("prepackable"))
 
     def __call__(self, grid: Grid, stream: Any, values: tuple[Any, ...]) -> None:
@@ -115,6 +116,18 @@ class PythonLauncher:
         if status[0]:
             self.loaded.raise_failure(*status)
 
+    def _run_waiting(self, record: int, slots: bytes, programs: int) -> None:
+        self.pool.run_waiting(record, slots, programs, self._say_stuck)
+
+    def _say_stuck(self, running: int, left: int) -> None:
+        told = (
+            f"kernel {self.loaded.name}: {running} programs have been running for long, {left} have not "
+            "begun, and more do not run at once. Where the former wait for the latter, in the loop at "
+            f"{self.loaded.metadata['waits']}, the launch does not end: interrupt it, and take a grid "
+            f"of at most {RESIDENT} programs"
+        )
+        warnings.warn(told, RuntimeWarning, stacklevel=2)
+
 
 def make_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher:
     """The callable that starts a loaded kernel: native where that is possible, unless ``TILEWRIGHT_CPU_LAUNCHER=python``.
@@ -128,6 +141,8 @@ def make_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], options
     loaded.record.limit = threads
     running = pool()
     slow = PythonLauncher(loaded, parameters, running)
+    if "waits" in loaded.metadata:
+        return slow
     if chosen("TILEWRIGHT_CPU_LAUNCHER", LAUNCHERS) != "python" and "bounds" not in loaded.metadata:
         from tilewright_cpu.native_launch import native_launcher
 

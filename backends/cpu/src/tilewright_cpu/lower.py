@@ -6,7 +6,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from tilewright.ir.core import Module
+from tilewright.ir.core import Module, Operation
+from tilewright.ir.ops.control import While
+from tilewright.ir.ops.memory import Load
+from tilewright.ir.table import Effect
 from tilewright.passes.reach import certain_writes
 from tilewright.plugins.manifest import CodeObject, Target
 from tilewright_cpu.lowering.bounds import bounded_arguments
@@ -20,7 +23,8 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     (messages by index), ``bounds`` (the arguments whose bounds the launcher puts behind them, see :mod:`.lowering.bounds`), ``memory_bytes`` and
     ``cleared_bytes`` (what a thread gives to the kernel's function, see :mod:`.lowering.kernel`), ``arena_bytes`` (heap memory a thread takes in all),
     ``contracted`` (whether products and sums were fused), ``prepackable`` (whether it asks for operands that were packed before the launch),
-    ``polls`` (whether its loops ask whether to go on), ``writes`` (see :mod:`tilewright.runtime.bounds`).
+    ``polls`` (whether its loops ask whether to go on), ``waits`` (where a loop is that may wait for another program), ``writes`` (see
+    :mod:`tilewright.runtime.bounds`).
 
     Raises:
         LoweringError: something cannot be lowered, with the operation and its location.
@@ -48,10 +52,28 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     }
     if options.get("debug"):
         metadata["bounds"] = bounded_arguments(module)
+    waits = waiting_loop(module)
+    if waits is not None:
+        metadata["waits"] = str(waits.location)
     writes = certain_writes(module)
     if writes:
         metadata["writes"] = [[write.argument, write.first, write.end, *write.place] for write in writes]
     return CodeObject(found.symbol, binary, {"tileir": str(module), "llir": found.text}, metadata, timings)
+
+
+def waiting_loop(module: Module) -> Operation | None:
+    """The first loop that may end by what another program writes: a ``while`` that reads memory in order, or anew each time; None where there is none."""
+    for function in module.functions.values():
+        for operation in function.walk():
+            if isinstance(operation, While) and any(_reads_anew(inner) for region in operation.regions for inner in region.walk()):
+                return operation
+    return None
+
+
+def _reads_anew(operation: Operation) -> bool:
+    effects = operation.spec.effects
+    updates = bool(effects & Effect.READ) and bool(effects & (Effect.WRITE | Effect.ORDER))
+    return updates or (isinstance(operation, Load) and operation.volatile)
 
 
 def _passes(debug: bool) -> tuple[str, ...]:

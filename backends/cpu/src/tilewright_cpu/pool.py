@@ -9,7 +9,13 @@ The programs of a launch are shared among
 
 Work that is too little to share runs in the calling thread: each kernel's cost a program is measured as it runs. More work is worth waking threads for
 that sleep, and launches that follow one another closely are added up for that. A launch that finds the pool busy with another thread's runs in the
-calling thread too. The pool starts its threads at the first launch that can use them, again in the child of a fork, and stops at exit.
+calling thread too.
+
+Kernels with loops that may wait for other programs run on threads of their own, a program at a time
+on each. Where no program begins for a while, more threads take programs, so that those that wait for
+later ones go on once these run too.
+
+The pool starts its threads at the first launch that can use them, again in the child of a fork, and stops at exit.
 
 A signal that comes while the main thread launches is handled between programs, a few times a second; where its handler raises, as the default one of
 ``Ctrl-C`` does, no further programs begin, those that are in a ``while`` loop stop there, and the launch raises that exception once the others that run have
@@ -28,7 +34,8 @@ import os
 import sys
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 from tilewright.environment import chosen, refused
@@ -44,6 +51,10 @@ HOT_SECONDS, COLD_SECONDS = 10e-6, 100e-6
 
 #: Seconds of programs that a thread takes at a time in launches that signals may stop; these are handled 64 times that apart.
 PACE_SECONDS = 1e-3
+
+#: Programs of one launch that can wait for each other; seconds without one that begins after which more threads take programs; and after which a launch
+#: that has all the threads it can have says what it waits for.
+RESIDENT, STAGNANT_SECONDS, STUCK_SECONDS = 512, 0.02, 10.0
 
 #: Looks a worker takes for the next job before it sleeps, about 30 microseconds; and the caller's for workers to leave.
 SPIN, SPIN_CALLER = 2000, 1000
@@ -140,6 +151,7 @@ class Pool:
         pointers = [ctypes.c_void_p] * 4
         self._prepare = ctypes.CFUNCTYPE(None, *pointers, ctypes.c_int64, ctypes.c_int64)(address("prepare"))
         self._executor: ThreadPoolExecutor | None = None
+        self._waiting: ThreadPoolExecutor | None = None
         self._executor_lock = threading.Lock()
         if self.mode == "python" and hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
@@ -203,14 +215,15 @@ class Pool:
         if self._native:
             self._set_workers(0)
             self._stop()
-        if self._executor is not None:
-            self._executor.shutdown()
+        for executor in (self._executor, self._waiting):
+            if executor is not None:
+                executor.shutdown()
 
     def _after_fork(self) -> None:
         # OpenMP's threads do not survive a fork, and its runtime may not be used again in the child.
         self._forked = True
         self._listen()
-        self._executor, self._executor_lock = None, threading.Lock()
+        self._executor, self._waiting, self._executor_lock = None, None, threading.Lock()
         if self._native:
             self._forget()
             if self.mode == "openmp":
@@ -257,6 +270,68 @@ class Pool:
         # down soon, up slowly, as the native pool has it
         low, high = sorted((each, kernel.cost))
         kernel.cost = each if not kernel.cost else max(1, min((3 * low + high) // 4, 2 * kernel.cost))
+
+    # ---- programs that wait for each other
+
+    def run_waiting(self, record: int, arguments: int | bytes, programs: int, stuck: Callable[[int, int], None]) -> None:
+        """Run programs of a kernel that may wait for each other, up to :data:`RESIDENT` of them at once.
+
+        There are as many threads as for other kernels at first. Where no program begins for :data:`STAGNANT_SECONDS`, and some have not, there are twice as
+        many: programs that wait for none of these are but slowed by it.
+
+        Args:
+            record, arguments: as for :meth:`run`.
+            stuck: called once with the programs that run and those that have not begun, where no more threads are to be had and nothing changes.
+        """
+        if programs == 1:
+            self.run(record, arguments, programs)
+            return
+        kernel = KernelRecord.from_address(record)
+        threads = min(self.threads, kernel.limit or self.threads, programs)
+        start = arguments if isinstance(arguments, int) else ctypes.cast(ctypes.c_char_p(arguments), ctypes.c_void_p).value
+        job, lanes = _Job(), (ctypes.c_int64 * (8 * threads))()
+        self._prepare(ctypes.addressof(job), ctypes.addressof(lanes), record, start, programs, threads)
+        # one that waits must not have taken the one that it waits for
+        job.chunk, job.pace = 1, 0
+        address, most = ctypes.addressof(job), min(programs, RESIDENT)
+        begun: list[None] = []
+        ended: list[None] = []
+
+        def share(*_kept: object) -> None:
+            begun.append(None)
+            self._share(address)
+            ended.append(None)
+
+        def left() -> int:
+            return sum(max(0, lanes[8 * lane + 1] - lanes[8 * lane]) for lane in range(threads))
+
+        try:
+            executor = self._waiting_threads()
+            running: list[Future[None]] = [executor.submit(share, job, lanes, arguments) for _ in range(threads)]
+            before, since = programs, time.monotonic()
+            while wait(running, STAGNANT_SECONDS).not_done:
+                now = left()
+                if now != before or not now:
+                    before, since = now, time.monotonic()
+                elif len(running) < most:
+                    self._set("crowded", ctypes.c_int64, 1)
+                    running += [executor.submit(share, job, lanes, arguments) for _ in range(min(len(running), most - len(running)))]
+                elif time.monotonic() - since > STUCK_SECONDS:
+                    since = float("inf")
+                    stuck(len(running), now)
+            for future in running:
+                future.result()
+        except BaseException:  # of a signal's handler, which may run anywhere in there
+            ctypes.c_int32.from_address(ctypes.c_uint64.from_address((start or 0) + 24).value).value = INTERRUPTED
+            while len(ended) < len(begun):
+                time.sleep(1e-4)
+            raise
+
+    def _waiting_threads(self) -> ThreadPoolExecutor:
+        with self._executor_lock:
+            if self._waiting is None:
+                self._waiting = ThreadPoolExecutor(RESIDENT, "tilewright-waiting")
+            return self._waiting
 
     def _threads(self) -> ThreadPoolExecutor:
         with self._executor_lock:

@@ -24,7 +24,7 @@ _CYCLES = {"x86_64": "llvm.readcyclecounter", "aarch64": "llvm.readsteadycounter
 _ATTRIBUTES = "\nattributes #0 = { nounwind }\nattributes #1 = { nounwind noinline }\n"
 
 #: What the IR defines that Python calls or sets.
-COMMON_SYMBOLS = ("prepare", "share_timed", "serial", "estimate", "hot", "cold", "pace", "listener", "raised", "poll")
+COMMON_SYMBOLS = ("prepare", "share_timed", "serial", "estimate", "hot", "cold", "pace", "listener", "raised", "poll", "crowded")
 THREAD_SYMBOLS = ("launch", "stop", "forget", "set_workers", "pool", "openmp", "openmp_threads", "openmp_number", "owed", "measured", "forced")
 
 

@@ -32,6 +32,7 @@ SHARING = """
 ; 10 whether the listener sleeps until all are done 11 whether the programs poll 12 memory 13 cleared
 @raised = global [3 x ptr] zeroinitializer                  ; type, value and traceback of the exception that stopped a launch
 @listener = global i64 0                                    ; the interpreter's main thread, which handles signals; 0: none
+@crowded = global i64 0                                     ; whether a launch had more threads than there are processors
 @pace = global i64 0                                        ; cycles of programs that a paced launch's thread takes at a time, about
 @hot = global i64 0                                         ; cycles of work worth sharing with threads that are awake
 @cold = global i64 0                                        ; ... that sleep
@@ -415,6 +416,14 @@ entry:
   %over = call i1 @halted(ptr %arguments)
   br i1 %over, label %stop, label %look
 look:
+  %others = load atomic i64, ptr @crowded monotonic, align 8
+  %alone = icmp eq i64 %others, 0
+  br i1 %alone, label %time, label %yield
+yield:
+  ; what it waits for may not run before this thread lets it
+  call void @give_way()
+  br label %time
+time:
   %now = call i64 @CYCLES()
   %turns = load i64, ptr %loop
   %at = getelementptr i64, ptr %loop, i64 1
@@ -467,10 +476,16 @@ stop:
 #: Handling signals, where an interpreter with CPython's interface runs in a POSIX system.
 LISTENING = """
 declare i64 @pthread_self()
+declare i32 @sched_yield()
 declare i32 @PyGILState_Ensure()
 declare void @PyGILState_Release(i32)
 declare i32 @PyErr_CheckSignals()
 declare void @PyErr_Fetch(ptr, ptr, ptr)
+
+define internal void @give_way() #1 {
+  %done = call i32 @sched_yield()
+  ret void
+}
 
 ; Whether the calling thread is the one that handles signals.
 define internal i1 @listens() #0 {
@@ -506,6 +521,10 @@ define internal i1 @listens() #0 {
 }
 
 define internal void @heed(ptr %arguments) #1 {
+  ret void
+}
+
+define internal void @give_way() #1 {
   ret void
 }
 """
