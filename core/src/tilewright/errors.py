@@ -56,6 +56,11 @@ def similar(name: str, names: Iterable[str], *, shortened: bool = False) -> str:
     return f"did you mean {meant}?" if meant else ""
 
 
+def integer_text(value: int) -> str:
+    """An integer for a message: its first digits alone, where there are many; Python itself writes no more than some thousand."""
+    return str(value) if value.bit_length() < 200 else f"{value:#x}"[:20] + f"... (of {value.bit_length()} bits)"
+
+
 class TilewrightError(Exception):
     """Base of every error Tilewright raises on purpose."""
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright import ir
-from tilewright.errors import CompilationError, with_help
+from tilewright.errors import CompilationError, integer_text, with_help
 from tilewright.frontend.analysis import BREAK, RETURN, Facts
 from tilewright.frontend.assignments import assign_target
 from tilewright.frontend.branches import Branch, guarded, merge, not_taken
@@ -73,8 +73,9 @@ def _static_items(g: Generator, node: ast.For, iterated: Any) -> Sequence[Any]:
             with_help(f"a loop cannot go through {describe(iterated)}", "iterate over range, tl.range, tl.static_range or a tuple"),
             CompilationError,
         )
-    if len(items) > _UNROLL_LIMIT:
-        raise located(g.frame, node.iter, with_help(f"a loop of {len(items)} iterations is not unrolled", "use tl.range"), CompilationError)
+    count = (items[-1] - items[0]) // items.step + 1 if isinstance(items, range) and items else len(items)  # a range may be longer than Python counts
+    if count > _UNROLL_LIMIT:
+        raise located(g.frame, node.iter, with_help(f"a loop of {integer_text(count)} iterations is not unrolled", "use tl.range"), CompilationError)
     return items
 
 

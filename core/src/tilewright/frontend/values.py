@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from tilewright import ir
+from tilewright.errors import integer_text
 from tilewright.ir import types as ir_types
 from tilewright.language.core import base_type, base_value, constexpr, constexpr_type, tensor
 from tilewright.language.core import tuple as tl_tuple
@@ -122,7 +123,7 @@ def name_values(value: Any, name: str) -> None:
 def describe(value: Any) -> str:
     """A value in words for an error message: ``a value of type int32``, ``constexpr 2``, ``module math``."""
     if type(value) is constexpr:
-        return f"constexpr {value.value!r}"
+        return f"constexpr {_plain_text(value.value)}"
     if isinstance(value, base_value):
         return f"a value of type {value.type}"
     if isinstance(value, ModuleType):
@@ -133,9 +134,14 @@ def describe(value: Any) -> str:
     return f"class {name}" if isinstance(value, type) else f"function {name}"
 
 
+def _plain_text(value: Any, text: Any = repr) -> str:
+    """A value known at compile time as a message shows it."""
+    return integer_text(value) if type(value) is int else str(text(value))
+
+
 def describe_type(type_: base_type) -> str:
     """A type in words for an error message."""
     if isinstance(type_, constexpr_type):
         value = type_.value
-        return f"constexpr {value if not hasattr(value, '__name__') else value.__name__!r}"
+        return f"constexpr {_plain_text(value, str) if not hasattr(value, '__name__') else repr(value.__name__)}"
     return str(type_)

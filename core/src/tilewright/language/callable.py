@@ -182,7 +182,7 @@ class JitCallable:
         self.analysis: Any = None
         self.__name__: str = fn.__name__
         self.__qualname__: str = fn.__qualname__
-        self.__module__: str = fn.__module__
+        self.__module__: str = fn.__module__ or ""  # the globals that a program gave it may have no `__name__`
         self.__doc__: str | None = fn.__doc__
         self.__globals__: Any = fn.__globals__
         self._callers: Any = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.errors import helped, noted
+from tilewright.errors import helped, integer_text, noted
 from tilewright.language.binding import builtin
 from tilewright.language.conversion import shape_of
 from tilewright.language.dtypes import block_type, dtype, int32
@@ -80,7 +80,7 @@ def arange(start: Any, end: Any, _semantic: Any = None) -> tensor:
         strange = [bound for bound in (start, end) if type(bound) is not int and not isinstance(bound, tensor)]
         raise helped(error, f"its bounds are integers, not {strange[0]!r}") if strange else error
     if not (-(2**31) <= start < 2**31 and -(2**31) <= end <= 2**31):
-        raise ValueError(f"arange must fit in int32, got {start} and {end}")
+        raise ValueError(f"arange must fit in int32, got {integer_text(start)} and {integer_text(end)}")
     length = end - start
     if length <= 0:
         raise ValueError(f"arange's end argument must be greater than the start argument, got {start} and {end}")

@@ -21,6 +21,8 @@ from tilewright.plugins.versions import plugin_version, text_version
 #: (name, id of the namespace) -> (value, namespace)
 UsedGlobals = dict[tuple[str, int], tuple[Any, dict[str, Any]]]
 
+#: Bits of an integer from which on its text is hexadecimal: Python writes no more than some thousand decimal digits.
+_LONG = 8192
 _SIMPLE = (bool, int, float, complex, str, bytes, type(None))
 
 
@@ -123,12 +125,13 @@ _TRUSTED = sys.stdlib_module_names | {"tilewright", "triton", "numpy"}
 
 def _is_trusted(value: FunctionType) -> bool:
     """Whether constexpr functions may call a plain function: its version is in their keys."""
-    return value.__module__.partition(".")[0] in _TRUSTED or plugin_version(value.__module__) != ""
+    module = value.__module__ or ""  # there is none where a program makes functions without a `__name__` among its globals
+    return module.partition(".")[0] in _TRUSTED or plugin_version(module) != ""
 
 
 def _named(name: str, value: FunctionType | type) -> str:
     """A function or class by its name, with the version of what it is part of."""
-    module, version = value.__module__, ""
+    module, version = value.__module__ or "", ""
     if module.partition(".")[0] not in _TRUSTED:
         version = plugin_version(module) or (text_version(module) if is_builtin(value) and isinstance(value, FunctionType) else "")
     return f"{name}={module}.{value.__qualname__} {version}"
@@ -175,6 +178,8 @@ def _add_class(cls: type, callees: list[JitCallable], parts: list[str]) -> None:
 
 def describe(value: Any, callees: list[JitCallable]) -> str:
     """A text that changes with the value and is the same in every process; empty for what has no such text. Functions are added to ``callees``."""
+    if isinstance(value, int) and value.bit_length() > _LONG:
+        return f"{type(value).__name__}:{value:#x}"
     if isinstance(value, _SIMPLE):
         return f"{type(value).__name__}:{value!r}"
     if isinstance(value, constexpr):
@@ -203,7 +208,7 @@ def _code_text(function: FunctionType, callees: list[JitCallable], seen: dict[Fu
     seen[function] = len(seen)
     name = f"{function.__module__}.{function.__qualname__}"
     if _is_trusted(function):
-        return f"{name} {plugin_version(function.__module__)}"
+        return f"{name} {plugin_version(function.__module__ or '')}"
     namespace = dict(function.__globals__)
     for cell_name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with contextlib.suppress(ValueError):  # not assigned yet

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright import ir
-from tilewright.errors import helped
+from tilewright.errors import helped, integer_text
 from tilewright.ir import types as ir_types
 from tilewright.language.binding import BoundCallable, asked_for, is_host_function
 from tilewright.language.conversion import Conversion, describe
@@ -351,7 +351,7 @@ def _check_range(number: Any, target: dtype) -> None:
             "it is out of range for type " + f"{target}. Cast one of them explicitly."
         )
     if not target.get_int_min_value() <= number <= target.get_int_max_value():
-        raise ValueError(f"Scalar {number} is out of range for type {target}")
+        raise ValueError(f"Scalar {integer_text(number) if isinstance(number, int) else number} is out of range for type {target}")
 
 
 def _check_pointers(left: dtype, right: dtype, lhs_pointer: bool, rhs_pointer: bool) -> None:

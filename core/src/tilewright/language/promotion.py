@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 
+from tilewright.errors import integer_text
 from tilewright.language.dtypes import bfloat16, dtype, float16, float32, float64, int1, int32, int64, uint32, uint64
 
 _LARGEST_F32 = (2 - 2**-23) * 2.0**127
@@ -30,7 +31,7 @@ def scalar_type(value: float | bool) -> dtype:
         for type_ in (int32, uint32, int64, uint64):
             if type_.get_int_min_value() <= value <= type_.get_int_max_value():
                 return type_
-        raise ValueError(f"Nonrepresentable integer {value}: it needs more than 64 bits")
+        raise ValueError(f"Nonrepresentable integer {integer_text(value)}: it needs more than 64 bits")
     magnitude = abs(value)
     if magnitude == 0.0 or math.isinf(magnitude) or math.isnan(magnitude) or _SMALLEST_NORMAL_F32 <= magnitude <= _LARGEST_F32:
         return float32

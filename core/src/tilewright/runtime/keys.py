@@ -22,6 +22,10 @@ class UnstableError(Exception):
     """A value has no text that is the same in every process, so what depends on it is not kept on disk."""
 
 
+#: Bits of an integer from which on its text is hexadecimal: Python writes no more than some thousand decimal digits.
+_LONG = 8192
+
+
 def stable_text(value: Any) -> str:
     """A text that two values share only if they mean the same to a kernel.
 
@@ -33,7 +37,7 @@ def stable_text(value: Any) -> str:
     if isinstance(value, enum.Enum):
         return f"{type(value).__module__}.{type(value).__qualname__}.{value.name}={stable_text(value.value)}"
     if isinstance(value, int):
-        return f"int:{int(value)}"
+        return f"int:{int(value)}" if value.bit_length() <= _LONG else f"int:{int(value):#x}"
     if isinstance(value, float):
         return f"float:{value.hex()}"
     if isinstance(value, complex):
