@@ -465,3 +465,29 @@ def test_what_the_remedies_say_works() -> None:
     np.testing.assert_allclose(out[:16], np.exp(x), rtol=1e-5)
     assert out[16:32].tolist() == x[::-1].tolist()
     assert out[32:].tolist() == [3.0] * 12 + [0.0] * 4
+
+
+@pytest.mark.parametrize("module", ["tl", "tl.math"])
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("tanh", "use tl.extra.libdevice.tanh"),
+        ("pow", "use tl.extra.libdevice.pow"),
+        ("mean", "divide a sum by a number: tl.sum(x, axis) / n"),
+        ("any", "some element is not zero: tl.max((x != 0).to(tl.int32), axis) != 0"),
+        ("all", "no element is zero: tl.min((x != 0).to(tl.int32), axis) != 0"),
+        ("prod", "reduce with a function of the language that multiplies: tl.reduce(x, axis, multiply)"),
+        ("argsort", "sort keys that hold their positions in the low bits: tl.sort(key * N + tl.arange(0, N)) % N"),
+        ("ones", "use tl.full(shape, 1, dtype)"),
+        ("stack", "use tl.join(a, b), which makes the last axis"),
+        ("matmul", "use tl.dot"),
+        ("roll", "load from shifted offsets, or pick elements: tl.gather(x, (tl.arange(0, N) + shift) % N, axis=0)"),
+    ],
+)
+def test_the_remedy_of_a_function_that_the_language_says_otherwise(source: Any, module: str, name: str, remedy: str) -> None:
+    error = source(f"@jit\ndef kernel(x):\n    y = {module}.{name}(x)\n").error(x="fp32")
+    assert error.message.endswith(f"has no attribute '{name}'\n  help: {remedy}")
+
+
+def test_the_remedy_of_a_function_of_another_module_of_the_language(source: Any) -> None:
+    assert source("@jit\ndef kernel(x):\n    y = tl.math.sum(x)\n").error(x="fp32").message.endswith("help: use tl.sum")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -26,7 +27,7 @@ def attribute(semantic: Semantic, value: Any, name: str) -> Any:
             if isinstance(error, TilewrightError):  # says more than that there is none
                 raise
             message = f"module {value.__name__} has no attribute {name!r}"
-            raise AttributeError(with_help(message, similar(name, dir(value)) or _elsewhere(value, name))) from None
+            raise AttributeError(with_help(message, _elsewhere(value, name) or similar(name, dir(value)))) from None
         return lift(found)
     try:
         found = semantic.attribute(value, name)
@@ -50,11 +51,39 @@ _ELSEWHERE = {
 }
 
 
+_LANGUAGE = "tilewright.language"
+_OF_THE_LANGUAGE = (_LANGUAGE, f"{_LANGUAGE}.math")
+#: names of NumPy's and PyTorch's functions -> what kernels say
+_SAID_OTHERWISE = {
+    "all": "no element is zero: tl.min((x != 0).to(tl.int32), axis) != 0",
+    "any": "some element is not zero: tl.max((x != 0).to(tl.int32), axis) != 0",
+    "argsort": "sort keys that hold their positions in the low bits: tl.sort(key * N + tl.arange(0, N)) % N",
+    "concat": "put tiles together with tl.cat(a, b, can_reorder=True), or tl.join",
+    "concatenate": "put tiles together with tl.cat(a, b, can_reorder=True), or tl.join",
+    "einsum": "multiply tiles with tl.dot, or broadcast and tl.sum",
+    "empty": "a tile has a value: tl.full(shape, 0, dtype)",
+    "linspace": "scale a range: start + tl.arange(0, N) * step",
+    "matmul": "use tl.dot",
+    "mean": "divide a sum by a number: tl.sum(x, axis) / n",
+    "norm": "take the root of a sum: tl.sqrt(tl.sum(x * x, axis))",
+    "ones": "use tl.full(shape, 1, dtype)",
+    "prod": "reduce with a function of the language that multiplies: tl.reduce(x, axis, multiply)",
+    "roll": "load from shifted offsets, or pick elements: tl.gather(x, (tl.arange(0, N) + shift) % N, axis=0)",
+    "stack": "use tl.join(a, b), which makes the last axis",
+    "std": "take the root of the variance, which is two sums: of x and of x * x",
+    "var": "take two sums: of x and of x * x",
+}
+
+
 def _elsewhere(module: ModuleType, name: str) -> str:
-    """For a function that the language keeps in its device library."""
-    if module.__name__ != "tilewright.language" or not callable(getattr(libdevice, name, None)):
+    """For a function that the language has under another name, or another way to say."""
+    if module.__name__ not in _OF_THE_LANGUAGE:
         return ""
-    return f"use tl.extra.libdevice.{name}"
+    if name in _SAID_OTHERWISE:
+        return _SAID_OTHERWISE[name]
+    if module.__name__ != _LANGUAGE and callable(getattr(sys.modules[_LANGUAGE], name, None)):
+        return f"use tl.{name}"
+    return f"use tl.extra.libdevice.{name}" if callable(getattr(libdevice, name, None)) else ""
 
 
 def _no_attribute(value: Any, name: str, error: AttributeError) -> str:
