@@ -21,7 +21,8 @@ VARIABLES: dict[str, tuple[str, str]] = {
     "TILEWRIGHT_DEBUG": ("0 or 1", "1: compile `device_assert`, overflow checks and, on the CPU, checks of bounds"),
     "TILEWRIGHT_VERIFY": (
         "0, 1 or uses",
-        "1: verify the IR before and after every pass, and after every stage of the GPU toolkit; uses: only that values are defined before they are read",
+        "1: verify the IR before and after every pass, and after every stage of the GPU toolkit; uses: only that values are defined before they are read;"
+        " both: that accesses to shared memory which need a proxy fence have one",
     ),
     "TILEWRIGHT_WARN_SLOW": ("0 or 1", "1: warn of what leaves the fast path of a GPU, with the reason, when a kernel is compiled"),
     ALLOW_GLOBALS: ("0 or 1", "1: kernels may read any global variable, whose value is compiled in"),

@@ -405,7 +405,8 @@ BLOCK_LINES = {
         ("sb", True, "{sp|b}l|b"),
         ("sb", False, "{s|b}l|b"),
         ("s|b", True, "{sp|b}l|b"),
-        ("lb", True, "{l|b}l|b"),  # what threads read need not be told
+        ("lb", True, "{lp|b}l|b"),  # a copy may not overtake reads either
+        ("lb", False, "{l|b}l|b"),
         ("sa", True, "{|sa}lb"),  # nor what only they touch
         ("ta", True, "{|spa}|lb"),
         ("t", True, "{p|s}p|lb"),

@@ -67,7 +67,12 @@ def part_barrier(w: FunctionWriter, threads: Threads) -> None:
 
 
 def proxy_fence(w: FunctionWriter, *, everywhere: bool = False) -> None:
-    """What this thread wrote to shared memory before, or ``everywhere``, is seen by what matrix instructions and the copy engine read after."""
+    """Order what this thread did to shared memory, or ``everywhere``, before what matrix
+    instructions and bulk copies do there after a barrier (``fence.proxy.async``).
+
+    It is needed for writes, which they would not see, and for reads, which the write of a bulk
+    copy would overtake: loads are queued, and a barrier does not wait for them.
+    """
     call_asm(w, "fence.proxy.async;" if everywhere else "fence.proxy.async.shared::cta;", (), (), memory=True)
 
 

@@ -11,9 +11,11 @@ in its region touches: other iterations do.
 A barrier object tells whether a phase of a parity has ended: a thread that waits for one while the next two end waits for ever. So bytes that may end the
 next phase are announced after all threads have seen the end of the one before: the wait counts as a read of the object, the announcement as a write.
 
-On some machines what copies blocks and multiplies does not see what threads write to shared memory until they publish it, each its own, before a barrier or an
-arrival. What they wrote where such a thing reads or writes is hidden until then: it is published at the next barrier, whatever that one is for, so that loops
-in which no thread writes there need nothing. A program that touches it too early for that gets a barrier more.
+On some machines bulk copies and matrix instructions access shared memory through a proxy of their own (:mod:`.proxies`), and each thread must execute a proxy
+fence (``simt.publish``) before the barrier or arrival that orders what it did before what they do. What threads wrote where such a thing reads or writes is
+hidden until then: it is published at the next barrier, whatever that one is for, so that loops in which no thread writes there need nothing. A program that
+touches it too early for that gets a barrier more. What threads read where a bulk copy writes later is fenced at the first barrier or arrival behind the read,
+and only if such a copy comes: loops whose slots are read by matrix instructions alone, or are not filled again, get no fence.
 
 Global memory is told apart by the kernel's pointer arguments: two of them are taken to point to different memory, or, where they do not, to be used
 element by element in the same place, as in an operation in place. Addresses that were loaded, or come from elsewhere, may point anywhere. Accesses through
@@ -43,24 +45,21 @@ from tilewright.ir.ops.memory import AtomicCas, AtomicLoad, AtomicRmw, AtomicSto
 from tilewright.ir.table import Effect
 from tilewright.ir.types import PointerType, TileType, element_type
 from tilewright.passes.effects import effects_of
-from tilewright.passes.rewriter import constant_of
 from tilewright.simt.async_hazards import FlightError
-from tilewright.simt.carried import CARRIERS, Carried, all_carried
+from tilewright.simt.carried import CARRIERS, Carried, all_carried, terminator
 from tilewright.simt.divergence import Divergence, DivergentBranch
-from tilewright.simt.facts import WARPS, layout_of, offset_of
+from tilewright.simt.facts import WARPS, layout_of
 from tilewright.simt.interface import SharedEffects
 from tilewright.simt.interfaces import interface_of
 from tilewright.simt.ops import SIMT_TABLE
-from tilewright.simt.ops.buffers import Slot
+from tilewright.simt.proxies import proxy_accesses
 from tilewright.simt.roots import MAKING
 from tilewright.simt.shared_memory import is_place, scratch_of
+from tilewright.simt.shared_ranges import ByteRange, SharedRanges, overlap
 from tilewright.simt.strides import TiledAffine
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.tokens import Tokens
-from tilewright.simt.types import COPIES, PRODUCTS, STORES, BarriersType, BufferType
-
-#: Bytes of shared memory, from the first to before the second.
-_Range = tuple[int, int]
+from tilewright.simt.types import COPIES, PRODUCTS, STORES
 
 #: Stands for memory that no argument is known to point to.
 _ANYWHERE: Final = None
@@ -92,6 +91,10 @@ class _Global:
     earlier: bool = False
 
 
+#: A range that threads read, and the first barrier or arrival after that.
+_Read = tuple[ByteRange, Operation | None]
+
+
 @dataclass(slots=True)
 class _Pending:
     """What threads may still be doing: since the last barrier, for all that other threads know.
@@ -103,15 +106,18 @@ class _Pending:
         products: ranges that asynchronous products under way read. No barrier makes it safe to write there.
         stores: ranges that copies to tensors under way read.
         hidden: ranges that threads wrote, and that copies of blocks and products do not see yet.
+        unfenced: ranges that threads read and bulk copies write somewhere, each with the first
+            operation by which other threads learned that the read was issued, if one came.
     """
 
-    reads: set[_Range] = field(default_factory=set)
-    writes: set[_Range] = field(default_factory=set)
-    later: set[_Range] = field(default_factory=set)
-    copies: set[_Range] = field(default_factory=set)
-    products: set[_Range] = field(default_factory=set)
-    stores: set[_Range] = field(default_factory=set)
-    hidden: set[_Range] = field(default_factory=set)
+    reads: set[ByteRange] = field(default_factory=set)
+    writes: set[ByteRange] = field(default_factory=set)
+    later: set[ByteRange] = field(default_factory=set)
+    copies: set[ByteRange] = field(default_factory=set)
+    products: set[ByteRange] = field(default_factory=set)
+    stores: set[ByteRange] = field(default_factory=set)
+    hidden: set[ByteRange] = field(default_factory=set)
+    unfenced: set[_Read] = field(default_factory=set)
     globals: set[_Global] = field(default_factory=set)
 
     def copy(self) -> _Pending:
@@ -125,17 +131,18 @@ class _Pending:
         for mine, theirs in zip(self._ranges(), other._ranges(), strict=True):
             mine |= theirs
         self.globals |= other.globals
+        self.unfenced |= other.unfenced
         return self._size() > before
 
     def replace(self, other: _Pending) -> None:
         self.reads, self.writes, self.later, self.copies, self.products, self.stores, self.hidden = other._ranges()
-        self.globals = other.globals
+        self.globals, self.unfenced = other.globals, other.unfenced
 
-    def _ranges(self) -> tuple[set[_Range], ...]:
+    def _ranges(self) -> tuple[set[ByteRange], ...]:
         return self.reads, self.writes, self.later, self.copies, self.products, self.stores, self.hidden
 
     def _size(self) -> int:
-        return len(self.globals) + sum(map(len, self._ranges()))
+        return len(self.globals) + len(self.unfenced) + sum(map(len, self._ranges()))
 
     def clear(self) -> None:
         """All threads have met; what is hidden stays so."""
@@ -152,18 +159,24 @@ class _Barriers:
         self._diverged: DivergentBranch | None = None
         self.carried = all_carried(function)
         self.tokens = Tokens(function)
+        self.ranges = SharedRanges(function, target, self.carried)
         self._roots: dict[Value, frozenset[Value | None]] = {}
         self._affine = TiledAffine(function)
         self._steps: dict[tuple[Value, Operation], bool] = {}
         #: ranges that copies of blocks and products touch, where those do not see what threads write
-        self._engines: set[_Range] = set()
+        self._engines: set[ByteRange] = set()
+        #: ranges that bulk copies write, and those that the copies of other parts than this do
+        self._async_writes: set[ByteRange] = set()
+        self._beside: set[ByteRange] = set()
         self._alone = target.warp_size * function.attributes[WARPS] == 1
 
     def run(self) -> None:
         if self.target.published:
             for operation in self.function.walk():
                 if operation.spec.effects is not Effect.NONE:
-                    self._engines.update(self._touched(_effects(operation, self.target)))
+                    effects = _effects(operation, self.target)
+                    self._engines.update(self._touched(operation, effects))
+                    self._async_writes.update(self.ranges.of_slots(effects.blocks))
         if not self._alone:
             self._region(self.function.body, _Pending())
 
@@ -190,15 +203,20 @@ class _Barriers:
         (region,) = operation.regions
         if self._diverged is not None:
             raise self._diverged.refusal(operation)
+        parts = [part for part in region if part.name == "simt.part"]
         if pending.reads or pending.writes or pending.globals or pending.hidden:
             self._insert(operation, pending)  # a barrier in a part is for its own threads only
         ends = []
-        for part in region:
-            if part.name == "simt.part":
-                ends.append(pending.copy())
-                self._region(part.regions[0], ends[-1])
+        written = {part: self._written_by_copies(part.regions[0]) for part in parts}
+        for part in parts:
+            ends.append(pending.copy())
+            self._beside = {one for other in parts if other is not part for one in written[other]}
+            self._region(part.regions[0], ends[-1])
+            self._learned(terminator(part.regions[0]), ends[-1])
+        self._beside = set()
         for end in ends:
             pending.hidden |= end.hidden
+            pending.unfenced |= end.unfenced
         pending.clear()
 
     def _diverge(self, operation: Operation, cause: InlineAsm, pending: _Pending) -> None:
@@ -219,6 +237,11 @@ class _Barriers:
             return after, self._diverged
         finally:
             self._diverged = None
+
+    def _written_by_copies(self, region: Region) -> set[ByteRange]:
+        """The ranges that the bulk copies of a region write."""
+        slots = (slot for one in region.walk() for slot in _effects(one, self.target).blocks)
+        return set(self.ranges.of_slots(slots)) if self._async_writes else set()
 
     def _structured(self, operation: Operation, pending: _Pending) -> None:
         if operation.name == "if":
@@ -273,13 +296,15 @@ class _Barriers:
         name = operation.name
         if self._diverged is not None and self._meets(operation):
             raise self._diverged.refusal(operation)
-        if name == "simt.barriers" and _overlap([self._object_range(operation, None)], pending.reads):
+        if name == "simt.barriers" and overlap([self.ranges.of_object(operation, None)], pending.reads):
             self._insert(operation, pending)  # made anew, while threads may still wait for the phases of the old ones
         if name == "simt.publish":
             pending.hidden.clear()
+            pending.unfenced = {one for one in pending.unfenced if one[1] is not None}
             return
         if name in _MEETINGS or name == "simt.arrive":
             self._publish(operation, pending)
+            self._learned(operation, pending)
         if name in _MEETINGS:
             pending.clear()
             return
@@ -287,16 +312,16 @@ class _Barriers:
             self._wait(operation, pending)
             return
         effects = _effects(operation, self.target)
-        reads, writes, copies, products = (self._ranges(part) for part in (effects.reads, effects.writes, effects.copies, effects.products))
-        stores = self._ranges(effects.stores)
-        reads += self._objects(effects.awaited)
-        scratch = self._scratch(operation)
+        reads, writes, copies, products = (self.ranges.of_slots(part) for part in (effects.reads, effects.writes, effects.copies, effects.products))
+        stores, blocks = self.ranges.of_slots(effects.stores), self.ranges.of_slots(effects.blocks)
+        reads += self.ranges.of_objects(effects.awaited)
+        scratch = self.ranges.of_scratch(operation)
         accesses = self._global(operation)
-        checked = [] if effects.ordered else [*writes, *copies, *self._ranges(effects.blocks), *self._objects(effects.announced)]
+        checked = [] if effects.ordered else [*writes, *copies, *blocks, *self.ranges.of_objects(effects.announced)]
         shared = (
-            _overlap([*reads, *products, *stores, *checked, *scratch], pending.writes)
-            or _overlap(self._touched(effects), pending.hidden)
-            or _overlap([*checked, *scratch], pending.reads)
+            overlap([*reads, *products, *stores, *checked, *scratch], pending.writes)
+            or overlap(self._touched(operation, effects), pending.hidden)
+            or overlap([*checked, *scratch], pending.reads)
         )
         if shared or (bool(pending.globals) and any(self._global_conflict(operation, access, pending) for access in accesses)):
             if self._diverged is None:
@@ -305,8 +330,9 @@ class _Barriers:
                 self._diverged.waits = True
                 if shared:
                     self._diverged.shared = self._diverged.shared or operation
-        if not effects.ordered and _overlap([*writes, *scratch], pending.products):
+        if not effects.ordered and overlap([*writes, *blocks, *scratch], pending.products):
             raise FlightError(f"{name} at {operation.location}: writes what a product under way reads: a simt.wait for that comes before")
+        self._fence_reads(blocks, pending)
         pending.reads.update(reads)
         (pending.later if effects.ordered else pending.writes).update(writes)
         pending.copies.update(copies)
@@ -315,8 +341,12 @@ class _Barriers:
         pending.globals.update(accesses)
         self._hide([*writes, *scratch], pending)
         if scratch:
+            self._learned(operation, pending)
             pending.clear()
             pending.reads.update(scratch)
+        if self._async_writes:
+            generic = self.ranges.of_slots(proxy_accesses(operation, effects, self.target).generic_reads)
+            pending.unfenced |= {(one, None) for one in (*generic, *scratch) if overlap([one], self._async_writes)}
 
     def _meets(self, operation: Operation) -> bool:
         """Whether all threads of the program, or of a warp, do an operation together."""
@@ -347,77 +377,50 @@ class _Barriers:
         assert operation.parent is not None
         if any(other.name == "simt.phase" for other in operation.parent):
             raise FlightError(f"{operation.name} at {operation.location}: a barrier is needed before it, where halves of the warps are a barrier apart")
-        operation.parent.insert_before(Operation(TABLE["barrier"], (), (), {}, (), location=operation.location), operation)
+        barrier = Operation(TABLE["barrier"], (), (), {}, (), location=operation.location)
+        operation.parent.insert_before(barrier, operation)
+        self._learned(barrier, pending)
         pending.clear()
 
     # ---- what copies of blocks and products see
 
-    def _touched(self, effects: SharedEffects) -> list[_Range]:
+    def _touched(self, operation: Operation, effects: SharedEffects) -> list[ByteRange]:
         """What copies of blocks and products read or write."""
-        return self._ranges((*effects.blocks, *effects.products, *effects.stores, *effects.engines)) if self.target.published else []
+        if not self.target.published:
+            return []
+        found = proxy_accesses(operation, effects, self.target)
+        return self.ranges.of_slots((*found.async_reads, *found.async_writes))
 
-    def _hide(self, written: Iterable[_Range], pending: _Pending) -> None:
+    def _hide(self, written: Iterable[ByteRange], pending: _Pending) -> None:
         """What threads wrote is not seen by copies and products, if any go there."""
-        pending.hidden.update(one for one in written if _overlap([one], self._engines))
+        pending.hidden.update(one for one in written if overlap([one], self._engines))
 
     def _publish(self, operation: Operation, pending: _Pending) -> None:
         """Before an operation, by which others learn that this thread came so far, what is hidden is published."""
         if pending.hidden:
-            assert operation.parent is not None
-            operation.parent.insert_before(Operation(SIMT_TABLE["simt.publish"], (), (), {}, (), location=operation.location), operation)
+            _insert_fence(operation)
             pending.hidden.clear()
 
-    def _scratch(self, operation: Operation) -> list[_Range]:
-        size = scratch_of(operation, self.target)
-        return [(offset_of(operation), offset_of(operation) + size)] if size else []
+    def _learned(self, operation: Operation, pending: _Pending) -> None:
+        """By an operation other threads learn how far this one came. Reads that were fenced just
+        before it are done with; for the others this is the place for a fence, if one is needed.
+        By an arrival copies of other parts learn it too, which may write from then on."""
+        beside = self._beside if operation.name == "simt.arrive" else ()
+        if not _is_fenced(operation) and overlap((one for one, _ in pending.unfenced), beside):
+            _insert_fence(operation)
+        if _is_fenced(operation):
+            pending.unfenced = set()
+        else:
+            pending.unfenced = {(one, before or operation) for one, before in pending.unfenced}
 
-    # ---- shared memory
-
-    def _ranges(self, slots: Iterable[Value]) -> list[_Range]:
-        """Where slots may be."""
-        found = []
-        for slot in slots:
-            for allocation, index in self._allocations(slot, set()):
-                start = offset_of(allocation)
-                type_ = allocation.results[0].type
-                assert isinstance(type_, BufferType)
-                if index is not None:
-                    found.append((start + index * type_.tile_bytes, start + (index + 1) * type_.tile_bytes))
-                else:
-                    found.append((start, start + type_.bytes))
-        return found
-
-    def _objects(self, objects: Iterable[tuple[Value, Value]]) -> list[_Range]:
-        """Where barrier objects are."""
-        found = []
-        for barriers, number in objects:
-            index = constant_of(number)
-            for allocation, _ in self._allocations(barriers, set()):
-                found.append(self._object_range(allocation, index if isinstance(index, int) else None))
-        return found
-
-    def _object_range(self, allocation: Operation, index: int | None) -> _Range:
-        """Where barrier objects of an allocation are: one, or all of them."""
-        start, type_, size = offset_of(allocation), allocation.results[0].type, self.target.barrier_bytes
-        assert isinstance(type_, BarriersType)
-        return (start, start + type_.count * size) if index is None else (start + index * size, start + (index + 1) * size)
-
-    def _allocations(self, place: Value, seen: set[Value]) -> list[tuple[Operation, int | None]]:
-        """The allocations that a slot may be in, with its number where that is known."""
-        if place in seen:
-            return []
-        seen.add(place)
-        carried = self.carried.get(place)
-        if carried is not None:
-            return [found for value in carried.incoming() for found in self._allocations(value, seen)]
-        operation = place.definition
-        assert operation is not None
-        if isinstance(operation, Slot):
-            index = constant_of(operation.index)
-            return [(allocation, index if isinstance(index, int) else None) for allocation, _ in self._allocations(operation.buffer, seen)]
-        if operation.name in ("simt.buffer", "simt.barriers"):
-            return [(operation, None)]
-        return [found for value in operation.operands if is_place(value) for found in self._allocations(value, seen)]
+    def _fence_reads(self, blocks: list[ByteRange], pending: _Pending) -> None:
+        """Before a bulk copy writes some ranges, put fences between the reads of them and the
+        barriers or arrivals that came behind. There are none behind a read of another slot of the
+        ring that an ordered copy fills."""
+        for place in {before for one, before in pending.unfenced if before is not None and overlap([one], blocks)}:
+            if not _is_fenced(place):
+                _insert_fence(place)
+            pending.unfenced = {one for one in pending.unfenced if one[1] is not place}
 
     # ---- global memory
 
@@ -508,6 +511,19 @@ def _effects(operation: Operation, target: SimtTarget) -> SharedEffects:
     return interface.effects(operation) if interface is not None and interface.effects is not None else SharedEffects()
 
 
+def _is_fenced(operation: Operation) -> bool:
+    """Return whether a proxy fence stands directly before an operation."""
+    before = operation.previous
+    return before is not None and before.name == "simt.publish"
+
+
+def _insert_fence(operation: Operation) -> None:
+    """Put a proxy fence before an operation."""
+    assert operation.parent is not None
+    fence = Operation(SIMT_TABLE["simt.publish"], (), (), {}, (), location=operation.location)
+    operation.parent.insert_before(fence, operation)
+
+
 def _passes_on(operation: Operation) -> bool:
     """Whether pointers among the results come from pointers among the operands, and not from memory or from numbers."""
     return operation.spec.effects is Effect.NONE
@@ -519,10 +535,6 @@ def _is_pointer(value: Value) -> bool:
 
 def _may_alias(a: frozenset[Value | None], b: frozenset[Value | None]) -> bool:
     return _ANYWHERE in a or _ANYWHERE in b or not a.isdisjoint(b)
-
-
-def _overlap(ranges: Iterable[_Range], others: set[_Range]) -> bool:
-    return bool(others) and any(start < other_end and other_start < end for start, end in ranges for other_start, other_end in others)
 
 
 __all__ = ["insert_barriers"]

@@ -11,7 +11,8 @@ becomes a buffer, a barrier object that counts its bytes, and a load from there,
     %x = simt.load %slot                                            (products read the slot themselves where their plan can)
 
 Each load has a barrier object of its own, and a phase whose parity changes each time that it is run: all that is around the load carries it. A second load
-cannot start before all threads have seen the end of the first: what they read of its slot comes between, and a barrier after that.
+cannot start before all threads have seen the end of the first: what they read of its slot comes between, and a barrier after that. Slots may share memory
+(:mod:`.shared_memory`): then a proxy fence stands before that barrier (:mod:`.barriers`), without which the second copy could overtake the reads.
 
 Rows that numbers name are loaded in the same way (``simt.rows_load_start``), from a slot of those numbers (:mod:`.row_copies`).
 

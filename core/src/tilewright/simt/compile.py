@@ -20,6 +20,7 @@ from tilewright.simt.assign import assign
 from tilewright.simt.async_hazards import check_in_flight
 from tilewright.simt.barriers import insert_barriers
 from tilewright.simt.block_copies import write_block_copies
+from tilewright.simt.check_proxies import check_proxies
 from tilewright.simt.clusters import divide_program
 from tilewright.simt.expand import prepare
 from tilewright.simt.facts import note
@@ -44,9 +45,11 @@ def _assign(function: Function, target: SimtTarget, options: Mapping[str, Any]) 
     assign(function, target, warps_asked(function, options), options)
 
 
-def _check(function: Function, options: Mapping[str, Any]) -> None:
+def _check(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
     if options.get("debug"):
         check_in_flight(function)
+    if options.get("debug") or verification() is not None:
+        check_proxies(function, target)
 
 
 #: What part of the shared memory the operands of a product may take, one after the other, where whole products do not fit.
@@ -69,7 +72,11 @@ STAGES: Final = (
     Stage("accumulators", _on_kernel(write_accumulators), "products whose sums are in memory of the machine's own are started and waited for"),
     Stage("allocate", _on_kernel(allocate), "where in shared memory everything is"),
     Stage("barriers", _on_kernel(insert_barriers), "threads wait for each other where they must"),
-    Stage("check", lambda module, target, options: _check(kernel_of(module), options), "under debug: what is under way is touched by nothing"),
+    Stage(
+        "check",
+        lambda module, target, options: _check(kernel_of(module), target, options),
+        "under debug or TILEWRIGHT_VERIFY: what is in flight is touched by nothing, and proxy fences stand where they must",
+    ),
     Stage("notes", lambda module, target, options: note_slow_paths(kernel_of(module), target, options), "what left the fast path, and why"),
 )
 

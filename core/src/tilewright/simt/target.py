@@ -117,7 +117,8 @@ class SimtTarget(ABC):
         shared_pointer: LLVM type of an address in shared memory. Pointers to global memory are ``ptr``.
         mechanisms: the ways to copy to shared memory, those preferred first.
         barrier_bytes: bytes of a barrier object in shared memory; 0 where there are none.
-        published: whether copies of blocks, and products that read shared memory themselves, see what threads write there only after :meth:`publish`.
+        published: whether copies of blocks, and products that read shared memory themselves, go through a proxy of their own: they see what threads write
+            there only after :meth:`publish`, and stay behind what threads read only then.
         cluster_blocks: blocks of threads that may run a program together; 1 where the machine has no such thing.
         cluster_part: rows and columns of a product's result that each of them has at least.
         part_warps: parts of a partition have a multiple of so many warps; 0 where a program cannot be divided.

@@ -93,7 +93,8 @@ class Await(OnBarrier):
 
 @OPS.operation(
     "simt.publish",
-    "let copies of blocks, and products that read shared memory themselves, see what threads wrote there before, from the next barrier or arrival on",
+    "a proxy fence: from the next barrier or arrival on, copies of blocks, and products that read shared memory themselves, see what threads wrote there"
+    " before, and come after what they read",
     nothing,
     effects=Effect.ORDER,
 )
