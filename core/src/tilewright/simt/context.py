@@ -201,6 +201,7 @@ class SimtContext:
         w, pointer = self.writer, self.target.shared_pointer
         if offset:
             address = w.emit(f"getelementptr i8, {pointer} {address}, i32 {offset}")
+        self.target.touch_shared(w, address, writes=False)
         if count == 1:
             return [w.emit(f"load {type_}, {pointer} {address}, align {align}{self.target.shared_access(w)}")]
         vector = w.emit(f"load <{count} x {type_}>, {pointer} {address}, align {align}{self.target.shared_access(w)}")
@@ -211,6 +212,7 @@ class SimtContext:
         w, pointer = self.writer, self.target.shared_pointer
         if offset:
             address = w.emit(f"getelementptr i8, {pointer} {address}, i32 {offset}")
+        self.target.touch_shared(w, address, writes=True)
         if len(values) == 1:
             w.do(f"store {type_} {values[0]}, {pointer} {address}, align {align}{self.target.shared_access(w)}")
             return

@@ -333,6 +333,9 @@ class SimtTarget(ABC):
 
     # ---- memory
 
+    def touch_shared(self, w: FunctionWriter, address: str, *, writes: bool) -> None:  # noqa: B027
+        """Write what a machine that watches accesses of shared memory does at each of them."""
+
     def shared_access(self, w: FunctionWriter) -> str:
         """What LLVM is told of each load from shared memory and store to it: metadata, after a comma."""
         return ""

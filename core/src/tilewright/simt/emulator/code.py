@@ -54,7 +54,7 @@ def helpers() -> ModuleWriter:
         ("memset", "ptr", ("ptr", "i32", "i64")),
     ):
         module.declare(name, result, parameters)
-    for write in (_call, _rest, _wait_word, _barrier, _await, _settle, _perform, _copy, _wait, _thread_main, _start, _turn):
+    for write in (_call, _rest, _wait_word, _barrier, _await, _settle, _touch, _perform, _copy, _wait, _thread_main, _start, _turn):
         write(module)
     return module
 
@@ -221,6 +221,17 @@ def _settle(module: ModuleWriter) -> None:
     record = f"i64 {layout.AT_QUEUE}, i64 %part, ptr {released}, i64 {0xFFFFFFFF}, i64 1, i64 1, ptr null"
     w.do(f"call void @emulated_wait_word(ptr %block, ptr %own, {record})")
     call_engine(w, layout.SETTLE, ["%queue", "%pending", "%written"])
+    w.ret()
+
+
+def _touch(module: ModuleWriter) -> None:
+    """Mark an access of shared memory by the generic proxy with the number of the thread's fences."""
+    w = module.function("emulated_touch", [("ptr", "own"), ("ptr", "address"), ("i64", "marks")])
+    granule = w.emit(f"udiv i64 {w.emit('ptrtoint ptr %address to i64')}, {layout.GRANULE}")
+    first = word(w, "%own", "%marks")
+    distance = w.emit(f"mul i64 {granule}, 4")
+    place = w.emit(f"inttoptr i64 {w.emit(f'add i64 {first}, {distance}')} to ptr")
+    w.store("i32", w.emit(f"trunc i64 {word(w, '%own', layout.FENCES)} to i32"), place, 4)
     w.ret()
 
 

@@ -19,6 +19,7 @@ from tilewright.errors import KernelError
 from tilewright.simt.emulator import layout
 from tilewright.simt.emulator.blocks import BlockSite
 from tilewright.simt.emulator.multiply import ProductSite, SumsSite
+from tilewright.simt.emulator.proxy_marks import ProxyMarks
 
 #: The type of the engine's entry: (code, thread, address of i64 arguments, how many) -> negative where the thread must end.
 ENTRY = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
@@ -120,9 +121,18 @@ class Engine:
     """
 
     def __init__(
-        self, block: Any, words: Any, areas: Any, sites: Sequence[BlockSite | ProductSite | SumsSite], places: Sequence[str], mode: int, seed: int
+        self,
+        block: Any,
+        words: Any,
+        areas: Any,
+        sites: Sequence[BlockSite | ProductSite | SumsSite],
+        places: Sequence[str],
+        mode: int,
+        seed: int,
+        marks: Any = None,
     ) -> None:
         self.block, self.words, self.areas, self.sites, self.places, self.mode = block, words, areas, sites, places, mode
+        self.proxies = None if marks is None else ProxyMarks(block, words, marks)
         self.error: KernelError | None = None
         self._random = random.Random(seed)
         self._lock = threading.Lock()
@@ -219,6 +229,8 @@ class Engine:
             raise KernelError("a program ends that has not given back its memory for descriptors")
         self._reset()
         self.areas[:] = 0
+        if self.proxies is not None:
+            self.words[:, layout.FENCES] += 1
         self.block[:, layout.TURNS : layout.TURNS + layout.MAX_ORDERS] = 0
 
     def _now(self, *always: int) -> bool:
@@ -308,6 +320,8 @@ class Engine:
 
     def _start_load(self, site: BlockSite, one: BarrierObject, shared: int, descriptor: int, offsets: list[int], part: int) -> None:
         over = self._reading(site, descriptor)
+        if self.proxies is not None:
+            self.proxies.check(shared, site.bytes, "a bulk copy", writes=True)
 
         def copy() -> None:
             site.load(shared, descriptor, offsets, part)
@@ -322,6 +336,8 @@ class Engine:
         number, shared, descriptor, *offsets = arguments
         site = self._site(number, BlockSite)
         over = self._reading(site, descriptor)
+        if self.proxies is not None:
+            self.proxies.check(shared, site.bytes, "a bulk store")
 
         def read() -> Callable[[], None]:
             write: Callable[[], None] = site.writer(site.read(shared), descriptor, offsets)
@@ -386,12 +402,19 @@ class Engine:
     def _start_product(self, thread: int, arguments: list[int]) -> None:
         number, area, a, b, lane, warp = arguments
         site, queue = self._site(number, ProductSite), self._queue(layout.PRODUCT_QUEUE, thread)
+        self._check_operands(site.shared_operands((a, b)))
         # operands that come in registers are read now: they are this thread's own
         left, right = site.taken(0, a, lane, warp), site.taken(1, b, lane, warp)
         queue.open.append(lambda: site.multiply(area, left, right, lane, warp))
         queue.end_group()
         if self._now(layout.EARLY):
             queue.run_until(0)
+
+    def _check_operands(self, operands: list[tuple[int, int]]) -> None:
+        """Check that a product may read its operands, which are given by address and bytes."""
+        if self.proxies is not None:
+            for address, size in operands:
+                self.proxies.check(address, size, "a matrix instruction")
 
     def _busy(self, thread: int, arguments: list[int]) -> None:
         raise KernelError("a product is started in registers in which another one is under way: that one must be waited for, or be the accumulator")
@@ -422,6 +445,7 @@ class Engine:
     def _start_into(self, thread: int, arguments: list[int]) -> None:
         number, place, adds, a, b = arguments
         site = self._site(number, SumsSite)
+        self._check_operands(site.shared_operands((a, b)))
         self.into.append((place, lambda: site.multiply(self._place(place, site), a, b, adds)))
         self.started += 1
         if self._now(layout.EARLY):

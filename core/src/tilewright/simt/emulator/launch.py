@@ -92,7 +92,10 @@ def run_text(
     exchange, queues = np.zeros((cluster, each), np.int32), np.zeros((threads, layout.QUEUE_WORDS), np.int64)
     areas = np.zeros((threads, target.products_under_way.words), np.int64)
     block, words = np.zeros((cluster, layout.BLOCK_WORDS), np.int64), np.zeros((threads, layout.THREAD_WORDS), np.int64)
-    engine = Engine(block, words, areas, target.sites, target.places, mode, seed)
+    marks = None
+    if "call void @emulated_touch" in text:
+        marks = np.zeros((2, threads, size // layout.GRANULE), np.int32)
+    engine = Engine(block, words, areas, target.sites, target.places, mode, seed, marks)
     block[:, layout.SHARED_BASE] = -(-shared.ctypes.data // 1024) * 1024 + size * np.arange(cluster)
     block[:, layout.EXCHANGE] = exchange.ctypes.data + exchange.strides[0] * np.arange(cluster)
     first = block[0]
@@ -112,6 +115,12 @@ def run_text(
     words[:, layout.RANK], numbers = np.divmod(np.arange(threads), each)
     words[:, layout.WARP], words[:, layout.LANE] = np.divmod(numbers, target.warp_size)
     words[:, layout.SHARED_BYTES], words[:, layout.NUMBER] = target.shared_memory, np.arange(threads)
+    words[:, layout.FENCES] = 1
+    if marks is not None:
+        passed = 4 * (block[words[:, layout.RANK], layout.SHARED_BASE] // layout.GRANULE)
+        for kind, place in enumerate((layout.READ_MARKS, layout.WRITE_MARKS)):
+            of_kind = marks[kind]
+            words[:, place] = of_kind.ctypes.data + of_kind.strides[0] * np.arange(threads) - passed
     start = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(_helpers().address("start"))
     start(words.ctypes.data, order.ctypes.data, threads)
     del engine.entry  # which holds the engine, and with it all memory

@@ -49,7 +49,14 @@ AREA: Final = 21
 RELEASED: Final = 22
 #: the block's number in its cluster
 RANK: Final = 23
-THREAD_WORDS: Final = 24
+#: number of its proxy fences so far, from 1 on; where it marks with that what it reads and what it
+#: writes in shared memory by the generic proxy: addresses of an i32 for each granule, less what the
+#: first granule's number takes
+FENCES, READ_MARKS, WRITE_MARKS = range(24, 27)
+THREAD_WORDS: Final = 27
+
+#: Bytes of shared memory that have a mark: no access is wider, and all are aligned to their size.
+GRANULE: Final = 16
 
 #: Bytes for a context, and of a thread's stack, which are memory once they are touched.
 CONTEXT_BYTES: Final = 8192

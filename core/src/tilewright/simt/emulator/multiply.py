@@ -43,6 +43,11 @@ class ProductSite:
             return address
         return self._registers(address, position, lane, warp)[1].copy()
 
+    def shared_operands(self, addresses: tuple[int, int]) -> list[tuple[int, int]]:
+        """Address and bytes of the operands that are read from shared memory."""
+        given = zip(addresses, self.shared, self.elements, strict=False)
+        return [(address, _bytes(shared, element)) for address, shared, element in given if shared]
+
     def multiply(self, area: int, a: _Source, b: _Source, lane: int, warp: int) -> None:
         """Add the product to this thread's registers of the result, which are in memory at ``area``."""
         numbers, sums = self._registers(area, 2, lane, warp)
@@ -91,6 +96,11 @@ class SumsSite:
     elements: tuple[Type, Type, Type]
     shared: tuple[SharedLayout, ...] = ()
 
+    def shared_operands(self, addresses: tuple[int, int]) -> list[tuple[int, int]]:
+        """Address and bytes of the operands."""
+        given = zip(addresses, self.shared, self.elements, strict=False)
+        return [(address, _bytes(shared, element)) for address, shared, element in given]
+
     def nothing(self) -> Any:
         """Sums that nobody wrote."""
         return np.full(math.prod(self.c.shape), np.nan, np.float32)
@@ -111,6 +121,11 @@ class SumsSite:
         start = combine(self.c.lanes, lane) ^ combine(self.c.warps, warp)
         numbers = np.array([element ^ start for element in self.c.register_elements()])
         return numbers, memory(address, len(numbers), np.dtype(np.float32))
+
+
+def _bytes(shared: SharedLayout, element: Type) -> int:
+    """Bytes that a tile takes in shared memory."""
+    return math.prod(shared.shape) * storage_size(element)
 
 
 def operand_layout(c: LinearLayout, k: int, position: int) -> LinearLayout:

@@ -27,6 +27,7 @@ from tilewright.simt.ops.block_copies import RowCopy
 from tilewright.simt.ops.copies import Wait
 from tilewright.simt.ops.descriptors import Descriptors, FreeDescriptors, MakeDescriptor, ShowDescriptor, Tensor
 from tilewright.simt.ops.partitions import Part, Partition
+from tilewright.simt.ops.products import Multiplication
 from tilewright.simt.target import Access, MadeDescriptor, SimtTarget, Threads
 from tilewright.simt.types import COPIES, PRODUCTS, STORES
 
@@ -75,6 +76,8 @@ class EmulatedTarget(SimtTarget):
         self._cluster = 1
         #: whether threads may read memory until others have written it
         self._polls = False
+        #: whether threads mark what they do to shared memory, for what goes through the async proxy
+        self._marks = False
         #: how much memory for descriptors was met so far
         self._memories = 0
 
@@ -82,6 +85,8 @@ class EmulatedTarget(SimtTarget):
         self.products_under_way.begin(function)
         self._cluster = function.attributes.get(CLUSTER, 1)
         self._polls = any(operation.name == "while" for operation in function.walk())
+        async_proxy = BlockMove | RowCopy | Multiplication
+        self._marks = self.published and any(isinstance(one, async_proxy) for one in function.walk())
         names: dict[int, list[str]] = {}
         for partition in function.walk():
             if isinstance(partition, Partition):
@@ -148,7 +153,15 @@ class EmulatedTarget(SimtTarget):
         self._barrier(w, layout.AT_WARP_BARRIER, 0, which, self.warp_size)
 
     def publish(self, w: FunctionWriter, *, everywhere: bool) -> None:
-        """Nothing: copies and products see what threads wrote."""
+        """A proxy fence: what the thread did before is in order with copies and products."""
+        if self._marks:
+            fences = w.gep("i64", "%own", layout.FENCES)
+            w.store("i64", w.emit(f"add i64 {w.load('i64', fences, 8)}, 1"), fences, 8)
+
+    def touch_shared(self, w: FunctionWriter, address: str, *, writes: bool) -> None:
+        if self._marks:
+            marks = layout.WRITE_MARKS if writes else layout.READ_MARKS
+            w.do(f"call void @emulated_touch(ptr %own, ptr {address}, i64 {marks})")
 
     def barrier_init(self, context: SimtContext, address: str, count: int) -> None:
         call_engine(context.writer, layout.INIT, [_number(context.writer, address), str(count)])
@@ -313,6 +326,7 @@ class EmulatedTarget(SimtTarget):
 
     def shared_atomic_add(self, w: FunctionWriter, pointer: str, value: str, predicate: str | None) -> None:
         with w.when(predicate or "true"):
+            self.touch_shared(w, pointer, writes=True)
             w.emit(f"atomicrmw add ptr {pointer}, i32 {value} seq_cst, align 4")
 
     # ---- what is under way
@@ -405,7 +419,11 @@ def _call_block(context: SimtContext, code: int, copy: BlockCopy, barrier: Seque
     made = isinstance(context.operation.descriptor.definition, MakeDescriptor)
     site = target.add_site(BlockSite(copy.layout, copy.element, copy.padding, copy.bytes, made, copy.parts, bool(copy.rows)))
     places = [_number(w, address) for address in (copy.shared, copy.descriptor, *barrier)]
-    numbers = [w.load("i32", w.gep("i32", copy.rows, row), 4) for row in range(copy.layout.shape[0])] if copy.rows else []
+    numbers = []
+    for row in range(copy.layout.shape[0]) if copy.rows else ():
+        place = w.gep("i32", copy.rows, row)
+        target.touch_shared(w, place, writes=False)
+        numbers.append(w.load("i32", place, 4))
     call_engine(w, code, [str(site), *places, *(w.emit(f"sext i32 {offset} to i64") for offset in (*copy.offsets, *numbers))])
 
 
