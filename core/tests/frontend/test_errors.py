@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import pickle
+import re
 import traceback
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from tilewright.errors import CompilationError
+from tilewright.language.options import Options
 
 
 def read_cases() -> list[Any]:
@@ -99,13 +101,13 @@ def test_an_error_inside_a_call_has_the_errors_of_both_places(source: Any) -> No
     outer = made.error(x="i32")
     inner = outer.__cause__
     assert isinstance(inner, CompilationError)
-    # The kernel's own error shows every place, the cause its own alone; both count lines of the file and of the function.
-    assert [line.strip() for line in str(outer).splitlines() if "(at" in line] == [
-        f"--> {made.__file__}:9:11 in inner (at 3:11:)",
-        f"inlined at {made.__file__}:13:11 in middle (at 2:11:)",
-        f"inlined at {made.__file__}:18:8 in kernel (at 3:8:)",
+    # The kernel's own error shows every place, the cause its own alone; both count lines of the file.
+    assert [line.strip() for line in str(outer).splitlines() if made.__file__ in line] == [
+        f"--> {made.__file__}:9:11 in inner",
+        f"inlined at {made.__file__}:13:11 in middle",
+        f"inlined at {made.__file__}:18:8 in kernel",
     ]
-    assert [line.strip() for line in str(inner).splitlines() if "(at" in line] == [f"--> {made.__file__}:9:11 in inner (at 3:11:)"]
+    assert [line.strip() for line in str(inner).splitlines() if "-->" in line] == [f"--> {made.__file__}:9:11 in inner"]
     assert (outer.line, inner.line) == (9, 9)
     for error, function, call in ((outer, "kernel", "middle(x)"), (inner, "inner", "tl.arange(0, 3)")):
         assert error.error_message.splitlines()[0] == "arange's range must be a power of 2: it is 3"
@@ -144,3 +146,8 @@ def test_a_function_that_may_end_without_a_return_is_warned_of(source: Any) -> N
     out = np.zeros(1, np.int32)
     made.interpret(module, [out, 5])
     assert out[0] == 5
+
+
+def test_programs_written_for_triton_are_told_lines_of_the_function_too(source: Any) -> None:
+    error = source(NESTED).error(x="i32", options=Options(named_values=True))
+    assert re.findall(r"in (\w+) \(at (\d+:\d+):\)", str(error)) == [("inner", "3:11"), ("middle", "2:11"), ("kernel", "3:8")]

@@ -1,16 +1,15 @@
 """Errors of a kernel's source: the rule, then the source lines with a caret, then each call the code was inlined at.
 
 cannot add pointers together
-  --> kernels.py:12:8 in scale (at 4:8:)
+  --> kernels.py:12:8 in scale
    11 |     a = x_ptr + i
    12 |     b = a + y_ptr
       |         ^^^^^^^^^
-  inlined at kernels.py:30:4 in kernel (at 9:4:)
+  inlined at kernels.py:30:4 in kernel
    30 |     scale(x, y)
       |     ^^^^^^^^^^^
 
-A place is told twice: by the line of the file, and in parentheses by the line of the function, whose ``def`` is line 1, as kernels' authors know it
-from Triton.
+Programs written for Triton are told a place twice: in parentheses also by the line of the function, whose ``def`` is line 1, which their tests look for.
 """
 
 from __future__ import annotations
@@ -116,7 +115,8 @@ def _excerpt(frame: Frame, node: ast.AST, label: str, context: int) -> list[str]
     lines = frame.source_lines
     number = getattr(node, "lineno", 1)
     line, column = position(frame, node)
-    found = [f"  {label} {frame.file}:{line}:{column} in {frame.name} (at {number}:{getattr(node, 'col_offset', 0)}:)"]
+    own = f" (at {number}:{getattr(node, 'col_offset', 0)}:)" if frame.own_lines else ""
+    found = [f"  {label} {frame.file}:{line}:{column} in {frame.name}{own}"]
     if not 1 <= number <= len(lines):
         return found
     text = lines[number - 1]

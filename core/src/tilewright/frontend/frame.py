@@ -35,6 +35,7 @@ class Frame:
         site: the location of that call: the outer end of the locations of inlined operations.
         separate: the function is compiled on its own and called.
         depth: how many calls deep.
+        own_lines: errors tell places by lines of the function too, whose ``def`` is line 1, as those who write for Triton know them.
         loops: the depth of loops around the current statement; each loop names its jump flags by its own depth. unrolled: how many of them are unrolled.
         returned: the ``return`` statements visited, with the type each gives.
         constants: names declared by a bare ``x: tl.constexpr``; declared: those that got their value with the declaration, and where.
@@ -56,6 +57,7 @@ class Frame:
         "name",
         "namespace",
         "nonlocals",
+        "own_lines",
         "region",
         "returned",
         "separate",
@@ -75,6 +77,7 @@ class Frame:
         self.caller, self.call_node, self.site = caller, call_node, site
         self.separate = False
         self.depth: int = caller.depth + 1 if caller is not None else 0
+        self.own_lines: bool = caller is not None and caller.own_lines
         self.loops = self.unrolled = 0
         self.region: Region | None = None
         self.returned: list[tuple[ast.Return, Any]] = []

@@ -333,6 +333,7 @@ class Generator:
         self.module.add(function)
         self.builder.region, self.builder.before = function.body, None
         frame = Frame(fn)
+        frame.own_lines = self.semantic.options.named_values
         self._visit(frame, scope)
         for node, type_ in frame.returned:
             if not (isinstance(type_, constexpr_type) and type_.value is None):

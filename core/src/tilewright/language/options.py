@@ -24,7 +24,8 @@ class Options:
         deprecated_fp8_dot_operand_dtypes: names of the fp8 kinds that a ``dot`` warns of.
         min_dot_size: (bits of an operand's element, the smallest (M, N, K) of a ``dot``), where that is more than the target needs.
         plain_loops: loops have no ``break`` and ``continue``, and no ``return`` unless they are unrolled: the language of Triton.
-        named_values: a name declared ``tl.constexpr`` may have a value that is computed at run time, which it then names: the language of Triton.
+        named_values: a name declared ``tl.constexpr`` may have a value that is computed at run time, which it then names: the language of Triton, whose
+            programs are told places by lines of the function, too.
         num_warps: warps of a program, where the target has warps.
         extra: further options of the backend, for its own part of the language.
     """
