@@ -91,13 +91,15 @@ def test_local_memory_is_checked(line: str, message: str) -> None:
         execute("gfx942", f"{line}\ns_waitcnt lgkmcnt(0)", given, [2], lds=256)
 
 
-def test_a_load_that_transposes() -> None:
-    """Four tiles of 4 rows and 16 columns; lane l of 16 gets column l of its tile."""
-    tiles = np.arange(4 * 4 * 16, dtype=np.uint16).reshape(4, 4, 16)
-    given = tiles.reshape(64, 4).view(np.uint32)
-    lines = "ds_write_b64 v1, v[2:3]\ns_waitcnt lgkmcnt(0)\nds_read_b64_tr_b16 v[4:5], v1\ns_waitcnt lgkmcnt(0)"
+@pytest.mark.parametrize(("bits", "dtype"), [(16, np.uint16), (8, np.uint8)])
+def test_a_load_that_transposes(bits: int, dtype: type[np.generic]) -> None:
+    """Four tiles of 16 columns and of as many rows as 8 bytes hold elements; lane l of 16 gets column l of its tile."""
+    rows = 64 // bits
+    tiles = np.random.default_rng(0).integers(0, 1 << bits, (4, rows, 16)).astype(dtype)
+    given = tiles.reshape(64, rows).view(np.uint32)
+    lines = f"ds_write_b64 v1, v[2:3]\ns_waitcnt lgkmcnt(0)\nds_read_b64_tr_b{bits} v[4:5], v1\ns_waitcnt lgkmcnt(0)"
     out = execute("gfx950", lines, {1: LANES[64] * 8, 2: given[:, 0], 3: given[:, 1]}, [4, 5], lds=512)
-    columns = np.stack(out, axis=1).view(np.uint16).reshape(4, 16, 4)
+    columns = np.stack(out, axis=1).view(dtype).reshape(4, 16, rows)
     np.testing.assert_array_equal(columns, tiles.swapaxes(1, 2))
 
 

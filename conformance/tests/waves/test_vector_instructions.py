@@ -480,3 +480,12 @@ def test_what_is_not_known_is_an_error_with_its_line(line: str, message: str) ->
     with pytest.raises(WaveError, match=message) as error:
         execute("gfx942", line, {1: INTEGERS[0]}, [1])
     assert error.value.line is not None and line in str(error.value)
+
+
+def test_rounding_may_be_set_to_what_it_is_and_to_nothing_else() -> None:
+    lines = "s_setreg_imm32_b32 hwreg(HW_REG_MODE, {}, {}), {}\nv_mov_b32_e32 v2, v0"
+    for offset, width in ((0, 2), (2, 2), (0, 4)):
+        execute("gfx942", lines.format(offset, width, 0), {}, [2])
+    for offset, width, value in ((0, 2, 3), (2, 2, 1), (2, 4, 0)):
+        with pytest.raises(WaveError, match="only the modes of denormals"):
+            execute("gfx942", lines.format(offset, width, value), {}, [2])

@@ -36,7 +36,10 @@ def _modes(d: Decoder) -> Step:
     """Modes of denormals were taken over when the text was read; what else may be set does not change results, except rounding."""
     if d.instruction.name != "s_denorm_mode":
         place = re.match(r"hwreg\((?:HW_REG_)?(WAVE_|SHADER_)?(SCHED_)?MODE,\s*(\d+),\s*(\d+)\)", d.operands[0].text)
-        if place is None or int(place.group(3)) < 4:
+        offset, width = (int(place.group(3)), int(place.group(4))) if place is not None else (0, 4)
+        if d.instruction.name == "s_setreg_imm32_b32" and offset + width <= 4 and int(d.operands[1].text, 0) == 0:
+            return lambda m: None  # rounding to nearest, as it is
+        if place is None or offset < 4:
             raise d.fail("only the modes of denormals, and modes that have no effect on results, may be set")
         if d.instruction.name == "s_setreg_imm32_b32" and 4 < int(place.group(3)) < 8:
             raise d.fail("modes of denormals must be set from the first of their bits on")

@@ -160,32 +160,42 @@ for _size, _suffix in ((4, "b32"), (8, "b64")):
     TABLE[f"ds_write2st64_{_suffix}"] = TABLE[f"ds_store_2addr_stride64_{_suffix}"] = _two_stores(_size, 64)
 
 
-@builds("ds_read_b64_tr_b16")
-def _transposed_load(d: Decoder) -> Step:
-    """gfx950: 16 lanes load a tile of 4 rows and 16 columns of 16-bit elements, 4 lanes a row and 4 elements a lane; each lane gets a column."""
-    d.allow("offset")
-    d.expect(2)
-    register, _ = result_register(d, d.operands[0], Form(8))
-    address = local_address(d, d.operands[1], d.instruction.number("offset"))
-    lane, row = np.arange(d.lanes)[:, None], np.arange(4)[None]
-    source, element = (lane & ~15) + 4 * row + (lane & 15) // 4, lane % 4 + 0 * row
-    d.counter = "ds"
+def _transposed_loads(width: int) -> Callable[[Decoder], Step]:
+    """gfx950: 16 lanes load a tile of 16 columns and of as many rows as a lane has elements of ``width`` bytes, which are beside each other in a row; each lane
+    gets a column."""
+    count = 8 // width
+    shares = 16 // count
 
-    def step(m: Machine) -> None:
-        if not m.full:
-            raise d.fail("a load that transposes needs all lanes")
-        waves, lanes = m.numbers, local_lanes(m, address(m), 8, m.mask.copy())
+    def build(d: Decoder) -> Step:
+        d.allow("offset")
+        d.expect(2)
+        register, _ = result_register(d, d.operands[0], Form(8))
+        address = local_address(d, d.operands[1], d.instruction.number("offset"))
+        lane, row = np.arange(d.lanes)[:, None], np.arange(count)[None]
+        source, element = (lane & ~15) + shares * row + (lane & 15) // count, lane % count + 0 * row
+        d.counter = "ds"
 
-        def perform(rows: Array | slice) -> None:
-            part = lanes.at(rows)
-            halves = np.ascontiguousarray(np.moveaxis(part.load(8), 0, -1)).view(np.uint16)
-            words = np.ascontiguousarray(halves[:, source, element]).view(np.uint32)
-            for i in range(2):
-                deposit(m, register + i, waves[rows], words[..., i], part.mask)
+        def step(m: Machine) -> None:
+            if not m.full:
+                raise d.fail("a load that transposes needs all lanes")
+            waves, lanes = m.numbers, local_lanes(m, address(m), 8, m.mask.copy())
 
-        m.pending.start("ds", d.instruction, perform, (register, register + 1))
+            def perform(rows: Array | slice) -> None:
+                part = lanes.at(rows)
+                parts = np.ascontiguousarray(np.moveaxis(part.load(8), 0, -1)).view(f"u{width}")
+                words = np.ascontiguousarray(parts[:, source, element]).view(np.uint32)
+                for i in range(2):
+                    deposit(m, register + i, waves[rows], words[..., i], part.mask)
 
-    return step
+            m.pending.start("ds", d.instruction, perform, (register, register + 1))
+
+        return step
+
+    return build
+
+
+TABLE["ds_read_b64_tr_b16"] = _transposed_loads(2)
+TABLE["ds_read_b64_tr_b8"] = _transposed_loads(1)
 
 
 def exchanged(m: Machine, d: Decoder, register: int, value: Array) -> None:
