@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tilewright.ir import TABLE
-from tilewright.ir.types import BF16, F16, F32, I32, FloatType, IntType, TileType, Type
+from tilewright.ir.types import BF16, F16, F32, I32, FloatType, IntType, TileType, Type, element_type
 from tilewright.plugins.manifest import Capabilities
 from tilewright.plugins.registry import registry
 from tilewright.reference.checked import CheckedOptions
@@ -29,6 +29,19 @@ def test_programs_are_made_of_the_whole_table() -> None:
         found.update({operation.name for operation in random_program(number, registry().get("cpu").manifest.capabilities).module.walk()})
     assert {spec.name for spec in TABLE} - ABSENT <= set(found), sorted({spec.name for spec in TABLE} - ABSENT - set(found))
     assert not ABSENT & set(found)
+
+
+def test_programs_gather_rows_by_indices_that_they_use_again() -> None:
+    """At every depth of the pipeline, in loops over products."""
+    stages: set[int] = set()
+    for number in range(120):
+        for loop in random_program(number).module.walk():
+            if loop.name != "for" or not any(operation.name == "dot" for operation in loop.regions[0]):
+                continue
+            indices = [operation.results[0] for operation in loop.regions[0] if operation.name == "load" and element_type(operation.results[0].type) is I32]
+            if any(sum(index.uses.values()) > 1 for index in indices):
+                stages.add(loop.attributes["num_stages"])
+    assert stages == {1, 2, 3, 4}
 
 
 def test_programs_are_defined() -> None:

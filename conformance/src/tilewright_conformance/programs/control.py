@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.ir import Builder, Function, Region, Value
 from tilewright.ir.types import I1, I32, IntType, Type, element_type, shape_of
-from tilewright_conformance.programs import descriptors, expressions, folds, memory, shapes
+from tilewright_conformance.programs import descriptors, expressions, folds, gathers, memory, shapes
 from tilewright_conformance.programs.expressions import computes
 from tilewright_conformance.programs.folds import steps
 from tilewright_conformance.programs.state import Item, State, is_int
@@ -198,4 +198,4 @@ def inner() -> dict[Callable[[State], None], int]:
 
 def everything() -> dict[Callable[[State], None], int]:
     """All steps, with how often each is drawn."""
-    return {**expressions.STEPS, **shapes.STEPS, **folds.STEPS, **memory.STEPS, **descriptors.STEPS, **STEPS}
+    return {**expressions.STEPS, **shapes.STEPS, **folds.STEPS, **memory.STEPS, **descriptors.STEPS, **gathers.STEPS, **STEPS}

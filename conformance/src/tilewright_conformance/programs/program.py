@@ -119,6 +119,10 @@ def _whole(rng: np.random.Generator, element: Type, count: int) -> Array:
     return np.asarray(encode(numbers.astype(np.float64), element)) if isinstance(element, FloatType) else numbers.astype(numpy_dtype(element))
 
 
+def _place(rng: np.random.Generator, element: Type, count: int) -> Array:
+    return rng.integers(0, 16, count).astype(numpy_dtype(element))
+
+
 def _finite(rng: np.random.Generator, element: Type, count: int) -> Array:
     """Random data without NaN and infinities."""
     data = random_array(rng, element, count)
@@ -138,6 +142,7 @@ FILLS: dict[str, Callable[[np.random.Generator, Type, int], Array]] = {
     "random": random_array,
     "finite": _finite,
     "whole": _whole,  # small integers
+    "place": _place,  # indices below 16
     "poison": _poison,  # what no program may leave in what it should write, and must leave elsewhere
 }
 
