@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import pickle
+import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -95,3 +98,17 @@ def test_an_incomplete_table_is_refused(toy: SimpleNamespace) -> None:
         replace(toy.wide, native=replace(toy.wide.native, config=None))
     with pytest.raises(ValueError, match="takes config, function"):
         replace(toy.flat, native=replace(toy.flat.native, operands=("function", "cluster")))
+
+
+def test_a_package_that_hides_another_ones_modules_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "maker").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    remedy = "maker-bindings is not installed: pip install maker-bindings"
+    assert missing_module("maker.bindings", remedy) == remedy  # a folder alone hides nothing
+    file = tmp_path / "maker" / "__init__.py"
+    file.touch()
+    importlib.invalidate_caches()
+    sys.modules.pop("maker", None)
+    expected = f"{file} is found as the package 'maker', which hides that of maker-bindings: rename it, or take its folder off Python's path"
+    assert missing_module("maker.bindings", remedy) == expected
+    sys.modules.pop("maker", None)

@@ -119,4 +119,11 @@ def missing_module(name: str, remedy: str) -> str:
         found = importlib.util.find_spec(name)
     except (ImportError, ValueError):
         found = None
-    return "" if found is not None else remedy
+    if found is not None:
+        return ""
+    package, _, inside = name.partition(".")
+    other = importlib.util.find_spec(package) if inside else None
+    if other is not None and other.has_location:  # no namespace, which packages of several distributions share
+        distribution = remedy.partition(" is not installed")[0]
+        return f"{other.origin} is found as the package {package!r}, which hides that of {distribution}: rename it, or take its folder off Python's path"
+    return remedy
