@@ -24,6 +24,7 @@ class CheckedOptions:
         overflow: signed integer addition, subtraction or multiplication that wraps around.
         arithmetic: integer division by zero, shifts and float-to-integer casts out of range, gathers out of range.
         promises: ``assume`` and hints that do not hold.
+        overlaps: accesses through an argument, one of them a store, to what is accessed through another that begins elsewhere in the same memory.
         limit: the number of findings after which the run stops.
     """
 
@@ -35,6 +36,7 @@ class CheckedOptions:
     overflow: bool = True
     arithmetic: bool = True
     promises: bool = True
+    overlaps: bool = True
     limit: int = 20
 
 
@@ -43,7 +45,8 @@ class Finding:
     """One thing wrong with a kernel, at the first lane it was seen at; ``count`` lanes of that run of the operation have it.
 
     ``kind`` is one of ``out-of-bounds uninitialized-read undefined-value left-out-lane race integer-overflow division-by-zero
-    shift-out-of-range cast-out-of-range index-out-of-range broken-promise``. ``location`` carries the chain of inlined calls, ``calls`` the call sites of
+    shift-out-of-range cast-out-of-range index-out-of-range broken-promise overlapping-arguments``.
+    ``location`` carries the chain of inlined calls, ``calls`` the call sites of
     functions that were not inlined. ``lane`` is the index into the operation's tile, ``()`` for a scalar.
     """
 

@@ -22,6 +22,7 @@ from tilewright.reference.clocks import Clocks
 from tilewright.reference.failures import program_coordinates, where
 from tilewright.reference.memory import Memory
 from tilewright.reference.numerics import Array
+from tilewright.reference.overlaps import Overlaps
 from tilewright.reference.provenance import ATOMICS, Provenance, synchronizes
 from tilewright.reference.shadow import Shadow
 from tilewright.reference.values import Tracked, expanded
@@ -77,6 +78,7 @@ class Checker:
         self.synchronizes = options.races and synchronizes(module)
         self.findings: dict[tuple[str, Operation, str | None], Finding] = {}
         self.clocks = Clocks(grid[0] * grid[1] * grid[2]) if self.synchronizes else None
+        self.overlaps = Overlaps(buffers) if options.overlaps else None
         empty = [buffers[index].own for index in _positions(options.uninitialized, names, buffers)]
         self.shadows = [
             Shadow(block.start, block.end, [(low, high) for low, high in empty if block.start <= low < high <= block.end], self.clocks)
@@ -229,9 +231,37 @@ class Checker:
             mask = chosen[0] if uniform and frame.rows == 1 else chosen
             lanes, flat = lanes[inside], flat[inside]
         if lanes.size:
+            if self.overlaps is not None and argument is not None:
+                self._overlap(frame, operation, kind, flat, lanes, size, full, argument)
             rows = lanes // max(1, int(np.prod(full[1:])))
             self._watch(frame, operation, kind, flat, lanes, frame.pids[rows], size, full, name)
         return mask
+
+    def _overlap(
+        self,
+        frame: Frame,
+        operation: Operation,
+        kind: str,
+        addresses: NDArray[np.int64],
+        lanes: NDArray[np.intp],
+        size: int,
+        full: tuple[int, ...],
+        argument: int,
+    ) -> None:
+        """Report accesses to what another argument, which overlaps this one, was accessed for."""
+        assert self.overlaps is not None
+        found = self.overlaps.meets(argument, kind, addresses, size)
+        if found is None:
+            return
+        met, other = found
+        bad = np.zeros(full, dtype=np.bool_)
+        bad.flat[lanes[met]] = True
+        done = "read" if kind in ("read", "peek") else "written"
+        message = (
+            f"{operation.name} through {self.names[argument]}: what is {done} is accessed through {self.names[other]} too, which is another part of the same "
+            "array; in which order is not defined"
+        )
+        self.report(frame, operation, "overlapping-arguments", message, bad, self.names[argument])
 
     def _inside(self, addresses: NDArray[np.int64], size: int, argument: int | None) -> tuple[NDArray[np.bool_], str | None]:
         """Which accesses lie in the argument that the address came from, where that is known, else in any."""

@@ -27,6 +27,7 @@ from tilewright.runtime.backend_choice import ANY_DEVICE
 from tilewright.runtime.descriptor import TensorDescriptor
 from tilewright.runtime.device_bytes import SavedBytes, memory_of, view_of
 from tilewright.runtime.host_memory import HostMemory
+from tilewright.runtime.plain_arrays import check_plain
 from tilewright.runtime.tensors import TensorWrapper
 from tilewright.runtime.writability import is_writable, write_guard
 
@@ -95,6 +96,8 @@ def tilewright_launcher(loaded: Module, parameters: Sequence[Parameter], options
 
     def launch(grid: tuple[int, int, int], stream: Any, values: tuple[Any, ...]) -> None:
         guard(values)
+        if checked:
+            check_plain(loaded.kernel, values)
         with contextlib.ExitStack() as stack:
             on_host = _HostValues(stack)
             interpreter.run(loaded, [on_host.value(value) for value in values], grid, checked=checked or None)
