@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilewright.active_target as active_target
 import tilewright.language as tl
-from tilewright import active_target
 from tilewright.errors import CompileTimeAssertionFailure, KernelError
 from tilewright.language.callable import device_function as jit
 from tilewright.language.semantic import Options

@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import weakref
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -10,7 +11,10 @@ import numpy as np
 import pytest
 from optional_torch import torch
 
-from tilewright.runtime import arguments, dlpack
+from tilewright.plugins.hooks import hookimpl
+from tilewright.plugins.manifest import Capabilities, Device, Manifest
+from tilewright.plugins.registry import registry
+from tilewright.runtime import arguments, devices, dlpack, pointer_place
 from tilewright.runtime.arguments import ArgumentError, ArrayKind, ArrayView, address_of, array_kind, is_array_type, launch_value
 from tilewright.runtime.descriptor import TensorDescriptor
 from tilewright.runtime.dtypes import dtype_text
@@ -271,6 +275,59 @@ def test_objects_with_data_ptr(device, place):
     kind = array_kind(Pointer(0x1008, "float16", device))
     assert (kind.dtype, kind.device, kind.divisible) == ("fp16", place, False)
     assert address_of(Pointer(0x1008, "float16", device)) == 0x1008
+
+
+class Bare:
+    """What has data_ptr() and dtype alone."""
+
+    def __init__(self, address):
+        self.address, self.dtype = address, "float32"
+
+    def data_ptr(self):
+        return self.address
+
+
+class Owner:
+    """A backend whose driver knows the addresses of its two devices, from 0x10000 on."""
+
+    __name__ = "owner"
+
+    @hookimpl
+    def tilewright_backend(self):
+        return Manifest("owner", "1", "somebody's", ("cuda",), ("one",), Capabilities(frozenset({"f32"})), priority=1)
+
+    @hookimpl
+    def tilewright_devices(self):
+        return [Device("owner", "cuda", index, "a GPU") for index in range(2)]
+
+    @hookimpl
+    def tilewright_pointer_device(self, address):
+        return address // 0x10000 - 1 if address >= 0x10000 else None
+
+
+@pytest.fixture
+def owner():
+    registry().register(Owner(), "owner")
+    devices.forget()
+    yield
+    registry().unregister("owner")
+    devices.forget()
+
+
+@pytest.mark.parametrize(("address", "place"), [(0x8000, ("cpu", 0)), (0x18000, ("cuda", 0)), (0x28008, ("cuda", 1))])
+def test_where_an_object_without_a_device_lies_is_asked_of_drivers(owner, address, place):
+    kind = array_kind(Bare(address))
+    assert (kind.dtype, kind.device, kind.divisible) == ("fp32", place, address % 16 == 0)
+    assert array_kind(TensorWrapper(Bare(address), "int32")).device == place
+
+
+def test_an_object_without_a_device_is_refused_where_no_driver_can_tell(monkeypatch):
+    monkeypatch.setattr(pointer_place, "registry", lambda: SimpleNamespace(backends=list))
+    monkeypatch.setattr(pointer_place, "fallback", None)
+    with pytest.raises(ArgumentError, match=r"Bare .* does not say where its memory lies.* Give Bare an attribute `device`"):
+        array_kind(Bare(0x8000))
+    monkeypatch.setattr(pointer_place, "fallback", lambda: ("hip", 3))
+    assert array_kind(Bare(0x8000)).device == ("hip", 3)
 
 
 def test_a_rocm_build_of_torch_has_hip_devices(monkeypatch):

@@ -63,4 +63,4 @@ def _driver() -> Driver:
     return driver()
 
 
-tilewright_load, tilewright_launcher, tilewright_memory, tilewright_timer = launching(_driver)
+tilewright_load, tilewright_launcher, tilewright_memory, tilewright_pointer_device, tilewright_timer = launching(_driver)

@@ -35,6 +35,16 @@ def _name(hip: Any, device: int) -> tuple[Any, ...]:
     return status, ctypes.string_at(int(text)).decode(errors="replace")
 
 
+def _pointer_device(hip: Any, address: int) -> tuple[Any, ...]:
+    """The runtime does not know the host's own memory: to it such an address is an invalid value, or memory that was not registered."""
+    status, found = hip.hipPointerGetAttributes(address)
+    if int(status) == 1:
+        return 0, -1
+    kinds = hip.hipMemoryType
+    ours = not int(status) and int(found.type) in (int(kinds.hipMemoryTypeDevice), int(kinds.hipMemoryTypeManaged), int(kinds.hipMemoryTypeUnified))
+    return status, int(found.device) if ours else -1
+
+
 def _texts(hip: Any, code: int) -> tuple[str, str]:
     try:
         error = hip.hipError_t(code)
@@ -87,6 +97,7 @@ ENTRIES = Entries(
     memory_to_device="hipMemcpyHtoD",
     memory_to_host="hipMemcpyDtoH",
     memory_fill="hipMemsetAsync",
+    pointer_device=Call("hipPointerGetAttributes", _pointer_device),
     synchronize="hipDeviceSynchronize",
     event_create="hipEventCreate",
     event_record="hipEventRecord",

@@ -86,7 +86,7 @@ def _driver() -> Driver:
     return driver()
 
 
-tilewright_load, tilewright_launcher, tilewright_memory, tilewright_timer = launching(_driver)
+tilewright_load, tilewright_launcher, tilewright_memory, tilewright_pointer_device, tilewright_timer = launching(_driver)
 
 
 @hookimpl

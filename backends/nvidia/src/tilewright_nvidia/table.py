@@ -55,6 +55,18 @@ def _allow_shared(cuda: Any, function: Any, size: int) -> tuple[Any, ...]:
     return status
 
 
+def _pointer_device(cuda: Any, address: int) -> tuple[Any, ...]:
+    """The driver does not know the host's own memory: to it such an address is an invalid value, and any is before the first context."""
+    attributes, kinds = cuda.CUpointer_attribute, cuda.CUmemorytype
+    status, kind = cuda.cuPointerGetAttribute(attributes.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address)
+    if int(status) in (1, 201):
+        return 0, -1
+    if int(status) or int(kind) not in (int(kinds.CU_MEMORYTYPE_DEVICE), int(kinds.CU_MEMORYTYPE_UNIFIED)):
+        return status, -1
+    found: tuple[Any, ...] = cuda.cuPointerGetAttribute(attributes.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address)
+    return found
+
+
 def _texts(cuda: Any, code: int) -> tuple[str, str]:
     found = []
     for function, fallback in ((cuda.cuGetErrorName, f"CUDA error {code}"), (cuda.cuGetErrorString, "unknown")):
@@ -89,6 +101,7 @@ ENTRIES = Entries(
     memory_to_device="cuMemcpyHtoD",
     memory_to_host="cuMemcpyDtoH",
     memory_fill=Call("cuMemsetD8Async", lambda cuda, address, byte, size, stream: cuda.cuMemsetD8Async(address, byte, size, cuda.CUstream(stream))),
+    pointer_device=Call("cuPointerGetAttribute", _pointer_device),
     synchronize="cuCtxSynchronize",
     event_create=Call("cuEventCreate", lambda cuda: cuda.cuEventCreate(0)),
     event_record=Call("cuEventRecord", lambda cuda, event, stream: cuda.cuEventRecord(event, cuda.CUstream(stream))),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from tilewright import active_target
+import tilewright.active_target as active_target
 from tilewright.language.binding import mark_builtin
 from tilewright.language.values import constexpr, unwrap_if_constexpr
 

@@ -98,6 +98,12 @@ def tilewright_memory(device: Device) -> Memory | None:
 
 
 @hookspec(firstresult=True)
+def tilewright_pointer_device(address: int) -> int | None:
+    """The index of the device that the memory at an address belongs to; None for memory of the host, or of nobody. It is asked at each launch with an object
+    that has ``data_ptr()`` and ``dtype`` and does not say where it lies."""
+
+
+@hookspec(firstresult=True)
 def tilewright_timer(device: Device) -> Timer | None:
     """A timer for a device; without one the runtime measures wall time around a synchronised launch."""
 

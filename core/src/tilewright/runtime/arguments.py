@@ -206,7 +206,9 @@ def _pointer_describer() -> Callable[[Any], ArrayKind]:
 
     def describe_pointer(value: Any) -> ArrayKind:
         try:
-            device = getattr(value, "device", "cpu")
+            device = getattr(value, "device", _UNSTATED)
+            if device is _UNSTATED:
+                device = _place_of(value)
             try:
                 found = kinds.get((value.dtype, device))
                 if found is None:
@@ -225,6 +227,28 @@ def _pointer_describer() -> Callable[[Any], ArrayKind]:
             raise _unreadable(value, error) from error
 
     return describe_pointer
+
+
+#: Stands for the device of an object that does not say where it lies.
+_UNSTATED = object()
+
+
+def _place_of(value: Any) -> tuple[str, int]:
+    """Where the drivers say that an object's memory lies.
+
+    Raises:
+        ArgumentError: no driver can be asked.
+    """
+    from tilewright.runtime.pointer_place import place_of
+
+    found = place_of(int(value.data_ptr()))
+    if found is None:
+        name = type(value).__name__
+        raise ArgumentError(
+            f"cannot pass this {name} to a kernel: it has data_ptr() and dtype but does not say where its memory lies, and there is no device whose driver "
+            f"could tell. Give {name} an attribute `device`, such as 'cpu' or 'cuda:0'"
+        )
+    return found
 
 
 def _refuse_no_memory(value: Any) -> None:

@@ -80,6 +80,9 @@ class TensorWrapper:
 
     @property
     def device(self) -> Any:
+        """The base's; an AttributeError where that does not say where it lies."""
+        if hasattr(self.base, "data_ptr"):
+            return self.base.device
         return getattr(self.base, "device", "cpu")
 
     @property

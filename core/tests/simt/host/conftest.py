@@ -84,6 +84,7 @@ ENTRIES = Entries(
     memory_to_device="toyCopyIn",
     memory_to_host="toyCopyOut",
     memory_fill="toyFill",
+    pointer_device="toyOwner",
     synchronize="toyWait",
     event_create="toyEvent",
     event_record="toyRecord",

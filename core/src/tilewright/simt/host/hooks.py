@@ -1,6 +1,6 @@
 """The hooks of the launching family, for backends whose driver is a :class:`~tilewright.simt.host.table.DriverTable`.
 
-    tilewright_load, tilewright_launcher, tilewright_memory, tilewright_timer = launching(driver)
+    tilewright_load, tilewright_launcher, tilewright_memory, tilewright_pointer_device, tilewright_timer = launching(driver)
 
 in a plugin's module. What they need is imported when they are called, so that looking at the manifest stays cheap.
 """
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from tilewright.simt.host.memory import DeviceMemory
     from tilewright.simt.host.timer import DeviceTimer
 
-Hooks = tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any], Callable[..., Any]]
+Hooks = tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any], Callable[..., Any], Callable[..., Any]]
 
 
 def launching(driver: Callable[[], Driver]) -> Hooks:
-    """The hooks ``tilewright_load``, ``tilewright_launcher``, ``tilewright_memory`` and ``tilewright_timer`` of a driver.
+    """The hooks ``tilewright_load``, ``tilewright_launcher``, ``tilewright_memory``, ``tilewright_pointer_device`` and ``tilewright_timer`` of a
+    driver.
 
     Args:
         driver: gives the driver of this process; it is asked at each call, and raises a BackendError where there is none.
@@ -48,9 +49,15 @@ def launching(driver: Callable[[], Driver]) -> Hooks:
         return DeviceMemory(device.index, driver())
 
     @hookimpl
+    def tilewright_pointer_device(address: int) -> int | None:
+        made = driver()
+        found = int(made(made.entries.pointer_device, address))
+        return None if found < 0 else found
+
+    @hookimpl
     def tilewright_timer(device: Device) -> DeviceTimer:
         from tilewright.simt.host.timer import DeviceTimer
 
         return DeviceTimer(device.index, driver())
 
-    return tilewright_load, tilewright_launcher, tilewright_memory, tilewright_timer
+    return tilewright_load, tilewright_launcher, tilewright_memory, tilewright_pointer_device, tilewright_timer

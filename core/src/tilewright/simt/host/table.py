@@ -60,6 +60,7 @@ class Entries:
         memory_free: (address).
         memory_to_device, memory_to_host: (to, from, bytes); the copy has ended when they return.
         memory_fill: (address, byte, bytes, stream).
+        pointer_device: (address) -> index of the device whose memory it is; negative for the host's, and for what the driver does not know.
         synchronize: () waits for the current context.
         event_create: () -> event that times.
         event_record: (event, stream).
@@ -91,6 +92,7 @@ class Entries:
     memory_to_device: Entry
     memory_to_host: Entry
     memory_fill: Entry
+    pointer_device: Entry
     synchronize: Entry
     event_create: Entry
     event_record: Entry

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from tilewright import active_target
+import tilewright.active_target as active_target
 from tilewright.compat.triton.backends import DriverBase, backends
 from tilewright.compat.triton.backends.driver import TilewrightDriver, active_backend_name, backend_called
 from tilewright.compat.triton.runtime.placed import forget_placed
 from tilewright.errors import BackendError
 from tilewright.plugins.manifest import Target
+from tilewright.runtime import pointer_place
 
 
 def _create_driver(name: str | None = None) -> DriverBase:
@@ -101,6 +102,14 @@ def _active_target() -> Target | None:
         return None
 
 
+def _active_place() -> tuple[str, int]:
+    """The current device of the active driver, where Triton takes every pointer to lie."""
+    active = driver.active
+    assert isinstance(active, TilewrightDriver), f"kernels run on backends of Tilewright, not on {type(active).__name__}"
+    return active.kind(), active.get_current_device()
+
+
 active_target.provider = _active_target
+pointer_place.fallback = _active_place
 
 __all__ = ["DriverConfig", "driver"]
