@@ -6,6 +6,7 @@ import argparse
 import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,35 @@ def tree_text(filename: str, metric: str = "time/ms", depth: int = 100, include:
 
     visit(root, 0)
     return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A profile file with what of it is to be shown; :func:`print_tree` prints it."""
+
+    filename: str
+    include: str = ""
+    exclude: str = ""
+    threshold: float = 0.0
+
+
+def parse(
+    metrics: Sequence[str], filename: str, include: str | None = None, exclude: str | None = None, threshold: float | None = None
+) -> tuple[Profile, list[str]]:
+    """Read a profile: (what :func:`print_tree` takes, the metrics). The arguments are those of :func:`tree_text`.
+
+    Raises:
+        OSError: there is no such file.
+        ValueError: a metric's unit is unknown.
+    """
+    for metric in metrics:
+        tree_text(filename, metric, 0)
+    return Profile(filename, include or "", exclude or "", threshold or 0.0), list(metrics)
+
+
+def print_tree(tree: Profile, metrics: Sequence[str], depth: int = 100, format: str | None = None, print_sorted: bool = False) -> None:
+    """Print a profile by the first of ``metrics``; ``format`` and ``print_sorted`` change nothing here."""
+    print(tree_text(tree.filename, metrics[0], depth, tree.include, tree.exclude, tree.threshold))
 
 
 def metrics_of(filename: str) -> list[str]:

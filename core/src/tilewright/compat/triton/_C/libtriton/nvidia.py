@@ -100,10 +100,10 @@ class CublasLt:
         Raises:
             LaunchError: shapes or dtypes do not fit, or the library refused.
         """
-        self.gemm(A, B, C, C, 1.0, 0.0)
+        self.gemm(A, B, None, C, 1.0, 0.0)
 
     def gemm(self, A: Any, B: Any, C: Any, D: Any, alpha: float, beta: float) -> None:  # noqa: N803
-        """``D = alpha * A @ B.T + beta * C``; see :meth:`matmul`."""
+        """``D = alpha * A @ B.T + beta * C``, with C, which is None for ``beta=0``, of f16 where the others are fp8; see :meth:`matmul`."""
         (m, k), (n, inner), dtype = A.shape, B.shape, A.dtype
         if inner != k or tuple(D.shape) != (m, n) or B.dtype != dtype or D.dtype != dtype or str(dtype) not in _TYPES:
             shapes = ", ".join(f"{tensor.dtype}{list(tensor.shape)}" for tensor in (A, B, D))
@@ -134,7 +134,7 @@ class CublasLt:
             if not count.value:
                 raise LaunchError(f"cuBLASLt has no kernel for {dtype} products of {m} x {n} x {k}")
             b, a, c, d = layouts
-            pointers = [_POINTER(tensor.data_ptr()) for tensor in (B, A, C, D)]
+            pointers = [_POINTER(None if tensor is None else tensor.data_ptr()) for tensor in (B, A, C, D)]
             scales = [ctypes.byref(ctypes.c_float(scale)) for scale in (alpha, beta)]
             module = interface("cuda")
             stream = _POINTER(0 if module is None else int(module.current_stream(A.device).cuda_stream))
