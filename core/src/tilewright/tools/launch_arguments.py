@@ -23,23 +23,24 @@ from tilewright.runtime.arguments import ArrayView
 from tilewright.runtime.dlpack import contiguous_strides
 from tilewright.runtime.dtypes import IR_TEXT, ITEM_SIZE
 from tilewright.runtime.integers import cdiv, next_power_of_2
+from tilewright.tools.expressions import evaluate
 from tilewright.tools.inspect import split_top
 from tilewright.tools.usage import UsageError
 
 _ARRAY = re.compile(r"(\w+)\s*\[(.*)\]")
-_FUNCTIONS: dict[str, Any] = {"cdiv": cdiv, "next_power_of_2": next_power_of_2, "min": min, "max": max, "__builtins__": {}}
+_FUNCTIONS: dict[str, Any] = {"cdiv": cdiv, "next_power_of_2": next_power_of_2, "min": min, "max": max}
 #: Bytes that arrays on devices are aligned to.
 _ALIGNMENT = 256
 
 
 def evaluated(text: str, names: Mapping[str, Any], what: str) -> Any:
-    """The value of an expression in which ``names`` may occur.
+    """The value of an expression in which ``names`` may occur; see :mod:`tilewright.tools.expressions`.
 
     Raises:
         UsageError: it is none.
     """
     try:
-        return eval(compile(text.strip(), f"<{what}>", "eval"), _FUNCTIONS, dict(names))
+        return evaluate(text, names, _FUNCTIONS)
     except Exception as error:
         raise UsageError(f"{what}: {text.strip()!r} has no value ({type(error).__name__}: {error}); known are {', '.join(names) or 'no names'}") from None
 
