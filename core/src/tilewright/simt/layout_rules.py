@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from tilewright.errors import LoweringError
 from tilewright.ir.core import Operation
 from tilewright.ir.ops.control import Map, Reduce, Scan
 from tilewright.ir.ops.debug import InlineAsm
 from tilewright.ir.ops.linear import Dot
 from tilewright.ir.ops.shape import Gather
 from tilewright.ir.types import TileType
+from tilewright.llvm.assembly_sites import blamed_at
 from tilewright.simt.costs import bits_of_element, reduction_cost
 from tilewright.simt.interface import Statement
 from tilewright.simt.linear_layout import LinearLayout
@@ -63,6 +65,11 @@ def access(statement: Statement, operation: Operation) -> None:
 def grouped(statement: Statement, operation: Map | InlineAsm) -> None:
     """Groups of ``pack`` elements in a row, in registers in a row."""
     variable, pack = _uniform(statement, operation), operation.pack
+    if pack & (pack - 1):
+        told = f"it takes {pack} elements at once, and registers of a tile are divided into groups of 1, 2, 4, 8 and so on: choose another pack"
+        if isinstance(operation, InlineAsm):
+            raise blamed_at(operation.location, told)
+        raise LoweringError(f"{operation.location}: {told}")
     variable.prices.append(per_register(sum(1 for region in operation.regions for _ in region) or 2.0))
     if pack > 1:
         variable.admit = lambda layout: packed(layout, pack)
