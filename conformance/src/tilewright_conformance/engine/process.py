@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tilewright import child_process
+from tilewright.child_process import environment as child_environment
 from tilewright_conformance.case import Case, Outcome, Status
 from tilewright_conformance.engine.setup import Setup
 
@@ -51,7 +51,7 @@ class WorkerProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env={**child_process.environment(), **(environment or {})},
+            env={**child_environment(), **(environment or {})},
             start_new_session=True,
         )
         self._answers: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()

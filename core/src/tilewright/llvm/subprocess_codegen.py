@@ -18,7 +18,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
-from tilewright import child_process
+from tilewright.child_process import VARIABLE, end_with_parent, end_with_pipe, environment, python_command, time_limit
 from tilewright.errors import LoweringError
 from tilewright.llvm.assembly_sites import ASSEMBLY, Sites
 
@@ -105,14 +105,14 @@ def _generated(ir_text: str, settings: Mapping[str, Any]) -> list[bytes]:
 
 def _ran(request: bytes, ir_text: str) -> subprocess.CompletedProcess[bytes]:
     """A child that was given a request, at its end. It ends with this process: it waits for the end of a pipe, too, whose other end is here."""
-    limit = child_process.time_limit()
+    limit = time_limit()
     theirs, ours = os.pipe()
     try:
         return subprocess.run(
-            child_process.python_command(_CHILD, os.getpid(), theirs),
+            python_command(_CHILD, os.getpid(), theirs),
             input=request,
             capture_output=True,
-            env=child_process.environment(),
+            env=environment(),
             pass_fds=(theirs,) if os.name == "posix" else (),
             timeout=limit,
             check=False,
@@ -121,7 +121,7 @@ def _ran(request: bytes, ir_text: str) -> subprocess.CompletedProcess[bytes]:
         named = _FUNCTION.search(ir_text)
         raise LoweringError(
             f"generating the code of {named[1] if named else 'a kernel'} took longer than {limit:g} seconds and was ended: make the kernel smaller (its tiles, "
-            f"and loops that are unrolled), or set {child_process.VARIABLE} to more seconds, 0 for no limit"
+            f"and loops that are unrolled), or set {VARIABLE} to more seconds, 0 for no limit"
         ) from None
     finally:
         os.close(theirs)
@@ -131,9 +131,9 @@ def _ran(request: bytes, ir_text: str) -> subprocess.CompletedProcess[bytes]:
 def _serve() -> None:
     """The child: a request on standard input; on standard output a line with the sizes of what was made, then that; or a line with what is wrong with the
     request, or, under ``failed``, what another code generator says."""
-    child_process.end_with_parent(int(sys.argv[1]))
+    end_with_parent(int(sys.argv[1]))
     if os.name == "posix":
-        child_process.end_with_pipe(int(sys.argv[2]))
+        end_with_pipe(int(sys.argv[2]))
     from tilewright.llvm.compile import prepared, set_option, target_machine
 
     request = json.loads(sys.stdin.buffer.read())

@@ -21,7 +21,8 @@ import sys
 import threading
 from dataclasses import dataclass, replace
 
-from tilewright import child_process
+from tilewright.child_process import module_path, python_command
+from tilewright.child_process import time_limit as default_limit
 from tilewright.environment import refused
 from tilewright.errors import BackendError, LoweringError
 from tilewright.plugins.registry import registry
@@ -110,7 +111,7 @@ class WorkerPool:
         except Exception as error:
             raise UnsendableError(f"the job cannot be sent to a worker: {error}") from error
         if time_limit is None:
-            time_limit = child_process.time_limit()
+            time_limit = default_limit()
         with self._free:
             worker = self._take(job, owner)
             try:
@@ -208,7 +209,7 @@ class WorkerPool:
         ours.settimeout(_START)
         self._path = _path()
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(self._path)}
-        command = child_process.python_command(_SERVER, theirs.fileno())
+        command = python_command(_SERVER, theirs.fileno())
         with theirs:
             self._server = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, pass_fds=(theirs.fileno(),), start_new_session=True)
         self._orders = ours
@@ -249,7 +250,7 @@ class WorkerPool:
 
 def _path() -> tuple[str, ...]:
     """Where this process looks for modules."""
-    return tuple(child_process.module_path())
+    return tuple(module_path())
 
 
 def _ending(status: int | None) -> str:
