@@ -24,7 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "language": {"ir", "errors", "plugins", "active_target", "recursion"},
     "frontend": {"ir", "language", "errors", "environment", "plugins", "recursion"},
     "passes": {"ir", "errors", "environment"},
-    "plugins": {"ir", "errors", "environment", "forks"},
+    "plugins": {"ir", "errors", "environment", "forks", "child_process"},
     "runtime": {"ir", "reference", "language", "frontend", "passes", "plugins", "errors", "environment", "child_process", "forks", "llvm", "recursion"},
     "llvm": {"ir", "passes", "errors", "child_process"},
     "simt": {"ir", "passes", "llvm", "errors", "environment"},

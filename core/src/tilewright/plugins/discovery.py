@@ -6,9 +6,12 @@ Nothing is imported here. What an entry point refers to is imported when its bac
 from __future__ import annotations
 
 import importlib.metadata
+import os
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from tilewright.plugins.hooks import PROJECT
@@ -52,9 +55,19 @@ def _sources(entry_points: Iterable[importlib.metadata.EntryPoint]) -> list[Plug
     return sorted(found.values(), key=lambda source: (source.name, source.distribution))
 
 
+#: The folder in which is remembered which plugins do not end the process that imports them, once a layer above says; None where there is none.
+memory: Callable[[], Path | None] | None = None
+
+
 def _load(entry: importlib.metadata.EntryPoint) -> Any:
     if not entry.pattern.match(entry.value):
         raise ImportError(f"{entry.value!r} does not name a module, or an object as package.module:object")
+    module, distribution = entry.value.partition(":")[0].strip(), getattr(entry, "dist", None)
+    if distribution is not None and module not in sys.modules and os.name == "posix" and memory is not None and (folder := memory()) is not None:
+        from tilewright.plugins.patience import time_limit
+        from tilewright.plugins.probe import try_out
+
+        try_out(str(distribution.name), str(distribution.version), module, folder, time_limit() / 4)  # most of the limit is for the plugin itself
     return entry.load()
 
 

@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 
 from tilewright.errors import BackendError
 from tilewright.forks import setting_up
+from tilewright.plugins import discovery
 from tilewright.plugins.manifest import Device, Target
 from tilewright.plugins.registry import Backend
 
 _lock = threading.Lock()
+
+
+def _plugin_memory() -> Path | None:
+    """A folder of the cache; None where nothing can be kept there."""
+    from tilewright.runtime import private_folder
+    from tilewright.runtime.cache import disk_cache
+
+    cache = disk_cache()
+    folder = cache.directory / "plugins"
+    if cache.cap <= 0 or private_folder.distrust(cache.directory):
+        return None
+    try:
+        private_folder.make(folder, cache.directory)
+    except OSError:
+        return None
+    return folder if os.access(folder, os.W_OK) and not private_folder.distrust(folder) else None
+
+
+discovery.memory = _plugin_memory
 _devices: dict[Backend, list[Device]] = {}
 _targets: dict[tuple[Backend, str, int], Target] = {}
 

@@ -1,0 +1,64 @@
+"""Plugins that end the process which imports them are named, and those that do not are tried out once."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tilewright.plugins import probe
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX systems")
+
+PROGRAM = """
+import tilewright
+from tilewright.plugins.registry import registry
+from tilewright.runtime import devices
+for name in ("faulty", "leaving", "sound"):
+    try:
+        registry().get(name)
+    except tilewright.errors.BackendError as error:
+        print(error)
+    else:
+        print(name, "works")
+"""
+#: name -> what its module does when it is imported
+PLUGINS = {
+    "faulty": "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)",
+    "leaving": "import os, sys\nsys.stderr.write('no device')\nsys.stderr.flush()\nos._exit(0)",
+    "sound": """
+import os
+with open(os.environ["IMPORTED"], "a") as file:
+    file.write("imported ")
+from tilewright.plugins.hooks import hookimpl
+from tilewright.plugins.manifest import Capabilities, Manifest
+@hookimpl
+def tilewright_backend():
+    return Manifest("sound", "1", "for tests", ("cpu",), ("t",), Capabilities(frozenset({"f32"})))
+""",
+}
+
+
+def test_plugins_that_end_the_process_are_named_and_others_tried_out_once(tmp_path):
+    site = tmp_path / "site"
+    for name, source in PLUGINS.items():
+        info = site / f"vendor_{name}-2.dist-info"
+        info.mkdir(parents=True)
+        (site / f"vendor_{name}.py").write_text(source)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vendor-{name}\nVersion: 2\n")
+        (info / "entry_points.txt").write_text(f"[tilewright]\n{name} = vendor_{name}\n")
+    path = os.pathsep.join([str(site), *filter(None, sys.path)])
+    environment = {**os.environ, "PYTHONPATH": path, "TILEWRIGHT_CACHE_DIR": str(tmp_path / "cache"), "IMPORTED": str(tmp_path / "imported")}
+    environment.pop("TILEWRIGHT_CACHE_SIZE", None)
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=900, check=False)
+        assert done.returncode == 0, done.stderr
+        faulty, leaving, sound = done.stdout.splitlines()
+        assert faulty.startswith("backend 'faulty' (vendor-faulty 2, vendor_faulty) is disabled") and "ends the process by signal 11" in faulty
+        assert leaving.startswith("backend 'leaving' (vendor-leaving 2") and "ends the process with status 0: no device" in leaving
+        assert sound == "sound works"
+    assert (tmp_path / "imported").read_text().split() == ["imported"] * 3  # by the probe, and by two processes
+
+
+def test_plugins_of_this_project_are_not_tried_out():
+    assert {"tilewright", "tilewright-cpu"} <= probe._own_distributions()
