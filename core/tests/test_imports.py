@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import functools
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -231,3 +233,10 @@ def private_names(module: str) -> Iterator[str]:
 def test_no_module_uses_the_private_names_of_another() -> None:
     told = [line for module in modules() for line in private_names(module)]
     assert not told, "\n".join(told)
+
+
+def test_a_module_of_the_package_is_imported_without_asking_backends():
+    """``from tilewright import MODULE`` asks the package for an attribute first."""
+    code = "from tilewright import child_process; from tilewright.plugins.registry import registry; print(child_process.__name__, registry()._loaded)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "tilewright.child_process {}\n"

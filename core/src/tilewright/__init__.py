@@ -19,6 +19,7 @@ PYTEST_DONT_REWRITE: where ``import triton`` is answered the package is imported
 from __future__ import annotations
 
 import importlib
+from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -83,7 +84,7 @@ def __getattr__(name: str) -> Any:
     with setting_up():
         if name in _MODULES:
             found = getattr(importlib.import_module(_MODULES[name]), name)
-        elif name in _SUBMODULES:
+        elif name in _SUBMODULES or PathFinder.find_spec(f"{__name__}.{name}", __path__) is not None:  # which loads no backend to ask it
             found = importlib.import_module(f"tilewright.{name}")
         else:
             found = _of_a_backend(name)
