@@ -143,29 +143,54 @@ def test_bitcasts(source: Type) -> None:
             compare(lambda b, target=target: b.bitcast(b.constant(value=draw(rng, source), result=source), result=target), expect=0.3)
 
 
-def test_undefined_results_are_left() -> None:
-    function = Function("k", ())
-    b = Builder.at_end(function.body)
+def _folded(value: Any) -> Any:
+    operation = value.owner
+    return fold(operation, [operand.owner.attributes["value"] for operand in operation.operands])
+
+
+def test_results_that_are_not_exact_are_left() -> None:
+    b = Builder.at_end(Function("k", ()).body)
+    assert _folded(b.cast(b.constant(value=1000.0, result=F32), result=FloatType("f8e4m3fn"))) is None
+    assert _folded(b.exp(b.constant(value=0.0, result=F32))) is None
+
+
+def test_operands_out_of_range_have_one_meaning() -> None:
+    b = Builder.at_end(Function("k", ()).body)
 
     def constant(type_: Type, value: float) -> Any:
         return b.constant(value=value, result=type_)
 
     cases = [
-        b.div(constant(I32, 1), constant(I32, 0)),
-        b.rem(constant(I32, 1), constant(I32, 0)),
-        b.div(constant(I8, -128), constant(I8, -1)),
-        b.rem(constant(I8, -128), constant(I8, -1)),
-        b.shl(constant(I32, 1), constant(I32, 32)),
-        b.shr(constant(I32, 1), constant(I32, -1)),
-        b.cast(constant(F32, 3e9), result=I32),
-        b.cast(constant(F32, -1.0), result=U32),
-        b.cast(constant(F32, math.nan), result=I32),
-        b.cast(constant(F32, 1000.0), result=FloatType("f8e4m3fn")),
-        b.exp(constant(F32, 0.0)),
+        (b.div(constant(I32, 7), constant(I32, 0)), 7),
+        (b.rem(constant(I32, 7), constant(I32, 0)), 0),
+        (b.div(constant(I8, -128), constant(I8, -1)), -128),
+        (b.rem(constant(I8, -128), constant(I8, -1)), 0),
+        (b.shl(constant(I32, 1), constant(I32, 32)), 0),
+        (b.shr(constant(I32, -5), constant(I32, -1)), -1),
+        (b.shr(constant(U32, 5), constant(U32, 32)), 0),
+        (b.shl(constant(I1, True), constant(I1, True)), False),
+        (b.cast(constant(F32, 3e9), result=I32), 2**31 - 1),
+        (b.cast(constant(F32, -1.0), result=U32), 0),
+        (b.cast(constant(F32, math.nan), result=I32), 0),
+        (b.cast(constant(F32, math.nan), result=I64), -(2**63)),
+        (b.cast(constant(F64, math.nan), result=U32), 2**31),
+        (b.cast(constant(F32, 300.0), result=I8), 44),
+        (b.cast(constant(F32, 1e6), result=I8), -1),
+        (b.cast(constant(F32, -1.0), result=U8), 0),
+        (b.cast(constant(F32, -math.inf), result=I16), -(2**15)),
     ]
-    for value in cases:
-        operation = value.owner
-        assert fold(operation, [operand.owner.attributes["value"] for operand in operation.operands]) is None, operation
+    assert [_folded(value) for value, _ in cases] == [expected for _, expected in cases]
+
+
+@pytest.mark.parametrize("source", FLOATS, ids=str)
+def test_casts_out_of_range_fold_as_they_run(source: Type) -> None:
+    assert isinstance(source, FloatType)
+    rng = np.random.default_rng(8)
+    ends = [math.nan, math.inf, -math.inf, *(sign * 2.0**bits for bits in (7, 8, 15, 16, 31, 32, 63, 64) for sign in (1, -1))]
+    numbers = [round_to(value, source) for value in [*ends, *(rng.standard_normal(10) * np.exp2(rng.integers(0, 70, 10))).tolist()]]
+    for target in INTS:
+        drawn = iter(numbers)
+        compare(lambda b, target=target, drawn=drawn: b.cast(b.constant(value=next(drawn), result=source), result=target), len(numbers), expect=1.0)
 
 
 def test_overflow_towards_zero_is_the_greatest_finite_number() -> None:

@@ -10,12 +10,20 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tilewright.ir.types import BF16, F16, F32, FloatType, Type
+from tilewright.ir.types import BF16, F16, F32, FloatType, IntType, Type
 from tilewright.llvm.remainder import float_remainder
 from tilewright.llvm.writer import FunctionWriter
 from tilewright_nvidia.assembly import call_asm
 
 Emitter = Callable[[FunctionWriter, list[str]], str]
+
+
+def _wide_shift(w: FunctionWriter, name: str, operands: list[str], element: IntType) -> str:
+    """A shift of 64 bits, whose amount is a register of 32: bounded first, since the machine's clamps what is past the width but LLVM drops the upper half."""
+    bounded = w.intrinsic("llvm.umin", "i64", [("i64", operands[1]), ("i64", "64")])
+    amount = w.emit(f"trunc i64 {bounded} to i32")
+    text = "shl.b64" if name == "shl" else "shr.s64" if element.signed else "shr.u64"
+    return call_asm(w, f"{text} $0, $1, $2;", ["i64"], [("i64", operands[0]), ("i32", amount)], effects=False)[0]
 
 
 def _unary(text: str) -> Emitter:
@@ -54,6 +62,8 @@ def element_operation(
             return RELAXED[name](w, operands)
     if name == "rem" and isinstance(element, FloatType):
         return float_remainder(w, operands[0], operands[1], element)
+    if name in ("shl", "shr") and isinstance(element, IntType) and element.bits == 64 and operands[1].startswith("%"):
+        return _wide_shift(w, name, operands, element)
     if name == "fma":
         return _fused(w, capability, operands, element)
     if name in ("min", "max"):

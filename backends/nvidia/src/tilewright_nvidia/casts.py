@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, FloatType, Type
+from tilewright.ir.float_to_int import conversion_type
+from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, F64, I1, FloatType, IntType, Type
 from tilewright.llvm.writer import FunctionWriter, float_constant
 from tilewright_nvidia.assembly import call_asm
 from tilewright_nvidia.words import Words
@@ -21,6 +22,8 @@ _FP8: dict[FloatType, tuple[str, float, str, int, int]] = {
 
 def machine_cast(words: Words, w: FunctionWriter, capability: int, operand: str, source: Type, result: Type, rounding: str) -> str | None:
     """See :meth:`tilewright.simt.target.SimtTarget.cast`."""
+    if source in _FLOATS and isinstance(result, IntType) and result is not I1:
+        return _to_integer(w, operand, source, result)
     if source is F32 and result is BF16 and capability >= 80:
         return call_asm(w, f"cvt.{'rz' if rounding == 'rtz' else 'rn'}.bf16.f32 $0, $1;", ["i16"], [("float", operand)], effects=False)[0]
     if source is F32 and result is F16 and rounding == "rtz":
@@ -42,6 +45,21 @@ def machine_cast(words: Words, w: FunctionWriter, capability: int, operand: str,
     if result in _FP8 and source in (F16, F32) and rounding == "rtne":
         return _to_fp8(w, operand, source, result)
     return None
+
+
+#: The machine's float types: their registers, and their names in PTX.
+_FLOATS: Final[dict[Type, tuple[str, str]]] = {F16: ("i16", "f16"), F32: ("float", "f32"), F64: ("double", "f64")}
+
+
+def _to_integer(w: FunctionWriter, operand: str, source: Type, result: IntType) -> str:
+    """``cvt.rzi``, which saturates; LLVM's own conversions are undefined out of range, or take more instructions."""
+    register, kind = _FLOATS[source]
+    through = conversion_type(result)
+    if source is F16:
+        operand = w.emit(f"bitcast half {operand} to i16")
+    text = f"cvt.rzi.{'s' if result.signed else 'u'}{through.bits}.{kind} $0, $1;"
+    (whole,) = call_asm(w, text, [f"i{through.bits}"], [(register, operand)], effects=False)
+    return whole if through is result else w.emit(f"trunc i{through.bits} {whole} to i{result.bits}")
 
 
 def _widened(w: FunctionWriter, half: str, result: Type) -> str:

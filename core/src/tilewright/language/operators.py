@@ -280,7 +280,7 @@ class Operators(Conversion):
         if isinstance(lhs, tensor) and not isinstance(rhs, tensor):
             amount, bits = self.number(rhs), lhs.type.scalar.primitive_bitwidth
             if isinstance(amount, int) and amount >= bits:
-                self.warn(f"shift by {amount} of a value of {bits} bits ({lhs.dtype}) is undefined")
+                self.warn(f"shift by {amount} of a value of {bits} bits ({lhs.dtype}) shifts all of them out")
 
     def _neg(self, x: tensor) -> tensor:
         element = x.type.scalar

@@ -202,13 +202,13 @@ def _itself(o: Any) -> Any:
 
 
 def check_bit_width(value: Any, shift_value: Any) -> None:
-    """Warn where a tensor is shifted by a constant of at least its width, which is undefined."""
+    """Warn where a tensor is shifted by a constant of at least its width, which leaves no bit of it."""
     import warnings
 
     if isinstance(shift_value, constexpr):
         bits = value.type.scalar.primitive_bitwidth
         if isinstance(shift_value.value, int) and shift_value.value >= bits:
-            warnings.warn(f"shift by {shift_value.value} of a value of {bits} bits ({value.dtype}) is undefined", stacklevel=2)
+            warnings.warn(f"shift by {shift_value.value} of a value of {bits} bits ({value.dtype}) shifts all of them out", stacklevel=2)
 
 
 def is_negative_zero(x: Any) -> bool:

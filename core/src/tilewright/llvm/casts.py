@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilewright.errors import LoweringError
-from tilewright.ir.types import BF16, F16, F32, F64, I1, I64, FloatType, IntType, Type
+from tilewright.ir.float_to_int import conversion_type, integer_of_nan
+from tilewright.ir.types import BF16, F16, F32, F64, I1, I32, I64, FloatType, IntType, Type
 from tilewright.llvm.registers import constant, register_type, vector_type
 from tilewright.llvm.writer import splat_constant, vector
 
@@ -72,11 +73,41 @@ def _to_int(context: ElementContext, name: str, source: FloatType, result: IntTy
     from_ = vector_type(source, width)
     if result is I1:
         return writer.emit(f"fcmp une {from_} {name}, {constant(source, 0.0, width)}")
-    if result.bits >= 32:
-        return writer.emit(f"fpto{'s' if result.signed else 'u'}i {from_} {name} to {vector_type(result, width)}")
-    wide = vector("i32", width)
-    whole = writer.emit(f"fptosi {from_} {name} to {wide}")
-    return writer.emit(f"trunc {wide} {whole} to {vector_type(result, width)}")
+    through = conversion_type(result)
+    if width and source is F16:  # which does not hold the ends of all ranges
+        name, source, from_ = writer.emit(f"fpext {from_} {name} to {vector('float', width)}"), F32, vector("float", width)
+    computed = I32 if width and through.bits == 16 else through
+    to = vector_type(computed, width)
+    how = f"fpto{'s' if computed.signed else 'u'}i"
+    if width:
+        whole = _saturated(context, name, source, through, computed, width)
+    else:
+        whole = writer.intrinsic(f"llvm.{how}.sat", to, [(from_, name)], [to, from_])
+    nan = integer_of_nan(source, through)
+    if nan or width:
+        is_nan = writer.emit(f"fcmp uno {from_} {name}, {name}")
+        whole = writer.emit(f"select {vector('i1', width)} {is_nan}, {to} {constant(computed, nan, width)}, {to} {whole}")
+    return whole if computed is result else writer.emit(f"trunc {to} {whole} to {vector_type(result, width)}")
+
+
+def _saturated(context: ElementContext, name: str, source: FloatType, ends: IntType, computed: IntType, width: int) -> str:
+    """Floats within the range of ``ends`` as numbers of ``computed``; NaN becomes some number. LLVM's saturating conversion goes element by element on vectors
+    of many machines."""
+    writer, from_, mask, to = context.writer, vector_type(source, width), vector("i1", width), vector_type(computed, width)
+    how = f"fpto{'s' if computed.signed else 'u'}i"
+
+    def number(value: float) -> str:
+        return constant(source, value, width)
+
+    above = writer.emit(f"fcmp ogt {from_} {name}, {number(float(ends.minimum))}")
+    bounded = writer.emit(f"select {mask} {above}, {from_} {name}, {from_} {number(float(ends.minimum))}")
+    beyond = writer.emit(f"fcmp oge {from_} {bounded}, {number(float(ends.maximum + 1))}")
+    if ends.bits <= source.mantissa:
+        bounded = writer.emit(f"select {mask} {beyond}, {from_} {number(float(ends.maximum))}, {from_} {bounded}")
+        return writer.emit(f"{how} {from_} {bounded} to {to}")
+    bounded = writer.emit(f"select {mask} {beyond}, {from_} {number(0.0)}, {from_} {bounded}")
+    whole = writer.emit(f"{how} {from_} {bounded} to {to}")
+    return writer.emit(f"select {mask} {beyond}, {to} {constant(computed, computed.maximum, width)}, {to} {whole}")
 
 
 def _float_to_float(context: ElementContext, name: str, source: FloatType, result: FloatType, width: int, rounding: str) -> str:

@@ -98,16 +98,32 @@ def _bitwise(name: str) -> Emitter:
     return emit
 
 
-def _shift_right(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+def _shift(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
+    """A shift whose amount may be past the width: all bits are shifted out, and the sign stays where it comes in. Machines whose own shifts do that need no
+    instruction more, for LLVM finds them in this form."""
     assert isinstance(element, IntType)
-    return context.writer.emit(f"{'ashr' if element.signed else 'lshr'} {vector_type(element, width)} {operands[0]}, {operands[1]}")
+    w, type_, (a, b) = context.writer, vector_type(element, width), operands
+    if element is I1:
+        kept = w.emit(f"xor {type_} {b}, {constant(I1, True, width)}")
+        return w.emit(f"and {type_} {a}, {kept}")
+    how = "shl" if operation.name == "shl" else "ashr" if element.signed else "lshr"
+    known = _constant_operand(b)
+    if known is not None and 0 <= known < element.bits:
+        return w.emit(f"{how} {type_} {a}, {b}")
+    if how == "ashr":
+        most = constant(element, element.bits - 1, width)
+        bounded = w.intrinsic("llvm.umin", type_, [(type_, b), (type_, most)])
+        return w.emit(f"ashr {type_} {a}, {bounded}")
+    inside = w.emit(f"icmp ult {type_} {b}, {constant(element, element.bits, width)}")
+    shifted = w.emit(f"{how} {type_} {a}, {b}")
+    return w.emit(f"select {vector('i1', width)} {inside}, {type_} {shifted}, {type_} {constant(element, 0, width)}")
 
 
 def _is_constant(operand: str) -> bool:
     return not operand.startswith("%")
 
 
-def _constant_divisor(operand: str) -> int | None:
+def _constant_operand(operand: str) -> int | None:
     text = operand
     if text.startswith("splat ("):
         text = text[:-1].rsplit(" ", 1)[1]
@@ -118,8 +134,8 @@ def _constant_divisor(operand: str) -> int | None:
 
 
 def guarded_divisor(context: ElementContext, a: str, b: str, width: int, element: IntType) -> str:
-    """``b``, or 1 where dividing by ``b`` would trap: by zero (undefined, but a dead lane must not trap), and the most negative integer by -1 (wraps)."""
-    known = _constant_divisor(b)
+    """``b``, or 1 where dividing by ``b`` would trap: by zero, and the most negative integer by -1, whose quotient wraps around to itself."""
+    known = _constant_operand(b)
     if known not in (None, 0, -1):
         return b
     writer, type_, mask = context.writer, vector_type(element, width), vector("i1", width)
@@ -164,8 +180,8 @@ def _remainder(context: ElementContext, operation: Operation, operands: list[str
         return _widened(context, operands, element, width, lambda ops, type_, _: writer.emit(f"frem {type_} {ops[0]}, {ops[1]}"))
     a, b = operands
     type_ = vector_type(element, width)
+    b = guarded_divisor(context, a, b, width, element)
     if not width or element.bits == 64 or _is_constant(b):
-        b = guarded_divisor(context, a, b, width, element)
         return writer.emit(f"{'s' if element.signed else 'u'}rem {type_} {a}, {b}")
     quotient = int_divide(context, a, b, width, element)
     product = writer.emit(f"mul {type_} {quotient}, {b}")
@@ -393,8 +409,8 @@ EMITTERS: dict[str, Emitter] = {
     "and": _bitwise("and"),
     "or": _bitwise("or"),
     "xor": _bitwise("xor"),
-    "shl": _bitwise("shl"),
-    "shr": _shift_right,
+    "shl": _shift,
+    "shr": _shift,
     "mulhi": _multiply_high,
     "min": _extreme,
     "max": _extreme,

@@ -1,7 +1,7 @@
 """Constant folding: the op table's elementwise meaning, in numbers, one element at a time.
 
 Integers are Python integers in their type's range, i1 is a bool, floats are Python floats that the format holds. A function gives None where the
-result is undefined (division by zero, shifts out of range) or not settled to the bit (exp and its like, whose accuracy has a bound): such
+result is not settled to the bit (exp and its like, whose accuracy has a bound): such
 operations stay, so that a constant argument gives the same bits as one read at run time.
 """
 
@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 from tilewright.ir.core import Operation
+from tilewright.ir.float_to_int import integer_of_float
 from tilewright.ir.ops.arithmetic import Cast, Cmp, Extremum
 from tilewright.ir.types import I1, FloatType, IntType, PointerType, Type, element_type
 from tilewright.passes.formats import from_bits, round_to, to_bits
@@ -23,7 +24,7 @@ Fold = Callable[..., Any]
 
 
 def fold(operation: Operation, values: list[Any]) -> int | float | bool | None:
-    """The operation's element for constant operands ``values``; None where it is undefined or not exact."""
+    """The operation's element for constant operands ``values``; None where it is not exact."""
     function = FOLDS.get(operation.name)
     if function is None:
         return None
@@ -50,23 +51,19 @@ def _arithmetic(exact: Callable[[Any, Any], Any]) -> Fold:
     return function
 
 
-def _divide(element: Type, operation: Operation, a: Any, b: Any) -> int | float | None:
+def _divide(element: Type, operation: Operation, a: Any, b: Any) -> int | float:
     if isinstance(element, IntType):
-        if b == 0:
-            return None
-        quotient = abs(a) // abs(b) if (a < 0) == (b < 0) else -(abs(a) // abs(b))
-        return quotient if quotient <= element.maximum else None
+        b = b or 1
+        return element.wrap(abs(a) // abs(b) if (a < 0) == (b < 0) else -(abs(a) // abs(b)))
     assert isinstance(element, FloatType)
     if a != a or b != b or (a == 0 and b == 0):
         return math.nan
     return round_to(a / b if b != 0 else math.copysign(math.inf, a) * math.copysign(1.0, b), element)
 
 
-def _remainder(element: Type, operation: Operation, a: Any, b: Any) -> int | float | None:
+def _remainder(element: Type, operation: Operation, a: Any, b: Any) -> int | float:
     if isinstance(element, IntType):
-        if b == 0 or (b == -1 and a == element.minimum):
-            return None
-        remainder: int = abs(a) % abs(b)
+        remainder: int = abs(a) % abs(b or 1)
         return remainder if a >= 0 else -remainder
     if a != a or b != b or math.isinf(a) or b == 0:
         return math.nan
@@ -87,12 +84,16 @@ def _bitwise(exact: Callable[[Any, Any], Any]) -> Fold:
     return lambda element, operation, a, b: exact(a, b)
 
 
-def _shift_left(element: IntType, operation: Operation, a: int, b: int) -> int | None:
-    return element.wrap(a << b) if 0 <= b < element.bits and element is not I1 else None
+def _shift_left(element: IntType, operation: Operation, a: int, b: int) -> int | bool:
+    if element is I1:
+        return bool(a) and not b
+    return element.wrap(a << b) if 0 <= b < element.bits else 0
 
 
-def _shift_right(element: IntType, operation: Operation, a: int, b: int) -> int | None:
-    return a >> b if 0 <= b < element.bits and element is not I1 else None
+def _shift_right(element: IntType, operation: Operation, a: int, b: int) -> int | bool:
+    if element is I1:
+        return bool(a) and not b
+    return a >> (b if 0 <= b < element.bits else element.bits)
 
 
 def _upper_product(element: IntType, operation: Operation, a: int, b: int) -> int:
@@ -141,9 +142,8 @@ def _cast(element: Type, operation: Cast, x: Any) -> int | float | bool | None:
         return bool(x != 0)
     if isinstance(target, IntType):
         if isinstance(x, float):
-            if not math.isfinite(x) or not target.minimum <= math.trunc(x) <= target.maximum:
-                return None
-            return math.trunc(x)
+            assert isinstance(element, FloatType)
+            return integer_of_float(x, element, target)
         return target.wrap(int(x))
     assert isinstance(target, FloatType)
     towards_zero = operation.rounding == "rtz"

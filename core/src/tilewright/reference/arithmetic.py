@@ -107,7 +107,17 @@ def num_programs(frame: Frame, operation: NumPrograms) -> Array:
 def _divide(a: Array, b: Array) -> Array:
     if a.dtype.kind == "f":
         return np.true_divide(a, b)
+    b = _divisor(b)
     return np.floor_divide(a - np.fmod(a, b), b)
+
+
+def _remainder(a: Array, b: Array) -> Array:
+    return np.fmod(a, b if a.dtype.kind == "f" else _divisor(b))
+
+
+def _divisor(b: Array) -> Array:
+    """An integer divisor, 1 in place of 0."""
+    return np.where(b == 0, b.dtype.type(1), b)
 
 
 def negate(frame: Frame, operation: Unary, x: Array) -> Array:
@@ -132,11 +142,21 @@ def absolute(frame: Frame, operation: Unary, x: Array) -> Array:
 
 
 def shift_left(frame: Frame, operation: Binary, a: Array, b: Array) -> Array:
-    return a & ~b if a.dtype.kind == "b" else np.left_shift(a, b)
+    return _shifted(np.left_shift, a, b)
 
 
 def shift_right(frame: Frame, operation: Binary, a: Array, b: Array) -> Array:
-    return a & ~b if a.dtype.kind == "b" else np.right_shift(a, b)
+    return _shifted(np.right_shift, a, b)
+
+
+def _shifted(shift: Callable[..., Array], a: Array, b: Array) -> Array:
+    """Amounts past the width, negative ones among them, shift all bits out; a sign that comes in stays."""
+    if a.dtype.kind == "b":
+        return a & ~b
+    width = 8 * a.dtype.itemsize
+    inside = (b >= 0) & (b < width)
+    last = shift(shift(a, a.dtype.type(width - 1)), a.dtype.type(1))
+    return np.where(inside, shift(a, np.where(inside, b, b.dtype.type(0))), last)
 
 
 def multiply_high(frame: Frame, operation: Binary, a: Array, b: Array) -> Array:
@@ -213,7 +233,10 @@ def convert(x: Array, source: Type, result: Type, rounding: str = "rtne") -> Arr
         return x
     if isinstance(source, FloatType):
         x = decode(x, source)
-        return encode(x, result, rounding) if isinstance(result, FloatType) else integers_of_floats(x, result)  # type: ignore[arg-type]
+        if isinstance(result, FloatType):
+            return encode(x, result, rounding)
+        assert isinstance(result, IntType)
+        return integers_of_floats(x, source, result)
     if isinstance(result, FloatType):
         return float_of_integers(x, result)
     if bit_width(result) == 1:
@@ -289,7 +312,7 @@ MEANINGS: dict[str, Meaning] = {
     "sub": numbers(np.subtract),
     "mul": numbers(np.multiply),
     "div": numbers(_divide),
-    "rem": numbers(np.fmod),
+    "rem": numbers(_remainder),
     "neg": negate,
     "abs": absolute,
     "and": as_is(np.bitwise_and),

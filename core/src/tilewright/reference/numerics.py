@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.ir.float_to_int import conversion_type, integer_of_nan
 from tilewright.ir.types import BF16, F16, F32, F64, FloatType, IntType, PointerType, Type, element_type
 
 #: An array or a NumPy scalar: results of arithmetic on scalars are either.
@@ -219,20 +220,23 @@ def float_of_integers(values: Array, format_: FloatType) -> Array:
     return encode(float64_of_integers(values), format_)
 
 
-def integers_of_floats(values: Array, type_: IntType) -> Array:
-    """Floats truncated to integers. Out of range, which the IR leaves undefined, this saturates, and NaN gives 0."""
+def integers_of_floats(values: Array, source: FloatType, type_: IntType) -> Array:
+    """Numbers of ``source`` truncated to integers, by the rules of :mod:`tilewright.ir.float_to_int`."""
     values = np.asarray(values)
     if type_.bits == 1:
         return values != 0
-    dtype = numpy_dtype(type_)
+    through = conversion_type(type_)
+    dtype = numpy_dtype(through)
     wide = np.trunc(values.astype(np.float64, copy=False))
-    low, high = float(type_.minimum), float(type_.maximum)
+    low, high = float(through.minimum), float(through.maximum)
     if wide.size == 0 or (wide.min() >= low and wide.max() < high):
-        return wide.astype(dtype)
+        return wide.astype(dtype).astype(numpy_dtype(type_))
     inside = (wide >= low) & (wide < high)
     result = np.where(inside, wide, 0.0).astype(dtype)
-    result = np.where(wide >= high, dtype.type(type_.maximum), result)
-    return np.where(wide < low, dtype.type(type_.minimum), result)
+    result = np.where(wide >= high, dtype.type(through.maximum), result)
+    result = np.where(wide < low, dtype.type(through.minimum), result)
+    result = np.where(np.isnan(wide), dtype.type(integer_of_nan(source, through)), result)
+    return result.astype(numpy_dtype(type_))
 
 
 def number(value: Array, type_: Type) -> int | float | bool:

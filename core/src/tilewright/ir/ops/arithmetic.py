@@ -205,7 +205,7 @@ _binary("mul", "a * b; integers wrap around", _arithmetic, traits=_FREE)
 
 @OPS.operation(
     "div",
-    "a / b: floats correctly rounded (or within 2 ULP where approximate); integers truncate towards zero, undefined for b = 0 and where the quotient overflows",
+    "a / b: floats correctly rounded (or within 2 ULP where approximate); integers truncate towards zero; 0 divides as 1, the least by -1 wraps",
     _arithmetic,
     cost=10,
     traits=Trait.ELEMENTWISE,
@@ -219,7 +219,7 @@ class Div(Binary):
 
 _binary(
     "rem",
-    "the remainder of the division that truncates towards zero: C's % and fmod; the sign is a's; for integers undefined where a / b is",
+    "the remainder of the division that truncates towards zero: C's % and fmod; the sign is a's; of integers divided by 0 it is 0",
     _arithmetic,
     cost=12,
 )
@@ -228,8 +228,8 @@ _unary("abs", "the absolute value; the most negative integer wraps around to its
 _binary("and", "bitwise a & b", same_ints, traits=_LATTICE)
 _binary("or", "bitwise a | b", same_ints, traits=_LATTICE)
 _binary("xor", "bitwise a ^ b", same_ints, traits=_FREE)
-_binary("shl", "a shifted left by b bits; undefined unless 0 <= b < bits", same_ints)
-_binary("shr", "a shifted right by b bits: the sign bit comes in where signed; undefined unless 0 <= b < bits", same_ints)
+_binary("shl", "a shifted left by b bits; 0 unless 0 <= b < bits", same_ints)
+_binary("shr", "a shifted right by b bits: the sign bit comes in where signed; unless 0 <= b < bits it is all there is", same_ints)
 _binary("mulhi", "the upper half of the double-width product", _mulhi, traits=_SWAPPED, cost=3)
 
 
@@ -267,7 +267,7 @@ class Fma(Operation):
 @OPS.operation(
     "cast",
     "x as another number type: to a narrower float with the given rounding (overflow goes to infinity, or to NaN where the format has "
-    "none, but with rtz to the greatest finite number), float to integer truncates (undefined out of range), to i1 it is x != 0, integer to "
+    "none, but with rtz to the greatest finite number), float to integer truncates and saturates (ir/float_to_int.py), to i1 it is x != 0, integer to "
     "integer wraps around",
     _cast,
     traits=Trait.ELEMENTWISE,

@@ -123,8 +123,7 @@ def _with_constant(row: _ConstantLaw, result: Callable[[Binary], Value]) -> Rewr
 #: (law, operation of integers, the constant that op(x, x) is)
 _WITH_ITSELF: tuple[tuple[str, str, int], ...] = (
     ("x - x = 0", "sub", 0),
-    ("x / x = 1, undefined for 0", "div", 1),
-    ("x % x = 0, undefined for 0", "rem", 0),
+    ("x % x = 0", "rem", 0),
     ("x ^ x = 0", "xor", 0),
 )
 
@@ -406,7 +405,7 @@ REWRITES: tuple[Rewrite, ...] = (
     *map(_with_itself, _WITH_ITSELF),
     Rewrite(_with_trait(Trait.IDEMPOTENT), "x op x = x", _idempotent),
     Rewrite(("rem",), "x % 1 = 0", _remainder_by_one),
-    Rewrite(("div", "rem", "shl", "shr"), "0 / x = 0 % x = 0 << x = 0 >> x = 0 wherever defined", _zero_left),
+    Rewrite(("div", "rem", "shl", "shr"), "0 / x = 0 % x = 0 << x = 0 >> x = 0", _zero_left),
     Rewrite(_with_trait(Trait.ASSOCIATIVE), "(x op a) op b = x op (a op b) for integers", _regroup),
     Rewrite(("add",), "x + -y = x - y", _add_negated),
     Rewrite(("sub",), "x - -y = x + y", _subtract_negated),
