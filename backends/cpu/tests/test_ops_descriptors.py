@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tilewright.ir import Value
-from tilewright.ir.types import BF16, F16, F32, F64, I8, I16, I32, I64, U8, U32, DescriptorType, FloatType, Type
+from tilewright.ir.types import BF16, F16, F32, F64, I1, I8, I16, I32, I64, U8, U32, DescriptorType, FloatType, Type
 from tilewright_conformance.samples.kernel import ANY, INTEGRAL, Draw, SampleKernel
 
 _ELEMENTS: list[Type] = [F32, F64, F16, BF16, I8, I32, I64, FloatType("f8e4m3fn"), FloatType("f8e5m2fnuz")]
@@ -153,4 +153,14 @@ def test_gather_and_scatter_of_rows(element: Type, width: int, column: int, rows
         kernel.store(kernel.b.descriptor_gather(source, rows, where))
     target = _made(kernel, element, tensor, (1, width), output=True)
     kernel.b.descriptor_scatter(target, rows, where, kernel.load(element, (count, width)))
+    agree(kernel.finish())
+
+
+@pytest.mark.parametrize("padding", ["zero", "nan"])
+def test_a_selected_descriptor(padding: str, agree: Callable[..., Any]) -> None:
+    kernel = SampleKernel("descriptor_select")
+    first = _made(kernel, F32, (5, 6), (4, 8), padding=padding)
+    second = _made(kernel, F32, (7, 9), (4, 8))
+    selected = kernel.b.select(kernel.load(I1), first, second)
+    kernel.store(kernel.b.descriptor_load(selected, _offsets(kernel, (3, 2))))
     agree(kernel.finish())

@@ -166,3 +166,16 @@ def kept(addresses: Any, numbers: Any, count: Any, c_ptr: Any, B: tl.constexpr, 
         source = tl.make_tensor_descriptor(x, [tl.load(numbers + i), LAST], [LAST, 1], [B, LAST])
         sums = tl.make_tensor_descriptor(c_ptr + i % 2 * LAST, [B, LAST], [LAST, 1], [B, LAST])
         sums.store([0, 0], sums.load([0, 0]) + source.load([0, 0]))
+
+
+def met(x: Any, y: Any, turns: Any) -> None:
+    """The last rows of a tensor, by a descriptor that ``turns`` exchanges chose, and by one that pads with NaN."""
+    zero = tl.make_tensor_descriptor(x, [5, 8], [8, 1], [4, 8])
+    nan = tl.make_tensor_descriptor(x, [5, 8], [8, 1], [4, 8], padding_option="nan")
+    one = zero
+    other = nan
+    for _ in range(turns):
+        one, other = other, one
+    out = y + tl.arange(0, 4)[:, None] * 8 + tl.arange(0, 8)[None, :]
+    tl.store(out, one.load([3, 0]))
+    tl.store(out + 32, nan.load([3, 0]))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_kernels import batched, copied, grouped, kept, surrounded, updated
+from made_kernels import batched, copied, grouped, kept, met, surrounded, updated
 from test_chain import span
 
 import tilewright.language as tl
@@ -334,3 +334,14 @@ def test_updates_by_atomics_are_of_threads_where_the_machine_has_none() -> None:
     expected[:2, :5] += 3
     np.testing.assert_array_equal(arrays[1], expected)
     assert "simt.make_descriptor" not in names_in(module)
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2])
+def test_descriptors_of_different_padding_that_meet(turns: int) -> None:
+    x, y = np.arange(40, dtype=np.float32).reshape(5, 8), np.full((8, 8), 7, np.float32)
+    module = compiled(met, {"x": "*fp32", "y": "*fp32", "turns": "i32"}, {})
+    emulator.run(module, [x, y, turns], target=BulkTarget(8), num_warps=1)
+    expected = np.full((8, 8), np.nan, np.float32)
+    expected[:2] = expected[4:6] = x[3:]
+    expected[2:4] = np.nan if turns % 2 else 0
+    np.testing.assert_array_equal(y, expected)

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.errors import LoweringError
 from tilewright.ir import Builder, verify
-from tilewright.ir.core import Operation, Region, Value
+from tilewright.ir.core import Operation, Value
 from tilewright.ir.ops.linear import SCALED_FORMATS
 from tilewright.ir.parser import parse_module
 from tilewright.ir.printer import print_module
@@ -209,18 +208,29 @@ def test_padding_of_an_argument(padding: str) -> None:
     np.testing.assert_array_equal(out, expected)
 
 
-def test_descriptors_of_different_padding_must_not_meet() -> None:
-    kernel = SampleKernel("mixed")
-    b, base = kernel.b, kernel.pointer(F32, (8, 16))
-    numbers = [kernel.constant(I64, 8)] * 2
-
-    def made(padding: str) -> Region:
-        return kernel.region((), lambda: b.make_descriptor(base, numbers, numbers, padding=padding, result=BLOCK))
-
-    chosen = b.region_op("if", kernel.load(I1), regions=[made("zero"), made("nan")], results=[BLOCK])
-    kernel.store(b.descriptor_load(chosen.results[0], zeros(kernel)))
-    with pytest.raises(LoweringError, match=r"'zero' and 'nan' meet at .*padding_option"):
-        prepare(kernel.finish().module, EmulatedTarget())
+@pytest.mark.parametrize("form", ["if", "for", "while", "select"])
+def test_descriptors_of_different_padding_meet(form: str) -> None:
+    for yes in (False, True):
+        kernel = SampleKernel("mixed")
+        b, base = kernel.b, kernel.pointer(F32, (8, 16))
+        numbers = [kernel.constant(I64, 8)] * 2
+        zero, nan = (b.make_descriptor(base, numbers, numbers, padding=padding, result=BLOCK) for padding in ("zero", "nan"))
+        flag = kernel.constant(I1, yes)
+        if form == "select":
+            met = b.select(flag, nan, zero)
+        elif form == "if":
+            met = b.region_op("if", flag, regions=[kernel.region((), lambda: nan), kernel.region((), lambda: zero)], results=[BLOCK]).results[0]
+        elif form == "for":
+            bounds = [kernel.constant(I32, number) for number in (0, int(yes), 1)]
+            met = b.region_op("for", *bounds, [zero], regions=[kernel.region((I32, BLOCK), lambda _, carried: nan)], results=[BLOCK]).results[0]
+        else:
+            regions = [
+                kernel.region((I1, BLOCK), lambda go, carried: (go, kernel.constant(I1, False), carried), terminator="condition"),
+                kernel.region((I1, BLOCK), lambda go, carried: (go, nan)),
+            ]
+            met = b.region_op("while", [flag, zero], regions=regions, results=[I1, BLOCK]).results[1]
+        kernel.store(b.descriptor_load(met, [kernel.constant(I32, 6), kernel.constant(I32, 4)]))
+        assert "pads" not in str(check(kernel.finish()))
 
 
 class KeepsLoads(EmulatedTarget):

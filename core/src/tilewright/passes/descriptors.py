@@ -1,5 +1,8 @@
 """Tensor descriptors as plain values: a base address, extents and strides; their loads and stores as pointers under masks.
 
+What a load gives outside the tensor is known when a kernel is compiled, but where descriptors of different padding meet (:mod:`.paddings`): these have one
+value more, an i1 that tells whether they pad with NaN.
+
 Each axis has its coordinates and the test that they are in the tensor as tiles of rank 1, which are broadcast late, so that what depends on one axis is
 computed once along it.
 """
@@ -8,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
-from tilewright.errors import LoweringError
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops.arithmetic import Select
@@ -26,6 +29,10 @@ from tilewright.ir.ops.memory import (
     MakeDescriptor,
 )
 from tilewright.ir.types import I1, I64, DescriptorType, FloatType, PointerType, TileType, Type, byte_size, element_type
+from tilewright.passes.paddings import mixed_paddings
+
+#: ``zero``, ``nan``, or an i1 that tells whether it is NaN
+Padding = str | Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +42,12 @@ class Parts:
     base: Value
     shape: tuple[Value, ...]
     strides: tuple[Value, ...]
-    padding: str
+    padding: Padding
 
     @property
     def values(self) -> list[Value]:
+        """All but the padding."""
         return [self.base, *self.shape, *self.strides]
-
-
-def part_types(type_: DescriptorType) -> list[Type]:
-    """The types of the values that a descriptor becomes: base, extents, strides."""
-    return [PointerType(type_.element), *[I64] * (2 * type_.rank)]
 
 
 def has_descriptors(function: Function) -> bool:
@@ -57,12 +60,14 @@ class Expansion:
 
     Attributes:
         parts: the values of each descriptor.
+        mixed: the descriptors whose padding is known only when the kernel runs.
         given: the descriptors that are the kernel's arguments.
         kept: accesses that stay, and ``made`` the ``make_descriptor`` that do.
     """
 
-    def __init__(self, function: Function, lowered_for: str = "the backend") -> None:
-        self.function, self.lowered_for = function, lowered_for
+    def __init__(self, function: Function) -> None:
+        self.function = function
+        self.mixed = mixed_paddings(function)
         self.parts: dict[Value, Parts] = {}
         self.given: set[Value] = set()
         self.kept: set[Operation] = set()
@@ -95,7 +100,7 @@ class Expansion:
             if not isinstance(argument.type, DescriptorType):
                 continue
             self.given.add(argument)
-            parts = self._new_arguments(argument, self.function.body, known.get("padding", "zero"))
+            parts = self._parts_of(argument, self._new_arguments(argument, self.function.body), known.get("padding", "zero"))
             arguments += parts.values
             # Descriptors that the runtime made, whose divisibility it tells, have aligned rows and a last stride of 1.
             alignment = known.get("divisibility", 1)
@@ -118,15 +123,25 @@ class Expansion:
         self.function.body.arguments = [argument for argument, _ in pairs if argument not in dropped]
         self.function.argument_attributes = [known for argument, known in pairs if argument not in dropped]
 
-    def _new_arguments(self, descriptor: Value, region: Region, padding: str) -> Parts:
-        """Values for a descriptor that is a region's argument, named after it; the caller puts them among the arguments."""
+    def _new_arguments(self, descriptor: Value, region: Region) -> list[Value]:
+        """Values for the parts of a descriptor that is a region's argument, named after it; the caller puts them among the arguments."""
+        assert isinstance(descriptor.type, DescriptorType)
+        rank, types = descriptor.type.rank, self._part_types(descriptor)
+        names = ["base", *(f"extent{i}" for i in range(rank)), *(f"stride{i}" for i in range(rank)), "pads_nan"]
+        return [Value(type_, region, f"{descriptor.name}.{name}" if descriptor.name else "") for type_, name in zip(types, names, strict=False)]
+
+    def _part_types(self, descriptor: Value) -> list[Type]:
+        """The types of the values that a descriptor becomes: base, extents, strides, and where :attr:`mixed` has it whether it pads with NaN."""
+        type_ = descriptor.type
+        assert isinstance(type_, DescriptorType)
+        return [PointerType(type_.element), *[I64] * (2 * type_.rank), *([I1] if descriptor in self.mixed else [])]
+
+    def _parts_of(self, descriptor: Value, values: Sequence[Value], padding: Padding) -> Parts:
+        """A descriptor's parts from values of their types; ``padding`` is its own where none of these tells it."""
         assert isinstance(descriptor.type, DescriptorType)
         rank = descriptor.type.rank
-        names = ["base", *(f"extent{i}" for i in range(rank)), *(f"stride{i}" for i in range(rank))]
-        values = []
-        for type_, name in zip(part_types(descriptor.type), names, strict=True):
-            values.append(Value(type_, region, f"{descriptor.name}.{name}" if descriptor.name else ""))
-        return Parts(values[0], tuple(values[1 : 1 + rank]), tuple(values[1 + rank :]), padding)
+        strides = tuple(values[1 + rank : 1 + 2 * rank])
+        return Parts(values[0], tuple(values[1 : 1 + rank]), strides, values[-1] if descriptor in self.mixed else padding)
 
     # ---- operations
 
@@ -195,88 +210,96 @@ class Expansion:
             self.stored(b, operation)
         else:
             result = operation.results[0]
-            element = element_type(result.type)
-            nan = isinstance(element, FloatType) and self.parts[operation.descriptor].padding == "nan"
-            other = b.constant_like(result.type, float("nan") if nan else 0)
+            other = _other(b, result.type, self.parts[operation.descriptor].padding)
             result.replace_all_uses(b.load(pointers, mask=mask, other=other))
         operation.erase()
 
     # ---- control flow
 
-    def _flat(self, values: Sequence[Value]) -> list[Value]:
-        """Values with descriptors replaced by their parts."""
-        return [part for value in values for part in (self.parts[value].values if isinstance(value.type, DescriptorType) else [value])]
+    def _flat(self, b: Builder, values: Sequence[Value], into: Sequence[Value]) -> list[Value]:
+        """Values with descriptors replaced by their parts, as the values have them that they become."""
+        flat: list[Value] = []
+        for value, target in zip(values, into, strict=True):
+            flat += self._values(b, value, target) if isinstance(value.type, DescriptorType) else [value]
+        return flat
 
-    def _expand_values(self, region: Region, values: Sequence[Value], paddings: Sequence[str]) -> list[Value]:
+    def _values(self, b: Builder, descriptor: Value, target: Value) -> list[Value]:
+        """A descriptor's parts, and its padding as a value where ``target``, which it becomes, has one."""
+        parts = self.parts[descriptor]
+        if target not in self.mixed:
+            return parts.values
+        padding = parts.padding
+        return [*parts.values, b.constant(value=padding == "nan", result=I1) if isinstance(padding, str) else padding]
+
+    def _expand_values(self, region: Region, values: Sequence[Value], paddings: Sequence[Padding]) -> list[Value]:
         """A region's arguments with new values in place of descriptors."""
         expanded: list[Value] = []
         for value, padding in zip(values, paddings, strict=True):
             if isinstance(value.type, DescriptorType):
-                self.parts[value] = self._new_arguments(value, region, padding)
-                expanded += self.parts[value].values
+                arguments = self._new_arguments(value, region)
+                self.parts[value] = self._parts_of(value, arguments, padding)
+                expanded += arguments
             else:
                 expanded.append(value)
         return expanded
 
-    def _paddings(self, values: Sequence[Value]) -> list[str]:
+    def _paddings(self, values: Sequence[Value]) -> list[Padding]:
+        """The paddings of descriptors; empty for other values."""
         return [self.parts[value].padding if isinstance(value.type, DescriptorType) else "" for value in values]
 
-    def _rebuild(self, operation: Operation, operands: Sequence[Value], segments: tuple[int, ...], paddings: Sequence[str]) -> None:
+    def _rebuild(self, operation: Operation, operands: Sequence[Value], segments: tuple[int, ...], paddings: Sequence[Padding]) -> None:
         """The operation with other operands and its results expanded; it keeps its regions."""
-        types = [part for result in operation.results for part in (part_types(result.type) if isinstance(result.type, DescriptorType) else [result.type])]
+        types = [part for result in operation.results for part in (self._part_types(result) if isinstance(result.type, DescriptorType) else [result.type])]
         regions = list(operation.regions)
         copy = Operation(operation.spec, operands, segments, operation.attributes, types, regions, operation.location)
         Builder.at(operation).insert(copy)
-        position = 0
+        results = iter(copy.results)
         for result, padding in zip(operation.results, paddings, strict=True):
             if isinstance(result.type, DescriptorType):
-                rank = result.type.rank
-                values = copy.results[position : position + 1 + 2 * rank]
-                self.parts[result] = Parts(values[0], tuple(values[1 : 1 + rank]), tuple(values[1 + rank :]), padding)
-                position += 1 + 2 * rank
+                values = list(islice(results, len(self._part_types(result))))
+                self.parts[result] = self._parts_of(result, values, padding)
             else:
-                copy.results[position].name = result.name
-                result.replace_all_uses(copy.results[position])
-                position += 1
+                again = next(results)
+                again.name = result.name
+                result.replace_all_uses(again)
         operation.regions = []
         self._dead.append(operation)
 
-    def _carry(self, terminator: Operation, values: Sequence[Value], paddings: Sequence[str], first: int = 0) -> None:
+    def _carry(self, terminator: Operation, values: Sequence[Value], into: Sequence[Value], first: int = 0) -> None:
         """Let a terminator hand on parts; ``first`` operands before the values stay."""
-        for value, padding in zip(values, paddings, strict=True):
-            self._require_padding(terminator, value, padding)
-        flat = self._flat(values)
+        flat = self._flat(Builder.at(terminator), values, into)
         head = list(terminator.operands[:first])
         terminator.replace_operands([*head, *flat], (*([1] * first), len(flat)))
 
     def _for(self, operation: For) -> None:
         body, inits = operation.body, operation.inits
-        paddings = self._paddings(inits)
-        body.arguments = [body.arguments[0], *self._expand_values(body, body.arguments[1:], paddings)]
+        paddings, carried = self._paddings(inits), body.arguments[1:]
+        body.arguments = [body.arguments[0], *self._expand_values(body, carried, paddings)]
         self._region(body)
         terminator = _terminator(body)
         if not any(paddings):
             return
-        self._carry(terminator, list(terminator.operands), paddings)
-        flat = self._flat(inits)
+        self._carry(terminator, list(terminator.operands), carried)
+        flat = self._flat(Builder.at(operation), inits, carried)
         self._rebuild(operation, [operation.lower, operation.upper, operation.step, *flat], (1, 1, 1, len(flat)), paddings)
 
     def _while(self, operation: While) -> None:
         before, after, inits = operation.before, operation.after, operation.inits
-        paddings = self._paddings(inits)
-        before.arguments = self._expand_values(before, before.arguments, paddings)
+        paddings, carried = self._paddings(inits), before.arguments
+        before.arguments = self._expand_values(before, carried, paddings)
         self._region(before)
         condition = _terminator(before)
         assert isinstance(condition, Condition)
         forwarded = condition.values
         forwarded_paddings = self._paddings(forwarded)
-        after.arguments = self._expand_values(after, after.arguments, forwarded_paddings)
+        received = after.arguments
+        after.arguments = self._expand_values(after, received, forwarded_paddings)
         self._region(after)
         if not any(paddings) and not any(forwarded_paddings):
             return
-        self._carry(condition, forwarded, forwarded_paddings, first=1)
-        self._carry(_terminator(after), list(_terminator(after).operands), paddings)
-        flat = self._flat(inits)
+        self._carry(condition, forwarded, received, first=1)
+        self._carry(_terminator(after), list(_terminator(after).operands), carried)
+        flat = self._flat(Builder.at(operation), inits, carried)
         self._rebuild(operation, flat, (len(flat),), forwarded_paddings)
 
     def _if(self, operation: If) -> None:
@@ -287,25 +310,15 @@ class Expansion:
             return
         for region in operation.regions:
             terminator = _terminator(region)
-            self._carry(terminator, list(terminator.operands), paddings)
+            self._carry(terminator, list(terminator.operands), operation.results)
         self._rebuild(operation, operation.operands, operation.segments, paddings)
 
     def _select(self, operation: Select) -> None:
-        condition, yes, no = operation.condition, operation.a, operation.b
-        self._require_padding(operation, no, self.parts[yes].padding)
-        b = Builder.at(operation)
-        values = [b.select(condition, first, second) for first, second in zip(self.parts[yes].values, self.parts[no].values, strict=True)]
-        rank = len(self.parts[yes].shape)
-        self.parts[operation.result] = Parts(values[0], tuple(values[1 : 1 + rank]), tuple(values[1 + rank :]), self.parts[yes].padding)
+        b, result = Builder.at(operation), operation.result
+        pairs = zip(self._values(b, operation.a, result), self._values(b, operation.b, result), strict=True)
+        values = [b.select(operation.condition, first, second) for first, second in pairs]
+        self.parts[result] = self._parts_of(result, values, self.parts[operation.a].padding)
         self._dead.append(operation)
-
-    def _require_padding(self, operation: Operation, value: Value, padding: str) -> None:
-        """Refuse a descriptor that meets others with another padding, which is no value at run time."""
-        if isinstance(value.type, DescriptorType) and self.parts[value].padding != padding:
-            raise LoweringError(
-                f"descriptors with paddings {padding!r} and {self.parts[value].padding!r} meet at {operation.location}, and {self.lowered_for} needs one "
-                "padding for all that can arrive there: give them the same padding_option"
-            )
 
 
 def _terminator(region: Region) -> Operation:
@@ -346,6 +359,18 @@ def _block(b: Builder, parts: Parts, base: Value, axes: Sequence[_Axis], shape: 
         pointers = b.addptr(pointers, _spread(b, along.distances, axis, shape))
     assert mask is not None and element_type(mask.type) is I1
     return pointers, mask
+
+
+def _other(b: Builder, type_: Type, padding: Padding) -> Value:
+    """What a load of a block of this type gives outside the tensor. Integers have no NaN and give zero."""
+    element = element_type(type_)
+    if not isinstance(element, FloatType) or padding == "zero":
+        return b.constant_like(type_, 0)
+    if padding == "nan":
+        return b.constant_like(type_, float("nan"))
+    chosen = b.select(padding, b.constant_like(element, float("nan")), b.constant_like(element, 0))
+    splat: Value = b.splat(chosen, result=type_)
+    return splat
 
 
 def _spread(b: Builder, value: Value, axis: int, shape: tuple[int, ...]) -> Value:

@@ -203,7 +203,7 @@ def clock(frame: Frame, operation: Clock) -> Array:
 
 
 def make_descriptor(frame: Frame, operation: MakeDescriptor, base: Array, shape: list[Array], strides: list[Array]) -> Descriptor:
-    return Descriptor(base, tuple(shape), tuple(strides), operation.padding)
+    return Descriptor(base, tuple(shape), tuple(strides), np.bool_(operation.padding == "nan"))
 
 
 def descriptor_extent(frame: Frame, operation: DescriptorExtent, descriptor: Descriptor) -> Array:
@@ -220,11 +220,13 @@ def _descriptor_type(operation: DescriptorBlocks | DescriptorRows) -> Descriptor
     return type_
 
 
-def padding(descriptor: Descriptor, element: Type) -> Array:
-    """What a load gives outside the tensor. Integers have no NaN and give zero."""
-    if descriptor.padding == "nan" and isinstance(element, FloatType):
-        return encode(np.float64(np.nan), element)
-    return np.zeros((), dtype=numpy_dtype(element))
+def padding(descriptor: Descriptor, type_: DescriptorType, rank: int) -> Array:
+    """What a load of a block of ``rank`` axes gives outside the tensor. Integers have no NaN and give zero."""
+    zero = np.zeros((), dtype=numpy_dtype(type_.element))
+    if not isinstance(type_.element, FloatType) or not descriptor.pads_nan.any():
+        return zero
+    nan = encode(np.float64(np.nan), type_.element)
+    return np.where(_spread(descriptor.pads_nan, rank), nan, zero)
 
 
 def _elements(descriptor: Descriptor, coordinates: Sequence[Array], itemsize: int) -> tuple[Array, Array]:
@@ -262,7 +264,7 @@ def row_elements(operation: DescriptorRows, descriptor: Descriptor, rows: Array,
 def descriptor_load(frame: Frame, operation: DescriptorLoad, descriptor: Descriptor, offsets: list[Array]) -> Array:
     type_ = _descriptor_type(operation)
     addresses, inside = block_elements(operation, descriptor, offsets)
-    return read(frame, operation, addresses, inside, padding(descriptor, type_.element), type_.element, type_.rank, descriptor.argument)
+    return read(frame, operation, addresses, inside, padding(descriptor, type_, type_.rank), type_.element, type_.rank, descriptor.argument)
 
 
 def descriptor_store(frame: Frame, operation: DescriptorStore, descriptor: Descriptor, offsets: list[Array], value: Array) -> None:
@@ -283,7 +285,7 @@ def descriptor_reduce(frame: Frame, operation: DescriptorReduce, descriptor: Des
 def descriptor_gather(frame: Frame, operation: DescriptorGather, descriptor: Descriptor, rows: Array, column: Array) -> Array:
     type_ = _descriptor_type(operation)
     addresses, inside = row_elements(operation, descriptor, rows, column)
-    return read(frame, operation, addresses, inside, padding(descriptor, type_.element), type_.element, 2, descriptor.argument)
+    return read(frame, operation, addresses, inside, padding(descriptor, type_, 2), type_.element, 2, descriptor.argument)
 
 
 def descriptor_scatter(frame: Frame, operation: DescriptorScatter, descriptor: Descriptor, rows: Array, column: Array, value: Array) -> None:

@@ -17,6 +17,7 @@ from tilewright.ir.ops.arithmetic import Addptr, Arange, Binary, Bitcast, Cast, 
 from tilewright.ir.types import F64, FloatType, IntType, PointerType, Type, bit_width, byte_size, element_type
 from tilewright.reference import angles, exact
 from tilewright.reference.numerics import Array, bits_dtype, decode, encode, float_of_integers, integers_of_floats, is_raw, numpy_dtype
+from tilewright.reference.values import Descriptor, RuntimeValue
 
 if TYPE_CHECKING:
     from tilewright.reference.frame import Frame
@@ -212,7 +213,9 @@ def compare(frame: Frame, operation: Cmp, a: Array, b: Array) -> Array:
     return _PREDICATES[operation.predicate](a, b)
 
 
-def select(frame: Frame, operation: Select, condition: Array, a: Array, b: Array) -> Array:
+def select(frame: Frame, operation: Select, condition: Array, a: RuntimeValue, b: RuntimeValue) -> RuntimeValue:
+    if isinstance(a, Descriptor):
+        return a.with_fields([np.where(condition, first, second) for first, second in zip(a.fields(), b.fields(), strict=True)]).of_one_argument([b])
     return np.where(condition, a, b)
 
 

@@ -52,7 +52,7 @@ def _shown(value: Any, type_: Type, row: int, rows: int) -> Any:
     if isinstance(value, Descriptor):
         fields = [int(field[row] if field.ndim else field) for field in value.fields()]
         rank = len(value.shape)
-        return {"base": fields[0], "shape": tuple(fields[1 : 1 + rank]), "strides": tuple(fields[1 + rank :]), "padding": value.padding}
+        return {"base": fields[0], "shape": tuple(fields[1 : 1 + rank]), "strides": tuple(fields[1 + rank : -1]), "padding": "nan" if fields[-1] else "zero"}
     shape, element = shape_of(type_), element_type(type_)
     array = np.array(expanded(value, shape, rows)[row])
     if isinstance(element, FloatType):

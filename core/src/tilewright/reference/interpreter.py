@@ -195,7 +195,7 @@ def _value(type_: Type, argument: Any, index: int, buffers: dict[int, Buffer]) -
             np.int64(buffers[index].address),
             tuple(np.int64(extent) for extent in shape),
             tuple(np.int64(stride) for stride in strides),
-            getattr(argument, "padding", "zero") or "zero",
+            np.bool_(getattr(argument, "padding", "zero") == "nan"),
             index,
         )
     if isinstance(type_, IntType):

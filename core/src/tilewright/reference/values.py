@@ -7,7 +7,7 @@ hold such arrays. In the checked mode a value of which some lanes are undefined 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,21 +21,25 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """A tensor in memory: its first element's address, extents and strides in elements, what a load gives outside of it, and the position of the
-    kernel argument it came from, where it came from one."""
+    """A tensor in memory: its first element's address, extents and strides in elements, whether a load of floats gives NaN outside of it (else zero), and the
+    position of the kernel argument it came from, where it came from one."""
 
     base: Array
     shape: tuple[Array, ...]
     strides: tuple[Array, ...]
-    padding: str = "zero"
+    pads_nan: Array
     argument: int | None = None
 
     def fields(self) -> tuple[Array, ...]:
-        return (self.base, *self.shape, *self.strides)
+        return (self.base, *self.shape, *self.strides, self.pads_nan)
 
     def with_fields(self, fields: Sequence[Array]) -> Descriptor:
         rank = len(self.shape)
-        return Descriptor(fields[0], tuple(fields[1 : 1 + rank]), tuple(fields[1 + rank :]), self.padding, self.argument)
+        return Descriptor(fields[0], tuple(fields[1 : 1 + rank]), tuple(fields[1 + rank : -1]), fields[-1], self.argument)
+
+    def of_one_argument(self, origins: Sequence[Descriptor]) -> Descriptor:
+        """The descriptor as it came from these: of several arguments none is the one that accesses are held to."""
+        return self if all(origin.argument == self.argument for origin in origins) else replace(self, argument=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,9 @@ def merge(parts: Sequence[tuple[Indices | None, RuntimeValue]], type_: Type, pro
     first = parts[0][1]
     if isinstance(first, Descriptor):
         columns = [[(indices, field) for indices, field in zip([i] * len(d.fields()), d.fields(), strict=True)] for i, d in parts]
-        return first.with_fields([_merge_arrays(list(column), (), programs) for column in zip(*columns, strict=True)])
+        merged_fields = [_merge_arrays(list(column), (), programs) for column in zip(*columns, strict=True)]
+        whole = first.with_fields(merged_fields)
+        return whole.of_one_argument([part for _, part in parts])
     shape = shape_of(type_)
     arrays = [(indices, part.array if isinstance(part, Tracked) else part) for indices, part in parts]
     merged = _merge_arrays(arrays, shape, programs)

@@ -20,9 +20,6 @@ def prepare(module: Module, target: SimtTarget) -> None:
 
     A descriptor that is an argument becomes several: the tensor's base address, its extents, its strides (i64, in elements), which launchers pass in this
     order. Where ``target.keeps_descriptor`` asks for it, the descriptor stays, before them. So do block-scaled products where ``target.keeps_scaled`` does.
-
-    Raises:
-        LoweringError: descriptors with different paddings meet.
     """
     changed = inline(module)
     (kernel,) = module.functions.values()

@@ -29,7 +29,7 @@ class _Expansion(Expansion):
     """The expansion of one kernel, but for what the target copies by descriptors that are given or made."""
 
     def __init__(self, function: Function, target: SimtTarget) -> None:
-        super().__init__(function, target.name)
+        super().__init__(function)
         self.target = target
         #: stores of threads that loads by descriptors which the kernel makes may come after
         self._published: set[Operation] = set()

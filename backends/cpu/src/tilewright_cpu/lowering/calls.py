@@ -3,19 +3,18 @@
     i1 tw.NAME(ptr args, i32 x, i32 y, i32 z, parts of each argument …, ptr where each part of each result goes …)
 
 ``args`` are the kernel's slots and x, y, z the running program. Tiles are passed by the addresses of buffers, of which the callee writes only those of
-results. It gives true where the kernel must stop. A function is written when it is first called, once for each padding of its descriptor arguments.
+results. It gives true where the kernel must stop. A function is written when it is first called.
 """
 
 from __future__ import annotations
 
-from tilewright.errors import LoweringError
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.ops.control import Call
-from tilewright.ir.types import DescriptorType, TileType
-from tilewright_cpu.lowering.context import Buffer, Callee, Context, KernelState
+from tilewright.ir.types import TileType
+from tilewright_cpu.lowering.context import Buffer, Context, KernelState
 from tilewright_cpu.lowering.control import assign
 from tilewright_cpu.lowering.functions import begin_function, end_function, load_grid
-from tilewright_cpu.lowering.scalar_operands import bind_parts, padding_of, part_types, typed_parts
+from tilewright_cpu.lowering.scalar_operands import bind_parts, part_types, typed_parts
 from tilewright_cpu.lowering.statements import lower_region
 
 
@@ -28,9 +27,7 @@ def callee_symbol(name: str) -> str:
 def lower_call(context: Context, operation: Call) -> None:
     """``call``."""
     writer = context.writer
-    callee = _callee(context.state, operation.callee, tuple(padding_of(context, value) for value in operation.arguments))
-    if callee.paddings is None and any(isinstance(result.type, DescriptorType) for result in operation.results):
-        raise LoweringError(f"the CPU backend cannot tell the padding of a descriptor that a recursive function returns, at {operation.location}")
+    symbol = _symbol(context.state, operation.callee)
     operands: list[tuple[str, str]] = [("ptr", "%args"), *(("i32", name) for name in context.program_ids)]
     for value in operation.arguments:
         operands.extend([("ptr", context.materialize(value).pointer)] if isinstance(value.type, TileType) else typed_parts(context, value))
@@ -43,29 +40,28 @@ def lower_call(context: Context, operation: Call) -> None:
         else:
             places[result] = [writer.alloca(type_, 1, 8) for type_ in part_types(result.type)]
             operands.extend(("ptr", place) for place in places[result])
-    stopped = writer.call(callee.symbol, "i1", operands)
+    stopped = writer.call(symbol, "i1", operands)
     with writer.when(stopped, likely=False):
         context.stop()
-    for number, result in enumerate(operation.results):
+    for result in operation.results:
         if result in buffers:
             context.bind_buffer(result, buffers[result])
             continue
         loaded = [writer.load(type_, place, 8) for type_, place in zip(part_types(result.type), places[result], strict=True)]
-        bind_parts(context, result, iter(loaded), callee.paddings[number] if callee.paddings is not None else "")
+        bind_parts(context, result, iter(loaded))
 
 
-def _callee(state: KernelState, name: str, paddings: tuple[str, ...]) -> Callee:
-    """The function for descriptor arguments with these paddings, written if this is its first call."""
-    callee = state.callees.get((name, paddings))
-    if callee is None:
-        number = sum(other == name for other, _ in state.callees)
-        callee = state.callees[(name, paddings)] = Callee(callee_symbol(f"{name}.{number}" if number else name))
-        callee.paddings = _write(state, state.functions[name], callee.symbol, paddings)
-    return callee
+def _symbol(state: KernelState, name: str) -> str:
+    """The LLVM name of a function, which is written if this is its first call."""
+    symbol = state.callees.get(name)
+    if symbol is None:
+        symbol = state.callees[name] = callee_symbol(name)
+        _write(state, state.functions[name], symbol)
+    return symbol
 
 
-def _write(state: KernelState, function: Function, symbol: str, paddings: tuple[str, ...]) -> list[str]:
-    """Write a function; the padding of each result."""
+def _write(state: KernelState, function: Function, symbol: str) -> None:
+    """Write a function."""
     tiles = [isinstance(argument.type, TileType) for argument in function.arguments]
     parameters: list[tuple[str, str]] = [("ptr", "args"), ("i32", "x"), ("i32", "y"), ("i32", "z")]
     names: list[list[str]] = []
@@ -83,17 +79,15 @@ def _write(state: KernelState, function: Function, symbol: str, paddings: tuple[
     context = frame.context
     context.program_ids = ("%x", "%y", "%z")
     load_grid(context)
-    for argument, own, padding in zip(function.arguments, names, paddings, strict=True):
+    for argument, own in zip(function.arguments, names, strict=True):
         if isinstance(argument.type, TileType):
             context.bind_buffer(argument, context.adopt(own[0], argument.type.shape, argument.type.element))
         else:
-            bind_parts(context, argument, iter(own), padding)
-    found: list[str] = []
+            bind_parts(context, argument, iter(own))
 
     def finish(terminator: Operation) -> None:
         pairs: list[tuple[Value, Buffer]] = []
         for value, own in zip(terminator.operands, places, strict=True):
-            found.append(padding_of(context, value))
             if isinstance(value.type, TileType):
                 pairs.append((value, context.adopt(own[0], value.type.shape, value.type.element)))
                 continue
@@ -103,7 +97,6 @@ def _write(state: KernelState, function: Function, symbol: str, paddings: tuple[
 
     lower_region(context, function.body, finish)
     end_function(frame, "i1 false", "i1 true")
-    return found
 
 
 LOWERINGS = {"call": lower_call}

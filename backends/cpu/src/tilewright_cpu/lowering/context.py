@@ -81,16 +81,6 @@ class Scope:
         self.addresses: dict[tuple[str, str, str, int], str] = {}
 
 
-class Callee:
-    """A function as LLVM has it: its symbol, and the padding of each result, None while it is being written."""
-
-    __slots__ = ("paddings", "symbol")
-
-    def __init__(self, symbol: str) -> None:
-        self.symbol = symbol
-        self.paddings: list[str] | None = None
-
-
 @dataclass(frozen=True)
 class Methods:
     """What a context does through the files that work on it: see the functions of these names.
@@ -120,7 +110,7 @@ class KernelState:
         machine: what code is generated for.
         options: the launch options.
         messages: what each assertion says, by its index in the status block.
-        callees: the functions written so far but for the kernel, by name and paddings of descriptor arguments.
+        callees: the LLVM names of the functions written so far but for the kernel, by name.
         arena_bytes: heap memory of the functions written so far.
         memory_bytes, cleared_bytes: see :class:`.kernel.KernelText`.
         prepackable: whether a product asks for operands that were packed before the launch.
@@ -139,7 +129,7 @@ class KernelState:
         self.machine = machine
         self.options = options
         self.messages: list[str] = []
-        self.callees: dict[tuple[str, tuple[str, ...]], Callee] = {}
+        self.callees: dict[str, str] = {}
         self.arena_bytes = self.memory_bytes = self.cleared_bytes = 0
         self.prepackable = False
         self.checks = ModuleChecks()

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.ir.core import Operation, Value
-from tilewright.ir.ops.arithmetic import Constant, NumPrograms, ProgramId
+from tilewright.ir.ops.arithmetic import Constant, NumPrograms, ProgramId, Select
 from tilewright.ir.ops.control import Condition, For, If, While
-from tilewright.ir.types import F64, I64, IntType, TileType, element_type
+from tilewright.ir.types import F64, I64, DescriptorType, IntType, TileType, element_type
 from tilewright.llvm.elementwise import emit_operation
 from tilewright.llvm.registers import constant, register_type, storage_size, vector_type
 from tilewright.llvm.writer import Block
@@ -24,7 +24,7 @@ from tilewright_cpu.lowering.nest import Plan, identity
 from tilewright_cpu.lowering.polls import Poll
 from tilewright_cpu.lowering.reduce import Known, skippable
 from tilewright_cpu.lowering.rows import Lanes
-from tilewright_cpu.lowering.scalar_operands import bind_parts, padding_of, part_types, parts, rename, require_padding, typed_parts
+from tilewright_cpu.lowering.scalar_operands import bind_parts, part_types, parts, rename, typed_parts
 from tilewright_cpu.lowering.statements import lower_region
 
 # ---- carried tiles
@@ -174,7 +174,7 @@ def lower_for(context: Context, operation: For) -> None:
         elif argument in analysis.replaced:
             continue
         elif not is_tile(argument):
-            bind_parts(context, argument, names, padding_of(context, inits[number]))
+            bind_parts(context, argument, names)
         elif number in sums:
             for _ in range(LANE_SUM_GROUPS):
                 next(names)
@@ -189,7 +189,6 @@ def lower_for(context: Context, operation: For) -> None:
             elif arguments[number] in analysis.replaced:
                 continue
             elif not is_tile(value):
-                require_padding(context, value, padding_of(context, arguments[number]))
                 following.extend(parts(context, value))
             elif number in sums:
                 start = groups[number]
@@ -207,7 +206,7 @@ def lower_for(context: Context, operation: For) -> None:
         elif arguments[number] in analysis.replaced:
             continue
         elif not is_tile(result):
-            bind_parts(context, result, results, padding_of(context, inits[number]))
+            bind_parts(context, result, results)
         elif number in sums:
             state = LaneSumState(element_type(result.type), _lane_sum_width(context, result), [next(results) for _ in range(LANE_SUM_GROUPS)])
             context.lane_sums[result] = state
@@ -273,9 +272,9 @@ def lower_while(context: Context, operation: While) -> None:
     writer.place(header)
     phis = [writer.fresh("c") for _ in firsts]
     names = iter(phis)
-    for init, argument in zip(operation.operands, before.arguments, strict=True):
+    for argument in before.arguments:
         if not is_tile(argument):
-            bind_parts(context, argument, names, padding_of(context, init))
+            bind_parts(context, argument, names)
     header.lines.extend([""] * len(phis))
     polls.open(header)
     forwarded: list[Buffer | None] = []
@@ -312,9 +311,8 @@ def lower_while(context: Context, operation: While) -> None:
     following: list[str] = []
 
     def finish(terminator: Operation) -> None:
-        for value, argument in zip(terminator.operands, before.arguments, strict=True):
+        for value in terminator.operands:
             if not is_tile(value):
-                require_padding(context, value, padding_of(context, argument))
                 following.extend(parts(context, value))
         assign(context, [(value, buffers[argument]) for value, argument in zip(terminator.operands, before.arguments, strict=True) if is_tile(value)])
 
@@ -349,7 +347,6 @@ def lower_if(context: Context, operation: If) -> None:
     simple = len(operation.else_) == 1 and not operation.results
     writer.branch_if(condition, blocks[0], join if simple else blocks[1])
     incoming: list[tuple[list[str], Block]] = []
-    paddings: dict[Value, str] = {}
     for region, block in zip(operation.regions, blocks, strict=True):
         if simple and region is operation.else_:
             continue
@@ -357,9 +354,8 @@ def lower_if(context: Context, operation: If) -> None:
         scalars: list[str] = []
 
         def finish(terminator: Operation, scalars: list[str] = scalars) -> None:
-            for value, result in zip(terminator.operands, operation.results, strict=True):
+            for value in terminator.operands:
                 if not is_tile(value):
-                    require_padding(context, value, paddings.setdefault(result, padding_of(context, value)))
                     scalars.extend(parts(context, value))
             assign(context, [(terminator.operands[number], buffer) for number, buffer in buffers.items()])
 
@@ -373,14 +369,20 @@ def lower_if(context: Context, operation: If) -> None:
         if number in buffers:
             context.bind_buffer(result, buffers[number])
         else:
-            bind_parts(context, result, joined, paddings[result])
+            bind_parts(context, result, joined)
 
 
 # ---- scalars
 
 
 def lower_scalar(context: Context, operation: Operation) -> None:
-    """An elementwise operation of scalars."""
+    """An elementwise operation of scalars, or a selection of descriptors."""
+    if isinstance(operation.results[0].type, DescriptorType):
+        assert isinstance(operation, Select)
+        condition, w = context.scalar(operation.condition), context.writer
+        pairs = zip(typed_parts(context, operation.a), parts(context, operation.b), strict=True)
+        bind_parts(context, operation.result, iter([w.emit(f"select i1 {condition}, {type_} {a}, {type_} {b}") for (type_, a), b in pairs]))
+        return
     texts = [context.scalar(value) for value in operation.operands]
     context.bind_scalar(operation.results[0], emit_operation(context, operation, texts, 0))
 

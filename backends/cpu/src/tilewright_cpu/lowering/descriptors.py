@@ -35,12 +35,13 @@ from tilewright_cpu.lowering.rearrange import result_type
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """A descriptor's parts: LLVM operands of the base address (ptr) and of extents and strides (i64, counting elements), and what a load gives outside."""
+    """A descriptor's parts: LLVM operands of the base address (ptr), of extents and strides (i64, counting elements), and whether a load of floats gives NaN
+    outside (i1; else zero)."""
 
     base: str
     shape: tuple[str, ...]
     strides: tuple[str, ...]
-    padding: str = "zero"
+    pads_nan: str = "false"
 
 
 def lower_make_descriptor(context: Context, operation: MakeDescriptor) -> None:
@@ -49,7 +50,7 @@ def lower_make_descriptor(context: Context, operation: MakeDescriptor) -> None:
         context.scalar(operation.base),
         tuple(context.scalar(value) for value in operation.shape),
         tuple(context.scalar(value) for value in operation.strides),
-        operation.padding,
+        "true" if operation.padding == "nan" else "false",
     )
 
 
@@ -214,7 +215,7 @@ def _load_row(context: Context, target: Buffer, number: str, row: _Row, stride: 
 
     def fill(column: str, lanes: int) -> None:
         type_ = f"<{lanes} x {stored}>" if lanes else stored
-        w.store(type_, f"splat ({stored} {padding})" if lanes else padding, w.gep(stored, to, column), size)
+        w.store(type_, w.splat(stored, padding, lanes) if lanes else padding, w.gep(stored, to, column), size)
 
     def partial() -> None:
         for_chunks(w, block, width, fill)
@@ -240,11 +241,16 @@ def _store_row(context: Context, source: Buffer, number: str, row: _Row, stride:
     _branch(w, _is_whole(w, row, stride, block), lambda: for_chunks(w, block, context.elements_for(source.element), move), partial)
 
 
-def _padding(descriptor: Descriptor, element: Type) -> str:
+def _padding(w: FunctionWriter, descriptor: Descriptor, element: Type) -> str:
     """What a load gives outside the tensor, in storage form. Integers have no NaN and give zero."""
-    if descriptor.padding == "nan" and isinstance(element, FloatType):
-        return constant(element, float("nan"))
-    return "0" if storage_type(element)[0] == "i" else constant(element, 0.0)
+    stored = storage_type(element)
+    zero = "0" if stored[0] == "i" else constant(element, 0.0)
+    if descriptor.pads_nan == "false" or not isinstance(element, FloatType):
+        return zero
+    nan = constant(element, float("nan"))
+    if descriptor.pads_nan == "true":
+        return nan
+    return w.emit(f"select i1 {descriptor.pads_nan}, {stored} {nan}, {stored} {zero}")
 
 
 def _rows_of(buffer: Buffer) -> Buffer:
@@ -259,7 +265,7 @@ def lower_descriptor_load(context: Context, operation: DescriptorLoad) -> None:
     descriptor, type_ = _descriptor(context, operation)
     offsets = _offsets(context, operation)
     result = context.new_buffer(type_.block_shape, type_.element)
-    padding, rows = _padding(descriptor, type_.element), _rows_of(result)
+    padding, rows = _padding(context.writer, descriptor, type_.element), _rows_of(result)
     _each_row(context, operation, descriptor, type_, offsets, lambda number, row: _load_row(context, rows, number, row, descriptor.strides[-1], padding))
     context.bind_buffer(operation.result, result)
 
@@ -293,7 +299,7 @@ def lower_descriptor_gather(context: Context, operation: DescriptorGather) -> No
     numbers, first = context.materialize(operation.rows), _as_i64(context, operation.column)
     shape = result_type(operation).shape
     result = context.new_buffer(shape, type_.element)
-    padding = _padding(descriptor, type_.element)
+    padding = _padding(context.writer, descriptor, type_.element)
     _each_listed_row(
         context, operation, descriptor, type_, numbers, first, lambda number, row: _load_row(context, result, number, row, descriptor.strides[-1], padding)
     )

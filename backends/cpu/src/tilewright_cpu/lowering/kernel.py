@@ -94,7 +94,7 @@ def _write_kernel(state: KernelState, function: Function, symbol: str) -> None:
     grid = load_grid(context)
     slot = FIRST_ARGUMENT
     for argument, facts in zip(function.arguments, function.argument_attributes, strict=True):
-        slot = _load_argument(context, argument, slot, facts.get("padding", "zero"))
+        slot = _load_argument(context, argument, slot, facts.get("padding") == "nan")
     used = {operation.axis for operation in context.analysis.start if isinstance(operation, ProgramId)}
     if state.checks.accesses or any(isinstance(operation, Print | Assert | Call) for operation in context.analysis.start):
         used = {0, 1, 2}
@@ -103,8 +103,8 @@ def _write_kernel(state: KernelState, function: Function, symbol: str) -> None:
     state.cleared_bytes, state.memory_bytes = context.cleared_bytes, context.cleared_bytes + context.arena_bytes
 
 
-def _load_argument(context: Context, argument: Value, slot: int, padding: str) -> int:
-    """Bind a kernel argument; the slot after it. ``padding`` is what loads from a descriptor give outside the tensor."""
+def _load_argument(context: Context, argument: Value, slot: int, pads_nan: bool) -> int:
+    """Bind a kernel argument; the slot after it. ``pads_nan`` tells whether loads from a descriptor give NaN outside the tensor."""
     writer = context.writer
 
     def load(type_: str, number: int) -> str:
@@ -114,7 +114,7 @@ def _load_argument(context: Context, argument: Value, slot: int, padding: str) -
         rank = argument.type.rank
         shape = tuple(load("i64", slot + 1 + axis) for axis in range(rank))
         strides = tuple(load("i64", slot + 1 + rank + axis) for axis in range(rank))
-        context.descriptors[argument] = Descriptor(load("ptr", slot), shape, strides, padding)
+        context.descriptors[argument] = Descriptor(load("ptr", slot), shape, strides, str(pads_nan).lower())
         return slot + 1 + 2 * rank
     if argument.type is I1:
         context.bind_scalar(argument, writer.emit(f"trunc i8 {load('i8', slot)} to i1"))

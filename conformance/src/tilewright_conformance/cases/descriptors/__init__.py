@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from tilewright_conformance.case import Case
-from tilewright_conformance.cases.descriptors import blocks, rows
+from tilewright_conformance.cases.descriptors import blocks, paddings, rows
 from tilewright_conformance.sampling import sampled
 
 _NAMES = ("load", "store", "reduce", "gather", "scatter", "extent", "stride")
@@ -21,4 +21,5 @@ def cases() -> Iterator[Case]:
         narrow = any(name.startswith("f8") for name in case.needs.dtypes)
         yield dataclasses.replace(case, profile="fp8") if narrow else case
     yield from blocks.case
+    yield from paddings.case
     yield from rows.case
