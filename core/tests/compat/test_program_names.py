@@ -418,3 +418,13 @@ if __name__ == "__main__":
 
     hook.activate()
     print_table()
+
+
+def test_directories_of_headers(monkeypatch, tmp_path):
+    (tmp_path / "include").mkdir()
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    from triton.backends.nvidia import driver
+
+    assert str(tmp_path / "include") not in driver.include_dirs
+    (tmp_path / "include" / "cuda.h").touch()
+    assert str(tmp_path / "include") in driver.include_dirs

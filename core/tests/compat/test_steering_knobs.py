@@ -11,6 +11,7 @@ import tilewright.language as tl
 from tilewright.compat import triton
 from tilewright.compat.triton import knobs
 from tilewright.compat.triton.backends.compiler import GPUTarget
+from tilewright.compat.triton.backends.options import require_clusters
 from tilewright.compat.triton.compiler import ASTSource
 from tilewright.compat.triton.compiler.places import relocate
 from tilewright.compat.triton.outside import OutsideError
@@ -129,3 +130,24 @@ kernel @k(%a: ptr<i32>, %n: i32) {
     assert {place.file for place in found.values()} == {"there.ttir"}
     for name, place in found.items():
         assert name in lines[place.line - 1], (name, place.line)
+
+
+@pytest.mark.parametrize(
+    ("target", "message"), [(("cuda", 80, 32), r"requires NVIDIA SM90\+ \(Hopper\).*sm_80"), (("hip", "gfx942", 64), "not supported on gfx942")]
+)
+def test_clusters_of_blocks_where_there_are_none(target, message):
+    pytest.importorskip({"cuda": "tilewright_nvidia", "hip": "tilewright_amd"}[target[0]])
+    with pytest.raises(ValueError, match=f"num_ctas > 1 {message}"):
+        compiled(GPUTarget(*target), num_ctas=2)
+
+
+def test_clusters_of_blocks_where_there_are():
+    pytest.importorskip("tilewright_nvidia")
+    assert compiled(GPUTarget("cuda", 90, 32), num_ctas=2).metadata.num_ctas == 2
+
+
+@pytest.mark.parametrize("arch", ["sm80", "sm_75", 86])
+def test_an_architecture_named_with_clusters(arch):
+    with pytest.raises(ValueError, match="num_ctas > 1 requires NVIDIA SM90"):
+        require_clusters("cuda", arch, 2)
+    require_clusters("cuda", arch, 1)

@@ -38,7 +38,7 @@ _SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//"
     "rshift": ">>",
 }
 _COMPARE: dict[type[ast.cmpop], str] = {ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"}
-_UNARY_SYMBOLS = {"neg": "-", "pos": "+", "invert": "~"}
+_UNARY_SYMBOLS = {"neg": "-", "pos": "+", "invert": "~", "not": "not"}
 _UNARY: dict[type[ast.unaryop], str] = {ast.USub: "neg", ast.UAdd: "pos", ast.Invert: "invert", ast.Not: "not"}
 
 
@@ -76,10 +76,9 @@ def unary(g: Generator, node: ast.UnaryOp) -> Any:
     if type(value) is constexpr:
         return constexpr(UNARY_OPERATORS[name](value.value))
     g.locate(node)
-    if name == "not" and not isinstance(value, tensor) and isinstance(value, tl_tuple):
-        return constexpr(len(value) == 0)
     if isinstance(value, tl_tuple):
-        raise unsupported(g.frame, node, f"the operator `{_UNARY_SYMBOLS[name]}` of a tuple is", "apply it to each item")
+        remedy = "compare its length: `len(x) == 0`" if name == "not" else "apply it to each item"
+        raise unsupported(g.frame, node, f"the operator `{_UNARY_SYMBOLS[name]}` of a tuple is", remedy)
     return g.semantic.unary(name, value)
 
 

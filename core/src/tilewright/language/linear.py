@@ -269,5 +269,5 @@ def _scale(semantic: Any, scale: Any, name: str, outer: tuple[int, ...], k: int)
         raise ValueError(f"{name} must hold uint8 (e8m0) or fp8e4nv, got {scale.dtype}")
     group = 16 if scale.dtype is float8e4nv else 32
     if scale.extents != (*outer, k // group):
-        raise ValueError(f"{name} must be a tensor of shape [..., {outer[-1]}, {k // group}]. Got {list(scale.extents)}")
+        raise ValueError(f"{name} must be a tensor of shape {[*outer, k // group]}. Got {list(map(str, scale.extents))}")
     return scale

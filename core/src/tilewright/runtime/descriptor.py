@@ -60,7 +60,7 @@ class TensorDescriptor:
         _sound.add(facts)
 
     def _broken_rule(self, kind: ArrayKind) -> str:
-        """The first rule that does not hold, in words; empty where all do."""
+        """The first rule that does not hold, in words; empty where all do. Programs know the words, and in which order the rules are looked at."""
         shape, strides, blocks = self.shape, self.strides, self.block_shape
         rank = len(shape)
         if not 1 <= rank <= 5:
@@ -69,23 +69,23 @@ class TensorDescriptor:
             return f"rank mismatch: {rank} extents and {len(strides)} strides"
         if len(blocks) != rank:
             return f"rank mismatch: {rank} extents and {len(blocks)} block extents"
-        if min(shape) <= 0:
-            return f"shape must be positive, not {shape}"
-        if max(shape) >= 1 << 31:
-            return f"extents must be below 2**31, not {shape}; describe the tensor with more dimensions"
-        for extent in blocks:
+        for axis, extent in enumerate(blocks):
             if extent <= 0 or extent & (extent - 1):
-                return f"block_shape must be powers of two, not {blocks}"
-        if strides[-1] != 1:
-            return f"the last dimension must be contiguous (stride 1), not {strides[-1]}"
-        if self.padding not in PADDINGS:
-            return f"padding must be one of {', '.join(PADDINGS)}, not {self.padding!r}"
+                return f"block_shape: Shape element {axis} must be a power of 2, not {extent}"
         if not kind.divisible:
             return f"base must be {ALIGNMENT}-byte aligned"
         item = ITEM_SIZE[kind.dtype]
         for stride in strides[:-1]:
             if stride * item % ALIGNMENT:
-                return f"strides must be multiples of {ALIGNMENT} bytes, not {stride} elements of {item} bytes"
+                return f"strides must be {ALIGNMENT}-byte aligned, not {stride} elements of {item} bytes"
+        if min(shape) <= 0:
+            return f"shape must be positive, not {shape}"
+        if max(shape) >= 1 << 31:
+            return f"extents must be below 2**31, not {shape}; describe the tensor with more dimensions"
+        if strides[-1] != 1:
+            return f"the last dimension must be contiguous (stride 1), not {strides[-1]}"
+        if self.padding not in PADDINGS:
+            return f"padding must be one of {', '.join(PADDINGS)}, not {self.padding!r}"
         if self.padding == "nan" and "fp" not in kind.dtype and kind.dtype != "bf16":
             return f"padding 'nan' is for floats, not for {kind.dtype}"
         if self.round_f32_to_tf32 and kind.dtype != "fp32":

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from tilewright.compat.triton import knobs
-from tilewright.compat.triton.backends.options import ALL_FP8, BINARY, BY_KIND, COMMON, FP8_BY_KIND, MIN_DOT, TritonOptions, frozen
+from tilewright.compat.triton.backends.options import ALL_FP8, BINARY, BY_KIND, COMMON, FP8_BY_KIND, MIN_DOT, TritonOptions, frozen, require_clusters
 from tilewright.compat.triton.backends.targets import GPUTarget, place_of
 from tilewright.compat.triton.outside import OutsideNameError
 from tilewright.plugins.manifest import Target
@@ -124,7 +124,7 @@ class TilewrightCompiler(BaseBackend):
         return f"{backend.name}-{backend.manifest.version}-{self.target.arch}"
 
     def parse_options(self, options: Mapping[str, Any]) -> TritonOptions:
-        """Raises ValueError for a precision of ``dot`` that the target lacks."""
+        """Raises ValueError for a precision of ``dot`` that the target lacks, and for ``num_ctas`` where it has no clusters."""
         capabilities = self.own.capabilities
         values: dict[str, Any] = {**COMMON, **BY_KIND.get(self.kind, {}), **self.backend().manifest.options}
         values["arch"] = self.target.arch if self.kind != "cuda" else f"sm_{self.target.arch}"
@@ -147,6 +147,7 @@ class TilewrightCompiler(BaseBackend):
                 raise ValueError(f"TRITON_F32_DEFAULT is {wanted!r}, and {self.target.backend} has the precisions {', '.join(allowed)}")
             values["default_dot_input_precision"] = wanted
         values.update({name: frozen(value) for name, value in options.items() if name in values and name != "enable_fp_fusion" and value is not None})
+        require_clusters(self.kind, values["arch"], values["num_ctas"])
         return TritonOptions(values)
 
     def add_stages(self, stages: dict[str, Any], options: Any, language: Language = Language.TRITON) -> None:

@@ -5,6 +5,7 @@ An option is either one of the Tilewright backend's own, or it is kept: it is ac
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -74,6 +75,22 @@ MIN_DOT: Mapping[str, Mapping[int, tuple[int, int, int]]] = {"cuda": {8: (1, 1, 
 
 #: Kind of target -> what its code is called among the stages of a kernel, and at the end of a file's name.
 BINARY: Mapping[str, str] = {"cuda": "cubin", "hip": "hsaco"}
+
+
+def require_clusters(kind: str, arch: Any, num_ctas: Any) -> None:
+    """Refuse ``num_ctas`` above 1 where Triton has no clusters of thread blocks. ``arch`` is a target's, or text as ``sm80`` or ``gfx942``.
+
+    Raises:
+        ValueError: the architecture has none.
+    """
+    if not isinstance(num_ctas, int) or num_ctas <= 1:
+        return
+    if kind == "hip" and arch != "gfx1250":
+        raise ValueError(f"num_ctas > 1 not supported on {arch}; use num_ctas=1")
+    if kind == "cuda":
+        digits = re.search(r"\d+", str(arch))
+        if digits is not None and int(digits[0]) < 90:
+            raise ValueError(f"num_ctas > 1 requires NVIDIA SM90+ (Hopper), and the target is sm_{digits[0]}; use num_ctas=1")
 
 
 def names_of(kind: str) -> frozenset[str]:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from tilewright.compat.triton import knobs
-from tilewright.compat.triton.backends.options import ALL_NAMES, RENAMED, frozen, names_of
+from tilewright.compat.triton.backends.options import ALL_NAMES, RENAMED, frozen, names_of, require_clusters
 from tilewright.compat.triton.backends.targets import target_for
 from tilewright.compat.triton.compiler.compiled import CompiledKernel, tell
 from tilewright.compat.triton.compiler.options import language_options, triton_options
@@ -83,6 +83,7 @@ class TritonPolicy(LaunchPolicy):
         warps = selected.specialization.options.get("num_warps")
         if isinstance(warps, int) and warps & (warps - 1):
             raise AssertionError(f"num_warps must be a power of 2, not {warps}")
+        require_clusters(selected.target.kind, kept.get("arch") or selected.target.arch, selected.specialization.options.get("num_ctas"))
         known = names_of(selected.target.kind)
         for name in kept:
             if name not in known:

@@ -1,8 +1,10 @@
-"""``triton.backends.nvidia.driver``: where the driver's library is."""
+"""``triton.backends.nvidia.driver``: where the driver's library and headers are."""
 
 from __future__ import annotations
 
 import functools
+import glob
+import importlib.util
 import os
 import re
 import shutil
@@ -15,6 +17,16 @@ from tilewright.compat.triton.outside import absent
 _LIBRARY = "libcuda.so.1"
 #: Where the cache of the dynamic linker is read, where it is not on ``PATH``.
 _LDCONFIG = "/sbin/ldconfig"
+
+
+def _include_dirs() -> list[str]:
+    """The directories with ``cuda.h``: of NVIDIA's packages, and of a CUDA toolkit that is set or installed."""
+    spec = importlib.util.find_spec("nvidia")
+    packages = list(spec.submodule_search_locations or []) if spec is not None else []
+    roots = [folder for root in packages for folder in sorted(glob.glob(os.path.join(root, "*")))]
+    roots += [root for root in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda") if root]
+    folders = [os.path.join(root, "include") for root in roots]
+    return [folder for folder in dict.fromkeys(folders) if os.path.exists(os.path.join(folder, "cuda.h"))]
 
 
 @functools.lru_cache
@@ -44,10 +56,12 @@ def library_dirs() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
+    if name == "include_dirs":
+        return _include_dirs()
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     why = "a part of Triton's launcher in C. Kernels take tensor descriptors as they are: kernel[grid](descriptor, ...), or compiled.run"
     raise absent("triton.backends.nvidia.driver", name, why)
 
 
-__all__ = ["libcuda_dirs", "library_dirs"]
+__all__ = ["include_dirs", "libcuda_dirs", "library_dirs"]  # noqa: F822  # the first is found when it is asked for
