@@ -121,6 +121,28 @@ def test_an_error_inside_a_call_has_the_errors_of_both_places(source: Any) -> No
     assert (str(again), ast.unparse(again.node)) == (str(outer), "middle(x)")
 
 
+def test_the_authors_line_comes_before_those_of_the_library(source: Any) -> None:
+    made = source(
+        """
+        @jit
+        def last(x):
+            return tl.sort(x, dim=2)
+
+        @jit
+        def kernel(p):
+            tl.store(p, tl.sum(last(tl.load(p + tl.arange(0, 8)))))
+        """
+    )
+    error = made.error(p="*fp32")
+    labels = ("-->", "inlined at", "called in", "raised in")
+    places = [line.strip() for line in str(error).splitlines() if line.strip().startswith(labels)]
+    assert places[:2] == [f"--> {made.__file__}:8:11 in last", f"inlined at {made.__file__}:12:23 in kernel"]
+    library = [re.fullmatch(r"(\w+) in .*/(\w+\.py):\d+:\d+ in (\w+)", place) for place in places[2:]]
+    assert [match.groups() for match in library if match] == [("called", "sorting.py", "sort"), ("raised", "sorting.py", "sort_impl")]
+    assert (error.file, error.line, error.column) == (made.__file__, 8, 11)
+    assert "8 |     return tl.sort(x, dim=2)\n    |            ^^^^^^^^^^^^^^^^^" in str(error)
+
+
 def test_an_error_of_the_kernel_itself_has_no_cause_but_an_exception_of_python(source: Any) -> None:
     assert source("@jit\ndef kernel():\n    tl.static_assert(False)\n").error().__cause__ is None
     assert source("@jit\ndef kernel():\n    -(0, 0)\n").error().__cause__ is None

@@ -9,6 +9,16 @@ cannot add pointers together
    30 |     scale(x, y)
       |     ^^^^^^^^^^^
 
+Where a function of the library, or of a plugin, refuses what a kernel gave it, the kernel's line comes first, and the library's after it:
+
+not a power of two
+  --> kernels.py:30:8 in kernel
+   30 |     y = tl.zeros_like_rows(x)
+      |         ^^^^^^^^^^^^^^^^^^^^^
+  raised in .../standard/creation.py:40:11 in zeros_like_rows
+   40 |     return tl.full(...)
+      |            ^^^^^^^^^^^^
+
 Programs written for Triton are told a place twice: in parentheses also by the line of the function, whose ``def`` is line 1, which their tests look for.
 """
 
@@ -19,11 +29,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from tilewright.errors import CompilationError, UnsupportedLanguageConstruct, with_help
+from tilewright.plugins.versions import plugin_version
 
 if TYPE_CHECKING:
     from tilewright.frontend.frame import Frame
 
+    #: (the caller, the call, whether the callee is compiled on its own)
+    _Call = tuple[Frame, ast.AST, bool]
+
 E = TypeVar("E", bound=CompilationError)
+_PACKAGE = __name__.partition(".")[0]
 
 #: Source lines shown above the line of the innermost caret.
 _CONTEXT_LINES = 3
@@ -39,16 +54,33 @@ def located(frame: Frame, node: ast.AST, message: str, kind: type[E], conclusion
     Inside a called function it is the cause of another one, kept as its ``outer``: see :func:`whole`.
     """
     rule, *notes = message.split("\n  help: ")
-    place = [rule, *_excerpt(frame, node, "-->", _CONTEXT_LINES)]
     remedies = [f"  help: {note}" for note in notes] + ([conclusion] if conclusion else [])
     line, column = position(frame, node)
-    error = kind(message, "\n".join((*place, *remedies)), frame.file, line, column, frame.function.src, node)
+    own = _excerpt(frame, node, "-->", _CONTEXT_LINES)
+    error = kind(message, "\n".join((rule, *own, *remedies)), frame.file, line, column, frame.function.src, node)
     chain = list(_calls(frame))
     if chain:
         outermost, call, _ = chain[-1]
-        text = "\n".join((*place, *_inlined_at(chain), *remedies))
-        error.outer = kind(message, text, frame.file, line, column, outermost.function.src, call)
+        first, at, library, chain = _users_first(frame, node, chain)
+        text = "\n".join((rule, *_excerpt(first, at, "-->", _CONTEXT_LINES), *_inlined_at(chain), *library, *remedies))
+        error.outer = kind(message, text, first.file, *position(first, at), outermost.function.src, call)
     return error
+
+
+def _users_first(frame: Frame, node: ast.AST, chain: list[_Call]) -> tuple[Frame, ast.AST, list[str], list[_Call]]:
+    """The innermost place that the kernel's author wrote, which is shown first; lines that show the library's places within it; the calls that led there."""
+    places = [(frame, node), *((caller, call) for caller, call, _ in chain)]
+    within = next((index for index, (found, _) in enumerate(places) if not _is_library(found)), 0)
+    library: list[str] = []
+    for index in range(within - 1, -1, -1):
+        library += _excerpt(*places[index], "called in" if index else "raised in", 0)
+    return *places[within], library, chain[within:]
+
+
+def _is_library(frame: Frame) -> bool:
+    """Return whether a function is this package's, a backend's or another plugin's, and no line of the kernel's author."""
+    module = frame.function.__module__ or ""
+    return module.partition(".")[0] == _PACKAGE or plugin_version(module) != ""
 
 
 def whole(error: CompilationError) -> CompilationError:
@@ -61,7 +93,7 @@ def whole(error: CompilationError) -> CompilationError:
     return outer
 
 
-def _inlined_at(chain: list[tuple[Frame, ast.AST, bool]]) -> Iterator[str]:
+def _inlined_at(chain: list[_Call]) -> Iterator[str]:
     """The lines that show the calls of a chain, innermost first."""
     hidden = len(chain) - 2 * _CHAIN_ENDS
     for index, (outer, call, separate) in enumerate(chain):
@@ -72,8 +104,8 @@ def _inlined_at(chain: list[tuple[Frame, ast.AST, bool]]) -> Iterator[str]:
         yield from _excerpt(outer, call, "called from" if separate else "inlined at", 0)
 
 
-def _calls(frame: Frame) -> Iterator[tuple[Frame, ast.AST, bool]]:
-    """The calls that led to ``frame``, innermost first: (the caller, the call, whether the callee is compiled on its own)."""
+def _calls(frame: Frame) -> Iterator[_Call]:
+    """The calls that led to ``frame``, innermost first."""
     while frame.caller is not None:
         if frame.call_node is not None:
             yield frame.caller, frame.call_node, frame.separate
