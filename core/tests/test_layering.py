@@ -17,6 +17,7 @@ ALLOWED: dict[str, set[str]] = {
     "environment": {"errors"},
     "child_process": {"environment"},
     "forks": set(),
+    "logs": {"environment"},
     "ir": {"recursion"},
     "reference": {"ir", "errors", "recursion"},
     # what the language asks at run time, outside of kernels
@@ -25,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "frontend": {"ir", "language", "errors", "environment", "plugins", "recursion"},
     "passes": {"ir", "errors", "environment"},
     "plugins": {"ir", "errors", "environment", "forks", "child_process"},
-    "runtime": {"ir", "reference", "language", "frontend", "passes", "plugins", "errors", "environment", "child_process", "forks", "llvm", "recursion"},
+    "runtime": {"ir", "reference", "language", "frontend", "passes", "plugins", "errors", "environment", "child_process", "forks", "llvm", "logs", "recursion"},
     "llvm": {"ir", "passes", "errors", "child_process"},
     "simt": {"ir", "passes", "llvm", "errors", "environment"},
     # the host sides of backends: above the runtime, and nothing of the toolkit that compiles

@@ -27,6 +27,7 @@ VARIABLES: dict[str, tuple[str, str]] = {
     "TILEWRIGHT_WARN_SLOW": ("0 or 1", "1: warn of what leaves the fast path of a GPU, with the reason, when a kernel is compiled"),
     ALLOW_GLOBALS: ("0 or 1", "1: kernels may read any global variable, whose value is compiled in"),
     "TILEWRIGHT_FRONT_END_DEBUGGING": ("0 or 1", "1: errors of the frontend keep the Python traceback of the compiler itself"),
+    "TILEWRIGHT_LOG": ("names of compile, cache, tuning and dispatch, with commas", "loggers of Python's `logging` to switch on, on standard error otherwise"),
     "TILEWRIGHT_REPRODUCER_DIR": ("a folder", "where what LLVM or a vendor's tool rejects is written, to be reported; that of temporary files otherwise"),
     "TILEWRIGHT_CACHE_DIR": ("a folder", "where compiled kernels and tuning records are kept; the user's cache folder otherwise"),
     "TILEWRIGHT_CACHE_SIZE": ("bytes, or a number with K, M or G", "the cache's size limit; 0 turns it off; 2G otherwise"),

@@ -42,29 +42,40 @@ def cache_key(function: JitCallable) -> tuple[str, UsedGlobals]:
     Functions of this package count by name: what they are is in the package's version, which is a part of every key on disk. Builtins of backends count by
     name and the version of their distribution, those of other modules by name and their module's text.
     """
+    used: UsedGlobals = {}
+    found = []
+    for current, own, digest in _reached(function):
+        if current is not function:
+            current.note_caller(function)
+        if own is not None:
+            used.update(own.globals)
+        found.append(digest)
+    first, rest = found[0], sorted(found[1:])
+    return hashlib.sha256("\n".join((first, *rest)).encode()).hexdigest(), used
+
+
+def digests(function: JitCallable) -> dict[str, str]:
+    """Name -> digest of each function that the key of ``function`` is made of."""
+    return {f"{current.__module__}.{current.__qualname__}": digest for current, _, digest in _reached(function)}
+
+
+def _reached(function: JitCallable) -> Iterator[tuple[JitCallable, Dependencies | None, str]]:
+    """``function`` and every function that it reaches through calls, with its own part, where that is looked at, and the digest it counts by."""
     seen: dict[int, JitCallable] = {}
     pending = [function]
-    used: UsedGlobals = {}
-    digests = []
     while pending:
         current = pending.pop()
         if id(current) in seen:
             continue
         seen[id(current)] = current
-        if current is not function:
-            current.note_caller(function)
         if current.fn is None:  # came from a pickle: its key is all there is
-            digests.append(str(current.hash))
-            continue
-        if _is_own(current):
-            digests.append(f"{current.__module__}.{current.__qualname__}")
-            continue
-        own = dependencies(current)
-        digests.append(own.digest)
-        used.update(own.globals)
-        pending.extend(own.callees)
-    first, rest = digests[0], sorted(digests[1:])
-    return hashlib.sha256("\n".join((first, *rest)).encode()).hexdigest(), used
+            yield current, None, str(current.hash)
+        elif _is_own(current):
+            yield current, None, f"{current.__module__}.{current.__qualname__}"
+        else:
+            own = dependencies(current)
+            yield current, own, own.digest
+            pending.extend(own.callees)
 
 
 def _is_own(function: JitCallable) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import logging
 import math
 import os
 import threading
@@ -14,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, SupportsFloat
 
+from tilewright import logs
 from tilewright.environment import flag
 from tilewright.errors import AutotunerError, CompileTimeAssertionFailure, LaunchError, LoweringError, OutOfResources, TuningArgumentError, similar, with_help
 from tilewright.runtime import backend_choice, devices, trials, tuning_records
@@ -255,11 +257,14 @@ class Autotuner(KernelInterface):
             return best, (0.0, True, self.configs_timings)
         candidates = self._pruned(configs, kwargs)
         if len(candidates) == 1 and self._given_configs and not self.measures_one:
+            self._log_unmeasured(key, candidates[0], f"the only one of {len(configs)} that pruning left")
             return candidates[0], None
         self.failures = []
         trials = self._trials(candidates, args, grid, kwargs)
         if mode in ("off", "deterministic", "model"):
-            return self._estimated(trials, place, grid, kwargs)[0].config, None
+            best = self._estimated(trials, place, grid, kwargs)[0].config
+            self._log_unmeasured(key, best, f"estimated, for the mode of tuning is {mode}")
+            return best, None
         deadline = None if budget is None else started + budget
         timings, complete = self._measure(self._ordered(trials, place, grid, kwargs), place, args, grid, kwargs, deadline)
         best = min(timings, key=lambda config: timings[config][0], default=configs[0])
@@ -497,11 +502,25 @@ class Autotuner(KernelInterface):
 
     def _tell(self, key: tuple[Any, ...], best: Config, seconds: float, *, cache_hit: bool) -> None:
         self.bench_time = seconds
+        if logs.TUNING.on():
+            self._log(key, best, seconds, cache_hit)
         if flag("TILEWRIGHT_PRINT_AUTOTUNING"):
             how = "recorded before" if cache_hit else f"finished after {seconds:.2f}s"
             print(f"Autotuning of {self.__name__} with key {key[: len(self.keys)]} {how}; best config selected: {best};")
         if hooks.autotuning_listener is not None:
             hooks.autotuning_listener(fn=self, key=key, best_config=best, configs_timings=self.configs_timings, bench_time=seconds, cache_hit=cache_hit)
+
+    def _log(self, key: tuple[Any, ...], best: Config, seconds: float, cache_hit: bool) -> None:
+        """Log what was measured and what came of it."""
+        if not cache_hit:
+            for config, times in self.configs_timings.items():
+                logs.TUNING.tell(f"{self.__name__}: {times[0]:.4g} ms [{config}]" if math.isfinite(times[0]) else f"{self.__name__}: failed [{config}]")
+        how = "recorded before" if cache_hit else f"the best of {len(self.configs_timings)}, measured in {seconds:.3g} s"
+        logs.TUNING.tell(f"{self.__name__} with key {key[: len(self.keys)]}: [{best}], {how}", logging.INFO)
+
+    def _log_unmeasured(self, key: tuple[Any, ...], best: Config, why: str) -> None:
+        if logs.TUNING.on(logging.INFO):
+            logs.TUNING.tell(f"{self.__name__} with key {key[: len(self.keys)]}: [{best}], {why}", logging.INFO)
 
     # -- arguments that a trial changes
 

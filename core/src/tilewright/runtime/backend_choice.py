@@ -124,6 +124,16 @@ def choose(choice: Choice | None, places: set[tuple[str, int]]) -> tuple[Backend
     return _first_that_works(serving, place)
 
 
+def reason(choice: Choice | None, places: set[tuple[str, int]], *, by_keyword: bool) -> str:
+    """Why :func:`choose` came to its backend, for the log."""
+    if choice is not None:
+        return f"the launch's backend={choice.name!r}" if by_keyword else f"with tilewright.backend({choice.name!r})"
+    if environment_choice() is not None:
+        return "TILEWRIGHT_BACKEND"
+    place = next(iter(places), None)
+    return "the default backend, for a kernel without arrays" if place is None else f"the arguments lie on {place[0]}:{place[1]}"
+
+
 def default_backend() -> tuple[Backend, Device]:
     """The backend and device of kernels without array arguments.
 

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tilewright import logs
 from tilewright.environment import refused
 from tilewright.runtime import private_folder
 from tilewright.runtime.artifact import Artifact, DamagedArtifactError, pack, unpack
@@ -73,8 +74,15 @@ class DiskCache:
         """Remove an entry that is in the way of others."""
         entry.unlink()
 
-    def get(self, key: str) -> Artifact | None:
-        """The artifact of a key, or None."""
+    def get(self, key: str, name: str = "") -> Artifact | None:
+        """The artifact of a key, or None; ``name`` is the kernel's, for the log."""
+        found = self._found(key)
+        if logs.CACHE.on():
+            where = f"in {self.directory}, {key[:16]}" if self.cap > 0 else "in the disk cache, which is off"
+            logs.CACHE.tell(f"{name or 'a kernel'}: {'' if found is not None else 'not '}{where}")
+        return found
+
+    def _found(self, key: str) -> Artifact | None:
         if self.cap <= 0 or not self._trusted():
             return None
         path = self.path(key)

@@ -112,7 +112,7 @@ def compile_kernel(
         key = digest(key, preparation.name)
     cache = disk_cache()
     if key is not None and not keep_stages and not anew:
-        found = cache.get(key)
+        found = cache.get(key, kernel.fn.__name__)
         if found is not None:
             return found
     try:

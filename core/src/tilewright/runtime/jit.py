@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import logging
 import os
 import threading
 import weakref
@@ -20,6 +21,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Unpack, overload
 
+from tilewright import logs
 from tilewright.errors import DefinitionError, LaunchError, similar, with_help
 from tilewright.forks import setting_up
 from tilewright.plugins.manifest import Target
@@ -35,6 +37,7 @@ from tilewright.runtime.interface import KernelInterface
 from tilewright.runtime.kernel import CompiledKernel
 from tilewright.runtime.launch_policy import LaunchPolicy
 from tilewright.runtime.plan import Plan
+from tilewright.runtime.recompiles import Compilation, compilation, reasons
 from tilewright.runtime.selection import Selected
 
 
@@ -53,6 +56,7 @@ class JITFunction(KernelInterface, KernelDefinition):
     def __init__(self, fn: Callable[..., Any], **options: Unpack[JitOptions]) -> None:
         super().__init__(fn, **options)
         self.pre_run_hooks: list[Callable[..., Any]] = []
+        self._last_compilation: Compilation | None = None
         self._launch_lock = threading.RLock()
         self._reset_launching()
 
@@ -206,6 +210,8 @@ class JITFunction(KernelInterface, KernelDefinition):
         """
         kernels, key = self._place(selected)
         found = kernels.get(key)
+        if found is not None and logs.CACHE.on():
+            logs.CACHE.tell(f"{self.__name__} for {selected.place}: in memory")
         if found is None:
             with setting_up(), self._compile_locks.setdefault(key, threading.Lock()):
                 found = kernels.get(key)
@@ -254,7 +260,24 @@ class JITFunction(KernelInterface, KernelDefinition):
         kernels, key = self._place(selected)
         found = kernels[key] = self.policy.compiled(self, compiled, selected)
         self.policy.announce(found, compiled)
+        self._log_compilation(found, selected)
         return found
+
+    def _log_compilation(self, found: CompiledKernel, selected: Selected) -> None:
+        """Log that a kernel was compiled, or found on disk; once more, with the reason."""
+        is_on = logs.COMPILE.on(logging.INFO)
+        last, now = self._last_compilation, compilation(self, selected, functions=is_on)
+        self._last_compilation = now
+        if not is_on:
+            return
+        seconds = sum(time for stage, time in found.timings.items() if "." not in stage) / 1e3
+        how = "found in the disk cache" if found.cache_hit else f"compiled in {seconds:.3g} s"
+        where = f"{self.__name__} for {selected.place}"
+        if last is None:
+            logs.COMPILE.tell(f"{where}: {how}")
+        else:
+            why = "; ".join(reasons(last, now)) or "its earlier code is no longer in memory"
+            logs.COMPILE.tell(f"{where}: {how}, once more: {why}", logging.INFO)
 
     def preload(self, data: str) -> Any:
         """Compile the specialisation that a hook was told of (``compile["specialization_data"]``), here or in another process.
@@ -298,6 +321,7 @@ class JITFunction(KernelInterface, KernelDefinition):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self.pre_run_hooks = []
+        self._last_compilation = None
         self._launch_lock = threading.RLock()
         self._reset_launching()
 
@@ -340,7 +364,19 @@ def _by_name(module: str, qualname: str) -> JITFunction | None:
 
 
 #: Attributes of a kernel that only mean something in this process.
-_OF_THIS_PROCESS = ("_plans", "_binder", "_dispatcher", "_warm", "_warmer", "_constants", "_launch_lock", "_compile_locks", "device_caches", "policy")
+_OF_THIS_PROCESS = (
+    "_last_compilation",
+    "_plans",
+    "_binder",
+    "_dispatcher",
+    "_warm",
+    "_warmer",
+    "_constants",
+    "_launch_lock",
+    "_compile_locks",
+    "device_caches",
+    "policy",
+)
 _MISSING: Any = object()
 _kernels: weakref.WeakSet[JITFunction] = weakref.WeakSet()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from tilewright import logs
 from tilewright.plugins.manifest import Device, Target
 from tilewright.plugins.registry import Backend
 from tilewright.runtime import backend_choice, devices
@@ -46,6 +47,9 @@ def select(
         choice = choice if choice is not None and choice.name == name else backend_choice.Choice(name, {})
     ir_override = given.pop("ir_override", None)
     backend, device = backend_choice.choose(choice, signature.devices)
+    if logs.DISPATCH.on():
+        why = backend_choice.reason(choice, signature.devices, by_keyword="backend" in options)
+        logs.DISPATCH.tell(f"{kernel.__name__}: backend {backend.name}, device {device.index} ({device.name}): {why}")
     defaults = debug_default(kernel.debug)
     if choice is not None:
         defaults.update(choice.options)

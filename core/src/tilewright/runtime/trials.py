@@ -179,7 +179,7 @@ def _worker_place(first: Selected) -> _Place:
     def submit(wanted: Wanted, time_limit: float | None) -> concurrent.futures.Future[Any]:
         selection = wanted.selection
         key = cache_key(selection.specialization, selection.backend, selection.target)
-        kept = disk_cache().get(key) if key is not None else None
+        kept = disk_cache().get(key, selection.specialization.fn.__name__) if key is not None else None
         future: concurrent.futures.Future[Any] = concurrent.futures.Future()
         if kept is not None:
             future.set_result(kept)

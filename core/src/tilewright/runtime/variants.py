@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tilewright import logs
 from tilewright.errors import RefusedError
 from tilewright.forks import setting_up
 
@@ -52,6 +53,8 @@ class Variant:
             reason = str(refused)
             if len(self.reasons) < _REASONS and reason not in self.reasons:
                 self.reasons.append(reason)
+                if logs.DISPATCH.on():
+                    logs.DISPATCH.tell(f"a launch runs other code than its kernel's: {reason}")
             if self.kernel is None:
                 self.kernel = self._make()
             return self.kernel
