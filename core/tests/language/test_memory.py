@@ -149,6 +149,34 @@ def test_block_pointers(run: Callable[..., None], m: int, n: int, padding: str) 
 
 
 @jit
+def choose_block(x, y, flag, n, far, FORM: tl.constexpr):
+    if FORM == "branch":
+        if flag > 0:
+            p = tl.make_block_ptr(x, (4, 4), (4, 1), (0, 0), (4, 4), (1, 0))
+        else:
+            p = tl.make_block_ptr(x, (n, 4), (2 * n * n, 1), (far, 1), (4, 4), (1, 0))
+    else:
+        a = tl.make_block_ptr(x, (4, 4), (4, 1), (0, 0), (4, 4), (1, 0))
+        b = tl.make_block_ptr(x, (n, 4), (2 * n * n, 1), (far, 1), (4, 4), (1, 0))
+        p = a if flag > 0 else b
+    i = tl.arange(0, 4)
+    tl.store(y + i[:, None] * 4 + i[None, :], tl.load(p, boundary_check=(0, 1), padding_option="zero"))
+
+
+@pytest.mark.parametrize("form", ["branch", "conditional"])
+@pytest.mark.parametrize("flag", [0, 1])
+@pytest.mark.filterwarnings("ignore:block pointers are deprecated")
+def test_block_pointers_of_other_kinds_of_numbers_meet(run: Callable[..., None], flag: int, form: str) -> None:
+    x, y = np.arange(16, dtype=np.float32).reshape(4, 4), np.full((4, 4), 7, np.float32)
+    run(choose_block, x, y, flag, 2, 1, FORM=form)
+    expected = x.copy()
+    if not flag:
+        expected[:] = 0
+        expected[0, :3] = x[2, 1:]
+    np.testing.assert_array_equal(y, expected)
+
+
+@jit
 def stored_blocks(x, M, N):
     p = tl.make_block_ptr(x, (M, N), (N, 1), (-1, -2), (4, 8), (1, 0))
     tl.store(p, 1, boundary_check=(0, 1))

@@ -18,6 +18,7 @@ from tilewright.frontend.errors import located
 from tilewright.frontend.frame import NORMAL, RETURN_FLAG, RETURN_VALUE, Completion, Scope, Undefined, is_hidden
 from tilewright.frontend.generator import Generator
 from tilewright.frontend.values import decay, describe_type, flatten, is_number, name_values, placeholder, type_of, unflatten
+from tilewright.language.block_pointers import block_pointer
 from tilewright.language.core import constexpr, tensor
 
 #: Visits statements at the current insertion point, in the current scope.
@@ -231,7 +232,9 @@ class _Yields:
         self.add(name, type_, *pair)
 
     def _agree(self, mine: Any, theirs: Any) -> tuple[Any, Any]:
-        """Numbers known at compile time become tensors where the two sides differ."""
+        """Numbers known at compile time become tensors where the two sides differ, those within block pointers too."""
+        if isinstance(mine, block_pointer) and isinstance(theirs, block_pointer):
+            return self._agree_deep(mine, theirs)
         if is_number(mine) and is_number(theirs) and type_of(mine) == type_of(theirs):
             return mine, theirs
         if is_number(mine):
@@ -295,7 +298,10 @@ class _Yields:
         """As :meth:`_agree`, for the items of tuples too."""
         if type_of(mine) == type_of(theirs):
             return mine, theirs
-        return self.within(self.then, lambda: decay(self.g.semantic, mine)), self.within(self.other, lambda: decay(self.g.semantic, theirs))
+        semantic = self.g.semantic
+        if isinstance(mine, block_pointer) and isinstance(theirs, block_pointer):
+            return self.within(self.then, lambda: mine.alike(semantic, theirs)), self.within(self.other, lambda: theirs.alike(semantic, mine))
+        return self.within(self.then, lambda: decay(semantic, mine)), self.within(self.other, lambda: decay(semantic, theirs))
 
     def expression(self, mine: Any, theirs: Any, after: Scope) -> None:
         """Merge the value of a conditional expression."""

@@ -80,6 +80,17 @@ class block_pointer(base_value):  # noqa: N801
         """The block pointer moved by ``offsets``: see :func:`~tilewright.language.advance`."""
         return advance(self, offsets, _semantic=_semantic)
 
+    def alike(self, semantic: Any, other: block_pointer) -> block_pointer:
+        """The same block pointer with numbers of the types that it shares with another one that it meets: extents and strides of int64, and offsets too where
+        one of the two has such."""
+        wide = any(offset.dtype is int64 for pointer in (self, other) for offset in pointer.offsets.values)
+
+        def numbers(items: tl_tuple, dtype: Any) -> tl_tuple:
+            return tl_tuple([semantic.cast(semantic.to_tensor(item), dtype) for item in items.values])
+
+        offsets = numbers(self.offsets, int64) if wide else self.offsets
+        return block_pointer(self.base, numbers(self.shape, int64), numbers(self.strides, int64), offsets, self.block, self.order)
+
     def access(self, semantic: Any, boundary_check: Any, padding: str) -> tuple[tensor, tensor | None, tensor | None]:
         """The tensor of pointers, the mask and the value of masked-off lanes that an access through this block pointer uses."""
         element, extents = self.base.type.element_ty, self.block.shape
