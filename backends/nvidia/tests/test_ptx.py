@@ -323,6 +323,19 @@ def test_neighbours_are_widened_and_multiplied_together(ptx: Ptx, type_: str, ki
     assert "bf16x2" not in older and "f16x2.e" not in older
 
 
+@pytest.mark.parametrize("source", ["fp32", "fp16"])
+@pytest.mark.parametrize(("type_", "kind"), [("fp8e4nv", "e4m3x2"), ("fp8e5", "e5m2x2")])
+def test_conversions_to_fp8_saturate_as_the_instruction_does(ptx: Ptx, type_: str, kind: str, source: str) -> None:
+    def kernel(x: Any, z: Any, BLOCK: tl.constexpr) -> None:
+        at = tl.arange(0, BLOCK)
+        tl.store(z + at, tl.load(x + at).to(z.dtype.element_ty))
+
+    text = ptx(device_function(kernel), {"x": f"*{source}", "z": f"*{type_}"}, "sm_90a", constants={"BLOCK": 1024})
+    assert len(re.findall(rf"cvt\.rn\.satfinite\.{kind}\.f32", text)) == 8
+    # what is compared is whether a number is one; nothing is done about those that are too great
+    assert len(re.findall(r"setp\.nan\.f(?:32|16)", text)) == len(re.findall(r"setp\.", text)) == 8
+
+
 def test_numbers_of_one_word_are_multiplied_by_those_of_another(ptx: Ptx) -> None:
     def kernel(x: Any, y: Any, z: Any, BLOCK: tl.constexpr) -> None:
         at = tl.arange(0, BLOCK)

@@ -12,6 +12,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+#: The greatest finite number of each format that saturates, by its name in Tile IR.
+_GREATEST: dict[str, float] = {
+    "f8e5m2": 57344.0,
+    "f8e4m3fn": 448.0,
+    "f8e4m3fnuz": 240.0,
+    "f8e5m2fnuz": 57344.0,
+    "f8e4b15": 1.75,
+}
+
+
+def saturated(values: Any, format_: object) -> Any:
+    """Numbers (an array, a float or a rational) within the finite range of a format of 8 bits, NaN left alone.
+
+    A conversion to nearest, and arithmetic in the format, gives what rounding these gives. Other
+    formats, given as their name in Tile IR or as its type, leave all numbers as they are.
+    """
+    name = str(format_)
+    if not name.startswith("f8"):
+        return values
+    greatest = _GREATEST[name]
+    if isinstance(values, np.ndarray):
+        return np.clip(values, -greatest, greatest)
+    return values if values != values else max(-greatest, min(values, greatest))
+
 
 @dataclass(frozen=True)
 class Format:
@@ -19,6 +43,7 @@ class Format:
 
     Attributes:
         name: its name in the language.
+        text: its name in Tile IR.
         exponent, fraction: bits of each.
         bias: what is taken off the exponent.
         special: which patterns are no finite numbers. ``ieee``: the greatest exponent, for infinity and NaN. ``nan``: all ones, for NaN.
@@ -26,6 +51,7 @@ class Format:
     """
 
     name: str
+    text: str
     exponent: int
     fraction: int
     bias: int
@@ -75,10 +101,13 @@ class Format:
     def rounded(self, values: NDArray[Any], rounding: str = "rtne") -> NDArray[np.float64]:
         """What any numbers become in this format, as float64.
 
-        To nearest, what would round to the number after the greatest one overflows: to infinity, or to NaN where there is none. Towards zero, a finite number
-        stays finite. Infinity becomes NaN in a format without.
+        To nearest, what would round to the number after the greatest one overflows to infinity, but
+        formats of 8 bits saturate. Towards zero, a finite number stays finite, and infinity becomes
+        NaN in a format without.
         """
         values = values.astype(np.float64)
+        if rounding == "rtne":
+            values = np.asarray(saturated(values, self.text))
         size, overflow = np.abs(values), np.inf if self.special == "ieee" else np.nan
         inside = size <= self.greatest
         found = self.worth(self.nearest(np.where(inside, values, 0.0), rounding))
@@ -95,12 +124,12 @@ class Format:
 FORMATS: dict[str, Format] = {
     row.name: row
     for row in (
-        Format("float16", 5, 10, 15, "ieee"),
-        Format("bfloat16", 8, 7, 127, "ieee"),
-        Format("float8e5", 5, 2, 15, "ieee"),
-        Format("float8e4nv", 4, 3, 7, "nan"),
-        Format("float8e4b8", 4, 3, 8, "unsigned_zero"),
-        Format("float8e5b16", 5, 2, 16, "unsigned_zero"),
-        Format("float8e4b15", 4, 3, 15, "nan"),
+        Format("float16", "f16", 5, 10, 15, "ieee"),
+        Format("bfloat16", "bf16", 8, 7, 127, "ieee"),
+        Format("float8e5", "f8e5m2", 5, 2, 15, "ieee"),
+        Format("float8e4nv", "f8e4m3fn", 4, 3, 7, "nan"),
+        Format("float8e4b8", "f8e4m3fnuz", 4, 3, 8, "unsigned_zero"),
+        Format("float8e5b16", "f8e5m2fnuz", 5, 2, 16, "unsigned_zero"),
+        Format("float8e4b15", "f8e4b15", 4, 3, 15, "nan"),
     )
 }

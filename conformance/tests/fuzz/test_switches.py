@@ -12,7 +12,7 @@ from tilewright_conformance.programs import random_program
 PROGRAMS = 150
 #: Switches, and the number of a program that shows them: where others are drawn some day, one of those that follow it does.
 SWITCHES = {
-    "fp8-saturates": 27000081,
+    "fp8-overflows": 27000081,
     "cast-ignores-rtz": 1000028,
     "load-before-atomic": 23000069,
     "atomic-not-atomic": 26000078,

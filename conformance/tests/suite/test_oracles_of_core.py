@@ -37,8 +37,12 @@ def assert_same(found: Any, expected: Any) -> None:
 @pytest.mark.parametrize("target", ML_DTYPES)
 def test_numbers_of_fp32_become_those_of_a_narrow_format_past_its_ends_too(target: str) -> None:
     x = np.concatenate([conversions.decisive(RNG, "float32", target), special("float32")])
+    inside = x
+    if FORMATS[target].bits == 8:  # saturates, which the conversions of ml_dtypes do not
+        greatest = float(ml_dtypes.finfo(ML_DTYPES[target]).max)
+        inside = np.clip(x, -greatest, greatest)
     with np.errstate(all="ignore"):
-        assert_same(FORMATS[target].rounded(x), x.astype(ML_DTYPES[target]).astype(np.float64))
+        assert_same(FORMATS[target].rounded(x), inside.astype(ML_DTYPES[target]).astype(np.float64))
 
 
 @pytest.mark.parametrize("target", FORMATS)

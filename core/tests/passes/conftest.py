@@ -13,7 +13,7 @@ from tilewright.ir.printer import print_module
 SIGNATURE = (
     "%i: i32, %j: i32, %n: i32, %u: u32, %l: i64, %f: f32, %g: f32, %h: f16, %c: i1, %e: i1, %p: ptr<f32>, "
     "%t: tile<8xf32>, %s: tile<8xf32>, %v: tile<8xi32>, %w: tile<8xi32>, %m: tile<8xi1>, %q: tile<8xptr<f32>>, "
-    "%a: tile<4x8xf32>, %b: tile<8x16xf32>, %k: tile<4x16xf32>, %o: tile<1xf32>, %x2: tile<8x2xf32>"
+    "%a: tile<4x8xf32>, %b: tile<8x16xf32>, %k: tile<4x16xf32>, %o: tile<1xf32>, %x2: tile<8x2xf32>, %e4: f8e4m3fn, %e5: f8e5m2"
 )
 
 

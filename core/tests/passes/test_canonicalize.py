@@ -146,6 +146,10 @@ CASES: list[tuple[str, str]] = [
     # casts
     ("%y = cast %f : f32\nuse %y", "use %f"),
     ("%x = cast %h : f32\n%y = cast %x : f16\nuse %y", "use %h"),
+    ("%x = cast %e4 : f32\n%y = cast %x : f8e4m3fn\nuse %y", "use %e4"),
+    ("%x = cast %e5 : f32\n%y = cast %x {rounding = rtz} : f8e5m2\nuse %y", "use %e5"),
+    ("%x = cast %e5 : f32\n%y = cast %x : f8e4m3fn\nuse %y", "%y = cast %e5 : f8e4m3fn\nuse %y"),
+    ("%x = constant 1.0 : f8e4m3fn\n%y = mul %e4, %x : f8e4m3fn\nuse %y", "use %e4"),
     ("%x = cast %i : i64\n%y = cast %x : i32\nuse %y", "use %i"),
     ("%x = cast %l : i32\n%y = cast %x : i8\nuse %y", "%y = cast %l : i8\nuse %y"),
     ("%x = cast %i : i64\n%y = cast %x : f32\nuse %y", "%y = cast %i : f32\nuse %y"),
@@ -385,6 +389,18 @@ UNTOUCHED: list[str] = [
     "%x = constant false : i1\n%y = load %p, mask=%x {volatile = true} : f32\nuse %y",
     "%x = constant 0 : i32\n%y = constant 3 : i32\n%z = constant 2 : i32\nfor %x, %y, %z body(%0: i32) {\nuse %0\nyield\n}",  # two trips
     "%y = if %c : tile<8xf32> then {\nyield %t\n} else {\nyield %s\n}\nuse %y",  # only scalars become selects
+    # an infinity in fp8 comes back finite
+    "%x = cast %e5 : f32\n%y = cast %x : f8e5m2\nuse %y",
+    "%y = max %e5, %e5 : f8e5m2\nuse %y",
+    *[
+        f"%x = constant {constant} : f8e5m2\n%y = {name} {operands} : f8e5m2\nuse %y"
+        for name, constant, operands in (
+            ("add", "-0.0", "%e5, %x"),
+            ("sub", "0.0", "%e5, %x"),
+            ("sub", "-0.0", "%x, %e5"),
+            ("mul", "1.0", "%e5, %x"),
+        )
+    ],
     "%x = constant 16 : i32\n%y = add %i, %x : i32\n%z = hint %y {divisibility = [16]} : i32\nuse %z",
 ]
 

@@ -9,7 +9,28 @@ import numpy as np
 import pytest
 
 from tilewright.ir import TABLE, Builder, Function, Module
-from tilewright.ir.types import BF16, F16, F32, F64, I1, I8, I16, I32, I64, U8, U16, U32, U64, FloatType, IntType, PointerType, Type, bit_width
+from tilewright.ir.types import (
+    BF16,
+    F8E4M3FN,
+    F8E5M2,
+    F16,
+    F32,
+    F64,
+    I1,
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+    FloatType,
+    IntType,
+    PointerType,
+    Type,
+    bit_width,
+)
 from tilewright.passes.canonicalize import canonicalize
 from tilewright.passes.fold import FOLDS, fold
 from tilewright.passes.formats import greatest_finite, least_exponent, round_to
@@ -17,7 +38,7 @@ from tilewright.reference.interpreter import run
 from tilewright.reference.numerics import decode, is_raw, numpy_dtype
 
 INTS: tuple[Type, ...] = (I8, I16, I32, I64, U8, U16, U32, U64)
-FLOATS: tuple[Type, ...] = (F16, BF16, F32, F64)
+FLOATS: tuple[Type, ...] = (F16, BF16, F32, F64, F8E5M2)
 BOTH = (*INTS, *FLOATS)
 #: operation -> operand types, one group of all operands' type unless a tuple
 TYPES: dict[str, tuple[Type, ...]] = {
@@ -150,7 +171,8 @@ def _folded(value: Any) -> Any:
 
 def test_results_that_are_not_exact_are_left() -> None:
     b = Builder.at_end(Function("k", ()).body)
-    assert _folded(b.cast(b.constant(value=1000.0, result=F32), result=FloatType("f8e4m3fn"))) is None
+    infinite = b.constant(value=math.inf, result=F32)
+    assert _folded(b.cast(infinite, rounding="rtz", result=F8E4M3FN)) is None
     assert _folded(b.exp(b.constant(value=0.0, result=F32))) is None
 
 
@@ -196,6 +218,13 @@ def test_casts_out_of_range_fold_as_they_run(source: Type) -> None:
 def test_overflow_towards_zero_is_the_greatest_finite_number() -> None:
     compare(lambda b: b.cast(b.constant(value=-1e6, result=F32), rounding="rtz", result=F16), expect=1.0)
     assert round_to(-1e6, F16, towards_zero=True) == -65504.0
+
+
+@pytest.mark.parametrize(("value", "expected"), [(1e6, 448.0), (-449.0, -448.0), (math.inf, 448.0)])
+def test_fp8_saturates(value: float, expected: float) -> None:
+    compare(lambda b: b.cast(b.constant(value=value, result=F32), result=F8E4M3FN), expect=1.0)
+    b = Builder.at_end(Function("k", ()).body)
+    assert _folded(b.cast(b.constant(value=value, result=F32), result=F8E4M3FN)) == expected
 
 
 def test_a_constant_is_rounded_to_its_type_first() -> None:

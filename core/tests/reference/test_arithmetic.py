@@ -36,6 +36,7 @@ from tilewright.ir.types import (
 from tilewright.reference import numerics
 from tilewright.reference.regions import CONTROL
 from tilewright.reference.semantics import MEANINGS
+from tilewright_conformance.formats import saturated
 
 INTEGERS = [I8, I16, I32, I64, U8, U16, U32, U64]
 COUNT = 300
@@ -146,7 +147,7 @@ def test_booleans(kernels):
 @pytest.mark.parametrize("type_", FLOATS, ids=str)
 @pytest.mark.parametrize("name", ["add", "sub", "mul", "div"])
 def test_float_arithmetic_rounds_once(name, type_, kernels, rng):
-    """The exact result of finite numbers, by rationals, rounded by the definition; specials by IEEE's rules in float64."""
+    """The exact result of finite numbers, by rationals, rounded by the definition; specials by IEEE's rules in float64. fp8 saturates."""
     a, b = floats(rng, type_), floats(rng, type_)
     got = kernels.apply(lambda k, x, y: getattr(k, name)(x, y), [(a, tile(type_)), (b, tile(type_))])
     with np.errstate(all="ignore"):
@@ -154,11 +155,16 @@ def test_float_arithmetic_rounds_once(name, type_, kernels, rng):
         want = []
         for x, y, s in zip(real(a, type_), real(b, type_), special, strict=True):
             if not (math.isfinite(x) and math.isfinite(y)) or (name == "div" and y == 0) or s == 0:
-                want.append(numerics.encode(np.array(s), type_))
+                want.append(rounded(s, type_))
                 continue
             exact = {"add": lambda p, q: p + q, "sub": lambda p, q: p - q, "mul": lambda p, q: p * q, "div": lambda p, q: p / q}[name](Fraction(x), Fraction(y))
             want.append(round_fraction(exact, type_))
     assert_same_numbers(got, np.array(want), type_)
+
+
+def rounded(value, type_):
+    """A float64 rounded to nearest even, as kept."""
+    return numerics.encode(np.float64(saturated(value, type_)), type_)
 
 
 def round_fraction(exact, type_):
@@ -175,7 +181,7 @@ def round_fraction(exact, type_):
     quantum = Fraction(2) ** (max(exponent, 1 - type_.bias) - type_.mantissa)
     whole = round(magnitude / quantum)  # Python rounds ties to even
     value = float(whole * quantum) if whole * quantum < Fraction(2) ** 200 else math.inf
-    return numerics.encode(np.float64(value if exact >= 0 else -value), type_)
+    return rounded(value if exact >= 0 else -value, type_)
 
 
 @pytest.mark.parametrize("type_", FLOATS, ids=str)
@@ -191,10 +197,10 @@ def test_fma_rounds_once(type_, kernels, rng):
         for x, y, z in zip(real(a, type_), real(b, type_), real(c, type_), strict=True):
             if all(map(math.isfinite, (x, y, z))):
                 exact = Fraction(x) * Fraction(y) + Fraction(z)
-                want.append(round_fraction(exact, type_) if exact else numerics.encode(np.float64(x * y + z if x * y == 0 else 0.0), type_))
+                want.append(round_fraction(exact, type_) if exact else rounded(x * y + z if x * y == 0 else 0.0, type_))
             else:
                 product = np.float64(x) * np.float64(y) if not (math.isfinite(x) and math.isfinite(y)) else np.float64(0)
-                want.append(numerics.encode(product + np.float64(z), type_))
+                want.append(rounded(product + np.float64(z), type_))
     assert_same_numbers(got, np.array(want), type_)
 
 
@@ -217,9 +223,9 @@ def test_min_max_and_nan(type_, kernels, rng):
             for g, p, q in zip(real(got, type_), x, y, strict=True):
                 if math.isnan(p) or math.isnan(q):
                     other = q if math.isnan(p) else p
-                    assert math.isnan(g) if nan == "propagate" or math.isnan(other) else g == other
+                    assert math.isnan(g) if nan == "propagate" or math.isnan(other) else g == saturated(other, type_)
                 else:
-                    assert g == pick(p, q)
+                    assert g == saturated(pick(p, q), type_)
 
 
 @pytest.mark.parametrize("type_", FLOATS, ids=str)
@@ -358,9 +364,25 @@ def test_casts_from_floats(source, result, kernels, rng):
         assert got.tolist() == [v != 0 for v in value]
     elif result in FLOATS:
         with np.errstate(all="ignore"):
-            assert_same_numbers(got, numerics.encode(value, result), result)
+            assert_same_numbers(got, numerics.encode(value if source is result else saturated(value, result), result), result)
     else:
         assert got.tolist() == [math.trunc(v) for v in value]
+
+
+@pytest.mark.parametrize(
+    ("result", "greatest", "nan"),
+    [(F8E4M3FN, 0x7E, 0x7F), (F8E5M2, 0x7B, 0x7E), (F8E4M3FNUZ, 0x7F, 0x80), (F8E5M2FNUZ, 0x7F, 0x80), (F8E4B15, 0x7E, 0x7F)],
+    ids=str,
+)
+def test_casts_to_fp8_saturate(result, greatest, nan, kernels):
+    x = np.array([np.inf, 65000.0, -65000.0, -np.inf, np.nan])
+    for source in (F16, F32, F64, BF16):
+        given = numerics.encode(x, source)
+        got = kernels.apply(lambda k, v: k.cast(v, result=tile(result, 5)), [(given, tile(source, 5))])
+        assert got.tolist() == [greatest, greatest, greatest | 0x80, greatest | 0x80, nan]
+    far = np.array([2**31 - 1, -(2**31)], np.int32)
+    got = kernels.apply(lambda k, v: k.cast(v, result=tile(result, 2)), [(far, tile(I32, 2))])
+    assert got.tolist() == [greatest, greatest | 0x80]
 
 
 def test_cast_towards_zero(kernels, rng):

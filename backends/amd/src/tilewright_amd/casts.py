@@ -7,6 +7,7 @@ from typing import Final
 
 from tilewright.ir.types import BF16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F16, F32, FloatType, Type
 from tilewright.llvm.writer import FunctionWriter, float_constant
+from tilewright.passes.formats import greatest_finite
 from tilewright_amd.architectures import MFMA, Architecture
 
 #: Types all of whose numbers are of f32 -> such a number as f32.
@@ -40,8 +41,12 @@ def _of_upper_half(w: FunctionWriter, bits: str) -> str:
 
 
 def _narrowed(w: FunctionWriter, operand: str, result: FloatType) -> str:
-    """An f32 number as fp8, rounded to the nearest: in the lowest byte of a word. The same number twice: the second is not looked at."""
+    """An f32 number as fp8, rounded to the nearest and saturated, in the lowest byte of a word. The second number of the pair is not looked at."""
     kind = "fp8" if result.mantissa == 3 else "bf8"
+    # the instruction makes infinity or NaN of what is too large: clamped before, NaN stays what it is
+    bounds = [("float", float_constant("float", bound)) for bound in (greatest_finite(result), -greatest_finite(result))]
+    clamped = w.call("llvm.amdgcn.fmed3.f32", "float", [("float", operand), *bounds])
+    operand = w.emit(f"select i1 {w.emit(f'fcmp uno float {operand}, {operand}')}, float {operand}, float {clamped}")
     word = w.call(f"llvm.amdgcn.cvt.pk.{kind}.f32", "i32", [("float", operand), ("float", operand), ("i32", "poison"), ("i1", "false")])
     return w.emit(f"trunc i32 {word} to i8")
 

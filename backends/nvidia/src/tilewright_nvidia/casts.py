@@ -5,19 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 from tilewright.ir.float_to_int import conversion_type
-from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, F64, I1, FloatType, IntType, Type
-from tilewright.llvm.writer import FunctionWriter, float_constant
+from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, F64, I1, IntType, Type
+from tilewright.llvm.writer import FunctionWriter
 from tilewright_nvidia.assembly import call_asm
 from tilewright_nvidia.words import Words
 
 #: Pairs of fp8 numbers, as PTX names them.
 _PAIRS: Final[dict[Type, str]] = {F8E4M3FN: "e4m3x2", F8E5M2: "e5m2x2"}
-#: For each fp8 kind that the machine rounds to: its PTX type; the comparison with a magnitude that holds where the rounded number is beyond the greatest
-#: finite one; what the table asks for there, infinity or else NaN (the instruction saturates); the encoding of NaN.
-_FP8: dict[FloatType, tuple[str, float, str, int, int]] = {
-    F8E4M3FN: (_PAIRS[F8E4M3FN], 464.0, "ogt", 0x7F, 0x7F),
-    F8E5M2: (_PAIRS[F8E5M2], 61440.0, "oge", 0x7C, 0x7E),
-}
+#: The encoding of NaN without its sign, for each fp8 kind that ``cvt.rn.satfinite`` rounds to.
+_NAN: dict[Type, int] = {F8E4M3FN: 0x7F, F8E5M2: 0x7E}
 
 
 def machine_cast(words: Words, w: FunctionWriter, capability: int, operand: str, source: Type, result: Type, rounding: str) -> str | None:
@@ -42,7 +38,7 @@ def machine_cast(words: Words, w: FunctionWriter, capability: int, operand: str,
         return words.widened(w, operand, _PAIRS[source], "i16")
     if source is F8E4M3FN and result in (F16, F32):
         return _widened(w, words.widened(w, operand, _PAIRS[source], "half"), result)
-    if result in _FP8 and source in (F16, F32) and rounding == "rtne":
+    if result in _NAN and source in (F16, F32) and rounding == "rtne":
         return _to_fp8(w, operand, source, result)
     return None
 
@@ -67,15 +63,11 @@ def _widened(w: FunctionWriter, half: str, result: Type) -> str:
 
 
 def _to_fp8(w: FunctionWriter, operand: str, source: Type, result: Type) -> str:
-    assert isinstance(result, FloatType)
-    kind, limit, predicate, beyond, nan = _FP8[result]
     single = operand if source is F32 else w.emit(f"fpext half {operand} to float")
-    (pair,) = call_asm(w, f"cvt.rn.satfinite.{kind}.f32 $0, 0f00000000, $1;", ["i16"], [("float", single)], effects=False)
+    (pair,) = call_asm(w, f"cvt.rn.satfinite.{_PAIRS[result]}.f32 $0, 0f00000000, $1;", ["i16"], [("float", single)], effects=False)
     byte = w.emit(f"trunc i16 {pair} to i8")
-    magnitude = w.intrinsic("llvm.fabs", "float", [("float", single)])
     bits = w.emit(f"lshr i32 {w.emit(f'bitcast float {single} to i32')}, 24")
     sign = w.emit(f"trunc i32 {w.emit(f'and i32 {bits}, 128')} to i8")
-    for condition, encoding in ((f"{predicate} float {magnitude}, {float_constant('float', limit)}", beyond), (f"uno float {single}, {single}", nan)):
-        holds, special = w.emit(f"fcmp {condition}"), w.emit(f"or i8 {sign}, {encoding}")
-        byte = w.emit(f"select i1 {holds}, i8 {special}, i8 {byte}")
-    return byte
+    # the instruction's NaN has no sign
+    nan = w.emit(f"or i8 {sign}, {_NAN[result]}")
+    return w.emit(f"select i1 {w.emit(f'fcmp uno float {single}, {single}')}, i8 {nan}, i8 {byte}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tilewright.ir import Builder, Operation
@@ -61,14 +62,16 @@ def _to_fp8(operation: Operation) -> FloatType | None:
     return target if _narrows(operation) and isinstance(target, FloatType) and target.is_fp8 else None
 
 
-def _saturated(operation: Operation, b: Builder) -> Any:
+def _not_saturated(operation: Operation, b: Builder) -> Any:
     target = _to_fp8(operation)
-    if target is None:
+    if target is None or operation.attribute("rounding") == "rtz":
         return None
     (x,) = operation.operands
-    limit = greatest_finite(target)
-    operation.set_operand(0, b.max(b.min(x, like(b, x, limit), nan="propagate"), like(b, x, -limit), nan="propagate"))
-    return CHANGED
+    type_ = operation.result.type
+    beyond = b.cmp(b.abs(x), like(b, x, greatest_finite(target)), predicate="gt")
+    # towards zero, an infinity is infinite, or NaN where the format has none
+    infinite = b.cast(b.mul(x, like(b, x, math.inf)), rounding="rtz", result=type_)
+    return b.select(beyond, infinite, b.cast(x, result=type_))
 
 
 def _nan_lost(operation: Operation, b: Builder) -> Any:
@@ -137,7 +140,7 @@ SWITCHES: tuple[Switch, ...] = (
     rewriting("cast-rounds-twice", "wrong rounding", "cast", _through(F32, F16, BF16), "f64 becomes f16 and bf16 by way of f32"),
     rewriting("fp8-through-half", "wrong rounding", "cast", _through(F16, *_FP8), "wider floats become fp8 by way of f16"),
     rewriting("bfloat16-truncated", "wrong rounding", "cast", _upper_half, "f32 becomes bf16 by dropping the lower half of its bits"),
-    rewriting("fp8-saturates", "fp8 overflow", "cast", _saturated, "casts to fp8 give the greatest number where they should overflow"),
+    rewriting("fp8-overflows", "fp8 overflow", "cast", _not_saturated, "casts to fp8 give infinity or NaN where they should saturate"),
     rewriting("fp8-nan-lost", "fp8 NaN", "cast", _nan_lost, "NaN becomes zero in fp8"),
     rewriting("fp8-subnormals-flushed", "subnormals flushed", "cast", _subnormals_lost, "fp8 has no subnormals"),
     rewriting("float-to-integer-rounds", "wrong rounding", "cast", _to_nearest, "floats become the nearest integer in place of the one towards zero"),

@@ -63,7 +63,7 @@ _BY_SAMPLE: dict[str, str] = {
     "cast-ignores-rtz": "cast/f16_f8e4m3fn/64/rtz",
     "fp8-through-half": "cast/f32_f8e4m3fn/2x4x8",
     "bfloat16-truncated": "cast/f32_bf16/32x4",
-    "fp8-saturates": "cast/f16_f8e4m3fn/64/overflow",
+    "fp8-overflows": "cast/f16_f8e4m3fn/64/overflow",
     "fp8-nan-lost": "cast/f16_f8e4m3fn/64/overflow",
     "fp8-subnormals-flushed": "cast/f16_f8e4m3fn/64/small",
     "float-to-integer-rounds": "cast/f16_i8/1x16",

@@ -17,7 +17,7 @@ from tilewright.ir.core import Operation
 from tilewright.ir.float_to_int import integer_of_float
 from tilewright.ir.ops.arithmetic import Cast, Cmp, Extremum
 from tilewright.ir.types import I1, FloatType, IntType, PointerType, Type, element_type
-from tilewright.passes.formats import from_bits, round_to, to_bits
+from tilewright.passes.formats import cast_to, from_bits, round_to, to_bits
 
 #: ``fold(element type of the first operand, operation, *values)``
 Fold = Callable[..., Any]
@@ -46,7 +46,7 @@ def _arithmetic(exact: Callable[[Any, Any], Any]) -> Fold:
         if isinstance(element, IntType):
             return element.wrap(exact(a, b))
         assert isinstance(element, FloatType)
-        return round_to(exact(a, b), element)
+        return cast_to(exact(a, b), element)
 
     return function
 
@@ -58,7 +58,7 @@ def _divide(element: Type, operation: Operation, a: Any, b: Any) -> int | float:
     assert isinstance(element, FloatType)
     if a != a or b != b or (a == 0 and b == 0):
         return math.nan
-    return round_to(a / b if b != 0 else math.copysign(math.inf, a) * math.copysign(1.0, b), element)
+    return cast_to(a / b if b != 0 else math.copysign(math.inf, a) * math.copysign(1.0, b), element)
 
 
 def _remainder(element: Type, operation: Operation, a: Any, b: Any) -> int | float:
@@ -105,8 +105,10 @@ def _extreme(choose: Callable[[float, float], float]) -> Fold:
         if a != a or b != b:
             if operation.nan == "propagate" or (a != a and b != b):
                 return math.nan
-            return b if a != a else a
-        return choose(a, b)
+            chosen = b if a != a else a
+        else:
+            chosen = choose(a, b)
+        return cast_to(chosen, element) if isinstance(element, FloatType) else chosen
 
     return function
 
@@ -127,17 +129,17 @@ def _compare(element: Type, operation: Cmp, a: Any, b: Any) -> bool:
 
 def _fused(element: FloatType, operation: Operation, a: float, b: float, c: float) -> float:
     if not (math.isfinite(a) and math.isfinite(b) and math.isfinite(c)):
-        if not (math.isfinite(a) and math.isfinite(b)):
-            return a * b + c
-        return c
+        return cast_to(c if math.isfinite(a) and math.isfinite(b) else a * b + c, element)
     exact = Fraction(a) * Fraction(b) + Fraction(c)
     if exact == 0:
         return a * b + c if c == 0 else 0.0  # zero's sign is that of the sum of two zeros; a cancellation gives +0
-    return round_to(exact, element)
+    return cast_to(exact, element)
 
 
 def _cast(element: Type, operation: Cast, x: Any) -> int | float | bool | None:
     target = element_type(operation.result.type)
+    if target is element:
+        return x  # type: ignore[no-any-return]
     if target is I1:
         return bool(x != 0)
     if isinstance(target, IntType):
@@ -146,10 +148,11 @@ def _cast(element: Type, operation: Cast, x: Any) -> int | float | bool | None:
             return integer_of_float(x, element, target)
         return target.wrap(int(x))
     assert isinstance(target, FloatType)
-    towards_zero = operation.rounding == "rtz"
     exact = x if isinstance(x, float) else Fraction(int(x))
-    result = round_to(exact, target, towards_zero=towards_zero)
-    return None if towards_zero and not math.isfinite(result) else result
+    if operation.rounding != "rtz":
+        return cast_to(exact, target)
+    result = round_to(exact, target, towards_zero=True)
+    return result if math.isfinite(result) else None
 
 
 def _bitcast(element: Type, operation: Operation, x: Any) -> int | float | bool | None:

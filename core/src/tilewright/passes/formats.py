@@ -80,6 +80,20 @@ def round_to(value: float | Fraction, type_: FloatType, *, towards_zero: bool = 
     return result
 
 
+def saturates(type_: FloatType) -> bool:
+    """Whether ``cast`` to the format, and arithmetic in it, make infinity the greatest finite number."""
+    return type_.is_fp8 and type_.has_infinity
+
+
+def cast_to(value: float | Fraction, type_: FloatType) -> float:
+    """``value`` as ``cast`` rounds it to nearest: as :func:`round_to`, but fp8 saturates, so that
+    overflow and infinity give the greatest finite number."""
+    if type_.is_fp8 and value == value:
+        greatest = greatest_finite(type_)
+        value = max(-greatest, min(value, greatest))
+    return round_to(value, type_)
+
+
 def to_bits(value: float, type_: FloatType) -> int | None:
     """The encoding of a number of the format; None for NaN, whose encodings are many."""
     if value != value:

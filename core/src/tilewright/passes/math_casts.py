@@ -1,7 +1,8 @@
 """Conversions among number formats that hardware seldom has: bf16, the fp8 kinds, f16 on some, and rounding towards zero.
 
-All are exact: rounded once, by integer arithmetic on the encodings, subnormals included. Overflow to nearest gives infinity, or NaN where the format
-has none, and so does infinity itself; rounding towards zero leaves finite numbers finite. NaN gives the canonical quiet NaN of its sign.
+All are exact: rounded once, by integer arithmetic on the encodings, subnormals included. Overflow to nearest gives infinity, and so does infinity
+itself, but fp8 saturates: both give the greatest finite number. Rounding towards zero leaves finite numbers finite, and infinity becomes NaN in a
+format without. NaN gives the canonical quiet NaN of its sign.
 """
 
 from __future__ import annotations
@@ -98,7 +99,8 @@ def _encode(x: Number, format_: FloatType, rounding: str) -> Number:
         rounded = select(magnitude < least_normal, _subnormal(magnitude, source, format_, rounding), rounded)
     greatest, overflow = _greatest_bits(format_), _infinity_bits(format_) if format_.has_infinity else nan_bits(format_)
     if rounding == "rtne":
-        rounded = select(rounded > greatest, overflow, rounded)
+        # to nearest, fp8 saturates
+        rounded = select(rounded > greatest, greatest if format_.is_fp8 else overflow, rounded)
     else:
         infinite = magnitude.equals(_infinity_bits(source))
         rounded = select(infinite, overflow, select(rounded > greatest, greatest, rounded))

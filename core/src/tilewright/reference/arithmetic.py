@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.ir.ops.arithmetic import Addptr, Arange, Binary, Bitcast, Cast, Cmp, Constant, Extremum, Fma, Ldexp, NumPrograms, ProgramId, Select, Unary
 from tilewright.ir.types import F64, FloatType, IntType, PointerType, Type, bit_width, byte_size, element_type
 from tilewright.reference import angles, exact
-from tilewright.reference.numerics import Array, bits_dtype, decode, encode, float_of_integers, integers_of_floats, is_raw, numpy_dtype
+from tilewright.reference.numerics import Array, bits_dtype, decode, encode, float_of_integers, integers_of_floats, is_raw, numpy_dtype, rounded
 from tilewright.reference.values import Descriptor, RuntimeValue
 
 if TYPE_CHECKING:
@@ -38,13 +38,13 @@ def _int_type(type_: Type) -> IntType:
 
 
 def numbers(compute: Callable[..., Array]) -> Meaning:
-    """A meaning computed in the operands' type; bf16 and fp8 in float32, from which the result is rounded once."""
+    """A meaning computed in the operands' type; bf16 and fp8 in float32, from which the result is rounded once, as ``cast`` does."""
 
     def meaning(frame: Frame, operation: Unary | Binary, *operands: Array) -> Array:
         element = element_type((operation.x if isinstance(operation, Unary) else operation.a).type)
         if is_raw(element):
             assert isinstance(element, FloatType)
-            return encode(compute(*[decode(x, element) for x in operands]), element)
+            return rounded(compute(*[decode(x, element) for x in operands]), element)
         return compute(*operands)
 
     return meaning
@@ -237,7 +237,7 @@ def convert(x: Array, source: Type, result: Type, rounding: str = "rtne") -> Arr
     if isinstance(source, FloatType):
         x = decode(x, source)
         if isinstance(result, FloatType):
-            return encode(x, result, rounding)
+            return rounded(x, result) if rounding == "rtne" else encode(x, result, rounding)
         assert isinstance(result, IntType)
         return integers_of_floats(x, source, result)
     if isinstance(result, FloatType):

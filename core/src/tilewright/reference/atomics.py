@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tilewright.ir.types import FloatType, IntType, Type
 from tilewright.reference.memory import Memory
-from tilewright.reference.numerics import Array, bits_dtype, decode, encode, is_raw, numpy_dtype
+from tilewright.reference.numerics import Array, bits_dtype, decode, is_raw, numpy_dtype, rounded
 
 Update = Callable[[Array, Array], Array]
 
@@ -45,7 +45,7 @@ def apply(kind: str, element: Type, old: Array, value: Array) -> Array:
         if kind in ("min", "max"):
             return floats_of_ordered_bits(_UFUNCS[kind](ordered_bits(old), ordered_bits(value)), value.dtype)
         if is_raw(element):
-            return encode(decode(old, element) + decode(value, element), element)
+            return rounded(decode(old, element) + decode(value, element), element)
     return _UFUNCS[kind](old, value)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.ir.types import F64, FloatType
-from tilewright.reference.numerics import Array, decode, encode, round_to_odd
+from tilewright.reference.numerics import Array, decode, round_to_odd, rounded
 
 
 def fma(a: Array, b: Array, c: Array, format_: FloatType) -> Array:
@@ -21,7 +21,7 @@ def fma(a: Array, b: Array, c: Array, format_: FloatType) -> Array:
     # Formats of 32 bits and less: the product of two is exact in float64, and the sum is rounded to odd before it is rounded to the format.
     product = a * b
     total, error = two_sum(product, c)
-    return encode(round_to_odd(total, error), format_)
+    return rounded(round_to_odd(total, error), format_)
 
 
 def two_sum(a: Array, b: Array) -> tuple[Array, Array]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from tilewright.ir.ops.linear import Dot, DotScaled
 from tilewright.ir.types import FloatType, IntType, Type, element_type
-from tilewright.reference.numerics import Array, decode, encode, numpy_dtype
+from tilewright.reference.numerics import Array, decode, numpy_dtype, rounded
 
 if TYPE_CHECKING:
     from tilewright.ir.core import Value
@@ -31,7 +31,7 @@ def dot(frame: Frame, operation: Dot, a: Array, b: Array, c: Array) -> Array:
         # Products of 8-bit integers, and sums of up to 2**37 of them, are exact in float64.
         return (product.astype(np.int64) + c).astype(numpy_dtype(result))
     assert isinstance(result, FloatType)
-    return encode(product + _float64(c, operation.c.type), result)
+    return rounded(product + _float64(c, operation.c.type), result)
 
 
 def dot_scaled(frame: Frame, operation: DotScaled, a: Array, a_scale: Array | None, b: Array, b_scale: Array | None, c: Array) -> Array:

@@ -135,6 +135,15 @@ def encode(values: Array, format_: FloatType, rounding: str = "rtne") -> Array:
     return bits.view(_FLOAT_DTYPES[format_]) if format_ in _FLOAT_DTYPES else bits
 
 
+def rounded(values: Array, format_: FloatType) -> Array:
+    """Numbers as ``cast`` rounds them to nearest: as :func:`encode`, but fp8 saturates as GPUs do,
+    so that overflow and infinity give the greatest finite number."""
+    if format_.is_fp8:
+        largest = float(_decoding_table(format_)[largest_bits(format_)])
+        values = np.clip(values, -largest, largest)
+    return encode(values, format_)
+
+
 def encode_bits(values: Array, format_: FloatType, rounding: str) -> NDArray[Any]:
     """The encodings of float64 numbers in a format of at most 32 bits, by the definition of rounding.
 
@@ -217,7 +226,7 @@ def float_of_integers(values: Array, format_: FloatType) -> Array:
     values = np.asarray(values)
     if format_ in (F32, F64):
         return values.astype(_FLOAT_DTYPES[format_])
-    return encode(float64_of_integers(values), format_)
+    return rounded(float64_of_integers(values), format_)
 
 
 def integers_of_floats(values: Array, source: FloatType, type_: IntType) -> Array:

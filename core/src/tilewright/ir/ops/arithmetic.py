@@ -266,9 +266,10 @@ class Fma(Operation):
 
 @OPS.operation(
     "cast",
-    "x as another number type: to a narrower float with the given rounding (overflow goes to infinity, or to NaN where the format has "
-    "none, but with rtz to the greatest finite number), float to integer truncates and saturates (ir/float_to_int.py), to i1 it is x != 0, integer to "
-    "integer wraps around",
+    "x as another number type: to a narrower float with the given rounding (to nearest, overflow goes to infinity, but fp8 saturates, "
+    "as its arithmetic does: overflow and infinity go to the greatest finite number; with rtz, overflow goes to the greatest finite "
+    "number and infinity to NaN where the format has none), float to integer truncates and saturates (ir/float_to_int.py), to i1 it "
+    "is x != 0, integer to integer wraps around",
     _cast,
     traits=Trait.ELEMENTWISE,
     explicit_results=True,

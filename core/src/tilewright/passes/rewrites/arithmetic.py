@@ -14,7 +14,7 @@ from tilewright.ir.ops.shape import Splat
 from tilewright.ir.table import Trait
 from tilewright.ir.types import I1, FloatType, IntType, Type, bit_width, element_type, with_element
 from tilewright.passes.fold import fold
-from tilewright.passes.formats import contains, round_to
+from tilewright.passes.formats import contains, round_to, saturates
 from tilewright.passes.rewriter import Rewrite, Rewriter, constant_of, defined_by, is_negative_zero, is_positive_zero
 
 # Operations on constants.
@@ -73,6 +73,15 @@ def _least(value: Any, type_: Type) -> bool:
     return isinstance(type_, IntType) and value == type_.minimum
 
 
+def _is_one(value: Any) -> bool:
+    return bool(value == 1.0)
+
+
+def _keeping(test: Callable[[Any], bool]) -> Callable[[Any, Type], bool]:
+    """A neutral number, where an infinite x would come back as it is."""
+    return lambda value, type_: test(value) and isinstance(type_, FloatType) and not saturates(type_)
+
+
 _INT, _FLOAT = IntType, FloatType
 
 #: (law, operation, kind of element, test of a constant): laws of ``x op constant``
@@ -91,10 +100,10 @@ _NEUTRAL: tuple[_ConstantLaw, ...] = (
     ("x >> 0 = x", "shr", _INT, _is(0)),
     ("min(x, greatest) = x", "min", _INT, _greatest),
     ("max(x, least) = x", "max", _INT, _least),
-    ("x + -0.0 = x, for 0.0 + -0.0 = 0.0; x + 0.0 is not x where x = -0.0", "add", _FLOAT, lambda v, t: is_negative_zero(v)),
-    ("x - 0.0 = x, for -0.0 - 0.0 = -0.0", "sub", _FLOAT, lambda v, t: is_positive_zero(v)),
-    ("x * 1.0 = x", "mul", _FLOAT, _is(1.0)),
-    ("x / 1.0 = x", "div", _FLOAT, _is(1.0)),
+    ("x + -0.0 = x, for 0.0 + -0.0 = 0.0; x + 0.0 is not x where x = -0.0", "add", _FLOAT, _keeping(is_negative_zero)),
+    ("x - 0.0 = x, for -0.0 - 0.0 = -0.0", "sub", _FLOAT, _keeping(is_positive_zero)),
+    ("x * 1.0 = x", "mul", _FLOAT, _keeping(_is_one)),
+    ("x / 1.0 = x", "div", _FLOAT, _keeping(_is_one)),
 )
 
 #: The constant absorbs: the result is the constant.
@@ -139,6 +148,9 @@ def _with_itself(row: tuple[str, str, int]) -> Rewrite:
 
 
 def _idempotent(operation: Binary, rewriter: Rewriter) -> Value | None:
+    element = element_type(operation.a.type)
+    if isinstance(element, FloatType) and saturates(element):
+        return None
     return operation.a if operation.a is operation.b else None
 
 
@@ -193,7 +205,7 @@ def _subtract_from_zero(operation: Binary, rewriter: Rewriter) -> Any:
     if zero is None or zero != 0:
         return None
     element = element_type(a.type)
-    if isinstance(element, FloatType) and not (is_negative_zero(zero) and element.has_negative_zero):
+    if isinstance(element, FloatType) and (saturates(element) or not (is_negative_zero(zero) and element.has_negative_zero)):
         return None
     return rewriter.neg(b)
 
@@ -343,6 +355,8 @@ def _cast_of_cast(operation: Cast, rewriter: Rewriter) -> Any:
     elif not (isinstance(second, FloatType) and isinstance(first, FloatType) and contains(second, first)):
         return None
     rounding = operation.rounding
+    if first is third and rounding == "rtne" and isinstance(third, FloatType) and saturates(third):
+        return None  # an infinity would come back finite
     narrows = isinstance(first, FloatType) and isinstance(third, FloatType) and bit_width(third) < bit_width(first)
     if rounding == "rtz" and not narrows:
         if not (isinstance(first, FloatType) and isinstance(third, FloatType) and contains(third, first)):
