@@ -18,12 +18,12 @@ INF, NAN = float("inf"), float("nan")
 
 
 @tw.jit
-def apply(x_ptr, y_ptr, out_ptr, n, FUNCTION: tl.constexpr, COUNT: tl.constexpr, BLOCK: tl.constexpr):
+def apply(x_ptr, y_ptr, z_ptr, out_ptr, n, FUNCTION: tl.constexpr, COUNT: tl.constexpr, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = at < n
     x = tl.load(x_ptr + at, mask=mask)
     y = tl.load(y_ptr + at, mask=mask)
-    operands = (x, y)
+    operands = (x, y, tl.load(z_ptr + at, mask=mask))
     tl.store(out_ptr + at, FUNCTION(*operands[:COUNT]), mask=mask)
 
 
@@ -34,7 +34,7 @@ def values(launch: Callable[..., None]) -> Callable[..., Any]:
     def run(name: str, *operands: Any) -> Any:
         n = len(operands[0])
         result = np.full(n, 77, operands[0].dtype)
-        given = [*operands, *(operands[:1] * (2 - len(operands)))]
+        given = [*operands, *(operands[:1] * (3 - len(operands)))]
         bound = 8 * np.finfo(result.dtype).eps
         close = {"rtol": bound, "atol": bound, "exact": True}
         launch(apply, (-(-n // 64),), *given, result, n, FUNCTION=getattr(libdevice, name), COUNT=len(operands), BLOCK=64, **close)

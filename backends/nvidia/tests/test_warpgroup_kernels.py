@@ -47,6 +47,10 @@ def test_pipelined_products_of_each_kind_are_not_serialised(a: str, b: str, sums
     assert "mma.sync" not in ptx and len(re.findall("wgmma.mma_async", ptx)) == 4
     # what must be turned on its way is turned in words
     assert not re.search(r"[ls][dt]\.shared\.[bu](8|16)\b", ptx)
+    # what threads wrote is visible to the async proxy before wgmma reads it
+    before = ptx[: ptx.index("wgmma.mma_async")]
+    written = before.rfind("st.shared")
+    assert written < 0 or before.rfind("fence.proxy.async") > written
     additions = len(re.findall(r"add\.rn\.f32", ptx))
     assert additions == (64 * 128 // imprecise if imprecise else 0)
 

@@ -34,7 +34,7 @@ def fma_plan(target: SimtTarget, product: Product) -> ProductPlan:
     """A product in IEEE arithmetic, whatever its precision allows."""
     c = result_layout(product.shape, log2(target.warp_size), log2(product.warps))
     block = _Block(c, log2(product.k), product.a, product.b, product.accumulator)
-    return ProductPlan(FMA, block.reads(0), block.reads(1), c, block.emit, (SHARED, SHARED))
+    return ProductPlan(FMA, block.reads(0), block.reads(1), c, block.emit, (SHARED, SHARED), by_threads=True)
 
 
 def result_layout(shape: tuple[int, ...], lane_bits: int, warp_bits: int) -> LinearLayout:

@@ -95,6 +95,7 @@ class ProductPlan:
         emit: (context, a, b, registers of c) -> registers of the result; for operands read from registers the names of those, for others a
             :class:`SharedOperand`. Of an asynchronous plan: starts it, and gives the registers in which the result will be.
         reads: where a and b are taken from.
+        by_threads: whether threads load the operands that are taken from shared memory, as they load anything else; if not, matrix instructions do.
         asynchronous: whether the result is there only after a wait of the queue ``products``.
         a_shared, b_shared: the shared layouts that the operands are wanted in, if any.
         a_others, b_others: further shared layouts that serve as well, where memory cannot be copied to the first, such as those of transposed operands.
@@ -119,6 +120,7 @@ class ProductPlan:
     c: LinearLayout
     emit: Callable[..., list[str]]
     reads: tuple[str, str] = (REGISTERS, REGISTERS)
+    by_threads: bool = False
     asynchronous: bool = False
     a_shared: SharedLayout | None = None
     b_shared: SharedLayout | None = None

@@ -49,11 +49,10 @@ def _operands(operation: Multiplication, target: SimtTarget) -> tuple[tuple[Valu
     """Return the slots that threads load, for their registers or to multiply and add by
     themselves, and those that matrix instructions read where they are."""
     plan = plan_of(operation, target)
-    by_machine = plan.asynchronous or plan.accumulator is not None
     generic: list[Value] = []
     engines: list[Value] = []
     for position, operand in enumerate((operation.a, operation.b)):
         if isinstance(operand.type, SlotType):
-            there = by_machine and plan.reads[position] != REGISTERS
+            there = plan.reads[position] != REGISTERS and not plan.by_threads
             (engines if there else generic).append(operand)
     return tuple(generic), tuple(engines)
