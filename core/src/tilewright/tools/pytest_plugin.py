@@ -9,14 +9,17 @@
 
 With ``--tilewright-host-tensors`` tests that ask PyTorch for tensors on a GPU get them on the CPU, and are told that there is a GPU.
 
-The plugin is there in every run of pytest, and does nothing without these options.
+The plugin is there in every run of pytest. Without these options it does one thing: an error that Tilewright raised on purpose is shown without the frames of
+the compiler, at the line of the test that met it. ``--full-trace`` and ``TILEWRIGHT_FRONT_END_DEBUGGING=1`` show those frames, too.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -103,3 +106,58 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     with _kernels_run_here():
         return (yield)
+
+
+# ---- what is shown of an error
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Report an error of ours without the frames of this package, whose text has all that they tell. Others find it as it was raised."""
+    raised = call.excinfo
+    kept = None if raised is None or item.config.getoption("fulltrace", False) else _kept(raised.value)
+    if raised is None or kept is None:
+        return (yield)
+    error = raised.value
+    before = error.__traceback__, error.__cause__, error.__context__, error.__suppress_context__
+    error.__traceback__ = kept
+    if _explains_itself(error):
+        error.__cause__ = error.__context__ = None
+    call.excinfo = pytest.ExceptionInfo.from_exception(error)
+    try:
+        return (yield)
+    finally:
+        call.excinfo = raised
+        error.__traceback__, error.__cause__, error.__context__, error.__suppress_context__ = before
+
+
+def _kept(error: BaseException) -> TracebackType | None:
+    """The traceback of an error of ours without the frames of this package; None where it is to be shown as it is."""
+    errors = sys.modules.get("tilewright.errors")
+    if errors is None or not isinstance(error, errors.TilewrightError):
+        return None
+    from tilewright.environment import flag
+
+    if flag("TILEWRIGHT_FRONT_END_DEBUGGING"):
+        return None
+    frames = []
+    trace = error.__traceback__
+    while trace is not None:
+        if not _is_internal(trace.tb_frame):
+            frames.append(trace)
+        trace = trace.tb_next
+    kept: TracebackType | None = None
+    for found in reversed(frames):
+        kept = TracebackType(kept, found.tb_frame, found.tb_lasti, found.tb_lineno)
+    return kept
+
+
+def _explains_itself(error: BaseException) -> bool:
+    """Return whether an error's text has all that its causes say: those of a kernel's source, whose causes were raised within the compiler."""
+    return isinstance(error, sys.modules["tilewright.errors"].CompilationError)
+
+
+def _is_internal(frame: FrameType) -> bool:
+    """Return whether a frame is of this package, of a backend, of what is generated for a kernel's launches, or of a context manager around those."""
+    package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+    return package == "contextlib" or package.partition("_")[0] == "tilewright" or frame.f_code.co_filename.startswith("<launcher of ")
