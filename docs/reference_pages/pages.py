@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
 import inspect
 import re
 from typing import Any
 
 from reference_pages import docstrings, tables
 from reference_pages.examples import program
+from tilewright.language.binding import is_builtin
 from tilewright.language.callable import ConstexprFunction, JitCallable
 from tilewright_conformance.surface.probes import Probe, all_probes
 from tilewright_conformance.surface.table import Name, names, resolve
@@ -49,7 +51,8 @@ def page(name: Name) -> str:
     if doc.returns:
         lines += ["## Result", "", doc.returns, ""]
     if doc.raises:
-        lines += ["## Errors", "", "| error | when |", "|---|---|", *(f"| `{error}` | {cell(text)} |" for error, text in doc.raises.items()), ""]
+        errors = raised(name, found, doc)
+        lines += ["## Errors", "", "| error | when |", "|---|---|", *(f"| `{error}` | {cell(text)} |" for error, text in errors), ""]
     if doc.example:
         lines += ["## Use", "", "```py", doc.example, "```", ""]
     example = example_of(name)
@@ -57,6 +60,22 @@ def page(name: Name) -> str:
         lines += ["## Example", "", "A whole program; the tests run it.", "", "```python", program(example).rstrip(), "```", ""]
     lines += [tables.since_text(name), ""]
     return "\n".join(lines)
+
+
+def raised(name: Name, found: Any, doc: docstrings.Docstring) -> list[tuple[str, str]]:
+    """(error, when) of a function, as who calls it meets them.
+
+    What a function of the language raises while a kernel is compiled reaches the kernel's author as a CompilationError at the call, with the exception that the
+    docstring names as its cause. Errors of this package, and those of functions that the host calls, are met as they are.
+    """
+    if not is_compiled(name, found):
+        return list(doc.raises.items())
+    return [("CompilationError" if isinstance(getattr(builtins, error, None), type) else error, text) for error, text in doc.raises.items()]
+
+
+def is_compiled(name: Name, found: Any) -> bool:
+    """Return whether a name is a function of the language, which kernels call."""
+    return name.kind == "function" and (is_builtin(found) or (isinstance(found, JitCallable) and not isinstance(found, ConstexprFunction)))
 
 
 def spelled(name: Name) -> str:

@@ -22,7 +22,7 @@ DOCS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(DOCS))
 from reference_pages import docstrings
 from reference_pages.examples import program
-from reference_pages.pages import example_of, exists, has_own_page, pages, parameters
+from reference_pages.pages import example_of, exists, has_own_page, is_compiled, pages, parameters
 
 sys.path.pop(0)
 
@@ -48,6 +48,32 @@ def exists_or_has_no_object(name: Name) -> bool:
         return exists(name)
     with shim():
         return exists(name)
+
+
+NAMING_ERRORS = [name for name in OWN if is_compiled(name, resolve(name)) and docstrings.parse(resolve(name)).raises]
+
+
+def test_the_errors_of_a_page_are_what_a_wrong_call_in_a_kernel_raises(tmp_path: Path) -> None:
+    """An argument that there is not, and none where there have to be some, whatever each function asks of the rest."""
+    wrong = [(name, call) for name in NAMING_ERRORS for call in (f"{name.full}(nothing_like_it=1)", f"{name.full}()")]
+    lines = ["import tilewright as tw", "import tilewright.language as tl", ""]
+    for index, (_, call) in enumerate(wrong):
+        lines += ["@tw.jit", f"def wrong_{index}():", f"    {call}", ""]
+    file = tmp_path / "wrong_calls.py"
+    file.write_text("\n".join(lines))
+    space: dict[str, Any] = {"__name__": "wrong_calls", "__file__": str(file)}
+    exec(compile(file.read_text(), str(file), "exec"), space)
+    tried = set()
+    for index, (name, call) in enumerate(wrong):
+        table = re.findall(r"^\| `(\w+)` \|", PAGES[f"{name.page}.md"].partition("## Errors")[2].partition("##")[0], re.M)
+        assert table and all(issubclass(getattr(tw.errors, error), tw.TilewrightError) for error in table), name.full
+        try:
+            with tw.backend("reference"):
+                space[f"wrong_{index}"].warmup(grid=(1,))
+        except Exception as error:
+            assert type(error) is tw.CompilationError, call
+            tried.add(name.full)
+    assert tried == {name.full for name in NAMING_ERRORS}
 
 
 @pytest.mark.parametrize("name", OWN, ids=lambda name: name.full)
