@@ -16,6 +16,7 @@ from tilewright.compat import triton
 from tilewright.compat.triton.backends.compiler import GPUTarget
 from tilewright.compat.triton.backends.driver import active_backend_name
 from tilewright.compat.triton.backends.options import FP8_BY_KIND
+from tilewright.compat.triton.backends.targets import place_of
 from tilewright.compat.triton.compiler import ASTSource, make_backend
 from tilewright.compat.triton.compiler.choice import backend_of
 from tilewright.compat.triton.compiler.options import language_options
@@ -26,6 +27,7 @@ from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import Capabilities, CodeObject, Manifest, Target
 from tilewright.plugins.registry import registry
 from tilewright.runtime import devices
+from tilewright.runtime.launch_policy import LaunchPolicy
 
 
 @triton.jit
@@ -179,6 +181,23 @@ def test_a_cuda_target_refuses_the_fp8_kinds_that_triton_lacks_there(kind):
         triton.compile(filled_source(kind), target=HOPPER)
     assert isinstance(found.value.__cause__, ValueError)
     triton.compile(filled_source(kind), target=HOPPER, options={"supported_fp8_dtypes": ("fp8e5", kind.name)})
+
+
+@triton.jit
+def filled_with_bits(KIND: tl.constexpr, SIZE: tl.constexpr, PRODUCT: tl.constexpr):
+    tl.full((SIZE,), 0, tl.uint8).to(KIND, bitcast=True)
+
+
+@pytest.mark.parametrize("kernel", [filled, filled_with_bits])
+@pytest.mark.parametrize("kind", [tl.float8e4b8, tl.float8e5b16])
+def test_a_launch_on_a_cuda_target_refuses_them_too(kind, kernel, monkeypatch):
+    pytest.importorskip("tilewright_nvidia")
+    kernel.warmup(kind, 64, False, grid=(1,))
+    nvidia = registry().get("nvidia")
+    target, select = place_of(HOPPER, nvidia)[0], LaunchPolicy.select
+    monkeypatch.setattr(LaunchPolicy, "select", lambda *args: select(*args)._replace(backend=nvidia, target=target))
+    with pytest.raises(triton.CompilationError, match="not supported in this architecture"):
+        kernel.warmup(kind, 32, False, grid=(1,))
 
 
 @pytest.mark.parametrize(("kind", "arch"), [(tl.float8e4b15, 90), (tl.float8e4b15, 80), (tl.float8e4nv, 90), (tl.float8e5, 90)])

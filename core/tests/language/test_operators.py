@@ -278,6 +278,8 @@ def test_a_compilation_may_have_fewer_fp8_kinds_than_the_target(make_bench: Call
     for target in (tl.float8e4b8, tl.float8e5b16, tl.float8e4b15):
         with pytest.raises(ValueError, match=rf"^type {target} not supported in this architecture; supported: .*fp8e4nv, fp8e5"):
             bench(x.to, target)
+        with pytest.raises(ValueError, match=f"^type {target} not supported in this architecture"):
+            bench(bench.value(tl.uint8, [8]).to, target, bitcast=True)
 
 
 # -- overflow checks ----------------------------------------------------------------------------------------------------------------------------

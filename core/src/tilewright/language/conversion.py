@@ -276,13 +276,16 @@ class Conversion:
         """The bits of every element as ``target``, of the same width. Pointers are converted as by a cast.
 
         Raises:
-            ValueError: the widths differ.
+            ValueError: the widths differ, or the target lacks a type.
         """
         source = x.type.scalar
         if source is target:
             return x
         if source._is_ptr or target._is_ptr:
             return self._cast_pointer(x, source, target)
+        if self._refused:
+            self.check_supported(source)
+            self.check_supported(target)
         if source.primitive_bitwidth != target.primitive_bitwidth:
             raise ValueError(
                 f"Cannot bitcast data-type of size {source.primitive_bitwidth} to data-type of size {target.primitive_bitwidth} ({source} to {target})"
