@@ -173,12 +173,12 @@ def test_extreme_integers_to_floats():
 
 def test_floats_to_integers_truncate_and_saturate():
     values = np.array([1.9, -1.9, 1e30, -1e30, np.nan, np.inf, 127.5, -128.5, 128.0])
-    assert numerics.integers_of_floats(values, I8).tolist() == [1, -1, 127, -128, 0, 127, 127, -128, 127]
-    assert numerics.integers_of_floats(values, U8).tolist() == [1, 0, 255, 0, 0, 255, 127, 0, 128]
-    assert numerics.integers_of_floats(np.array([2.0**63, -(2.0**63), 2.0**62]), I64).tolist() == [2**63 - 1, -(2**63), 2**62]
-    assert numerics.integers_of_floats(np.array([2.0**63, 2.0**64, -1.0]), U64).tolist() == [2**63, 2**64 - 1, 0]
-    assert numerics.integers_of_floats(np.array([2147483647.0, 2147483648.0], np.float64), I32).tolist() == [2**31 - 1] * 2
-    assert numerics.integers_of_floats(np.array([0.0, -0.0, 0.1, np.nan]), I1).tolist() == [False, False, True, True]
+    assert numerics.integers_of_floats(values, F32, I8).tolist() == [1, -1, -1, 0, 0, -1, 127, -128, -128]  # the low bytes of 16 bits
+    assert numerics.integers_of_floats(values, F32, U8).tolist() == [1, 0, 255, 0, 0, 255, 127, 0, 128]
+    assert numerics.integers_of_floats(np.array([2.0**63, -(2.0**63), 2.0**62]), F64, I64).tolist() == [2**63 - 1, -(2**63), 2**62]
+    assert numerics.integers_of_floats(np.array([2.0**63, 2.0**64, -1.0]), F64, U64).tolist() == [2**63, 2**64 - 1, 0]
+    assert numerics.integers_of_floats(np.array([2147483647.0, 2147483648.0], np.float64), F64, I32).tolist() == [2**31 - 1] * 2
+    assert numerics.integers_of_floats(np.array([0.0, -0.0, 0.1, np.nan]), F64, I1).tolist() == [False, False, True, True]
 
 
 def test_dtypes_that_values_are_kept_in():
