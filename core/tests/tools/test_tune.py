@@ -19,7 +19,7 @@ from tilewright.runtime import devices, shipped_records
 from tilewright.runtime.autotune import Config, config_text
 from tilewright.tools import tune_fleet, tune_job
 from tilewright.tools.launch_arguments import on_device, parsed
-from tilewright.tools.tune import given_configs
+from tilewright.tools.tune import given_configs, outcome_text
 from tilewright.tools.tune_fleet import measure_on
 from tilewright.tools.tune_job import Job, Outcome
 from tilewright.tools.usage import UsageError
@@ -120,15 +120,26 @@ def test_the_table_has_every_configuration_the_fastest_first(run, file, tmp_path
     assert code == 0, err
     lines = out.splitlines()
     assert lines[0].startswith("tuned on ") and ", 2 configurations in " in lines[0]
-    assert lines[2].split() == ["median", "20", "%", "80", "%", "slower", "configuration"]
+    assert lines[2].split() == ["median,", "ms", "20", "%,", "ms", "80", "%,", "ms", "slower", "configuration"]
     rows = [line.split() for line in lines[3:5]]
     assert {row[4].partition(",")[0] for row in rows} == {"BLOCK=16", "BLOCK=64"}
     assert float(rows[0][0]) <= float(rows[1][0]) and rows[0][3] == "1.00x"
     assert lines[6] == f"best: {rows[0][4]}"
-    assert lines[7].startswith("failed: BLOCK=128,") and "too large" in out
+    assert re.match(r"failed: BLOCK=128[,:]", lines[7]) and "too large" in out
     (path,) = (tmp_path / "records").iterdir()
     (record,) = shipped_records.read(path)
-    assert lines[8] == f"written to {path}" and (record.kernel, record.key) == ("tuned", "int:1000;x:fp32")
+    assert f"written to {path}" in lines[8:10] and (record.kernel, record.key) == ("tuned", "int:1000;x:fp32")
+
+
+def test_the_table_leaves_out_options_that_the_backend_ignores():
+    texts = ["BLOCK=int:16,num_stages=int:2,num_warps=int:4", "num_warps=int:8"]
+    timings = {text: [2.0, 1.0, 3.0] for text in texts}
+    pytest.importorskip("tilewright_cpu")
+    lines = outcome_text("k", Outcome("a device", "cpu|rest", timings, best=texts[0])).splitlines()
+    assert [line.partition("x  ")[2] for line in lines[3:5]] == ["BLOCK=16", "no meta-parameters"]
+    assert lines[6:] == ["best: BLOCK=16", "not shown, since backend cpu ignores it: num_stages, num_warps"]
+    lines = outcome_text("k", Outcome("a device", "elsewhere|rest", timings, best=texts[0])).splitlines()
+    assert lines[6:] == ["best: BLOCK=16,num_stages=2,num_warps=4"]
 
 
 def test_launches_find_what_the_command_measured(run, file, monkeypatch):
@@ -260,7 +271,7 @@ def test_processes_measure_and_one_record_is_made(run, file, tmp_path):
     assert code == 0, err
     (path,) = (tmp_path / "records").iterdir()
     (record,) = shipped_records.read(path)
-    assert record.complete and len(record.timings) == 2 and "failed: BLOCK=128," in out
+    assert record.complete and len(record.timings) == 2 and "failed: BLOCK=128" in out
     assert run("tune", f"{file}:tuned", *ARGUMENTS, "--records", tmp_path / "own")[0] == 0
     (own,) = (tmp_path / "own").iterdir()
     assert shipped_records.read(own)[0].identity == record.identity

@@ -6,14 +6,16 @@ import argparse
 import importlib
 import itertools
 import math
+import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tilewright.errors import AutotunerError, ConfigError
+from tilewright.errors import AutotunerError, BackendError, ConfigError
+from tilewright.plugins.registry import registry
 from tilewright.runtime import executors, shipped_records, tuning_records
 from tilewright.runtime.autotune import Config
 from tilewright.runtime.progress import Progress
@@ -130,17 +132,40 @@ def ranked(outcome: Outcome) -> list[tuple[str, list[float]]]:
 
 
 def outcome_text(name: str, outcome: Outcome) -> str:
-    """What was measured on a device, as a table, its times in milliseconds."""
+    """What was measured on a device, as a table, its times in milliseconds; options that the backend ignores are left out, which is said."""
+    backend = outcome.target.partition("|")[0]
+    ignored = _ignored_options(backend)
+
+    def shown(text: str) -> str:
+        return shipped_records.readable(_without(text, ignored)) or "no meta-parameters"
+
     lines = [f"{name} on {outcome.device} ({outcome.target.partition('|')[0]}), {len(outcome.timings)} configurations in {outcome.seconds:.1f} s", ""]
     rows = ranked(outcome)
     if rows:
-        lines.append(f"{'median':>10} {'20 %':>10} {'80 %':>10} {'slower':>8}  configuration")
+        lines.append(f"{'median, ms':>10} {'20 %, ms':>10} {'80 %, ms':>10} {'slower':>8}  configuration")
         for text, (median, low, high) in rows:
             slower = median / rows[0][1][0] if rows[0][1][0] else math.nan
-            lines.append(f"{median:>10.4g} {low:>10.4g} {high:>10.4g} {slower:>7.2f}x  {shipped_records.readable(text)}")
-        lines += ["", f"best: {shipped_records.readable(outcome.best)}"]
-    lines += [f"failed: {shipped_records.readable(text)}: {why.splitlines()[0] if why else ''}" for text, why in outcome.failures.items()]
+            lines.append(f"{median:>10.4g} {low:>10.4g} {high:>10.4g} {slower:>7.2f}x  {shown(text)}")
+        lines += ["", f"best: {shown(outcome.best)}"]
+    lines += [f"failed: {shown(text)}: {why.splitlines()[0] if why else ''}" for text, why in outcome.failures.items()]
+    hidden = [name for name in sorted(ignored) if any(_without(text, {name}) != text for text in (*outcome.timings, *outcome.failures))]
+    if hidden:
+        lines.append(f"not shown, since backend {backend} ignores it: {', '.join(hidden)}")
     return "\n".join(lines)
+
+
+def _ignored_options(backend: str) -> frozenset[str]:
+    """The options that a backend ignores; none where it is only on the machine that measured."""
+    try:
+        return registry().get(backend).manifest.ignored
+    except BackendError:
+        return frozenset()
+
+
+def _without(text: str, names: Collection[str]) -> str:
+    """The text of a configuration without some of its options."""
+    kept = re.sub(rf"(^|,)(?:{'|'.join(map(re.escape, names))})=[^,]*", "", text) if names else text
+    return kept.removeprefix(",")
 
 
 def _pyplot() -> Any:
