@@ -124,6 +124,25 @@ def test_before_the_start_and_through_loops_and_branches(kernels):
     assert found.argument == "x" and found.program == (2, 0, 0) and "4 bytes before its first of 12 bytes" in found.message
 
 
+@pytest.mark.parametrize("form", ["if", "select"])
+def test_descriptors_of_several_arguments_that_meet_are_clean(form, kernels):
+    block = DescriptorType((N,), I32)
+
+    def body(b, one, other, target):
+        pid = b.program_id(axis=0)
+        odd = b.cmp(pid, b.const(1), predicate="eq")
+        if form == "select":
+            met = b.select(odd, one, other)
+        else:
+            met = b.region_op("if", odd, regions=[b.yielding(lambda: [one], []), b.yielding(lambda: [other], [])], results=[block]).results[0]
+        b.store(b.lanes(target, b.offsets()), b.descriptor_load(met, [b.const(0)]))
+
+    x, y, out = kernels.ints(N), kernels.ints(N) + 100, np.zeros(2 * N, np.int32)
+    descriptors = [DescriptorValue(array, (N,), (1,)) for array in (x, y)]
+    assert kernels.check(body, [block, block, P32], [*descriptors, out], grid=(2, 1, 1), uninitialized=[2]) == []
+    assert np.array_equal(out, np.concatenate([y, x]))
+
+
 def test_a_descriptor_larger_than_its_array(kernels):
     block = DescriptorType((N,), I32)
 
