@@ -45,6 +45,12 @@ def test_frames_are_what_is_pushed_and_what_is_taken() -> None:
 
 
 @tw.jit
+def fill_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(out_ptr + i, i * tl.load(x_ptr))
+
+
+@tw.jit
 def copy_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
     tl.store(out_ptr + i, tl.load(x_ptr + i))
@@ -58,7 +64,7 @@ def reversed_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
 
 @pytest.mark.parametrize("arch", ["x86-64", "x86-64-v4", "aarch64"])
 def test_a_tile_in_stack_memory_is_part_of_the_frame(arch: str) -> None:
-    small, large = (tw.explain(kernel, "*fp32, *fp32", BLOCK=1024, backend="cpu", arch=arch).facts for kernel in (copy_kernel, reversed_kernel))
+    small, large = (tw.explain(kernel, "*fp32, *fp32", BLOCK=1024, backend="cpu", arch=arch).facts for kernel in (fill_kernel, reversed_kernel))
     bytes_of = [int(re.fullmatch(r"(\d+) bytes a thread", facts["stack"])[1]) for facts in (small, large)]  # type: ignore[index]
     assert bytes_of[0] < 512
     assert bytes_of[1] >= 4096

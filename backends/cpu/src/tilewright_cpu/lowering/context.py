@@ -64,6 +64,14 @@ class Partial(NamedTuple):
     certain: bool
 
 
+class Copy(NamedTuple):
+    """A copy of a load that is read in its place where the i1 ``holds``: at ``pointer``, ``strides`` elements from one coordinate to the next."""
+
+    holds: str
+    pointer: str
+    strides: tuple[int, ...]
+
+
 Index = tuple[Coordinate, ...]
 ZERO = Coordinate("0")
 
@@ -183,8 +191,10 @@ class Context(Slots):
         self.consecutive: dict[Value, str] = {}
         #: loads that were not evaluated yet, in order
         self.pending: dict[Value, Operation] = {}
-        #: of those, the ones that a barrier follows: nothing after it may be written before they are read, through whatever pointer
-        self.fenced: set[Value] = set()
+        #: of those, the ones that the nest of the store at hand reads, unless its addresses meet theirs (:mod:`.overlaps`)
+        self.compared: list[Value] = []
+        #: and the copies that are read where they do
+        self.copies: dict[Value, Copy] = {}
         #: what debug mode checks
         self.checks = FunctionChecks()
         # memory

@@ -410,7 +410,10 @@ def _load(context: Context, operation: Load, index: Index, lane: int, scope: Sco
     if home:
         writer.current = scope.block
     address, consecutive = pointer_chunk(context, pointer, index, lane, size)
+    own = address
     address, guard = checked_chunk(context, operation, index, size, address, consecutive, guard)
+    if context.copies and operation.result in context.copies:
+        address = _address_or_copy(context, operation, index, lane, address, consecutive, by_rows=consecutive and lane >= 0 and address == own)
     if guard is not None and other_text is None:
         other_text = constant(element, 0, width)
     if guard is None:
@@ -446,6 +449,32 @@ def _load(context: Context, operation: Load, index: Index, lane: int, scope: Sco
         text = gather(context, address, type_, width, size, guard, other_text)
     writer.current = saved
     return text
+
+
+def _address_or_copy(context: Context, operation: Load, index: Index, lane: int, address: str, consecutive: bool, *, by_rows: bool) -> str:
+    """The address of a chunk of a load, or of its copy where that is to be read; ``by_rows`` where the lanes are neighbours, and one decision a row does."""
+    writer, copy = context.writer, context.copies[operation.result]
+    element = element_type(operation.result.type)
+    if not by_rows:
+        there = buffer_address(context, copy.pointer, copy.strides, element, index)
+        type_ = "ptr"
+        if lane >= 0 and not consecutive:
+            width, type_ = index[lane].width, f"<{index[lane].width} x ptr>"
+            offsets = writer.iota("i64", width, copy.strides[lane])
+            there = writer.emit(f"getelementptr {storage_type(element)}, ptr {there}, <{width} x i64> {offsets}")
+        return writer.emit(f"select i1 {copy.holds}, {type_} {there}, {type_} {address}")
+    row = with_coordinate(index, lane, ZERO)
+    scope, saved = scope_of(context, row), writer.current
+    base = evaluate(context, operation.pointer, row)
+    key = copy.holds, copy.pointer, base, 0
+    found = scope.addresses.get(key)
+    if found is None:
+        if scope is not context.scopes[-1]:
+            writer.current = scope.block
+        there = buffer_address(context, copy.pointer, copy.strides, element, row)
+        found = scope.addresses[key] = writer.emit(f"select i1 {copy.holds}, ptr {there}, ptr {base}")
+        writer.current = saved
+    return writer.gep(storage_type(element), found, index[lane].base)
 
 
 def _prepare_pointer(context: Context, pointer: Value, index: Index, lane: int) -> None:

@@ -2,19 +2,18 @@
 
 A load of a tile is evaluated where it is read. Before something writes memory, every earlier load that is still to be read afterwards is put into a
 buffer. Within the nest of one store, a load is read chunk by chunk just before the chunk is stored: that is as good as reading it all first where both go
-through the same pointers, or, with no barrier between, through different arguments of the kernel lane by lane (the order of such accesses is not defined
-on parallel hardware either). Otherwise the load is put into a buffer first.
+through the same pointers, or where their addresses do not meet, which is found out when the kernel runs (:mod:`.overlaps`). Otherwise the load is put into
+a buffer first.
 """
 
 from __future__ import annotations
 
 from contextlib import nullcontext
 
-from tilewright.ir.core import Operation, Region, Value
-from tilewright.ir.ops.arithmetic import Addptr
+from tilewright.ir.core import Operation, Value
 from tilewright.ir.ops.debug import Hint
 from tilewright.ir.ops.memory import Barrier, Load, Store
-from tilewright.ir.ops.shape import Broadcast, ExpandDims, Moved, Permute, Reshape
+from tilewright.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilewright.ir.types import I1, TileType, element_type
 from tilewright.llvm.registers import constant, storage_size, storage_type, vector_type
 from tilewright.passes.transfer import unit_reshape
@@ -26,6 +25,7 @@ from tilewright_cpu.lowering.evaluate import all_true, as_vector, evaluate, lane
 from tilewright_cpu.lowering.masks import Bound, bound_of, conjuncts, emit_limit
 from tilewright_cpu.lowering.materialize import complete_partial, materialize, settle, store_to_buffer, write_rows
 from tilewright_cpu.lowering.nest import Plan, identity
+from tilewright_cpu.lowering.overlaps import copy_overlapping, is_comparable, plan_copies
 from tilewright_cpu.lowering.strides import form
 
 # ---- order
@@ -33,6 +33,7 @@ from tilewright_cpu.lowering.strides import form
 
 def before_write(context: Context, operation: Operation) -> None:
     """Put loads into memory that ``operation`` could write over before they are read."""
+    context.compared = []
     if not context.pending:
         return
     position, end = context.position, context.analysis.end[operation]
@@ -40,28 +41,17 @@ def before_write(context: Context, operation: Operation) -> None:
         last = context.analysis.last_use.get(value, -1)
         if value in context.buffers or last < position:
             del context.pending[value]
-        elif last > end or not isinstance(operation, Store) or not _safe_in_chunks(context, operation, value):
+        elif last > end or not isinstance(operation, Store) or not _reads_in_chunks(context, operation, value):
             materialize(context, value)
+        elif not _is_in_place(context, operation, value):
+            if _is_comparable(context, operation, value):
+                context.compared.append(value)
+            else:
+                materialize(context, value)
 
 
-def pointer_root(context: Context, pointer: Value) -> Value | None:
-    """The argument of the function that a pointer is computed from; None where that is not known."""
-    while True:
-        pointer = context.resolve(pointer)
-        operation = pointer.definition
-        if operation is None:
-            owner = pointer.owner
-            return pointer if isinstance(owner, Region) and owner.owner is context.function and not is_tile(pointer) else None
-        if isinstance(operation, Addptr):
-            pointer = operation.pointer
-        elif isinstance(operation, Moved | Hint):
-            pointer = operation.x
-        else:
-            return None
-
-
-def _safe_in_chunks(context: Context, store: Store, load: Value) -> bool:
-    """Whether the store's nest may read ``load`` chunk by chunk."""
+def _reads_in_chunks(context: Context, store: Store, load: Value) -> bool:
+    """Return whether the store's nest reads each element of ``load`` for its own element only."""
     stack: list[tuple[Value, bool]] = [(operand, True) for operand in store.operands]
     seen: set[tuple[Value, bool]] = set()
     while stack:
@@ -77,20 +67,29 @@ def _safe_in_chunks(context: Context, store: Store, load: Value) -> bool:
             continue
         keeps = same and (operation.spec.elementwise or isinstance(operation, Load))
         stack.extend((operand, keeps) for operand in operation.operands)
-    definition = load.definition
+    return True
+
+
+def _is_in_place(context: Context, store: Store, load: Value) -> bool:
+    """Return whether a load and a store go through the same pointers, each to another element."""
+    definition, other = load.definition, store.pointer
     assert isinstance(definition, Load)
-    mine, other = definition.pointer, store.pointer
-    if context.resolve(mine) is context.resolve(other):
-        return all(form(context, other, axis) not in (0, None) for axis in range(other.type.rank) if other.type.shape[axis] > 1)  # type: ignore[attr-defined]
-    if load in context.fenced:
+    if context.resolve(definition.pointer) is not context.resolve(other):
         return False
-    roots = pointer_root(context, mine), pointer_root(context, other)
-    return None not in roots and roots[0] is not roots[1]
+    return all(form(context, other, axis) not in (0, None) for axis in range(other.type.rank) if other.type.shape[axis] > 1)  # type: ignore[attr-defined]
+
+
+def _is_comparable(context: Context, store: Store, load: Value) -> bool:
+    """Return whether the addresses of a load and a store can be compared when the kernel runs."""
+    definition, pointer = load.definition, store.pointer
+    assert isinstance(definition, Load)
+    if not isinstance(pointer.type, TileType) or definition.pointer.type.shape != pointer.type.shape:  # type: ignore[attr-defined]
+        return False
+    return is_comparable(context, definition.pointer) and is_comparable(context, pointer)
 
 
 def lower_barrier(context: Context, operation: Barrier) -> None:
-    """``barrier``: one thread runs a program, in order, so all there is to do is to keep earlier loads before later stores."""
-    context.fenced.update(context.pending)
+    """``barrier``: one thread runs a program, in order, and loads are read before later stores."""
 
 
 # ---- stores
@@ -108,6 +107,7 @@ def lower_store(context: Context, operation: Store) -> None:
     size, stored = storage_size(element), storage_type(element)
     axes = identity(len(shape))
     roots = [(operand, axes) for operand in operation.operands]
+    copies = plan_copies(context) if context.compared else []
     plan = Plan(context, shape, roots, mask)
     plan.accesses.append(operation)
     stopping: list[Bound] = [bound for bound in plan.bounds if bound.leaf in plan.store_conditions]
@@ -136,8 +136,11 @@ def lower_store(context: Context, operation: Store) -> None:
         else:
             masked_store(context, address, text, stored, width, size, guard)
 
+    if copies:
+        copy_overlapping(context, operation, plan.lane, copies)
     with context.nest():
         write_rows(plan, store, stores_only=True, bounded_by=stopping)
+    context.copies = {}
 
 
 def _store_scalar(context: Context, operation: Store, pointer: Value, value: Value, mask: Value | None) -> None:
