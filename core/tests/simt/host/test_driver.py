@@ -111,4 +111,11 @@ def test_a_package_that_hides_another_ones_modules_is_named(tmp_path: Path, monk
     sys.modules.pop("maker", None)
     expected = f"{file} is found as the package 'maker', which hides that of maker-bindings: rename it, or take its folder off Python's path"
     assert missing_module("maker.bindings", remedy) == expected
-    sys.modules.pop("maker", None)
+    installed = tmp_path / "installed" / "maker" / "bindings"
+    installed.mkdir(parents=True)
+    (installed / "__init__.py").write_text("there = True")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "installed")])
+    assert missing_module("maker.bindings", remedy) == ""  # both have their modules then
+    assert importlib.import_module("maker.bindings").there and sys.modules["maker"].__file__ == str(file)
+    for module in ("maker", "maker.bindings"):
+        sys.modules.pop(module, None)

@@ -107,6 +107,28 @@ def open_library(name: str) -> Any:
         return None
 
 
+def _reveal(package: str, name: str) -> bool:
+    """Return whether a module became importable that another package of the same name hid, such as a folder of a program.
+
+    The folder on Python's path that has the module is added to the search path of the package that hides it.
+    """
+    import importlib.machinery
+    import importlib.util
+    import os
+    import sys
+
+    hiding = sys.modules.get(package)
+    if hiding is None or not isinstance(getattr(hiding, "__path__", None), list):
+        return False
+    wanted = name.split(".")[: package.count(".") + 2]
+    for entry in sys.path:
+        folder = os.path.join(entry or os.getcwd(), *package.split("."))
+        if folder not in hiding.__path__ and importlib.machinery.PathFinder.find_spec(".".join(wanted), [folder]) is not None:
+            hiding.__path__.append(folder)
+            return importlib.util.find_spec(name) is not None
+    return False
+
+
 def missing_module(name: str, remedy: str) -> str:
     """What is to be installed for a module to be imported; empty where it can be. Does not import it.
 
@@ -122,6 +144,8 @@ def missing_module(name: str, remedy: str) -> str:
     if found is not None:
         return ""
     package, _, inside = name.partition(".")
+    if inside and _reveal(package, name):
+        return ""
     other = importlib.util.find_spec(package) if inside else None
     if other is not None and other.has_location:  # no namespace, which packages of several distributions share
         distribution = remedy.partition(" is not installed")[0]
