@@ -82,6 +82,8 @@ def plan_copies(context: Context) -> list[Plan]:
             context.materialize(value)
             continue
         complete_partial(plan, frozenset())
+        # copies are seldom made: little code counts for more than speed
+        plan.unroll = 1
         if context.state.machine.can("mask"):
             plan.without_versions()
         plans.append(plan)
