@@ -61,12 +61,10 @@ def replaced(x, y, rows, columns, stride):
 
 
 @tw.jit
-def waited(x, y, rows, columns, stride):
+def looped(x, y, rows, columns, stride):
     one, other = both(x, rows, columns, stride)
-    turn = 0
-    while turn < tl.program_id(0):
+    for _ in range(tl.program_id(0)):
         one, other = other, one
-        turn += 1
     put(y, one)
 
 
@@ -83,10 +81,10 @@ def returned(x, y, rows, columns, stride):
     put(y, chosen(nan, zero, tl.program_id(0) % 2 == 1))
 
 
-_FORMS: dict[str, Any] = {kernel.__name__: kernel for kernel in (branch, conditional, swapped, replaced, waited, returned)}
+_FORMS: dict[str, Any] = {kernel.__name__: kernel for kernel in (branch, conditional, swapped, replaced, looped, returned)}
 
 
-@case("padding/meet", "descriptor.load", each=_FORMS, needs=lambda _: described("f32", tile=128), quick=("branch", "waited"))
+@case("padding/meet", "descriptor.load", each=_FORMS, needs=lambda _: described("f32", tile=128), quick=("branch", "looped"))
 def paddings_that_meet(session: Session, kernel: Any) -> None:
     """Each program pads as the descriptor does that it came to."""
     data = spaced(session.rng, "f32", (11, 20))

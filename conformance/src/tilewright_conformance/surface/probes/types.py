@@ -67,7 +67,7 @@ def _float8(name: str) -> Callable[[Machine, Any], None]:
         on(widen)[(1,)](tw.reinterpret(codes, dtype), values, N=256)
         np.testing.assert_array_equal(values, float8_values(codes.astype(int), *FLOAT8[name]).astype(np.float32))
         on(narrow)[(1,)](values, tw.reinterpret(back, dtype), N=256)
-        there = ~np.isnan(values)
+        there = np.isfinite(values)  # infinity saturates
         np.testing.assert_array_equal(back[there], codes[there])
 
     return run
