@@ -100,8 +100,8 @@ def _layer_norm(type_: str, session: Session) -> None:
         mean, rstd = (poisoned(count, dtype=np.float64 if wide == "f64" else np.float32) for _ in range(2))
         options = {"ACC": tl.float64 if wide == "f64" else tl.float32, "BLOCK": 64}
         session.launch(tiles.layer_norm, (count,), x.given, w.given, b.given, given, mean, rstd, columns, 1e-5, **options)
-        # the f32 argument eps is what the kernel adds
-        wanted = oracles.layer_norm(x.values, w.values, b.values, float(np.float32(1e-5)))
+        # the argument eps has the type of what the kernel adds it to
+        wanted = oracles.layer_norm(x.values, w.values, b.values, 1e-5 if wide == "f64" else float(np.float32(1e-5)))
         close = 1e-11 if wide == "f64" else 2e-5
         session.check(y, wanted[0], rtol=max(close, _half(type_, 0.0)), atol=20 * close, type_=type_, zero_sign=False)
         session.check(mean, wanted[1], rtol=close, atol=close)
