@@ -86,9 +86,9 @@ def remove(path: Path) -> bool:
 
 
 def warn_user(message: str) -> None:
-    """Warn with the location of the caller's own code: the innermost frame outside of this package."""
+    """Warn with the location of the caller's own code: the innermost frame outside of this package and of the decorators that it is called through."""
     frame: FrameType | None = sys._getframe(1)
     level = 2
-    while frame is not None and frame.f_code.co_filename.startswith((_OURS, "<launcher of ")):
+    while frame is not None and frame.f_code.co_filename.startswith((_OURS, contextlib.__file__, "<launcher of ")):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, RuntimeWarning, stacklevel=level)
