@@ -1,4 +1,4 @@
-"""Conversions to fp8 by the machine's instruction: the nearest number, ties to even, and the greatest beyond it."""
+"""Conversions to fp8 by the machine's instruction: the nearest number, ties to even, saturating to the maximum."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from tilewright_nvidia.lower import lower
 from tilewright_nvidia.manifest import OPTIONS
 
 TILE, LEFT, RIGHT = "bf16[64,64]", "bf16[64,32]", "bf16[32,64]"
-#: kernel -> (descriptors, integers, proxy fences: of barrier objects, of reads, of what is stored)
+#: kernel -> (descriptors, integers, proxy fences: of mbarriers, of reads, of what is stored)
 KERNELS: Mapping[str, tuple[dict[str, str], tuple[str, ...], tuple[int, int, int]]] = {
     "gated": (dict.fromkeys("abc", TILE), (), (1, 1, 1)),
     "fused": ({"p": LEFT, "q": RIGHT, **dict.fromkeys("abc", TILE)}, ("depth",), (2, 1, 1)),

@@ -26,7 +26,7 @@ class KernelState:
         light: whether its threads get few registers, so that many of them hide the memory's latency.
         moves_registers: whether parts take registers from each other.
         programs: how many programs share a multiprocessor's registers then.
-        cluster: blocks of threads that run a program.
+        cluster: CTAs that run a program.
         uniform_warps: whether the assembler is to know that a warp's number is the same in all its lanes:
             it saves registers where addresses in shared memory depend on it, and costs a shuffle.
         waits_at_entry: whether it begins by waiting for the kernel before it, which it may overlap.

@@ -26,7 +26,7 @@ from tilewright_cpu.lowering.dot import multiply, place_of_buffer, sums_of
 #: Gives the vector of scales for ``lanes`` elements from (row, column) on.
 Scale = Callable[[str, str, int], str]
 
-#: The codes of scales, least and greatest, with which every element of a format stays in f32's range and keeps its bits.
+#: The minimum and maximum codes of scales with which every element of a format stays in f32's range and keeps its bits.
 _SAFE_CODES: Final = {"e2m1": (0, 251), "e4m3": (0, 245), "e5m2": (0, 238), "fp16": (2, 238)}
 
 
