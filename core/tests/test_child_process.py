@@ -102,6 +102,16 @@ def test_what_the_current_folder_means_comes_last(tmp_path, monkeypatch):
     assert child_process.module_path() == ["/first", "/second"]
 
 
+def test_what_the_environment_says_by_now_follows_the_path_of_this_process(monkeypatch):
+    from tilewright import child_process
+
+    monkeypatch.setattr(sys, "path", ["/first", "/second"])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["/third", "", "/first"]))
+    assert child_process.environment()["PYTHONPATH"].split(os.pathsep) == ["/first", "/second", "/third"]
+    monkeypatch.delenv("PYTHONPATH")
+    assert child_process.environment()["PYTHONPATH"].split(os.pathsep) == ["/first", "/second"]
+
+
 #: A process that generates code, and hangs instead; it tells its number.
 HANGING = (
     GENERATE

@@ -37,8 +37,9 @@ def module_path() -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """The variables of a process that looks for modules where this one does."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(module_path())}
+    """The variables of a process that looks for modules where this one does, and then where ``PYTHONPATH`` says by now."""
+    said = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys([*module_path(), *said]))}
 
 
 def end_with_parent(parent: int) -> None:
