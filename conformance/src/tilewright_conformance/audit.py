@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tilewright.ir import Module
+from tilewright.ir.ops.debug import IMPLIED_ASSERTS
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import CodeObject, Device, Manifest, Target
 from tilewright.plugins.registry import registry
@@ -55,7 +56,9 @@ class _Recorder:
 
     @hookimpl
     def tilewright_backend(self) -> Manifest:
-        capabilities = dataclasses.replace(reference_backend.CAPABILITIES, dot_precisions=self.precisions)
+        reference = reference_backend.CAPABILITIES
+        # what the language asserts by itself is of the backend, and no need of the kernel's
+        capabilities = dataclasses.replace(reference, dot_precisions=self.precisions, features=reference.features - {IMPLIED_ASSERTS})
         return dataclasses.replace(reference_backend.tilewright_backend(), name=self.name, capabilities=capabilities, priority=-2000)
 
     @hookimpl
