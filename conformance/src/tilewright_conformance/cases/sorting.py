@@ -18,6 +18,11 @@ from tilewright_conformance.session import Session
 _case = functools.partial(case_of, "sorting", "memory", "NumPy")
 
 
+def _compared(name: str) -> tuple[str, ...]:
+    """The types that numbers of a type are sorted in: floats also as integers of their size, in whose order NaN has a place."""
+    return (name, f"int{8 * kind(name).itemsize}") if name in FLOATS else (name,)
+
+
 def cases() -> Iterator[Case]:
     yield from _sorted()
     yield from _best()
@@ -100,9 +105,9 @@ def _sorted() -> Iterator[Case]:
     for index, name in enumerate(NUMBERS):
         for shape in (shapes[index % len(shapes)], shapes[(index + 4) % len(shapes)]):
             run = functools.partial(_sort, name, shape)
-            yield _case(f"tl.sort/{IR[name]}/{_text(shape)}", "tl.sort", run, name, elements=int(np.prod(shape)), quick=index % 4 == 0)
+            yield _case(f"tl.sort/{IR[name]}/{_text(shape)}", "tl.sort", run, *_compared(name), elements=int(np.prod(shape)), quick=index % 4 == 0)
     for name in ("float32", "int32"):
-        yield _case(f"tl.sort/{IR[name]}/2048", "tl.sort", functools.partial(_sort, name, (2048,)), name, elements=2048)
+        yield _case(f"tl.sort/{IR[name]}/2048", "tl.sort", functools.partial(_sort, name, (2048,)), *_compared(name), elements=2048)
 
 
 def _top(name: str, shape: Shape, k: int, high: bool, session: Session) -> None:
@@ -123,7 +128,7 @@ def _best() -> Iterator[Case]:
             run = functools.partial(_top, name, shape, k, high)
             text = f"tl.topk/{IR[name]}/{_text(shape)}_{k}_{'greatest' if high else 'least'}"
             result = extremum_type(name) if k < shape[-1] else name
-            yield _case(text, "tl.topk", run, name, result, elements=int(np.prod(shape)), quick=index % 5 == 0)
+            yield _case(text, "tl.topk", run, *_compared(name), *_compared(result), elements=int(np.prod(shape)), quick=index % 5 == 0)
 
 
 def _merge(name: str, shape: Shape, falling: bool, session: Session) -> None:
@@ -145,7 +150,7 @@ def _merged() -> Iterator[Case]:
         shape, falling = shapes[index % len(shapes)], index % 2 == 1
         run = functools.partial(_merge, name, shape, falling)
         text = f"tl.bitonic_merge/{IR[name]}/{_text(shape)}_{'falling' if falling else 'rising'}"
-        yield _case(text, "tl.bitonic_merge", run, name, elements=int(np.prod(shape)), quick=index % 5 == 0)
+        yield _case(text, "tl.bitonic_merge", run, *_compared(name), elements=int(np.prod(shape)), quick=index % 5 == 0)
 
 
 def _order(block: int, session: Session) -> None:
