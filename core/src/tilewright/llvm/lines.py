@@ -36,6 +36,11 @@ class LineTable:
         """What is put behind an instruction for a place; empty where there is none."""
         return f", !dbg {self._place(location, False)}" if location is not None else ""
 
+    @property
+    def generated(self) -> str:
+        """What is put behind instructions that come from no line: LLVM's line 0 of the kernel."""
+        return f", !dbg {self._module.metadata(f'!DILocation(line: 0, scope: {self._kernel})')}"
+
     def _place(self, location: Location, inlined: bool) -> str:
         found = self._known.get((location, inlined))
         if found is None:

@@ -109,6 +109,10 @@ def copy_overlapping(context: Context, store: Store, lane: int, plans: list[Plan
     apart, copying = writer.new_block("apart"), writer.new_block("overlapping")
     writer.branch_if(writer.emit(f"xor i1 {meets}, true"), apart, copying, likely=True)
     writer.place(copying)
+    lines, mark = context.lines, writer.mark
+    if lines is not None:
+        # the copies are no access of the author's: explanations and profiles say nothing of them
+        context.lines, writer.mark = None, lines.generated
     for plan in plans:
         value = plan.roots[0][0]
         strides = _strides(plan.shape, lane)
@@ -129,6 +133,7 @@ def copy_overlapping(context: Context, store: Store, lane: int, plans: list[Plan
         with context.nest():
             write_rows(plan, write)
         context.copies[value] = Copy(meets, pointer, strides)
+    context.lines, writer.mark = lines, mark
     writer.branch(apart)
     writer.place(apart)
 

@@ -167,7 +167,8 @@ def _of_llvm(text: str) -> list[Line]:
         _, scope = nodes.get(fields["scope"], ("", {}))
         _, file = nodes.get(scope.get("file", ""), ("", {}))
         folder, name = file.get("directory", ""), file.get("filename", "")
-        return Place(_escaped(f"{folder}/{name}" if folder else name), int(fields["line"]))
+        line = int(fields["line"])  # 0 is of what the compiler adds of its own
+        return Place(_escaped(f"{folder}/{name}" if folder else name), line) if line else None
 
     found = []
     for line in text.splitlines():
