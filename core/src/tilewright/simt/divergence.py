@@ -18,7 +18,7 @@ from typing import Final
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Function, Operation, Value
-from tilewright.ir.ops.control import For, If, While
+from tilewright.ir.ops.control import Condition, For, If, While
 from tilewright.ir.ops.debug import InlineAsm
 from tilewright.ir.ops.memory import AtomicCas, AtomicLoad, AtomicRmw, Clock
 from tilewright.simt.carried import CARRIERS, Carried, all_carried
@@ -100,8 +100,8 @@ def _conditions(operation: Operation) -> list[Value]:
         return [operation.condition]
     if isinstance(operation, While):
         last = operation.before.terminator
-        assert last is not None
-        return [last.operands[0]]
+        assert isinstance(last, Condition)
+        return [last.condition]
     return []
 
 
