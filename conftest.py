@@ -1,12 +1,14 @@
-"""What all tests share: an environment without the settings of whoever runs them, in which values are defined before they are read after each pass and stage
-of whatever is compiled; a garbage collector that leaves the tests themselves alone, of which there are twenty thousand with all that they refer to, and comes
-seldom; and a browser without a window."""
+"""What all tests share: an environment without the settings of whoever runs them, in which values
+are defined before they are read after each pass and stage of whatever is compiled; interrupts that
+interrupt; a garbage collector that leaves the tests themselves alone, of which there are twenty
+thousand with all that they refer to, and comes seldom; and a browser without a window."""
 
 import gc
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable
 from html import escape, unescape
@@ -24,11 +26,13 @@ _PREFIXES = ("TRITON_", "TILEWRIGHT_CPU_", "TILEWRIGHT_NVIDIA_", "TILEWRIGHT_AMD
 
 
 def pytest_configure() -> None:
-    """Remove settings from the environment: a test sets the ones it needs. Variables that opt in to longer tests stay."""
+    """Remove settings from the environment, and an ignored SIGINT: a test sets what it needs. Variables that opt in to longer tests stay."""
     for name in [*os.environ]:
         if name in VARIABLES or name in _OF_PYTHON or name.startswith(_PREFIXES):
             del os.environ[name]
     os.environ["TILEWRIGHT_VERIFY"] = "uses"  # in the processes that tests start as well
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell leaves it to what it starts in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_sessionstart() -> None:
