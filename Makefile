@@ -17,6 +17,8 @@ GPU_PYTHON ?=
 # where `make ecosystem` runs kernels of other programs, and where it installs these
 DEVICE ?= cpu
 ECOSYSTEM ?= build/ecosystem
+# how often each case of the conformance suite is run in a row on a GPU, with warm caches
+REPEAT ?= 20
 SANITIZER ?= compute-sanitizer
 BIN := $(VENV)/bin
 # tests start hundreds of processes: none of them compiles again what Python has compiled, whatever the environment says
@@ -70,7 +72,7 @@ release: $(VENV)/.developer
 
 gpu-test: $(if $(GPU_PYTHON),,$(VENV)/.torch-1)
 	$(or $(GPU_PYTHON),$(BIN)/python) -m pytest -m gpu -n auto --dist worksteal backends/nvidia conformance/tests examples
-	$(or $(GPU_PYTHON),$(BIN)/python) -m tilewright_conformance run --backend nvidia --report build/conformance-nvidia
+	$(or $(GPU_PYTHON),$(BIN)/python) -m tilewright_conformance run --backend nvidia --repeat $(REPEAT) --report build/conformance-nvidia
 
 gpu-sanitize: $(if $(GPU_PYTHON),,$(VENV)/.installed)
 	backends/nvidia/tools/sanitize.sh $(SANITIZER) $(or $(GPU_PYTHON),$(BIN)/python)

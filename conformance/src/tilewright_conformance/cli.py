@@ -60,6 +60,7 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument("--expectations", type=Path, metavar="FILE", help="the vendor's list of what the backend does not do, in TOML")
     run.add_argument("--report", type=Path, default=Path("conformance-report"), metavar="DIR", help="where journal and reports go (%(default)s)")
     run.add_argument("--seed", type=_count, default=0, metavar="N", help="of the random numbers (%(default)s)")
+    run.add_argument("--repeat", type=_positive, default=1, metavar="N", help="run each case N times in a row, with warm caches; the first failure counts")
     run.add_argument("--load", action="append", default=[], metavar="MODULE", help="a plugin module to register under the backend's name; may be repeated")
     run.add_argument("--emulate", default="", metavar="TARGET", help="emulate this hardware, as gfx942, or gfx942:lockstep for another order of its waves")
     run.add_argument("--memory", type=_positive, default=4096, metavar="MIB", help="what a worker may grow by during one case (%(default)s)")
@@ -145,6 +146,7 @@ def _run(options: argparse.Namespace) -> int:
         memory=options.memory << 20,
         time_scale=options.time_scale,
         emulate=options.emulate,
+        repeat=options.repeat,
     )
     wanted = Options(setup, _profiles_left(options), tuple(options.case), options.jobs, options.report, options.resume, options.expectations, options.sample)
     printer = Printer(sys.stderr)

@@ -53,7 +53,15 @@ def rerun(document: Document, count: int, *, seed: int | None = None, load: tupl
     """
     other = SEEDS[document["suite"]["version"]] if seed is None else seed
     run = document["run"]
-    setup = Setup(document["backend"]["name"], seed=run["seed"], quick=run["quick"], load=load, time_scale=run["time_scale"], emulate=run.get("emulate", ""))
+    setup = Setup(
+        document["backend"]["name"],
+        seed=run["seed"],
+        quick=run["quick"],
+        load=load,
+        time_scale=run["time_scale"],
+        emulate=run.get("emulate", ""),
+        repeat=run.get("repeat", 1),
+    )
     load_plugins(setup)
     about = provenance(Subject(setup.backend))
     others = _others(document, about)

@@ -109,6 +109,7 @@ def _run(options: Options, progress: Progress, executor: concurrent.futures.Exec
         "sample": options.sample,
         "time_scale": setup.time_scale,
         "emulate": setup.emulate,
+        **({"repeat": setup.repeat} if setup.repeat > 1 else {}),
         "workers": options.workers or (default_workers() if executor is None else 1),
         **({"executor": options.executor} if options.executor else {}),
         "started": started.isoformat(timespec="seconds"),
@@ -135,7 +136,7 @@ def identity_of(setup: Setup, about: Mapping[str, Any], cases: Catalogue) -> dic
     """What the outcomes of a run depend on; ``about`` is the provenance of what is tested."""
     given = dataclasses.asdict(setup)
     return {
-        **{name: given[name] for name in ("backend", "seed", "quick", "load", "time_scale", "memory", "emulate")},
+        **{name: given[name] for name in ("backend", "seed", "quick", "load", "time_scale", "memory", "emulate", "repeat")},
         "suite": suite_version(),
         "catalogue": cases.digest(),
         "core": about["core"]["version"],

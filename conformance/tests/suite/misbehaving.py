@@ -7,6 +7,7 @@ Loaded by the tests with ``Setup(load=("misbehaving",))``; their folder is on ``
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import signal
 import time
@@ -141,6 +142,15 @@ def _garbage(values: Sequence[Any]) -> None:
             _bytes(view.data_ptr(), view.nbytes)[:] ^= 0x55
 
 
+_launches = itertools.count(1)
+
+
+def _fifth(values: Sequence[Any]) -> None:
+    """Wrong once, at the fifth launch."""
+    if next(_launches) == 5:
+        _garbage(values)
+
+
 def _overrun(values: Sequence[Any]) -> None:
     """One byte beyond the last array."""
     view = values[-1]
@@ -162,6 +172,7 @@ _MISDEEDS = {
     "hang": _hang,
     "leak": _leak,
     "garbage": _garbage,
+    "fifth": _fifth,
     "overrun": _overrun,
     "chatter": _chatter,
     "lose": _lose,

@@ -83,6 +83,15 @@ def test_what_is_not_declared_must_be_refused(monkeypatch: pytest.MonkeyPatch, h
         assert words in outcome.message
 
 
+@pytest.mark.parametrize(("repeat", "found"), [(1, ""), (4, ""), (5, "run 5 of 5, after 4 that passed: "), (7, "run 5 of 7, after 4 that passed: ")])
+def test_a_case_that_is_repeated_fails_by_its_first_failure(monkeypatch: pytest.MonkeyPatch, repeat: int, found: str) -> None:
+    outcomes = misbehave(monkeypatch, "fifth", repeat=repeat)
+    assert [outcome.status for id_, outcome in outcomes.items() if id_ != IDS[1]] == [Status.PASSED] * 3
+    outcome = outcomes[IDS[1]]
+    assert outcome.status is (Status.FAILED if found else Status.PASSED) and outcome.message.startswith(found)
+    assert not found or "expected" in outcome.message
+
+
 def test_a_backend_that_cannot_be_loaded_ends_the_run_with_its_own_error() -> None:
     with pytest.raises(WorkerRefusedError, match="no backend named 'nosuch' is installed"):
         run_cases(CASES, Setup("nosuch"), workers=2)

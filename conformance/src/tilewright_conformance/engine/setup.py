@@ -28,6 +28,8 @@ class Setup:
         memory: bytes that a worker may grow by while it runs one case.
         time_scale: what the time limits are multiplied with.
         start_limit: seconds that a worker has for loading the backend.
+        repeat: how often each case is run in a row, in one process: once compiled, its kernels run
+            with warm caches and outputs that are filled anew. The first run that fails counts.
         emulate: the hardware to emulate; see :func:`tilewright_conformance.emulation.emulate`. Empty: the backend's own.
     """
 
@@ -40,11 +42,12 @@ class Setup:
     time_scale: float = 1.0
     start_limit: float = 180.0
     emulate: str = ""
+    repeat: int = 1
 
     @property
     def patience(self) -> float:
         """What the time limits of cases are multiplied with, in all."""
-        return self.time_scale * (_EMULATED if self.emulate else 1.0)
+        return self.time_scale * (_EMULATED if self.emulate else 1.0) * self.repeat
 
     def as_text(self) -> str:
         """One line of JSON."""

@@ -18,9 +18,14 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from tilewright.plugins.manifest import Memory
+
+if TYPE_CHECKING:
+    from tilewright_conformance.case import Case, Outcome
+    from tilewright_conformance.engine.setup import Setup
+    from tilewright_conformance.session import Subject
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -33,9 +38,8 @@ def main(arguments: Sequence[str]) -> int:
 
     from tilewright_conformance.case import Outcome, Status
     from tilewright_conformance.catalogue import catalogue
-    from tilewright_conformance.engine.judge import execute
     from tilewright_conformance.engine.setup import Setup, load_plugins
-    from tilewright_conformance.session import Session, Subject
+    from tilewright_conformance.session import Subject
 
     setup = Setup.from_text(arguments[0])
     try:
@@ -51,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
         case_id = json.loads(line)
         try:
             case = cases[case_id]
-            outcome = execute(case, Session(subject, case_id, setup.seed, quick=setup.quick))
+            outcome = repeated(case, subject, setup)
             if emulated is not None and emulated.error is not None:
                 outcome = dataclasses.replace(outcome, message=f"{outcome.message}\nThe emulated device found: {emulated.error}")
         except BaseException as error:  # a family that does not import; the engine's own mistakes
@@ -59,6 +63,23 @@ def main(arguments: Sequence[str]) -> int:
         _collect()
         _write(answers, {**outcome.as_json(), "spent": not _answers(subject.memory)})
     return 0
+
+
+def repeated(case: Case, subject: Subject, setup: Setup) -> Outcome:
+    """The outcome of a case that is run as often as the setup says: the first that is not a pass, or the last."""
+    from tilewright_conformance.case import Status
+    from tilewright_conformance.engine.judge import execute
+    from tilewright_conformance.session import Session
+
+    outcome = execute(case, Session(subject, case.id, setup.seed, quick=setup.quick))
+    for passed in range(1, setup.repeat):
+        if outcome.status is not Status.PASSED:
+            break
+        outcome = execute(case, Session(subject, case.id, setup.seed, quick=setup.quick))
+        if outcome.status is not Status.PASSED:
+            told = f"run {passed + 1} of {setup.repeat}, after {passed} that passed: {outcome.message}"
+            outcome = dataclasses.replace(outcome, message=told)
+    return outcome
 
 
 def _collect() -> None:
