@@ -160,6 +160,12 @@ def test_the_schema_has_no_rule_that_the_checker_ignores() -> None:
     assert schema()["title"] == "Tilewright conformance report"
 
 
+def test_a_report_says_how_often_cases_ran_in_a_row(report: Document) -> None:
+    assert not violations({**report, "run": {**report["run"], "repeat": 20}}, schema())
+    told = ["report.run.repeat must be of type integer, not '20'"]
+    assert violations({**report, "run": {**report["run"], "repeat": "20"}}, schema()) == told
+
+
 def worsened(report: Document) -> Document:
     report = copy.deepcopy(report)
     report["results"][0].update(status="failed", verdict="bad", message="wrong\x00\nsecond line", exception="MismatchError")
