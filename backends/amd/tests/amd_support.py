@@ -14,12 +14,11 @@ from typing import Any
 
 from tilewright.plugins.manifest import CodeObject
 from tilewright.plugins.registry import registry
-from tilewright.runtime.compile import Specialization, build_module, lower_module
+from tilewright.runtime.compile import build_module, lower_module
 from tilewright.runtime.devices import named_target
 from tilewright.runtime.jit import JITFunction
-from tilewright.runtime.options import resolve
 from tilewright.simt.target import Threads
-from tilewright.tools.inspect import bind_types
+from tilewright.tools.inspect import specialize
 from tilewright_amd.target import GcnTarget
 
 ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201")
@@ -52,10 +51,9 @@ def forget() -> None:
 def _compiled(kernel: JITFunction, signature: str, arch: str, constants: tuple[tuple[str, Any], ...], options: tuple[tuple[str, Any], ...]) -> CodeObject:
     backend = registry().get("amd")
     target = named_target(backend, arch)
-    types, attributes, values = bind_types(kernel, signature, dict(constants))
-    chosen = resolve(backend, kernel.__name__, dict(options), {})
-    module = build_module(Specialization(kernel, types, values, attributes, chosen), backend, target)
-    return lower_module(module, chosen, backend, target).code
+    specialization = specialize(kernel, signature, dict(constants), backend, dict(options))
+    module = build_module(specialization, backend, target)
+    return lower_module(module, specialization.options, backend, target).code
 
 
 def sections(data: bytes) -> dict[str, tuple[int, int, int, int]]:

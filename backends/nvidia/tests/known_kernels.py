@@ -15,10 +15,9 @@ import tilewright.language
 from tilewright.ir import Module
 from tilewright.plugins.manifest import Target
 from tilewright.plugins.registry import registry
-from tilewright.runtime.compile import Specialization, build_module
+from tilewright.runtime.compile import build_module
 from tilewright.runtime.jit import JITFunction
-from tilewright.runtime.options import resolve
-from tilewright.tools.inspect import bind_types
+from tilewright.tools.inspect import specialize
 
 ROOT = Path(__file__).resolve().parents[3]
 BENCHMARKS = "benchmarks/measured_kernels.py"
@@ -456,6 +455,5 @@ def built(case: Case, target: Target) -> tuple[Module, dict[str, Any]]:
         constants["ACTIVATION"] = getattr(modules[case.file], case.constants["ACTIVATION"])
     if case.constants.get("TYPE"):
         constants["TYPE"] = getattr(tilewright.language, case.constants["TYPE"])
-    types, attributes, values = bind_types(kernel, case.signature, constants)
-    options = resolve(backend, case.kernel, case.options, {})
-    return build_module(Specialization(kernel, types, values, attributes, options), backend, target), options
+    specialization = specialize(kernel, case.signature, constants, backend, case.options)
+    return build_module(specialization, backend, target), dict(specialization.options)

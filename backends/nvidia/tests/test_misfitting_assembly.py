@@ -7,8 +7,8 @@ import tilewright.language as tl
 from tilewright.errors import LoweringError
 from tilewright.plugins.registry import registry
 from tilewright.runtime import devices
-from tilewright.runtime.compile import Specialization, compile_kernel
-from tilewright.tools.inspect import bind_types, resolved_options
+from tilewright.runtime.compile import compile_kernel
+from tilewright.tools.inspect import specialize
 
 
 @tw.jit
@@ -34,8 +34,7 @@ def assembled(x, o, C: tl.constexpr, P: tl.constexpr):
 )
 def test_the_line_of_the_kernel_is_blamed(constraints, pack, reason):
     backend = registry().get("nvidia")
-    types, attributes, values = bind_types(assembled, "*fp32, *fp32", {"C": constraints, "P": pack})
-    specialization = Specialization(assembled, types, values, attributes, resolved_options(backend, "assembled", {}))
+    specialization = specialize(assembled, "*fp32, *fp32", {"C": constraints, "P": pack}, backend)
     with pytest.raises(LoweringError) as raised:
         compile_kernel(specialization, backend, devices.named_target(backend, "sm_80"), anew=True)
     line = assembled.fn.__code__.co_firstlineno + 4

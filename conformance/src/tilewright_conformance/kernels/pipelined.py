@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import tilewright as tw
 import tilewright.language as tl
+from tilewright.ir import Module
+from tilewright.passes.pipeline import STANDARD, run
+from tilewright.plugins.manifest import Target
+from tilewright.plugins.registry import registry
+from tilewright.runtime.compile import build_module
+from tilewright.runtime.devices import named_target
+from tilewright.runtime.jit import JITFunction
+from tilewright.tools.inspect import specialize
 
 
 @tw.jit
@@ -98,3 +109,13 @@ SIGNATURES = {
         {"BM": 32, "BN": 32, "BK": 64},
     ),
 }
+
+
+def tile_ir(kernel: JITFunction, backend_name: str, arch: str) -> tuple[Module, Target, Mapping[str, Any]]:
+    """Return one of these kernels after the standard passes, its target, and the launch options."""
+    backend = registry().get(backend_name)
+    target = named_target(backend, arch)
+    specialization = specialize(kernel, *SIGNATURES[kernel], backend)
+    module = build_module(specialization, backend, target)
+    run(module, STANDARD)
+    return module, target, specialization.options

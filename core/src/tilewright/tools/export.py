@@ -14,10 +14,10 @@ from typing import Any
 from tilewright.errors import BackendError
 from tilewright.plugins.manifest import CProgram, Target
 from tilewright.plugins.registry import Backend
-from tilewright.runtime.compile import Specialization, compile_kernel
+from tilewright.runtime.compile import compile_kernel
 from tilewright.runtime.files import write_whole
 from tilewright.runtime.jit import JITFunction
-from tilewright.tools.inspect import bind_types, find_kernel, parse_assignments, place, resolved_options
+from tilewright.tools.inspect import find_kernel, parse_assignments, place, specialize
 from tilewright.tools.usage import UsageError
 
 
@@ -43,8 +43,7 @@ def export(
         UsageError: types, constants or options do not fit.
         BackendError: the backend exports none, or not this kernel.
     """
-    types, attributes, values = bind_types(kernel, signature, constants)
-    specialization = Specialization(kernel, types, values, attributes, resolved_options(backend, kernel.__name__, options), name=name)
+    specialization = specialize(kernel, signature, constants, backend, options, name=name)
     artifact = compile_kernel(specialization, backend, target)
     found: CProgram | None = backend.call("tilewright_export", name=name, code=artifact.code, parameters=artifact.parameters, target=target)
     if found is None:

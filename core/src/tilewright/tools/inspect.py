@@ -111,11 +111,35 @@ def inspect_kernel(
     """Compile a kernel with every stage kept.
 
     Raises:
-        UsageError: types or constants do not fit the parameters.
+        UsageError: types, constants or options do not fit.
+    """
+    specialization = specialize(kernel, signature, constants, backend, options)
+    return with_listing(compile_kernel(specialization, backend, target, keep_stages=True), backend, target)
+
+
+def specialize(
+    kernel: JITFunction,
+    signature: str,
+    constants: Mapping[str, Any],
+    backend: Backend,
+    options: Mapping[str, Any] | None = None,
+    *,
+    name: str | None = None,
+) -> Specialization:
+    """Return a kernel's specialization, from the command line's texts.
+
+    Args:
+        signature: the types of the runtime parameters, as ``*fp32:16, i32`` or ``x=*fp32, n=i32``.
+        constants: values of constexpr parameters by name.
+        options: the launch options that are not at their defaults.
+        name: the kernel's symbol, where it is not the function's name.
+
+    Raises:
+        UsageError: types, constants or options do not fit.
     """
     types, attributes, values = bind_types(kernel, signature, constants)
     resolved = resolved_options(backend, kernel.__name__, options or {})
-    return with_listing(compile_kernel(Specialization(kernel, types, values, attributes, resolved), backend, target, keep_stages=True), backend, target)
+    return Specialization(kernel, types, values, attributes, resolved, name=name)
 
 
 def with_listing(artifact: Artifact, backend: Backend, target: Target) -> Artifact:

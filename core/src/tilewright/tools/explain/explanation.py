@@ -21,7 +21,7 @@ from tilewright.runtime.compile import Preparation, Specialization, compile_kern
 from tilewright.tools.explain import findings as told
 from tilewright.tools.explain.layouts import numbered, pictures
 from tilewright.tools.explain.places import Line, Place, Section, flatten, lines_of, places_of, sections
-from tilewright.tools.inspect import bind_types, find_kernel, parse_assignments, place, resolved_options, with_listing
+from tilewright.tools.inspect import find_kernel, parse_assignments, place, specialize, with_listing
 from tilewright.tools.usage import UsageError
 
 #: Stages that the page has no pane for: what comes before the kernel is whole, and what the findings say.
@@ -109,9 +109,7 @@ def explain(kernel: Any, *args: Any, backend: str | None = None, arch: str | Non
         chosen, target = place(backend, arch)
         constants = {name: value for name, value in keywords.items() if name in kernel.arg_names}
         options = {name: value for name, value in keywords.items() if name not in constants}
-        types, attributes, values = bind_types(kernel, args[0], constants)
-        specialization = Specialization(kernel, types, values, attributes, resolved_options(chosen, kernel.__name__, options))
-        return explain_specialization(specialization, chosen, target)
+        return explain_specialization(specialize(kernel, args[0], constants, chosen, options), chosen, target)
     if arch is not None:
         raise UsageError("arch is for types: name those of the runtime parameters in one text, such as '*fp32:16, i32', in place of the arguments")
     with chosen_backend(backend) if backend is not None else nullcontext():
@@ -123,9 +121,8 @@ def explain_command(options: argparse.Namespace) -> int:
     """Explain what the command line names, and write the page; see ``tilewright explain --help``."""
     kernel = find_kernel(options.kernel)
     chosen, target = place(options.backend, options.arch)
-    types, attributes, values = bind_types(kernel, options.signature, parse_assignments(options.constants))
-    resolved = resolved_options(chosen, kernel.__name__, parse_assignments(options.option))
-    found = explain_specialization(Specialization(kernel, types, values, attributes, resolved), chosen, target)
+    constants, given = parse_assignments(options.constants), parse_assignments(options.option)
+    found = explain_specialization(specialize(kernel, options.signature, constants, chosen, given), chosen, target)
     path = options.output or Path(f"{found.kernel}.html")
     try:
         found.save(path)
