@@ -240,30 +240,15 @@ class Pool:
         if threads <= 1 or (expected is not None and expected < 4 * COLD_SECONDS):
             self._serial(record, arguments, programs)
             return
-        start = arguments if isinstance(arguments, int) else ctypes.cast(ctypes.c_char_p(arguments), ctypes.c_void_p).value
-        job, lanes = _Job(), (ctypes.c_int64 * (8 * threads))()
-        self._prepare(ctypes.addressof(job), ctypes.addressof(lanes), record, start, programs, threads)
-        address = ctypes.addressof(job)
-        begun: list[None] = []
-        ended: list[None] = []
-
-        def share(*_kept: object) -> None:
-            begun.append(None)
-            self._share(address)
-            ended.append(None)
-
-        try:
-            futures: list[Future[None]] = [self._threads().submit(share, job, lanes, arguments) for _ in range(threads - 1)]
-            self._share(address)
+        shared = _SharedJob(self, record, arguments, programs, threads)
+        with shared:
+            futures: list[Future[None]] = [self._threads().submit(shared.work) for _ in range(threads - 1)]
+            self._share(shared.address)
             for future in futures:
                 # one that has not begun will find nothing left to do
                 if not future.cancel():
                     future.result()
-        except BaseException:  # of a signal's handler, which may run anywhere in there, in the middle of a submission too
-            ctypes.c_int32.from_address(ctypes.c_uint64.from_address((start or 0) + 24).value).value = INTERRUPTED
-            while len(ended) < len(begun):
-                time.sleep(1e-4)
-            raise
+        job = shared.job
         if not job.done:
             return
         each = max(1, 16 * job.cycles // job.done)
@@ -288,44 +273,26 @@ class Pool:
             return
         kernel = KernelRecord.from_address(record)
         threads = min(self.threads, kernel.limit or self.threads, programs)
-        start = arguments if isinstance(arguments, int) else ctypes.cast(ctypes.c_char_p(arguments), ctypes.c_void_p).value
-        job, lanes = _Job(), (ctypes.c_int64 * (8 * threads))()
-        self._prepare(ctypes.addressof(job), ctypes.addressof(lanes), record, start, programs, threads)
+        shared = _SharedJob(self, record, arguments, programs, threads)
         # one that waits must not have taken the one that it waits for
-        job.chunk, job.pace = 1, 0
-        address, most = ctypes.addressof(job), min(programs, RESIDENT)
-        begun: list[None] = []
-        ended: list[None] = []
-
-        def share(*_kept: object) -> None:
-            begun.append(None)
-            self._share(address)
-            ended.append(None)
-
-        def left() -> int:
-            return sum(max(0, lanes[8 * lane + 1] - lanes[8 * lane]) for lane in range(threads))
-
-        try:
+        shared.job.chunk, shared.job.pace = 1, 0
+        most = min(programs, RESIDENT)
+        with shared:
             executor = self._waiting_threads()
-            running: list[Future[None]] = [executor.submit(share, job, lanes, arguments) for _ in range(threads)]
+            running: list[Future[None]] = [executor.submit(shared.work) for _ in range(threads)]
             before, since = programs, time.monotonic()
             while wait(running, STAGNANT_SECONDS).not_done:
-                now = left()
+                now = shared.left()
                 if now != before or not now:
                     before, since = now, time.monotonic()
                 elif len(running) < most:
                     self._set("crowded", ctypes.c_int64, 1)
-                    running += [executor.submit(share, job, lanes, arguments) for _ in range(min(len(running), most - len(running)))]
+                    running += [executor.submit(shared.work) for _ in range(min(len(running), most - len(running)))]
                 elif time.monotonic() - since > STUCK_SECONDS:
                     since = float("inf")
                     stuck(len(running), now)
             for future in running:
                 future.result()
-        except BaseException:  # of a signal's handler, which may run anywhere in there
-            ctypes.c_int32.from_address(ctypes.c_uint64.from_address((start or 0) + 24).value).value = INTERRUPTED
-            while len(ended) < len(begun):
-                time.sleep(1e-4)
-            raise
 
     def _waiting_threads(self) -> ThreadPoolExecutor:
         with self._executor_lock:
@@ -338,6 +305,47 @@ class Pool:
             if self._executor is None:
                 self._executor = ThreadPoolExecutor(self.threads - 1, "tilewright")
             return self._executor
+
+
+class _SharedJob:
+    """A job whose programs Python threads share out among them.
+
+    As a context manager it ends the job where an exception leaves the block, which a signal's
+    handler may raise anywhere in there, in the middle of a submission too: threads that work on
+    the job begin no further program, and the block is left when they are done.
+
+    Attributes:
+        job: the record that the native code reads, at ``address``.
+    """
+
+    def __init__(self, pool: Pool, record: int, arguments: int | bytes, programs: int, threads: int) -> None:
+        self.job = _Job()
+        self.address = ctypes.addressof(self.job)
+        self._pool, self._arguments = pool, arguments
+        self._start = arguments if isinstance(arguments, int) else ctypes.cast(ctypes.c_char_p(arguments), ctypes.c_void_p).value
+        self._threads, self._lanes = threads, (ctypes.c_int64 * (8 * threads))()
+        self._begun: list[None] = []
+        self._ended: list[None] = []
+        pool._prepare(self.address, ctypes.addressof(self._lanes), record, self._start, programs, threads)
+
+    def work(self) -> None:
+        """Run programs until none is left, on the calling thread."""
+        self._begun.append(None)
+        self._pool._share(self.address)
+        self._ended.append(None)
+
+    def left(self) -> int:
+        """Return how many programs have not begun."""
+        return sum(max(0, self._lanes[8 * lane + 1] - self._lanes[8 * lane]) for lane in range(self._threads))
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, type_: type[BaseException] | None, *_: object) -> None:
+        if type_ is not None:
+            ctypes.c_int32.from_address(ctypes.c_uint64.from_address((self._start or 0) + 24).value).value = INTERRUPTED
+            while len(self._ended) < len(self._begun):
+                time.sleep(1e-4)
 
 
 def _restore_exception(type_: int, value: int | None, traceback: int | None) -> None:
