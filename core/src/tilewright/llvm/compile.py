@@ -10,14 +10,14 @@ import functools
 import re
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import llvmlite.binding as llvm
 
 from tilewright.errors import LoweringError, write_reproducer
 from tilewright.llvm.assembly_sites import Sites
 from tilewright.llvm.interrupts import abandonable
-from tilewright.llvm.subprocess_codegen import generate_in_subprocess, has_inline_assembly
+from tilewright.llvm.subprocess_codegen import Form, generate_in_subprocess, has_inline_assembly
 
 
 @functools.cache
@@ -166,13 +166,12 @@ def compile_to_object(
     Raises:
         LoweringError: the text is not valid LLVM IR, the assembler rejects its inline assembly, or this LLVM has no such target.
     """
-    lines, options = _length_and_options(ir_text, if_long)
-    if options or lines > HUGE or has_inline_assembly(ir_text):
-        start = time.perf_counter()
-        (binary,) = generate_in_subprocess(ir_text, "object", triple=triple, cpu=cpu, features=features, opt=opt, passes=passes, options=options)
-        took = (0.0, time.perf_counter() - start)
-    else:
+    start = time.perf_counter()
+    made = _generated_apart(ir_text, "object", if_long=if_long, triple=triple, cpu=cpu, features=features, opt=opt, passes=passes)
+    if made is None:
         binary, took = _object(ir_text, triple, cpu, features, opt, passes)
+    else:
+        (binary,), took = made, (0.0, time.perf_counter() - start)
     if timings is not None:
         timings["parse"], timings["codegen"] = (seconds * 1e3 for seconds in took)
     return binary
@@ -198,11 +197,8 @@ def _assembly(ir_text: str, triple: str, cpu: str, features: str, opt: int, pass
 
 def assembly(ir_text: str, *, triple: str, cpu: str = "", features: str = "", opt: int = 2, passes: Sequence[str] = (), if_long: Sequence[str] = ()) -> str:
     """The target's assembly of LLVM IR text; arguments and errors as :func:`compile_to_object`."""
-    lines, options = _length_and_options(ir_text, if_long)
-    if options or lines > HUGE:
-        (listing,) = generate_in_subprocess(ir_text, "assembly", triple=triple, cpu=cpu, features=features, opt=opt, passes=passes, options=options)
-        return listing.decode()
-    return _assembly(ir_text, triple, cpu, features, opt, passes)
+    made = _generated_apart(ir_text, "assembly", if_long=if_long, triple=triple, cpu=cpu, features=features, opt=opt, passes=passes)
+    return _assembly(ir_text, triple, cpu, features, opt, passes) if made is None else made[0].decode()
 
 
 def assembly_and_object(
@@ -222,15 +218,10 @@ def assembly_and_object(
         assembler: the module that generates code where there is inline assembly, which this LLVM cannot read for the target; see ``generator`` of
             :func:`~tilewright.llvm.subprocess_codegen.generate_in_subprocess`.
     """
-    lines, options = _length_and_options(ir_text, if_long)
-    assembled = has_inline_assembly(ir_text)
-    if options or lines > HUGE or assembled:
-        made = generate_in_subprocess(
-            ir_text, "assembly", "object", triple=triple, cpu=cpu, features=features, opt=opt, passes=passes, options=options,
-            generator=assembler if assembled else "",
-        )  # fmt: skip
-        return made[0].decode(), made[1]
-    return _assembly_and_object(ir_text, triple, cpu, features, opt, passes)
+    made = _generated_apart(
+        ir_text, "assembly", "object", if_long=if_long, triple=triple, cpu=cpu, features=features, opt=opt, passes=passes, generator=assembler,
+    )  # fmt: skip
+    return _assembly_and_object(ir_text, triple, cpu, features, opt, passes) if made is None else (made[0].decode(), made[1])
 
 
 @abandonable
@@ -242,6 +233,15 @@ def _assembly_and_object(ir_text: str, triple: str, cpu: str, features: str, opt
     return listing, binary
 
 
-def _length_and_options(ir_text: str, if_long: Sequence[str]) -> tuple[int, Sequence[str]]:
+def _generated_apart(ir_text: str, *forms: Form, if_long: Sequence[str], generator: str = "", **settings: Any) -> list[bytes] | None:
+    """Return what a child process generates of text that is long, or whose inline assembly an assembler reads; None for other text.
+
+    Args:
+        generator: serves where there is inline assembly.
+    """
     lines = ir_text.count("\n")
-    return lines, if_long if lines > LONG else ()
+    options = if_long if lines > LONG else ()
+    assembled = "object" in forms and has_inline_assembly(ir_text)
+    if not (options or lines > HUGE or assembled):
+        return None
+    return generate_in_subprocess(ir_text, *forms, options=options, generator=generator if assembled else "", **settings)
