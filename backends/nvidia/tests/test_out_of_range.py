@@ -9,6 +9,7 @@ from nvidia_support import compile_kernel
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright_conformance.kit.out_of_range import converted
 
 
 @tw.jit
@@ -17,12 +18,6 @@ def shifted(x_ptr, y_ptr, left, right, BLOCK: tl.constexpr):
     x, y = tl.load(x_ptr + at), tl.load(y_ptr + at)
     tl.store(left + at, x << y)
     tl.store(right + at, x >> y)
-
-
-@tw.jit
-def converted(x_ptr, out, BLOCK: tl.constexpr):
-    at = tl.arange(0, BLOCK)
-    tl.store(out + at, tl.load(x_ptr + at).to(out.dtype.element_ty))
 
 
 def test_shifts_of_32_bits_are_single_instructions() -> None:

@@ -1,4 +1,4 @@
-"""Operands outside of what an operation's result is computed for: divisors of 0, shifts past the width, floats that no integer is, each with one meaning."""
+"""Operands out of range: division by zero, shifts past the width, casts of floats to integers that cannot hold them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ _BLOCK = 256
 
 
 @tw.jit
-def of_integers(x_ptr, y_ptr, quotients, remainders, left, right, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    x, y = tl.load(x_ptr + at), tl.load(y_ptr + at)
+def divide_and_shift(x, y, at, quotients, remainders, left, right):
     tl.store(quotients + at, x // y)
     tl.store(remainders + at, x % y)
     tl.store(left + at, x << y)
@@ -29,24 +27,22 @@ def of_integers(x_ptr, y_ptr, quotients, remainders, left, right, BLOCK: tl.cons
 
 
 @tw.jit
+def of_integers(x_ptr, y_ptr, quotients, remainders, left, right, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    divide_and_shift(tl.load(x_ptr + at), tl.load(y_ptr + at), at, quotients, remainders, left, right)
+
+
+@tw.jit
 def of_scalars(x_ptr, y_ptr, quotients, remainders, left, right, n):
     for i in range(n):
-        x, y = tl.load(x_ptr + i), tl.load(y_ptr + i)
-        tl.store(quotients + i, x // y)
-        tl.store(remainders + i, x % y)
-        tl.store(left + i, x << y)
-        tl.store(right + i, x >> y)
+        divide_and_shift(tl.load(x_ptr + i), tl.load(y_ptr + i), i, quotients, remainders, left, right)
 
 
 @tw.jit
 def of_constants(x_ptr, quotients, remainders, left, right, AMOUNT: tl.constexpr, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + at)
-    y = tl.full((), AMOUNT, x.dtype)
-    tl.store(quotients + at, x // y)
-    tl.store(remainders + at, x % y)
-    tl.store(left + at, x << y)
-    tl.store(right + at, x >> y)
+    divide_and_shift(x, tl.full((), AMOUNT, x.dtype), at, quotients, remainders, left, right)
 
 
 @tw.jit
@@ -75,8 +71,8 @@ def check_integers(name: str, session: Session) -> None:
     few = [limits.min, limits.min + 1, limits.max, 0, 1, 5, limits.bits - 1, limits.bits, limits.bits + 1, 0x7B]
     few += [-1, -2] if limits.min else [limits.max - 1, 2]
     few += [1 << 32, (1 << 32) + 1] if limits.bits == 64 else [9, 17]
-    few = few[:14]
-    x, y = (np.resize(side, _BLOCK).astype(name) for side in (np.repeat(np.array(few, name), len(few)), np.tile(np.array(few, name), len(few))))
+    values = np.array(few, name)
+    x, y = (np.resize(side, _BLOCK) for side in (np.repeat(values, len(values)), np.tile(values, len(values))))
     names = ("x // y", "x % y", "x << y", "x >> y")
 
     def check(found: list[Array], y: Array, kind: str) -> None:

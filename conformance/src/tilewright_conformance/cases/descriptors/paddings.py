@@ -61,14 +61,6 @@ def replaced(x, y, rows, columns, stride):
 
 
 @tw.jit
-def looped(x, y, rows, columns, stride):
-    one, other = both(x, rows, columns, stride)
-    for _ in range(tl.program_id(0)):
-        one, other = other, one
-    put(y, one)
-
-
-@tw.jit
 def chosen(a, b, first):
     if first:
         return a
@@ -81,10 +73,10 @@ def returned(x, y, rows, columns, stride):
     put(y, chosen(nan, zero, tl.program_id(0) % 2 == 1))
 
 
-_FORMS: dict[str, Any] = {kernel.__name__: kernel for kernel in (branch, conditional, swapped, replaced, looped, returned)}
+_FORMS: dict[str, Any] = {kernel.__name__: kernel for kernel in (branch, conditional, swapped, replaced, returned)}
 
 
-@case("padding/meet", "descriptor.load", each=_FORMS, needs=lambda _: described("f32", tile=128), quick=("branch", "looped"))
+@case("padding/meet", "descriptor.load", each=_FORMS, needs=lambda _: described("f32", tile=128), quick=("branch", "swapped"))
 def paddings_that_meet(session: Session, kernel: Any) -> None:
     """Each program pads as the descriptor does that it came to."""
     data = spaced(session.rng, "f32", (11, 20))
