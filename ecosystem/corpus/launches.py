@@ -76,7 +76,7 @@ class Launch:
 
 def read(package: str, folder: Path = FOLDER) -> list[Launch]:
     """The launches of a package, in the order of the file."""
-    return [_launch(record) for record in json.loads((folder / f"{package}.json").read_text())]
+    return [launch_of(record) for record in json.loads((folder / f"{package}.json").read_text())]
 
 
 def read_all(folder: Path = FOLDER) -> Iterator[Launch]:
@@ -88,13 +88,13 @@ def read_all(folder: Path = FOLDER) -> Iterator[Launch]:
 def write(package: str, launches: Iterable[Launch], folder: Path = FOLDER) -> Path:
     """Keep the launches of a package, one a line, in the order of their ids; the file."""
     folder.mkdir(parents=True, exist_ok=True)
-    lines = [json.dumps(_record(launch)) for launch in sorted(launches, key=lambda launch: launch.id)]
+    lines = [json.dumps(record_of(launch)) for launch in sorted(launches, key=lambda launch: launch.id)]
     file = folder / f"{package}.json"
     file.write_text("[\n" + ",\n".join(lines) + "\n]\n")
     return file
 
 
-def _record(launch: Launch) -> dict[str, Any]:
+def record_of(launch: Launch) -> dict[str, Any]:
     """A launch as JSON has it, without what is as by default."""
     record = {name: value for name, value in asdict(launch).items() if value not in ({}, (1, 1, 1), 0)}
     record["arguments"] = [{name: value for name, value in argument.items() if value not in (None, False)} for argument in record["arguments"]]
@@ -104,7 +104,9 @@ def _record(launch: Launch) -> dict[str, Any]:
     return record
 
 
-def _launch(record: dict[str, Any]) -> Launch:
+def launch_of(record: dict[str, Any]) -> Launch:
+    """The launch that a record of JSON holds."""
+
     def tuples(argument: dict[str, Any]) -> Argument:
         return Argument(**{name: tuple(value) if name in ("shape", "strides", "block") else value for name, value in argument.items()})
 

@@ -1,0 +1,102 @@
+"""Compile the corpus with Tilewright and with Triton, and say where Tilewright's code is behind.
+
+make corpus                                              everything
+python -m corpus --package liger-kernel --target sm_90a  a part
+python -m corpus --compiler tilewright                   only ours, against the baseline
+python -m corpus --accept                                the same, and it is the new baseline
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from corpus import baseline as baselines
+from corpus.comparison import Row, rows, tally
+from corpus.compilation import ECOSYSTEM, Outcomes, compile_all, versions
+from corpus.launches import FOLDER, Launch, read_all
+from corpus.page import page
+from corpus.targets import TARGETS
+
+ROOT = ECOSYSTEM.parent
+PAGE = ROOT / "docs" / "performance" / "corpus.md"
+RESULTS = ROOT / "build" / "corpus"
+
+
+def main() -> int:
+    given = _arguments()
+    launches = list(_chosen(given))
+    if not launches:
+        print("no record is like that", file=sys.stderr)
+        return 2
+    known = baselines.Baseline.read()
+    outcomes: dict[str, Outcomes] = {}
+    for compiler in given.compiler or ("triton", "tilewright"):
+        outcomes[compiler] = compile_all(
+            launches,
+            given.target or list(TARGETS),
+            compiler,
+            given.results,
+            limit=given.limit,
+            jobs=given.jobs,
+            again=compiler == "tilewright" and not given.reuse,
+        )
+    found = rows(outcomes.get("tilewright", {}), outcomes.get("triton", {}))
+    _write_results(found, given.results)
+    if len(outcomes) == 2:
+        for target in given.target or TARGETS:
+            counts = tally(found, target)
+            print(f"{target}: " + ", ".join(f"{count} {word}" for word, count in counts.items()))
+    changes = baselines.changes(known, outcomes.get("tilewright", {}))
+    print(changes)
+    if given.accept:
+        for compiler, each in outcomes.items():
+            known.accept(each, compiler)
+            known.versions.update(versions(compiler))  # type: ignore[arg-type]
+        known.write()
+        return 0
+    if len(outcomes) == 2 and _is_whole(given):
+        PAGE.write_text(page(found, {**versions("triton"), **versions("tilewright")}))
+    return 1 if changes.worse else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m corpus", description=(__doc__ or "").splitlines()[0])
+    add = parser.add_argument
+    add("--package", action="append", default=[], help="may be repeated; all otherwise")
+    add("--kernel", action="append", default=[], help="a part of a record's id; may be repeated")
+    add("--target", action="append", default=[], choices=list(TARGETS), help="may be repeated")
+    add("--compiler", action="append", default=[], choices=["triton", "tilewright"])
+    add("--reuse", action="store_true", help="do not compile again what is in the results")
+    add("--accept", action="store_true", help="take what is found as the baseline")
+    add("--jobs", type=int, default=1, help="processes that compile at a time")
+    add("--limit", type=float, default=120, help="seconds that one compilation may take")
+    add("--launches", type=Path, default=FOLDER, help="the folder with the records")
+    add("--results", type=Path, default=RESULTS)
+    return parser.parse_args()
+
+
+def _is_whole(given: argparse.Namespace) -> bool:
+    return not (given.package or given.kernel or given.target) and given.launches == FOLDER
+
+
+def _chosen(given: argparse.Namespace) -> list[Launch]:
+    return [
+        launch
+        for launch in read_all(given.launches)
+        if (not given.package or launch.package in given.package) and (not given.kernel or any(part in launch.id for part in given.kernel))
+    ]
+
+
+def _write_results(found: list[Row], folder: Path) -> None:
+    """One file of JSON a target."""
+    for target in TARGETS:
+        records = [row.record() for row in found if row.target == target]
+        if records:
+            (folder / f"{target}.json").write_text(json.dumps(records, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,233 @@
+"""Compiling records by either compiler, in processes that may end, and the figures of the code."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from corpus import amd_code, nvidia_code
+from corpus.figures import Figures
+from corpus.launches import Launch, record_of
+from corpus.targets import TARGETS
+
+ECOSYSTEM = Path(__file__).resolve().parents[1]
+Compiler = Literal["triton", "tilewright"]
+#: Bump it when the readers count otherwise: what is kept of earlier runs is made again.
+_READERS = 2
+
+
+@dataclass
+class Outcome:
+    """What became of a kernel for a target.
+
+    Attributes:
+        error: the first line of what the compiler, or ptxas, said; empty where it compiles.
+        seconds: of processor time, up to PTX or a code object, or the CPU's machine code.
+        figures: of the code; None where there are none.
+        code: the path of the code, without the ending.
+        facts: what a launch needs: ``num_warps``, ``shared`` and ``name``.
+    """
+
+    error: str = ""
+    seconds: float = 0.0
+    figures: Figures | None = None
+    code: str = ""
+    facts: dict[str, Any] | None = None
+
+    def record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        figures = None if self.figures is None else self.figures.record()
+        return {**vars(self), "figures": figures}
+
+    @staticmethod
+    def of(record: dict[str, Any]) -> Outcome:
+        """The outcome of a record of :meth:`record`."""
+        figures = record["figures"]
+        return Outcome(**{**record, "figures": None if figures is None else Figures.of(figures)})
+
+
+Outcomes = dict[str, dict[str, Outcome]]
+
+
+def versions(compiler: Compiler) -> dict[str, str]:
+    """The versions of what decides on figures: compilers, and the tools that read their code."""
+    names = {"triton": ("triton",), "tilewright": ("llvmlite",)}[compiler]
+    found = {name: importlib.metadata.version(name) for name in (*names, "nvidia-cuda-nvcc")}
+    return found
+
+
+def compile_all(
+    launches: Sequence[Launch],
+    targets: Sequence[str],
+    compiler: Compiler,
+    folder: Path,
+    *,
+    limit: float = 120,
+    jobs: int = 1,
+    again: bool = True,
+) -> Outcomes:
+    """Compile launches for targets by one of the compilers, and read the figures of the code.
+
+    Args:
+        folder: where the code goes, and what is known of it is kept.
+        limit: seconds that one compilation may take.
+        jobs: processes at a time.
+        again: compile also what was compiled before with the same compiler; Tilewright's own
+            sources change, and no version tells.
+
+    Returns:
+        the outcomes by the launch's id and the target's name.
+    """
+    if compiler == "triton":
+        targets = [target for target in targets if TARGETS[target].code]
+    kept = folder / f"{compiler}.json"
+    known: dict[str, dict[str, Any]] = json.loads(kept.read_text()) if kept.exists() else {}
+    code = folder / "code" / compiler
+    code.mkdir(parents=True, exist_ok=True)
+    keys = {launch.id: _key(launch, compiler) for launch in launches}
+    work: list[tuple[Launch, list[str]]] = []
+    for launch in launches:
+        before = known.setdefault(launch.id, {})
+        wanted = [target for target in targets if again or before.get(target, {}).get("key") != keys[launch.id]]
+        if wanted:
+            work.append((launch, wanted))
+    # a package's records stay together: a process imports it once
+    shares = [work[part::jobs] for part in range(jobs)] if jobs > 1 else [work]
+    with ThreadPoolExecutor(jobs) as pool:
+        done = pool.map(lambda share: _compile(share, compiler, code, limit), shares)
+        for outcomes in done:
+            for (name, target), outcome in outcomes.items():
+                known[name][target] = {"key": keys[name], **outcome.record()}
+                kept.write_text(json.dumps(known))
+    kept.write_text(json.dumps(known))
+    return {
+        launch.id: {target: Outcome.of({k: v for k, v in known[launch.id][target].items() if k != "key"}) for target in targets if target in known[launch.id]}
+        for launch in launches
+    }
+
+
+def _key(launch: Launch, compiler: Compiler) -> str:
+    given = [record_of(launch), versions(compiler), _READERS]
+    return hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _compile(work: Sequence[tuple[Launch, list[str]]], compiler: Compiler, folder: Path, limit: float) -> dict[tuple[str, str], Outcome]:
+    """Run workers, one behind the other where one ends before its time, then read the code."""
+    queue: list[tuple[str, dict[str, Any], list[str]]] = [(_place(launch), record_of(launch), list(targets)) for launch, targets in work]
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    while queue:
+        with tempfile.TemporaryDirectory() as scratch:
+            ended = _run_worker(queue, compiler, folder, limit, Path(scratch))
+            lines = [json.loads(line) for line in ended.results]
+        for line in lines:
+            place = line["number"], line["target"]
+            found[place] = line.get("outcome") or {"error": ended.why}
+        if not lines and queue:  # it ended before the first: the package, or the process, is broken
+            for number, _, targets in queue:
+                found.update({(number, each): {"error": ended.why} for each in targets})
+            break
+        queue = [(number, record, left) for number, record, targets in queue if (left := [each for each in targets if (number, each) not in found])]
+    names = {_place(launch): launch.id for launch, _ in work}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        read = pool.map(lambda item: _read(item[0][0], item[0][1], item[1], folder), found.items())
+        return {(names[number], target): outcome for (number, target), outcome in zip(found, read, strict=True)}
+
+
+def _place(launch: Launch) -> str:
+    """A name for a launch's files."""
+    digest = hashlib.sha256(launch.id.encode()).hexdigest()[:8]
+    return f"{launch.package}.{launch.kernel}.{digest}"
+
+
+@dataclass
+class _Ended:
+    results: list[str]
+    why: str
+
+
+def _run_worker(queue: Sequence[Any], compiler: Compiler, folder: Path, limit: float, scratch: Path) -> _Ended:
+    """Run a worker until it has done its work, dies, or takes longer than allowed for one kernel."""
+    jobs, results, log = scratch / "jobs.json", scratch / "results", scratch / "log"
+    jobs.write_text(json.dumps(queue))
+    results.touch()
+    command = [sys.executable, "-m", "corpus.worker", str(jobs), str(results), str(folder)]
+    with log.open("w") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=_environment(compiler, scratch))
+        size, since, overdue = 0, time.monotonic(), False
+        while process.poll() is None:
+            time.sleep(0.2)
+            now = results.stat().st_size
+            if now != size:
+                size, since = now, time.monotonic()
+            elif time.monotonic() - since > limit + (120 if size == 0 else 0):
+                overdue = True
+                process.kill()
+                process.wait()
+    said = log.read_text(errors="replace")
+    with (folder.parents[1] / f"{compiler}.log").open("a") as out:
+        out.write(said)
+    if overdue:
+        why = f"it did not end in {limit:g} s"
+    elif process.returncode:
+        last = [line for line in said.splitlines() if line.strip()][-1:]
+        why = f"the process ended with {process.returncode}: {''.join(last)[:200]}"
+    else:
+        why = "no outcome"
+    return _Ended(results.read_text().splitlines(), why)
+
+
+def _environment(compiler: Compiler, scratch: Path) -> dict[str, str]:
+    path = [str(ECOSYSTEM), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, path)),
+        "TRITON_CACHE_DIR": str(scratch / "cache"),
+        "TILEWRIGHT_CACHE_DIR": str(scratch / "cache"),
+        "TILEWRIGHT_CACHE_SIZE": "0",
+        "TORCHDYNAMO_DISABLE": "1",
+    }
+    environment.pop("TILEWRIGHT_TRITON", None)
+    if compiler == "tilewright":
+        environment["TILEWRIGHT_TRITON"] = "1"
+    return environment
+
+
+def _read(number: str, target: str, outcome: dict[str, Any], folder: Path) -> Outcome:
+    """The figures of a kernel's code, where it was compiled."""
+    if "error" in outcome:
+        return Outcome(error=outcome["error"])
+    seconds = outcome.pop("seconds")
+    found = Outcome(seconds=seconds, code=str(folder / f"{number}.{target}"), facts=outcome)
+    stage = TARGETS[target].code
+    if not stage:
+        return found
+    text = Path(f"{found.code}.{stage}").read_text()
+    reader = nvidia_code if stage == "ptx" else amd_code
+    try:
+        found.figures = reader.figures_of(text, outcome["shared"])
+        found.error = _misfit(found.figures, reader.shared_limit(target))
+    except Exception as error:
+        found.error = f"{type(error).__name__}: {str(error).splitlines()[0]}"[:300]
+    return found
+
+
+def _misfit(figures: Figures, shared: int) -> str:
+    """Why no device of the target takes a kernel; empty if it does. Triton finds that at the launch."""
+    if figures.threads > 1024:
+        return f"OutOfResources: {figures.threads} threads of a CTA; 1024 are the most"
+    if figures.shared > shared:
+        return f"OutOfResources: {figures.shared} bytes of shared memory; {shared} are the most"
+    if not figures.ctas:
+        return f"OutOfResources: {figures.limit}"
+    return ""

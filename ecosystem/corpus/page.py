@@ -1,0 +1,132 @@
+"""The page: both compilers side by side, the kernels furthest behind first."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from corpus import verdict
+from corpus.comparison import Row, tally
+from corpus.targets import TARGETS
+
+_WORDS = ("fails", "behind", "level", "ahead", "only ours", "neither", "compiles")
+_HEAD = """# The corpus of public kernels
+
+Kernels of public packages, compiled by Tilewright and by Triton for the same arguments, options and
+targets, and what can be read off both codes without a GPU. `make corpus` writes this page; nothing here
+depends on the machine that made it.
+
+Each record in `ecosystem/corpus/launches` is a launch that a package made: the kernel's name, types,
+shapes, constants and options. The sources are the packages' own. PTX of both is compiled by the same
+ptxas, as the driver compiles it, and what is counted is the SASS; of AMD's GPUs it is the assembly text.
+A launch that asks for more threads than a CTA may have, as 32 warps of 64 are, is compiled with as many as
+it may; a kernel that takes more shared memory than the target has counts as one that does not compile.
+"""
+
+
+def page(rows: Sequence[Row], versions: dict[str, str]) -> str:
+    """The page as Markdown.
+
+    Args:
+        rows: the one furthest behind first.
+    """
+    found = [_HEAD, _versions(versions), _summary(rows), _rule(), _table(rows), _reasons(rows)]
+    return "\n".join(part.rstrip() + "\n" for part in found)
+
+
+def _versions(versions: dict[str, str]) -> str:
+    return "Made with " + ", ".join(f"{name} {version}" for name, version in versions.items()) + "."
+
+
+def _summary(rows: Sequence[Row]) -> str:
+    targets = [name for name in TARGETS if any(row.target == name for row in rows)]
+    lines = [
+        "## By target",
+        "",
+        "*Fails*: Triton compiles the kernel, and Tilewright does not. *Only ours* is the opposite; *neither*: nobody compiles it.",
+        "",
+        "| target | kernels | " + " | ".join(_WORDS) + " |",
+        "|---|" + "---:|" * (1 + len(_WORDS)),
+    ]
+    for target in targets:
+        counts = tally(list(rows), target)
+        cells = [str(counts.total()), *(str(counts[word] or "") for word in _WORDS)]
+        lines.append(f"| {target} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _rule() -> str:
+    """The rule of the score, as the module of verdicts states it."""
+    text = (verdict.__doc__ or "").strip().splitlines()
+    table = [line for line in text if line.startswith("=")]
+    first, last = text.index(table[0]), len(text) - 1
+    head, body = text[:first], text[first + 3 : last]
+    column = len(table[0].split()[0]) + 2
+    rows: list[list[str]] = []
+    for line in body:
+        name, words = line[:column].strip(), line[column:].strip()
+        if name:
+            rows.append([name, words])
+        else:
+            rows[-1][1] += " " + words
+    return "\n".join(["## The score", "", *head[2:], "| criterion | points |", "|---|---|"] + [f"| {name} | {words} |" for name, words in rows])
+
+
+def _table(rows: Sequence[Row]) -> str:
+    """A line a kernel with the score for each target, the one furthest behind on any target first."""
+    by_kernel: dict[str, dict[str, Row]] = defaultdict(dict)
+    for row in rows:
+        by_kernel[row.kernel][row.target] = row
+    targets = [name for name in TARGETS if any(row.target == name for row in rows)]
+    lines = [
+        "## All kernels",
+        "",
+        "Points behind Triton, negative where ahead, in bold where behind; the furthest behind on any"
+        " target first. ✗: only Triton compiles it; ✓: it compiles (Triton does not, or has no such"
+        " target); –: nobody does.",
+        "",
+        "| kernel | " + " | ".join(targets) + " |",
+        "|---|" + "---:|" * len(targets),
+    ]
+    for kernel in sorted(by_kernel, key=lambda each: _furthest(by_kernel[each].values())):
+        cells = [_cell(by_kernel[kernel].get(target)) for target in targets]
+        lines.append(f"| {_escaped(kernel)} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _furthest(rows: Iterable[Row]) -> tuple[float, str]:
+    given = list(rows)
+    return -max(row.score for row in given), given[0].kernel
+
+
+def _cell(row: Row | None) -> str:
+    if row is None:
+        return ""
+    if row.verdict is None:
+        return {"fails": "✗", "neither": "–"}.get(row.word, "✓")
+    text = f"{row.score:+.1f}"
+    return f"**{text}**" if row.word == "behind" else text
+
+
+def _reasons(rows: Sequence[Row]) -> str:
+    """Why kernels fail or are behind, the same reasons of several targets in one line."""
+    lines = ["## Why", ""]
+    seen: dict[tuple[str, str], list[str]] = defaultdict(list)
+    scores: dict[tuple[str, str], float] = {}
+    for row in rows:
+        if row.word == "fails":
+            text = f"fails: {row.ours.error}"
+        elif row.word == "behind" and row.verdict is not None:
+            text = "; ".join(row.verdict.reasons)
+        else:
+            continue
+        seen[row.kernel, text].append(row.target)
+        scores[row.kernel, text] = max(row.score, scores.get((row.kernel, text), -99.0))
+    for (kernel, text), targets in sorted(seen.items(), key=lambda item: -scores[item[0]]):
+        order = sorted(targets, key=list(TARGETS).index)
+        lines.append(f"- {_escaped(kernel)} ({', '.join(order)}): {_escaped(text)}")
+    return "\n".join(lines)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("_", "\\_").replace("*", "\\*").replace("<", "&lt;").replace("|", "\\|")
