@@ -41,6 +41,7 @@ VARIABLES: dict[str, tuple[str, str]] = {
     "TILEWRIGHT_COMPILE_TIME_LIMIT": ("seconds; 0 for none", "for another process to generate a kernel's code: it is ended after them; 1800 otherwise"),
     "TILEWRIGHT_PLUGIN_TIME_LIMIT": ("seconds; 0 for none", "for a plugin to be imported, and to find its devices: it is left out after them; 60 otherwise"),
     "TILEWRIGHT_NUM_THREADS": ("a number above 0", "threads that run kernels on the CPU"),
+    "TILEWRIGHT_CORPUS": ("a folder", "where launches through `import triton` are recorded: names, types, shapes and options, no source"),
     "TILEWRIGHT_TRITON": ("0 or 1", "1: `import triton` is answered by Tilewright in this process"),
 }
 

@@ -22,8 +22,9 @@ _HOST: Final = torch.device("cpu")
 _IS_ON_GPU: Final[Any] = vars(torch._C.TensorBase)["is_cuda"].__get__
 
 
-def _nothing(*args: Any, **kwargs: Any) -> None:
-    return None
+def _nothing() -> Callable[..., None]:
+    """A function that does nothing, not the same for two names: PyTorch's compiler refuses to import where two of its names are one function."""
+    return lambda *args, **kwargs: None
 
 
 class _Current(contextlib.nullcontext[None]):
@@ -52,7 +53,7 @@ _ANSWERS: Final[dict[str, Callable[..., Any]]] = {
     "get_device_capability": lambda device=None: (8, 0),
     "get_device_properties": _properties,
     "device": lambda device=None: _Current(),
-    **dict.fromkeys(("synchronize", "empty_cache", "init", "set_device", "manual_seed", "manual_seed_all", "reset_peak_memory_stats"), _nothing),
+    **{name: _nothing() for name in ("synchronize", "empty_cache", "init", "set_device", "manual_seed", "manual_seed_all", "reset_peak_memory_stats")},
 }
 
 

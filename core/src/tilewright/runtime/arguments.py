@@ -399,8 +399,16 @@ def _view_describer(convert: Callable[[Any], ArrayView]) -> Callable[[Any], Arra
 # ---- by type
 
 
+#: Functions from a type to how its objects are described, or None: they are asked first.
+finders: list[Callable[[type], Callable[[Any], ArrayKind] | None]] = []
+
+
 def _find_describer(type_: type) -> Callable[[Any], ArrayKind] | None:
     """How to describe objects of a type; None where the type does not make them arrays."""
+    for finder in finders:
+        found = finder(type_)
+        if found is not None:
+            return found
     if type_.__module__.partition(".")[0] == "numpy" or any(base.__module__ == "numpy" for base in type_.__mro__[:-1]):
         numpy_describer = _numpy_describer()
         if issubclass(type_, _numpy.ndarray):

@@ -23,7 +23,7 @@ _PACKAGE = "tilewright.compat.triton"
 #: Modules that are those of Tilewright itself; what is below them too. The others are this package's, name by name.
 _ALIASES = {"triton.language": "tilewright.language"}
 #: Parts of this package that are not Triton's.
-_OWN = frozenset({"hook", "outside", "switch", "__main__"})
+_OWN = frozenset({"hook", "outside", "recording", "switch", "__main__"})
 
 
 class TritonFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):

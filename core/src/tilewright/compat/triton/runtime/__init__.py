@@ -1,6 +1,7 @@
 """``triton.runtime``: kernels and their launching, tuning, caching."""
 
 import importlib
+import os
 from typing import Any
 
 from tilewright.compat.triton.runtime.autotuner import Autotuner, Config, Heuristics, autotune, heuristics
@@ -8,6 +9,9 @@ from tilewright.compat.triton.runtime.cache import RedisRemoteCacheBackend, Remo
 from tilewright.compat.triton.runtime.driver import driver  # first: the others import the module of this name
 from tilewright.compat.triton.runtime.errors import InterpreterError, OutOfResources
 from tilewright.compat.triton.runtime.jit import JITFunction, KernelInterface, MockTensor, TensorWrapper, reinterpret
+
+if os.environ.get("TILEWRIGHT_CORPUS"):
+    importlib.import_module("tilewright.compat.triton.recording")  # starts itself
 
 _SUBMODULES = frozenset({"_allocation", "_async_compile", "async_compile", "autotuner", "build", "cache", "errors", "interpreter", "jit"})
 
