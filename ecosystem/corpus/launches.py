@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,13 @@ class Argument:
             ``constexpr`` for a constant, also for an integer that is specialized because it is 1.
         value: a number's or a constant's value. Types of elements are written ``{"dtype": "bf16"}``,
             functions ``{"function": "module:name"}``, members of enumerations
-            ``{"enum": "module:Class", "name": "MEMBER"}``, tuples ``{"tuple": [...]}``.
+            ``{"enum": "module:Class", "name": "MEMBER"}``, tuples ``{"tuple": [...]}``, floats that
+            are not finite ``{"float": "inf"}``.
         shape, strides: of a tensor, in elements.
         aligned: whether an address or a number is known to be a multiple of 16.
         block: the shape of a descriptor's block.
+        padding: what a descriptor's loads give outside of the tensor where that is not zero: ``nan``.
+        items: of a tuple, whose type is ``tuple``; their names are ``NAME.0``, ``NAME.1``, ….
     """
 
     name: str
@@ -35,6 +38,8 @@ class Argument:
     strides: tuple[int, ...] | None = None
     aligned: bool = False
     block: tuple[int, ...] | None = None
+    padding: str | None = None
+    items: tuple[Argument, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -69,9 +74,35 @@ class Launch:
         return f"{self.package}/{self.kernel}/{self.case}"
 
     @property
-    def signature(self) -> dict[str, str]:
-        """The type of each parameter by name, as a signature of Triton's."""
-        return {argument.name: argument.type for argument in self.arguments}
+    def signature(self) -> dict[str, Any]:
+        """The type of each parameter by name, as a signature of Triton's: tuples of types for tuples."""
+        return {argument.name: _type(argument) for argument in self.arguments}
+
+    @property
+    def specialization(self) -> str:
+        """A text that two launches share that compile the same kernel for the same arguments and options."""
+        parts = [_specialized(argument) for argument in self.arguments]
+        return json.dumps([self.module, self.kernel, parts, sorted(self.options.items())])
+
+
+def _type(argument: Argument) -> Any:
+    return argument.type if argument.items is None else tuple(map(_type, argument.items))
+
+
+def _specialized(argument: Argument) -> list[Any]:
+    """What a kernel is compiled for of an argument."""
+    value = argument.value if argument.type == "constexpr" else None
+    return [argument.type, value, argument.aligned, argument.padding, *map(_specialized, argument.items or ())]
+
+
+def with_case(launch: Launch, case: str, used: set[str]) -> Launch:
+    """The launch with a case and an id that is none of ``used``, to which it is added: ``case``, ``case/2``, …"""
+    found, number = replace(launch, case=case), 1
+    while found.id in used:
+        number += 1
+        found = replace(launch, case=f"{case}/{number}")
+    used.add(found.id)
+    return found
 
 
 def read(package: str, folder: Path = FOLDER) -> list[Launch]:
@@ -96,19 +127,31 @@ def write(package: str, launches: Iterable[Launch], folder: Path = FOLDER) -> Pa
 
 def record_of(launch: Launch) -> dict[str, Any]:
     """A launch as JSON has it, without what is as by default."""
-    record = {name: value for name, value in asdict(launch).items() if value not in ({}, (1, 1, 1), 0)}
-    record["arguments"] = [{name: value for name, value in argument.items() if value not in (None, False)} for argument in record["arguments"]]
-    for given, argument in zip(launch.arguments, record["arguments"], strict=True):
-        if given.value is not None:  # 0 and False are values
-            argument["value"] = given.value
+    record = {field.name: getattr(launch, field.name) for field in fields(launch)}
+    record = {name: value for name, value in record.items() if value not in ({}, (1, 1, 1), 0)}
+    record["arguments"] = [_argument_record(argument) for argument in launch.arguments]
+    return record
+
+
+def _argument_record(argument: Argument) -> dict[str, Any]:
+    record = {field.name: getattr(argument, field.name) for field in fields(argument)}
+    record = {name: value for name, value in record.items() if value is not None and value is not False}
+    if argument.value is not None:  # 0 and False are values
+        record["value"] = argument.value
+    if argument.items is not None:
+        record["items"] = [_argument_record(item) for item in argument.items]
     return record
 
 
 def launch_of(record: dict[str, Any]) -> Launch:
-    """The launch that a record of JSON holds."""
+    """The launch that a JSON object tells of."""
+    facts = {**record, "arguments": tuple(map(_argument_of, record.get("arguments", ())))}
+    grid = record.get("grid", (1, 1, 1))
+    return Launch(**{**facts, "grid": (grid[0], grid[1], grid[2])})
 
-    def tuples(argument: dict[str, Any]) -> Argument:
-        return Argument(**{name: tuple(value) if name in ("shape", "strides", "block") else value for name, value in argument.items()})
 
-    grid = tuple(record.pop("grid", (1, 1, 1)))
-    return Launch(arguments=tuple(map(tuples, record.pop("arguments", ()))), grid=(grid[0], grid[1], grid[2]), **record)
+def _argument_of(record: dict[str, Any]) -> Argument:
+    facts: dict[str, Any] = {name: tuple(value) if name in ("shape", "strides", "block") else value for name, value in record.items()}
+    if "items" in facts:
+        facts["items"] = tuple(map(_argument_of, facts["items"]))
+    return Argument(**facts)
