@@ -193,6 +193,22 @@ def test_a_step_of_the_run_time_that_is_not_positive_stops_the_kernel(source: An
 
 
 @pytest.mark.parametrize(
+    "step", ["tl.full((), 0.5, tl.float32).to(tl.int32)", "tl.full((), 1 << 31, tl.uint32).to(tl.int32)", "tl.num_programs(0).to(tl.int8)"]
+)
+def test_a_step_that_a_cast_makes_unknown_or_not_positive_is_asserted(source: Any, step: str) -> None:
+    made = source(
+        f"""
+        @jit
+        def kernel(out, n):
+            for i in range(0, n, {step}):
+                tl.store(out, i)
+        """
+    )
+    module = made.compile(options=Options(debug=True), out="*i32", n="i32")
+    assert len(made.operations(module, "assert")) == 1
+
+
+@pytest.mark.parametrize(
     ("lower", "upper", "expected"),
     [
         ("i32", "i32", "i32"),

@@ -25,7 +25,7 @@ from tilewright.frontend.generator import Generator
 from tilewright.frontend.values import describe, is_number, lift, name_values, unflatten
 from tilewright.frontend.while_loop import WhileLoop
 from tilewright.ir import types as ir_types
-from tilewright.ir.ops.control import is_known_positive
+from tilewright.ir.known_integers import is_known_positive, known_integer
 from tilewright.ir.ops.debug import IMPLIED_ASSERTS
 from tilewright.language.core import constexpr, dtype, int1, tensor
 from tilewright.language.core import tuple as tl_tuple
@@ -196,21 +196,8 @@ def _dynamic_for(g: Generator, node: ast.For, facts: Facts, bounds: tl_range) ->
 
 def _runs(lower: ir.Value, upper: ir.Value) -> bool:
     """Return whether it is known that the loop from ``lower`` to ``upper`` runs at least once."""
-    first, end = _known(lower), _known(upper)
+    first, end = known_integer(lower), known_integer(upper)
     return first is not None and end is not None and first < end
-
-
-def _known(value: ir.Value) -> int | None:
-    """The number that ``value`` is known to be while compiling; None for any other."""
-    definition = value.definition
-    if definition is None:
-        return None
-    if definition.name == "constant":
-        return int(definition.attribute("value"))
-    if definition.name == "cast" and isinstance(value.type, ir_types.IntType):
-        known = _known(definition.operands[0])
-        return known if known is not None and value.type.minimum <= known <= value.type.maximum else None
-    return None
 
 
 def _bounds(g: Generator, node: ast.For, bounds: tl_range) -> tuple[ir.Value, ir.Value, ir.Value, ir.Value | None, dtype]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tilewright.ir.core import Operation, Value
+from tilewright.ir.core import Operation
 from tilewright.ir.declare import Declarations, NamedRegion, SingleOperand, TypedAttribute, VariadicOperand
 from tilewright.ir.ops.rules import nothing, require, require_axis, require_tile
 from tilewright.ir.table import Effect, Shape
-from tilewright.ir.types import I1, IntType, TileType, Type, bit_width, tile_or_scalar
+from tilewright.ir.types import I1, IntType, TileType, Type, tile_or_scalar
 
 if TYPE_CHECKING:
     from tilewright.ir.core import Operation, Region, Value
@@ -175,19 +175,6 @@ class For(Operation):
     single_accumulator = TypedAttribute[bool]("keep one buffer for the accumulator", False)
     no_licm = TypedAttribute[bool]("hoist nothing out of this loop", False)
     body = NamedRegion()
-
-
-def is_known_positive(value: Value) -> bool:
-    """Return whether a number is positive wherever it is computed."""
-    operation = value.definition
-    if operation is None:
-        return False
-    if operation.name == "constant":
-        return bool(operation.attribute("value") > 0)
-    if operation.name == "cast":
-        value = operation.operands[0]
-        return bit_width(value.type) <= bit_width(operation.results[0].type) and is_known_positive(value)
-    return operation.name == "num_programs"
 
 
 @OPS.operation(

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tilewright.ir.core import Operation, Value
-from tilewright.ir.ops.control import Condition, For, If, While, is_known_positive
+from tilewright.ir.known_integers import is_known_positive
+from tilewright.ir.ops.control import Condition, For, If, While
 from tilewright.ir.ops.memory import Barrier
 from tilewright.ir.types import FloatType, IntType, TileType, element_type
 from tilewright.llvm.writer import Block, FunctionWriter
