@@ -23,23 +23,23 @@ def _smaller(a, b):
 
 
 @device_function
-def _beats(a, b, greatest: core.constexpr):
-    """Whether ``a`` is greater than ``b`` (or less, unless ``greatest``); every number beats NaN."""
+def _beats(a, b, maximum: core.constexpr):
+    """Return whether ``a`` is greater than ``b`` where the maximum is wanted, else whether it is less; every number beats NaN."""
     if a.dtype.is_floating():
-        if greatest:
+        if maximum:
             return ~(a <= b) & (a == a)
         else:
             return ~(a >= b) & (a == a)
     else:
-        return a > b if greatest else a < b
+        return a > b if maximum else a < b
 
 
 @device_function
-def _better(value1, index1, value2, index2, tie_break_left: core.constexpr, greatest: core.constexpr):
-    """The better of two values and its index; of two that tie the lower index, or any."""
-    first = _beats(value1, value2, greatest)
+def _better(value1, index1, value2, index2, tie_break_left: core.constexpr, maximum: core.constexpr):
+    """Return the maximum (else minimum) of two values and its index; of two that tie the lower index, or any."""
+    first = _beats(value1, value2, maximum)
     if tie_break_left:
-        first = first | (~_beats(value2, value1, greatest) & (index1 < index2))
+        first = first | (~_beats(value2, value1, maximum) & (index1 < index2))
     return core.where(first, value1, value2), core.where(first, index1, index2)
 
 
@@ -50,11 +50,6 @@ def argmax_combine(value1, index1, value2, index2, tie_break_left: core.constexp
     NaN is less than every number, and equal to NaN.
     """
     return _better(value1, index1, value2, index2, tie_break_left, True)
-
-
-@device_function
-def _argmax_combine_tie_break_left(value1, index1, value2, index2):
-    return argmax_combine(value1, index1, value2, index2, True)
 
 
 @device_function
@@ -69,11 +64,6 @@ def argmin_combine(value1, index1, value2, index2, tie_break_left: core.constexp
     NaN is greater than every number, and equal to NaN.
     """
     return _better(value1, index1, value2, index2, tie_break_left, False)
-
-
-@device_function
-def _argmin_combine_tie_break_left(value1, index1, value2, index2):
-    return argmin_combine(value1, index1, value2, index2, True)
 
 
 @device_function
@@ -101,7 +91,7 @@ def _smaller_then_lower_index(value1, index1, value2, index2):
 
 
 @device_function
-def _reduce_with_indices(input, axis: core.constexpr, greatest: core.constexpr, tie_break_left: core.constexpr, keep_dims: core.constexpr):
+def _reduce_with_indices(input, axis: core.constexpr, maximum: core.constexpr, tie_break_left: core.constexpr, keep_dims: core.constexpr):
     """Reduce values together with their positions along ``axis`` (None: in row-major order)."""
     rank: core.constexpr = len(input.shape)
     marked: core.constexpr = tie_break_left and input.dtype.is_floating()
@@ -117,9 +107,9 @@ def _reduce_with_indices(input, axis: core.constexpr, greatest: core.constexpr, 
     if marked:
         positions = core.where(values == values, positions, positions | _NAN_MARK)
     if tie_break_left:
-        combine: core.constexpr = _greater_then_lower_index if greatest else _smaller_then_lower_index
+        combine: core.constexpr = _greater_then_lower_index if maximum else _smaller_then_lower_index
     else:
-        combine: core.constexpr = _argmax_combine_tie_break_fast if greatest else _argmin_combine_tie_break_fast
+        combine: core.constexpr = _argmax_combine_tie_break_fast if maximum else _argmin_combine_tie_break_fast
     value, index = core.reduce((values, positions), along, combine, keep_dims=keep_dims and axis is not None)
     if marked:
         index = index & (_NAN_MARK - 1)
