@@ -12,30 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-#: The greatest finite number of each format that saturates, by its name in Tile IR.
-_GREATEST: dict[str, float] = {
-    "f8e5m2": 57344.0,
-    "f8e4m3fn": 448.0,
-    "f8e4m3fnuz": 240.0,
-    "f8e5m2fnuz": 57344.0,
-    "f8e4b15": 1.75,
-}
-
-
-def saturated(values: Any, format_: object) -> Any:
-    """Numbers (an array, a float or a rational) within the finite range of a format of 8 bits, NaN left alone.
-
-    A conversion to nearest, and arithmetic in the format, gives what rounding these gives. Other
-    formats, given as their name in Tile IR or as its type, leave all numbers as they are.
-    """
-    name = str(format_)
-    if not name.startswith("f8"):
-        return values
-    greatest = _GREATEST[name]
-    if isinstance(values, np.ndarray):
-        return np.clip(values, -greatest, greatest)
-    return values if values != values else max(-greatest, min(values, greatest))
-
 
 @dataclass(frozen=True)
 class Format:
@@ -98,6 +74,18 @@ class Format:
         negative = np.signbit(values) & ((below != 0) | (self.special != "unsigned_zero"))
         return np.asarray(below | np.where(negative, 1 << (self.bits - 1), 0), np.int64)
 
+    def saturated(self, values: Any) -> Any:
+        """Clamp numbers (an array, a float or a rational) to the finite range of a format of 8 bits.
+
+        A conversion to nearest, and arithmetic in the format, rounds what this returns. NaN, and
+        numbers of wider formats, stay as they are.
+        """
+        if self.bits > 8:
+            return values
+        if isinstance(values, np.ndarray):
+            return np.clip(values, -self.greatest, self.greatest)
+        return values if values != values else max(-self.greatest, min(values, self.greatest))
+
     def rounded(self, values: NDArray[Any], rounding: str = "rtne") -> NDArray[np.float64]:
         """What any numbers become in this format, as float64.
 
@@ -107,7 +95,7 @@ class Format:
         """
         values = values.astype(np.float64)
         if rounding == "rtne":
-            values = np.asarray(saturated(values, self.text))
+            values = np.asarray(self.saturated(values))
         size, overflow = np.abs(values), np.inf if self.special == "ieee" else np.nan
         inside = size <= self.greatest
         found = self.worth(self.nearest(np.where(inside, values, 0.0), rounding))
@@ -133,3 +121,10 @@ FORMATS: dict[str, Format] = {
         Format("float8e4b15", "f8e4b15", 4, 3, 15, "nan"),
     )
 }
+_BY_TEXT = {row.text: row for row in FORMATS.values()}
+
+
+def saturated(values: Any, format_: object) -> Any:
+    """Clamp numbers as :meth:`Format.saturated` does; the format is a float type, or its name in Tile IR."""
+    row = _BY_TEXT.get(str(format_))
+    return values if row is None else row.saturated(values)

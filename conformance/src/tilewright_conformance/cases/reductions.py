@@ -181,7 +181,7 @@ def _extremes() -> Iterator[Case]:
 
 
 def _place(name: str, place: tuple[Shape, int | None, bool], high: bool, left: bool, session: Session) -> None:
-    """Of equal values the first counts, or any; a NaN only where nothing else is there."""
+    """Check the position of a maximum or minimum: of equal values the first, or any; of a NaN only where all are."""
     shape, axis, keep = place
     sets = [draw(session.rng, name, shape, limit=3), wide(session.rng, name, shape), np.zeros(shape, kind(name))]
     for x in [*sets, *(_beside_nan(name, shape, session) if name in FLOATS else ())]:
@@ -207,7 +207,7 @@ def _place(name: str, place: tuple[Shape, int | None, bool], high: bool, left: b
 
 
 def _beside_nan(name: str, shape: Shape, session: Session) -> Iterator[Array]:
-    """Numbers among NaNs, few of either, infinities of one sign among NaNs, and NaNs alone."""
+    """Yield tiles of numbers and NaNs, few of either, of infinities of one sign and NaNs, and of NaNs alone."""
     for share, of in ((0.2, None), (0.9, None), (0.5, -np.inf), (0.5, np.inf), (1.0, None)):
         x = draw(session.rng, name, shape, limit=3) if of is None else np.full(shape, of, kind(name))
         x[session.rng.random(shape) < share] = np.nan
@@ -215,7 +215,7 @@ def _beside_nan(name: str, shape: Shape, session: Session) -> Iterator[Array]:
 
 
 def _best_and_first(x: Array, axis: int | None, high: bool) -> tuple[Array, Array]:
-    """The greatest or the least along an axis, and where it stands first."""
+    """Return the maximum (``high``) or the minimum along an axis, and its first position."""
     best = np.asarray((np.fmax if high else np.fmin).reduce(x.ravel() if axis is None else x, axis or 0))
     across = best if axis is None else np.expand_dims(best, axis)
     return best, np.asarray(((x == across) | (np.isnan(across))).argmax(axis))

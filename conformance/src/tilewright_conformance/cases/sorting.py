@@ -1,4 +1,4 @@
-"""Order: ``sort``, ``topk``, ``bitonic_merge`` and ``flip`` along the last axis, of all types, against NumPy, where too NaN is the greatest."""
+"""Order: ``sort``, ``topk``, ``bitonic_merge`` and ``flip`` along the last axis, of all types, against NumPy, which puts NaN last as well."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _values(name: str, shape: Shape, session: Session) -> Array:
 
 
 def _in_order(x: Array, name: str) -> Array:
-    """Rows that rise, with NaN at the end: NumPy knows where it goes in types of its own alone."""
+    """Return rows in rising order, NaN last: NumPy sorts NaN so in its own types alone, and bf16 is none."""
     return np.sort(x.astype(np.float64), -1).astype(x.dtype) if name in FLOATS else np.sort(x, -1)
 
 
