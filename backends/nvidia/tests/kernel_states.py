@@ -1,4 +1,4 @@
-"""States of writing kernels that there are not."""
+"""Mocks of the state of writing a kernel, for tests of single instructions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tilewright_nvidia.words import Words
 
 
 def state_of(words: Words) -> KernelState:
-    """The state of a kernel that accesses no memory."""
+    """Return the state of a kernel that accesses no memory."""
     nothing: Any = None
     return KernelState(
         maps=nothing,
@@ -27,5 +27,5 @@ def state_of(words: Words) -> KernelState:
 
 
 def context_of(words: Words) -> Any:
-    """Stands in for the context of a kernel whose instructions are not written."""
+    """Return a mock of the lowering context of a kernel whose packed registers are ``words``."""
     return SimpleNamespace(writer=SimpleNamespace(module=SimpleNamespace(state=state_of(words))))

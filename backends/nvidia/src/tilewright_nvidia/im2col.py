@@ -11,7 +11,7 @@ A load is waited for where it stands: its tile and its barrier object are in scr
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Value
@@ -29,9 +29,6 @@ from tilewright_nvidia.assembly import call_asm
 from tilewright_nvidia.kernel_state import kernel_state
 from tilewright_nvidia.operations import LoadIm2col
 from tilewright_nvidia.tensor_maps import ALIGNMENT, MOST_BOX
-
-if TYPE_CHECKING:
-    pass
 
 NAME: Final = LoadIm2col.row.name
 #: What the place of a tile in shared memory is a multiple of.

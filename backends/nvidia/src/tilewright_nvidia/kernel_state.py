@@ -30,8 +30,8 @@ class KernelState:
         uniform_warps: whether the assembler is to know that a warp's number is the same in all its lanes:
             it saves registers where addresses in shared memory depend on it, and costs a shuffle.
         waits_at_entry: whether it begins by waiting for the kernel before it, which it may overlap.
-        words: where elements were taken from.
-        wide: products of integers that were computed whole.
+        words: the packed registers that elements were taken from, or put into.
+        wide: double-width integer products, whose halves ``mul`` and ``mulhi`` share.
     """
 
     maps: TensorMaps

@@ -43,7 +43,7 @@ def check_read_back(module: Module, new_target: Callable[[], SimtTarget], option
         differing = [one for one in names if _code_or_error(module, new_target, options, [one]) != expected]
         raise AssertionError(
             f"{target.name}: kernel {kernel_of(module).name} compiles to other code where its text is read back "
-            f"after stage {', '.join(differing) or 'after stage (all of them together)'}"
+            f"after {'stage ' + ', '.join(differing) if differing else 'all stages together'}"
         )
 
 
