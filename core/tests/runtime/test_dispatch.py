@@ -13,7 +13,7 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.errors import LaunchError
 from tilewright.llvm import native
-from tilewright.runtime import dispatch
+from tilewright.runtime import native_calls
 from tilewright.runtime.descriptor import TensorDescriptor
 from tilewright.runtime.hooks import hooks
 from tilewright.testing.threads import side_by_side
@@ -63,11 +63,11 @@ def is_native(kernel):
     return type(kernel._dispatcher.start).__name__ == "builtin_function_or_method"
 
 
-def test_launches_seen_twice_run_no_python(recorder, fresh, count_python):
+def test_launches_seen_once_run_no_python(recorder, fresh, count_python):
     kernel, x = fresh(two), np.zeros(4, np.float32)
     calls = count_python(kernel)
     found = [kernel[(3,)](x, 7) for _ in range(6)]
-    assert len(calls) == 2
+    assert len(calls) == 1
     assert is_native(kernel)
     assert all(compiled is found[0] for compiled in found)
     assert [(grid, stream) for grid, stream, _ in recorder.launches] == [((3, 1, 1), None)] * 6
@@ -79,10 +79,31 @@ def test_what_was_bound_before_the_first_launch_runs_no_python_either(recorder, 
     calls, bound = count_python(kernel), kernel[(3,)]
     for _ in range(6):
         bound(x, 7)
-    assert len(calls) == 2
+    assert len(calls) == 1
     assert [grid for grid, _, _ in recorder.launches] == [(3, 1, 1)] * 6
     bound(x, 7.5)  # of another kind: it is the Python function's
-    assert len(calls) == 3
+    assert len(calls) == 2
+
+
+def test_launchers_bound_early_enter_no_python_frame(recorder, fresh):
+    """Whenever they were bound: before the first launch, during it, or by a thread that saw no native function yet."""
+    kernel, x = fresh(two), np.zeros(4, np.float32)
+    bound = [kernel[(3,)] for _ in range(2)]
+    recorder.on_launch = lambda *args: len(bound) < 3 and bound.append(kernel[(3,)])
+    bound[0](x, 7)
+    recorder.on_launch = lambda *args: None
+    assert len(bound) == 3 and all(launch.func is kernel._dispatcher.native and launch.args == ((3,),) for launch in bound)
+    compiled = bound[0](x, 7)
+    late = compiled[(3,)]
+    late(x, 7)
+    assert late.func is compiled._here.positional.native
+
+
+def test_launchers_that_are_dropped_early_are_not_kept(recorder, fresh):
+    kernel = fresh(two)
+    for _ in range(10 * native_calls.ENTRIES):
+        kernel[(3,)]
+    assert len(kernel._dispatcher._bound_early) <= native_calls.ENTRIES
 
 
 def array(rng):
@@ -330,7 +351,7 @@ def test_a_global_is_looked_at_in_every_launch(recorder, fresh, count_python, mo
     calls = count_python(kernel)
     for _ in range(5):
         kernel[(1,)](x)
-    assert len(calls) == 2
+    assert len(calls) == 1
     monkeypatch.setitem(globals(), "SIZE", tl.constexpr(8))
     with pytest.raises(RuntimeError, match="Global variable SIZE has changed"):
         kernel[(1,)](x)
@@ -368,19 +389,18 @@ def test_what_cannot_be_told_keeps_to_python(recorder, fresh, count_python):
     for _ in range(20):
         kernel[(1,)](np.zeros(4, np.float32), (1, 2))
     assert len(calls) == 20
-    assert not is_native(kernel)
     for _ in range(5):
         kernel[(1,)](np.zeros(4, np.float32), 7)
-    assert is_native(kernel)
+    assert len(calls) == 21
 
 
 def test_many_kinds_of_launches_take_turns(recorder, fresh):
     kernel, x = fresh(many), np.zeros(4, np.float32)
     for _ in range(3):
-        for block in range(2 * dispatch.ENTRIES):
+        for block in range(2 * native_calls.ENTRIES):
             compiled = kernel[(1,)](x, x, 7, 8, True, 0.5, None, BLOCK=block)
             assert dict(compiled.src.constants)["BLOCK"] == block
-    assert len(kernel._dispatcher._entries[0]) <= dispatch.ENTRIES
+    assert len(kernel._dispatcher._entries[0]) <= native_calls.ENTRIES
 
 
 def test_nothing_is_lost_or_kept(recorder, fresh):
@@ -444,7 +464,7 @@ def test_grid_functions_may_give_lists(recorder, fresh, count_python):
     for number in range(2, 8):
         kernel[lambda meta, number=number: [number, meta["n"]]](x, 7)
         assert recorder.launches[-1][0] == (number, 7, 1)
-    assert len(calls) == 2 and is_native(kernel)
+    assert len(calls) == 1 and is_native(kernel)
     for odd in ([], [1, 2, 3, 4], [1.5], ["x"]):
         with pytest.raises((TypeError, ValueError, LaunchError)):
             kernel[lambda meta, odd=odd: odd](x, 7)
@@ -474,12 +494,12 @@ def test_launches_with_descriptors_run_no_python(recorder, fresh, count_python):
     calls = count_python(kernel)
     first = kernel[(1,)](described(tensors[0]), x)
     kernel[(1,)](described(tensors[0]), x)
-    assert len(calls) == 2
+    assert len(calls) == 1
     for tensor in tensors * 3:
         given = described(tensor)
         assert kernel[(1,)](given, x) is first
         assert recorder.launches[-1][2] == (given, x)
-    assert len(calls) == 2 and is_native(kernel)
+    assert len(calls) == 1 and is_native(kernel)
 
 
 def test_descriptors_of_another_kind_are_another_kernels(recorder, fresh, count_python):
@@ -521,14 +541,14 @@ def test_odd_descriptors_are_pythons(recorder, fresh, count_python):
     given = described(torch.zeros(8, 16))
     calls = count_python(kernel)
     first = [kernel[(1,)](given, x) for _ in range(3)][-1]
-    assert len(calls) == 2
+    assert len(calls) == 1
     for name, value in (("shape", (8, 16)), ("block_shape", (4, 4)), ("base", type("Mine", (torch.Tensor,), {})(torch.zeros(8, 16)))):
         before = getattr(given, name)
         setattr(given, name, value)
         assert kernel[(1,)](given, x) is first
         setattr(given, name, before)
-    assert len(calls) == 5
-    assert kernel[(1,)](given, x) is first and len(calls) == 5
+    assert len(calls) == 4
+    assert kernel[(1,)](given, x) is first and len(calls) == 4
 
 
 def test_native_launches_with_descriptors_keep_no_reference(recorder, fresh):

@@ -53,6 +53,8 @@ class Condition(enum.IntEnum):
     GLOBAL = 6
     #: to be a tensor descriptor as the :class:`Described` at ``a`` says
     DESCRIPTOR = 7
+    #: to be an object of exactly the type at ``a`` whose attribute ``base`` the check at ``b`` holds of
+    BASE = 8
 
 
 class Alignment(enum.IntEnum):
@@ -109,8 +111,8 @@ def table(given: int, keywords: int, checks: Sequence[Check], values: Sequence[i
     return b"".join(map(bytes, (header, *checks, sources)))
 
 
-def dispatch_ir(objects: native.Layout) -> str:
-    """The module with the function ``dispatch`` and the global ``addresses``."""
+def dispatch_module(objects: native.Layout) -> ModuleWriter:
+    """A module with the function ``dispatch`` and the global ``addresses``."""
     module = ModuleWriter("nounwind")
     native.declare_addresses(module)
     module.add_global("@declined = internal constant i8 0")
@@ -122,11 +124,11 @@ def dispatch_ir(objects: native.Layout) -> str:
     _write_grid(module, objects)
     _write_ask_grid(module, objects)
     _write_start(module, objects)
-    _write_dispatch(module, objects)
-    return module.text()
+    write_entry_search(module, objects, "dispatch", "start", BOUND)
+    return module
 
 
-class _Writer:
+class Writer:
     """A function being written, with the ways to read objects."""
 
     def __init__(self, module: ModuleWriter, objects: native.Layout, name: str, parameters: Sequence[tuple[str, str]], result: str, linkage: str = "internal"):
@@ -179,7 +181,7 @@ def _is_aligned(w: FunctionWriter, value: str, wanted: str) -> str:
 
 def _write_holds(module: ModuleWriter, objects: native.Layout) -> None:
     """``holds(check, object)``: whether the condition of a check holds; no exception is left behind."""
-    f = _Writer(module, objects, "holds", [("ptr", "check"), ("ptr", "object")], "i1")
+    f = Writer(module, objects, "holds", [("ptr", "check"), ("ptr", "object")], "i1")
     w = f.w
     failed, slot = w.new_block("failed"), w.alloca("i64", 1, 8)
     blocks = {condition: w.new_block(condition.name.lower()) for condition in Condition}
@@ -241,10 +243,22 @@ def _write_holds(module: ModuleWriter, objects: native.Layout) -> None:
     wanted = w.emit(f"inttoptr i64 {a} to ptr")
     w.ret(f"i1 {w.emit(f'call i1 @described(ptr {wanted}, ptr %object)')}")
 
+    w.place(blocks[Condition.BASE])
+    f.need(f.is_type("%object", w.emit(f"inttoptr i64 {a} to ptr")), failed)
+    base = w.call("PyObject_GetAttr", "ptr", [("ptr", "%object"), ("ptr", native.address(w, "base_name"))])
+    without = w.new_block("without")
+    f.need(w.emit(f"icmp ne ptr {base}, null"), without)
+    fits = w.emit(f"call i1 @holds(ptr {w.emit(f'inttoptr i64 {b} to ptr')}, ptr {base})")
+    f.drop(base)
+    w.ret(f"i1 {fits}")
+    w.place(without)
+    w.call("PyErr_Clear", "void", [])
+    w.branch(failed)
+
     f.give_false(failed)
 
 
-def _need_number(f: _Writer, number: str, wanted: Sequence[str], failed: Block) -> None:
+def _need_number(f: Writer, number: str, wanted: Sequence[str], failed: Block) -> None:
     """Go to a block unless an i64 is what a check of an integer demands by its ``a``, ``b``, ``c`` and ``d``."""
     w, (low, high, excluded, alignment) = f.w, wanted
     for comparison, bound in (("sge", low), ("sle", high), ("ne", excluded)):
@@ -254,7 +268,7 @@ def _need_number(f: _Writer, number: str, wanted: Sequence[str], failed: Block) 
 
 def _write_described(module: ModuleWriter, objects: native.Layout) -> None:
     """``described(wanted, object)``: whether a tensor descriptor is as a :class:`Described` says; no exception is left behind."""
-    f = _Writer(module, objects, "described", [("ptr", "wanted"), ("ptr", "object")], "i1")
+    f = Writer(module, objects, "described", [("ptr", "wanted"), ("ptr", "object")], "i1")
     w = f.w
     failed, dropped, held, number = w.new_block("failed"), w.new_block("dropped"), w.alloca("ptr", 1, 8), w.alloca("i64", 1, 8)
 
@@ -312,7 +326,7 @@ def _write_described(module: ModuleWriter, objects: native.Layout) -> None:
 def _write_matches(module: ModuleWriter, objects: native.Layout) -> None:
     """``matches(seen, arguments, given, keywords, named, choice)``: whether an entry describes a call."""
     parameters = [("ptr", "seen"), ("ptr", "arguments"), ("i64", "given"), ("ptr", "keywords"), ("i64", "named"), ("ptr", "choice")]
-    f = _Writer(module, objects, "matches", parameters, "i1")
+    f = Writer(module, objects, "matches", parameters, "i1")
     w = f.w
     failed = w.new_block("failed")
     header = f.table_of("%seen")
@@ -322,8 +336,10 @@ def _write_matches(module: ModuleWriter, objects: native.Layout) -> None:
     expected = f.item("%seen", ENTRY.index("keywords"))
     with w.loop("0", "%named", 1) as loop:
         pair = (w.gep("ptr", w.emit(f"getelementptr i8, ptr {names}, i64 {objects.tuple_items}"), loop.index) for names in (expected, "%keywords"))
-        same = w.call("PyObject_RichCompareBool", "i32", [*(("ptr", w.load("ptr", name, 8)) for name in pair), ("i32", "2")])
-        f.need(w.emit(f"icmp eq i32 {same}, 1"), failed)
+        wanted, given = (w.load("ptr", name, 8) for name in pair)
+        with w.when(w.emit(f"icmp ne ptr {wanted}, {given}"), likely=False):
+            same = w.call("PyObject_RichCompareBool", "i32", [("ptr", wanted), ("ptr", given), ("i32", "2")])
+            f.need(w.emit(f"icmp eq i32 {same}, 1"), failed)
     checks = w.emit(f"getelementptr i8, ptr {header}, i64 {ctypes.sizeof(Header)}")
     with w.loop("0", f.at(header, Header.checks.offset, "i64"), 1) as loop:
         check = w.emit(f"getelementptr [{ctypes.sizeof(Check)} x i8], ptr {checks}, i64 {loop.index}")
@@ -347,8 +363,8 @@ def _write_matches(module: ModuleWriter, objects: native.Layout) -> None:
     f.give_false(failed)
 
 
-def _pick(f: _Writer, source: str) -> str:
-    """The object that a source (i32) of an entry ``%seen`` names for a call of ``%arguments``, borrowed."""
+def pick(f: Writer, source: str, defaults: str) -> str:
+    """The object that a source (i32) names for a call of ``%arguments``, borrowed; ``defaults`` is the tuple of what is not among them."""
     w = f.w
     given, default, join = w.new_block("given"), w.new_block("default"), w.new_block("join")
     w.branch_if(w.emit(f"icmp ult i32 {source}, {DEFAULT}"), given, default, likely=True)
@@ -357,7 +373,7 @@ def _pick(f: _Writer, source: str) -> str:
     w.branch(join)
     w.place(default)
     position = w.emit(f"zext i32 {w.emit(f'and i32 {source}, {DEFAULT - 1}')} to i64")
-    items = w.emit(f"getelementptr i8, ptr {f.item('%seen', ENTRY.index('defaults'))}, i64 {f.objects.tuple_items}")
+    items = w.emit(f"getelementptr i8, ptr {defaults}, i64 {f.objects.tuple_items}")
     kept = w.load("ptr", w.gep("ptr", items, position), 8)
     w.branch(join)
     w.place(join)
@@ -366,7 +382,7 @@ def _pick(f: _Writer, source: str) -> str:
 
 def _write_extent(module: ModuleWriter, objects: native.Layout) -> None:
     """``extent(object, limit)``: whether an object is an int of 1 to ``limit``."""
-    f = _Writer(module, objects, "extent", [("ptr", "object"), ("i64", "limit")], "i1")
+    f = Writer(module, objects, "extent", [("ptr", "object"), ("i64", "limit")], "i1")
     w = f.w
     failed, slot = w.new_block("failed"), w.alloca("i64", 1, 8)
     f.need(f.is_type("%object", native.address(w, "int")), failed)
@@ -378,7 +394,7 @@ def _write_extent(module: ModuleWriter, objects: native.Layout) -> None:
 
 def _write_grid(module: ModuleWriter, objects: native.Layout) -> None:
     """``grid_of(grid)``: a new reference to a tuple of three sizes; null without an exception where the grid is not a tuple of plain ints or an int."""
-    f = _Writer(module, objects, "grid_of", [("ptr", "grid")], "ptr")
+    f = Writer(module, objects, "grid_of", [("ptr", "grid")], "ptr")
     w = f.w
     failed, number, sizes, checked = (w.new_block(name) for name in ("failed", "number", "sizes", "checked"))
     one = native.address(w, "one")
@@ -416,7 +432,7 @@ def _write_grid(module: ModuleWriter, objects: native.Layout) -> None:
 
 def _write_ask_grid(module: ModuleWriter, objects: native.Layout) -> None:
     """``ask_grid(seen, arguments)``: what the grid function says of the arguments by name, a new reference; null where it raises."""
-    f = _Writer(module, objects, "ask_grid", [("ptr", "seen"), ("ptr", "arguments")], "ptr")
+    f = Writer(module, objects, "ask_grid", [("ptr", "seen"), ("ptr", "arguments")], "ptr")
     w = f.w
     failed, dropped = w.new_block("failed"), w.new_block("dropped")
     header, names = f.table_of("%seen"), f.item("%seen", ENTRY.index("names"))
@@ -424,11 +440,11 @@ def _write_ask_grid(module: ModuleWriter, objects: native.Layout) -> None:
     by_name = w.call("PyDict_New", "ptr", [])
     f.need(w.emit(f"icmp ne ptr {by_name}, null"), failed)
     checks, values, count = (f.at(header, getattr(Header, name).offset, "i64") for name in ("checks", "values", "names"))
-    sources = _sources(f, header, checks)
-    sources = w.gep("i32", sources, values)
+    sources = sources_of(f, header, checks)
+    sources, defaults = w.gep("i32", sources, values), f.item("%seen", ENTRY.index("defaults"))
     with w.loop("0", count, 1) as loop:
         source = w.load("i32", w.gep("i32", sources, loop.index), 4)
-        value = _pick(f, source)
+        value = pick(f, source, defaults)
         name = w.load("ptr", w.gep("ptr", names, loop.index), 8)
         status = w.call("PyDict_SetItem", "i32", [("ptr", by_name), ("ptr", name), ("ptr", value)])
         f.need(w.emit(f"icmp eq i32 {status}, 0"), dropped)
@@ -446,7 +462,7 @@ def _write_ask_grid(module: ModuleWriter, objects: native.Layout) -> None:
     w.ret("ptr null")
 
 
-def _sources(f: _Writer, header: str, checks: str) -> str:
+def sources_of(f: Writer, header: str, checks: str) -> str:
     """Where a table's sources begin."""
     size = f.w.emit(f"mul i64 {checks}, {ctypes.sizeof(Check)}")
     return f.w.emit(f"getelementptr i8, ptr {header}, i64 {f.w.emit(f'add i64 {size}, {ctypes.sizeof(Header)}')}")
@@ -456,7 +472,7 @@ def _write_start(module: ModuleWriter, objects: native.Layout) -> None:
     """``start(self, seen, arguments, given, total, keywords)``: launch what an entry describes; a new reference to its kernel, null where something raised,
     ``@declined`` where nothing was done yet. ``given`` counts positional arguments, ``total`` all."""
     parameters = [("ptr", "self"), ("ptr", "seen"), ("ptr", "arguments"), ("i64", "given"), ("i64", "total"), ("ptr", "keywords")]
-    f = _Writer(module, objects, "start", parameters, "ptr")
+    f = Writer(module, objects, "start", parameters, "ptr")
     w = f.w
     raised, declined = w.new_block("raised"), w.new_block("declined")
     asked, plain, sized = w.new_block("asked"), w.new_block("plain"), w.new_block("sized")
@@ -507,14 +523,14 @@ def _write_start(module: ModuleWriter, objects: native.Layout) -> None:
     sizes = w.phi("ptr", ((given_sizes, plain), (asked_sizes, found)))
     header = f.table_of("%seen")
     checks, count = (f.at(header, getattr(Header, name).offset, "i64") for name in ("checks", "values"))
-    sources = _sources(f, header, checks)
+    sources = sources_of(f, header, checks)
     values = w.call("PyTuple_New", "ptr", [("i64", count)])
     unsized = w.new_block("unsized")
     f.need(w.emit(f"icmp ne ptr {values}, null"), unsized)
-    items = w.emit(f"getelementptr i8, ptr {values}, i64 {objects.tuple_items}")
+    items, defaults = w.emit(f"getelementptr i8, ptr {values}, i64 {objects.tuple_items}"), f.item("%seen", ENTRY.index("defaults"))
     with w.loop("0", count, 1) as loop:
         source = w.load("i32", w.gep("i32", sources, loop.index), 4)
-        value = _pick(f, source)
+        value = pick(f, source, defaults)
         f.hold(value)
         w.store("ptr", value, w.gep("ptr", items, loop.index), 8)
     call = w.alloca("ptr", 4, 8)
@@ -539,13 +555,18 @@ def _write_start(module: ModuleWriter, objects: native.Layout) -> None:
     w.ret("ptr @declined")
 
 
-def _write_dispatch(module: ModuleWriter, objects: native.Layout) -> None:
-    f = _Writer(module, objects, "dispatch", [("ptr", "self"), ("ptr", "arguments"), ("i64", "given"), ("ptr", "keywords")], "ptr", "")
+def write_entry_search(module: ModuleWriter, objects: native.Layout, name: str, start: str, bound: tuple[str, ...]) -> None:
+    """The builtin function ``name``: search the entries for one that describes the call, and have the function ``start`` start it; else call Python.
+
+    Args:
+        bound: the items of what the function is bound to.
+    """
+    f = Writer(module, objects, name, [("ptr", "self"), ("ptr", "arguments"), ("i64", "given"), ("ptr", "keywords")], "ptr", "")
     w = f.w
     slow, named, counted = w.new_block("slow"), w.new_block("named"), w.new_block("counted")
     f.need(w.emit("icmp sgt i64 %given, 0"), slow)
-    for hooks in ("enter_hooks", "exit_hooks"):
-        size = w.call("PyList_Size", "i64", [("ptr", f.item("%self", BOUND.index(hooks)))])
+    for hooks in (item for item in bound if item.endswith("_hooks")):
+        size = w.call("PyList_Size", "i64", [("ptr", f.item("%self", bound.index(hooks)))])
         f.need(w.emit(f"icmp eq i64 {size}, 0"), slow)
     begin = w.current
     w.branch_if(w.emit("icmp eq ptr %keywords, null"), counted, named)
@@ -558,12 +579,12 @@ def _write_dispatch(module: ModuleWriter, objects: native.Layout) -> None:
     f.need(w.emit(f"icmp sle i64 {total}, {MAX_ARGUMENTS}"), slow)
     choice_place = w.alloca("ptr", 1, 8)
     w.store("ptr", "null", choice_place, 8)
-    status = w.call("PyContextVar_Get", "i32", [("ptr", f.item("%self", BOUND.index("choice"))), ("ptr", "null"), ("ptr", choice_place)])
+    status = w.call("PyContextVar_Get", "i32", [("ptr", f.item("%self", bound.index("choice"))), ("ptr", "null"), ("ptr", choice_place)])
     unchosen = w.new_block("unchosen")
     f.need(w.emit(f"icmp eq i32 {status}, 0"), unchosen)
     choice = w.load("ptr", choice_place, 8)
     f.drop(choice)  # only compared from here on, with what entries hold
-    entries = w.call("PyList_GetItem", "ptr", [("ptr", f.item("%self", BOUND.index("entries"))), ("i64", "0")])
+    entries = w.call("PyList_GetItem", "ptr", [("ptr", f.item("%self", bound.index("entries"))), ("i64", "0")])
     items = w.emit(f"getelementptr i8, ptr {entries}, i64 {objects.tuple_items}")
     hit = w.new_block("hit")
     with w.loop("0", f.size(entries), 1) as loop:
@@ -576,7 +597,7 @@ def _write_dispatch(module: ModuleWriter, objects: native.Layout) -> None:
 
     w.place(hit)
     f.hold(entry)  # another thread may replace it meanwhile
-    result = w.emit(f"call ptr @start(ptr %self, ptr {entry}, ptr %arguments, i64 %given, i64 {total}, ptr %keywords)")
+    result = w.emit(f"call ptr @{start}(ptr %self, ptr {entry}, ptr %arguments, i64 %given, i64 {total}, ptr %keywords)")
     f.drop(entry)
     done = w.new_block("done")
     w.branch_if(w.emit(f"icmp eq ptr {result}, @declined"), slow, done, likely=False)
@@ -586,5 +607,5 @@ def _write_dispatch(module: ModuleWriter, objects: native.Layout) -> None:
     w.place(unchosen)
     w.ret("ptr null")
     w.place(slow)
-    python = f.item("%self", BOUND.index("python"))
+    python = f.item("%self", bound.index("python"))
     w.ret(f"ptr {w.call('PyObject_Vectorcall', 'ptr', [('ptr', python), ('ptr', '%arguments'), ('i64', '%given'), ('ptr', '%keywords')])}")

@@ -146,8 +146,9 @@ _definitions: list[tuple[_MethodDefinition, object]] = []
 
 #: Entries of ``@addresses``.
 ADDRESSES: Final = (
-    *("none", "one", "tuple", "list", "int", "float", "array", "data_ptr_name", "writable_address"),
+    *("none", "false", "one", "tuple", "list", "dict", "int", "float", "array", "data_ptr_name", "writable_address"),
     *("base_name", "shape_name", "strides_name", "block_shape_name", "padding_name"),
+    *("cache_name", "configs_name", "measures_one_name", "best_config_name", "fn_name"),
     *("tensor", "parameter", "tensor_pointer", "tensor_dtype", "tensor_device_kind", "tensor_device_index"),
 )
 
@@ -162,9 +163,11 @@ def fill_addresses(table: int, writable_address: Callable[[Any], int] | None = N
 
     known: dict[str, int] = {
         "none": id(None),
+        "false": id(False),
         "one": id(1),
         "tuple": id(tuple),
         "list": id(list),
+        "dict": id(dict),
         "int": id(int),
         "float": id(float),
         "array": id(np.ndarray),
@@ -178,7 +181,8 @@ def fill_addresses(table: int, writable_address: Callable[[Any], int] | None = N
 
 
 #: Names that are looked up in objects.
-_ATTRIBUTES: Final = tuple(map(sys.intern, ("data_ptr", "base", "shape", "strides", "block_shape", "padding")))
+_NAMES: Final = ("data_ptr", "base", "shape", "strides", "block_shape", "padding", "cache", "configs", "measures_one", "best_config", "fn")
+_ATTRIBUTES: Final = tuple(map(sys.intern, _NAMES))
 
 #: Where the C++ tensor is in a PyTorch tensor object.
 TENSOR_OFFSET: Final = object.__basicsize__

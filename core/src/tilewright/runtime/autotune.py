@@ -11,7 +11,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, SupportsFloat
 
@@ -33,6 +33,7 @@ from tilewright.runtime.keys import UnstableError, digest, stable_text
 from tilewright.runtime.progress import Progress
 from tilewright.runtime.race import QUANTILES, race
 from tilewright.runtime.timing import timer_of
+from tilewright.runtime.tuned_dispatch import ArrayTypes, TunedDispatcher
 
 #: What a configuration may fail with; it is then no candidate. Anything else is an error of the kernel or the caller, and is raised.
 FAILURES = (OutOfResources, CompileTimeAssertionFailure, LoweringError, TimeoutError)
@@ -71,7 +72,7 @@ class Autotuner(KernelInterface):
         failures: configurations that failed in the last tuning, each with its error.
         user_defined_pre_hook, user_defined_post_hook: whether ``pre_hook`` or ``post_hook`` was given.
         bench_time: seconds the last tuning took.
-        nargs: the positional arguments by name, while this thread launches it; else None.
+        nargs: the positional arguments by name, while this thread tunes it or launches it through Python; else None.
         record: the result of the last tuning, as it is kept; None where its key has no text that is the same in every process.
         measures_one: whether a single configuration is measured, and not just taken.
 
@@ -141,6 +142,7 @@ class Autotuner(KernelInterface):
         self.__qualname__: str = getattr(fn, "__qualname__", self.__name__)
         self.__module__: str = getattr(fn, "__module__", __name__)
         self.__doc__: str | None = getattr(fn, "__doc__", None)
+        self._dispatcher = TunedDispatcher(self)
 
     def _make_locks(self) -> None:
         self._tuning_lock = threading.RLock()
@@ -148,11 +150,12 @@ class Autotuner(KernelInterface):
         _tuners.add(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_tuning_lock", "_of_thread")}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_tuning_lock", "_of_thread", "_dispatcher")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._make_locks()
+        self._dispatcher = TunedDispatcher(self)
 
     @property
     def nargs(self) -> dict[str, Any] | None:
@@ -165,13 +168,39 @@ class Autotuner(KernelInterface):
 
     # -- launching
 
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        kind = type(self)
+        if kind.run is not kind._own_run or "run" in self.__dict__:  # a subclass's, or one that a program has put in its place
+            return partial(self.run, grid=grid, warmup=False)
+        dispatcher = self._dispatcher
+        return dispatcher.launcher(grid) if dispatcher.native is None else partial(dispatcher.native, grid)
+
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
-        """Launch the best configuration, tuning first where the tuning key is new; with ``warmup`` compile every configuration and give the list."""
+        """Launch the best configuration, tuning first where the tuning key is new; with ``warmup`` compile every configuration and give the list.
+
+        Launches ask this method where a subclass or a program has put another in its place.
+        """
+        if not warmup:
+            return self._dispatcher.start(grid, *args, **kwargs)
+        with self._arguments(args):
+            return [self.fn.run(*args, grid=grid, warmup=True, **{**config.all_kwargs(), **kwargs}) for config in self._pruned(self.configs, kwargs)]
+
+    #: The ``run`` that launches need not ask.
+    _own_run = run
+
+    @contextlib.contextmanager
+    def _arguments(self, args: tuple[Any, ...]) -> Iterator[dict[str, Any]]:
+        """A block in which ``nargs`` are the positional arguments of a launch."""
         before = self.nargs
-        self.nargs = nargs = dict(zip(self.arg_names, args, strict=False))
+        self.nargs = named = dict(zip(self.arg_names, args, strict=False))
         try:
-            if warmup:
-                return self._warmup(args, grid, kwargs)
+            yield named
+        finally:
+            self.nargs = before
+
+    def launch_best(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """A launch of the best configuration in Python."""
+        with self._arguments(args) as nargs:
             config = self._best(args, grid, kwargs)
             self.best_config = config
             if not config.kwargs.keys().isdisjoint(kwargs):
@@ -180,17 +209,17 @@ class Autotuner(KernelInterface):
             if config.pre_hook is not None:
                 config.pre_hook({**nargs, **kwargs, **added})
             return self.fn[grid](*args, **{**added, **kwargs})
-        finally:
-            self.nargs = before
 
-    def _warmup(self, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> list[Any]:
-        return [self.fn.run(*args, grid=grid, warmup=True, **{**config.all_kwargs(), **kwargs}) for config in self._pruned(self.configs, kwargs)]
+    def takes_the_only_one(self) -> bool:
+        """Whether there is one configuration, which is taken unmeasured."""
+        return len(self.configs) == 1 and self._given_configs and not self.measures_one
 
     def _best(self, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> Config:
-        if len(self.configs) == 1 and self._given_configs and not self.measures_one:
+        if self.takes_the_only_one():
             return self.configs[0]
-        key = self._tuning_key(kwargs)
+        assert self.nargs is not None
         try:
+            key = self.tuning_key({**self.nargs, **kwargs})
             found = self.cache.get(key)
         except TypeError:
             raise self._unhashable(kwargs) from None
@@ -206,12 +235,9 @@ class Autotuner(KernelInterface):
                 self._tell(key, found, seconds, cache_hit=cache_hit)
         return found
 
-    def _tuning_key(self, kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The values of the key's arguments, the chosen backend, and the element type and device of every array."""
-        assert self.nargs is not None
-        named = {**self.nargs, **kwargs}
-        values: list[Any] = [named.get(name) for name in self.keys]
-        values.append(backend_choice.current.get())
+    def tuning_key(self, named: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The values of the key's arguments, the chosen backend, and the element type and device of every array, of a launch's arguments by name."""
+        types: list[Any] = []
         for value in named.values():
             if type(value) in _NUMBERS:
                 continue
@@ -219,9 +245,9 @@ class Autotuner(KernelInterface):
                 value = value.base
             dtype = getattr(value, "dtype", None)
             if dtype is not None:
-                values.append(dtype)
-                values.append(getattr(value, "device", None))
-        return tuple(values)
+                types.append(dtype)
+                types.append(getattr(value, "device", None))
+        return (*[named.get(name) for name in self.keys], backend_choice.current.get(), ArrayTypes(types))
 
     def _unhashable(self, kwargs: Mapping[str, Any]) -> LaunchError:
         named = {**(self.nargs or {}), **kwargs}

@@ -1,48 +1,33 @@
 """``kernel[grid](...)``, ``compiled[grid](...)`` and ``kernel.warmup(...)`` at the cost of a native call: remembering calls in the form that the native
 dispatcher reads.
 
-A call goes through a Python function, such as the binder's generated one, once or twice. Then its arguments' kinds are written down as conditions that native
-code checks (:mod:`tilewright.llvm.dispatch`), and calls that fulfil them are made without running Python. What cannot be written down so (tuples, objects of
-other libraries, functions as constants) keeps to the Python function, and so does everything where LLVM is not loaded or the interpreter is not one that
-native code can read.
+A call goes through a Python function, the binder's generated one, once (:mod:`.native_calls`). Then its arguments' kinds are written down as conditions that
+native code checks (:mod:`tilewright.llvm.dispatch`). Tuples, objects of other libraries and functions as constants keep to the Python function.
 """
 
 from __future__ import annotations
 
 import ctypes
-import importlib
 import math
 import struct
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tilewright.forks import setting_up
 from tilewright.language.dtypes import dtype
 from tilewright.runtime import backend_choice, specialize
 from tilewright.runtime.arguments import ALIGNMENT, ArrayKind
 from tilewright.runtime.descriptor import TensorDescriptor
 from tilewright.runtime.dtypes import ITEM_SIZE
 from tilewright.runtime.hooks import hooks
+from tilewright.runtime.native_calls import NativeCalls, UnsuitedError
 from tilewright.runtime.tensors import MockTensor
 
 if TYPE_CHECKING:
     from tilewright.language.callable import FunctionParameter, JitCallable
     from tilewright.llvm.dispatch import Check
-    from tilewright.llvm.link import LoadedObject
-
-#: Entries a kernel has at most; a new one takes the place of the oldest.
-ENTRIES = 16
-#: Launches through Python of which each is remembered; then only every ``SELDOM``-th, for remembering one costs as much as some launches.
-OFTEN, SELDOM = 32, 64
 
 #: The ranges of the integer kinds. The second kind of i64 has the numbers above those of i32, the first the ones below.
 _INT32, _INT64 = (-(2**31), 2**31 - 1), (-(2**63), 2**63 - 1)
-
-
-class _UnsuitedError(Exception):
-    """A launch cannot be described to the dispatcher."""
 
 
 class Known(NamedTuple):
@@ -65,8 +50,11 @@ class Known(NamedTuple):
     converters: Sequence[tuple[tuple[int, ...], Callable[[Any], Any] | None]]
 
 
-class Dispatcher:
-    """The calls of one kernel. ``start(grid, *args, **keywords)`` is the function to call; it is another one when the native dispatcher is in use."""
+class Dispatcher(NativeCalls):
+    """The calls of one kernel."""
+
+    symbol = "dispatch"
+    first_sets_up = True
 
     def __init__(self, kernel: JitCallable, python: Callable[..., Any], find: Callable[[tuple[Any, ...], dict[str, Any]], Known | None]) -> None:
         """Begin.
@@ -75,70 +63,32 @@ class Dispatcher:
             python: what does a call in Python.
             find: what is known of a call's arguments and keywords, once ``python`` has made it; None where that says nothing of the next call.
         """
-        self._kernel, self._python, self._find = kernel, python, find
-        self._launches = 0
-        self._entries: list[tuple[Any, ...]] = [()]
-        self._native: Callable[..., Any] | None = None
-        self.start: Callable[..., Any] = self._early
+        super().__init__(kernel.__name__, python)
+        self._kernel, self._find = kernel, find
 
-    def _early(self, grid: Any, /, *args: Any, **keywords: Any) -> Any:
-        """A call of what was bound (``launch = kernel[grid]``) before there was a native dispatcher."""
-        return (self._native or self._launch)(grid, *args, **keywords)
+    def bound(self) -> tuple[Any, ...]:
+        return self._through_python, backend_choice.current, hooks.launch_enter.calls, hooks.launch_exit.calls, self._entries
 
-    def _launch(self, grid: Any, /, *args: Any, **keywords: Any) -> Any:
-        if not self._launches:
-            return self._first(grid, args, keywords)
-        found = self._python(grid, *args, **keywords)
-        self._launches += 1
-        if (self._launches <= OFTEN or self._launches % SELDOM == 0) and "llvmlite" in sys.modules:
-            with setting_up():
-                self._remember(args, keywords)
-        return found
-
-    def _first(self, grid: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        with setting_up():
-            found = self._python(grid, *args, **keywords)
-            self._launches += 1
-            if "llvmlite" in sys.modules:  # a first launch compiles; those after it should cost alike
-                importlib.import_module("tilewright.llvm.dispatch")
-            return found
-
-    def _remember(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        code = _code()
-        if code is None:
-            self.start = self._python
-            return
-        try:
-            entry = self._entry(args, keywords)
-        except _UnsuitedError:
-            return
-        from tilewright.llvm import native
-
-        native.fill_addresses(code.address("addresses"))
-        known = self._entries[0]
-        if any(entry[:4] == other[:4] for other in known):
-            return  # it was not started natively for another reason
-        self._entries[0] = (*known[-(ENTRIES - 1) :], entry)
-        if self._native is None:
-            bound = (self._launch, backend_choice.current, hooks.launch_enter.calls, hooks.launch_exit.calls, self._entries)
-            self._native = native.make_builtin(code.address("dispatch"), self._kernel.__name__, bound, code, keywords=True)
-            self.start = self._native
+    def learn(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        entry = self._entry(args, keywords)
+        if not any(entry[:4] == other[:4] for other in self._entries[0]):  # else it was not started natively for another reason
+            self.keep(entry)
 
     def _entry(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, ...]:
         """What the dispatcher is told of a launch that was just made.
 
         Raises:
-            _UnsuitedError: it cannot be told.
+            UnsuitedError: it cannot be told.
         """
         from tilewright.llvm.dispatch import DEFAULT, MAX_ARGUMENTS, Check, Condition, table
 
         params = self._kernel.params
         given = 1 + len(args) + len(keywords)
         if given > MAX_ARGUMENTS or any(parameter.variadic for parameter in params):
-            raise _UnsuitedError
+            raise UnsuitedError
         known = self._find(args, keywords)
         if known is None:
-            raise _UnsuitedError
+            raise UnsuitedError
         choice = backend_choice.current.get()
         by_keyword = {name: 1 + len(args) + position for position, name in enumerate(keywords)}
         checks: list[Check] = []
@@ -159,13 +109,13 @@ class Dispatcher:
             sources.append(by_keyword[name])
         for (name, _), (value, namespace) in self._kernel.used_global_vals.items():
             if type(namespace) is not dict:
-                raise _UnsuitedError
+                raise UnsuitedError
             keep += [namespace, name, value]
             checks.append(Check(Condition.GLOBAL, 0, id(namespace), id(name), id(value)))
         values = []
         for path, convert in known.converters:
             if len(path) != 1 or convert is not None:
-                raise _UnsuitedError
+                raise UnsuitedError
             values.append(sources[path[0]])
         names = (*(parameter.name for parameter in params), *known.options)
         found = table(given, len(keywords), checks, values, sources)
@@ -176,7 +126,7 @@ def _check(source: int, parameter: FunctionParameter, kind: Any, value: Any, kee
     """The condition that an argument is of a kind.
 
     Raises:
-        _UnsuitedError: native code cannot tell.
+        UnsuitedError: native code cannot tell.
     """
     from tilewright.llvm.dispatch import Alignment, Check, Condition
 
@@ -190,9 +140,9 @@ def _check(source: int, parameter: FunctionParameter, kind: Any, value: Any, kee
             keep.append(value.given)
             return Check(Condition.OBJECT, source, id(value.given))
         if kind.convert is not None or kind.device is None:
-            raise _UnsuitedError
+            raise UnsuitedError
         alignment = (Alignment.DIVISIBLE if kind.divisible else Alignment.INDIVISIBLE) if aligned else Alignment.ANY
-        return _array_check(source, value, alignment, keep)
+        return array_check(source, value, alignment, keep)
     if isinstance(kind, specialize.DescriptorKind):
         return _descriptor_check(source, kind, value, keep)
     if isinstance(kind, specialize.ScalarKind) and kind.convert is None:
@@ -208,7 +158,7 @@ def _check(source: int, parameter: FunctionParameter, kind: Any, value: Any, kee
             return Check(Condition.OBJECT, source, id(None))
         if type_ in (bool, float):
             return Check(Condition.TYPE, source, id(type_))
-    raise _UnsuitedError
+    raise UnsuitedError
 
 
 def _range_of(value: int) -> tuple[int, int]:
@@ -219,10 +169,15 @@ def _range_of(value: int) -> tuple[int, int]:
         return _INT32[1] + 1, _INT64[1]
     if _INT64[0] <= value < _INT32[0]:
         return _INT64[0], _INT32[0] - 1
-    raise _UnsuitedError
+    raise UnsuitedError
 
 
-def _array_check(source: int, value: Any, alignment: int, keep: list[Any]) -> Check:
+def array_check(source: int, value: Any, alignment: int, keep: list[Any]) -> Check:
+    """The condition that an argument is an array of the type, element type and device of one, and of an alignment.
+
+    Raises:
+        UnsuitedError: native code cannot tell.
+    """
     import numpy as np
 
     from tilewright.llvm import native
@@ -233,7 +188,7 @@ def _array_check(source: int, value: Any, alignment: int, keep: list[Any]) -> Ch
         return Check(Condition.ARRAY, source, 0, id(value.dtype), 0, alignment)
     facts = native.tensor_facts(value)
     if facts is None:
-        raise _UnsuitedError
+        raise UnsuitedError
     keep.append(type(value))
     packed = (facts.dtype & 0xFFFFFFFF) | (facts.device_kind & 0x7FFFFFFF) << 32
     return Check(Condition.TENSOR, source, id(type(value)), packed, facts.device_index, alignment)
@@ -246,8 +201,8 @@ def _descriptor_check(source: int, kind: specialize.DescriptorKind, value: Any, 
         return Alignment.DIVISIBLE if divisible else Alignment.INDIVISIBLE
 
     if kind.base.convert is not None or kind.base.device is None or type(value) is not TensorDescriptor or any(type(n) is not int for n in value.block_shape):
-        raise _UnsuitedError
-    base = _array_check(source, value.base, alignment(kind.base.divisible), keep)
+        raise UnsuitedError
+    base = array_check(source, value.base, alignment(kind.base.divisible), keep)
     blocks, divisor = list(value.block_shape), ALIGNMENT // math.gcd(ALIGNMENT, ITEM_SIZE[kind.base.dtype])
     wanted = Described(id(TensorDescriptor), id(blocks), id(value.padding), divisor, alignment(kind.whole_rows), base)
     keep += [blocks, value.padding, wanted]
@@ -258,7 +213,7 @@ def _constant(source: int, value: Any, keep: list[Any]) -> Check:
     """The condition that an argument is a constant.
 
     Raises:
-        _UnsuitedError: it is one that is compared by more than identity.
+        UnsuitedError: it is one that is compared by more than identity.
     """
     from tilewright.llvm.dispatch import Alignment, Check, Condition
 
@@ -270,7 +225,7 @@ def _constant(source: int, value: Any, keep: list[Any]) -> Check:
     if _is_frozen(value):
         keep.append(value)
         return Check(Condition.OBJECT, source, id(value))
-    raise _UnsuitedError
+    raise UnsuitedError
 
 
 def _is_frozen(value: Any) -> bool:
@@ -278,14 +233,3 @@ def _is_frozen(value: Any) -> bool:
     if type(value) is tuple:
         return all(map(_is_frozen, value))
     return value is None or type(value) in (bool, int, float, str, bytes, dtype)
-
-
-@cache
-def _code() -> LoadedObject | None:
-    """The native dispatcher; None where the interpreter is not one it can read."""
-    from tilewright.llvm import native
-    from tilewright.llvm.dispatch import dispatch_ir
-    from tilewright.runtime.host_code import load_host_code
-
-    objects = native.layout()
-    return None if objects is None else load_host_code("native dispatcher", dispatch_ir(objects), ("dispatch", "addresses"))

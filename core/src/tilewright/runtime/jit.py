@@ -100,7 +100,9 @@ class JITFunction(KernelInterface, KernelDefinition):
         if self.pre_run_hooks:
             return partial(self._run_with_hooks, grid)
         dispatcher = self._dispatcher
-        return partial(self._make_dispatcher().start if dispatcher is None else dispatcher.start, grid)
+        if dispatcher is None or dispatcher.native is None:
+            return self._make_dispatcher().launcher(grid)
+        return partial(dispatcher.native, grid)
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> CompiledKernel | None:
         """Launch on ``grid`` and give the compiled kernel (None where ``hooks.jit_cache`` vetoed); with ``warmup`` compile only."""
@@ -341,7 +343,7 @@ def _known(binder: Binder, made: Mapping[Any, Any], args: tuple[Any, ...], keywo
 
 def _known_launch(binder: Binder, plans: Mapping[Any, Plan], args: tuple[Any, ...], keywords: dict[str, Any]) -> Known | None:
     known = _known(binder, plans, args, keywords)
-    if known is None:
+    if known is None or not known[-1].settled:
         return None
     bound, kinds, options, plan = known
     return Known(bound, kinds, options, plan.launcher, plan.kernel, plan.converters)

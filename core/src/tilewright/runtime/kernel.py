@@ -297,9 +297,12 @@ class CompiledKernel:
             LaunchError: there are more or fewer arguments than parameters, or one does not fit what the kernel was compiled for.
         """
         here = self._here
-        if here.positional is None and hasattr(self.specialization.fn, "params"):
-            here.positional = Dispatcher(self.specialization.fn, self._launch_positional, self._known)
-        return partial(self._launch_positional if here.positional is None else here.positional.start, grid)
+        calls = here.positional
+        if calls is None:
+            if not hasattr(self.specialization.fn, "params"):
+                return partial(self._launch_positional, grid)
+            calls = here.positional = Dispatcher(self.specialization.fn, self._launch_positional, self._known)
+        return calls.launcher(grid) if calls.native is None else partial(calls.native, grid)
 
     def _launch_positional(self, grid: Any, *args: Any, stream: Any = None) -> CompiledKernel:
         names = self.src.fn.arg_names

@@ -10,9 +10,11 @@ from tilewright.runtime.specialize import value_picker
 
 
 class Plan:
-    """What a launch of known kinds does. ``launcher`` is called with ``pick(bound arguments)``, which ``converters`` describe."""
+    """What a launch of known kinds does. ``launcher`` is called with ``pick(bound arguments)``, which ``converters`` describe; it may be another one in later
+    launches until the plan is ``settled``."""
 
-    __slots__ = ("converters", "kernel", "launcher", "pick")
+    __slots__ = ("converters", "kernel", "launcher", "pick", "settled")
 
     def __init__(self, kernel: CompiledKernel, launcher: Callable[..., None], converters: Sequence[Converter]) -> None:
         self.kernel, self.launcher, self.converters, self.pick = kernel, launcher, converters, value_picker(converters)
+        self.settled = True

@@ -96,6 +96,8 @@ class Autotuner(own.Autotuner):
     def run(self, *args: Any, grid: Any = None, warmup: bool = False, **kwargs: Any) -> Any:
         return super().run(*args, grid=grid, warmup=warmup, **kwargs)
 
+    _own_run = run
+
     def prune_configs(self, kwargs: dict[str, Any]) -> list[Config]:
         """The configurations that ``prune_configs_by`` leaves for the launch that is under way.
 

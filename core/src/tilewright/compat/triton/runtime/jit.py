@@ -174,7 +174,10 @@ class JITFunction(own.JITFunction):
             return partial(self.run, grid=grid, warmup=False)
         if knobs.runtime.debug or self.policy.mutable:
             return partial(self._launch_checked, grid)
-        return super().__getitem__(grid)
+        dispatcher = self._dispatcher  # as in the class above: each call counts here
+        if dispatcher is None or dispatcher.native is None or self.pre_run_hooks:
+            return super().__getitem__(grid)
+        return partial(dispatcher.native, grid)
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         """See :meth:`tilewright.runtime.jit.JITFunction.run`. Launches ask this method where a subclass or a program has put another in its place."""

@@ -137,6 +137,7 @@ class TritonPolicy(LaunchPolicy):
         plan = Plan(kernel, kernel.native_launcher, converters)  # its ``run`` is Triton's launch call
         writes = kernel.artifact.code.metadata.get("writes")
         if writes:
+            plan.settled = False
             plan.launcher = partial(_first_launch, plan, plan.launcher, bounds_check(kernel.name, kernel.artifact.parameters, writes))
         return plan
 
@@ -161,7 +162,7 @@ def _artifact_and_times(result: Any) -> tuple[Any, knobs.CompileTimes]:
 def _first_launch(plan: Plan, launcher: Callable[..., None], check: Callable[[Sequence[Any]], None], grid: Any, stream: Any, values: Any) -> None:
     """The first launch of a plan: refused where it is sure to write outside an argument's memory. Later launches are not looked at."""
     check(values)
-    plan.launcher = launcher
+    plan.launcher, plan.settled = launcher, True
     launcher(grid, stream, values)
 
 

@@ -1,0 +1,50 @@
+"""The kernels of ``launches.py``: one that does nothing, plain and as programs decorate it. ``rival`` is the library that is measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import rival as tw
+import rival.language as tl
+
+#: Two configurations: with one there is nothing to choose.
+CONFIGS = [tw.Config({"BLOCK": block}, num_warps=4) for block in (64, 128)]
+
+
+def _nothing(arguments: dict[str, Any]) -> None:
+    """The hook of a configuration."""
+
+
+@tw.jit
+def plain(a, b, c, d, e, n, m, k, s, t, BLOCK: tl.constexpr, FLAG: tl.constexpr):
+    pass
+
+
+@tw.autotune(CONFIGS, key=["n", "m", "k"])
+@tw.jit
+def tuned(a, b, c, d, e, n, m, k, s, t, BLOCK: tl.constexpr, FLAG: tl.constexpr):
+    pass
+
+
+@tw.autotune([tw.Config({"BLOCK": block}, num_warps=4, pre_hook=_nothing) for block in (64, 128)], key=["n", "m", "k"])
+@tw.jit
+def hooked(a, b, c, d, e, n, m, k, s, t, BLOCK: tl.constexpr, FLAG: tl.constexpr):
+    pass
+
+
+@tw.heuristics({"FLAG": lambda arguments: arguments["n"] % 2 == 0})
+@tw.jit
+def guessed(a, b, c, d, e, n, m, k, s, t, BLOCK: tl.constexpr, FLAG: tl.constexpr):
+    pass
+
+
+@tw.heuristics({"FLAG": lambda arguments: arguments["n"] % 2 == 0})
+@tw.autotune(CONFIGS, key=["n", "m", "k"])
+@tw.jit
+def guessed_tuned(a, b, c, d, e, n, m, k, s, t, BLOCK: tl.constexpr, FLAG: tl.constexpr):
+    pass
+
+
+@tw.jit
+def described(a, b, c, n, m):
+    pass
