@@ -5,6 +5,7 @@ Messages say what happened, where, with which types, and what to do about it.
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 from pathlib import Path
@@ -133,6 +134,23 @@ class OutOfResources(BackendError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.required, self.limit, self.name)
+
+
+class ResidencyError(OutOfResources):
+    """A cooperative launch has more programs than run at once. Nothing was started. ``required`` and ``limit`` count programs."""
+
+    def __init__(self, kernel: str, grid: tuple[int, ...], limit: int, why: str) -> None:
+        required = math.prod(grid)
+        super().__init__(required, limit, f"programs at once of kernel {kernel}")
+        self.args = (
+            f"kernel {kernel}: a cooperative launch runs all its programs at once, and of the {required} of grid {grid} {limit} fit: {why}. "
+            f"Launch at most {limit} programs, and let each do the work of several in a loop: "
+            "for tile in range(tl.program_id(0), tiles, tl.num_programs(0))",
+        )
+        self.kernel, self.grid, self.why = kernel, grid, why
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.kernel, self.grid, self.limit, self.why)
 
 
 class VariableError(TilewrightError, ValueError):

@@ -12,7 +12,8 @@ from tilewright.ir.parser import parse_module
 from tilewright.plugins.manifest import Capabilities
 from tilewright.plugins.registry import registry
 from tilewright.runtime.compile import lower_module
-from tilewright.runtime.declared import atomic_element, check_declared
+from tilewright.runtime.declared import atomic_element, check_declared, check_options
+from tilewright.runtime.devices import named_target
 from tilewright_conformance.samples import samples
 
 ALL = Capabilities(
@@ -136,3 +137,24 @@ def test_it_costs_next_to_nothing(steps_in):
     operations = sum(1 for _ in module.walk())
     assert operations > 500
     assert steps_in(lambda: check_declared(module, found.manifest.capabilities, "reference")) < 12 * operations  # 9 on Python 3.11
+
+
+@pytest.mark.parametrize("features", [frozenset(), frozenset({"print"})])
+def test_options_that_promise_what_is_not_declared(features):
+    small = dataclasses.replace(ALL, features=features)
+    for options in ({}, {"cooperative": False}):
+        check_options(options, small, "small", "k")
+    has = ", ".join(features) or "none"
+    with pytest.raises(LoweringError, match=f"kernel k: option cooperative: backend 'small' does not declare feature 'cooperative'; it has {has}"):
+        check_options({"cooperative": True}, small, "small", "k")
+    check_options({"cooperative": True}, dataclasses.replace(small, features=features | {"cooperative"}), "small", "k")
+
+
+def test_launches_are_held_to_the_features_that_their_options_take():
+    backend = registry().get("reference")
+    less = dataclasses.replace(backend.manifest.capabilities, features=backend.manifest.capabilities.features - {"cooperative"})
+    target = dataclasses.replace(named_target(backend, "numpy"), capabilities=less)
+    module = module_of("")
+    lower_module(copy.deepcopy(module), dict(backend.manifest.options), backend, target)
+    with pytest.raises(LoweringError, match="option cooperative: backend 'reference' does not declare feature 'cooperative'"):
+        lower_module(module, {**backend.manifest.options, "cooperative": True}, backend, target)

@@ -53,7 +53,8 @@ class Capabilities:
         max_tile_elements: the largest tile.
         features: further names: ``descriptors``, ``print``, ``assert``, ``inline_asm``, ``extern`` (functions of the C library),
             ``extern_libraries`` (those of bitcode files that the launch option ``extern_libs`` names), ``dot_scaled``, ``noinline``, ``clock``,
-            ``breakpoint``, ``implied_asserts`` (what the language implies, as that the step of a loop is positive, is asserted without debug mode too).
+            ``breakpoint``, ``implied_asserts`` (what the language implies, as that the step of a loop is positive, is asserted without debug mode too),
+            ``cooperative`` (the launch option of this name: all programs of the grid run at once, or the launch is refused).
         remedies: feature that is not declared, but would be if something were installed -> what to do; the refusal says it.
     """
 
@@ -101,9 +102,19 @@ class Capabilities:
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-#: Options every backend takes as launch keywords, with their defaults. A backend may ignore a hint that means nothing to it.
+#: Options every backend takes as launch keywords, with their defaults. A backend may ignore a hint that means nothing to it. ``cooperative`` is no hint: it
+#: takes the feature of the same name, without which the launch is refused.
 PORTABLE_OPTIONS: Mapping[str, Any] = MappingProxyType(
-    {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "enable_fp_fusion": True, "debug": False, "sanitize_overflow": True}
+    {
+        "num_warps": 4,
+        "num_stages": 3,
+        "num_ctas": 1,
+        "maxnreg": None,
+        "enable_fp_fusion": True,
+        "debug": False,
+        "sanitize_overflow": True,
+        "cooperative": False,
+    }
 )
 
 

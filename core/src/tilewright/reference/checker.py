@@ -62,7 +62,8 @@ _CAUSES = {
 
 
 class Checker:
-    """Watches one run. ``buffers`` has the memory of the arguments by position, ``names`` the name of every argument."""
+    """Watches one run. ``buffers`` has the memory of the arguments by position, ``names`` the name of every argument.
+    ``in_turns`` says that programs take turns."""
 
     def __init__(
         self,
@@ -72,12 +73,13 @@ class Checker:
         memory: Memory,
         buffers: dict[int, Buffer],
         names: Sequence[str],
+        in_turns: bool = False,
     ) -> None:
         self.options, self.grid, self.memory, self.buffers, self.names = options, grid, memory, buffers, names
         self.provenance = Provenance(module)
         self.synchronizes = options.races and synchronizes(module)
         self.findings: dict[tuple[str, Operation, str | None], Finding] = {}
-        self.clocks = Clocks(grid[0] * grid[1] * grid[2]) if self.synchronizes else None
+        self.clocks = Clocks(grid[0] * grid[1] * grid[2], in_turns) if self.synchronizes else None
         self.overlaps = Overlaps(buffers) if options.overlaps else None
         empty = [buffers[index].own for index in _positions(options.uninitialized, names, buffers)]
         self.shadows = [

@@ -1,6 +1,6 @@
 """Order between programs that synchronise by atomics: vector clocks, as in FastTrack (Flanagan and Freund, 2009).
 
-Programs run one after the other while these are kept, so that only the running one's view of the others is needed.
+One program runs at a time while these are kept: one after the other, so that only the running one's view of the others is needed, or in turns.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 class Clocks:
     """``view[q]`` is the time of program q up to which its accesses are in order before the running program's."""
 
-    def __init__(self, programs: int) -> None:
+    def __init__(self, programs: int, in_turns: bool) -> None:
+        self._left: dict[int, tuple[int, NDArray[np.int32]]] | None = {} if in_turns else None
         self.view = np.zeros(programs, dtype=np.int32)
         self.program = -1
         self.now = 0
@@ -22,9 +23,13 @@ class Clocks:
 
     def enter(self, program: int) -> None:
         """Another program runs from now on."""
-        if program != self.program:
-            self.program, self.now = program, 0
-            self.view = np.zeros_like(self.view)
+        if program == self.program:
+            return
+        begun = None
+        if self._left is not None:
+            self._left[self.program] = self.now, self.view
+            begun = self._left.get(program)
+        self.program, (self.now, self.view) = program, begun or (0, np.zeros_like(self.view))
 
     def sees(self, programs: NDArray[np.int32], times: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Whether accesses of programs at times of theirs are in order before what the running one does."""

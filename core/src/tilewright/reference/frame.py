@@ -13,6 +13,7 @@ from tilewright.ir.core import Location, Module, Operation, Region, Value
 from tilewright.reference.failures import failure, program_coordinates
 from tilewright.reference.memory import Memory
 from tilewright.reference.numerics import Array
+from tilewright.reference.turns import Turns
 from tilewright.reference.values import Indices, RuntimeValue, Tracked, take
 
 
@@ -36,12 +37,14 @@ class Run(Protocol):
     Attributes:
         printer: gets each line that the kernel prints.
         checker: what watches the run; None where nothing does.
+        turns: the turns that its programs take; None where they run to their ends.
     """
 
     module: Module
     grid: tuple[int, int, int]
     memory: Memory
     printer: Callable[[str], object]
+    turns: Turns | None
 
     @property
     def checker(self) -> Watch | None: ...

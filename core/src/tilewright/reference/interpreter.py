@@ -1,6 +1,7 @@
 """Running a module over a grid on NumPy.
 
-All programs of the grid run in step where that is right, in batches that bound memory; else one after the other, in the order of their ids.
+All programs of the grid run in step where that is right, in batches that bound memory; else one after the other, in the order of their ids, or, in a
+cooperative launch, in turns.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from tilewright.reference.memory import Memory
 from tilewright.reference.numerics import numpy_dtype
 from tilewright.reference.regions import CONTROL, is_closed
 from tilewright.reference.semantics import MEANINGS
+from tilewright.reference.turns import Turns
 from tilewright.reference.values import Descriptor, RuntimeValue
 
 if TYPE_CHECKING:
@@ -52,8 +54,17 @@ _Step = tuple[Callable[..., Any], bool, Operation, tuple[Any, ...], list[Value]]
 class Interpreter:
     """One run of a module: its memory, its grid, and what has been made ready of its regions."""
 
-    def __init__(self, module: Module, grid: tuple[int, int, int], memory: Memory, printer: Callable[[str], object], checker: Checker | None) -> None:
+    def __init__(
+        self,
+        module: Module,
+        grid: tuple[int, int, int],
+        memory: Memory,
+        printer: Callable[[str], object],
+        checker: Checker | None,
+        turns: Turns | None = None,
+    ) -> None:
         self.module, self.grid, self.memory, self.printer, self.checker = module, grid, memory, printer, checker
+        self.turns = turns
         self._plans: dict[Region, tuple[list[_Step], list[Value]]] = {}
         self._closed: dict[Region, bool] = {}
 
@@ -121,15 +132,18 @@ def run(
     *,
     checked: CheckedOptions | None = None,
     printer: Callable[[str], object] = print,
+    cooperative: bool = False,
 ) -> None:
     """Run a module's kernel over ``grid``; arrays among the arguments are changed in place.
 
     ``arguments`` are in the order of the kernel's: for a pointer an array (see :func:`tilewright.reference.buffers.describe`), for a number a
     Python or NumPy number, for a descriptor a :class:`DescriptorValue` or anything with ``base``, ``shape`` and ``strides``. ``checked`` turns on
-    the checked mode. ``printer`` gets each line that the kernel prints.
+    the checked mode. ``printer`` gets each line that the kernel prints. ``cooperative`` has all programs begin before any has to end, so that they may wait
+    for each other.
 
     Raises:
         LaunchError: the arguments do not fit the kernel.
+        ResidencyError: there are more programs than can take turns.
         KernelError: the kernel failed: an access outside all memory it was given, a failed assert, a finding of the checked mode.
     """
     kernel = module.kernel
@@ -154,16 +168,24 @@ def run(
     memory = Memory(memory_buffers, memory_names, checked=checked is not None, raw=raw)
     sequential = _sequential(module, buffers)
     if checked is not None:
-        checker = Checker(checked, module, grid, memory, buffers, names)
+        checker = Checker(checked, module, grid, memory, buffers, names, in_turns=cooperative)
         sequential = sequential or checker.synchronizes
-    interpreter = Interpreter(module, grid, memory, printer, checker)
+    turns = Turns() if cooperative and programs > 1 else None
+    interpreter = Interpreter(module, grid, memory, printer, checker, turns)
+
+    def execute(first: int, count: int) -> None:
+        frame = Frame(interpreter, np.arange(first, first + count))
+        frame.values.update(zip(kernel.arguments, values, strict=True))
+        with np.errstate(all="ignore"):
+            interpreter.execute(frame, kernel.body)
+
     batch = 1 if sequential else max(1, BATCH_BYTES // _bytes_of_one_program(module))
     try:
-        with np.errstate(all="ignore"):
+        if turns is not None:
+            turns.run(kernel.name, grid, lambda number: execute(number, 1))
+        else:
             for first in range(0, programs, batch):
-                frame = Frame(interpreter, np.arange(first, min(first + batch, programs)))
-                frame.values.update(zip(kernel.arguments, values, strict=True))
-                interpreter.execute(frame, kernel.body)
+                execute(first, min(batch, programs - first))
     finally:
         memory.close()
     if checker is not None:

@@ -141,13 +141,18 @@ def run_while(frame: Frame, operation: While) -> Results:
             scope = frame.select(exits.active)
         carried = _execute(scope, after, staying)
         turn += 1
+        turns = frame.run.turns
+        if turns is not None:
+            turns.hand_over()
         # What a loop does follows from what it carries and what is in memory: if neither changes any more it never ends.
         if turn % _PATIENCE == 0:
             previous = frame.memory.version, carried
         elif previous is not None and turn % _PATIENCE == 1:
-            if previous[0] == frame.memory.version and all(map(_identical, previous[1], carried)):
-                message = "this loop never ends: no iteration changes anything, and programs that it may wait for run after this one"
-                raise scope.failure(operation, message, 0)
+            same = previous[0] == frame.memory.version and all(map(_identical, previous[1], carried))
+            if same and (turns is None or turns.never_goes_on(previous[0])):
+                later = "programs that it may wait for run after this one, unless the launch has cooperative=True"
+                others = later if turns is None else "all other programs wait as well, or have ended"
+                raise scope.failure(operation, f"this loop never ends: no iteration changes anything, and {others}", 0)
             previous = None
 
 

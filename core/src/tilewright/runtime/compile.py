@@ -20,7 +20,7 @@ from tilewright.plugins.registry import Backend, registry
 from tilewright.recursion import SPLIT, deep_recursion
 from tilewright.runtime.artifact import Artifact
 from tilewright.runtime.cache import disk_cache
-from tilewright.runtime.declared import check_declared
+from tilewright.runtime.declared import check_declared, check_options
 from tilewright.runtime.float_arguments import facts_of_compilation, widened
 from tilewright.runtime.keys import UnstableError, backend_version, core_version, digest, libraries_text, stable_text
 from tilewright.runtime.specialize import attribute_facts
@@ -207,6 +207,7 @@ def lower_module(
     target = backend.completed(target)
     if target.capabilities is not None:
         started = time.perf_counter()
+        check_options(options, target.capabilities, backend.name, module.kernel.name)
         check_declared(module, target.capabilities, backend.name)
         timings["declared"] = _milliseconds(started)
     own = backend.call("tilewright_passes", target=target, options=options, passes=pipeline.STANDARD)

@@ -8,8 +8,8 @@ What it does not know is left to the backend: operations that plugins add, and t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Set
-from typing import NoReturn
+from collections.abc import Callable, Iterable, Mapping, Set
+from typing import Any, NoReturn
 
 from tilewright.errors import LoweringError, noted, with_help
 from tilewright.ir import Function, Module, Operation, Region
@@ -28,6 +28,9 @@ FEATURES: dict[str, str] = {
     "make_descriptor": "descriptors",
     **{f"descriptor_{name}": "descriptors" for name in ("load", "store", "reduce", "gather", "scatter", "extent", "stride")},
 }
+
+#: launch option -> the feature without which a backend refuses it, unless it is off
+OPTION_FEATURES: dict[str, str] = {"cooperative": "cooperative"}
 
 #: feature -> another that an operation of it is let through for: whether it can be lowered depends on the launch, and the backend says so
 IN_PLACE: dict[str, str] = {"extern": "extern_libraries"}
@@ -73,6 +76,19 @@ def check_declared(module: Module, capabilities: Capabilities, backend: str) -> 
     check = _Check(capabilities, backend)
     for function in module.functions.values():
         check.function(function)
+
+
+def check_options(options: Mapping[str, Any], capabilities: Capabilities, backend: str, kernel: str) -> None:
+    """Refuse launch options that promise what a backend does not declare.
+
+    Raises:
+        LoweringError: names the option, the feature that it takes, and what is declared.
+    """
+    for name, feature in OPTION_FEATURES.items():
+        if options.get(name) and feature not in capabilities.features:
+            has = f"it has {_listed(capabilities.features)}"
+            remedy = with_help(has, capabilities.remedies.get(feature, ""))
+            raise LoweringError(f"kernel {kernel}: option {name}: backend {backend!r} does not declare feature {feature!r}; {remedy}")
 
 
 class _Check:

@@ -93,6 +93,7 @@ class CompiledKernel:
         converters: how the runtime values of a launch are taken from the arguments of all parameters; None where those are given themselves.
         otherwise: what launches run that this kernel refuses, where its code may refuse any.
         n_regs, n_spills, n_max_threads: registers, spilled words and threads a program may have, as the backend tells; 0 where it does not.
+        n_resident: programs that run at once on the device, as many as a cooperative launch can have; 0 where the backend does not tell.
     """
 
     def __init__(
@@ -164,6 +165,10 @@ class CompiledKernel:
     @property
     def n_max_threads(self) -> int:
         return self._fact("n_max_threads")
+
+    @property
+    def n_resident(self) -> int:
+        return self._fact("n_resident")
 
     def _init_handles(self) -> None:
         """Load the kernel on its device, unless it is.

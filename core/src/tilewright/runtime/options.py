@@ -19,6 +19,8 @@ RESERVED: Mapping[str, str] = {
 
 #: Counts, which have to be positive; num_stages may be 0.
 _POSITIVE = ("num_warps", "num_stages", "num_ctas")
+#: Options that promise something, which must be a truth value.
+_BOOLEAN = ("cooperative",)
 
 
 def resolve(backend: Backend, kernel: str, given: Mapping[str, Any], defaults: Mapping[str, Any], parameters: Iterable[str] = ()) -> dict[str, Any]:
@@ -45,6 +47,12 @@ def resolve(backend: Backend, kernel: str, given: Mapping[str, Any], defaults: M
             value = options[name] = _integer(value)
         if value is None or value < (0 if name == "num_stages" else 1):
             raise LaunchError(f"{kernel}: option {name} must be a positive integer, not {given.get(name, defaults.get(name))!r}")
+    for name in _BOOLEAN:
+        if name in options:
+            value = options[name]
+            if type(value).__name__ not in ("bool", "bool_"):
+                raise LaunchError(f"{kernel}: option {name} must be True or False, not {value!r}")
+            options[name] = bool(value)
     return options
 
 

@@ -40,7 +40,7 @@ CAPABILITIES = Capabilities(
     atomics={str(type_): _ATOMIC_KINDS for type_ in (*INTEGERS[1:], *FLOATS[:4])},
     power_of_two=False,
     max_tile_elements=1 << 24,
-    features=frozenset({ANY_DEVICE, "assert", IMPLIED_ASSERTS, FEATURE, "clock", "descriptors", "dot_scaled", "noinline", "print"}),
+    features=frozenset({ANY_DEVICE, "assert", IMPLIED_ASSERTS, FEATURE, "clock", "cooperative", "descriptors", "dot_scaled", "noinline", "print"}),
 )
 
 
@@ -90,7 +90,7 @@ def tilewright_launcher(loaded: Module, parameters: Sequence[Parameter], options
     from tilewright.reference.checked import CheckedOptions
 
     guard = write_guard(loaded.kernel.name, parameters)
-    checked = options.get("checked", False)
+    checked, cooperative = options.get("checked", False), bool(options.get("cooperative"))
     if checked is True:
         checked = CheckedOptions()
 
@@ -100,7 +100,7 @@ def tilewright_launcher(loaded: Module, parameters: Sequence[Parameter], options
             check_plain(loaded.kernel, values)
         with contextlib.ExitStack() as stack:
             on_host = _HostValues(stack)
-            interpreter.run(loaded, [on_host.value(value) for value in values], grid, checked=checked or None)
+            interpreter.run(loaded, [on_host.value(value) for value in values], grid, checked=checked or None, cooperative=cooperative)
 
     return launch
 

@@ -147,6 +147,7 @@ class TilewrightCompiler(BaseBackend):
                 raise ValueError(f"TRITON_F32_DEFAULT is {wanted!r}, and {self.target.backend} has the precisions {', '.join(allowed)}")
             values["default_dot_input_precision"] = wanted
         values.update({name: frozen(value) for name, value in options.items() if name in values and name != "enable_fp_fusion" and value is not None})
+        values["launch_cooperative_grid"] = bool(values["launch_cooperative_grid"] or values.get("cooperative"))
         require_clusters(self.kind, values["arch"], values["num_ctas"])
         return TritonOptions(values)
 

@@ -58,7 +58,11 @@ BY_KIND: Mapping[str, Mapping[str, Any]] = {
 }
 
 #: Triton's name -> the Tilewright option that does it.
-RENAMED: Mapping[str, str] = {"num_cpu_threads": "num_threads", "default_dot_input_precision": "default_dot_precision"}
+RENAMED: Mapping[str, str] = {
+    "num_cpu_threads": "num_threads",
+    "default_dot_input_precision": "default_dot_precision",
+    "launch_cooperative_grid": "cooperative",
+}
 
 #: Options that the language itself reads.
 OF_THE_LANGUAGE = ("default_dot_precision", "supported_fp8_dtypes", "deprecated_fp8_dot_operand_dtypes", "min_dot_size", "plain_loops", "named_values")

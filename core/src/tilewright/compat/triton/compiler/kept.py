@@ -71,6 +71,7 @@ def launches_alone(kernel: CompiledKernel) -> bool:
         facts.get("kernel") == kernel.specialization.fn.__name__
         and not facts.get("tensor_maps")
         and not facts.get("launch_pdl")
+        and not facts.get("cooperative")
         and all(parameter.type in _PLAIN or parameter.type.startswith("ptr<") for parameter in kernel.parameters)
     )
 
