@@ -194,3 +194,14 @@ def scalar_assembly(out, n):
 @tw.jit
 def ticks(out):
     tl.store(out, tl.extra.hip.memrealtime())
+
+
+@tw.jit
+def meets(count, seen):
+    """A barrier of all programs of the grid; each says how many it saw come."""
+    p, n = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0), tl.num_programs(0) * tl.num_programs(1)
+    tl.atomic_add(count, 1, sem="acq_rel")
+    come = tl.atomic_add(count, 0, sem="acquire")
+    while come < n:
+        come = tl.atomic_add(count, 0, sem="acquire")
+    tl.store(seen + p, come)

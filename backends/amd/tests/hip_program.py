@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import amd_kernels as kernels
 from amd_support import example
 
-from tilewright.errors import KernelError, LaunchError
+from tilewright.errors import KernelError, LaunchError, ResidencyError
 from tilewright.plugins.manifest import Device
 from tilewright.plugins.registry import registry
 from tilewright.simt.host import launch
@@ -65,6 +65,10 @@ kernels.add[(3,)](out, right, out, 3000, BLOCK=1024)
 np.testing.assert_array_equal(out.numpy(), x + y + y)
 assert [launch[:4] for launch in stand_in.launches] == [("add", (3, 1, 1), 4 * lanes, 0)] * 2
 
+count, met = Array(np.zeros(1, np.int32)), Array(np.full(8, -1, np.int32))
+kernels.meets[(4, 2)](count, met, cooperative=True)
+np.testing.assert_array_equal(met.numpy(), np.full(8, 8))
+
 places = Array(np.zeros(24, np.int32))
 kernels.where_programs_are[(2, 3, 4)](places)
 np.testing.assert_array_equal(places.numpy(), np.arange(24))
@@ -78,6 +82,15 @@ timer = backend.call("tilewright_timer", device=device)
 assert min(timer.measure(lambda: kernels.where_programs_are[(2, 3, 4)](places), 2)) > 0
 
 launch.PythonLauncher.__call__ = in_python  # type: ignore[method-assign]
+
+for launcher in (kernels.meets[(9,)], kernels.meets[(3, 3)]):
+    try:
+        launcher(count, met, cooperative=True)
+    except ResidencyError as error:
+        assert "8 fit: 2 on each of the 4 SMs (compute units) of hip:0" in str(error), error
+    else:
+        raise AssertionError("more programs than run at once were launched")
+memory.synchronize()
 
 
 def printed(grid: tuple[int, ...], value: int, limit: int, **options: Any) -> list[str]:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from stand_ins import FakeBindings
 
-from tilewright.errors import KernelError, LaunchError, OutOfResources
+from tilewright.errors import KernelError, LaunchError, OutOfResources, ResidencyError
 from tilewright.plugins.manifest import CodeObject, Parameter
 from tilewright.simt.host.driver import Driver
 from tilewright.simt.host.kernels import LoadedKernel
@@ -21,7 +21,7 @@ from tilewright.simt.host.native_launch import attribute_records, native_launche
 from tilewright.simt.host.streams import stream_handle
 from tilewright.simt.host.table import Call, Launch
 from tilewright.testing.stand_in_driver import StandInLibrary
-from tilewright_nvidia.runtime import PROGRAMMATIC_SERIALIZATION
+from tilewright_nvidia.runtime import COOPERATIVE, PROGRAMMATIC_SERIALIZATION
 from tilewright_nvidia.table import TABLE, LaunchAttribute, LaunchConfig
 
 
@@ -121,6 +121,33 @@ def test_kernels_that_may_overlap_are_launched_so(bindings: FakeBindings) -> Non
     assert config.numAttrs == 1 and config.attrs[0].id == 6 and config.attrs[0].value.programmaticStreamSerializationAllowed == 1
 
 
+@pytest.mark.parametrize("facts", [{}, {"launch_pdl": True}])
+def test_cooperative_launches_have_the_attribute_for_it(bindings: FakeBindings, facts: dict[str, Any]) -> None:
+    loaded = loaded_on(bindings, cooperative=True, **facts)
+    assert loaded.n_resident == 8 * 132
+    slow, library = PythonLauncher(loaded, ()), StandInLibrary(TABLE, 0, 1000)
+    fast = native_launcher(loaded, (), slow, library)
+    assert fast is not None
+    for launcher in (slow, fast):
+        launcher((132, 8, 1), 0, ())
+        with pytest.raises(
+            ResidencyError, match=r"of the 1057 of grid \(1057, 1, 1\) 1056 fit: 8 on each of the 132 SMs \(compute units\) of cuda:0, with num_warps=4"
+        ):
+            launcher((1057, 1, 1), 0, ())
+    ((config, _),) = bindings.launches
+    assert config.numAttrs == 1 + len(facts) and (config.attrs[-1].id, config.attrs[-1].value.cooperative) == (2, 1)
+    (launch,) = library.launches
+    assert launch["attributes"] == [(6, 1)] * len(facts) + [(2, 1)]
+
+
+def test_clusters_that_fit_are_asked_for_by_a_configuration(bindings: FakeBindings) -> None:
+    bindings.settings.clusters = 60
+    loaded = loaded_on(bindings, cooperative=True, cluster=2, shared=4096)
+    assert loaded.most_programs == 60
+    ((function, config),) = bindings.named("cuOccupancyMaxActiveClusters")
+    assert (function, config.gridDimX, config.blockDimX, config.sharedMemBytes, config.numAttrs) == (loaded.function, 2, 128, 4096, 0)
+
+
 def test_streams_of_other_libraries() -> None:
     protocol = type("Protocol", (), {"__cuda_stream__": lambda self: (0, 13)})()
     streams = (7, SimpleNamespace(cuda_stream=11), SimpleNamespace(ptr=12), protocol)
@@ -150,6 +177,10 @@ def test_structures_are_laid_out_as_the_driver_has_them() -> None:
     assert (tuple(ours.grid), tuple(ours.block), ours.shared, ours.stream, ours.attribute_count, others) == ((1, 2, 3), (128, 1, 1), 7, 8, 1, [77, 4096, 0])
     made = attribute_records(TABLE.native, (PROGRAMMATIC_SERIALIZATION,))
     assert made is not None and ctypes.string_at(ours.attributes, ctypes.sizeof(LaunchAttribute))[:12] == made[:12]
+    call.call(caught, Launch(77, (1, 2, 3), 128, 7, 8, 4096, (COOPERATIVE,), True))
+    made = attribute_records(TABLE.native, (COOPERATIVE,))
+    given = LaunchConfig.from_address(caught.given[0].getPtr()).attributes
+    assert made is not None and ctypes.string_at(given, ctypes.sizeof(LaunchAttribute))[:12] == made[:12]
     call.call(caught, Launch(77, (1, 2, 3), 128, 7, 8, 4096))
     assert LaunchConfig.from_address(caught.given[0].getPtr()).attribute_count == 0
 
@@ -167,6 +198,7 @@ def test_every_function_and_number_of_the_table_is_the_bindings() -> None:
         statuses.out_of_memory: "CUDA_ERROR_OUT_OF_MEMORY",
         statuses.no_binary: "CUDA_ERROR_NO_BINARY_FOR_GPU",
         statuses.out_of_launch_resources: "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
+        statuses.too_many_programs: "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE",
         min(statuses.capture): "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
         max(statuses.capture): "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD",
         min(statuses.faults): "CUDA_ERROR_ILLEGAL_ADDRESS",
@@ -175,4 +207,5 @@ def test_every_function_and_number_of_the_table_is_the_bindings() -> None:
     assert {code: cuda.CUresult(code).name for code in named} == named
     assert all(cuda.CUresult(code) for code in statuses.faults)
     assert cuda.CUlaunchAttributeID(PROGRAMMATIC_SERIALIZATION.number).name.endswith("PROGRAMMATIC_STREAM_SERIALIZATION")
+    assert cuda.CUlaunchAttributeID(COOPERATIVE.number).name.endswith("ATTRIBUTE_COOPERATIVE")
     assert cuda.CUstreamCaptureMode(2).name.endswith("RELAXED")

@@ -36,9 +36,9 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
 
     Stages: ``tileir`` (as it came), ``simt`` (with conversions and shared memory), ``layouts`` (each tile's layout, what conversions and accesses cost, what
     left the fast path), ``llir``, ``amdgcn`` (assembly) and ``hsaco``, the code object, which is the binary too. Metadata: ``kernel`` (the symbol),
-    ``num_warps``, ``shared`` (bytes of LDS of a program), ``n_regs``, ``n_spills`` (registers), ``assertions`` (what each is called, see :mod:`.reports`),
-    ``prints`` (formats and words of a record, see :mod:`.prints`; None where there are none), ``configuration`` (for messages), ``notes`` (what left the fast
-    path).
+    ``num_warps``, ``shared`` (bytes of LDS of a program), ``n_regs``, ``n_spills`` (registers), ``cooperative``, ``assertions`` (what each is called, see
+    :mod:`.reports`), ``prints`` (formats and words of a record, see :mod:`.prints`; None where there are none), ``configuration`` (for messages), ``notes``
+    (what left the fast path).
 
     Raises:
         LoweringError: something cannot be lowered, with the operation and its location; or an option is out of range.
@@ -75,6 +75,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         "shared": facts[SHARED_BYTES],
         "n_regs": usage.registers,
         "n_spills": usage.spilled,
+        "cooperative": bool(options.get("cooperative")),
         "assertions": state.assertions,
         "prints": {"formats": state.formats, "words": state.record_words} if state.record_words else None,
         "configuration": configuration_text(options),

@@ -10,7 +10,7 @@ from tilewright_amd import __version__
 from tilewright_amd.architectures import ARCHITECTURES
 
 #: With inline assembly where there is an assembler.
-CAPABILITIES = every_type({"descriptors", "assert", "print", "inline_asm", "dot_scaled", "noinline", "clock"})
+CAPABILITIES = every_type({"descriptors", "assert", "print", "inline_asm", "dot_scaled", "noinline", "clock", "cooperative"})
 
 #: Launch options of this backend beyond the portable ones.
 #:

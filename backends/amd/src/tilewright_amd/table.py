@@ -19,8 +19,8 @@ KIND = "hip"
 
 
 def _launch(hip: Any, launch: Launch) -> tuple[Any, ...]:
-    block = launch.threads, 1, 1
-    status: tuple[Any, ...] = hip.hipModuleLaunchKernel(launch.function, *launch.grid, *block, launch.shared, launch.stream, launch.addresses, None)
+    given = (launch.function, *launch.grid, launch.threads, 1, 1, launch.shared, launch.stream, launch.addresses)
+    status: tuple[Any, ...] = hip.hipModuleLaunchCooperativeKernel(*given) if launch.cooperative else hip.hipModuleLaunchKernel(*given, None)
     return status
 
 
@@ -67,6 +67,7 @@ def image(hip: Driver, device: int, code: CodeObject) -> Image:
         symbol=str(metadata["kernel"]),
         threads=wave * int(metadata["num_warps"]),
         shared=int(metadata["shared"]),
+        cooperative=bool(metadata.get("cooperative")),
         spills=4 * int(metadata["n_spills"]),
         opaque=tuple(opaque),
         around=prints.around(hip, device, code.name, said) if said else None,
@@ -111,6 +112,7 @@ STATUSES = Statuses(
     out_of_memory=2,
     no_binary=209,
     out_of_launch_resources=701,
+    too_many_programs=720,
     faults={
         700: "a kernel accessed memory that is not the device's (an illegal address: check masks and the sizes of arrays)",
         710: "a device-side assertion of a kernel failed",
@@ -122,16 +124,16 @@ STATUSES = Statuses(
 )
 
 
+#: Operands of the functions that launch.
+_OPERANDS = ("function", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared", "stream", "addresses")
+
 TABLE = DriverTable(
     backend="amd",
     kind=KIND,
     entries=ENTRIES,
     statuses=STATUSES,
-    native=NativeEntries(
-        launch="hipModuleLaunchKernel",
-        current="hipGetDevice",
-        operands=("function", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared", "stream", "addresses", "null"),
-    ),
+    native=NativeEntries(launch="hipModuleLaunchKernel", current="hipGetDevice", operands=(*_OPERANDS, "null")),
+    cooperative_native=NativeEntries(launch="hipModuleLaunchCooperativeKernel", current="hipGetDevice", operands=_OPERANDS),
     streams=StreamNames(torch="cuda", attributes=("cuda_stream", "ptr", "handle"), protocol="__cuda_stream__", libraries="PyTorch, CuPy or hip-python"),
     device_attributes=Enumeration.prefixed(
         "hipDeviceAttribute_t",
@@ -142,6 +144,7 @@ TABLE = DriverTable(
         registers="MaxRegistersPerBlock",
         cache_bytes="L2CacheSize",
         lanes="WarpSize",
+        cooperative="CooperativeLaunch",
     ),
     function_attributes=Enumeration.prefixed(
         "hipFunction_attribute", "HIP_FUNC_ATTRIBUTE_", registers="NUM_REGS", local_bytes="LOCAL_SIZE_BYTES", max_threads="MAX_THREADS_PER_BLOCK"

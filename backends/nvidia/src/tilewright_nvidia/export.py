@@ -25,6 +25,7 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
         raise BackendError(f"kernel {name} takes maps of tensors for the copy engine, which its launcher makes: compile it with --option asynchronous=False")
     if code.metadata.get("launch_pdl"):
         raise BackendError(f"kernel {name} overlaps with the kernel before it, which its launcher asks for: compile it without launch_pdl")
+    cooperative = bool(code.metadata.get("cooperative"))
     device_code = assembled(code, target) or code.binary
     symbol, threads, shared = str(code.metadata["kernel"]), 32 * int(code.metadata["num_warps"]), int(code.metadata["shared"])
     blocks, given = int(code.metadata.get("cluster", 1)), c_parameters(parameters)
@@ -41,6 +42,12 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
         *comment("Launch it on a grid of programs; on an empty one, nothing. Addresses are the device's.", given),
         f"CUresult {name}_launch({launched});",
     ]
+    if cooperative:
+        told = (
+            "Write how many programs the current context's device holds at once. All programs of a launch run at once: one of more programs is refused with "
+            "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE. Launch at most so many, and let each do the work of several in a loop."
+        )
+        lines += ["", *comment(told), f"CUresult {name}_resident(CUfunction function, int *programs);"]
     size = max(1, len(given))
     rows = [device_code[start : start + _BYTES_A_LINE] for start in range(0, len(device_code), _BYTES_A_LINE)]
     body = [
@@ -71,13 +78,55 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
         f"    void *arguments[{size}];",
         *(f"    {statement}" for statement in words(given, "words")),
         f"    for (int position = 0; position < {size}; ++position) arguments[position] = &words[position];",
-        f"    return cuLaunchKernel(function, {grid_x}, grid_y, grid_z, {threads}, 1, 1, {shared}, stream, arguments, 0);",
-        "}",
-        "",
     ]
+    if cooperative:
+        body += [
+            "    CUlaunchAttribute together;",
+            "    memset(&together, 0, sizeof together);",
+            "    together.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;",
+            "    together.value.cooperative = 1;",
+            *(f"    {line}" for line in _config(grid_x, "grid_y", "grid_z", threads, shared)),
+            "    config.hStream = stream;",
+            "    config.attrs = &together;",
+            "    config.numAttrs = 1;",
+            "    return cuLaunchKernelEx(&config, function, arguments, 0);",
+            "}",
+            "",
+            f"CUresult {name}_resident(CUfunction function, int *programs) {{",
+            *(f"    {line}" for line in _resident(blocks, threads, shared)),
+        ]
+    else:
+        body.append(f"    return cuLaunchKernel(function, {grid_x}, grid_y, grid_z, {threads}, 1, 1, {shared}, stream, arguments, 0);")
+    body += ["}", ""]
     files = {
         f"{name}.cubin": device_code,
         f"{name}.h": header(name, ["cuda.h", "stdint.h"], lines).encode(),
         f"{name}_launch.c": "\n".join(body).encode(),
     }
     return CProgram(files)
+
+
+def _config(x: str, y: str, z: str, threads: int, shared: int) -> tuple[str, ...]:
+    """The declaration of a launch's configuration, without stream and attributes."""
+    return (
+        "CUlaunchConfig config;",
+        "memset(&config, 0, sizeof config);",
+        f"config.gridDimX = {x}, config.gridDimY = {y}, config.gridDimZ = {z};",
+        f"config.blockDimX = {threads}, config.blockDimY = config.blockDimZ = 1;",
+        f"config.sharedMemBytes = {shared};",
+    )
+
+
+def _resident(blocks: int, threads: int, shared: int) -> tuple[str, ...]:
+    """The statements that count the programs which the device holds."""
+    if blocks > 1:
+        return (*_config(str(blocks), "1", "1", threads, shared), "return cuOccupancyMaxActiveClusters(programs, function, &config);")
+    return (
+        "CUdevice device;",
+        "int each = 0, processors = 0;",
+        "CUresult result = cuCtxGetDevice(&device);",
+        "if (result == CUDA_SUCCESS) result = cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);",
+        f"if (result == CUDA_SUCCESS) result = cuOccupancyMaxActiveBlocksPerMultiprocessor(&each, function, {threads}, {shared});",
+        "*programs = each * processors;",
+        "return result;",
+    )

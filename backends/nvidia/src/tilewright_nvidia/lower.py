@@ -41,8 +41,8 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     Stages: ``tileir`` (as it came), ``simt`` (with conversions and shared memory), ``layouts`` (each tile's layout, what conversions and accesses cost, what
     left the fast path), ``llir``, ``ptx``, and ``cubin`` where it was made. The binary is the cubin, else the PTX, which :mod:`.runtime` links when it loads
     it. Metadata: ``kernel`` (the symbol), ``num_warps`` and ``shared`` (bytes) of a block of threads, ``cluster`` (blocks of a program), ``launch_pdl``,
-    ``tensor_maps`` (see :mod:`.tensor_maps`), ``otherwise`` (options for launches for which such a map cannot be made), ``format`` (``cubin`` or ``ptx``),
-    ``configuration`` (for messages), ``notes`` (what left the fast path).
+    ``cooperative``, ``tensor_maps`` (see :mod:`.tensor_maps`), ``otherwise`` (options for launches for which such a map cannot be made), ``format`` (``cubin``
+    or ``ptx``), ``configuration`` (for messages), ``notes`` (what left the fast path).
 
     Raises:
         LoweringError: something cannot be lowered, with the operation and its location; or an option is out of range.
@@ -82,6 +82,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         "cluster": facts.get(CLUSTER, 1),
         "shared": facts[SHARED_BYTES],
         "launch_pdl": bool(options.get("launch_pdl")) and machine.capability >= 90,
+        "cooperative": bool(options.get("cooperative")),
         "tensor_maps": maps,
         "otherwise": {"asynchronous": False} if maps else None,
         "format": "ptx",

@@ -8,7 +8,7 @@ from tilewright_nvidia import __version__
 from tilewright_nvidia.architectures import ARCHITECTURES
 from tilewright_nvidia.operations import OPS
 
-CAPABILITIES = every_type({"descriptors", "print", "assert", "inline_asm", "extern_libraries", "dot_scaled", "noinline", "clock"})
+CAPABILITIES = every_type({"descriptors", "print", "assert", "inline_asm", "extern_libraries", "dot_scaled", "noinline", "clock", "cooperative"})
 
 #: Launch options of this backend beyond the portable ones.
 #:

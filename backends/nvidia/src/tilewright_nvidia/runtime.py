@@ -13,6 +13,10 @@ from tilewright_nvidia.tensor_maps import TensorMap, opaque
 KIND = "cuda"
 #: The kernel may start before the kernel launched before it has ended.
 PROGRAMMATIC_SERIALIZATION = LaunchAttribute(6, "programmaticStreamSerializationAllowed", (1,))
+#: All blocks of the grid run at once, or the driver refuses the launch.
+COOPERATIVE = LaunchAttribute(2, "cooperative", (1,))
+#: Fact of a code object's metadata -> the attribute of its launches.
+_ATTRIBUTES = {"launch_pdl": PROGRAMMATIC_SERIALIZATION, "cooperative": COOPERATIVE}
 
 
 def image(cuda: Driver, device: int, code: CodeObject) -> Image:
@@ -25,6 +29,7 @@ def image(cuda: Driver, device: int, code: CodeObject) -> Image:
         shared=int(metadata["shared"]),
         blocks=int(metadata.get("cluster", 1)),
         spills=metadata.get("n_spills"),
-        attributes=(PROGRAMMATIC_SERIALIZATION,) if metadata.get("launch_pdl") else (),
+        attributes=tuple(attribute for fact, attribute in _ATTRIBUTES.items() if metadata.get(fact)),
+        cooperative=bool(metadata.get("cooperative")),
         opaque=tuple(opaque(cuda, TensorMap.of(facts)) for facts in metadata.get("tensor_maps", ())),
     )

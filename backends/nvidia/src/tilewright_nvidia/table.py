@@ -30,7 +30,7 @@ class LaunchConfig(ctypes.Structure):
     )
 
 
-def _launch(cuda: Any, launch: Launch) -> tuple[Any, ...]:
+def _config(cuda: Any, launch: Launch) -> Any:
     config = cuda.CUlaunchConfig()
     config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
     config.blockDimX, config.blockDimY, config.blockDimZ = launch.threads, 1, 1
@@ -39,7 +39,16 @@ def _launch(cuda: Any, launch: Launch) -> tuple[Any, ...]:
     config.numAttrs = 0
     if launch.attributes:
         config.attrs, config.numAttrs = [_attribute(cuda, given.number, given.member, *given.value) for given in launch.attributes], len(launch.attributes)
-    status: tuple[Any, ...] = cuda.cuLaunchKernelEx(config, cuda.CUfunction(launch.function), launch.addresses, 0)
+    return config
+
+
+def _launch(cuda: Any, launch: Launch) -> tuple[Any, ...]:
+    status: tuple[Any, ...] = cuda.cuLaunchKernelEx(_config(cuda, launch), cuda.CUfunction(launch.function), launch.addresses, 0)
+    return status
+
+
+def _cluster_occupancy(cuda: Any, launch: Launch) -> tuple[Any, ...]:
+    status: tuple[Any, ...] = cuda.cuOccupancyMaxActiveClusters(cuda.CUfunction(launch.function), _config(cuda, launch))
     return status
 
 
@@ -95,6 +104,7 @@ ENTRIES = Entries(
     function_attribute="cuFuncGetAttribute",
     function_allow_shared=Call("cuFuncSetAttribute", _allow_shared),
     occupancy="cuOccupancyMaxActiveBlocksPerMultiprocessor",
+    cluster_occupancy=Call("cuOccupancyMaxActiveClusters", _cluster_occupancy),
     launch=Call("cuLaunchKernelEx", _launch),
     memory_allocate="cuMemAlloc",
     memory_free="cuMemFree",
@@ -115,6 +125,7 @@ STATUSES = Statuses(
     out_of_memory=2,
     no_binary=209,
     out_of_launch_resources=701,
+    too_many_programs=720,
     faults={
         700: "a kernel accessed memory that is not the device's (an illegal address: check masks and the sizes of arrays)",
         710: "a device-side assertion of a kernel failed; the driver printed which",
@@ -151,6 +162,7 @@ TABLE = DriverTable(
         processor_threads="MAX_THREADS_PER_MULTIPROCESSOR",
         registers="MAX_REGISTERS_PER_BLOCK",
         cache_bytes="L2_CACHE_SIZE",
+        cooperative="COOPERATIVE_LAUNCH",
         capability_major="COMPUTE_CAPABILITY_MAJOR",
         capability_minor="COMPUTE_CAPABILITY_MINOR",
     ),

@@ -5,6 +5,9 @@
 #include <string.h>
 #include <time.h>
 
+/* Workgroups that a compute unit holds, whatever they are, and hipDeviceAttributeMultiprocessorCount. */
+enum { RESIDENT = 2, MULTIPROCESSORS = 63 };
+
 typedef struct {
     int (*attribute)(int number, int device);
     void (*properties)(void *place, int device);
@@ -14,7 +17,7 @@ typedef struct {
     int (*function_attribute)(int number, uint64_t function);
     uint64_t (*allocate)(uint64_t size);
     void (*release)(uint64_t address);
-    int (*launch)(uint64_t function, const uint32_t *grid, uint32_t threads, uint32_t shared, uint64_t stream, void **arguments);
+    int (*launch)(uint64_t function, const uint32_t *grid, uint32_t threads, uint32_t shared, uint64_t stream, void **arguments, int cooperative);
     const char *(*explain)(int code);
 } Device;
 
@@ -39,12 +42,20 @@ int hipModuleLoadData(uint64_t *module, const void *image) { return (*module = d
 int hipModuleUnload(uint64_t module) { return device.unload(module), 0; }
 int hipModuleGetFunction(uint64_t *function, uint64_t module, const char *name) { return (*function = device.function(module, name)) ? 0 : 500; }
 int hipFuncGetAttribute(int *value, int number, uint64_t function) { return *value = device.function_attribute(number, function), 0; }
-int hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, uint64_t function, int threads, size_t shared) { return *blocks = 2, 0; }
+int hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, uint64_t function, int threads, size_t shared) { return *blocks = RESIDENT, 0; }
 int hipModuleLaunchKernel(uint64_t function, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t bx, uint32_t by, uint32_t bz, uint32_t shared,
                           uint64_t stream, void **arguments, void **extra) {
     const uint32_t grid[3] = {gx, gy, gz};
     if (fault) return fault;
-    fault = device.launch(function, grid, bx * by * bz, shared, stream, arguments);
+    fault = device.launch(function, grid, bx * by * bz, shared, stream, arguments, 0);
+    return 0;
+}
+int hipModuleLaunchCooperativeKernel(uint64_t function, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t bx, uint32_t by, uint32_t bz, uint32_t shared,
+                                     uint64_t stream, void **arguments) {
+    const uint32_t grid[3] = {gx, gy, gz};
+    if (fault) return fault;
+    if ((uint64_t)gx * gy * gz > (uint64_t)RESIDENT * device.attribute(MULTIPROCESSORS, 0)) return 720;
+    fault = device.launch(function, grid, bx * by * bz, shared, stream, arguments, 1);
     return 0;
 }
 int hipDeviceSynchronize(void) { return fault; }

@@ -51,6 +51,7 @@ _CALLBACKS: dict[str, tuple[Any, ...]] = {
     "release": (None, ctypes.c_uint64),
     "launch": (
         ctypes.c_int, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint32), ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint64, ctypes.POINTER(ctypes.c_void_p),
+        ctypes.c_int,
     ),
     "explain": (ctypes.c_void_p, ctypes.c_int),
 }  # fmt: skip
@@ -193,11 +194,11 @@ class EmulatedDevice:
     def _release(self, address: int) -> None:
         self.arena.release(address)
 
-    def _launch(self, function: int, grid: Any, threads: int, shared: int, stream: int, arguments: Any) -> int:
+    def _launch(self, function: int, grid: Any, threads: int, shared: int, stream: int, arguments: Any, cooperative: int) -> int:
         with self._lock:
-            return self._run(function, (grid[0], grid[1], grid[2]), threads, shared, stream, arguments)
+            return self._run(function, (grid[0], grid[1], grid[2]), threads, shared, stream, arguments, bool(cooperative))
 
-    def _run(self, function: int, groups: tuple[int, int, int], threads: int, shared: int, stream: int, arguments: Any) -> int:
+    def _run(self, function: int, groups: tuple[int, int, int], threads: int, shared: int, stream: int, arguments: Any, cooperative: bool) -> int:
         module, symbol = self._functions[function - 1]
         listing, program = self._modules[module]
         self.launches.append((symbol, groups, threads, shared, stream))
@@ -205,7 +206,7 @@ class EmulatedDevice:
             values: list[bytes | int] = [ctypes.string_at(arguments[i], size) for i, size in enumerate(sizes_of_arguments(listing))]
             self.covered += run(
                 program, symbol, grid=groups, threads=threads, arguments=packed(listing, values, groups), dynamic_lds=shared, arena=self.arena,
-                schedule=self.schedule, seed=self.seed + len(self.launches), limit=self.limit,
+                schedule=self.schedule, seed=self.seed + len(self.launches), limit=self.limit, together=cooperative,
             )  # fmt: skip
         except WaveError as error:
             self.error = error

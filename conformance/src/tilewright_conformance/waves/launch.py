@@ -40,12 +40,14 @@ def run(
     schedule: Literal["lockstep", "random"] = "lockstep",
     seed: int = 0,
     limit: int = 1 << 28,
+    together: bool = False,
 ) -> Coverage:
     """Run ``grid`` workgroups of ``threads`` work-items (in x) of a kernel.
 
     ``arguments`` are the bytes of the kernarg segment, ``dynamic_lds`` bytes of local memory behind the static ones. ``lockstep`` executes all waves that are
     at the lowest place together; ``random`` runs one wave of each workgroup at a time, in an order that ``seed`` chooses, from barrier to barrier.
     ``limit`` is how many instructions the waves of a batch may execute before the kernel counts as one that does not end.
+    ``together`` has all workgroups run in one batch, as a cooperative launch asks.
     """
     entry = program.kernel(kernel)
     sizes = entry.directives
@@ -71,7 +73,7 @@ def run(
             code = decoded_kernel(program, entry, symbols)
             groups = np.array([(x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0])], np.uint32)
             per_group = -(-threads // program.wave_size)
-            batch = max(1, WAVES_AT_ONCE // per_group)
+            batch = len(groups) if together else max(1, WAVES_AT_ONCE // per_group)
             vectors = max((r for item in code for r in item.touches if r >= 0), default=0) + 1
             if any("movrel" in item.instruction.name or "gpr_idx" in item.instruction.name for item in code):
                 vectors = max(vectors, sizes.get("next_free_vgpr", 0))

@@ -11,10 +11,11 @@ import enum
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 from tilewright.simt.host.capture import GLOBAL, RELAXED
-from tilewright.simt.host.table import OPERANDS, DriverTable, Enumeration, Launch
+from tilewright.simt.host.table import OPERANDS, DriverTable, Enumeration, Launch, NativeEntries
 
 #: Roles that no graph has a place for: refused while one is captured, unless in relaxed mode.
 _NOT_CAPTURED = frozenset(("module_load", "module_unload", "memory_allocate", "memory_free", "memory_to_device", "memory_to_host", "synchronize", "event_wait"))
@@ -30,9 +31,11 @@ class Settings:
             "processor_threads": 2048,
             "registers": 65536,
             "cache_bytes": 8 << 20,
+            "cooperative": 1,
         }
         self.function_attributes = {"registers": 32, "local_bytes": 0, "max_threads": 1024}
         self.devices = 2
+        self.clusters = 100
         self.failures: dict[str, int] = {}
 
 
@@ -147,6 +150,9 @@ class StandInBindings:
     def occupancy(self, *_: Any) -> int:
         return 8
 
+    def cluster_occupancy(self, *_: Any) -> int:
+        return self.settings.clusters
+
     def launch(self, launch: Launch) -> None:
         self.started(launch, launch.addresses)
 
@@ -207,20 +213,19 @@ class StandInLibrary:
     Attributes:
         functions: name -> function of ctypes; tests add what makes opaque structures.
         launches: of each launch ``grid``, ``block``, ``shared``, ``stream``, ``function``, the ``words`` of its arguments, and the ``attributes``, numbers and
-            the first words of their values.
+            the first words of their values; and ``called``, the function, where that is one for cooperative launches alone.
         sizes: of the structures behind the words; ``structures`` has those of the last launch.
         context: the current context.
         status: what the next launches give.
     """
 
     def __init__(self, table: DriverTable, words: int, context: int) -> None:
-        native = table.native
         self.launches: list[dict[str, Any]] = []
         self.sizes: tuple[int, ...] = ()
         self.structures: list[bytes] = []
         self.context, self.status = context, 0
 
-        def launch(*given: Any) -> int:
+        def launch(native: NativeEntries, *given: Any) -> int:
             told: dict[str, Any] = dict(zip(native.operands, given, strict=True))
             if native.config is None:
                 found: dict[str, Any] = {name: tuple(told[f"{name}_{axis}"] for axis in "xyz") for name in ("grid", "block")}
@@ -228,7 +233,9 @@ class StandInLibrary:
             else:
                 record: Any = native.config.from_address(told["config"])
                 found = {"grid": tuple(record.grid), "block": tuple(record.block), "shared": record.shared, "stream": record.stream}
-                found["attributes"] = _attributes(table, record.attributes, record.attribute_count)
+                found["attributes"] = _attributes(native, record.attributes, record.attribute_count)
+            if native is not table.native:
+                found["called"] = native.launch
             passed, self.structures = _passed(told["addresses"], words, self.sizes)
             self.launches.append({**found, "function": told["function"], "words": passed})
             return self.status
@@ -237,10 +244,11 @@ class StandInLibrary:
             place[0] = self.context
             return 0
 
-        self.functions: dict[str, Any] = {
-            native.launch: ctypes.CFUNCTYPE(ctypes.c_int32, *(_TYPES[OPERANDS[name]] for name in native.operands))(launch),
-            native.current: ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(ctypes.c_uint64))(current),
-        }
+        self.functions: dict[str, Any] = {}
+        for native in (table.native, table.native_entries(True)):
+            types = (_TYPES[OPERANDS[name]] for name in native.operands)
+            self.functions[native.launch] = ctypes.CFUNCTYPE(ctypes.c_int32, *types)(partial(launch, native))
+            self.functions[native.current] = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(ctypes.c_uint64))(current)
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -249,10 +257,10 @@ class StandInLibrary:
             raise AttributeError(name) from None
 
 
-def _attributes(table: DriverTable, address: int, count: int) -> list[tuple[int, int]]:
-    if table.native.attribute is None:
+def _attributes(native: NativeEntries, address: int, count: int) -> list[tuple[int, int]]:
+    if native.attribute is None:
         return []
-    records: Any = (table.native.attribute * count).from_address(address) if count else ()
+    records: Any = (native.attribute * count).from_address(address) if count else ()
     return [(record.number, ctypes.c_uint32.from_buffer(record.value).value) for record in records]
 
 

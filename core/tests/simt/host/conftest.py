@@ -47,12 +47,12 @@ class ToyBindings(StandInBindings):
     def _toySetDevice(self, device: int) -> None:
         self.current = device
 
-    def _toyLaunch(self, function: int, x: int, y: int, z: int, threads: int, shared: int, stream: int, addresses: int, attributes: Any) -> None:
-        self.started(Launch(function, (x, y, z), threads, shared, stream, addresses, attributes), addresses)
+    def _toyLaunch(self, function: int, x: int, y: int, z: int, threads: int, shared: int, stream: int, addresses: int, *rest: Any) -> None:
+        self.started(Launch(function, (x, y, z), threads, shared, stream, addresses, *rest), addresses)
 
 
 def _launch(toy: Any, launch: Launch) -> tuple[Any, ...]:
-    return toy.toyLaunch(launch.function, *launch.grid, launch.threads, launch.shared, launch.stream, launch.addresses, launch.attributes)
+    return toy.toyLaunch(launch.function, *launch.grid, *launch[2:])
 
 
 def _image(driver: Driver, device: int, code: CodeObject) -> Image:
@@ -92,6 +92,7 @@ ENTRIES = Entries(
     event_milliseconds="toyElapsed",
     event_destroy="toyForget",
     capture_mode="toyCaptureMode",
+    cluster_occupancy="toyClusters",
 )
 
 
@@ -126,10 +127,11 @@ WIDE = DriverTable(
         faults={30: "a kernel divided the device by zero"},
         capture=frozenset({40, 41}),
         texts=lambda toy, code: (f"TOY_{code}", "what the driver says"),
+        too_many_programs=24,
     ),
     native=NativeEntries(launch="toyLaunchEx", current="toyCurrent", operands=("function", "null", "config", "addresses"), config=Config, attribute=Attribute),
     streams=StreamNames(torch="toy", attributes=("toy_stream", "handle"), protocol="__toy_stream__", libraries="PyTorch or toys"),
-    device_attributes=Enumeration("toyDeviceAttribute", {name: f"toyDevice_{name}" for name in (*DEVICE_ATTRIBUTES, "age")}),
+    device_attributes=Enumeration("toyDeviceAttribute", {name: f"toyDevice_{name}" for name in (*DEVICE_ATTRIBUTES, "age", "cooperative")}),
     function_attributes=Enumeration("toyFunctionAttributes", {name: f"toyFunction_{name}" for name in FUNCTION_ATTRIBUTES}),
     library=lambda: None,
     image=_image,
@@ -148,6 +150,11 @@ FLAT = replace(
         launch="toyLaunch",
         current="toyCurrent",
         operands=("function", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared", "stream", "addresses", "null"),
+    ),
+    cooperative_native=NativeEntries(
+        launch="toyLaunchTogether",
+        current="toyCurrent",
+        operands=("stream", "function", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared", "addresses"),
     ),
 )
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.errors import KernelError, LaunchError, OutOfResources
+from tilewright.errors import BackendError, KernelError, LaunchError, OutOfResources, ResidencyError
 from tilewright.plugins.manifest import Parameter
 from tilewright.simt.host.driver import Driver
 from tilewright.simt.host.expressions import word
@@ -191,6 +191,85 @@ def test_attributes_are_given_where_the_driver_takes_them(toy: SimpleNamespace) 
         assert bindings.launches[0][0].attributes == attributes
 
 
+# ---- cooperative launches
+
+
+def launchers_of(toy: SimpleNamespace, table: DriverTable, bindings: Any, **facts: Any) -> tuple[Any, PythonLauncher, Any, Any]:
+    """The loaded kernel of a cooperative launch, both launchers and the library that the native one calls."""
+    loaded = toy.load(Driver(table, bindings), cooperative=True, **facts)
+    slow, library = PythonLauncher(loaded, ()), toy.library(table, 0)
+    fast = native_launcher(loaded, (), slow, library)
+    assert fast is not None
+    return loaded, slow, fast, library
+
+
+def test_cooperative_launches_are_told_to_the_driver(table: DriverTable, bindings: Any, toy: SimpleNamespace) -> None:
+    attributes = (toy.attribute(2, "cooperative", (1,)),) if table.native.attribute is not None and table is toy.wide else ()
+    _, slow, fast, library = launchers_of(toy, table, bindings, attributes=attributes, shared=64)
+    slow((8, 4, 16), 3, ())
+    fast((8, 4, 16), 3, ())
+    assert bindings.launches[0][0].cooperative and bindings.launches[0][0].attributes == attributes
+    (launch,) = library.launches
+    assert (launch["grid"], launch["block"], launch["shared"], launch["stream"]) == ((8, 4, 16), (128, 1, 1), 64, 3)
+    assert launch["attributes"] == ([(2, 1)] if attributes else []) and launch.get("called") == (None if table is toy.wide else "toyLaunchTogether")
+
+
+def test_more_programs_than_run_at_once_are_refused_by_both_launchers(table: DriverTable, bindings: Any, toy: SimpleNamespace) -> None:
+    """8 programs on each of 64 processors."""
+    loaded, slow, fast, library = launchers_of(toy, table, bindings)
+    assert loaded.n_resident == 512
+    for launcher in (slow, fast):
+        for grid in ((513, 1, 1), (9, 3, 19), (2**20, 2**10, 64)):
+            told = rf"kernel k: .* of the {grid[0] * grid[1] * grid[2]} of grid \({grid[0]}, {grid[1]}, {grid[2]}\) 512 fit: 8 on each of the 64 SMs"
+            with pytest.raises(ResidencyError, match=told + r".*toy:1, with num_warps=4. Launch at most 512 programs.*in a loop"):
+                launcher(grid, 0, ())
+        launcher((512, 1, 1), 0, ())
+        launcher((0, 9, 9), 0, ())
+    assert len(bindings.launches) == len(library.launches) == 1
+
+
+def test_programs_of_several_blocks_are_counted_as_clusters(table: DriverTable, bindings: Any, toy: SimpleNamespace) -> None:
+    bindings.settings.clusters = 30
+    loaded, slow, fast, _ = launchers_of(toy, table, bindings, blocks=2)
+    assert loaded.n_resident == 30
+    (asked,) = bindings.named("toyClusters")[0]
+    assert (asked.function, asked.grid, asked.threads) == (77, (2, 1, 1), 128)
+    for launcher in (slow, fast):
+        launcher((30, 1, 1), 0, ())
+        with pytest.raises(ResidencyError, match=r"of the 31 of grid \(31, 1, 1\) 30 fit: clusters of 2 CTAs on the 64 SMs"):
+            launcher((31, 1, 1), 0, ())
+    assert bindings.launches[0][0].grid == (60, 1, 1)
+
+
+def test_the_driver_may_have_less_room_than_it_said(table: DriverTable, bindings: Any, toy: SimpleNamespace) -> None:
+    _, slow, fast, library = launchers_of(toy, table, bindings)
+    bindings.settings.failures["toyLaunch"] = library.status = 24
+    for launcher in (slow, fast):
+        with pytest.raises(
+            LaunchError, match=r"kernel k: .*they do not fit \(TOY_24\): the device holds 512, or less where others use a part of it. Launch fewer"
+        ):
+            launcher((8, 1, 1), 0, ())
+
+
+def test_devices_without_cooperative_launches_refuse_the_kernel(driver: Driver, bindings: Any, toy: SimpleNamespace) -> None:
+    bindings.settings.attributes["cooperative"] = 0
+    toy.load(driver)
+    with pytest.raises(BackendError, match=r"kernel k: the device toy:1 \(toy of age 3\) has no cooperative launches: leave cooperative=True out"):
+        toy.load(driver, cooperative=True)
+
+
+def test_other_launches_are_not_counted(driver: Driver, bindings: Any, toy: SimpleNamespace) -> None:
+    loaded = toy.load(driver)
+    library = toy.library(driver.table, 0)
+    slow = PythonLauncher(loaded, ())
+    fast = native_launcher(loaded, (), slow, library)
+    assert fast is not None
+    for launcher in (slow, fast):
+        launcher((2**20, 2**10, 64), 0, ())
+    assert len(bindings.launches) == len(library.launches) == 1 and not bindings.launches[0][0].cooperative
+    assert not bindings.named("toyOccupancy")
+
+
 def test_what_the_native_launcher_does_not_take_goes_to_python(native: tuple[Any, Any], bindings: Any, values: tuple[Any, ...]) -> None:
     launcher, library = native
     with pytest.raises(LaunchError, match="cpu tensor"):
@@ -266,9 +345,9 @@ def test_opaque_arguments_reach_the_driver(driver: Driver, bindings: Any, toy: S
 def test_the_launcher_is_native_unless_the_environment_says_otherwise(table: DriverTable, toy: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     process = ctypes.CDLL(None)
     found = replace(table, native=replace(table.native, launch="abs", current="labs"), library=lambda: process)
-    assert driver_entries(found, process) == tuple(ctypes.cast(entry, ctypes.c_void_p).value for entry in (process.abs, process.labs))
-    assert driver_entries(replace(found, native=replace(found.native, launch="no such function")), process) is None
-    assert driver_entries(table, None) is None  # no library
+    assert driver_entries(found.native, process) == tuple(ctypes.cast(entry, ctypes.c_void_p).value for entry in (process.abs, process.labs))
+    assert driver_entries(replace(found.native, launch="no such function"), process) is None
+    assert driver_entries(table.native, None) is None  # no library
     loaded = toy.load(Driver(found, toy.bindings(found)))
     assert not isinstance(make_launcher(loaded, (), {}), PythonLauncher)
     monkeypatch.setenv("TILEWRIGHT_TOY_LAUNCHER", "python")

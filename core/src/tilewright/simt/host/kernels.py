@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from tilewright.errors import BackendError, OutOfResources
+from typing import NoReturn
+
+from tilewright.errors import BackendError, LaunchError, OutOfResources, ResidencyError
 from tilewright.plugins.manifest import CodeObject, Device
 from tilewright.simt.host.driver import Driver
 from tilewright.simt.host.errors import DriverError, translated
 from tilewright.simt.host.modules import Module, load_module
+from tilewright.simt.host.table import Grid, Launch
 
 
 class LoadedKernel:
@@ -26,6 +29,7 @@ class LoadedKernel:
         n_spills: words that a thread keeps in local memory for want of registers.
         n_max_threads: threads that a program could have with so many registers.
         local_bytes: bytes of local memory of a thread.
+        most_programs: programs of a launch; None where they need not run at once.
     """
 
     def __init__(self, code: CodeObject, index: int, driver: Driver) -> None:
@@ -44,6 +48,14 @@ class LoadedKernel:
         if self.threads > self.n_max_threads:
             raise self._too_many_registers()
         function.allow_shared(self.shared)
+        self.most_programs = self._check_cooperative() if image.cooperative else None
+
+    def _check_cooperative(self) -> int:
+        driver, index = self.driver, self.device
+        if "cooperative" in driver.table.device_attributes.members and not driver.attribute(index, "cooperative"):
+            device = driver.table.architecture(driver, index)
+            raise BackendError(f"kernel {self.name}: the device {driver.table.kind}:{index} ({device}) has no cooperative launches: leave cooperative=True out")
+        return self.n_resident
 
     def _too_many_registers(self) -> OutOfResources:
         limit = self.driver.attribute(self.device, "registers")
@@ -66,6 +78,31 @@ class LoadedKernel:
         programs = self._function.programs(self.threads, self.shared)
         return programs * self.threads / self.driver.attribute(self.device, "processor_threads")
 
+    @property
+    def n_resident(self) -> int:
+        """Programs of this kernel that the device holds at a time."""
+        entry, blocks = self.driver.entries.cluster_occupancy, self.image.blocks
+        if blocks == 1 or entry is None:
+            return self._function.programs(self.threads, self.shared) * self.driver.attribute(self.device, "processors") // blocks
+        with self.driver.use(self.device):
+            return int(self.driver(entry, Launch(self.function, (blocks, 1, 1), self.threads, self.shared, 0, 0)))
+
+    def refuse_grid(self, grid: Grid) -> NoReturn:
+        """Raise the error of a cooperative launch of more programs than run at once.
+
+        Raises:
+            ResidencyError: names the kernel, the grid and how many programs fit.
+        """
+        processors, blocks, fit = self.driver.attribute(self.device, "processors"), self.image.blocks, self.n_resident
+        if blocks == 1:
+            each = fit // processors
+            why = f"{each} on each of the {processors} SMs (compute units) of {self.driver.table.kind}:{self.device}"
+        else:
+            why = f"clusters of {blocks} CTAs on the {processors} SMs (compute units) of {self.driver.table.kind}:{self.device}"
+        if self.configuration:
+            why += f", with {self.configuration}"
+        raise ResidencyError(self.name, grid, fit, why)
+
     def raise_failure(self, code: int) -> None:
         """Raise what a launch's status means."""
         entry = self.driver.entries.launch
@@ -73,7 +110,13 @@ class LoadedKernel:
 
     def fail(self, error: DriverError) -> None:
         """Raise what a launch's error means."""
-        with translated(self.driver.table.statuses, self.name):
+        statuses = self.driver.table.statuses
+        with translated(statuses, self.name):
+            if statuses.too_many_programs is not None and error.code == statuses.too_many_programs:
+                raise LaunchError(
+                    f"kernel {self.name}: a cooperative launch runs all its programs at once, and they do not fit ({error.name}): the device holds "
+                    f"{self.n_resident}, or less where others use a part of it. Launch fewer programs, and let each do the work of several in a loop"
+                ) from error
             if error.code == self.driver.table.statuses.out_of_launch_resources:
                 raise self._too_many_registers() from error
             raise error

@@ -7,6 +7,7 @@ being captured into a graph, but for kernels whose backend does so around each l
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -38,6 +39,7 @@ class PythonLauncher:
         Raises:
             LaunchError: the values do not fit the kernel's parameters, one that the kernel may store to is read-only, the grid is too large.
             OutOfResources: the device cannot run programs of so many threads and registers.
+            ResidencyError: the launch is cooperative, and has more programs than run at once.
             KernelError: a kernel launched before has failed.
         """
         if not self._runs(grid):
@@ -48,7 +50,7 @@ class PythonLauncher:
             self._guard(values)
             handle = stream_handle(driver.table.streams, stream, loaded.device)
             blocks = (grid[0] * loaded.image.blocks, *grid[1:])
-            launch = Launch(loaded.function, blocks, loaded.threads, loaded.shared, handle, addresses, loaded.image.attributes)
+            launch = Launch(loaded.function, blocks, loaded.threads, loaded.shared, handle, addresses, loaded.image.attributes, loaded.image.cooperative)
             around = loaded.image.around
             try:
                 with nullcontext() if around is None else around(handle):
@@ -65,6 +67,9 @@ class PythonLauncher:
             limit = limit if axis else limit // self.loaded.image.blocks
             if extent > limit:
                 raise LaunchError(f"{self.loaded.name}: the grid {grid} has {extent} programs along axis {axis}, and the device takes at most {limit} there")
+        most = self.loaded.most_programs
+        if most is not None and math.prod(grid) > most:
+            self.loaded.refuse_grid(grid)
         return 0 not in grid
 
 

@@ -1,7 +1,8 @@
 """The native launcher (see :mod:`tilewright.llvm.launchers`): reads a kernel's arguments and calls the driver without running Python code.
 
-A value of another type, another device's context, a grid that is empty or too large, a structure that cannot be made go to the Python launcher. The interpreter
-lock is released around the driver's call. There is one launcher for each driver, made from its table: what is called, and with what; a kernel with opaque
+A value of another type, another device's context, a grid that is empty or too large, or has more programs than run at once where they must, and a structure
+that cannot be made go to the Python launcher. The interpreter lock is released around the driver's call. There is one launcher for each driver, and one for its
+cooperative launches where they are another function of it. They are made from the driver's table: what is called, and with what; a kernel with opaque
 structures has machine code of its own for them (:mod:`.encoding`).
 """
 
@@ -26,6 +27,8 @@ from tilewright.simt.host.launch import PythonLauncher
 from tilewright.simt.host.streams import torch_source
 from tilewright.simt.host.table import OPERANDS, DriverTable, LaunchAttribute, NativeEntries
 
+#: Programs of a launch that need not run at once.
+_ANY = (1 << 64) - 1
 #: Slots that the native launcher has for arguments, and addresses of opaque structures and bytes for them.
 MAX_SLOTS, MAX_STRUCTURES, MAX_STRUCTURE_BYTES = 400, 32, 4096
 
@@ -46,6 +49,7 @@ class _Context(ctypes.Structure):
         ("encoders", ctypes.c_uint64),
         ("index", ctypes.c_uint64),
         ("attributes", ctypes.c_uint64),
+        ("most_programs", ctypes.c_uint64),
         ("threads", ctypes.c_uint32),
         ("shared", ctypes.c_uint32),
         ("attribute_count", ctypes.c_uint32),
@@ -65,10 +69,11 @@ def native_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], slow:
         return None
     if kinds is None or slots_of(kinds) > MAX_SLOTS or len(image.opaque) > MAX_STRUCTURES or places_of(image.opaque)[-1] > MAX_STRUCTURE_BYTES:
         return None
-    attributes = attribute_records(table.native, image.attributes)
-    code = _code(table)
+    called = table.native_entries(image.cooperative)
+    attributes = attribute_records(called, image.attributes)
+    code = _code(table, called)
     library = table.library() if library is None else library
-    entries = driver_entries(table, library)
+    entries = driver_entries(called, library)
     if attributes is None or code is None or entries is None:
         return None
     encoder = encoders = None
@@ -78,7 +83,7 @@ def native_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], slow:
         if encoder is None or encoders is None:
             return None
     native.fill_addresses(code.address("addresses"), _writable_address(table.kind, loaded.device))
-    stream_source(table).value = id(torch_source(table.streams) or _current_stream(table))
+    stream_source(table, called).value = id(torch_source(table.streams) or _current_stream(table, called))
     kinds_buffer, attribute_buffer = ctypes.create_string_buffer(kinds), ctypes.create_string_buffer(attributes, max(8, len(attributes)))
     index = loaded.device
     context = _Context(
@@ -92,6 +97,7 @@ def native_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], slow:
         0 if encoders is None else ctypes.addressof(encoders),
         id(index),
         ctypes.addressof(attribute_buffer) if attributes else 0,
+        _ANY if loaded.most_programs is None else loaded.most_programs,
         loaded.threads,
         loaded.shared,
         len(image.attributes),
@@ -133,50 +139,50 @@ def _writable_address(kind: str, device: int) -> Callable[[Any], int]:
     return address
 
 
-def driver_entries(table: DriverTable, library: Any) -> tuple[int, int] | None:
+def driver_entries(entries: NativeEntries, library: Any) -> tuple[int, int] | None:
     """The addresses of the driver's functions that launch and that give the current context; None where there is no driver, or it lacks one."""
     if library is None:
         return None
     try:
-        launch, current = (ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in (table.native.launch, table.native.current))
+        launch, current = (ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in (entries.launch, entries.current))
     except AttributeError:
         return None
     return (launch, current) if launch and current else None
 
 
-def stream_source(table: DriverTable) -> ctypes.c_uint64:
+def stream_source(table: DriverTable, entries: NativeEntries | None = None) -> ctypes.c_uint64:
     """Where the code looks for the function that gives the current stream of a device: PyTorch's own once PyTorch uses such devices, until then one that
     looks whether it does."""
-    code = _code(table)
+    code = _code(table, entries or table.native)
     assert code is not None
     return ctypes.c_uint64.from_address(code.address("stream_source"))
 
 
 @functools.cache
-def _current_stream(table: DriverTable) -> Callable[[int], int]:
+def _current_stream(table: DriverTable, entries: NativeEntries) -> Callable[[int], int]:
     def current(device: int) -> int:
         found = torch_source(table.streams)
         if found is None:
             return 0
-        stream_source(table).value = id(found)
+        stream_source(table, entries).value = id(found)
         return int(found(device))
 
     return current
 
 
 @functools.cache
-def _code(table: DriverTable) -> LoadedObject | None:
+def _code(table: DriverTable, entries: NativeEntries) -> LoadedObject | None:
     objects = native.layout()
     if objects is None:
         return None
-    return load_host_code("native launcher", launcher_ir(objects, table), ("launch", "addresses", "stream_source"))
+    return load_host_code("native launcher", launcher_ir(objects, table, entries), ("launch", "addresses", "stream_source"))
 
 
-def launcher_ir(objects: native.Layout, table: DriverTable) -> str:
-    """The launcher's module."""
+def launcher_ir(objects: native.Layout, table: DriverTable, entries: NativeEntries) -> str:
+    """The launcher's module; ``entries`` are those of the table's that it calls."""
     frame = LauncherFrame(objects, _Context, host_arrays=False)
     frame.module.add_global("@stream_source = global ptr null")
-    w, entries = frame.w, table.native
+    w = frame.w
     slots, addresses = w.alloca("i64", MAX_SLOTS, 16), w.alloca("ptr", MAX_SLOTS + MAX_STRUCTURES, 16)
     structures = w.alloca("i8", MAX_STRUCTURE_BYTES, OPAQUE_ALIGNMENT)
     record = entries.config
@@ -195,13 +201,17 @@ def launcher_ir(objects: native.Layout, table: DriverTable) -> str:
     w.store("i64", "0", number, 8)
     w.emit(f"call i32 {frame.field('current', 'ptr')}(ptr {number})")
     frame.need(w.emit(f"icmp eq i64 {w.load('i64', number, 8)}, {frame.field('driver_context')}"))
+    programs = ""
     for axis, limit in enumerate(table.grid_limits):
         extent = frame.extent(axis, limit, number)
+        # within 64 bits: what drivers take along the three axes has 63 at most
+        programs = w.emit(f"mul i64 {programs}, {extent}") if programs else extent
         if axis == 0:
             blocks = w.emit(f"zext i32 {frame.field('blocks', 'i32')} to i64")
             extent = w.emit(f"mul i64 {extent}, {blocks}")
             frame.need(w.emit(f"icmp ule i64 {extent}, {limit}"))
         put("grid", "i32", w.emit(f"trunc i64 {extent} to i32"), axis)
+    frame.need(w.emit(f"icmp ule i64 {programs}, {frame.field('most_programs')}"))
     frame.read_values(slots)
     _write_stream(frame, number)
     put("stream", "i64", w.load("i64", number, 8))

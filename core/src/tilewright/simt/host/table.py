@@ -55,6 +55,8 @@ class Entries:
         function_attribute: (member of :attr:`DriverTable.function_attributes`, function) -> number.
         function_allow_shared: (function, bytes) lets programs have more shared memory than :attr:`DriverTable.free_shared`.
         occupancy: (function, threads, bytes of shared memory) -> programs that a processor holds.
+        cluster_occupancy: (:class:`Launch` whose grid is one program) -> programs of several blocks of threads, clusters, that the device holds; None where
+            programs are of one block each.
         launch: (:class:`Launch`).
         memory_allocate: (bytes) -> address, of the current context.
         memory_free: (address).
@@ -100,6 +102,7 @@ class Entries:
     event_milliseconds: Entry
     event_destroy: Entry
     capture_mode: Entry | None
+    cluster_occupancy: Entry | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,6 +140,7 @@ class Statuses:
         out_of_memory: there is not enough device memory.
         no_binary: the code is not for this device.
         out_of_launch_resources: a launch takes more threads or registers than there are.
+        too_many_programs: a cooperative launch has more programs than run at once; None where the driver knows no such launches.
         faults: what a kernel did wrong. After such a status the context is of no more use: every call gives it again until the process ends.
         capture: a call that cannot be part of a graph, while one is being captured.
         texts: (bindings, code) -> the status's name and what the driver says of it.
@@ -151,6 +155,7 @@ class Statuses:
     capture: frozenset[int]
     texts: Callable[[Any, int], tuple[str, str]]
     told: Callable[[Any], str] | None = None
+    too_many_programs: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +183,7 @@ class Launch(NamedTuple):
         stream: a handle, as a number.
         addresses: the address of an array of the addresses of all arguments; it lives until the call returns.
         attributes: in any order.
+        cooperative: all programs run at once, or none.
     """
 
     function: int
@@ -187,6 +193,7 @@ class Launch(NamedTuple):
     stream: int
     addresses: int
     attributes: tuple[LaunchAttribute, ...] = ()
+    cooperative: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -312,6 +319,8 @@ class Image:
         blocks: blocks of threads that run a program; their numbers follow each other along the grid's first axis.
         spills: bytes that a thread stores for want of registers; its local memory where they are not known.
         attributes: of every launch.
+        cooperative: whether launches are cooperative; where the driver takes an attribute for that, it is among the attributes. The device attribute
+            ``cooperative`` of the backend's table, where it has one, says whether a device can.
         opaque: parameters behind those of the source, in order.
         around: (stream, a handle as a number) -> what the driver's call is done within, for what a backend does before and after each launch, such as waiting
             for what the kernel leaves on the host; the device's context is the thread's. Such launches are left to Python.
@@ -324,6 +333,7 @@ class Image:
     blocks: int = 1
     spills: int | None = None
     attributes: tuple[LaunchAttribute, ...] = ()
+    cooperative: bool = False
     opaque: tuple[OpaqueArgument, ...] = ()
     around: Callable[[int], AbstractContextManager[None]] | None = None
 
@@ -336,6 +346,7 @@ class DriverTable:
         backend: the name of the backend, under which the environment speaks of it too (``TILEWRIGHT_<BACKEND>_LAUNCHER``).
         kind: the kind of its devices in the terms of argument protocols.
         entries, statuses, native, streams: see there.
+        cooperative_native: what native launchers of cooperative launches call, where that is another function.
         device_attributes: :data:`DEVICE_ATTRIBUTES`, and what the backend asks for itself.
         function_attributes: :data:`FUNCTION_ATTRIBUTES`.
         library: the driver's library, not initialised; None where there is none.
@@ -364,11 +375,13 @@ class DriverTable:
     alignment: int
     flushed_bytes: int
     array_protocol: str
+    cooperative_native: NativeEntries | None = None
 
     def __post_init__(self) -> None:
-        unknown = [word for word in self.native.operands if word not in OPERANDS]
-        if unknown or ("config" in self.native.operands) != (self.native.config is not None):
-            raise ValueError(f"a native launch function takes {', '.join(OPERANDS)}, and a config is described where it takes one; not {self.native}")
+        for native in (self.native, self.cooperative_native or self.native):
+            unknown = [word for word in native.operands if word not in OPERANDS]
+            if unknown or ("config" in native.operands) != (native.config is not None):
+                raise ValueError(f"a native launch function takes {', '.join(OPERANDS)}, and a config is described where it takes one; not {native}")
         for label, found, needed in (
             ("device", self.device_attributes, DEVICE_ATTRIBUTES),
             ("function", self.function_attributes, FUNCTION_ATTRIBUTES),
@@ -376,3 +389,7 @@ class DriverTable:
             missing = [name for name in needed if name not in found.members]
             if missing:
                 raise ValueError(f"the table of {self.backend} lacks {label} attributes {', '.join(missing)}")
+
+    def native_entries(self, cooperative: bool) -> NativeEntries:
+        """What native launchers call, of launches that are cooperative or of others."""
+        return self.cooperative_native if cooperative and self.cooperative_native is not None else self.native
