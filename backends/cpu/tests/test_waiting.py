@@ -1,6 +1,8 @@
 """Programs that wait for other programs of their launch, later ones among them."""
 
+import pickle
 import re
+import signal
 import threading
 import warnings
 
@@ -9,6 +11,7 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright.errors import KernelError, ResidencyError
 from tilewright_cpu import launch, pool
 
 
@@ -24,6 +27,18 @@ def meet(count, x, out, N: tl.constexpr):
     for i in range(tl.num_programs(0)):
         s += tl.load(x + i, volatile=True)
     tl.store(out + p, s)
+
+
+@tw.jit
+def arrive(count, most, N: tl.constexpr):
+    """Programs that leave when all have come, and say how many they saw."""
+    x, y, z = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    p = (z * tl.num_programs(1) + y) * tl.num_programs(0) + x
+    tl.atomic_add(count, 1, sem="acq_rel")
+    seen = tl.atomic_add(count, 0, sem="acquire")
+    while seen < N:
+        seen = tl.atomic_add(count, 0, sem="acquire")
+    tl.store(most + p, seen)
 
 
 @tw.jit
@@ -89,3 +104,80 @@ def test_more_programs_than_run_at_once_say_which_loop_waits(monkeypatch):
     assert len(said) == 1
     assert "4 programs have been running for long, 2 have not begun" in said[0]
     assert re.search(r"in the loop at \S*test_waiting.py:\d+:4 in meet", said[0])
+
+
+@tw.jit
+def meet_or_fail(count, out, N: tl.constexpr):
+    p = tl.program_id(0)
+    tl.device_assert(p != 1, "program 1 fails")
+    tl.atomic_add(count, 1, sem="acq_rel")
+    while tl.atomic_add(count, 0, sem="acquire") < N:
+        pass
+    tl.store(out + p, 1)
+
+
+@pytest.mark.parametrize("options", [{}, {"cooperative": True}])
+def test_programs_do_not_wait_for_one_that_failed(options):
+    with pytest.raises(KernelError, match="program 1 fails"):
+        meet_or_fail[(5,)](np.zeros(1, np.int32), np.zeros(5, np.int32), N=5, backend="cpu", debug=True, **options)
+
+
+# ---- cooperative launches
+
+
+@pytest.mark.parametrize("grid", [(1,), (2,), (40,), (3, 5, 7)])
+def test_all_programs_of_a_cooperative_launch_run_at_once(grid):
+    programs = int(np.prod(grid))
+    for _ in range(2):
+        count, most = np.zeros(1, np.int32), np.zeros(programs, np.int32)
+        arrive[grid](count, most, N=programs, backend="cpu", cooperative=True)
+        assert most.tolist() == [programs] * programs
+
+
+def test_a_cooperative_launch_is_of_more_programs_than_others_hold(monkeypatch):
+    monkeypatch.setattr(pool, "RESIDENT", 4)
+    count, most = np.zeros(1, np.int32), np.zeros(150, np.int32)
+    arrive[(150,)](count, most, N=150, backend="cpu", cooperative=True)
+    assert most.tolist() == [150] * 150
+
+
+def test_too_few_threads_run_no_program(monkeypatch):
+    count, x, out = (np.zeros(n, np.int32) for n in (1, 20, 20))
+    running = pool.pool()
+    meet[(3,)](count, x, out, N=3, backend="cpu", cooperative=True)
+    count[:] = x[:] = out[:] = 0
+    monkeypatch.setattr(running, "_resident", None)
+    start, begun = threading.Thread.start, []
+
+    def limited(thread):
+        if thread.name.startswith("tilewright-resident"):
+            if len(begun) == 7:
+                raise RuntimeError("can't start new thread")
+            begun.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    with pytest.raises(ResidencyError, match=r"of the 20 of grid \(20, 1, 1\) 7 fit: .*can't start new thread.*Launch at most 7 programs") as told:
+        meet[(20,)](count, x, out, N=20, backend="cpu", cooperative=True)
+    assert (told.value.required, told.value.limit) == (20, 7)
+    assert not count.any() and not x.any() and not out.any()
+    again = pickle.loads(pickle.dumps(told.value))
+    assert str(again) == str(told.value)
+    meet[(7,)](count, x, out, N=7, backend="cpu", cooperative=True)
+    assert out.tolist() == [21] * 7 + [0] * 13
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="the system has no interval timers")
+def test_an_interrupted_cooperative_launch_raises_and_the_next_one_runs():
+    count, x, out = (np.zeros(n, np.int32) for n in (1, 3, 3))
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            meet[(3,)](count, x, out, N=4, backend="cpu", cooperative=True)  # none of them is the fourth
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    count[:] = 0
+    meet[(3,)](count, x, out, N=3, backend="cpu", cooperative=True)
+    assert out.tolist() == [3, 3, 3]

@@ -161,6 +161,23 @@ def test_options_compile_anew_and_are_told(options, compilations):
     assert compilations[1]["compile"][name] == (tuple(value.items()) if isinstance(value, dict) else value)
 
 
+@triton.jit
+def all_at_once(count, out):
+    tl.atomic_add(count, 1, sem="acq_rel")
+    while tl.atomic_add(count, 0, sem="acquire") < tl.num_programs(0):
+        pass
+    tl.store(out + tl.program_id(0), tl.num_programs(0))
+
+
+def test_cooperative_grids_are_cooperative_launches():
+    count, out = torch.zeros(1, dtype=torch.int32), torch.zeros(30, dtype=torch.int32)
+    compiled = all_at_once[(30,)](count, out, launch_cooperative_grid=True)
+    assert out.tolist() == [30] * 30
+    assert compiled.metadata.launch_cooperative_grid is True and compiled.metadata.cooperative is True
+    count.zero_()
+    assert all_at_once[(30,)](count, out).metadata.launch_cooperative_grid is False
+
+
 def test_unknown_options_and_those_of_other_hardware_are_refused():
     with pytest.raises(KeyError, match="Keyword argument nonsense was specified but unrecognised"):
         run_scale(nonsense=1)

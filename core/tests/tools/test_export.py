@@ -7,6 +7,7 @@ import stat
 import subprocess
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -54,6 +55,18 @@ def summed(x, out, BLOCK: tl.constexpr):
 
 
 @tw.jit
+def shift(count, kept, out):
+    programs = tl.num_programs(0) * tl.num_programs(1) * tl.num_programs(2)
+    p = (tl.program_id(2) * tl.num_programs(1) + tl.program_id(1)) * tl.num_programs(0) + tl.program_id(0)
+    tl.store(kept + p, 3 * p)
+    tl.debug_barrier()
+    tl.atomic_add(count, 1, sem="acq_rel")
+    while tl.atomic_add(count, 0, sem="acquire") < programs:
+        pass
+    tl.store(out + p, tl.load(kept + (p + 1) % programs, volatile=True))
+
+
+@tw.jit
 def run(a, b, c, K, BLOCK: tl.constexpr):
     rows, columns, inner = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, BLOCK), tl.arange(0, 32)
     total = tl.zeros((BLOCK, BLOCK), dtype=tl.int32)
@@ -83,6 +96,30 @@ def run(folder, code, *options, files=()):
     (folder / "main.c").write_text(textwrap.dedent(code))
     subprocess.run([CC, "-Wall", "-Wextra", "-Werror", "-std=c11", "main.c", *files, "-o", "program", *options], cwd=folder, check=True, timeout=120)
     return subprocess.run([folder / "program"], capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+@needs_cc
+@pytest.mark.parametrize("threads", [(), ("-fopenmp",)])
+def test_all_programs_of_a_cooperative_launch_run_at_once(compiled, threads):
+    folder = compiled("shift", "--signature", "*i32, *i32, *i32", "--option", "cooperative=True")
+    code = """
+        #include "shift.h"
+        #include <pthread.h>
+        #include <stdio.h>
+        #include <sys/resource.h>
+
+        int main(void) {
+            int32_t count = 0, kept[60] = {0}, out[60] = {0};
+            printf("%d", shift_launch(4, 5, 3, &count, kept, out));
+            for (int i = 0; i < 60; ++i) printf(" %d", out[i]);
+            count = 0;
+            printf(" %d", shift_launch(0x7ffffff, 0x7ffffff, 1, &count, kept, out));
+            printf(" %d %d\\n", shift_launch(0, 5, 3, &count, kept, out), count);
+            return 0;
+        }
+    """
+    found = run(folder, code, "-lm", "-pthread", *threads, files=("shift_launch.c", "shift.o")).split()
+    assert [int(number) for number in found] == [0, *(3 * ((i + 1) % 60) for i in range(60)), -4, 0, 0]
 
 
 BLEND = ("blend", "--signature", "*fp32, *fp32, *fp32, i32, i64, fp32, fp64, u1", "--constants", "BLOCK=16")
@@ -320,6 +357,100 @@ def test_a_c_program_launches_device_code(compiled):
     assert lines == ["load ELF", "function blend", "launch 1 3 2 1 64 1 1 0 0 0 1.5 -7 -5000000000 0.5 0.25 1"]
     image = re.search(r"image\[\] = \{(.*?)\};", (folder / "blend_launch.c").read_text(), re.S)[1]
     assert bytes(map(int, image.replace("\n", "").strip(" ,").split(","))) == Path(folder, "blend.cubin").read_bytes()
+
+
+COOPERATIVE_H = """
+#include <stddef.h>
+typedef int CUresult;
+typedef int CUdevice;
+typedef struct module *CUmodule;
+typedef struct function *CUfunction;
+typedef struct stream *CUstream;
+enum { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_VALUE = 1, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16, CU_LAUNCH_ATTRIBUTE_COOPERATIVE = 2 };
+typedef struct { int id; char pad[4]; union { char pad[64]; int cooperative; } value; } CUlaunchAttribute;
+typedef struct {
+    unsigned gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes;
+    CUstream hStream;
+    CUlaunchAttribute *attrs;
+    unsigned numAttrs;
+} CUlaunchConfig;
+CUresult cuModuleLoadData(CUmodule *module, const void *image);
+CUresult cuModuleUnload(CUmodule module);
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name);
+CUresult cuCtxGetDevice(CUdevice *device);
+CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device);
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function, int threads, size_t shared);
+CUresult cuOccupancyMaxActiveClusters(int *clusters, CUfunction function, const CUlaunchConfig *config);
+CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **arguments, void **extra);
+"""
+COOPERATIVE_C = """
+#include "cuda.h"
+#include <stdint.h>
+#include <stdio.h>
+CUresult cuModuleLoadData(CUmodule *module, const void *image) { *module = (CUmodule)image; return 0; }
+CUresult cuModuleUnload(CUmodule module) { return module == 0; }
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) { *function = (CUfunction)module; return name[0] == 0; }
+CUresult cuCtxGetDevice(CUdevice *device) { return *device = 3, 0; }
+CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) { return *value = attribute == 16 && device == 3 ? 132 : 0, 0; }
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function, int threads, size_t shared) {
+    return *blocks = function && threads == 64 && shared < 64 ? 5 : 0, 0;
+}
+CUresult cuOccupancyMaxActiveClusters(int *clusters, CUfunction function, const CUlaunchConfig *config) {
+    return *clusters = function && config->numAttrs == 0 ? (int)(100 * config->gridDimX + config->blockDimX) : 0, 0;
+}
+CUresult cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction function, void **arguments, void **extra) {
+    printf("%d %u %u %u %u %u %u %u %d %u %d %d %d %d\\n", function != 0, c->gridDimX, c->gridDimY, c->gridDimZ, c->blockDimX, c->blockDimY, c->blockDimZ,
+           c->sharedMemBytes, c->hStream != 0, c->numAttrs, c->attrs->id, c->attrs->value.cooperative, extra != 0, **(int32_t **)arguments[2]);
+    return c->gridDimX > 9 ? 720 : 0;
+}
+"""
+
+
+@needs_cc
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_a_c_program_launches_device_code_cooperatively(compiled, blocks):
+    linking = pytest.importorskip("tilewright_nvidia.linking")
+    if linking.find_ptxas() is None:
+        pytest.skip("there is no ptxas")
+    folder = compiled(
+        "shift", "--signature", "*i32, *i32, *i32", "--option", "cooperative=True", "--backend", "nvidia", "--arch", "sm_90a", "--option", "num_warps=2"
+    )
+    if blocks > 1:  # as of a program that is a cluster
+        from tilewright.plugins.manifest import CodeObject
+        from tilewright_nvidia import export
+
+        facts = {"kernel": "shift", "num_warps": 2, "shared": 0, "cluster": blocks, "cooperative": True, "format": "cubin"}
+        code = CodeObject("shift", (folder / "shift.cubin").read_bytes(), {}, facts)
+        given = [Parameter(name, "ptr<i32>") for name in ("count", "kept", "out")]
+        for name, content in export.export("shift", code, given, SimpleNamespace(arch="sm_90a")).files.items():
+            (folder / name).write_bytes(content)
+    (folder / "cuda.h").write_text(COOPERATIVE_H)
+    (folder / "driver.c").write_text(COOPERATIVE_C)
+    code = """
+        #include "shift.h"
+        #include <stdio.h>
+
+        int main(void) {
+            CUmodule module;
+            CUfunction function;
+            int32_t x = 7;
+            int programs = 0;
+            if (shift_load(&module, &function)) return 1;
+            int failed = shift_resident(function, &programs);
+            printf("%d %d\\n", failed, programs);
+            int fits = shift_launch(function, 0, 3, 2, 1, &x, &x, &x), does_not = shift_launch(function, (CUstream)&x, 30, 2, 1, &x, &x, &x);
+            printf("%d %d\\n", fits, does_not);
+            return shift_launch(function, 0, 0, 3, 1, &x, &x, &x);
+        }
+    """
+    lines = run(folder, code, "-I.", files=("shift_launch.c", "driver.c")).splitlines()
+    shared = re.search(r"sharedMemBytes = (\d+);", (folder / "shift_launch.c").read_text())[1]
+    assert lines == [
+        "0 660" if blocks == 1 else "0 264",
+        f"1 {3 * blocks} 2 1 64 1 1 {shared} 0 1 2 1 0 7",
+        f"1 {30 * blocks} 2 1 64 1 1 {shared} 1 1 2 1 0 7",
+        "0 720",
+    ]
 
 
 def test_device_code_that_takes_more_than_arguments_is_refused(compiled, capsys):

@@ -31,6 +31,10 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
     fails = " Gives 0, or the number of an assertion that failed, from 1 on." if messages else " Gives 0."
     if tiles:
         fails = f"{fails[:-1]}; -1 where the system does not let the process use the processor's tile registers."
+    cooperative = bool(code.metadata.get("cooperative"))
+    if cooperative:
+        said = f"Run kernel {name} on a grid of programs, for {target.arch}, all at once, and wait for it.\nEach program has a thread of its own."
+        fails = f"{fails[:-1]}; -4 where the process can start no thread for each: none has run then. Take fewer programs, each for the work of several."
     memory, cleared, arena = (int(code.metadata.get(f"{which}_bytes", 0)) for which in ("memory", "cleared", "arena"))
     if arena:
         fails = f"{fails[:-1]}; -2 where there is no memory for its large tiles, {arena} bytes a thread."
@@ -46,9 +50,7 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
         "",
         "#include <stdlib.h>",
         "#include <string.h>",
-        "#ifdef _OPENMP",
-        "#include <omp.h>",
-        "#endif",
+        *(["#include <pthread.h>"] if cooperative else ["#ifdef _OPENMP", "#include <omp.h>", "#endif"]),
         "",
         f"extern void {symbol}(const uint64_t *words, int64_t first, int64_t last, void *memory);",
         "",
@@ -62,6 +64,7 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
         *([f"    {line}" for line in _with_memory(symbol, memory, cleared)] if memory else [f"    {symbol}(words, first, last, 0);"]),
         "}",
         "",
+        *(_threads(name) if cooperative else []),
         f"int32_t {name}_launch({declared}) {{",
         "    if (grid_x == 0 || grid_y == 0 || grid_z == 0) return 0;",
         f"    if ((grid_x | grid_y | grid_z) >= {MAX_EXTENT}u || grid_z > INT64_MAX / ((int64_t)grid_x * grid_y)) return -3;",
@@ -72,6 +75,23 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
         *(f"    {statement}" for statement in words(given, "words", _HEADER_WORDS)),
         # nothing is known of the memory behind an address
         *(f"    words[{_HEADER_WORDS + len(given) + 2 * position + 1}] = INT64_MAX;" for position in range(len(bounded))),
+        *([f"    if (!{name}_at_once(words, programs)) return -4;"] if cooperative else _shared(name)),
+        *([f"    if (status[0] == {OUT_OF_MEMORY}) return -2;"] if arena else []),
+        "    return status[0] ? status[1] + 1 : 0;",
+        "}",
+        "",
+    ]
+    files = {
+        f"{name}.o": code.binary,
+        f"{name}.h": header(name, ["stdint.h"], lines).encode(),
+        f"{name}_launch.c": "\n".join(body).encode(),
+    }
+    return CProgram(files, ("-O2", "-shared", "-fPIC", f"{name}_launch.c", f"{name}.o", "-lm", *(["-pthread"] if cooperative else [])))
+
+
+def _shared(name: str) -> list[str]:
+    """The statements that share the programs among threads of OpenMP, where there is that."""
+    return [
         "#ifdef _OPENMP",
         "#pragma omp parallel",
         "    {",
@@ -83,17 +103,44 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
         "#else",
         f"    {name}_run(words, 0, programs);",
         "#endif",
-        *([f"    if (status[0] == {OUT_OF_MEMORY}) return -2;"] if arena else []),
-        "    return status[0] ? status[1] + 1 : 0;",
-        "}",
-        "",
     ]
-    files = {
-        f"{name}.o": code.binary,
-        f"{name}.h": header(name, ["stdint.h"], lines).encode(),
-        f"{name}_launch.c": "\n".join(body).encode(),
-    }
-    return CProgram(files, ("-O2", "-shared", "-fPIC", f"{name}_launch.c", f"{name}.o", "-lm"))
+
+
+def _threads(name: str) -> list[str]:
+    """A function that runs all programs at once, on a thread each; false where there are not that many, and none has run."""
+    return f"""struct {name}_together {{
+    const uint64_t *words;
+    int64_t next;
+    int go;
+    pthread_mutex_t lock;
+    pthread_cond_t all_started;
+}};
+
+static void *{name}_thread(void *given) {{
+    struct {name}_together *together = given;
+    pthread_mutex_lock(&together->lock);
+    while (!together->go) pthread_cond_wait(&together->all_started, &together->lock);
+    const int64_t program = together->next++;
+    const int go = together->go;
+    pthread_mutex_unlock(&together->lock);
+    if (go > 0) {name}_run(together->words, program, program + 1);
+    return 0;
+}}
+
+static int {name}_at_once(const uint64_t *words, int64_t programs) {{
+    struct {name}_together together = {{words, 0, 0, PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER}};
+    pthread_t *threads = (uint64_t)programs > SIZE_MAX / sizeof *threads ? 0 : malloc(programs * sizeof *threads);
+    int64_t started = 0;
+    while (threads && started < programs && !pthread_create(&threads[started], 0, {name}_thread, &together)) ++started;
+    pthread_mutex_lock(&together.lock);
+    together.go = started == programs ? 1 : -1;
+    pthread_cond_broadcast(&together.all_started);
+    pthread_mutex_unlock(&together.lock);
+    for (int64_t thread = 0; thread < started; ++thread) pthread_join(threads[thread], 0);
+    free(threads);
+    return together.go > 0;
+}}
+""".splitlines()
 
 
 def _with_memory(symbol: str, size: int, cleared: int) -> tuple[str, ...]:

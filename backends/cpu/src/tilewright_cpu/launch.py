@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilewright.environment import LAUNCHERS, chosen
-from tilewright.errors import LaunchError
+from tilewright.errors import LaunchError, ResidencyError
 from tilewright.ir.type_text import parse_type
 from tilewright.ir.types import DescriptorType, IntType, PointerType, Type
 from tilewright.plugins.manifest import Launcher, Parameter
@@ -21,7 +21,7 @@ from tilewright.runtime.arguments import address_of
 from tilewright.runtime.bounds import memory_of
 from tilewright.runtime.slots import MISFITS, misfit, slot_codec
 from tilewright.runtime.writability import write_guard
-from tilewright_cpu.pool import RESIDENT, Pool, pool
+from tilewright_cpu.pool import RESIDENT, Pool, TooFewThreadsError, pool
 from tilewright_cpu.prepack import packed_list
 from tilewright_cpu.runtime import PRINTED, LoadedKernel
 from tilewright_cpu.status import STATUS_WORDS
@@ -85,6 +85,7 @@ class PythonLauncher:
         self._pack = make_packer([parse_type(parameter.type) for parameter in parameters], loaded.metadata.get("bounds", ()))
         self._guard = write_guard(loaded.name, parameters)
         self._record = ctypes.addressof(loaded.record)
+        self._cooperative = bool(loaded.metadata.get("cooperative"))
         self._run: Callable[[int, bytes, int], None] = self._run_waiting if "waits" in loaded.metadata else threads.run
         self._prepackable = bool(loaded.metadata.get("prepackable"))
 
@@ -93,6 +94,7 @@ class PythonLauncher:
 
         Raises:
             LaunchError: the values do not fit the kernel's parameters, or one that the kernel may store to is read-only.
+            ResidencyError: the launch is cooperative, and has more programs than the process can have threads.
             KernelError: an assertion of the kernel failed, or, where it is compiled with ``debug``, an access was outside an argument's memory.
             KeyboardInterrupt: or what else a signal's handler raised meanwhile; the programs that had not begun are left out.
         """
@@ -110,11 +112,23 @@ class PythonLauncher:
             name = self.loaded.name
             raise misfit(name, self.parameters, values, _address_of) or LaunchError(f"{name}: the grid {error} does not fit 64 bits") from error
         self._guard(values)
-        self._run(self._record, slots, programs)
+        if self._cooperative:
+            self._run_at_once(grid, slots, programs)
+        else:
+            self._run(self._record, slots, programs)
         if self.loaded.prints:
             PRINTED.flush()
         if status[0]:
             self.loaded.raise_failure(*status)
+
+    def _run_at_once(self, grid: Grid, slots: bytes, programs: int) -> None:
+        try:
+            self.pool.run_at_once(self._record, slots, programs)
+        except TooFewThreadsError as error:
+            why = (
+                f"each runs on a thread of its own, and the process can start no more of them ({error}; ulimit -u and the control group's pids.max bound them)"
+            )
+            raise ResidencyError(self.loaded.name, grid, error.started, why) from error
 
     def _run_waiting(self, record: int, slots: bytes, programs: int) -> None:
         self.pool.run_waiting(record, slots, programs, self._say_stuck)
@@ -141,7 +155,7 @@ def make_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], options
     loaded.record.limit = threads
     running = pool()
     slow = PythonLauncher(loaded, parameters, running)
-    if "waits" in loaded.metadata:
+    if "waits" in loaded.metadata or "cooperative" in loaded.metadata:
         return slow
     if chosen("TILEWRIGHT_CPU_LAUNCHER", LAUNCHERS) != "python" and "bounds" not in loaded.metadata:
         from tilewright_cpu.native_launch import native_launcher

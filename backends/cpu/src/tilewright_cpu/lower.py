@@ -23,8 +23,8 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     (messages by index), ``bounds`` (the arguments whose bounds the launcher puts behind them, see :mod:`.lowering.bounds`), ``memory_bytes`` and
     ``cleared_bytes`` (what a thread gives to the kernel's function, see :mod:`.lowering.kernel`), ``arena_bytes`` (heap memory a thread takes in all),
     ``contracted`` (whether products and sums were fused), ``prepackable`` (whether it asks for operands that were packed before the launch),
-    ``polls`` (whether its loops ask whether to go on), ``waits`` (where a loop is that may wait for another program), ``writes`` (see
-    :mod:`tilewright.runtime.bounds`).
+    ``polls`` (whether its loops ask whether to go on), ``cooperative`` (whether all programs run at once), ``waits`` (where a loop is that may wait for another
+    program), ``writes`` (see :mod:`tilewright.runtime.bounds`).
 
     Raises:
         LoweringError: something cannot be lowered, with the operation and its location.
@@ -52,6 +52,8 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     }
     if options.get("debug"):
         metadata["bounds"] = bounded_arguments(module)
+    if options.get("cooperative"):
+        metadata["cooperative"] = True
     waits = waiting_loop(module)
     if waits is not None:
         metadata["waits"] = str(waits.location)

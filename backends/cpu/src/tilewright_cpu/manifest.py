@@ -10,7 +10,9 @@ from tilewright_cpu.machine import NAMED
 
 #: Every precision of products may be asked for: where the machine has nothing quicker, all are computed as IEEE.
 CAPABILITIES = every_type(
-    {"descriptors", "print", "assert", IMPLIED_ASSERTS, "inline_asm", "extern", "dot_scaled", "noinline", "clock"}, power_of_two=False, narrow_floats=("add",)
+    {"descriptors", "print", "assert", IMPLIED_ASSERTS, "inline_asm", "extern", "dot_scaled", "noinline", "clock", "cooperative"},
+    power_of_two=False,
+    narrow_floats=("add",),
 )
 
 #: Launch options of this backend beyond the portable ones.

@@ -13,7 +13,8 @@ calling thread too.
 
 Kernels with loops that may wait for other programs run on threads of their own, a program at a time
 on each. Where no program begins for a while, more threads take programs, so that those that wait for
-later ones go on once these run too.
+later ones go on once these run too. The programs of cooperative launches have a thread each, and
+none begins before all of these have started.
 
 The pool starts its threads at the first launch that can use them, again in the child of a fork, and stops at exit.
 
@@ -99,6 +100,14 @@ def _requested_mode() -> str:
     return chosen("TILEWRIGHT_CPU_POOL", MODES)
 
 
+class TooFewThreadsError(Exception):
+    """A cooperative launch has more programs than the process can start threads; ``started`` of them did. No program has begun."""
+
+    def __init__(self, started: int, reason: str) -> None:
+        super().__init__(reason)
+        self.started = started
+
+
 class Pool:
     """The threads that run grids.
 
@@ -152,6 +161,7 @@ class Pool:
         self._prepare = ctypes.CFUNCTYPE(None, *pointers, ctypes.c_int64, ctypes.c_int64)(address("prepare"))
         self._executor: ThreadPoolExecutor | None = None
         self._waiting: ThreadPoolExecutor | None = None
+        self._resident: ThreadPoolExecutor | None = None
         self._executor_lock = threading.Lock()
         if self.mode == "python" and hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
@@ -215,7 +225,7 @@ class Pool:
         if self._native:
             self._set_workers(0)
             self._stop()
-        for executor in (self._executor, self._waiting):
+        for executor in (self._executor, self._waiting, self._resident):
             if executor is not None:
                 executor.shutdown()
 
@@ -223,7 +233,8 @@ class Pool:
         # OpenMP's threads do not survive a fork, and its runtime may not be used again in the child.
         self._forked = True
         self._listen()
-        self._executor, self._waiting, self._executor_lock = None, None, threading.Lock()
+        self._executor = self._waiting = self._resident = None
+        self._executor_lock = threading.Lock()
         if self._native:
             self._forget()
             if self.mode == "openmp":
@@ -294,6 +305,49 @@ class Pool:
             for future in running:
                 future.result()
 
+    def run_at_once(self, record: int, arguments: bytes, programs: int) -> None:
+        """Run programs of a kernel on a thread each, all at once.
+
+        Args:
+            record, arguments: as for :meth:`run`.
+
+        Raises:
+            TooFewThreadsError: the process can start fewer threads; nothing has run.
+        """
+        if programs == 1:
+            self.run(record, arguments, programs)
+            return
+        shared = _SharedJob(self, record, arguments, programs, min(self.threads, programs))
+        shared.job.chunk, shared.job.pace = 1, 0
+        if programs > available_cores():
+            self._set("crowded", ctypes.c_int64, 1)
+        all_started = threading.Event()
+
+        def work() -> None:
+            all_started.wait()
+            shared.work()
+
+        executor, futures = self._resident_threads(), []
+        try:
+            with shared:
+                for number in range(programs):
+                    try:
+                        futures.append(executor.submit(work))
+                    except RuntimeError as error:
+                        raise TooFewThreadsError(number, str(error)) from None
+                all_started.set()
+                for future in futures:
+                    future.result()
+        finally:
+            all_started.set()
+
+    def _resident_threads(self) -> ThreadPoolExecutor:
+        """As many threads as there is work; one that has none is taken for the next."""
+        with self._executor_lock:
+            if self._resident is None:
+                self._resident = ThreadPoolExecutor(sys.maxsize, "tilewright-resident")
+            return self._resident
+
     def _waiting_threads(self) -> ThreadPoolExecutor:
         with self._executor_lock:
             if self._waiting is None:
@@ -324,14 +378,16 @@ class _SharedJob:
         self._pool, self._arguments = pool, arguments
         self._start = arguments if isinstance(arguments, int) else ctypes.cast(ctypes.c_char_p(arguments), ctypes.c_void_p).value
         self._threads, self._lanes = threads, (ctypes.c_int64 * (8 * threads))()
+        self._over = False
         self._begun: list[None] = []
         self._ended: list[None] = []
         pool._prepare(self.address, ctypes.addressof(self._lanes), record, self._start, programs, threads)
 
     def work(self) -> None:
-        """Run programs until none is left, on the calling thread."""
+        """Run programs until none is left, on the calling thread; none where the job has ended."""
         self._begun.append(None)
-        self._pool._share(self.address)
+        if not self._over:
+            self._pool._share(self.address)
         self._ended.append(None)
 
     def left(self) -> int:
@@ -343,6 +399,8 @@ class _SharedJob:
 
     def __exit__(self, type_: type[BaseException] | None, *_: object) -> None:
         if type_ is not None:
+            # what the programs work on does not outlive the launch
+            self._over = True
             ctypes.c_int32.from_address(ctypes.c_uint64.from_address((self._start or 0) + 24).value).value = INTERRUPTED
             while len(self._ended) < len(self._begun):
                 time.sleep(1e-4)

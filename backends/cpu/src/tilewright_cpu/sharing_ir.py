@@ -17,7 +17,8 @@ raises, the exception is kept in ``raised`` and the launch's status block says :
 they take more programs; who started the launch raises the exception.
 
 Programs with ``while`` loops, which may never end, ask in them: they call ``poll`` now and then, which lets signals be handled as above and tells a program
-to stop where the launch was. A thread that runs out of programs and waits for others that still run theirs handles signals meanwhile.
+to stop where the launch was, or where another program has failed, for which this one may wait. A thread that runs out of programs and waits for others that
+still run theirs handles signals meanwhile.
 """
 
 from __future__ import annotations
@@ -409,11 +410,19 @@ define internal i1 @halted(ptr %arguments) #0 {
   ret i1 %is
 }
 
+; Whether the launch has failed: a program that waits for the one that failed would wait for ever.
+define internal i1 @failed(ptr %arguments) #0 {
+  %status = call ptr @status_of(ptr %arguments)
+  %said = load atomic i32, ptr %status monotonic, align 4
+  %is = icmp ne i32 %said, 0
+  ret i1 %is
+}
+
 ; What a program calls in a loop that may never end: after how many turns of the loop to call again, about a quarter of @pace later; 0 to stop at once.
 ; %heeded: a word of the program's, 0 at first: when it last let signals be handled. %loop: two of the loop's: the turns, and 0 at first: the last call.
 define i64 @poll(ptr %arguments, ptr %heeded, ptr %loop) #1 {
 entry:
-  %over = call i1 @halted(ptr %arguments)
+  %over = call i1 @failed(ptr %arguments)
   br i1 %over, label %stop, label %look
 look:
   %others = load atomic i64, ptr @crowded monotonic, align 8

@@ -72,7 +72,7 @@ def _adapter(name: str, parameters: Sequence[CParameter], positions: Sequence[in
         type_ = parameter.declaration.removesuffix(parameter.name)
         read = "float" if type_.strip() == "double" else type_.strip()
         values.append(f"({type_})arguments[{position}]" if "*" in type_ else f"*({read} *)arguments[{position}]")
-    told = f'fprintf(stderr, "%s\\n", {name}_messages[failed - 1]), ' if asserts else ""
+    told = f'    if (failed > 0) fprintf(stderr, "%s\\n", {name}_messages[failed - 1]);' if asserts else ""
     lines = (
         f'#include "{name}.h"',
         "#include <stdio.h>",
@@ -93,7 +93,9 @@ def _adapter(name: str, parameters: Sequence[CParameter], positions: Sequence[in
         "#ifdef _OPENMP",
         "    if (threads > 1 && threads < before) omp_set_num_threads(before);",
         "#endif",
-        f"    if (failed) {told}abort();",
+        told,
+        f'    if (failed < 0) fprintf(stderr, "{name}: the launch failed with %d, of which {name}.h tells\\n", (int)failed);',
+        "    if (failed) abort();",
         "}",
         "",
     )
