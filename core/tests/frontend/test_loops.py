@@ -192,6 +192,25 @@ def test_a_step_of_the_run_time_that_is_not_positive_stops_the_kernel(source: An
         made.interpret(module, [np.zeros(1, np.int32), 10, step])
 
 
+@pytest.mark.parametrize("step", [0, -1])
+def test_a_loop_that_may_be_left_does_not_run_where_its_step_is_not_positive(source: Any, step: int) -> None:
+    made = source(
+        """
+        @jit
+        def kernel(out, n, step):
+            for i in range(0, n, step):
+                tl.store(out, i + 1)
+                if i > 100:
+                    break
+        """
+    )
+    module = made.compile(out="*i32", n="i32", step="i32")
+    assert not made.operations(module, "assert")
+    out = np.zeros(1, np.int32)
+    made.interpret(module, [out, 10, step])
+    assert out[0] == 0
+
+
 @pytest.mark.parametrize(
     "step", ["tl.full((), 0.5, tl.float32).to(tl.int32)", "tl.full((), 1 << 31, tl.uint32).to(tl.int32)", "tl.num_programs(0).to(tl.int8)"]
 )

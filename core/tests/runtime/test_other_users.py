@@ -106,6 +106,18 @@ def test_a_folder_that_others_could_write_to_is_not_read_and_closed_to_them(reco
     assert launch() == (True, "")
 
 
+def test_a_folder_that_a_link_leads_to_stays_as_it_is(recorder):
+    launch()
+    folder = entry_of_put().parent
+    elsewhere = folder.with_name("elsewhere")
+    folder.rename(elsewhere)
+    folder.symlink_to(elsewhere)
+    elsewhere.chmod(0o777)
+    kept, told = launch()
+    assert not kept and "others can write to" in told
+    assert stat.S_IMODE(elsewhere.stat().st_mode) == 0o777
+
+
 def test_who_shares_the_cache_knowingly_shares_its_entries(recorder, monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_CACHE_SHARED", "1")
     before = os.umask(0o002)

@@ -109,6 +109,19 @@ def test_floats_that_meet_fp64_alone_are_fp64(s):
     assert y[0] == 3.0 * (0.1 * 2) + 0.02
 
 
+@tw.jit
+def scaled_by_a_sum(x, y, narrow, s, t):
+    tl.store(y, tl.load(x) * (s + t))
+    tl.store(narrow, tl.load(narrow) * s)
+
+
+def test_a_float_that_is_added_to_one_that_meets_fp32_is_fp32_too():
+    x, y, narrow = np.full(1, 3.0), np.zeros(1), np.ones(1, np.float32)
+    scaled_by_a_sum[(1,)](x, y, narrow, 0.1, 0.01, backend="reference")
+    assert narrow[0] == np.float32(0.1)
+    assert y[0] == 3.0 * float(np.float32(0.1) + np.float32(0.01))
+
+
 def test_floats_that_meet_fp32_too_are_fp32():
     x, y = np.full(4, 3.0), np.zeros(8)
     scaled_in_fp32[(1,)](x, y, 0.1, 0.01, B=4, backend="reference")
