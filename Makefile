@@ -3,6 +3,7 @@
 # operations on the CPU.
 # make bench: sizes and compile times, measured.  make perf: the conformance suite's verdicts about speed, for a machine with nothing else to do.
 # make ecosystem: programs written for Triton, installed from the package index, and a table of what runs.
+# make corpus: kernels of public packages, compiled by Tilewright and by Triton, side by side (docs/performance/corpus.md).
 # make opencl: the OpenCL example with all cases of its profiles, on the OpenCL driver that there is; where there is none, one is installed.
 # make release: wheels and source archives of every distribution in dist/, checked, installed and run (TAG=v0.2.0: for that tag).
 # make gpu-test: every test that needs an NVIDIA GPU, on a machine that has one.  make gpu-sanitize: kernels under compute-sanitizer.
@@ -17,6 +18,8 @@ GPU_PYTHON ?=
 # where `make ecosystem` runs kernels of other programs, and where it installs these
 DEVICE ?= cpu
 ECOSYSTEM ?= build/ecosystem
+# where `make corpus` installs the packages whose kernels it compiles, and Triton
+CORPUS ?= build/corpus/venv
 # how often each case of the conformance suite is run in a row on a GPU, with warm caches
 REPEAT ?= 20
 SANITIZER ?= compute-sanitizer
@@ -30,7 +33,7 @@ CHECKED := $(addprefix core/tests/,ir frontend language llvm passes plugins refe
 beside_mypy = @mkdir -p build; $(BIN)/mypy > build/mypy.txt 2>&1 & mypy=$$!; $(1); failed=$$?; wait $$mypy; wrong=$$?; cat build/mypy.txt; exit $$((failed | wrong))
 PACKAGES := -e "core[llvm]" -e backends/cpu -e backends/nvidia -e backends/amd -e conformance
 
-.PHONY: demo test check lint style docs bench perf ecosystem opencl release gpu-test gpu-sanitize clean
+.PHONY: demo test check lint style docs bench perf ecosystem corpus opencl release gpu-test gpu-sanitize clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py $(if $(filter 1,$(PLOT)),--plot)
@@ -61,6 +64,9 @@ perf: $(VENV)/.installed
 
 ecosystem: $(ECOSYSTEM)/.installed
 	$(ECOSYSTEM)/bin/python ecosystem/run.py --device $(DEVICE)
+
+corpus: $(CORPUS)/.installed
+	PYTHONPATH=ecosystem $(CORPUS)/bin/python -m corpus $(if $(filter cuda,$(DEVICE)),--device cuda)
 
 opencl: $(VENV)/.developer
 	$(BIN)/python -m pip install --quiet pyopencl
@@ -106,6 +112,14 @@ $(ECOSYSTEM)/.installed: ecosystem/requirements.txt ecosystem/requirements-trito
 	$(PYTHON) -m venv $(ECOSYSTEM)
 	$(ECOSYSTEM)/bin/python -m pip install --quiet $(PACKAGES) -r requirements-torch.txt -r ecosystem/requirements.txt
 	$(ECOSYSTEM)/bin/python -m pip install --quiet --no-deps -r ecosystem/requirements-triton.txt
+	touch $@
+
+# the packages in the versions of the records
+$(CORPUS)/.installed: ecosystem/requirements.txt ecosystem/corpus/requirements.txt requirements-torch.txt $(wildcard ecosystem/corpus/launches/*.json)
+	$(PYTHON) -m venv $(CORPUS)
+	$(CORPUS)/bin/python -m pip install --quiet $(PACKAGES) -r requirements-torch.txt -r ecosystem/requirements.txt -r ecosystem/corpus/requirements.txt
+	$(PYTHON) ecosystem/corpus/packages.py > $(CORPUS)/packages.txt
+	$(CORPUS)/bin/python -m pip install --quiet --no-deps -r $(CORPUS)/packages.txt
 	touch $@
 
 clean:

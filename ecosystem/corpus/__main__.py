@@ -14,9 +14,11 @@ import sys
 from pathlib import Path
 
 from corpus import baseline as baselines
+from corpus import device, execute
 from corpus.comparison import Row, rows, tally
 from corpus.compilation import ECOSYSTEM, Outcomes, compile_all, versions
 from corpus.launches import FOLDER, Launch, read_all
+from corpus.packages import present
 from corpus.page import page
 from corpus.targets import TARGETS
 
@@ -27,16 +29,18 @@ RESULTS = ROOT / "build" / "corpus"
 
 def main() -> int:
     given = _arguments()
-    launches = list(_chosen(given))
+    launches, absent = present(_chosen(given))
+    print(*absent, sep="\n", file=sys.stderr)
     if not launches:
-        print("no record is like that", file=sys.stderr)
+        print("no record of an installed package is like that", file=sys.stderr)
         return 2
+    if given.device:
+        return _on_device(launches, given)
     known = baselines.Baseline.read()
     outcomes: dict[str, Outcomes] = {}
     for compiler in given.compiler or ("triton", "tilewright"):
         outcomes[compiler] = compile_all(
-            launches,
-            given.target or list(TARGETS),
+            [(launch, given.target or list(TARGETS)) for launch in launches],
             compiler,
             given.results,
             limit=given.limit,
@@ -51,6 +55,11 @@ def main() -> int:
             print(f"{target}: " + ", ".join(f"{count} {word}" for word, count in counts.items()))
     changes = baselines.changes(known, outcomes.get("tilewright", {}))
     print(changes)
+    if given.execute:
+        executions = list(execute.execute_all(found, launches))
+        text = json.dumps([vars(each) for each in executions], indent=1)
+        (given.results / "executed.json").write_text(text + "\n")
+        print(execute.table(executions))
     if given.accept:
         for compiler, each in outcomes.items():
             known.accept(each, compiler)
@@ -62,6 +71,21 @@ def main() -> int:
     return 1 if changes.worse else 0
 
 
+def _on_device(launches: list[Launch], given: argparse.Namespace) -> int:
+    """Run the launches on the GPU, and write the page of ratios."""
+    import torch
+
+    if given.device != "cuda" or not torch.cuda.is_available():
+        print(f"there is no device {given.device!r} here", file=sys.stderr)
+        return 2
+    given.results.mkdir(parents=True, exist_ok=True)
+    measured = device.measure(launches, given.results, given.rounds, given.limit)
+    text = device.page(measured, torch.cuda.get_device_name())
+    (given.results / "device.md").write_text(text)
+    print(text)
+    return 0 if all(each.right for each in measured) else 1
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m corpus", description=(__doc__ or "").splitlines()[0])
     add = parser.add_argument
@@ -71,8 +95,11 @@ def _arguments() -> argparse.Namespace:
     add("--compiler", action="append", default=[], choices=["triton", "tilewright"])
     add("--reuse", action="store_true", help="do not compile again what is in the results")
     add("--accept", action="store_true", help="take what is found as the baseline")
+    add("--execute", action="store_true", help="run both codes for AMD GPUs in the emulator")
+    add("--device", default="", help="cuda: run on the GPU, and measure")
+    add("--rounds", type=int, default=3, help="how often each compiler's processes measure")
     add("--jobs", type=int, default=1, help="processes that compile at a time")
-    add("--limit", type=float, default=120, help="seconds that one compilation may take")
+    add("--limit", type=float, default=120, help="processor time of one compilation")
     add("--launches", type=Path, default=FOLDER, help="the folder with the records")
     add("--results", type=Path, default=RESULTS)
     return parser.parse_args()

@@ -68,8 +68,7 @@ def versions(compiler: Compiler) -> dict[str, str]:
 
 
 def compile_all(
-    launches: Sequence[Launch],
-    targets: Sequence[str],
+    wanted: Sequence[tuple[Launch, Sequence[str]]],
     compiler: Compiler,
     folder: Path,
     *,
@@ -80,41 +79,46 @@ def compile_all(
     """Compile launches for targets by one of the compilers, and read the figures of the code.
 
     Args:
-        folder: where the code goes, and what is known of it is kept.
-        limit: seconds that one compilation may take.
-        jobs: processes at a time.
+        wanted: launches with the names of their targets.
+        folder: where the code goes, and what is known of it is kept, package by package.
+        limit: seconds of processor time that one compilation may take.
+        jobs: processes at a time, each for a package.
         again: compile also what was compiled before with the same compiler; Tilewright's own
             sources change, and no version tells.
 
     Returns:
         the outcomes by the launch's id and the target's name.
     """
-    if compiler == "triton":
-        targets = [target for target in targets if TARGETS[target].code]
+    wanted = [(launch, _served(targets, compiler)) for launch, targets in wanted]
     kept = folder / f"{compiler}.json"
     known: dict[str, dict[str, Any]] = json.loads(kept.read_text()) if kept.exists() else {}
     code = folder / "code" / compiler
     code.mkdir(parents=True, exist_ok=True)
-    keys = {launch.id: _key(launch, compiler) for launch in launches}
-    work: list[tuple[Launch, list[str]]] = []
-    for launch in launches:
+    keys = {launch.id: _key(launch, compiler) for launch, _ in wanted}
+    packages: dict[str, list[tuple[Launch, list[str]]]] = {}
+    for launch, targets in wanted:
         before = known.setdefault(launch.id, {})
-        wanted = [target for target in targets if again or before.get(target, {}).get("key") != keys[launch.id]]
-        if wanted:
-            work.append((launch, wanted))
-    # a package's records stay together: a process imports it once
-    shares = [work[part::jobs] for part in range(jobs)] if jobs > 1 else [work]
+        if again:
+            left = list(targets)
+        else:
+            left = [each for each in targets if before.get(each, {}).get("key") != keys[launch.id]]
+        if left:
+            packages.setdefault(launch.package, []).append((launch, left))
     with ThreadPoolExecutor(jobs) as pool:
-        done = pool.map(lambda share: _compile(share, compiler, code, limit), shares)
-        for outcomes in done:
+        for outcomes in pool.map(lambda work: _compile(work, compiler, code, limit), packages.values()):
             for (name, target), outcome in outcomes.items():
                 known[name][target] = {"key": keys[name], **outcome.record()}
-                kept.write_text(json.dumps(known))
-    kept.write_text(json.dumps(known))
-    return {
-        launch.id: {target: Outcome.of({k: v for k, v in known[launch.id][target].items() if k != "key"}) for target in targets if target in known[launch.id]}
-        for launch in launches
-    }
+            kept.write_text(json.dumps(known))
+    return {launch.id: {target: _outcome(known[launch.id][target]) for target in targets} for launch, targets in wanted}
+
+
+def _served(targets: Sequence[str], compiler: Compiler) -> list[str]:
+    """The targets that a compiler has."""
+    return [each for each in targets if compiler != "triton" or TARGETS[each].code]
+
+
+def _outcome(record: dict[str, Any]) -> Outcome:
+    return Outcome.of({name: value for name, value in record.items() if name != "key"})
 
 
 def _key(launch: Launch, compiler: Compiler) -> str:
@@ -124,27 +128,24 @@ def _key(launch: Launch, compiler: Compiler) -> str:
 
 def _compile(work: Sequence[tuple[Launch, list[str]]], compiler: Compiler, folder: Path, limit: float) -> dict[tuple[str, str], Outcome]:
     """Run workers, one behind the other where one ends before its time, then read the code."""
-    queue: list[tuple[str, dict[str, Any], list[str]]] = [(_place(launch), record_of(launch), list(targets)) for launch, targets in work]
+    queue: list[tuple[str, dict[str, Any], list[str]]] = [(place(launch), record_of(launch), list(targets)) for launch, targets in work]
     found: dict[tuple[str, str], dict[str, Any]] = {}
     while queue:
         with tempfile.TemporaryDirectory() as scratch:
             ended = _run_worker(queue, compiler, folder, limit, Path(scratch))
             lines = [json.loads(line) for line in ended.results]
         for line in lines:
-            place = line["number"], line["target"]
-            found[place] = line.get("outcome") or {"error": ended.why}
-        if not lines and queue:  # it ended before the first: the package, or the process, is broken
-            for number, _, targets in queue:
-                found.update({(number, each): {"error": ended.why} for each in targets})
-            break
+            found[line["number"], line["target"]] = line.get("outcome") or {"error": ended.why}
+        if not lines:
+            raise RuntimeError(f"the worker of {compiler} did not begin: {ended.why}")
         queue = [(number, record, left) for number, record, targets in queue if (left := [each for each in targets if (number, each) not in found])]
-    names = {_place(launch): launch.id for launch, _ in work}
+    names = {place(launch): launch.id for launch, _ in work}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         read = pool.map(lambda item: _read(item[0][0], item[0][1], item[1], folder), found.items())
         return {(names[number], target): outcome for (number, target), outcome in zip(found, read, strict=True)}
 
 
-def _place(launch: Launch) -> str:
+def place(launch: Launch) -> str:
     """A name for a launch's files."""
     digest = hashlib.sha256(launch.id.encode()).hexdigest()[:8]
     return f"{launch.package}.{launch.kernel}.{digest}"
@@ -163,14 +164,14 @@ def _run_worker(queue: Sequence[Any], compiler: Compiler, folder: Path, limit: f
     results.touch()
     command = [sys.executable, "-m", "corpus.worker", str(jobs), str(results), str(folder)]
     with log.open("w") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=_environment(compiler, scratch))
-        size, since, overdue = 0, time.monotonic(), False
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=environment(compiler, scratch))
+        size, since, overdue = 0, 0.0, False
         while process.poll() is None:
             time.sleep(0.2)
-            now = results.stat().st_size
+            now, spent = results.stat().st_size, _processor_time(process.pid)
             if now != size:
-                size, since = now, time.monotonic()
-            elif time.monotonic() - since > limit + (120 if size == 0 else 0):
+                size, since = now, spent
+            elif spent - since > limit + (120 if size == 0 else 0):
                 overdue = True
                 process.kill()
                 process.wait()
@@ -178,7 +179,7 @@ def _run_worker(queue: Sequence[Any], compiler: Compiler, folder: Path, limit: f
     with (folder.parents[1] / f"{compiler}.log").open("a") as out:
         out.write(said)
     if overdue:
-        why = f"it did not end in {limit:g} s"
+        why = f"it did not end in {limit:g} s of processor time"
     elif process.returncode:
         last = [line for line in said.splitlines() if line.strip()][-1:]
         why = f"the process ended with {process.returncode}: {''.join(last)[:200]}"
@@ -187,7 +188,19 @@ def _run_worker(queue: Sequence[Any], compiler: Compiler, folder: Path, limit: f
     return _Ended(results.read_text().splitlines(), why)
 
 
-def _environment(compiler: Compiler, scratch: Path) -> dict[str, str]:
+def _processor_time(process: int) -> float:
+    """Seconds that a process and its children computed; where the system does not say, seconds passed."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    except OSError:
+        return time.monotonic()
+    own = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")  # with those that have ended
+    return own + sum(_processor_time(int(child)) for child in children)
+
+
+def environment(compiler: Compiler, scratch: Path) -> dict[str, str]:
+    """The environment of a process in which ``triton`` is one of the compilers, with empty caches."""
     path = [str(ECOSYSTEM), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     environment = {
         **os.environ,

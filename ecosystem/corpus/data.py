@@ -1,0 +1,107 @@
+"""What the arguments of a launch hold where it is run: the same for both compilers, by the record alone.
+
+Floats are random, integers are small, so that they are indices of whatever they index; where sequences
+begin is known by the argument's name.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from corpus.launches import Argument, Launch
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+#: So many values of a tensor are random; they are repeated.
+_PATTERN = 1 << 16
+#: Type of a tensor's elements -> (type in NumPy of the same size, tolerance by the largest value).
+ELEMENTS: dict[str, tuple[str, float]] = {
+    "fp64": ("f8", 1e-9),
+    "fp32": ("f4", 1e-3),
+    "fp16": ("f2", 4e-3),
+    "bf16": ("u2", 2e-2),
+    "i64": ("i8", 0),
+    "u64": ("u8", 0),
+    "i32": ("i4", 0),
+    "u32": ("u4", 0),
+    "i16": ("i2", 0),
+    "u16": ("u2", 0),
+    "i8": ("i1", 0),
+    "u8": ("u1", 0),
+    "i1": ("u1", 0),
+    "fp8e4nv": ("u1", 0),
+    "fp8e5": ("u1", 0),
+    "fp8e4b8": ("u1", 0),
+    "fp8e5b16": ("u1", 0),
+}
+
+
+def passed(arguments: Iterable[Argument]) -> Iterator[Argument]:
+    """The arguments that a launch passes: no constants, and the items of tuples."""
+    for argument in arguments:
+        if argument.items is not None:
+            yield from passed(argument.items)
+        elif argument.type != "constexpr":
+            yield argument
+
+
+def element(argument: Argument) -> str:
+    """The type of a tensor's elements, or of those that a descriptor describes; empty for others."""
+    found = re.match(r"\*(\w+)$|tensordesc<(\w+)\[", argument.type)
+    return (found[1] or found[2]) if found else ""
+
+
+def extent(argument: Argument) -> int:
+    """Elements from a tensor's first to its last."""
+    assert argument.shape is not None and argument.strides is not None
+    steps = zip(argument.shape, argument.strides, strict=True)
+    return 1 + sum((size - 1) * abs(stride) for size, stride in steps if size)
+
+
+def number(argument: Argument) -> Any:
+    """The value of a number."""
+    value = argument.value
+    return float(value["float"]) if isinstance(value, dict) else value
+
+
+def contents(launch: Launch, argument: Argument, most: int) -> Array:
+    """What a tensor holds from its first element on: no more than ``most`` bytes of it."""
+    kind = element(argument)
+    dtype = np.dtype(ELEMENTS[kind][0])
+    count = max(1, min(extent(argument), most // dtype.itemsize))
+    random = np.random.default_rng(zlib.crc32(f"{launch.id}/{argument.name}".encode()))
+    return np.resize(_values(kind, argument.name, random, min(count, _PATTERN)), count)
+
+
+def _values(kind: str, name: str, random: np.random.Generator, count: int) -> Array:
+    dtype = np.dtype(ELEMENTS[kind][0])
+    if kind == "bf16":
+        return (random.standard_normal(count).astype("f4").view("u4") >> 16).astype("u2")
+    if kind.startswith("fp8"):
+        return random.integers(0, 64, count).astype("u1")  # positive, neither infinite nor NaN
+    if dtype.kind == "f":
+        return random.standard_normal(count).astype(dtype)
+    if re.search(r"cu_?seq|indptr|cumsum", name):
+        return (16 * np.arange(count)).astype(dtype)
+    return random.integers(0, 2 if kind == "i1" else 4, count).astype(dtype)
+
+
+def difference(one: Array, other: Array, kind: str) -> float:
+    """The largest difference, by the largest value; of integers how many differ."""
+    if one.tobytes() == other.tobytes():
+        return 0.0
+    if kind == "bf16":
+        one, other = ((each.astype("u4") << 16).view("f4") for each in (one, other))
+    if one.dtype.kind != "f":
+        return float(np.count_nonzero(one != other))
+    one, other = one.astype("f8"), other.astype("f8")
+    finite = np.isfinite(other)
+    if (np.isfinite(one) != finite).any():
+        return float("inf")
+    scale = float(np.abs(other[finite]).max(initial=0.0)) or 1.0
+    return float(np.abs(one[finite] - other[finite]).max(initial=0.0)) / scale
