@@ -50,9 +50,9 @@ def test_permutes_that_are_not_pinned_are_found(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(lanes, "pinned", lambda w, values, permute: [permute(value) for value in values])
     forget()
     try:
-        code = code_of("gfx950", *CONFIGURATIONS[0])
+        code = code_of("gfx950", *MORE[2])
         with pytest.raises(WaveError, match=r"which line \d+ \(ds_bpermute_b32 .*\) has not loaded yet: a wait for its counter is missing"):
-            is_right(code, 16, 32, "i64", "lockstep")
+            is_right(code, 64, 64, "i64", "lockstep")
         assert waits_that_are_too_short(str(code.stages["amdgcn"]))
     finally:
         forget()

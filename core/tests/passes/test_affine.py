@@ -12,7 +12,7 @@ import tilewright.language as tl
 from tilewright.frontend.compile import compile_function
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.parser import parse_module
-from tilewright.ir.types import I1, I32, I64, PointerType, TileType, element_type, shape_of
+from tilewright.ir.types import I1, PointerType, element_type, shape_of
 from tilewright.language.callable import device_function
 from tilewright.passes.affine import Affine
 from tilewright.passes.affine_forms import Bound, Form, Wrapped
@@ -20,7 +20,6 @@ from tilewright.passes.pipeline import run as run_passes
 from tilewright.passes.polynomials import Polynomial, total
 from tilewright.passes.transfer import unit_reshape
 from tilewright.reference.interpreter import run
-from tilewright.reference.numerics import numpy_dtype
 
 # ---- polynomials
 
@@ -120,15 +119,7 @@ def test_random_index_arithmetic(seed: int) -> None:
     rng = np.random.default_rng(1000 + seed)
     program = Indices(rng)
     values = program.build()
-    b, arrays = program.b, []
-    for value in values:
-        stored = b.bitcast(value, result=TileType(program.shape, I64)) if isinstance(element_type(value.type), PointerType) else value
-        out = program.function.body.add_argument(PointerType(element_type(stored.type)))
-        program.function.argument_attributes.append({})
-        offsets = b.reshape(b.arange(start=0, end=int(np.prod(program.shape))), result=TileType(program.shape, I32))
-        b.store(b.addptr(b.splat(out, result=TileType(program.shape, out.type)), offsets), stored)
-        arrays.append(np.zeros(program.shape, numpy_dtype(element_type(stored.type))))
-    b.return_([])
+    arrays = program.finish(values)
     affine = Affine(program.function)
     base, n, s = np.zeros(64, np.float16), int(rng.integers(0, 9)) * program.divisibility, int(rng.integers(-50, 50))
     run(program.module, [base, n, s, *arrays], (1, 1, 1))

@@ -70,6 +70,33 @@ CASES: list[tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = [
     ),
     ("%x = reshape %offsets : tile<4x32xi32>", (1, 32), (1, 32), (1, 1)),
     ("%x = reshape %ns : tile<4x32xi32>", (1, 1), (16, 16), (4, 32)),
+    ("%x = reshape %offsets : tile<128x1xi32>", (128, 1), (128, 1), (1, 1)),
+    (
+        "%1 = expand_dims %offsets {axis = 1} : tile<128x1xi32> %2 = broadcast %1 : tile<128x4xi32> %x = reshape %2 : tile<32x4x4xi32>",
+        (1, 4, 1),
+        (1, 4, 1),
+        (1, 1, 4),
+    ),
+    (
+        "%1 = expand_dims %offsets {axis = 1} : tile<128x1xi32> %2 = broadcast %1 : tile<128x4xi32> %x = reshape %2 : tile<512xi32>",
+        (1,),
+        (1,),
+        (4,),
+    ),
+    ("%1 = reshape %offsets : tile<64x2xi32> %x, %y = split %1 : tile<64xi32>, tile<64xi32>", (1,), (1,), (1,)),
+    (
+        "%1 = expand_dims %offsets {axis = 1} : tile<128x1xi32> %2 = broadcast %1 : tile<128x2xi32> %x, %y = split %2 : tile<128xi32>, tile<128xi32>",
+        (128,),
+        (128,),
+        (1,),
+    ),
+    ("%x = join %offsets, %ns : tile<128x2xi32>", (1, 1), (1, 1), (1, 1)),
+    ("%x = join %offsets, %r : tile<128x2xi32>", (128, 1), (128, 1), (1, 1)),
+    ("%x = join %fours, %fours : tile<128x2xi32>", (1, 1), (4, 4), (128, 2)),
+    ("%1 = arange {start = 16, end = 32} : tile<16xi32> %x = cat %r, %1 {axis = 0} : tile<144xi32>", (16,), (16,), (1,)),
+    ("%x = cat %ns, %fours {axis = 0} : tile<256xi32>", (1,), (4,), (128,)),
+    ("%x = gather %ns, %r {axis = 0} : tile<128xi32>", (1,), (16,), (128,)),
+    ("%x = gather %r, %fours {axis = 0} : tile<128xi32>", (1,), (1,), (128,)),
     ("%x = hint %s {divisibility = [8]} : i32", (1,), (8,), (1,)),
     ("%1 = rem %offsets, %ss : tile<128xi32> %x = hint %1 {contiguity = [64], divisibility = [32]} : tile<128xi32>", (64,), (32,), (1,)),
     ("%1 = load %q : tile<128xf16> %x = cast %1 : tile<128xi32>", (1,), (1,), (1,)),
@@ -216,7 +243,7 @@ class Indices:
             return b.constant_like(tile, int(rng.choice([0, 1, 2, 3, 4, 8, 12, 16, 31, 63, -16])))
         if kind == 1:
             scalar = [b.program_id(axis=0), *self.function.arguments[1:]][rng.integers(3)]
-            return b.splat(b.mul(scalar, b.constant(value=int(rng.choice([1, 4, 24, 32])), result=I32)), result=tile)
+            return b.splat(b.mul(scalar, b.constant(value=int(rng.choice([1, 4, 24, 32])), result=I32)), result=tile)  # type: ignore[no-any-return]
         axis = int(rng.integers(len(self.shape)))
         start = int(rng.choice([0, 0, 4, 16, -8, 3]))
         value = b.arange(start=start, end=start + self.shape[axis])
@@ -232,7 +259,7 @@ class Indices:
         def constant(*choices: int) -> Value:
             return b.constant_like(tile, int(rng.choice(choices)))
 
-        kind = rng.integers(16)
+        kind = rng.integers(20)
         if kind == 0:
             return b.sub(x, y)  # type: ignore[no-any-return]
         if kind == 1:
@@ -255,8 +282,11 @@ class Indices:
             return b.cast(b.cast(x, result=with_element(tile, I64)), result=tile)  # type: ignore[no-any-return]
         if kind == 9:
             shape = shape_of(tile)
-            flat = b.reshape(x, result=TileType((x.type.numel,), I32))  # type: ignore[attr-defined]
-            return b.reshape(flat, result=TileType(shape, I32))  # type: ignore[no-any-return]
+            numel = x.type.numel  # type: ignore[attr-defined]
+            middle = [(numel,), (numel, 1), (2, numel // 2), (numel // 8, 2, 4), (numel // 16, 16), (*shape[:-1], shape[-1] // 2, 2)]
+            other = b.reshape(x, result=TileType(middle[rng.integers(len(middle))], I32))
+            self.others.append(other)
+            return b.reshape(other, result=TileType(shape, I32))  # type: ignore[no-any-return]
         if kind == 10:
             return b.neg(x) if rng.random() < 0.3 else b.abs(x)  # type: ignore[no-any-return]
         if kind == 11:
@@ -275,11 +305,28 @@ class Indices:
                 b.yield_([body.arguments[2], moved] if rng.random() < 0.5 else [moved, y])
             bounds = [b.constant(value=value, result=I32) for value in (0, 12, 4)]
             return b.region_op("for", *bounds, [x, y], regions=[body]).results[int(rng.integers(2))]
+        last = len(self.shape) - 1
+        if kind == 13:
+            halves = b.split(b.reshape(x, result=TileType((*self.shape[:-1], self.shape[-1] // 2, 2), I32)))
+            self.others += halves
+            return b.cat(*halves, axis=last)  # type: ignore[no-any-return]
+        if kind == 14:
+            joined = b.join(x, y)
+            self.others.append(joined)
+            return b.split(joined)[int(rng.integers(2))]  # type: ignore[no-any-return]
+        if kind == 15:
+            self.others.append(b.cat(x, y, axis=int(rng.integers(last + 1))))
+            return x
+        if kind == 16:
+            axis = int(rng.integers(last + 1))
+            return b.gather(x, b.and_(y, constant(self.shape[axis] - 1, self.shape[axis] // 4)), axis=axis)  # type: ignore[no-any-return]
         return b.add(x, y)  # type: ignore[no-any-return]
 
     def build(self) -> list[Value]:
         """Values to check."""
         self.masks: list[Value] = []
+        #: tiles of other shapes
+        self.others: list[Value] = []
         self.pool = [self.leaf() for _ in range(5)]
         for _ in range(14):
             self.pool.append(self.step())
@@ -287,7 +334,21 @@ class Indices:
         base = b.splat(self.function.arguments[0], result=TileType(self.shape, PointerType(F16)))
         first = b.addptr(base, self.pick(self.pool))
         self.pointers = [first, b.addptr(first, self.pick(self.pool))]
-        return [*self.pool, *self.masks, *self.pointers]
+        return [*self.pool, *self.masks, *self.pointers, *self.others]
+
+    def finish(self, values: list[Value]) -> list[np.ndarray[Any, Any]]:
+        """Store each of the values in an array of its own, an argument of the program, and end the program."""
+        b, arrays = self.b, []
+        for value in values:
+            stored = b.bitcast(value, result=with_element(value.type, I64)) if isinstance(element_type(value.type), PointerType) else value
+            element, shape = element_type(stored.type), shape_of(value.type)
+            out = self.function.body.add_argument(PointerType(element))
+            self.function.argument_attributes.append({})
+            offsets = b.reshape(b.arange(start=0, end=int(np.prod(shape))), result=TileType(shape, I32))
+            b.store(b.addptr(b.splat(out, result=TileType(shape, out.type)), offsets), stored)
+            arrays.append(np.zeros(shape, numpy_dtype(element)))
+        b.return_([])
+        return arrays
 
 
 @pytest.mark.parametrize("seed", range(150))
@@ -296,18 +357,7 @@ def test_random_index_arithmetic(seed: int) -> None:
     program = Indices(rng)
     values = program.build()
     info = axis_info(program.function)
-    b = program.b
-    arrays: list[Any] = []
-    for value in values:
-        element = element_type(value.type)
-        stored = b.bitcast(value, result=with_element(value.type, I64)) if isinstance(element, PointerType) else value
-        element = element_type(stored.type)
-        out = program.function.body.add_argument(PointerType(element))
-        program.function.argument_attributes.append({})
-        offsets = b.reshape(b.arange(start=0, end=int(np.prod(program.shape))), result=TileType(program.shape, I32))
-        b.store(b.addptr(b.splat(out, result=TileType(program.shape, out.type)), offsets), stored)
-        arrays.append(np.zeros(program.shape, numpy_dtype(element)))
-    b.return_([])
+    arrays = program.finish(values)
     verify(program.module)
     base = np.zeros(64, np.float16)
     assert base.ctypes.data % 16 == 0

@@ -156,6 +156,11 @@ class Operation:
             start += size
         raise KeyError(f"{self.name} has no operand {name!r}")
 
+    @property
+    def forwarded(self) -> list[Value]:
+        """The operands that the results are, value for value and one each; none for operations that compute or move something."""
+        return self.group(self.spec.forwards) if self.spec.forwards else []
+
     def attribute(self, name: str) -> AttributeValue:
         """The attribute's value, or its default from the op table."""
         if name in self.attributes:

@@ -137,6 +137,7 @@ class Declarations(list[OpSpec]):
         terminator: bool = False,
         check: Callable[[Any], None] | None = None,
         cost: int = 1,
+        forwards: str = "",
     ) -> Callable[[_Class], _Class]:
         """Declare the operation of a class. The arguments are :class:`~tilewright.ir.table.OpSpec`'s."""
 
@@ -152,6 +153,7 @@ class Declarations(list[OpSpec]):
                 terminator=terminator,
                 check=check,
                 cost=cost,
+                forwards=forwards,
             )
             op_class.row = self[-1]
             return op_class

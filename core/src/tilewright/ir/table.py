@@ -163,6 +163,8 @@ class OpSpec:
     of the operation's text; the rule then checks and returns them. ``check`` verifies what only the whole operation shows (its regions).
     ``regions`` names the regions. ``cost`` is what an element takes on a processor without an instruction of its own for it, in additions.
     ``op_class`` is what its operations are; those of a row that was made without a class are plain ones, whose operands and attributes are read by name.
+    ``forwards`` names the group of operands that the results are, one each and value for value, so that analyses carry what they know of an operand to its
+    result; it is empty for operations that compute or move something.
     """
 
     name: str
@@ -178,6 +180,7 @@ class OpSpec:
     check: Callable[[Operation], None] | None = None
     cost: int = 1
     op_class: type[Operation] = Operation
+    forwards: str = ""
     _attributes: dict[str, Attribute] = field(default_factory=dict, repr=False, compare=False)
     _simple: bool = field(default=False, init=False, repr=False, compare=False)
     # asked many times for each operation: a look among traits takes several times as long
@@ -187,6 +190,8 @@ class OpSpec:
         names = [*(operand.name for operand in self.operands), *(attribute.name for attribute in self.attributes), *self.regions]
         if len(set(names)) != len(names):
             raise ValueError(f"operation {self.name!r} has two parts called {next(name for name in names if names.count(name) > 1)!r}")
+        if self.forwards and self.forwards not in [operand.name for operand in self.operands]:
+            raise ValueError(f"operation {self.name!r} has no operand {self.forwards!r} to forward")
         self._attributes.update({attribute.name: attribute for attribute in self.attributes})
         object.__setattr__(self, "_simple", all(operand.kind is Kind.SINGLE for operand in self.operands))
         object.__setattr__(self, "_elementwise", Trait.ELEMENTWISE in self.traits)

@@ -175,12 +175,16 @@ class Affine(Domain[Form | None]):
         work = [value]
         while work:  # operands first, for expressions may be deep
             operation = work[-1].definition
-            rest = [operand for operand in operation.operands if operand not in self._forms] if operation is not None and operation.name in self.rules else []
+            rest = [operand for operand in self._sources(operation) if operand not in self._forms] if operation is not None else []
             if work[-1] in self._forms or not rest:
                 self._note(work.pop())
             else:
                 work += rest
         return self._forms[value]
+
+    def _sources(self, operation: Operation) -> Sequence[Value]:
+        """The operands whose forms those of the results are made of."""
+        return operation.operands if operation.name in self.rules else operation.forwarded
 
     def _note(self, value: Value) -> None:
         if value in self._forms:
@@ -217,7 +221,9 @@ class Affine(Domain[Form | None]):
         operation = value.owner
         if isinstance(element, IntType) and not element.signed and operation.spec.elementwise and operation.name != "hint":
             return None  # what computes may wrap around
-        return self.transfer(operation, [self._forms[operand] for operand in operation.operands]) if operation.name in self.rules else None
+        if operation.name in self.rules:
+            return self.transfer(operation, [self._forms[operand] for operand in operation.operands])
+        return self._forms[operation.forwarded[value.index]] if operation.spec.forwards else None
 
     def _argument(self, value: Value, region: Region) -> Form | None:
         loop = region.owner
@@ -262,7 +268,9 @@ class Affine(Domain[Form | None]):
             return self._compared(operation)
         if constant_of(mask) is True:
             return []
-        if not isinstance(operation, Moved | Hint):
+        if operation.spec.forwards:
+            return self.bounds(operation.forwarded[mask.index])
+        if not isinstance(operation, Moved):
             return [None]
         moved = moved_axes(operation)
         if moved is None:

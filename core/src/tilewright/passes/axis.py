@@ -19,7 +19,7 @@ from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops.arithmetic import Addptr, Arange, Binary, Bitcast, Cast, Cmp, Constant, Extremum, NumPrograms, ProgramId, Select
 from tilewright.ir.ops.control import Condition, For, If, While
 from tilewright.ir.ops.debug import Hint
-from tilewright.ir.ops.shape import Broadcast, ExpandDims, Moved, Permute, Reshape, Splat, Unsplat
+from tilewright.ir.ops.shape import Broadcast, Cat, ExpandDims, Gather, Join, Moved, Permute, Reshape, Splat, Split, Unsplat
 from tilewright.ir.table import Trait
 from tilewright.ir.types import I1, IntType, PointerType, Type, byte_size, element_type, shape_of
 from tilewright.passes.transfer import TRANSFER, Domain, Rule
@@ -123,7 +123,11 @@ class _Analysis(Domain[AxisInfo]):
                 structured(self, operation)
                 continue
             if operation.name in self.rules or operation.spec.elementwise:
-                self.known[operation.results[0]] = self.transfer(operation, self._infos(operation.operands))
+                found = self.transfer(operation, self._infos(operation.operands))
+                self.known.update(dict.fromkeys(operation.results, found))
+                continue
+            if operation.spec.forwards:
+                self.known.update(zip(operation.results, self._infos(operation.forwarded), strict=True))
                 continue
             for result in operation.results:
                 self.known[result] = unknown(result.type)
@@ -373,6 +377,10 @@ class _Analysis(Domain[AxisInfo]):
         **dict.fromkeys(("or", "xor", "abs"), lambda analysis, operation, facts: analysis.low_zeros(operation, *facts)),
         "cmp": lambda analysis, operation, facts: analysis.compared(operation, *facts),
         "load": lambda analysis, operation, facts: analysis.opaque(operation, facts),
+        "split": lambda analysis, operation, facts: analysis.moved(operation, *facts),
+        "join": lambda analysis, operation, facts: _joined(operation, *facts),
+        "cat": lambda analysis, operation, facts: _concatenated(operation, *facts),
+        "gather": lambda analysis, operation, facts: _picked(operation, *facts),
     }
 
 
@@ -427,26 +435,104 @@ def _permute(operation: Permute, x: AxisInfo) -> AxisInfo:
 
 
 def _reshape(operation: Reshape, x: AxisInfo) -> AxisInfo:
-    """Row-major order keeps runs along the last axis as far as they fit the new one."""
+    """Row-major order keeps runs along the last of axes that are merged or divided."""
     before, after = shape_of(operation.x.type), shape_of(operation.result.type)
     unit = _unit(operation.result.type)
-    rank = len(after)
-    contiguity, constancy = [1] * rank, [1] * rank
-    divisibility = [x.divisibility_of_all(unit)] * rank
+    contiguity, constancy = [1] * len(after), [1] * len(after)
+    divisibility = [x.divisibility_of_all(unit)] * len(after)
     if x.constancy == before:
         constancy = list(after)
     elif not operation.reorder:
-        run = x.contiguity[-1] if before[-1] % x.contiguity[-1] == 0 else 1
-        equal = x.constancy[-1] if before[-1] % x.constancy[-1] == 0 else 1
-        contiguity[-1], constancy[-1] = math.gcd(run, after[-1]), math.gcd(equal, after[-1])
-        divisibility[-1] = x.divisibility_at(len(before) - 1, contiguity[-1], unit)
-        if rank > 1 and equal % after[-1] == 0:
-            constancy[-2] = math.gcd(equal // after[-1], after[-2])
+        for old, new in _parts_of_reshape(before, after):
+            run = math.gcd(x.contiguity[old[-1]], before[old[-1]], after[new[-1]])
+            contiguity[new[-1]], divisibility[new[-1]] = run, x.divisibility_at(old[-1], run, unit)
+            equal = _equal_in_a_row([before[axis] for axis in old], [x.constancy[axis] for axis in old])
+            for axis in reversed(new):
+                constancy[axis] = math.gcd(equal, after[axis])
+                if constancy[axis] != after[axis]:
+                    break
+                equal //= after[axis]
     return AxisInfo(tuple(contiguity), tuple(divisibility), tuple(constancy), x.constant, x.nonnegative)
 
 
+def _parts_of_reshape(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+    """The axes of more than one element of both shapes, in the least parts that have as many elements in both."""
+    old, new = ([axis for axis, extent in enumerate(shape) if extent > 1] for shape in (before, after))
+    found = []
+    while old and new:
+        mine, theirs = [old.pop()], [new.pop()]
+        while (held := math.prod(before[axis] for axis in mine)) != (wanted := math.prod(after[axis] for axis in theirs)):
+            if held < wanted:
+                mine.insert(0, old.pop())
+            else:
+                theirs.insert(0, new.pop())
+        found.append((mine, theirs))
+    return found
+
+
+def _equal_in_a_row(shape: Sequence[int], constancy: Sequence[int]) -> int:
+    """The length of aligned runs of equal elements in row-major order."""
+    found = 1
+    for extent, run in zip(reversed(shape), reversed(constancy), strict=True):
+        found *= math.gcd(run, extent)
+        if run % extent:
+            break
+    return found
+
+
+def _split(operation: Split, x: AxisInfo) -> AxisInfo:
+    """Each half has every other element of the last axis, whole runs along the others."""
+    if x.rank == 1:
+        return _first(x, operation.x.type)
+    contiguity, divisibility, constancy = (entries[:-1] for entries in (x.contiguity, x.divisibility, x.constancy))
+    return AxisInfo(contiguity, divisibility, constancy, x.constant, x.nonnegative)
+
+
+def _joined(operation: Join, a: AxisInfo, b: AxisInfo) -> AxisInfo:
+    """Neighbors along the new axis are elements of a and b at one place, of which nothing is known together."""
+    unit = _unit(operation.result.type)
+    each = _join(a, b, unit)
+    return AxisInfo(
+        (*each.contiguity, 1),
+        (*each.divisibility, each.divisibility_of_all(unit)),
+        (*each.constancy, 1 if each.constant is None else 2),
+        each.constant,
+        each.nonnegative,
+    )
+
+
+def _concatenated(operation: Cat, a: AxisInfo, b: AxisInfo) -> AxisInfo:
+    """Runs along the axis stay where b begins at a multiple of their length."""
+    unit, axis = _unit(operation.result.type), operation.axis
+    begin = shape_of(operation.a.type)[axis]
+    each = _join(a, b, unit)
+    contiguity, divisibility, constancy = (list(entries) for entries in (each.contiguity, each.divisibility, each.constancy))
+    contiguity[axis] = math.gcd(contiguity[axis], begin)
+    constancy[axis] = math.gcd(constancy[axis], begin)
+    divisibility[axis] = each.divisibility_at(axis, contiguity[axis], unit)
+    return AxisInfo(tuple(contiguity), tuple(divisibility), tuple(constancy), each.constant, each.nonnegative)
+
+
+def _picked(operation: Gather, x: AxisInfo, index: AxisInfo) -> AxisInfo:
+    """Elements of x in any order along an axis: equal for equal indices, and for all where x is the same along it."""
+    known, axis = unknown(operation.result.type), operation.axis
+    constancy = list(index.constancy)
+    if x.constancy[axis] % shape_of(operation.x.type)[axis] == 0:
+        constancy = list(x.constancy)
+        constancy[axis] = shape_of(operation.result.type)[axis]
+    else:
+        constancy = [run if along == axis else math.gcd(run, x.constancy[along]) for along, run in enumerate(constancy)]
+    divisibility = (x.divisibility_of_all(_unit(operation.result.type)),) * known.rank
+    return AxisInfo(known.contiguity, divisibility, tuple(constancy), x.constant, x.nonnegative)
+
+
+def _first(x: AxisInfo, type_: Type) -> AxisInfo:
+    """What is known of any one element."""
+    return AxisInfo((1,), (x.divisibility_of_all(_unit(type_)),), (1,), x.constant, x.nonnegative)
+
+
 def _unsplat(operation: Unsplat, x: AxisInfo) -> AxisInfo:
-    return AxisInfo((1,), (x.divisibility_of_all(_unit(operation.result.type)),), (1,), x.constant, x.nonnegative)
+    return _first(x, operation.x.type)
 
 
 _MOVED: dict[str, Callable[[Any, AxisInfo], AxisInfo]] = {
@@ -455,6 +541,7 @@ _MOVED: dict[str, Callable[[Any, AxisInfo], AxisInfo]] = {
     "expand_dims": _expand_dims,
     "permute": _permute,
     "reshape": _reshape,
+    "split": _split,
     "unsplat": _unsplat,
 }
 

@@ -25,7 +25,8 @@ Rule = Callable[[Any, Any, Sequence[Any]], Any]
 class Domain(Generic[Facts]):
     """What can be known of integers, pointers and tiles of them, and how operations carry it on.
 
-    Each method gets the operation, for its types and attributes, and facts of its operands. What a domain does not say anything about is :meth:`opaque`.
+    Each method gets the operation, for its types and attributes, and facts of its operands. What a domain does not say anything about is :meth:`opaque`. An
+    operation without a rule whose row forwards operands has their facts (:attr:`~tilewright.ir.core.Operation.forwarded`).
     """
 
     #: the transfer functions; a domain that follows more operations adds rows

@@ -21,8 +21,8 @@ from tilewright.ir.types import DescriptorType, PointerType, element_type
 Roots = frozenset[int] | None
 
 _NONE: frozenset[int] = frozenset()
-#: Operations whose results come from where their operands do, beside those of shape.
-_FOLLOWS = ("addptr", "gather", "hint", "make_descriptor")
+#: Operations whose results come from where their operands do, beside those that move or forward elements.
+_FOLLOWS = ("addptr", "gather", "make_descriptor")
 ATOMICS = (AtomicRmw, AtomicCas, AtomicLoad, AtomicStore)
 
 
@@ -100,7 +100,7 @@ class Provenance:
     def _follow(self, operation: Operation) -> None:
         roots: Roots = _NONE
         copies = isinstance(operation, Bitcast) and _is_address(operation.x)
-        if Trait.SHAPE in operation.spec.traits or operation.name in _FOLLOWS or isinstance(operation, Select) or copies:
+        if operation.spec.forwards or Trait.SHAPE in operation.spec.traits or operation.name in _FOLLOWS or isinstance(operation, Select) or copies:
             for operand in operation.operands:
                 if _is_address(operand):
                     roots = _union(roots, self.of(operand))

@@ -15,8 +15,8 @@ from tilewright.ir.types import DescriptorType, PointerType, TileType, Type
 from tilewright.passes.effects import effects_of
 from tilewright.simt.ops.descriptors import MakeDescriptor, Tensor
 
-#: Operations whose result leads where their first operand does, beside those that move elements.
-_PASSING: Final = frozenset({"addptr", "hint", "bitcast"})
+#: Operations whose result leads where their first operand does, beside those that move or forward elements.
+_PASSING: Final = frozenset({"addptr", "bitcast"})
 #: Operations that make a descriptor of a tensor at their operand ``base``.
 MAKING: Final = (memory.MakeDescriptor, MakeDescriptor, Tensor)
 
@@ -36,6 +36,8 @@ def root_of(address: Value) -> Value | None:
             value = owner.owner.inits[value.index - 1]
         elif isinstance(owner, MAKING):
             value = owner.base
+        elif owner.spec.forwards:
+            value = owner.forwarded[value.index]
         elif owner.spec.moves or owner.name in _PASSING:
             value, *_ = owner.operands
         else:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import shape_of
 from tilewright.passes.affine import Affine, is_inside
 from tilewright.passes.affine_forms import Wrapped
-from tilewright.passes.transfer import TRANSFER, Rule
 
 
 class TiledAffine(Affine):
     """Affine analysis of a function whose tiles have layouts."""
-
-    rules: ClassVar[Mapping[str, Rule]] = {**TRANSFER, "simt.convert": lambda domain, operation, facts: facts[0]}
 
     def advances(self, pointer: Value, loop: Operation) -> bool:
         """Whether no two iterations of a ``for`` have an address in common among those of ``pointer``, a tile made in its body.

@@ -92,6 +92,7 @@ class Assume(Operation):
     _hint,
     traits=Trait.ELEMENTWISE,
     cost=0,
+    forwards="x",
 )
 class Hint(Unary):
     __slots__ = ()

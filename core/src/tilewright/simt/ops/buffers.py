@@ -60,7 +60,7 @@ def _store(shape: Shape) -> list[Type]:
 OPS = Declarations()
 
 
-@OPS.operation("simt.convert", "the same tile in another layout", _same)
+@OPS.operation("simt.convert", "the same tile in another layout", _same, forwards="x")
 class Convert(Operation):
     __slots__ = ()
 

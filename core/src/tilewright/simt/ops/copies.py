@@ -118,6 +118,7 @@ class KeepOrder(Operation):
     " when the slots are read, unless ``written`` says more",
     _wait,
     effects=Effect.ORDER,
+    forwards="tiles",
 )
 class Wait(Operation):
     __slots__ = ()
