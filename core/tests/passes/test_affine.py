@@ -12,7 +12,7 @@ import tilewright.language as tl
 from tilewright.frontend.compile import compile_function
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.parser import parse_module
-from tilewright.ir.types import I1, PointerType, element_type, shape_of
+from tilewright.ir.types import I1, I32, PointerType, TileType, element_type, shape_of
 from tilewright.language.callable import device_function
 from tilewright.passes.affine import Affine
 from tilewright.passes.affine_forms import Bound, Form, Wrapped
@@ -119,13 +119,15 @@ def test_random_index_arithmetic(seed: int) -> None:
     rng = np.random.default_rng(1000 + seed)
     program = Indices(rng)
     values = program.build()
-    arrays = program.finish(values)
+    splats = [program.b.splat(one, result=TileType((1,), I32)) for one in program.scalars]
+    arrays = program.finish([*values, *splats])
     affine = Affine(program.function)
     base, n, s = np.zeros(64, np.float16), int(rng.integers(0, 9)) * program.divisibility, int(rng.integers(-50, 50))
     run(program.module, [base, n, s, *arrays], (1, 1, 1))
     p, first, second = program.function.arguments[:3]
     # the reference's addresses are its own: the first pointer tells where they begin
-    numbers = Numbers(affine, {first: n, second: s}, {})
+    computed = {scalar: int(array[0]) for scalar, array in zip(program.scalars, arrays[len(values) :], strict=True)}
+    numbers = Numbers(affine, {**computed, first: n, second: s}, {})
     pointers = program.pointers[0]
     form = affine.form(pointers)
     if form is not None:

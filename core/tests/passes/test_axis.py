@@ -40,6 +40,23 @@ CASES: list[tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = [
     ("%x = mul %offsets, %fours : tile<128xi32>", (1,), (4,), (1,)),
     ("%x = mul %ns, %fours : tile<128xi32>", (1,), (64,), (128,)),
     ("%x = div %offsets, %fours : tile<128xi32>", (1,), (1,), (4,)),
+    ("%x = div %n, %four : i32", (1,), (4,), (1,)),
+    ("%x = div %ns, %fours : tile<128xi32>", (1,), (4,), (128,)),
+    ("%1 = constant -8 : i32 %x = div %n, %1 : i32", (1,), (2,), (1,)),
+    ("%1 = constant 12 : i32 %x = div %n, %1 : i32", (1,), (1,), (1,)),
+    ("%1 = constant 64 : i32 %x = div %n, %1 : i32", (1,), (1,), (1,)),
+    ("%1 = constant 2 : i32 %x = shr %n, %1 : i32", (1,), (4,), (1,)),
+    ("%x = shr %s, %n : i32", (1,), (1,), (1,)),
+    ("%1 = div %n, %four : i32 %x = mul %1, %n : i32", (1,), (64,), (1,)),
+    ("%1 = constant 3 : i32 %2 = add %start, %1 : i32 %x = div %2, %four : i32", (1,), (32,), (1,)),
+    ("%1 = constant 3 : i32 %2 = add %1, %n : i32 %3 = constant 2 : i32 %x = shr %2, %3 : i32", (1,), (4,), (1,)),
+    ("%1 = constant 3 : i32 %2 = add %1, %n : i32 %x = div %2, %four : i32", (1,), (1,), (1,)),  # n may be below zero
+    ("%1 = constant 4 : i32 %2 = add %start, %1 : i32 %x = div %2, %four : i32", (1,), (1,), (1,)),
+    ("%1 = arange {start = 64, end = 68} : tile<4xi32> %2 = splat %four : tile<4xi32> %x = div %1, %2 : tile<4xi32>", (1,), (16,), (4,)),
+    ("%x = rem %n, %block : i32", (1,), (16,), (1,)),
+    ("%x = min %n, %block : i32", (1,), (16,), (1,)),
+    ("%x = max %offsets, %r : tile<128xi32>", (128,), (128,), (1,)),
+    ("%x = max %offsets, %ns : tile<128xi32>", (1,), (1,), (1,)),
     ("%x = rem %offsets, %ns : tile<128xi32>", (16,), (16,), (1,)),
     ("%x = rem %offsets, %ss : tile<128xi32>", (1,), (1,), (1,)),
     ("%1 = constant 31 : i32 %2 = splat %1 : tile<128xi32> %x = and %offsets, %2 : tile<128xi32>", (32,), (32,), (1,)),
@@ -228,6 +245,7 @@ class Indices:
         self.function.argument_attributes = [{"divisibility": 16}, {"divisibility": self.divisibility}, {}]
         self.b = Builder.at_end(self.function.body)
         self.shape = [(32,), (4, 8), (8, 16)][rng.integers(3)]
+        self.scalars: list[Value] = []
         self.pool: list[Value] = []
         self.pointers: list[Value] = []
 
@@ -242,14 +260,43 @@ class Indices:
         if kind == 0:
             return b.constant_like(tile, int(rng.choice([0, 1, 2, 3, 4, 8, 12, 16, 31, 63, -16])))
         if kind == 1:
-            scalar = [b.program_id(axis=0), *self.function.arguments[1:]][rng.integers(3)]
-            return b.splat(b.mul(scalar, b.constant(value=int(rng.choice([1, 4, 24, 32])), result=I32)), result=tile)  # type: ignore[no-any-return]
+            return b.splat(self.scalar(int(rng.integers(5))), result=tile)  # type: ignore[no-any-return]
         axis = int(rng.integers(len(self.shape)))
         start = int(rng.choice([0, 0, 4, 16, -8, 3]))
         value = b.arange(start=start, end=start + self.shape[axis])
         if len(self.shape) == 2:
             value = b.broadcast(b.expand_dims(value, axis=1 - axis), result=tile)
         return value  # type: ignore[no-any-return]
+
+    def scalar(self, depth: int) -> Value:
+        self.scalars.append(self._scalar(depth))
+        return self.scalars[-1]
+
+    def _scalar(self, depth: int) -> Value:
+        """Arithmetic as kernels do it with extents and strides: halves, tiles that cover, what is left, the smaller and the greater."""
+        b, rng = self.b, self.rng
+        if depth == 0:
+            found = [b.program_id(axis=0), *self.function.arguments[1:]][rng.integers(3)]
+            return b.mul(found, b.constant(value=int(rng.choice([1, 1, 4, 24, 32, -32])), result=I32))  # type: ignore[no-any-return]
+
+        def constant(*choices: int) -> Value:
+            return b.constant(value=int(rng.choice(choices)), result=I32)  # type: ignore[no-any-return]
+
+        x = self.scalar(depth - 1)
+        name = str(rng.choice(["div", "cdiv", "shr", "rem", "min", "max", "mul", "add", "sub", "select"]))
+        if name == "cdiv":
+            amount = int(rng.choice([2, 4, 8, 16, 12]))
+            ahead = b.constant(value=int(rng.choice([amount - 1, amount - 1, amount // 2, amount])), result=I32)
+            found = b.add(x, ahead) if rng.random() < 0.5 else b.add(ahead, x)
+            if amount != 12 and rng.random() < 0.3:
+                return b.shr(found, b.constant(value=amount.bit_length() - 1, result=I32))  # type: ignore[no-any-return]
+            return b.div(found, b.constant(value=amount, result=I32))  # type: ignore[no-any-return]
+        if name == "select":
+            condition = b.cmp(self.function.arguments[2], constant(0, 16), predicate="lt")
+            return b.select(condition, x, self.scalar(int(rng.integers(depth))))  # type: ignore[no-any-return]
+        constants = {"div": (2, 4, 8, 16, 12, -4, -1), "shr": (1, 2, 3), "rem": (4, 16, 24, 64), "mul": (2, 4, 6)}
+        other = constant(*constants[name]) if name in constants else self.scalar(0) if rng.random() < 0.5 else constant(-16, 0, 7, 16, 64)
+        return getattr(b, name)(x, other)  # type: ignore[no-any-return]
 
     def step(self) -> Value:
         b, rng = self.b, self.rng
@@ -259,13 +306,13 @@ class Indices:
         def constant(*choices: int) -> Value:
             return b.constant_like(tile, int(rng.choice(choices)))
 
-        kind = rng.integers(20)
+        kind = rng.integers(21)
         if kind == 0:
             return b.sub(x, y)  # type: ignore[no-any-return]
         if kind == 1:
             return b.mul(x, constant(1, 2, 4, 6))  # type: ignore[no-any-return]
         if kind == 2:
-            return b.div(x, constant(1, 2, 4, 12, 16))  # type: ignore[no-any-return]
+            return b.div(x, constant(1, 2, 4, 12, 16, -2, -8))  # type: ignore[no-any-return]
         if kind == 3:
             return b.rem(x, constant(4, 8, 12, 16))  # type: ignore[no-any-return]
         if kind == 4:
@@ -277,7 +324,7 @@ class Indices:
             self.masks.append(mask)
             return b.select(mask, self.pick(self.pool), self.pick(self.pool))  # type: ignore[no-any-return]
         if kind == 7:
-            return getattr(b, str(rng.choice(["min", "max", "or_", "xor"])))(x, y)  # type: ignore[no-any-return]
+            return getattr(b, str(rng.choice(["min", "max", "min", "max", "or_", "xor"])))(x, y)  # type: ignore[no-any-return]
         if kind == 8:
             return b.cast(b.cast(x, result=with_element(tile, I64)), result=tile)  # type: ignore[no-any-return]
         if kind == 9:
@@ -320,6 +367,9 @@ class Indices:
         if kind == 16:
             axis = int(rng.integers(last + 1))
             return b.gather(x, b.and_(y, constant(self.shape[axis] - 1, self.shape[axis] // 4)), axis=axis)  # type: ignore[no-any-return]
+        if kind == 17:
+            amount = int(rng.choice([2, 4, 8]))
+            return b.div(b.add(x, b.constant_like(tile, amount - 1)), b.constant_like(tile, amount))  # type: ignore[no-any-return]
         return b.add(x, y)  # type: ignore[no-any-return]
 
     def build(self) -> list[Value]:

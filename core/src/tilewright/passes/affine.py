@@ -116,7 +116,8 @@ class Affine(Domain[Form | None]):
             (value,) = atom.of
             return value in self.known and self.known[value].nonnegative
         if atom.kind in ("div", "rem"):
-            return self.is_nonnegative(atom.of[0])
+            divided, divisor = atom.of
+            return self.is_nonnegative(divided) and (atom.kind == "rem" or divisor.constant is None or divisor.constant > 0)
         if atom.kind == "min":
             return all(map(self.is_nonnegative, atom.of))
         if atom.kind == "max":

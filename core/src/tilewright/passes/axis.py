@@ -242,33 +242,60 @@ class _Analysis(Domain[AxisInfo]):
         return replace(known, divisibility=divisibility, nonnegative=known.nonnegative or (x.nonnegative and amount.nonnegative))
 
     def quotient(self, operation: Binary, a: AxisInfo, b: AxisInfo) -> AxisInfo:
+        """a / d, rounded towards zero.
+
+        Where a power of two d divides every a, a = d * q, the quotient is exactly q whatever the sign and the rounding, also of a / -d = -q; and
+        what is a multiple of d * e is so with q a multiple of e. Only of numbers that are not below zero is rounding towards zero rounding down.
+        """
         divisor = b.constant
-        # Below zero, rounding towards zero is not rounding down.
-        if isinstance(divisor, int) and divisor > 0 and a.nonnegative and isinstance(element_type(operation.result.type), IntType):
-            return self._rounded_down(operation, (a, b), divisor)
         known = self.opaque(operation, (a, b))
-        return replace(known, nonnegative=known.nonnegative or (a.nonnegative and b.nonnegative))
+        if not isinstance(element_type(operation.result.type), IntType) or not isinstance(divisor, int) or not divisor:
+            return replace(known, nonnegative=known.nonnegative or (a.nonnegative and b.nonnegative))
+        if a.nonnegative and divisor > 0:
+            return self._rounded_down(operation, (a, b), divisor)
+        if abs(divisor) != power_of_two_in(divisor):
+            return known
+        exact = [max(1, a.divisibility_at(axis, 1) // abs(divisor)) for axis in range(a.rank)]
+        return replace(known, divisibility=tuple(exact))
 
     def shift_right(self, operation: Binary, a: AxisInfo, b: AxisInfo) -> AxisInfo:
         amount = b.constant
         if isinstance(amount, int) and 0 <= amount < 63:
             return self._rounded_down(operation, (a, b), 1 << amount)
-        return self.opaque(operation, (a, b))
+        known = self.opaque(operation, (a, b))
+        return replace(known, nonnegative=known.nonnegative or a.nonnegative)
 
     def _rounded_down(self, operation: Binary, infos: Sequence[AxisInfo], divisor: int) -> AxisInfo:
-        """a / divisor rounded down: equal within each aligned group of as many elements as the divisor's power of two."""
+        """a / divisor rounded down.
+
+        Let f be the first of an aligned group of a run, a multiple of the group's length g, and g a power of two that divides the divisor. Then
+        f + i for 0 <= i < g is in the same multiple of the divisor as f: all of the group give one quotient. Where the divisor is a power of two
+        that divides f, this is exactly f / divisor, and a multiple of what is left of the divisibility of f.
+        """
         a, known = infos[0], self.opaque(operation, infos)
         step = power_of_two_in(divisor)
         constancy, divisibility = [], []
         for axis in range(a.rank):
             group = math.gcd(a.contiguity[axis], step)
-            if a.divisibility_at(axis, group) >= group:
-                constancy.append(max(known.constancy[axis], group))
-            else:
-                constancy.append(known.constancy[axis])
-            all_ = a.divisibility_at(axis, 1)
-            divisibility.append(max(1, all_ // divisor) if step == divisor else 1)
-        return AxisInfo(known.contiguity, tuple(divisibility), tuple(constancy), None, known.nonnegative or a.nonnegative)
+            first = a.divisibility_at(axis, group)
+            if first < group:
+                group, first = 1, a.divisibility_at(axis, 1)
+            constancy.append(max(known.constancy[axis], group))
+            divisibility.append(max(1, first // divisor) if step == divisor else 1)
+        return AxisInfo(known.contiguity, self._rounded_sum(operation, divisor, divisibility), tuple(constancy), None, known.nonnegative or a.nonnegative)
+
+    def _rounded_sum(self, operation: Binary, divisor: int, known: Sequence[int]) -> tuple[int, ...]:
+        """The divisibility of (x + c) / d rounded down, for a constant c with 0 <= c < d: that of x / d where d is a power of two that divides x. So is
+        it of cdiv(x, d), where c is d - 1."""
+        added = operation.a.definition
+        if not isinstance(added, Binary) or added.name != "add" or divisor != power_of_two_in(divisor):
+            return tuple(known)
+        for x, c in ((added.a, added.b), (added.b, added.a)):
+            info, constant = self.known[x], self.known[c].constant
+            if isinstance(constant, int) and 0 <= constant < divisor:
+                exact = [info.divisibility_at(axis, 1) // divisor for axis in range(info.rank)]
+                return tuple(map(max, known, exact))
+        return tuple(known)
 
     def remainder(self, operation: Binary, a: AxisInfo, b: AxisInfo) -> AxisInfo:
         if not isinstance(element_type(operation.result.type), IntType):
@@ -304,7 +331,7 @@ class _Analysis(Domain[AxisInfo]):
         return AxisInfo(known.contiguity, divisibility, constancy, None, known.nonnegative or a.nonnegative or b.nonnegative)
 
     def low_zeros(self, operation: Operation, *infos: AxisInfo) -> AxisInfo:
-        """Bits that are zero in all operands are zero in the result: or, xor, abs, min, max."""
+        """Bits that are zero in all operands are zero in the result: or, xor, abs."""
         known = self.opaque(operation, infos)
         if not isinstance(element_type(operation.result.type), IntType):
             return known
@@ -312,7 +339,13 @@ class _Analysis(Domain[AxisInfo]):
         return replace(known, divisibility=divisibility, nonnegative=known.nonnegative or all(info.nonnegative for info in infos))
 
     def extreme(self, operation: Extremum, a: AxisInfo, b: AxisInfo) -> AxisInfo:
-        return self.low_zeros(operation, a, b)
+        """One or the other: all of a group that runs on in both, for their difference is the same there."""
+        known = self.opaque(operation, (a, b))
+        if not isinstance(element_type(operation.result.type), IntType):
+            return known
+        either = a.nonnegative or b.nonnegative if operation.name == "max" else a.nonnegative and b.nonnegative
+        found = _join(a, b, 1)
+        return replace(known, contiguity=found.contiguity, divisibility=found.divisibility, nonnegative=known.nonnegative or either)
 
     def compared(self, operation: Cmp, a: AxisInfo, b: AxisInfo) -> AxisInfo:
         known = self.opaque(operation, (a, b))
