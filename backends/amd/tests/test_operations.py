@@ -151,3 +151,17 @@ def test_extents_of_instructions_are_chosen_and_asked_for() -> None:
 def bits_of(numbers: np.ndarray) -> np.ndarray:
     """Of numbers that bf16 holds."""
     return (numbers.view(np.uint32) >> 16).astype(np.uint16)
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx1100"])
+def test_a_fast_division_is_a_reciprocal_and_a_product(arch: str) -> None:
+    signature = "x=*fp32:16, y=*fp32:16, out=*fp32:16"
+    fast, strict = (str(compiled(kernels.fast_quotient, signature, arch, {"N": 128}, math=math).stages["amdgcn"]) for math in ("relaxed", "strict"))
+    assert "v_rcp_f32" in fast and "v_frexp_mant" not in fast and "v_div_scale" not in fast
+    assert "v_div_scale" in strict
+    rng = np.random.default_rng(3)
+    x, y = (np.ldexp(rng.uniform(-2, 2, 128), rng.integers(-60, 60, 128)).astype(np.float32) for _ in range(2))
+    found = np.full(128, np.nan, np.float32)
+    launched(compiled(kernels.fast_quotient, signature, arch, {"N": 128}), [x, y, found])
+    wanted = x.astype(np.float64) / y
+    assert (np.abs(found - wanted) <= 3 * np.spacing(np.abs(wanted).astype(np.float32))).all()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright.language.extra import libdevice
 from tilewright_conformance.kernels.matrices import attention_forward as attention_forward
 
 sys.path.append(str(Path(__file__).resolve().parents[3] / "benchmarks"))
@@ -138,6 +139,8 @@ def function(x, y, z, NAME: tl.constexpr, BLOCK: tl.constexpr):
         result = tl.rsqrt(values)
     elif NAME == "quotient":
         result = values / tl.load(y + offsets)
+    elif NAME == "fast quotient":
+        result = libdevice.fast_dividef(values, tl.load(y + offsets))
     elif NAME == "rounded quotient":
         result = tl.div_rn(values, tl.load(y + offsets))
     else:

@@ -186,6 +186,7 @@ def test_divisions_are_rounded_where_the_kernel_says_so(ptx: Ptx, math: str) -> 
         return set(re.findall(r"(?:div|sqrt)[.a-z0-9]+", text))
 
     assert division("quotient") == ({"div.full.f32"} if math == "relaxed" else {"div.rn.f32"})
+    assert division("fast quotient") == ({"div.approx.f32"} if math == "relaxed" else {"div.rn.f32"})
     assert division("rounded quotient") == {"div.rn.f32"}
     assert division("rounded root") == {"sqrt.rn.f32"}
 

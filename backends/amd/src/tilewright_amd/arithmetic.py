@@ -38,11 +38,17 @@ def _divide(w: FunctionWriter, operands: list[str]) -> str:
     return w.call("llvm.ldexp.f32.i32", "float", [("float", quotient), ("i32", w.emit(f"sub i32 {exponents[0]}, {exponents[1]}"))])
 
 
+def _by_reciprocal(w: FunctionWriter, operands: list[str]) -> str:
+    return w.emit(f"fmul float {operands[0]}, {_unary('rcp')(w, operands[1:])}")
+
+
 #: name -> the machine's f32 function, where ``math`` is relaxed. Each instruction has 1 ULP; exp adds 1.173 |x| by the rounding of its product; a quotient has
 #: 2.5. Results below the normal numbers may be zero.
 RELAXED: dict[str, Emitter] = {"exp2": _unary("exp2"), "exp": _exp, "rsqrt": _unary("rsq"), "div": _divide}
 #: name -> the machine's f32 function, where the operation says ``approximate``: 2.5 ULP.
 APPROXIMATE: dict[str, Emitter] = {"div": _divide, "sqrt": _unary("sqrt")}
+#: name -> the machine's f32 function, where ``math`` is relaxed and the operation says ``fast``: 2.5 ULP where the reciprocal is a normal number.
+FAST: dict[str, Emitter] = {"div": _by_reciprocal}
 
 
 #: Types of which sums with +0 are not left to the code generator.
@@ -85,6 +91,8 @@ def element_operation(w: FunctionWriter, relaxed: bool, name: str, operands: lis
     if element is F32:
         if attributes.get("approximate") and name in APPROXIMATE:
             return APPROXIMATE[name](w, operands)
+        if relaxed and attributes.get("fast") and name in FAST:
+            return FAST[name](w, operands)
         if relaxed and name in RELAXED and not attributes.get("exact"):
             return RELAXED[name](w, operands)
     if element in _BESIDE_ZERO and (term := _beside_zero(name, operands, element)):

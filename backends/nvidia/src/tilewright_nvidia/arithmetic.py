@@ -40,8 +40,14 @@ def _exp(w: FunctionWriter, operands: list[str]) -> str:
     return _unary("ex2.approx.ftz.f32")(w, product)
 
 
-def _divide(w: FunctionWriter, operands: list[str]) -> str:
-    return call_asm(w, "div.full.f32 $0, $1, $2;", ["float"], [("float", name) for name in operands], effects=False)[0]
+def _binary(text: str) -> Emitter:
+    def emit(w: FunctionWriter, operands: list[str]) -> str:
+        return call_asm(w, f"{text} $0, $1, $2;", ["float"], [("float", name) for name in operands], effects=False)[0]
+
+    return emit
+
+
+_divide = _binary("div.full.f32")
 
 
 #: name -> the machine's f32 function, where ``math`` is relaxed. By the PTX ISA their relative errors are 2**-22.5 (ex2: 2.9 ULP) and 2**-22.9 (rsqrt:
@@ -49,6 +55,8 @@ def _divide(w: FunctionWriter, operands: list[str]) -> str:
 RELAXED: dict[str, Emitter] = {"exp2": _unary("ex2.approx.ftz.f32"), "exp": _exp, "rsqrt": _unary("rsqrt.approx.f32"), "div": _divide}
 #: name -> the machine's f32 function, where the operation says ``approximate``: 2 ULP.
 APPROXIMATE: dict[str, Emitter] = {"div": _divide, "sqrt": _unary("sqrt.approx.f32")}
+#: name -> the machine's f32 function, where ``math`` is relaxed and the operation says ``fast``: 2 ULP for divisors from 2**-126 to 2**126, 0 beyond.
+FAST: dict[str, Emitter] = {"div": _binary("div.approx.f32")}
 
 
 def element_operation(
@@ -58,6 +66,8 @@ def element_operation(
     if element is F32:
         if attributes.get("approximate") and name in APPROXIMATE:
             return APPROXIMATE[name](w, operands)
+        if relaxed and attributes.get("fast") and name in FAST:
+            return FAST[name](w, operands)
         if relaxed and name in RELAXED and not attributes.get("exact"):
             return RELAXED[name](w, operands)
     if name == "rem" and isinstance(element, FloatType):

@@ -323,6 +323,10 @@ def _arithmetic_cases() -> Iterator[Case]:
     yield _case("fdiv", "f32", "exact", functools.partial(_quotient, exact_fdiv, "f32", 0.0), source="NumPy")
     yield _case("fdiv", "f64", "values", functools.partial(_quotient, tl.fdiv, "f64", 0.0), source="NumPy")
     yield _case("fdiv", "f32", "values", functools.partial(_quotient, tl.fdiv, "f32", 2.0), quick=True, source="double precision")
+    body = functools.partial(_quotient, libdevice.fast_dividef, "f32", 3.0)
+    yield Case(
+        "math/fast_dividef/f32/relaxed", "math", "libdevice.fast_dividef", body, Needs(frozenset({"f32"}), tile_elements=_BLOCK), source="double precision"
+    )
     yield _case("fdiv", "f32", "approximate", functools.partial(_quotient, approximate_fdiv, "f32", 2.0), source="double precision")
     for type_ in ("f16", "bf16"):
         yield _case("fdiv", type_, "halves", functools.partial(_quotient_of_halves, type_), "f32", source="double precision")

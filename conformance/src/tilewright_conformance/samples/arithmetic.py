@@ -96,6 +96,7 @@ def _division(name: str) -> Samples:
     if name == "div":
         yield apply("div", (F32, F32), (64,), (Draw(-1e3, 1e3), Draw(0.1, 1e3)), variant="approximate", ulp=2, approximate=True)
         yield apply("div", (F32, F32), (64,), (Draw(-1e3, 1e3), Draw(0.1, 1e3)), variant="exact", ulp=0, exact=True)
+        yield apply("div", (F32, F32), (64,), (Draw(-1e3, 1e3), Draw(0.1, 1e3)), variant="fast", ulp=3, fast=True)
 
 
 def _nonzero(limit: int, rng: np.random.Generator, count: int) -> Any:

@@ -215,6 +215,10 @@ class Div(Binary):
 
     approximate = TypedAttribute[bool]("f32 only: 2 ULP are enough", False)
     exact = TypedAttribute[bool]("f32 only: rounded correctly also where a backend's options relax the division", False)
+    fast = TypedAttribute[bool](
+        "f32 only: where a backend's options relax the division, 3 ULP of a normal quotient are enough, for abs(b) from 2**-126 to 2**126; anything beyond",
+        False,
+    )
 
 
 _binary(
