@@ -88,6 +88,27 @@ class Recorder:
         return launch
 
 
+class Meshed(Recorder):
+    """A recorder whose devices access the memory of those of lower numbers. ``asked`` has the pairs it was asked about."""
+
+    def __init__(self, **facts):
+        super().__init__(**facts)
+        self.asked = []
+
+    @hookimpl
+    def tilewright_peer_access(self, device, peer):
+        self.asked.append((device.index, peer.index))
+        return "" if peer.index < device.index else f"the link from {device.index} to {peer.index} is cut"
+
+
+class Forward(Meshed):
+    """One that answers by a truth value."""
+
+    @hookimpl
+    def tilewright_peer_access(self, device, peer):
+        return True
+
+
 class Choosy(Recorder):
     """A recorder whose kernels of the option ``fast`` take even numbers only."""
 
@@ -146,6 +167,16 @@ def recorder(install_recorder):
 @pytest.fixture
 def choosy(install_recorder):
     return install_recorder(Choosy, options={"fast": True})
+
+
+@pytest.fixture
+def meshed(install_recorder):
+    return install_recorder(Meshed, name="rec", kinds=("xpu",), count=4)
+
+
+@pytest.fixture
+def forward(install_recorder):
+    return install_recorder(Forward, name="rec", kinds=("xpu",), count=4)
 
 
 @tw.jit

@@ -6,6 +6,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.errors import BackendError
+from tilewright.runtime.arguments import ArgumentError
 from tilewright.runtime.backend_choice import DeviceError
 
 
@@ -113,10 +114,50 @@ def test_arguments_on_several_devices(install_recorder):
     def kernel(x, y):
         tl.store(x, tl.load(y))
 
-    with pytest.raises(DeviceError, match=r"one device, and these lie on xpu:0 and xpu:1\. Move"):
-        kernel[(1,)](OnDevice("xpu:0"), OnDevice("xpu:1"))
+    told = r"these lie on xpu:0 and xpu:1: the launch runs on xpu:1, which cannot access the memory of argument 'y' on xpu:0 \(backend 'rec' has no access of"
+    with pytest.raises(DeviceError, match=told):
+        kernel[(1,)](OnDevice("xpu:1"), OnDevice("xpu:0"))
     with pytest.raises(ValueError, match=r"Pointer argument cannot be accessed \(cpu tensor\?\)"):
         kernel[(1,)](OnDevice("xpu:0"), np.zeros(4, np.float32))
+
+
+@tw.jit
+def three(x, t, y):
+    tl.store(x, tl.load(y) + tl.load(t[1]))
+
+
+def test_a_launch_runs_at_the_first_argument_where_that_device_reaches_the_others(meshed):
+    arguments = (OnDevice("xpu:2"), (5, OnDevice("xpu:0")), OnDevice("xpu:1"))
+    for _ in range(3):
+        three[(1,)](*arguments)
+    assert [device.index for _, device in meshed.loaded] == [2] and meshed.asked == [(2, 0), (2, 1)] and len(meshed.launches) == 3
+    (kernel,) = three.device_caches["rec:2"][0].values()
+    kernel[(1,)](*arguments)
+    assert len(meshed.launches) == 4
+    # alone on each device, as before
+    three[(1,)](OnDevice("xpu:3"), (5, OnDevice("xpu:3")), OnDevice("xpu:3"))
+    assert meshed.loaded[-1][1].index == 3 and meshed.asked == [(2, 0), (2, 1)]
+
+
+def test_devices_that_do_not_reach_each_other_are_told(meshed, fresh):
+    kernel = fresh(three)
+    told = r"these lie on xpu:1 and xpu:3: the launch runs on xpu:1, which cannot access the memory of argument 't.1' on xpu:3 \(the link from 1 to 3 is cut\)"
+    with pytest.raises(DeviceError, match=told):
+        kernel[(1,)](OnDevice("xpu:1"), (5, OnDevice("xpu:3")), OnDevice("xpu:1"))
+    with pytest.raises(BackendError, match="has no device xpu:9"):
+        kernel[(1,)](OnDevice("xpu:1"), (5, OnDevice("xpu:9")), OnDevice("xpu:1"))
+    kernel[(1,)](OnDevice("xpu:1"), (5, OnDevice("xpu:1")), OnDevice("xpu:1"))
+    (compiled,) = kernel.device_caches["rec:1"][0].values()
+    with pytest.raises(
+        ArgumentError, match=r"argument 'y' lies on xpu:2, whose memory that device cannot access \(the link from 1 to 2 is cut\), and this kernel"
+    ):
+        compiled[(1,)](OnDevice("xpu:1"), (5, OnDevice("xpu:1")), OnDevice("xpu:2"))
+    assert len(meshed.launches) == 1
+
+
+def test_an_answer_about_access_that_is_no_text_is_the_backends_defect(forward):
+    with pytest.raises(BackendError, match="tilewright_peer_access gave a bool, not a str"):
+        three[(1,)](OnDevice("xpu:2"), (5, OnDevice("xpu:0")), OnDevice("xpu:1"))
 
 
 def test_a_backend_that_cannot_reach_the_arguments(install_recorder, scale):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.ir import Module
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import CodeObject, Device, Manifest, Target
-from tilewright.simt.host.hooks import launching
+from tilewright.simt.host.hooks import launching, peer_access
 
 if TYPE_CHECKING:
     from tilewright.simt.host.driver import Driver
@@ -64,3 +64,4 @@ def _driver() -> Driver:
 
 
 tilewright_load, tilewright_launcher, tilewright_memory, tilewright_pointer_device, tilewright_timer = launching(_driver)
+tilewright_peer_access = peer_access(_driver)

@@ -99,6 +99,8 @@ ENTRIES = Entries(
     memory_to_host="hipMemcpyDtoH",
     memory_fill="hipMemsetAsync",
     pointer_device=Call("hipPointerGetAttributes", _pointer_device),
+    peer_possible="hipDeviceCanAccessPeer",
+    peer_enable=Call("hipDeviceEnablePeerAccess", lambda hip, device: hip.hipDeviceEnablePeerAccess(device, 0)),
     synchronize="hipDeviceSynchronize",
     event_create="hipEventCreate",
     event_record="hipEventRecord",
@@ -113,6 +115,7 @@ STATUSES = Statuses(
     no_binary=209,
     out_of_launch_resources=701,
     too_many_programs=720,
+    peer_enabled=704,
     faults={
         700: "a kernel accessed memory that is not the device's (an illegal address: check masks and the sizes of arrays)",
         710: "a device-side assertion of a kernel failed",

@@ -112,6 +112,8 @@ ENTRIES = Entries(
     memory_to_host="cuMemcpyDtoH",
     memory_fill=Call("cuMemsetD8Async", lambda cuda, address, byte, size, stream: cuda.cuMemsetD8Async(address, byte, size, cuda.CUstream(stream))),
     pointer_device=Call("cuPointerGetAttribute", _pointer_device),
+    peer_possible="cuDeviceCanAccessPeer",
+    peer_enable=Call("cuCtxEnablePeerAccess", lambda cuda, context: cuda.cuCtxEnablePeerAccess(cuda.CUcontext(context), 0)),
     synchronize="cuCtxSynchronize",
     event_create=Call("cuEventCreate", lambda cuda: cuda.cuEventCreate(0)),
     event_record=Call("cuEventRecord", lambda cuda, event, stream: cuda.cuEventRecord(event, cuda.CUstream(stream))),
@@ -126,6 +128,7 @@ STATUSES = Statuses(
     no_binary=209,
     out_of_launch_resources=701,
     too_many_programs=720,
+    peer_enabled=704,
     faults={
         700: "a kernel accessed memory that is not the device's (an illegal address: check masks and the sizes of arrays)",
         710: "a device-side assertion of a kernel failed; the driver printed which",

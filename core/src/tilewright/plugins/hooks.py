@@ -104,6 +104,12 @@ def tilewright_pointer_device(address: int) -> int | None:
 
 
 @hookspec(firstresult=True)
+def tilewright_peer_access(device: Device, peer: Device) -> str | None:
+    """Let kernels on ``device`` access the memory of ``peer``, another device of the backend, as long as the process runs. Empty where they can from now on;
+    else why not. It is asked when arguments on both are launched with for the first time; without it, launches have arguments on one device alone."""
+
+
+@hookspec(firstresult=True)
 def tilewright_timer(device: Device) -> Timer | None:
     """A timer for a device; without one the runtime measures wall time around a synchronised launch."""
 

@@ -311,17 +311,18 @@ class Autotuner(KernelInterface):
         return best, (self.bench_time, False, timings)
 
     def _place(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Place:
-        places = set()
-        for value in (*args, *kwargs.values()):
+        places: dict[tuple[str, int], str] = {}
+        for name, value in (*zip(self.arg_names, args, strict=False), *kwargs.items()):
             base = value.base if isinstance(value, TensorDescriptor) else value
             if is_array(base):
                 place = array_kind(base).device
                 if place is not None:
-                    places.add(place)
+                    places.setdefault(place, name)
         choice = backend_choice.current.get()
         if isinstance(kwargs.get("backend"), str) and "backend" not in self.arg_names:
             choice = backend_choice.Choice(kwargs["backend"], {})
-        backend, device = backend_choice.choose(choice, places)
+        policy = getattr(self.base_kernel, "policy", None)
+        backend, device = backend_choice.choose(choice, places, backend_choice.first_place if policy is None else policy.place_among)
         return Place(backend, device, devices.target_of(backend, device))
 
     def _source_file(self) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextvars
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import Any
 
@@ -95,24 +95,54 @@ def refresh_environment() -> None:
     _environment_read = False
 
 
-def choose(choice: Choice | None, places: set[tuple[str, int]]) -> tuple[Backend, Device]:
-    """The backend and device for arguments that lie at ``places``, (device kind, index) each.
+#: Places of arguments, (device kind, index), in their order, each with the name of the first argument there.
+Places = Mapping[tuple[str, int], str]
+
+
+def first_place(places: Places) -> tuple[str, int]:
+    """Where a launch runs whose arguments lie on several devices of one kind: at the first argument."""
+    return next(iter(places))
+
+
+def choose(choice: Choice | None, places: Places, among: Callable[[Places], tuple[str, int]] = first_place) -> tuple[Backend, Device]:
+    """The backend and device for arguments that lie at ``places``.
+
+    Args:
+        among: the place where a launch runs whose arguments lie on several devices of one kind.
 
     Raises:
         BackendError: nothing serves those devices; names what is installed and how to get more.
-        DeviceError: the arguments lie on different devices, or not where the chosen backend can reach them.
+        DeviceError: the arguments lie on devices of several kinds, or on some that the launch's device, or the chosen backend, cannot reach.
     """
+    found, device = _choose(choice, places, among)
+    if len(places) > 1 and not _takes_any_device(found):
+        for place, name in places.items():
+            why = devices.why_unreachable(found, device, place)
+            if why:
+                raise DeviceError(
+                    f"the arguments of a launch must lie on one device, or on devices that can access each other's memory, and these lie on {_listed(places)}: "
+                    f"the launch runs on {device.kind}:{device.index}, which cannot access the memory of argument {name!r} on {place[0]}:{place[1]} ({why}). "
+                    "Move them to one device first"
+                )
+    return found, device
+
+
+def _takes_any_device(backend: Backend) -> bool:
+    capabilities = backend.manifest.capabilities
+    return capabilities is not None and ANY_DEVICE in capabilities.features
+
+
+def _choose(choice: Choice | None, places: Places, among: Callable[[Places], tuple[str, int]]) -> tuple[Backend, Device]:
     chosen = choice or environment_choice()
     if chosen is not None:
         found = environment_backend(chosen) if choice is None else registry().get(chosen.name)
-        capabilities = found.manifest.capabilities
-        if capabilities is not None and ANY_DEVICE in capabilities.features:
+        if _takes_any_device(found):
             return found, devices.find(found, None)
-        place = _single(places)
+        place = _of_one_kind(places, among)
         if place is not None and place[0] not in found.manifest.device_kinds:
             raise DeviceError(_unreachable(found, place[0]))
         return found, devices.find(found, place)
-    place = _single(places)
+    place = _of_one_kind(places, among)
     if place is None:
         return default_backend()
     serving = registry().for_device_kind(place[0])
@@ -124,14 +154,13 @@ def choose(choice: Choice | None, places: set[tuple[str, int]]) -> tuple[Backend
     return _first_that_works(serving, place)
 
 
-def reason(choice: Choice | None, places: set[tuple[str, int]], *, by_keyword: bool) -> str:
+def reason(choice: Choice | None, places: Places, *, by_keyword: bool) -> str:
     """Why :func:`choose` came to its backend, for the log."""
     if choice is not None:
         return f"the launch's backend={choice.name!r}" if by_keyword else f"with tilewright.backend({choice.name!r})"
     if environment_choice() is not None:
         return "TILEWRIGHT_BACKEND"
-    place = next(iter(places), None)
-    return "the default backend, for a kernel without arrays" if place is None else f"the arguments lie on {place[0]}:{place[1]}"
+    return f"the arguments lie on {_listed(places)}" if places else "the default backend, for a kernel without arrays"
 
 
 def default_backend() -> tuple[Backend, Device]:
@@ -154,7 +183,7 @@ def default_backend() -> tuple[Backend, Device]:
 def default_target() -> Target | None:
     """Return the target of the device that a kernel without array arguments runs on now; None where no backend has a device."""
     try:
-        return devices.target_of(*choose(current.get(), set()))
+        return devices.target_of(*choose(current.get(), {}))
     except BackendError:
         return None
 
@@ -226,14 +255,17 @@ def environment_backend(choice: Choice) -> Backend:
         raise BackendError(f"{error}\n  The environment variable TILEWRIGHT_BACKEND asks for it: unset it, or set it to the name of a backend") from error
 
 
-def _single(places: set[tuple[str, int]]) -> tuple[str, int] | None:
-    """The one place of all arguments; None where there are none."""
-    if len(places) > 1:
-        kinds = {kind for kind, _ in places}
-        listed = " and ".join(f"{kind}:{index}" for kind, index in sorted(places))
-        hint = " Pointer argument cannot be accessed (cpu tensor?)." if "cpu" in kinds and len(kinds) > 1 else ""
-        raise DeviceError(f"the arguments of a launch must lie on one device, and these lie on {listed}.{hint} Move them to one device first")
-    return next(iter(places), None)
+def _of_one_kind(places: Places, among: Callable[[Places], tuple[str, int]]) -> tuple[str, int] | None:
+    """The place of a launch whose arguments lie on devices of one kind; None where there are none."""
+    kinds = {kind for kind, _ in places}
+    if len(kinds) > 1:
+        hint = " Pointer argument cannot be accessed (cpu tensor?)." if "cpu" in kinds else ""
+        raise DeviceError(f"the arguments of a launch must lie on one device, and these lie on {_listed(places)}.{hint} Move them to one device first")
+    return among(places) if len(places) > 1 else next(iter(places), None)
+
+
+def _listed(places: Places) -> str:
+    return " and ".join(f"{kind}:{index}" for kind, index in sorted(places))
 
 
 def _unreachable(found: Backend, kind: str) -> str:

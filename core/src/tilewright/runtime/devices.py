@@ -35,6 +35,8 @@ def _plugin_memory() -> Path | None:
 discovery.memory = _plugin_memory
 _devices: dict[Backend, list[Device]] = {}
 _targets: dict[tuple[Backend, str, int], Target] = {}
+#: (backend, kind, index, index of another device) that kernels on the first device access the memory of the second of
+_peers: set[tuple[Backend, str, int, int]] = set()
 
 
 def devices(backend: Backend) -> Sequence[Device]:
@@ -77,6 +79,31 @@ def find(backend: Backend, place: tuple[str, int] | None) -> Device:
             return device
     listed = ", ".join(f"{device.kind}:{device.index} ({device.name})" for device in found)
     raise BackendError(f"backend {backend.name!r} has no device {place[0]}:{place[1]}; it found {listed}{refusal(backend, place)}")
+
+
+def why_unreachable(backend: Backend, device: Device, place: tuple[str, int]) -> str:
+    """Why kernels on a device cannot access memory at (kind, index); empty where they can, from now on if they could not before.
+
+    Raises:
+        BackendError: the backend failed in its answer.
+    """
+    kind, index = place
+    if place == (device.kind, device.index):
+        return ""
+    if kind != device.kind:
+        return f"it is of kind {kind!r}"
+    key = (backend, kind, device.index, index)
+    if key in _peers:
+        return ""
+    if not backend.implements("tilewright_peer_access"):
+        return f"backend {backend.name!r} has no access of devices to each other's memory"
+    with setting_up():
+        answer = backend.require("tilewright_peer_access", device=device, peer=find(backend, place))
+    if not isinstance(answer, str):
+        raise BackendError(f"backend {backend.name!r} ({backend.distribution}): tilewright_peer_access gave a {type(answer).__name__}, not a str")
+    if not answer:
+        _peers.add(key)
+    return answer
 
 
 def refusal(backend: Backend, place: tuple[str, int] | None = None) -> str:
@@ -134,3 +161,4 @@ def forget() -> None:
     with _lock:
         _devices.clear()
         _targets.clear()
+        _peers.clear()

@@ -148,8 +148,9 @@ class JITFunction(KernelInterface, KernelDefinition):
             known = self._warm.get(key)
             if known is not None:
                 return known
-        found: CompiledKernel | None = self._kernel(self.policy.select(self, bound, kinds, options, choice), warmup=True)
-        if isinstance(found, CompiledKernel):
+        selected = self.policy.select(self, bound, kinds, options, choice)
+        found: CompiledKernel | None = self._kernel(selected, warmup=True)
+        if isinstance(found, CompiledKernel) and self.policy.lasts(selected):
             with contextlib.suppress(TypeError):
                 self._warm[key] = found
         return found
@@ -202,7 +203,9 @@ class JITFunction(KernelInterface, KernelDefinition):
         kernel = self._kernel(selected)
         if kernel is None:
             return None
-        plan = self._plans[key] = self.policy.plan(kernel, selected.signature.converters)
+        plan = self.policy.plan(kernel, selected.signature.converters)
+        if self.policy.lasts(selected):
+            self._plans[key] = plan
         return plan
 
     def _kernel(self, selected: Selected, warmup: bool = False) -> Any:

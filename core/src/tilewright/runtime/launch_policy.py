@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from typing import Any, NamedTuple
 
 from tilewright.runtime import trials
-from tilewright.runtime.backend_choice import Choice
+from tilewright.runtime.backend_choice import Choice, Places, first_place
 from tilewright.runtime.definition import KernelDefinition
 from tilewright.runtime.device_caches import DeviceCaches
 from tilewright.runtime.hooks import hooks
@@ -41,7 +41,15 @@ class LaunchPolicy:
 
     def select(self, kernel: KernelDefinition, args: tuple[Any, ...], kinds: tuple[Any, ...], options: Mapping[str, Any], choice: Choice | None) -> Selected:
         """Backend, device, options and specialisation of a launch; see :func:`~tilewright.runtime.selection.select`."""
-        return select(kernel, args, kinds, options, choice)
+        return select(kernel, args, kinds, options, choice, self.place_among)
+
+    def place_among(self, places: Places) -> tuple[str, int]:
+        """Where a launch runs whose arguments lie on several devices of one kind."""
+        return first_place(places)
+
+    def lasts(self, selected: Selected) -> bool:
+        """Whether later launches of arguments of the same kinds select the same."""
+        return True
 
     def key(self, selected: Selected) -> Any:
         """The key of a selection's kernel among those of its device."""

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import LaunchError
 from tilewright.plugins.manifest import Device
+from tilewright.plugins.registry import registry
 from tilewright.runtime.arguments import ArgumentError, ArrayKind
 from tilewright.runtime.compile import Specialization
+from tilewright.runtime.devices import why_unreachable
 from tilewright.runtime.specialize import SPECIALIZE, DescriptorKind, ScalarKind, constant_key
 
 if TYPE_CHECKING:
@@ -90,9 +92,11 @@ class _Check:
             raise self._refuse(name, type_, kind, value)
         if not fits:
             raise self._refuse(name, type_, kind, value)
-        if place != (self.device.kind, self.device.index):
+        why = "" if place is None else why_unreachable(registry().get(self.device.backend), self.device, place)
+        if place is None or why:
             where = "has no memory" if place is None else f"lies on {place[0]}:{place[1]}"
-            raise ArgumentError(f"{self._kernel}: argument {name!r} {where}, and this kernel was compiled for {self.device.kind}:{self.device.index}")
+            away = f", which cannot access that memory ({why})" if why else ""
+            raise ArgumentError(f"{self._kernel}: argument {name!r} {where}, and this kernel was compiled for {self.device.kind}:{self.device.index}{away}")
         wanted = self.specialization.attributes.get(name, {}).get("divisibility", 1)
         if wanted > 1 and not divisible:
             what = "the address" if type_.startswith("*") else "the value"

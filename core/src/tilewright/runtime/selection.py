@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from tilewright import logs
@@ -32,9 +32,14 @@ class Selected(NamedTuple):
 
 
 def select(
-    kernel: KernelDefinition, args: tuple[Any, ...], kinds: tuple[Any, ...], options: Mapping[str, Any], choice: backend_choice.Choice | None
+    kernel: KernelDefinition,
+    args: tuple[Any, ...],
+    kinds: tuple[Any, ...],
+    options: Mapping[str, Any],
+    choice: backend_choice.Choice | None,
+    among: Callable[[backend_choice.Places], tuple[str, int]] = backend_choice.first_place,
 ) -> Selected:
-    """Backend, device, options and specialisation of a launch of arguments of these kinds.
+    """Backend, device, options and specialisation of a launch of arguments of these kinds; ``among`` as for :func:`backend_choice.choose`.
 
     Raises:
         KeyError: an option is unknown.
@@ -46,7 +51,7 @@ def select(
         name = given.pop("backend")
         choice = choice if choice is not None and choice.name == name else backend_choice.Choice(name, {})
     ir_override = given.pop("ir_override", None)
-    backend, device = backend_choice.choose(choice, signature.devices)
+    backend, device = backend_choice.choose(choice, signature.devices, among)
     if logs.DISPATCH.on():
         why = backend_choice.reason(choice, signature.devices, by_keyword="backend" in options)
         logs.DISPATCH.tell(f"{kernel.__name__}: backend {backend.name}, device {device.index} ({device.name}): {why}")

@@ -296,7 +296,7 @@ class Signature:
         types: parameter -> signature text, nested tuples for tuples.
         constants: name -> value of each ``constexpr`` entry; a tuple's items are named ``t.0``.
         attributes: name -> facts of each runtime entry that has any.
-        devices: every (kind, index) that an array lies on.
+        devices: every (kind, index) that an array lies on -> the first parameter whose array does, in the order of the parameters.
         stand_ins: entries whose argument stands for an array and has no memory.
         converters: for each runtime argument, flattened in order: (path of positions, conversion or None).
     """
@@ -304,7 +304,7 @@ class Signature:
     types: dict[str, Any] = field(default_factory=dict)
     constants: dict[str, Any] = field(default_factory=dict)
     attributes: dict[str, dict[str, Any]] = field(default_factory=dict)
-    devices: set[tuple[str, int]] = field(default_factory=set)
+    devices: dict[tuple[str, int], str] = field(default_factory=dict)
     stand_ins: list[str] = field(default_factory=list)
     converters: list[tuple[tuple[int, ...], Callable[[Any], Any] | None]] = field(default_factory=list)
 
@@ -361,7 +361,7 @@ class Signature:
         if kind.device is None:
             self.stand_ins.append(name)
         else:
-            self.devices.add(kind.device)
+            self.devices.setdefault(kind.device, name)
 
     def _annotated(self, path: tuple[int, ...], name: str, kind: ScalarKind, value: Any, annotation: str) -> str:
         """A number of a parameter whose annotation fixes its type: floats and booleans are not specialised, ints keep their divisibility."""

@@ -22,7 +22,8 @@ _NOT_CAPTURED = frozenset(("module_load", "module_unload", "memory_allocate", "m
 
 
 class Settings:
-    """What the devices are like; tests change it. ``failures`` has the statuses that functions fail with."""
+    """What the devices are like; tests change it. ``failures`` has the statuses that functions fail with, ``peers`` the pairs of devices of which the first
+    can access the memory of the second."""
 
     def __init__(self) -> None:
         self.attributes = {
@@ -36,6 +37,7 @@ class Settings:
         self.function_attributes = {"registers": 32, "local_bytes": 0, "max_threads": 1024}
         self.devices = 2
         self.clusters = 100
+        self.peers: set[tuple[int, int]] = set()
         self.failures: dict[str, int] = {}
 
 
@@ -177,6 +179,11 @@ class StandInBindings:
     memory_to_host = memory_to_device
 
     def memory_fill(self, *_: Any) -> None: ...
+
+    def peer_possible(self, device: int, peer: int) -> int:
+        return int((device, peer) in self.settings.peers)
+
+    def peer_enable(self, *_: Any) -> None: ...
 
     def synchronize(self) -> None: ...
 

@@ -93,6 +93,8 @@ ENTRIES = Entries(
     event_destroy="toyForget",
     capture_mode="toyCaptureMode",
     cluster_occupancy="toyClusters",
+    peer_possible="toyReaches",
+    peer_enable="toyReach",
 )
 
 
@@ -128,6 +130,7 @@ WIDE = DriverTable(
         capture=frozenset({40, 41}),
         texts=lambda toy, code: (f"TOY_{code}", "what the driver says"),
         too_many_programs=24,
+        peer_enabled=25,
     ),
     native=NativeEntries(launch="toyLaunchEx", current="toyCurrent", operands=("function", "null", "config", "addresses"), config=Config, attribute=Attribute),
     streams=StreamNames(torch="toy", attributes=("toy_stream", "handle"), protocol="__toy_stream__", libraries="PyTorch or toys"),

@@ -18,9 +18,11 @@ from tilewright.simt.host.arguments import OPAQUE_ALIGNMENT, ArgumentBlock, devi
 from tilewright.simt.host.expressions import word
 
 
-def block(*types: str, opaque: Sequence[Any] = ()) -> ArgumentBlock:
+def block(*types: str, opaque: Sequence[Any] = (), peers: Sequence[tuple[int, int]] = ()) -> ArgumentBlock:
+    """The arguments of a kernel on device 1."""
+    driver: Any = SimpleNamespace(table=SimpleNamespace(kind="toy"), why_no_access=lambda device, peer: "" if (device, peer) in peers else "it is far away")
     parameters = [Parameter(f"p{position}", type_, stored=False) for position, type_ in enumerate(types)]
-    return ArgumentBlock("k", parameters, partial(device_address, "toy", 1), opaque)
+    return ArgumentBlock("k", parameters, partial(device_address, driver, 1), opaque)
 
 
 def packed(given: tuple[int, ...]) -> bytes:
@@ -70,8 +72,11 @@ def test_arguments_that_do_not_fit_are_named(kind: str, value: Any, told: str) -
 
 
 def test_another_devices_memory_is_refused(toy: SimpleNamespace) -> None:
-    with pytest.raises(LaunchError, match=r"it is a DeviceArray on toy:0, and the kernel was loaded on toy:1; move it there first"):
-        block("ptr<f32>").place((toy.array(64, "toy:0"),))
+    with pytest.raises(
+        LaunchError, match=r"it is a DeviceArray on toy:0, and the kernel was loaded on toy:1, which cannot access that memory \(.*\); move it there first"
+    ):
+        block("ptr<f32>", peers=[(0, 1)]).place((toy.array(64, "toy:0"),))
+    assert words(block("ptr<f32>", peers=[(1, 0)]).pack((toy.array(64, "toy:0"),))) == [64]
     assert words(block("ptr<f32>").pack((64,))) == [64]  # a number is an address wherever it is
 
 

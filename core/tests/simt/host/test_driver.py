@@ -119,3 +119,27 @@ def test_a_package_that_hides_another_ones_modules_is_named(tmp_path: Path, monk
     assert importlib.import_module("maker.bindings").there and sys.modules["maker"].__file__ == str(file)
     for module in ("maker", "maker.bindings"):
         sys.modules.pop(module, None)
+
+
+def test_access_to_another_devices_memory_is_asked_for_once_a_pair(driver: Driver, bindings: Any) -> None:
+    bindings.settings.peers = {(1, 0)}
+    assert driver.why_no_access(1, 1) == "" and not bindings.named("toyReach")
+    for _ in range(2):
+        assert driver.why_no_access(1, 0) == ""
+        assert driver.why_no_access(0, 1) == "the driver says that there is no peer access between them"
+    assert bindings.named("toyReach") == [(0,)], "the other's context, once"
+    entered = [name for name, _ in bindings.calls].index("toyReach")
+    assert ("toySetDevice", (1,)) in bindings.calls[:entered] and bindings.current == 0
+    lacking = Driver(replace(driver.table, entries=replace(driver.entries, peer_enable=None)), bindings)
+    assert lacking.why_no_access(1, 0) == "the toy driver has no access between devices"
+
+
+def test_another_library_may_have_asked_for_access_before(driver: Driver, bindings: Any) -> None:
+    bindings.settings.peers = {(1, 0)}
+    for status, told in ((26, "toyReach failed: TOY_26 (26): what the driver says"), (25, "")):
+        bindings.settings.failures["toyReach"] = status
+        assert driver.why_no_access(1, 0) == told
+    bindings.settings.failures["toyReach"] = 30
+    bindings.settings.peers.add((0, 1))
+    with pytest.raises(DeviceFaultError, match="divided the device by zero"):
+        driver.why_no_access(0, 1)

@@ -96,6 +96,19 @@ def test_arrays_of_another_device_are_refused(python: PythonLauncher, values: Se
         python((1, 1, 1), 0, (toy.array(64, "toy:0"), *values[1:]))
 
 
+def test_arrays_of_a_device_that_can_be_accessed_are_passed(
+    python: PythonLauncher, bindings: Any, table: DriverTable, values: Any, toy: SimpleNamespace
+) -> None:
+    bindings.settings.peers = {(1, 0)}
+    library = toy.library(table, len(WORDS))
+    native = native_launcher(python.loaded, PARAMETERS, python, library)
+    assert native is not None
+    for launcher in (python, native):
+        launcher((1, 1, 1), 0, (toy.array(0x7F0000001000, "toy:0"), *values[1:]))
+    passed = [words for _, words in bindings.launches] + [launch["words"] for launch in library.launches]
+    assert passed == [WORDS, WORDS] and bindings.named("toyReach") == [(0,)]
+
+
 def test_grids_out_of_range_are_refused_and_empty_ones_start_nothing(driver: Driver, bindings: Any, toy: SimpleNamespace) -> None:
     launcher = PythonLauncher(toy.load(driver), ())
     with pytest.raises(LaunchError, match=r"k: the grid \(1, 1, 65\) has 65 programs along axis 2, and the device takes at most 64 there"):

@@ -11,6 +11,7 @@ from tilewright.errors import LaunchError, RefusedError
 from tilewright.plugins.manifest import Parameter
 from tilewright.runtime.arguments import address_of, array_kind
 from tilewright.runtime.slots import ArgumentWords
+from tilewright.simt.host.driver import Driver
 from tilewright.simt.host.errors import DeviceFaultError, DriverError
 from tilewright.simt.host.expressions import ExpressionError, evaluate
 from tilewright.simt.host.table import OpaqueArgument
@@ -21,23 +22,26 @@ OPAQUE_ALIGNMENT = 128
 _KEPT = 256
 
 
-def device_address(kind: str, device: int, value: Any) -> int:
-    """The address of an array in a device's memory; a number is an address already.
+def device_address(driver: Driver, device: int, value: Any) -> int:
+    """The address of an array in a device's memory, or in that of one that it can access; a number is an address already.
 
     Raises:
-        LaunchError: it is not the device's memory.
+        LaunchError: the device cannot access the memory.
         ArgumentError: it is no array.
     """
     if type(value) is int:
         return value
-    place = array_kind(value).device
+    place, kind = array_kind(value).device, driver.table.kind
     if place is not None and place != (kind, device):
         if place[0] != kind:
             raise LaunchError(
                 f"Pointer argument cannot be accessed ({place[0]} tensor?): it is a {type(value).__name__} in memory of device kind {place[0]!r}, and the "
                 f"kernel runs on {kind}:{device}; move it there first"
             )
-        raise LaunchError(f"it is a {type(value).__name__} on {kind}:{place[1]}, and the kernel was loaded on {kind}:{device}; move it there first")
+        why = driver.why_no_access(device, place[1])
+        if why:
+            what = f"it is a {type(value).__name__} on {kind}:{place[1]}, and the kernel was loaded on {kind}:{device}"
+            raise LaunchError(f"{what}, which cannot access that memory ({why}); move it there first")
     return address_of(value)
 
 

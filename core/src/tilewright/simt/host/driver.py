@@ -30,6 +30,7 @@ class Driver:
         # what frees device memory may run within any allocation, also one made while the lock is held
         self._lock = threading.RLock()
         self._contexts: dict[int, int] = {}
+        self._peers: set[tuple[int, int]] = set()
 
     def __call__(self, entry: Entry, *arguments: Any) -> Any:
         """Call a function: of the table, or one that the backend names.
@@ -83,6 +84,29 @@ class Driver:
                     self._contexts[device] = int(self(self.entries.context, self(self.entries.device, device)))
                 found = self._contexts[device]
         return found
+
+    def why_no_access(self, device: int, peer: int) -> str:
+        """Why kernels on a device cannot access another device's memory; empty where they can, from now on if they could not before."""
+        possible, enable = self.entries.peer_possible, self.entries.peer_enable
+        if device == peer or (device, peer) in self._peers:
+            return ""
+        if possible is None or enable is None:
+            return f"the {self.table.backend} driver has no access between devices"
+        if not int(self(possible, self(self.entries.device, device), self(self.entries.device, peer))):
+            return "the driver says that there is no peer access between them"
+        from tilewright.simt.host.capture import beside_captures
+
+        context = self.context(peer)
+        try:
+            with beside_captures(self, device):
+                self(enable, context)
+        except DeviceFaultError:
+            raise
+        except DriverError as error:
+            if error.code != self.table.statuses.peer_enabled:
+                return str(error)
+        self._peers.add((device, peer))
+        return ""
 
     @contextlib.contextmanager
     def use(self, device: int) -> Iterator[None]:

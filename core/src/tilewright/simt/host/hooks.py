@@ -61,3 +61,16 @@ def launching(driver: Callable[[], Driver]) -> Hooks:
         return DeviceTimer(device.index, driver())
 
     return tilewright_load, tilewright_launcher, tilewright_memory, tilewright_pointer_device, tilewright_timer
+
+
+def peer_access(driver: Callable[[], Driver]) -> Callable[..., Any]:
+    """The hook ``tilewright_peer_access`` of a driver whose table has the entries for it.
+
+    tilewright_peer_access = peer_access(driver)
+    """
+
+    @hookimpl
+    def tilewright_peer_access(device: Device, peer: Device) -> str:
+        return driver().why_no_access(device.index, peer.index)
+
+    return tilewright_peer_access

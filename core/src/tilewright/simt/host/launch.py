@@ -29,7 +29,7 @@ class PythonLauncher:
 
     def __init__(self, loaded: LoadedKernel, parameters: Sequence[Parameter]) -> None:
         self.loaded, table = loaded, loaded.driver.table
-        self.block = ArgumentBlock(loaded.name, parameters, partial(device_address, table.kind, loaded.device), loaded.image.opaque)
+        self.block = ArgumentBlock(loaded.name, parameters, partial(device_address, loaded.driver, loaded.device), loaded.image.opaque)
         self._guard = write_guard(loaded.name, parameters)
         self._limits = table.grid_limits
 

@@ -21,6 +21,7 @@ from tilewright.llvm.native_values import kinds_of, slots_of
 from tilewright.plugins.manifest import Launcher, Parameter
 from tilewright.runtime.host_code import load_host_code
 from tilewright.simt.host.arguments import OPAQUE_ALIGNMENT, device_address, places_of
+from tilewright.simt.host.driver import Driver
 from tilewright.simt.host.encoding import encoder_code, functions_of
 from tilewright.simt.host.kernels import LoadedKernel
 from tilewright.simt.host.launch import PythonLauncher
@@ -82,7 +83,7 @@ def native_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], slow:
         encoder, encoders = encoder_code(loaded.name, image.opaque, first_words), functions_of(library, image.opaque)
         if encoder is None or encoders is None:
             return None
-    native.fill_addresses(code.address("addresses"), _writable_address(table.kind, loaded.device))
+    native.fill_addresses(code.address("addresses"), _writable_address(loaded.driver, loaded.device))
     stream_source(table, called).value = id(torch_source(table.streams) or _current_stream(table, called))
     kinds_buffer, attribute_buffer = ctypes.create_string_buffer(kinds), ctypes.create_string_buffer(attributes, max(8, len(attributes)))
     index = loaded.device
@@ -126,15 +127,15 @@ def attribute_records(entries: NativeEntries, attributes: Sequence[LaunchAttribu
 
 
 @functools.cache
-def _writable_address(kind: str, device: int) -> Callable[[Any], int]:
-    """Asked for arrays that are stored to and are no tensors: the address, if they are the device's memory and may be written."""
+def _writable_address(driver: Driver, device: int) -> Callable[[Any], int]:
+    """Asked for arrays that are stored to and are no tensors: the address, if the device can access their memory and it may be written."""
     from tilewright.errors import LaunchError
     from tilewright.runtime.writability import is_writable
 
     def address(value: Any) -> int:
         if not is_writable(value):
             raise LaunchError(f"a {type(value).__name__} is read-only")
-        return device_address(kind, device, value)
+        return device_address(driver, device, value)
 
     return address
 

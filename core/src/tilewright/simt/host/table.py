@@ -63,6 +63,8 @@ class Entries:
         memory_to_device, memory_to_host: (to, from, bytes); the copy has ended when they return.
         memory_fill: (address, byte, bytes, stream).
         pointer_device: (address) -> index of the device whose memory it is; negative for the host's, and for what the driver does not know.
+        peer_possible: (handle, handle of another device) -> whether kernels on the first can access the memory of the second, 0 or not.
+        peer_enable: (context of another device) lets the current context's kernels access its memory. Both are None where no device accesses another's.
         synchronize: () waits for the current context.
         event_create: () -> event that times.
         event_record: (event, stream).
@@ -103,6 +105,8 @@ class Entries:
     event_destroy: Entry
     capture_mode: Entry | None
     cluster_occupancy: Entry | None = None
+    peer_possible: Entry | None = None
+    peer_enable: Entry | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,6 +144,7 @@ class Statuses:
         out_of_memory: there is not enough device memory.
         no_binary: the code is not for this device.
         out_of_launch_resources: a launch takes more threads or registers than there are.
+        peer_enabled: a context's memory is accessed already.
         too_many_programs: a cooperative launch has more programs than run at once; None where the driver knows no such launches.
         faults: what a kernel did wrong. After such a status the context is of no more use: every call gives it again until the process ends.
         capture: a call that cannot be part of a graph, while one is being captured.
@@ -156,6 +161,7 @@ class Statuses:
     texts: Callable[[Any, int], tuple[str, str]]
     told: Callable[[Any], str] | None = None
     too_many_programs: int | None = None
+    peer_enabled: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

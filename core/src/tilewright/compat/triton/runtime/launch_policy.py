@@ -11,6 +11,7 @@ from typing import Any
 from tilewright.compat.triton import knobs
 from tilewright.compat.triton.backends.options import ALL_NAMES, RENAMED, frozen, names_of, require_clusters
 from tilewright.compat.triton.backends.targets import target_for
+from tilewright.compat.triton.backends.torch_devices import current_device
 from tilewright.compat.triton.compiler.compiled import CompiledKernel, tell
 from tilewright.compat.triton.compiler.options import language_options, triton_options
 from tilewright.compat.triton.compiler.pipeline import compile_artifact
@@ -19,7 +20,7 @@ from tilewright.compat.triton.runtime.global_values import GlobalValues
 from tilewright.compat.triton.runtime.placement import choice_without_arrays, has_arrays
 from tilewright.compat.triton.runtime.specialization_data import hook_facts
 from tilewright.runtime import kernel as own
-from tilewright.runtime.backend_choice import Choice, DeviceError, environment_choice
+from tilewright.runtime.backend_choice import Choice, DeviceError, Places, environment_choice
 from tilewright.runtime.bounds import bounds_check
 from tilewright.runtime.definition import KernelDefinition
 from tilewright.runtime.jit import JITFunction
@@ -96,6 +97,15 @@ class TritonPolicy(LaunchPolicy):
         if "line_info" in chosen and "line_info" not in given and selected.target.kind != "cpu":
             chosen["line_info"] = not knobs.compilation.disable_line_info
         return selected._replace(specialization=replace(selected.specialization, options=chosen))
+
+    def place_among(self, places: Places) -> tuple[str, int]:
+        """The active device, as for Triton's launches."""
+        kind, _ = next(iter(places))
+        return kind, current_device(kind)
+
+    def lasts(self, selected: Selected) -> bool:
+        """Not where it is the active device's, of several, which may be another one next time."""
+        return len(selected.signature.devices) < 2
 
     def key(self, selected: Selected) -> str:
         """A text, as Triton's keys are: it begins with a pair of each parameter, whose constants programs read from it."""
