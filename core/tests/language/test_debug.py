@@ -35,7 +35,7 @@ def test_device_print(bench: Any) -> None:
     assert (bench.last.attribute("prefix"), bench.last.attribute("hex")) == ("x: ", True)
     assert [str(operand.type) for operand in bench.last.operands] == ["i32", "tile<4xf32>", "i32"]
     bench(tl.device_print, tl.constexpr("here"))
-    assert bench.last.operands == []
+    assert bench.last.operands == [] and not bench.last.attribute("each_thread")
     for prefix, message in (("é", "not printable ASCII"), ("a\n", "not printable ASCII"), (bench.value(tl.int32), "string known at compile time")):
         with pytest.raises(ValueError, match=message):
             bench(tl.device_print, prefix)

@@ -273,6 +273,23 @@ def _flush() -> None:
     ctypes.CDLL(None).fflush(None)
 
 
+@pytest.mark.parametrize(("warps", "lanes"), [(1, 4), (2, 8), (4, 32)])
+def test_prints_of_each_thread_repeat_all_but_tiles(capfd: pytest.CaptureFixture[str], warps: int, lanes: int) -> None:
+    kernel = SampleKernel("print/each_thread", grid=(1, 2, 1))
+    tile = kernel.load(I32, (4,))
+    kernel.b.print([tile, kernel.b.constant(value=7, result=I32)], prefix="x: ", each_thread=True)
+    kernel.b.print([], prefix="here", each_thread=True)
+    _flush()
+    capfd.readouterr()
+    random_layouts.run(kernel.finish().module, [np.arange(4, dtype=np.int32)], (1, 2, 1), random.Random(warps), warps, lanes)
+    _flush()
+    expected: list[str] = []
+    for program in ("pid (0, 0, 0)", "pid (0, 1, 0)"):
+        expected += [f"{program} idx ({i}) x: (operand 0) {i}" for i in range(4)]
+        expected += [f"{program} idx () x: (operand 1) 7", f"{program} here"] * (warps * lanes)
+    assert sorted(capfd.readouterr().out.splitlines()) == sorted(expected)
+
+
 def test_percent_signs_and_nan_are_printed_as_they_are(capfd: pytest.CaptureFixture[str]) -> None:
     kernel = SampleKernel("print/percent")
     kernel.b.print([kernel.load(F32, (4,))], prefix="100%d %s")

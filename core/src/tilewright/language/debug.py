@@ -65,6 +65,8 @@ def static_assert(cond: Any, msg: Any = "", _semantic: Any = None) -> None:
 def device_print(prefix: Any, *args: Any, hex: Any = False, _semantic: Any = None) -> None:
     """Print while running: a line ``pid (x, y, z) idx (i, ...) prefix: value`` for each element of each argument.
 
+    A program prints a line once, however many threads run it.
+
     Args:
         prefix: printable ASCII text, known at compile time.
         args: tensors and numbers.
@@ -82,8 +84,8 @@ def device_print(prefix: Any, *args: Any, hex: Any = False, _semantic: Any = Non
     if not text.isascii() or not text.isprintable():
         raise ValueError(f"Cannot print a prefix with characters that are not printable ASCII: {text!r}")
     values = [value.handle for arg in args for value in _flat(_semantic, arg)]
-    attributes = {"hex": True} if unwrap_if_constexpr(hex) else {}
-    _semantic.builder.print(values=values, prefix=text, **attributes)
+    attributes = {"hex": bool(unwrap_if_constexpr(hex)), "each_thread": _semantic.options.thread_prints}
+    _semantic.builder.print(values=values, prefix=text, **{name: True for name, holds in attributes.items() if holds})
 
 
 def _flat(semantic: Any, arg: Any) -> list[tensor]:

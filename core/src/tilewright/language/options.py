@@ -26,6 +26,7 @@ class Options:
         plain_loops: loops have no ``break`` and ``continue``, and no ``return`` unless they are unrolled: the language of Triton.
         named_values: a name declared ``tl.constexpr`` may have a value that is computed at run time, which it then names: the language of Triton, whose
             programs are told places by lines of the function, too.
+        thread_prints: every thread of a program executes a print of scalars, or of no values: the language of Triton.
         num_warps: warps of a program, where the target has warps.
         extra: further options of the backend, for its own part of the language.
     """
@@ -39,6 +40,7 @@ class Options:
     min_dot_size: tuple[tuple[int, tuple[int, int, int]], ...] = ()
     plain_loops: bool = False
     named_values: bool = False
+    thread_prints: bool = False
     num_warps: int = 4
     extra: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -63,5 +65,6 @@ GIVEN = (
     "min_dot_size",
     "plain_loops",
     "named_values",
+    "thread_prints",
     "num_warps",
 )

@@ -68,6 +68,7 @@ class Print(Operation):
     values = VariadicOperand()
     prefix = TypedAttribute[str]()
     hex = TypedAttribute[bool]("integers in hexadecimal", False)
+    each_thread = TypedAttribute[bool]("every thread of a program prints what is no tile; without threads, as ever", False)
 
 
 @OPS.operation("assert", "stop the kernel with an error where condition is false and the mask holds", _condition_and_mask, effects=Effect.ORDER)

@@ -24,21 +24,29 @@ from tilewright.simt.lowering.publish import both
 
 
 def lower_print(context: SimtContext, operation: Print) -> None:
-    """Each element is printed by one thread of those that hold it."""
+    """One thread of those that hold an element prints it; scalars and bare prefixes, the first thread, or every one of them with ``each_thread``."""
     with context.at_entry() as w:
         program = [("i32", context.target.program_id(w, axis)) for axis in range(3)]
     prefix, count = operation.prefix, len(operation.values)
     if not count:
         text = print_lines.message(("%d", "%d", "%d"), prefix.replace("%", "%%"))
-        first = context.is_first_thread()
-        context.target.print(context, f"{text}\n", program, None if first == "true" else first)
+        context.target.print(context, f"{text}\n", program, _printer(context, operation, None))
     for position, value in enumerate(operation.values):
         shape = shape_of(value.type)
-        owner = context.is_owner(context.layout(value)) if shape else context.is_first_thread()
+        printer = _printer(context, operation, value)
         text, convert = _format(element_type(value.type), hexadecimal=operation.hex)
         form = f"{print_lines.program_text(('%d', '%d', '%d'))} {print_lines.template(prefix, shape, position, count)}{text}\n"
         for name, index in zip(context.registers[value], _indices(context, value), strict=True):
-            context.target.print(context, form, [*program, *index, convert(context, name)], None if owner == "true" else owner)
+            context.target.print(context, form, [*program, *index, convert(context, name)], printer)
+
+
+def _printer(context: SimtContext, operation: Print, value: Value | None) -> str | None:
+    """The condition of the threads that print a value (None for a bare prefix); None where it is every thread."""
+    if value is not None and shape_of(value.type):
+        condition = context.is_owner(context.layout(value))
+    else:
+        condition = "true" if operation.each_thread else context.is_first_thread()
+    return None if condition == "true" else condition
 
 
 def _indices(context: SimtContext, value: Value) -> list[list[tuple[str, str]]]:

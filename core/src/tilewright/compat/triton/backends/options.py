@@ -65,7 +65,15 @@ RENAMED: Mapping[str, str] = {
 }
 
 #: Options that the language itself reads.
-OF_THE_LANGUAGE = ("default_dot_precision", "supported_fp8_dtypes", "deprecated_fp8_dot_operand_dtypes", "min_dot_size", "plain_loops", "named_values")
+OF_THE_LANGUAGE = (
+    "default_dot_precision",
+    "supported_fp8_dtypes",
+    "deprecated_fp8_dot_operand_dtypes",
+    "min_dot_size",
+    "plain_loops",
+    "named_values",
+    "thread_prints",
+)
 
 #: Element types that kernels may use on any backend of Tilewright, which converts where the hardware cannot.
 ALL_FP8 = ("fp8e4b15", "fp8e4b8", "fp8e4nv", "fp8e5", "fp8e5b16")

@@ -38,6 +38,6 @@ def tilewright_options(backend: Backend, target: Target, options: Mapping[str, A
 def language_options(target: Target, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options that the language itself reads, from all of Triton's."""
     given = {RENAMED.get(name, name): value for name, value in options.items()}
-    given["plain_loops"] = given["named_values"] = True
+    given["plain_loops"] = given["named_values"] = given["thread_prints"] = True
     given["min_dot_size"] = tuple(MIN_DOT.get(target.kind, {}).items())
     return {name: given[name] for name in OF_THE_LANGUAGE if given.get(name)}
