@@ -311,3 +311,154 @@ def test_operators_and_calls_of_aggregates(run: Callable[..., None]) -> None:
     run(complex_kernel, out, 3, 4, 5, -2)
     product = (3 + 4j) * (5 - 2j)
     assert out.tolist() == [product.real, product.imag, -2, -200 + 6, 10 - product.real, 1]
+
+
+@aggregate
+class Sum:
+    value: tl.tensor
+    count: tl.constexpr
+
+    def __init__(self, value, count=0, _semantic=None):
+        self.value = _semantic.to_tensor(value)
+        self.count = tl.constexpr(count)
+
+    def add(self, x, _semantic=None):
+        self.value = _semantic.add(self.value, x)
+
+    def add_twice(self, x, _semantic=None):
+        self.add(x, _semantic=_semantic)
+        self.add(x, _semantic=_semantic)
+        return self
+
+    def tell(self, _semantic=None):
+        return self.value
+
+    def recount(self):
+        self.count = tl.constexpr(self.count.value + 1)
+
+
+@aggregate
+class Sums:
+    low: Sum
+    high: Sum
+
+    def __init__(self, low, high):
+        self.low, self.high = low, high
+
+    def add(self, x, _semantic=None):
+        self.high.add(x, _semantic=_semantic)
+
+
+@tl.core.builtin
+def add_to(target, x, _semantic=None):
+    target.value = _semantic.add(target.value, x)
+
+
+@jit
+def of_a_copy(total):
+    total.add(1000)
+    return total.value
+
+
+@jit
+def assigning_kernel(out, n, m):
+    total = Sum(1)
+    alias = total
+    total.add(2)
+    tl.store(out, alias.value)
+    for i in range(n):
+        total.add(i)
+    if m > 2:
+        total.add_twice(10)
+    else:
+        add_to(total, 5)
+    tl.store(out + 1, total.value)
+    i = 0
+    while i < n:
+        i += 1
+        if i % 2 == 0:
+            continue
+        add_to(total, 100)
+    tl.store(out + 2, total.value)
+    both = Sums(total, Sum(0))
+    pair = (both, n)
+    for _ in range(n):
+        for _ in range(2):
+            both.add(1)
+            pair[0].low.add(1)
+    tl.store(out + 3, both.high.value)
+    tl.store(out + 4, both.low.value)
+    tl.store(out + 5, of_a_copy(total) - total.value)
+    for _ in tl.static_range(3):
+        total.recount()
+    tl.static_assert(total.count == 3 and alias.count == 0)
+
+
+@pytest.mark.parametrize(("n", "m"), [(5, 3), (4, 0), (0, 9)])
+def test_plain_methods_assign_to_fields_through_branches_and_loops(run: Callable[..., None], n: int, m: int) -> None:
+    out = np.full(6, -1, np.int32)
+    run(assigning_kernel, out, n, m)
+    branch = 3 + sum(range(n)) + (20 if m > 2 else 5)
+    loop = branch + 100 * ((n + 1) // 2)
+    assert out.tolist() == [3, branch, loop, 2 * n, loop, 1000]
+
+
+@jit
+def unforeseen_kernel(out, n):
+    totals = (Sum(1), Sum(2))
+    for _ in range(n):
+        for index in tl.static_range(2):
+            totals[index].add(1)
+    tl.store(out, totals[0].value)
+
+
+@jit
+def recounted_in_loop_kernel(out, n):
+    total = Sum(1)
+    for _ in range(n):
+        total.recount()
+    tl.store(out, total.value)
+
+
+@aggregate
+class Holder:
+    size: tl.constexpr = 1
+
+    def grow(self):
+        self.size = tl.constexpr(self.size.value + 1)
+
+
+HELD = Holder()
+
+
+@jit
+def global_kernel(out, n):
+    HELD.grow()
+    tl.store(out, n)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "message"),
+    [
+        (unforeseen_kernel, "a call in this loop assigns to a field of totals, which cannot be told from the call"),
+        (recounted_in_loop_kernel, "Loop-carried variable total has initial type"),
+        (global_kernel, "a method assigns to a field of a global Holder"),
+    ],
+)
+def test_assignments_to_fields_that_are_refused(kernel: Any, message: str) -> None:
+    with pytest.raises(CompilationError, match=message):
+        compile_function(kernel, {"out": "*i32", "n": "i32"})
+    assert HELD.size.value == 1
+
+
+@jit
+def telling_kernel(out, n):
+    total = Sum(n)
+    for _ in range(n):
+        tl.store(out, total.tell())
+
+
+def test_loops_carry_no_aggregate_that_calls_only_read() -> None:
+    module = compile_function(telling_kernel, {"out": "*i32", "n": "i32"})
+    (loop,) = (operation for function in module.functions.values() for operation in function.walk() if operation.name == "for")
+    assert len(loop.results) == 0

@@ -14,11 +14,12 @@ from tilewright.frontend import remedies
 from tilewright.frontend.binding import as_argument
 from tilewright.frontend.errors import cause, located, source_of, unsupported
 from tilewright.frontend.generator import Generator
+from tilewright.frontend.host_calls import call_host
 from tilewright.frontend.python_builtins import PYTHON_BUILTINS, PythonBuiltin, items_of, plain
 from tilewright.frontend.values import describe, is_number, lift
-from tilewright.language.binding import BoundCallable, asked_for, is_builtin, is_host_function
+from tilewright.language.binding import BoundCallable, is_builtin, is_host_function
 from tilewright.language.callable import BoundConstexprFunction, ConstexprFunction, JitCallable
-from tilewright.language.core import apply_builtin, base_type, base_value, constexpr, tensor
+from tilewright.language.core import base_type, base_value, constexpr, tensor
 from tilewright.language.core import tuple as tl_tuple
 from tilewright.language.debug import static_assert
 from tilewright.language.dtypes import dtype
@@ -160,14 +161,12 @@ def invoke(g: Generator, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
         if isinstance(fn, ConstexprFunction):
             return lift(_evaluate_constexpr(fn, args, kwargs, g))
         return g.call(fn, args, kwargs)
-    if is_builtin(fn):
-        return lift(apply_builtin(fn, args, kwargs, g.semantic))
+    if is_builtin(fn) or is_host_function(fn):
+        return lift(call_host(g, fn, args, kwargs))
     if isinstance(fn, PythonBuiltin):
         return fn.implementation(g, args, kwargs)
     if isinstance(fn, BoundConstexprFunction):
         return lift(_evaluate_constexpr(fn, args, kwargs, g))
-    if is_host_function(fn):
-        return lift(fn(*args, **kwargs, **asked_for(fn, g.semantic)))
     if isinstance(fn, type):
         return _construct(g, fn, args, kwargs)
     if stated and isinstance(fn, FunctionType) and not (fn.__module__ or "").startswith(_LANGUAGE):

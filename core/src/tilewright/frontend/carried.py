@@ -12,7 +12,9 @@ from tilewright.frontend.analysis import BREAK, CONTINUE, Facts
 from tilewright.frontend.errors import located
 from tilewright.frontend.frame import RETURN_FLAG, Scope, Undefined, is_hidden
 from tilewright.frontend.generator import Generator
+from tilewright.frontend.host_calls import names_assigned_by_calls
 from tilewright.frontend.values import decay, describe_type, flatten, has_placeholder, is_number, name_values, placeholder, type_of, unflatten
+from tilewright.language.open_copies import holds_aggregate
 
 
 class LastValues:
@@ -56,7 +58,9 @@ class Carried:
     """The variables a loop carries, in the order of the scope, with the types they keep."""
 
     def __init__(self, g: Generator, node: ast.For | ast.While, facts: Facts, assigned: frozenset[str]) -> None:
-        self.g, self.node, self.assigned = g, node, assigned
+        self.g, self.node = g, node
+        head = () if isinstance(node, ast.For) else (node.test,)
+        self.assigned = assigned = assigned | names_assigned_by_calls(g, (*head, *node.body))
         self.outer = g.scope
         live = facts.live_head
         self.names: list[str] = []
@@ -137,6 +141,7 @@ class Carried:
             inner: the scope at the end of the body.
             last: of a loop that runs at least once; ``results`` are its values.
         """
+        self._refuse_unforeseen(inner)
         scope = dict(self.outer)
         line = self.node.lineno + self.g.frame.line_offset
         why = "may run zero times" if last is None else "a `break` or `continue` may leave before it"
@@ -152,6 +157,13 @@ class Carried:
             scope[name] = value
             name_values(value, name)
         self.g.scope = scope
+
+    def _refuse_unforeseen(self, inner: Scope) -> None:
+        """Raise where a call assigned a field of a variable that the loop does not carry, since nothing told so before the loop."""
+        for name, value in self.outer.items():
+            if name not in self.assigned and not is_hidden(name) and inner[name] is not value and holds_aggregate(value):
+                message = f"a call in this loop assigns to a field of {name}, which cannot be told from the call"
+                raise located(self.g.frame, self.node, with_help(message, f"call a method on {name}, or assign the variable: {name} = ..."), CompilationError)
 
     def _assignment(self, name: str) -> ast.AST:
         """Where the loop assigns ``name`` last."""

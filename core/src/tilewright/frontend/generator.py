@@ -178,8 +178,8 @@ class Generator:
             elif kind in (ast.NamedExpr, ast.Lambda, ast.ListComp, ast.GeneratorExp):
                 return None
         builder = self.builder
-        saved = builder.region, builder.before, builder.location
-        builder.region, builder.before = ir.Region(), None
+        saved, scope = (builder.region, builder.before, builder.location), self.scope
+        builder.region, builder.before, self.scope = ir.Region(), None, dict(scope)
         try:
             for inner in ast.walk(node):
                 if isinstance(inner, ast.Call):
@@ -196,6 +196,7 @@ class Generator:
             for operation in builder.region:
                 operation.erase()
             builder.region, builder.before, builder.location = saved
+            self.scope = scope
 
     # -- functions of the language --------------------------------------------------------------------------------------------------------
 

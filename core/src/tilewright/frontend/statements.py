@@ -103,7 +103,7 @@ def _delete(g: Generator, node: ast.Delete) -> None:
 
 def _return(g: Generator, node: ast.Return, facts: Facts, follows: bool) -> Completion:
     if g.semantic.options.plain_loops and g.frame.loops > g.frame.unrolled:
-        message = "Cannot have `return` statements inside `while` or `for` statements"
+        message = "Cannot have `return` statements inside `while` or `for` statements in triton"
         raise located(g.frame, node, with_help(message, "compute a condition in the loop, and return after it"), UnsupportedLanguageConstruct)
     value = constexpr(None) if node.value is None else g.evaluate(node.value)
     frame = g.frame

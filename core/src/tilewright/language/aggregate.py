@@ -195,8 +195,11 @@ def aggregate(cls: type) -> type[aggregate_value]:
 
     Fields are annotated: ``tl.tensor``, ``tl.constexpr``, ``tl.tuple``, another aggregate; a class attribute of the same name is the default. ``__init__``
     may be a function of the language, a constexpr function or plain Python that sets every field; without it fields come by position or name.
-    Methods are functions of the language or constexpr functions. Instances cannot be changed once made; see :func:`aggregate_replace`. Bases must be
-    aggregates; their fields come first.
+    Methods are functions of the language, constexpr functions or plain Python that runs while the kernel is compiled. Bases must be aggregates; their
+    fields come first.
+
+    Instances are values: ``instance.field = value`` is refused once one is made; see :func:`aggregate_replace`. A method in plain Python may assign to
+    ``self.field``. That assigns the variables that hold the instance, in the function that calls the method alone, through its branches and loops.
 
     Args:
         cls: the class.
