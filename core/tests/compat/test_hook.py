@@ -64,7 +64,7 @@ def test_driver_modules_can_be_reloaded_and_are_lazy():
     assert isinstance(triton.runtime.driver.active, triton.backends.driver.DriverBase)
 
 
-@pytest.mark.parametrize("name", ["triton._C.libproton", "triton.ops", "triton.experimental.gluon", "triton.tools.link"])
+@pytest.mark.parametrize("name", ["triton._C.libproton", "triton.ops", "triton.experimental.gluon"])
 def test_modules_outside_say_so(name):
     with pytest.raises(OutsideModuleError, match=r"outside what tilewright\.compat\.triton provides") as caught:
         importlib.import_module(name)

@@ -37,7 +37,6 @@ MODULES: dict[str, str] = {
     "triton.instrumentation": "instrumentation passes of Triton's compiler",
     "triton._compile_warmup": "a plugin for Triton's own test suite",
     "triton.tools.build_extern": "a generator of Triton's own source",
-    "triton.tools.link": "a linker that chooses among functions of triton.tools.compile. Call the one with the types at hand, or tilewright compile's",
     "triton.tools.experimental_descriptor": "an interface that was removed from Triton in 3.4. Use triton.tools.tensor_descriptor",
     "triton.ops": "a library that was removed from Triton in 3.1",
     "triton.plugins": "plugins of Triton's compiler. Backends of Tilewright are plugins too: see tilewright.plugins",

@@ -57,6 +57,8 @@ class ASTSource:
             assert isinstance(path, tuple), f"a constant is named by its parameter or by a path, not by {key!r}"
             self.constants[path] = value
         self.attrs = dict(attrs or {})
+        #: what the kernel is called in its code, where that is not the function's name
+        self.symbol: str | None = None
         #: the options it was compiled with, once it was
         self.options: Mapping[str, Any] = {}
 
@@ -112,7 +114,7 @@ class ASTSource:
             known = {_FACTS[fact]: value for fact, value in facts if fact in _FACTS}
             if known:
                 attributes[name] = known
-        return Specialization(self.fn, types, constants, attributes, dict(options))
+        return Specialization(self.fn, types, constants, attributes, dict(options), name=self.symbol)
 
     @classmethod
     def of(cls, specialization: Specialization) -> ASTSource:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.compat.triton import outside
 
-_MODULES = frozenset({"compile", "disasm", "mxfp", "ragged_tma", "tensor_descriptor"})
+_MODULES = frozenset({"compile", "disasm", "link", "mxfp", "ragged_tma", "tensor_descriptor"})
 
 
 def __getattr__(name: str) -> Any:

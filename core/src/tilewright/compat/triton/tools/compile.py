@@ -2,7 +2,8 @@
 
     python -m triton.tools.compile kernels.py --kernel-name add --signature '*fp32:16, *fp32:16, i32, 1024' --grid '(n + 1023) / 1024, 1, 1'
 
-writes ``add.<key>.h`` and ``add.<key>.c`` with the function ``add_<key>(stream, arguments …)``. See ``tilewright compile`` for a grid that is given at launch.
+writes ``add.<key>.h`` and ``add.<key>.c`` with the function ``add_<key>(stream, arguments …)``. See ``tilewright compile`` for a grid that is given at launch,
+and :mod:`.link` for one function over several specializations.
 """
 
 from __future__ import annotations
@@ -22,13 +23,12 @@ from tilewright.compat.triton.backends.compiler import GPUTarget
 from tilewright.compat.triton.compiler.compiler import compile as compile_source
 from tilewright.compat.triton.compiler.sources import ASTSource
 from tilewright.compat.triton.runtime.driver import driver
+from tilewright.compat.triton.tools.specialization import LAUNCHED, LinkedParameter, Specialization
 from tilewright.errors import BackendError
-from tilewright.plugins.manifest import CProgram
-from tilewright.runtime.c_interface import CParameter, c_parameters, comment, header
+from tilewright.ir.type_text import parse_type
+from tilewright.plugins.manifest import CProgram, Parameter
+from tilewright.runtime.c_interface import CParameter, c_name, c_parameters, c_type, comment, header
 from tilewright.runtime.grid import MAX_EXTENT
-
-#: Kind of target -> how C programs name its stream, what a function gives, and whether code is loaded before it is launched.
-_LAUNCHED = {"cuda": ("CUstream", "CUresult", "CUDA_ERROR_INVALID_VALUE", True), "cpu": ("void *", "int32_t", "-3", False)}
 
 
 @dataclass
@@ -64,8 +64,8 @@ def compile_kernel(args: CompileArgs) -> tuple[str, list[Path]]:
     """
     kernel = _kernel(args)
     target = driver.active.get_current_target() if args.target is None else _target(args.target)
-    if target.backend not in _LAUNCHED:
-        raise BackendError(f"triton.tools.compile writes C for targets of kind {', '.join(_LAUNCHED)}, not {target.backend}: compile with triton.compile")
+    if target.backend not in LAUNCHED:
+        raise BackendError(f"triton.tools.compile writes C for targets of kind {', '.join(LAUNCHED)}, not {target.backend}: compile with triton.compile")
     grid = [part.strip() for part in _parts(args.grid)]
     if len(grid) != 3 or not all(grid):
         raise ValueError(f"the grid is three expressions with commas between, not {args.grid!r}")
@@ -73,6 +73,7 @@ def compile_kernel(args: CompileArgs) -> tuple[str, list[Path]]:
     out_name = args.out_name or args.kernel_name
     key = hashlib.sha256(f"{source.hash()} {target} {grid} {args.num_warps} {args.num_stages}".encode()).hexdigest()[:8]
     name = f"{out_name}_{key}"
+    source.symbol = f"{name}_kernel"  # a program may hold several specializations of a kernel
     compiled = compile_source(source, target, {"num_warps": args.num_warps, "num_stages": args.num_stages})
     program: CProgram | None = compiled.backend.call(
         "tilewright_export", name=name, code=compiled.artifact.code, parameters=compiled.parameters, target=compiled.target
@@ -82,16 +83,37 @@ def compile_kernel(args: CompileArgs) -> tuple[str, list[Path]]:
     base = Path(out_name) if args.out_path is None else args.out_path
     base.parent.mkdir(parents=True, exist_ok=True)
     written = []
-    for ending, text in _texts(name, program, c_parameters(compiled.parameters), grid, target.backend, f"{base.name}.{key}.h").items():
+    specialization = _specialization(name, out_name, args, target.backend, source, compiled.parameters)
+    for ending, text in _texts(specialization, program, c_parameters(compiled.parameters), grid, f"{base.name}.{key}.h").items():
         path = base.parent / f"{base.name}.{key}{ending}"
         path.write_bytes(text)
         written.append(path)
     return name, written
 
 
-def _texts(name: str, program: CProgram, parameters: Sequence[CParameter], grid: Sequence[str], kind: str, file: str) -> dict[str, bytes]:
+def _specialization(name: str, kernel: str, args: CompileArgs, kind: str, source: ASTSource, parameters: Sequence[Parameter]) -> Specialization:
+    """What the linker is told of a compiled kernel."""
+    by_name = {parameter.name: parameter for parameter in parameters}
+    linked: list[LinkedParameter] = []
+    fixed: list[str] = []
+    for position, (parameter, part) in enumerate(zip(source.fn.params, _parts(args.signature), strict=True)):
+        type_, _, hint = part.strip().partition(":")
+        if parameter.name in by_name:
+            hint = "16" if (position,) in source.attrs else "0"
+            linked.extend(LinkedParameter(each.declaration, each.name, int(hint)) for each in c_parameters([by_name[parameter.name]]))
+        elif hint == "1":
+            own = c_name(parameter.name)
+            linked.append(LinkedParameter(f"{c_type(parse_type(type_))} {own}", own, 1))
+        else:
+            fixed.append(f"{parameter.name}={part.strip()}")
+    configuration = ", ".join((*fixed, f"num_warps={args.num_warps}", f"num_stages={args.num_stages}"))
+    return Specialization(name, kernel, kind, configuration, tuple(linked))
+
+
+def _texts(specialization: Specialization, program: CProgram, parameters: Sequence[CParameter], grid: Sequence[str], file: str) -> dict[str, bytes]:
     """The files by their endings: what the backend writes, and a function with the grid in it."""
-    stream, result, too_large, loads = _LAUNCHED[kind]
+    name = specialization.function
+    stream, result, too_large, loads = LAUNCHED[specialization.kind]
     declared = ", ".join((f"{stream} stream", *(each.declaration for each in parameters)))
     given = ", ".join((*(f"(uint32_t)extents_of_the_grid[{axis}]" for axis in range(3)), *(each.name for each in parameters)))
     extents = [
@@ -100,7 +122,7 @@ def _texts(name: str, program: CProgram, parameters: Sequence[CParameter], grid:
         f"    for (int axis = 0; axis < 3; ++axis) if (extents_of_the_grid[axis] >= {MAX_EXTENT}) return {too_large};",
     ]
     own_header, own_source = program.files[f"{name}.h"].decode(), program.files[f"{name}_launch.c"].decode()
-    lines = [*comment(f"Launch the kernel on the grid ({', '.join(grid)}).", parameters), f"{result} {name}({declared});"]
+    lines = [specialization.line(), *comment(f"Launch the kernel on the grid ({', '.join(grid)}).", parameters), f"{result} {name}({declared});"]
     includes = re.findall(r"#include <(.*?)>", own_header)
     inner = own_header.partition("#endif\n\n")[2].partition("\n#ifdef __cplusplus\n}")[0]
     if loads:
