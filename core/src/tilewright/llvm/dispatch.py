@@ -55,6 +55,8 @@ class Condition(enum.IntEnum):
     DESCRIPTOR = 7
     #: to be an object of exactly the type at ``a`` whose attribute ``base`` the check at ``b`` holds of
     BASE = 8
+    #: to be of exactly the type of the object at ``a``, which is a text or a number, and equal to it
+    EQUAL = 9
 
 
 class Alignment(enum.IntEnum):
@@ -254,6 +256,12 @@ def _write_holds(module: ModuleWriter, objects: native.Layout) -> None:
     w.place(without)
     w.call("PyErr_Clear", "void", [])
     w.branch(failed)
+
+    w.place(blocks[Condition.EQUAL])
+    expected = w.emit(f"inttoptr i64 {a} to ptr")
+    f.need(f.is_type("%object", f.at(expected, objects.type_offset)), failed)
+    same = w.call("PyObject_RichCompareBool", "i32", [("ptr", "%object"), ("ptr", expected), ("i32", "2")])
+    give_equal(w.emit(f"sext i32 {same} to i64"), "1")
 
     f.give_false(failed)
 

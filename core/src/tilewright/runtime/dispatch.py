@@ -2,20 +2,19 @@
 dispatcher reads.
 
 A call goes through a Python function, the binder's generated one, once (:mod:`.native_calls`). Then its arguments' kinds are written down as conditions that
-native code checks (:mod:`tilewright.llvm.dispatch`). Tuples, objects of other libraries and functions as constants keep to the Python function.
+native code checks (:mod:`tilewright.llvm.dispatch`). Tuples of arguments, objects of other libraries and constants that may change keep to the Python function.
 """
 
 from __future__ import annotations
 
 import ctypes
 import math
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tilewright.language.dtypes import dtype
 from tilewright.runtime import backend_choice, specialize
 from tilewright.runtime.arguments import ALIGNMENT, ArrayKind
+from tilewright.runtime.constant_checks import constant_checks
 from tilewright.runtime.descriptor import TensorDescriptor
 from tilewright.runtime.dtypes import ITEM_SIZE
 from tilewright.runtime.hooks import hooks
@@ -97,15 +96,16 @@ class Dispatcher(NativeCalls):
         keep: list[Any] = []
         for parameter, kind, value in zip(params, known.kinds, known.bound, strict=True):
             source = 1 + parameter.num if parameter.num < len(args) else by_keyword.get(parameter.name)
+            found = _checks(source or 0, parameter, kind, value, keep)
             if source is not None:
-                checks.append(_check(source, parameter, kind, value, keep))
+                checks += found
                 sources.append(source)
-            else:
-                _check(0, parameter, kind, value, keep)  # a default that may change is not for the dispatcher
+            else:  # the object is the same; what it refers to may mean something else
+                checks += [check for check in found if check.condition == Condition.GLOBAL]
                 sources.append(DEFAULT | len(defaults))
                 defaults.append(value)
         for name, value in known.options.items():
-            checks.append(_constant(by_keyword[name], value, keep))
+            checks += constant_checks(by_keyword[name], value, keep)
             sources.append(by_keyword[name])
         for (name, _), (value, namespace) in self._kernel.used_global_vals.items():
             if type(namespace) is not dict:
@@ -118,20 +118,25 @@ class Dispatcher(NativeCalls):
                 raise UnsuitedError
             values.append(sources[path[0]])
         names = (*(parameter.name for parameter in params), *known.options)
-        found = table(given, len(keywords), checks, values, sources)
-        return found, known.launcher, known.kernel, tuple(keywords), names, tuple(defaults), choice, tuple(keep)
+        conditions = table(given, len(keywords), checks, values, sources)
+        return conditions, known.launcher, known.kernel, tuple(keywords), names, tuple(defaults), choice, tuple(keep)
 
 
-def _check(source: int, parameter: FunctionParameter, kind: Any, value: Any, keep: list[Any]) -> Check:
-    """The condition that an argument is of a kind.
+def _checks(source: int, parameter: FunctionParameter, kind: Any, value: Any, keep: list[Any]) -> list[Check]:
+    """The conditions that an argument is of a kind.
 
     Raises:
         UnsuitedError: native code cannot tell.
     """
+    if parameter.is_constexpr or isinstance(kind, specialize.Constant):
+        return constant_checks(source, value, keep)
+    return [_check(source, parameter, kind, value, keep)]
+
+
+def _check(source: int, parameter: FunctionParameter, kind: Any, value: Any, keep: list[Any]) -> Check:
+    """The condition that an argument that is no constant is of a kind."""
     from tilewright.llvm.dispatch import Alignment, Check, Condition
 
-    if parameter.is_constexpr:
-        return _constant(source, value, keep)
     specialized = not parameter.do_not_specialize
     aligned = specialized and not parameter.do_not_specialize_on_alignment
     type_ = type(value)
@@ -207,29 +212,3 @@ def _descriptor_check(source: int, kind: specialize.DescriptorKind, value: Any, 
     wanted = Described(id(TensorDescriptor), id(blocks), id(value.padding), divisor, alignment(kind.whole_rows), base)
     keep += [blocks, value.padding, wanted]
     return Check(Condition.DESCRIPTOR, source, ctypes.addressof(wanted))
-
-
-def _constant(source: int, value: Any, keep: list[Any]) -> Check:
-    """The condition that an argument is a constant.
-
-    Raises:
-        UnsuitedError: it is one that is compared by more than identity.
-    """
-    from tilewright.llvm.dispatch import Alignment, Check, Condition
-
-    type_ = type(value)
-    if type_ is int and _INT64[0] <= value < _INT64[1]:
-        return Check(Condition.INTEGER, source, value, value, value + 1, Alignment.ANY)
-    if type_ is float:
-        return Check(Condition.FLOAT, source, struct.unpack("<q", struct.pack("<d", value))[0])
-    if _is_frozen(value):
-        keep.append(value)
-        return Check(Condition.OBJECT, source, id(value))
-    raise UnsuitedError
-
-
-def _is_frozen(value: Any) -> bool:
-    """Whether an object, as long as it is the same one, is the same constant."""
-    if type(value) is tuple:
-        return all(map(_is_frozen, value))
-    return value is None or type(value) in (bool, int, float, str, bytes, dtype)

@@ -190,7 +190,7 @@ class Specializer(dict[type, Callable[[Any], Any]]):
             return _bool_kind
         if issubclass(type_, int):
             return self.integer
-        if _is_numpy_scalar(type_):
+        if is_numpy_scalar(type_):
             import numpy as np
 
             if issubclass(type_, np.bool_):
@@ -214,7 +214,8 @@ class Specializer(dict[type, Callable[[Any], Any]]):
         return (type(value), *[self[type(item)](item) for item in value])
 
 
-def _is_numpy_scalar(type_: type) -> bool:
+def is_numpy_scalar(type_: type) -> bool:
+    """Whether objects of a type are numbers or other single elements of NumPy's."""
     return any(base.__module__ == "numpy" and base.__name__ == "generic" for base in type_.__mro__)
 
 
