@@ -257,3 +257,11 @@ def test_launches_go_through_run_where_a_program_has_its_own(where, monkeypatch)
     assert kernel[(1,)](x, out, 32, BLOCK=32) is not None and torch.equal(x, out)
     assert kernel.warmup(x, out, 32, BLOCK=32, grid=(1,)) is not None
     assert seen == [((1,), False, ["BLOCK"]), ((1,), True, ["BLOCK"])]
+
+
+def test_programs_may_put_a_bench_in_place_of_the_tuners():
+    calls = []
+    kernel = kernel_with()
+    kernel.do_bench = count_benches(calls)
+    run(kernel, 100)
+    assert len(calls) == len(CONFIGS)

@@ -140,6 +140,10 @@ class Autotuner(own.Autotuner):
             return lambda kernel_call, quantiles: do_bench_cudagraph(kernel_call, rep=rep, quantiles=quantiles)
         return super().do_bench
 
+    @do_bench.setter
+    def do_bench(self, function: Callable[..., Any]) -> None:
+        self._given_bench = function
+
     def _is_compiled(self) -> bool:
         return isinstance(self.base_kernel, JITFunction) and not isinstance(self.base_kernel, InterpretedFunction)
 
