@@ -13,6 +13,7 @@ import contextlib
 import enum
 import functools
 import importlib
+import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -118,16 +119,21 @@ _CONSTANTS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "dtype": _dtype,
     "enum": _member,
     "float": lambda value: float(value["float"]),
-    "function": lambda value: _function(*value["function"].split(":")),
+    "function": lambda value: _named(*value["function"].split(":")),
     "tuple": lambda value: tuple(map(constant, value["tuple"])),
 }
-
-
-def _function(module: str, name: str) -> Any:
-    return _named(module, name)
 
 
 @functools.cache
 def _named(module: str, name: str) -> Any:
     """What a module has under a name, with dots for attributes."""
+    _prepare(module.partition(".")[0])
     return functools.reduce(getattr, name.split("."), importlib.import_module(module))
+
+
+@functools.cache
+def _prepare(package: str) -> None:
+    """Do what the program that captured a package's launches does before it imports the package."""
+    if importlib.util.find_spec(f"corpus.programs.{package}") is not None:
+        program = importlib.import_module(f"corpus.programs.{package}")
+        getattr(program, "prepare", lambda: None)()

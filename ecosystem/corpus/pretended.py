@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.abc
+import importlib.machinery
 import itertools
 import os
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -97,6 +99,38 @@ _IMPL = torch.library.Library.impl
 _RUN_BACKWARD = torch.autograd._engine_run_backward
 
 
+class _Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds the compiled parts of packages that are installed without: modules that have every name, as a function that cannot be called."""
+
+    _NAMES = ("flash_attn_2_cuda", "causal_conv1d_cuda", "selective_scan_cuda", "vllm._C", "vllm._moe_C", "vllm._flashmla_C", "sgl_kernel", "deep_gemm")
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        if not any(fullname == name or fullname.startswith(f"{name}.") for name in self._NAMES):
+            return None
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        module = ModuleType(spec.name)
+        module.__getattr__ = self._refusing(spec.name)  # type: ignore[method-assign]
+        module.__version__ = "0"  # type: ignore[attr-defined]
+        return module
+
+    def exec_module(self, module: ModuleType) -> None: ...
+
+    @staticmethod
+    def _refusing(module: str) -> Callable[[str], Any]:
+        def get(name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+
+            def refuse(*args: Any, **kwargs: Any) -> Any:
+                raise NotImplementedError(f"{module}.{name} is compiled, and not here")
+
+            return refuse
+
+        return get
+
+
 class Stream:
     """The current stream, which does nothing."""
 
@@ -138,18 +172,20 @@ class Hopper(HostTensors):
         for name, answer in self._answers().items():
             patch(mock.patch.object(torch.cuda, name, answer))
         patch(mock.patch.object(torch._C, "_cuda_getCurrentStream", lambda device: (0, 0, 1), create=True))
-        patch(mock.patch.object(torch.accelerator, "current_accelerator", lambda *given: torch.device("cuda")))
+        patch(mock.patch.object(torch.accelerator, "current_accelerator", lambda *given: _CUDA))
         patch(mock.patch.object(torch.accelerator, "is_available", lambda: True))
         patch(mock.patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": "0", "TORCHDYNAMO_DISABLE": "1"}))
         patch(mock.patch.object(torch.library.Library, "impl", _register))
         patch(mock.patch.object(torch.autograd, "_engine_run_backward", self._run_backward))
+        if not any(isinstance(finder, _Absent) for finder in sys.meta_path):
+            sys.meta_path.append(_Absent())
         patch(active_driver())
         if self._mode is not None:
             patch(mock.patch.object(FakeTensorMode, "avoid_device_init", property(lambda mode: True)))
             patch(mock.patch.object(fake_tensor, "CONSTANT_NUMEL_LIMIT", _KEPT_ELEMENTS))
             patch(mock.patch.object(FakeTensor, "device", property(_told_device)))
             patch(mock.patch.object(FakeTensor, "is_cuda", property(_told_is_cuda), create=True))
-            patch(mock.patch.object(FakeTensor, "data_ptr", self._address, create=True))
+            patch(mock.patch.object(FakeTensor, "data_ptr", lambda tensor: self._address(tensor), create=True))
             patch(self._mode)
         return self
 
@@ -182,6 +218,8 @@ class Hopper(HostTensors):
         return self._addresses[storage] + int(tensor.storage_offset()) * int(tensor.element_size())
 
     def __torch_function__(self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        if function is torch.device:
+            return function(*args, **(kwargs or {}))
         if function in _TOLD and not _asked_by_torch():
             return _TOLD[function]
         if function in _TOLD:

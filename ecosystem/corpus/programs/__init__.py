@@ -27,5 +27,14 @@ def backward(results: Any) -> None:
 
 
 def labels(*shape: int) -> torch.Tensor:
-    """The tokens that follow."""
-    return torch.zeros(*shape, dtype=torch.int64, device="cuda")
+    """The tokens that follow, whose numbers can be asked."""
+    return torch.tensor(1, dtype=torch.int64, device="cuda").expand(*shape).clone()
+
+
+#: (sequences, tokens that each has had) of decoding
+DECODES = ((128, 2048), (8, 8192))
+
+
+def lengths(batch: int, length: int) -> torch.Tensor:
+    """Sequences of one length, whose numbers can be asked."""
+    return torch.tensor([length] * batch, dtype=torch.int32, device="cuda")
