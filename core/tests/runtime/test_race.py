@@ -16,7 +16,7 @@ from tilewright.errors import AutotunerError, OutOfResources
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import Device
 from tilewright.plugins.registry import registry
-from tilewright.runtime import progress, trials, tuning_records
+from tilewright.runtime import progress, trials, tuning_keys, tuning_records
 from tilewright.runtime import race as race_module
 from tilewright.runtime.race import race
 
@@ -236,7 +236,7 @@ def test_what_a_tuner_does_around_a_trial_is_of_the_trial(timed, monkeypatch):
         told.append((timed.flushed, settings["began"], settings["after"], time.perf_counter()))
         return race(timer, call, best, **settings)
 
-    monkeypatch.setattr("tilewright.runtime.autotune.race", recorded)
+    monkeypatch.setattr("tilewright.runtime.measurement.race", recorded)
     kernel = tuned()
     kernel[grid](np.zeros(1 << 20, np.float32), 64)
     assert told[0][0] == 1 and [after > 0 for _, _, after, _ in told] == [False, True, True, True]
@@ -446,12 +446,12 @@ def test_what_took_too_long_and_ends_after_all_is_in_nobodys_way(recorder):
 
 def test_kernels_of_other_devices_are_measured_beside_the_compiler(recorder, monkeypatch):
     asked = []
-    real = trials.compile_trials
+    real, place_of = trials.compile_trials, tuning_keys.place_of
     monkeypatch.setattr(trials, "compile_trials", lambda *args, beside, **options: asked.append(beside) or real(*args, **options))
     for kind in ("cpu", "paper"):
         kernel = tuned(do_bench=lambda call, quantiles: [call() or 1.0] * 3, cache_results=False)
-        place = kernel._place
-        kernel._place = lambda args, kwargs, place=place, kind=kind: place(args, kwargs)._replace(device=Device("recorder", kind, 0, "sheet"))
+        device = Device("recorder", kind, 0, "sheet")
+        monkeypatch.setattr(tuning_keys, "place_of", lambda *launched, device=device: place_of(*launched)._replace(device=device))
         launch(kernel)
     assert asked == [False, True]
 

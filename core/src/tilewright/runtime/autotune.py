@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import logging
 import math
 import os
 import threading
@@ -13,33 +12,24 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, SupportsFloat
+from typing import Any
 
-from tilewright import logs
 from tilewright.environment import flag
 from tilewright.errors import AutotunerError, CompileTimeAssertionFailure, LaunchError, LoweringError, OutOfResources, TuningArgumentError, similar, with_help
-from tilewright.runtime import backend_choice, devices, trials, tuning_records
-from tilewright.runtime.arguments import array_kind, is_array
+from tilewright.runtime import backend_choice, trials, tuning_keys, tuning_records
 from tilewright.runtime.array_copies import clone, copy_into, set_to_zero
 from tilewright.runtime.candidates import Place, Pruning, backend_pruned, proposed, works_of
 from tilewright.runtime.config import Config as Config
 from tilewright.runtime.config import check_configs, config_text
 from tilewright.runtime.descriptor import TensorDescriptor
-from tilewright.runtime.dtypes import dtype_text
 from tilewright.runtime.hooks import hooks
 from tilewright.runtime.interface import KernelInterface, launchable
-from tilewright.runtime.kept_values import KeptValues
-from tilewright.runtime.keys import UnstableError, digest, stable_text
-from tilewright.runtime.progress import Progress
-from tilewright.runtime.race import QUANTILES, race
-from tilewright.runtime.timing import timer_of
-from tilewright.runtime.tuned_dispatch import ArrayTypes, TunedDispatcher
+from tilewright.runtime.measurement import INFINITE, Measurement, three_quantiles
+from tilewright.runtime.tuned_dispatch import TunedDispatcher
+from tilewright.runtime.tuning_log import log_choice, log_timings
 
 #: What a configuration may fail with; it is then no candidate. Anything else is an error of the kernel or the caller, and is raised.
 FAILURES = (OutOfResources, CompileTimeAssertionFailure, LoweringError, TimeoutError)
-#: types of most arguments that are no arrays
-_NUMBERS = frozenset((int, float, bool, type(None), str))
-_INFINITE = [math.inf, math.inf, math.inf]
 #: seconds that one configuration may take to compile, and again to be measured
 TIME_LIMIT = 60.0
 
@@ -222,7 +212,7 @@ class Autotuner(KernelInterface):
             key = self.tuning_key({**self.nargs, **kwargs})
             found = self.cache.get(key)
         except TypeError:
-            raise self._unhashable(kwargs) from None
+            raise tuning_keys.unhashable(self.__name__, self.keys, {**self.nargs, **kwargs}) from None
         if found is None:
             with self._tuning_lock:
                 found = self.cache.get(key)
@@ -236,35 +226,21 @@ class Autotuner(KernelInterface):
         return found
 
     def tuning_key(self, named: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The values of the key's arguments, the chosen backend, and the element type and device of every array, of a launch's arguments by name."""
-        types: list[Any] = []
-        for value in named.values():
-            if type(value) in _NUMBERS:
-                continue
-            if type(value) is TensorDescriptor:
-                value = value.base
-            dtype = getattr(value, "dtype", None)
-            if dtype is not None:
-                types.append(dtype)
-                types.append(getattr(value, "device", None))
-        return (*[named.get(name) for name in self.keys], backend_choice.current.get(), ArrayTypes(types))
-
-    def _unhashable(self, kwargs: Mapping[str, Any]) -> LaunchError:
-        named = {**(self.nargs or {}), **kwargs}
-        for name in self.keys:
-            try:
-                hash(named.get(name))
-            except TypeError:
-                kind = type(named[name]).__name__
-                return LaunchError(f"{self.__name__}: argument {name!r} is in the tuning key, so it must be hashable, and a {kind} is not")
-        return LaunchError(f"{self.__name__}: an argument's dtype or device is not hashable, so that it cannot be part of the tuning key")
+        """The key of a launch with these arguments by name; see :func:`~tilewright.runtime.tuning_keys.tuning_key`."""
+        return tuning_keys.tuning_key(self.keys, named)
 
     # -- tuning
 
     def _tune(self, key: tuple[Any, ...], args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> tuple[Config, _Told | None]:
         """The best configuration; and what is to be told of the tuning, if there was one."""
         started = time.perf_counter()
-        place = self._place(args, kwargs)
+        named_backend = kwargs.get("backend") if "backend" not in self.arg_names else None
+        policy = getattr(self.base_kernel, "policy", None)
+        place = tuning_keys.place_of(
+            {**(self.nargs or {}), **kwargs},
+            named_backend if isinstance(named_backend, str) else None,
+            backend_choice.first_place if policy is None else policy.place_among,
+        )
         configs = self.configs
         if not self._given_configs:  # what the backend proposes, where it does
             configs = proposed(place, partial(self.fn.run, *args, grid=grid, warmup=True, **kwargs)) or configs
@@ -274,7 +250,7 @@ class Autotuner(KernelInterface):
         recorded = (
             None
             if mode in ("refresh", "memory", "model") or wanted is None
-            else tuning_records.find(wanted[-1], own=mode != "deterministic" and self.cache_results is not False, source_file=self._source_file())
+            else tuning_records.find(wanted.identity, own=mode != "deterministic" and self.cache_results is not False, source_file=self._source_file())
         )
         by_text = {config_text(config): config for config in configs} if recorded is not None else {}
         if recorded is not None and recorded.best in by_text and (recorded.complete or budget is not None or mode != "on"):
@@ -283,16 +259,18 @@ class Autotuner(KernelInterface):
             return best, (0.0, True, self.configs_timings)
         candidates = self._pruned(configs, kwargs)
         if len(candidates) == 1 and self._given_configs and not self.measures_one:
-            self._log_unmeasured(key, candidates[0], f"the only one of {len(configs)} that pruning left")
+            log_choice(self.__name__, key[: len(self.keys)], candidates[0], f"the only one of {len(configs)} that pruning left")
             return candidates[0], None
         self.failures = []
         trials = self._trials(candidates, args, grid, kwargs)
         if mode in ("off", "deterministic", "model"):
             best = self._estimated(trials, place, grid, kwargs)[0].config
-            self._log_unmeasured(key, best, f"estimated, for the mode of tuning is {mode}")
+            log_choice(self.__name__, key[: len(self.keys)], best, f"estimated, for the mode of tuning is {mode}")
             return best, None
         deadline = None if budget is None else started + budget
-        timings, complete = self._measure(self._ordered(trials, place, grid, kwargs), place, args, grid, kwargs, deadline)
+        measurement = Measurement(self, self._ordered(trials, place, grid, kwargs), place, kwargs, deadline)
+        measurement.run(args, grid)
+        timings = measurement.timings
         best = min(timings, key=lambda config: timings[config][0], default=configs[0])
         if not timings or math.isinf(timings[best][0]):
             why = self._failure_text() or "do_bench measured no finite time"
@@ -304,49 +282,19 @@ class Autotuner(KernelInterface):
         self.record = None
         if wanted is not None:
             finite = {config_text(config): list(times) for config, times in timings.items() if math.isfinite(times[0])}
-            source, key_text, device, target, space, _ = wanted
-            self.record = tuning_records.Record(self.__name__, source, key_text, device, target, space, config_text(best), finite, complete)
+            self.record = tuning_records.Record(self.__name__, *wanted, config_text(best), finite, measurement.is_complete)
             if mode != "memory" and self.cache_results is not False:
                 tuning_records.keep(self.record)
         return best, (self.bench_time, False, timings)
-
-    def _place(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Place:
-        places: dict[tuple[str, int], str] = {}
-        for name, value in (*zip(self.arg_names, args, strict=False), *kwargs.items()):
-            base = value.base if isinstance(value, TensorDescriptor) else value
-            if is_array(base):
-                place = array_kind(base).device
-                if place is not None:
-                    places.setdefault(place, name)
-        choice = backend_choice.current.get()
-        if isinstance(kwargs.get("backend"), str) and "backend" not in self.arg_names:
-            choice = backend_choice.Choice(kwargs["backend"], {})
-        policy = getattr(self.base_kernel, "policy", None)
-        backend, device = backend_choice.choose(choice, places, backend_choice.first_place if policy is None else policy.place_among)
-        return Place(backend, device, devices.target_of(backend, device))
 
     def _source_file(self) -> str | None:
         """The file that defines the innermost kernel."""
         code = getattr(getattr(self.base_kernel, "fn", None), "__code__", None)
         return None if code is None else code.co_filename
 
-    def _record_identity(
-        self, key: tuple[Any, ...], kwargs: Mapping[str, Any], configs: Sequence[Config], place: Place
-    ) -> tuple[str, str, str, str, str, str] | None:
-        """(source, key, device, target, space, identity) of a record; None where the key has no text that is the same in every process.
-
-        The key's text has the values of the key's arguments and the element type of each array, whichever library it is of and however it is passed.
-        """
-        try:
-            named = {**(self.nargs or {}), **kwargs}
-            typed = [f"{name}:{_dtype_name(value.dtype)}" for name, value in sorted(named.items()) if getattr(value, "dtype", None) is not None]
-            key_text = ";".join([*map(stable_text, key[: len(self.keys)]), *typed])
-            space = digest(*sorted(config_text(config) for config in configs))
-        except UnstableError:
-            return None
-        source = tuning_records.source_key(self.base_kernel)
-        device, target = place.device.name, place.target.key
-        return source, key_text, device, target, space, tuning_records.identity(source, key_text, device, target, space)
+    def _record_identity(self, key: tuple[Any, ...], kwargs: Mapping[str, Any], configs: Sequence[Config], place: Place) -> tuning_keys.RecordKey | None:
+        """The key of the tuning's record; None where nothing is kept."""
+        return tuning_keys.record_key(self.base_kernel, key[: len(self.keys)], {**(self.nargs or {}), **kwargs}, configs, place)
 
     def _pruned(self, configs: Sequence[Config], kwargs: dict[str, Any]) -> list[Config]:
         """The configurations that ``prune_configs_by`` leaves.
@@ -403,73 +351,6 @@ class Autotuner(KernelInterface):
             raise AutotunerError(f"no configuration of {self.__name__} works: {self._failure_text()}") from (self.failures[-1][1] if self.failures else None)
         return [by_config[config] for config in backend_pruned(self.__name__, list(by_config), place, arguments, works)]
 
-    def _measure(
-        self, found: list[trials.Trial], place: Place, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any], deadline: float | None
-    ) -> tuple[dict[Config, list[float]], bool]:
-        """Times of the trials' configurations, and of those that failed, infinite; and whether all were tried before the deadline."""
-        timings = {config: list(_INFINITE) for config, _ in self.failures}
-        best: Config | None = None
-        tried = 0
-        verbose = flag("TILEWRIGHT_PRINT_AUTOTUNING")
-        progress = Progress(self.__name__, len(found))
-        by_hooks = not (self.user_defined_pre_hook or self.user_defined_post_hook)
-        kept = KeptValues(self.__name__, {**(self.nargs or {}), **kwargs}, {*self.reset_to_zero, *self.restore_value} if by_hooks else ())
-        by_config = {trial.config: trial for trial in found}
-        timer = timer_of(place.backend, place.device) if self._races() else None
-        on_device = place.device.kind != "cpu"
-        began = 0.0
-        if timer is not None:
-            timer.flush_cache()  # makes what it flushes with, which is of no trial
-
-        def failed(config: Config, error: Exception) -> None:
-            nonlocal tried
-            self._failed(kwargs, config, error)
-            timings[config] = list(_INFINITE)
-            tried += 1
-            progress.step(shown(), failed=True)
-
-        def shown() -> str:
-            return "" if best is None else f"{timings[best][0]:.4g} ms [{best}]"
-
-        def clock(call: Callable[[], None]) -> Any:
-            if timer is None:
-                return self.do_bench(call, quantiles=QUANTILES)
-            chosen: dict[str, Any] = {name: value for name, value in (("warmup", self.num_warmups), ("rep", self.num_reps)) if value is not None}
-            of_trial = {"began": began, "after": kept.seconds * 1e3}
-            ends = [] if self.time_limit is None else [time.perf_counter() + self.time_limit]
-            ends += [] if deadline is None or best is None else [deadline]
-            return race(timer, call, None if best is None else timings[best], deadline=min(ends, default=None), runs_ahead=on_device, **of_trial, **chosen)
-
-        ready = trials.compile_trials(
-            found,
-            executor=self.executor,
-            time_limit=self.time_limit,
-            deadline=deadline,
-            beside=on_device,  # on a CPU kernels would share it with the compiler
-            on_error=failed,
-        )
-        try:
-            with contextlib.closing(ready):
-                for config in ready:
-                    began = time.perf_counter()
-                    with kept.restored(by_config[config]):
-                        timings[config] = self._measured(args, grid, config, kwargs, clock)
-                    tried += 1
-                    if math.isfinite(timings[config][0]) and (best is None or timings[config][0] < timings[best][0]):
-                        best = config
-                    progress.step(shown())
-                    if verbose:
-                        print(f"Autotuning kernel {self.__name__} with config {config}: {timings[config][0]:.4f} ms")
-                    if deadline is not None and best is not None and time.perf_counter() > deadline:
-                        break
-        except KeyboardInterrupt as error:
-            error.add_note(f"while {self.__name__} was tuned, after {tried} of {len(found)} configurations; the best so far: {shown() or 'none'}")
-            raise
-        finally:
-            progress.end()
-        order = [*(trial.config for trial in found), *timings]
-        return {config: timings[config] for config in order if config in timings}, tried == len(found)
-
     def _skipped(self) -> tuple[type[Exception], ...]:
         """What a trial may fail with. Of options that nobody gave, some may be for other arguments than these."""
         return FAILURES if self._given_configs else (*FAILURES, LaunchError)
@@ -508,11 +389,8 @@ class Autotuner(KernelInterface):
             found = clock(kernel_call)
         except self._skipped() as error:
             self.failures.append((config, error))
-            return list(_INFINITE)
-        times = list(found) if isinstance(found, list | tuple) else [found] * 3
-        if len(times) != 3 or not all(isinstance(time_, SupportsFloat) for time_ in times):
-            raise TypeError(f"do_bench must return a number of milliseconds, or one for each of 3 quantiles, not {found!r}")
-        return [math.inf if math.isnan(time_) else float(time_) for time_ in times]
+            return list(INFINITE)
+        return three_quantiles(found)
 
     @property
     def do_bench(self) -> Callable[..., Any]:
@@ -529,25 +407,15 @@ class Autotuner(KernelInterface):
 
     def _tell(self, key: tuple[Any, ...], best: Config, seconds: float, *, cache_hit: bool) -> None:
         self.bench_time = seconds
-        if logs.TUNING.on():
-            self._log(key, best, seconds, cache_hit)
+        if not cache_hit:
+            log_timings(self.__name__, self.configs_timings)
+        why = "recorded before" if cache_hit else f"the best of {len(self.configs_timings)}, measured in {seconds:.3g} s"
+        log_choice(self.__name__, key[: len(self.keys)], best, why)
         if flag("TILEWRIGHT_PRINT_AUTOTUNING"):
             how = "recorded before" if cache_hit else f"finished after {seconds:.2f}s"
             print(f"Autotuning of {self.__name__} with key {key[: len(self.keys)]} {how}; best config selected: {best};")
         if hooks.autotuning_listener is not None:
             hooks.autotuning_listener(fn=self, key=key, best_config=best, configs_timings=self.configs_timings, bench_time=seconds, cache_hit=cache_hit)
-
-    def _log(self, key: tuple[Any, ...], best: Config, seconds: float, cache_hit: bool) -> None:
-        """Log what was measured and what came of it."""
-        if not cache_hit:
-            for config, times in self.configs_timings.items():
-                logs.TUNING.tell(f"{self.__name__}: {times[0]:.4g} ms [{config}]" if math.isfinite(times[0]) else f"{self.__name__}: failed [{config}]")
-        how = "recorded before" if cache_hit else f"the best of {len(self.configs_timings)}, measured in {seconds:.3g} s"
-        logs.TUNING.tell(f"{self.__name__} with key {key[: len(self.keys)]}: [{best}], {how}", logging.INFO)
-
-    def _log_unmeasured(self, key: tuple[Any, ...], best: Config, why: str) -> None:
-        if logs.TUNING.on(logging.INFO):
-            logs.TUNING.tell(f"{self.__name__} with key {key[: len(self.keys)]}: [{best}], {why}", logging.INFO)
 
     # -- arguments that a trial changes
 
@@ -562,13 +430,6 @@ class Autotuner(KernelInterface):
         for name, saved in self._restored.items():
             copy_into(arguments[name], saved)
         self._restored = {}
-
-
-def _dtype_name(dtype: Any) -> str:
-    try:
-        return dtype_text(dtype)
-    except TypeError:
-        return str(dtype)
 
 
 def _holds_descriptor(value: Any) -> bool:
