@@ -1,6 +1,7 @@
 """Arrays of every library as kernel arguments."""
 
 import ctypes
+import dataclasses
 import gc
 import weakref
 from types import SimpleNamespace
@@ -443,6 +444,43 @@ def test_descriptors_that_break_a_rule(changes, rule):
     with pytest.raises(ValueError, match=rule) as found:
         TensorDescriptor(**{**facts, **changes})
     assert isinstance(found.value, AssertionError)  # what programs written for Triton expect
+
+
+def test_descriptors_like_one_before_are_not_checked_anew(monkeypatch):
+    """Programs make them for every launch. What a rule or an error depends on is looked at in each."""
+    shape = (8, 96)  # of no other test
+    for base in (torch.zeros(shape), torch.zeros(shape), torch.nn.Parameter(torch.zeros(1, 8))):
+        TensorDescriptor.from_tensor(base, [4, 32])
+    checked = []
+    old = TensorDescriptor._broken_rule
+    monkeypatch.setattr(TensorDescriptor, "_broken_rule", lambda self, kind: checked.append(kind) or old(self, kind))
+    made = TensorDescriptor.from_tensor(torch.zeros(shape), [4, 32])
+    assert (made.shape, made.strides, made.block_shape, made.padding) == ([8, 96], [96, 1], [4, 32], "zero") and not checked
+    for changes in ({"dtype": torch.float16}, {"shape": (8, 192)}, {"base": torch.zeros(800)[1:]}, {"base": torch.nn.Parameter(torch.zeros(shape))}):
+        base = changes.get("base", torch.zeros(changes.get("shape", shape), dtype=changes.get("dtype", torch.float32)))
+        before = len(checked)
+        try:
+            TensorDescriptor(base, [8, 96], [96, 1], [4, 32])
+        except ValueError:
+            assert base.data_ptr() % 16
+        assert len(checked) == before + (tuple(base.shape) != (8, 192))  # it is the descriptor's shape that counts
+    with pytest.raises(ArgumentError):  # of no memory, which is no aligned address
+        TensorDescriptor(torch.zeros(shape, device="meta"), [8, 96], [96, 1], [4, 32])
+    count = len(checked)
+    TensorDescriptor(torch.zeros(shape), [8, 96], [96, 1], [np.int64(4), SimpleNamespace(value=32)])
+    assert len(checked) == count
+
+
+def test_dataclasses_derived_from_descriptors_are_checked():
+    @dataclasses.dataclass
+    class Named(TensorDescriptor):
+        name: str = ""
+
+    made = Named(torch.zeros(8, 64), (8, 64), (64, 1), [4, 32], name="a")
+    assert (made.shape, made.name) == ([8, 64], "a")
+    with pytest.raises(ValueError, match="contiguous"):
+        Named(torch.zeros(8, 64), (8, 64), (64, 2), [4, 32])
+    assert dataclasses.replace(TensorDescriptor.from_tensor(torch.zeros(8, 64), [4, 32]), block_shape=[8, 8]).block_shape == [8, 8]
 
 
 def test_dlpack_strides_of_row_major_arrays():

@@ -12,16 +12,19 @@ from tilewright.runtime.dtypes import ITEM_SIZE
 #: what a load gives outside the tensor
 PADDINGS = ("zero", "nan")
 
-#: what descriptors that broke no rule were made of
+#: what descriptors of tensors that broke no rule were made of
 _sound: set[tuple[Any, ...]] = set()
 _MOST_SOUND = 1024
+#: types whose ``data_ptr`` may be asked without more ado: tensors that have memory, of such names, of which there were descriptors
+_addressed: set[type] = set()
+_TENSORS = frozenset(("Tensor", "Parameter"))
 
 
 class DescriptorError(ValueError, AssertionError):
     """A rule of :class:`TensorDescriptor` is broken. Programs written for Triton expect an AssertionError here."""
 
 
-@dataclass
+@dataclass(init=False)
 class TensorDescriptor:
     """A tensor of ``shape`` and ``strides`` (in elements) at ``base``, seen in blocks of ``block_shape``.
 
@@ -44,20 +47,51 @@ class TensorDescriptor:
     padding: str = "zero"
     round_f32_to_tf32: bool = False
 
-    def __post_init__(self) -> None:
-        self.shape, self.strides = shape, strides = list(self.shape), list(self.strides)
-        self.block_shape = blocks = [extent if type(extent) is int else _extent(extent) for extent in self.block_shape]
-        kind = array_kind(self.base)
-        # programs make descriptors for every launch, most of them like one before
-        facts = (kind, *shape, None, *strides, None, *blocks, self.padding, self.round_f32_to_tf32)
-        if facts in _sound:
-            return
-        broken = self._broken_rule(kind)
+    def __init__(
+        self,
+        base: Any,
+        shape: Sequence[int],
+        strides: Sequence[int],
+        block_shape: Sequence[int],
+        padding: str = "zero",
+        round_f32_to_tf32: bool = False,
+    ) -> None:
+        # programs make descriptors for every launch, most of them like one before: what is made here is on the path of launches
+        self.base = base
+        self.shape = shape = list(shape)
+        self.strides = strides = list(strides)
+        blocks = list(block_shape)
+        for extent in blocks:
+            if type(extent) is not int:
+                blocks = list(map(_extent, blocks))
+                break
+        self.block_shape = blocks
+        self.padding = padding
+        self.round_f32_to_tf32 = round_f32_to_tf32
+        facts = None
+        if type(base) in _addressed:
+            try:
+                address = base.data_ptr()
+                if address:
+                    # no rule is about the device, and equal ones are slow to compare
+                    facts = (type(base), base.dtype, address % ALIGNMENT, *shape, None, *strides, None, *blocks, padding, round_f32_to_tf32)
+                    if facts in _sound:
+                        return
+            except Exception:  # what is wrong is found below
+                facts = None
+        broken = self._broken_rule(array_kind(base))
         if broken:
             raise DescriptorError(f"TensorDescriptor: {broken}")
-        if len(_sound) >= _MOST_SOUND:
-            _sound.clear()
-        _sound.add(facts)
+        if facts is not None:
+            if len(_sound) >= _MOST_SOUND:
+                _sound.clear()
+            _sound.add(facts)
+        elif type(base).__name__ in _TENSORS:
+            _addressed.add(type(base))
+
+    def __post_init__(self) -> None:
+        """Check what the constructor of a dataclass that is derived from this one has set."""
+        TensorDescriptor.__init__(self, self.base, self.shape, self.strides, self.block_shape, self.padding, self.round_f32_to_tf32)
 
     def _broken_rule(self, kind: ArrayKind) -> str:
         """The first rule that does not hold, in words; empty where all do. Programs know the words, and in which order the rules are looked at."""
@@ -110,5 +144,5 @@ class TensorDescriptor:
 
 
 def _extent(extent: Any) -> int:
-    """An extent of a block that is inside a constexpr, or an integer of another library."""
-    return int(getattr(extent, "value", extent))
+    """An extent of a block: an integer, one of another library, or one inside a constexpr."""
+    return extent if type(extent) is int else int(getattr(extent, "value", extent))
