@@ -422,3 +422,65 @@ def test_nothing_is_lost_or_kept(recorder):
     after = [sys.getrefcount(value) for value in watched]
     assert [b - a for a, b in zip(before, after, strict=True) if abs(b - a) > 50] == []
     assert threading.active_count() < 100
+
+
+# ---- heuristics
+
+
+def guessed(fn):
+    def even(arguments):
+        asked.append(dict(arguments))
+        arguments.clear()  # it is the function's own
+        return asked[-1]["n"] % 2 == 0
+
+    asked = []
+    return tw.heuristics({"flag": even, "MODE": lambda arguments: "even" if arguments["flag"] else "odd"})(fn), asked
+
+
+def test_launches_with_heuristics_enter_few_frames(recorder):
+    kernel, asked = guessed(tw.jit(many))
+    x = np.zeros(64, np.float32)
+    call = {"x": x, "y": x, "n": 8, "m": 8, "scale": 0.5}
+    for n in (8, 7, 8, 7):
+        found = kernel[(1,)](**{**call, "n": n}, BLOCK=16)
+        assert dict(found.src.constants)["MODE"] == ("even" if n == 8 else "odd") and recorder.launches[-1][2][4] is (n == 8)
+    assert list(asked[-1]) == ["x", "y", "n", "m", "scale", "BLOCK"]
+    assert frames_of(lambda: kernel[(1,)](**call, BLOCK=16)) == ["__getitem__", "_launch", "_compute", "__getitem__"]
+    around, asked = guessed(tuned(key=("n", "MODE")))
+    for n in (8, 7, 9):
+        assert block_of(around[(1,)](**{**call, "n": n})) == CONFIGS[len(around.fn.cache) - 1]
+    before = in_python(around.fn)
+    assert frames_of(lambda: around[(1,)](**call)) == ["__getitem__", "_launch", "_compute", "__getitem__", "__getitem__"]
+    assert in_python(around.fn) == before
+    inside = Autotuner(guessed(tw.jit(many))[0], many.__code__.co_varnames[:9], [Config({"BLOCK": block}) for block in CONFIGS], ["n"], do_bench=by_turns())
+    for _ in range(3):
+        assert block_of(inside[(1,)](x, x, 8, 8, scale=0.5)) == 8
+    assert in_python(inside) == 1
+
+
+@pytest.mark.parametrize("where", ["class", "subclass", "instance", "inside", "inside the class", "any object"])
+def test_heuristics_ask_a_run_of_the_programs(recorder, monkeypatch, where):
+    seen, x = [], np.zeros(64, np.float32)
+    kernel, _ = guessed(tw.jit(many))
+    kind = type(kernel) if where in ("class", "subclass", "instance") else type(kernel.fn)
+    old = kind.run
+
+    def run(self, *args, grid, warmup=False, **keywords):
+        seen.append((grid, warmup))
+        return old(self, *args, grid=grid, warmup=warmup, **keywords)
+
+    if where in ("class", "inside the class"):
+        monkeypatch.setattr(kind, "run", run)
+    elif where == "subclass":
+        kernel = type("Mine", (kind,), {"run": run})(kernel.fn, kernel.arg_names, kernel.values)
+    elif where == "instance":
+        kernel.run = lambda *args, **keywords: run(kernel, *args, **keywords)
+    elif where == "inside":
+        fn = kernel.fn
+        fn.run = lambda *args, **keywords: run(fn, *args, **keywords)
+    else:
+        fn, old = kernel.fn, lambda self, *args, **keywords: type(fn).run(fn, *args, **keywords)
+        kernel.fn = type("Any", (), {"run": run, "arg_names": fn.arg_names})()
+    for _ in range(2):
+        kernel[(2,)](x=x, y=x, n=8, m=8, scale=0.5, maybe=None, BLOCK=16)
+    assert seen == [((2,), False)] * 2 and len(recorder.launches) == 2

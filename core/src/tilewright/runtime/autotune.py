@@ -175,7 +175,6 @@ class Autotuner(KernelInterface):
         with self._arguments(args):
             return [self.fn.run(*args, grid=grid, warmup=True, **{**config.all_kwargs(), **kwargs}) for config in self._pruned(self.configs, kwargs)]
 
-    #: The ``run`` that launches need not ask.
     _own_run = run
 
     @contextlib.contextmanager

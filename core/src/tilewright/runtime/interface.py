@@ -17,6 +17,9 @@ class KernelInterface:
         """Launch on ``grid``; with ``warmup`` compile only."""
         raise NotImplementedError(f"{type(self).__name__} must define run()")
 
+    #: The ``run`` of a kind of ours: launches need not ask it. They ask one that a subclass or a program has put in its place.
+    _own_run: Callable[..., Any] | None = None
+
     def warmup(self, *args: Any, grid: Any = (1,), **kwargs: Any) -> Any:
         """Compile for arguments, or :class:`MockTensor` and element types standing for tensors, without running.
 

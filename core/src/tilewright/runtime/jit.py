@@ -108,6 +108,8 @@ class JITFunction(KernelInterface, KernelDefinition):
         """Launch on ``grid`` and give the compiled kernel (None where ``hooks.jit_cache`` vetoed); with ``warmup`` compile only."""
         return self.warmup(*args, **kwargs) if warmup else self[grid](*args, **kwargs)
 
+    _own_run = run
+
     def warmup(self, *args: Any, grid: Any = (1,), **kwargs: Any) -> CompiledKernel | None:
         """As in :class:`KernelInterface`. Once it was done it costs no more than a launch."""
         collected = trials.collecting.get()

@@ -79,10 +79,12 @@ def _run(kernel: JITFunction, *args: Any, grid: Any, warmup: bool = False, **kwa
     return None if _stands((args, kwargs)) else _RUN(kernel, *args, grid=grid, **kwargs)
 
 
-def _tuned_run(tuner: Autotuner, *args: Any, **kwargs: Any) -> Any:
+def _tuned_run(tuner: Autotuner, *args: Any, grid: Any = None, warmup: bool = False, **kwargs: Any) -> Any:
+    if warmup:
+        return _TUNED_RUN(tuner, *args, grid=grid, warmup=True, **kwargs)
     token = _configurations.set(0)
     try:
-        return _TUNED_RUN(tuner, *args, **kwargs)
+        return tuner.launch_best(grid, *args, **kwargs)  # in Python, which asks ``_best``
     finally:
         _configurations.reset(token)
 

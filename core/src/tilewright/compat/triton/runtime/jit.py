@@ -170,7 +170,8 @@ class JITFunction(own.JITFunction):
         raise RuntimeError(f"Cannot call @triton.jit'd outside of the scope of a kernel: launch {self.__name__} on a grid, {self.__name__}[grid](...)")
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
-        if type(self).run is not _RUN or "run" in self.__dict__:  # a subclass's, or one that a program has put in its place
+        kind = type(self)
+        if kind.run is not kind._own_run or "run" in self.__dict__:  # a subclass's, or one that a program has put in its place
             return partial(self.run, grid=grid, warmup=False)
         if knobs.runtime.debug or self.policy.mutable:
             return partial(self._launch_checked, grid)
@@ -183,6 +184,8 @@ class JITFunction(own.JITFunction):
         """See :meth:`tilewright.runtime.jit.JITFunction.run`. Launches ask this method where a subclass or a program has put another in its place."""
         return self.compile_only(*args, grid=grid, **kwargs) if warmup else self.launch_on(grid)(*args, **kwargs)
 
+    _own_run = run
+
     def launch_on(self, grid: Any) -> Callable[..., Any]:
         """What launches on a grid, without asking :meth:`run`."""
         if knobs.runtime.debug or self.policy.mutable:
@@ -190,7 +193,8 @@ class JITFunction(own.JITFunction):
         return super().__getitem__(grid)
 
     def warmup(self, *args: Any, grid: Any = (1,), **kwargs: Any) -> Any:
-        if type(self).run is not _RUN or "run" in self.__dict__:
+        kind = type(self)
+        if kind.run is not kind._own_run or "run" in self.__dict__:
             return self.run(*args, grid=grid, warmup=True, **kwargs)
         return self.compile_only(*args, grid=grid, **kwargs)
 
@@ -215,9 +219,6 @@ class JITFunction(own.JITFunction):
         """
         check_target(specialization_data, self.full_name)
         return super().preload(specialization_data)
-
-
-_RUN = JITFunction.run
 
 
 @overload
