@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -77,7 +79,9 @@ def test_link_reports_spills_and_the_log(bindings: FakeBindings, cuda: Driver) -
 
 
 def test_code_that_moves_registers_between_threads_is_not_linked(bindings: FakeBindings, cuda: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver's linker ignores ``setmaxnreg``: such PTX is compiled as it is loaded, once it is known to compile."""
+    """The driver's linker ignores ``setmaxnreg``: without ptxas such PTX is compiled as it is loaded, once it is known to compile."""
+    monkeypatch.setattr(linking, "ptxas_programs", list)
+    linking.ptxas_of_driver.cache_clear()
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("TILEWRIGHT_REPRODUCER_DIR", str(tmp_path))
     text = b".version 8.6 setmaxnreg // " + str(tmp_path).encode()
@@ -91,6 +95,73 @@ def test_code_that_moves_registers_between_threads_is_not_linked(bindings: FakeB
     bindings.settings.failures["cuModuleLoadDataEx"] = 218
     with pytest.raises(LoweringError, match="the driver could not compile the PTX of k: cuModuleLoadDataEx failed"):
         linking.link(cuda, 0, text, "k")
+
+
+@pytest.fixture
+def ptxas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Path]]:
+    """Puts a program in the place of ptxas, of a version of CUDA. What it was called with is in the file ``calls``."""
+    if os.name != "posix":
+        pytest.skip("the program is a shell's")
+
+    def make(version: str = "12.8", status: int = 0, says: str = "8 bytes spill stores, 4 bytes spill loads") -> Path:
+        program = tmp_path / f"ptxas-{version}"
+        program.write_text(
+            f"""#!/bin/sh
+if [ "$1" = --version ]; then echo "Cuda compilation tools, release {version}, V{version}.93"; exit 0; fi
+echo "$@" >> {tmp_path}/calls
+echo "{says}" >&2
+for last; do :; done
+printf 'code of ptxas' > "$last"
+exit {status}
+"""
+        )
+        program.chmod(0o755)
+        monkeypatch.setattr(linking, "ptxas_programs", lambda: [program])
+        linking.ptxas_of_driver.cache_clear()
+        return program
+
+    monkeypatch.setattr(linking, "driver_version", lambda: 12040)
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("TILEWRIGHT_REPRODUCER_DIR", str(tmp_path))
+    yield make
+    linking.ptxas_of_driver.cache_clear()
+
+
+_MOVING = b".version 8.6\n.target sm_90a\n setmaxnreg\0"
+
+
+def test_code_that_moves_registers_between_threads_is_kept_as_ptxas_compiles_it(
+    bindings: FakeBindings, cuda: Driver, ptxas: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Another process reads it, and has nothing to compile."""
+    program = ptxas()
+    for _ in range(2):
+        LoadedKernel(CodeObject("k", _MOVING, {}, {**code().metadata, "format": "ptx"}), 0, cuda)
+    (call,) = (tmp_path / "calls").read_text().splitlines()
+    assert "-arch=sm_90a" in call and not bindings.named("cuModuleLoadDataEx") and not bindings.named("cuLinkCreate")
+    assert bindings.named("cuModuleLoadData") == [(b"code of ptxas",)] * 2
+    assert linking.link(cuda, 0, _MOVING, "k").spills == 12
+    program.write_text(program.read_text() + "\n")  # another ptxas is there
+    LoadedKernel(CodeObject("k", _MOVING, {}, {**code().metadata, "format": "ptx"}), 0, cuda)
+    assert len((tmp_path / "calls").read_text().splitlines()) == 3
+    assert linking.link(cuda, 0, _MOVING.replace(b"setmaxnreg", b""), "k").binary == b"device code"  # anything else is the driver's
+
+
+@pytest.mark.parametrize("facts", [{"version": "13.0"}, {"status": 1, "says": "error: Unsupported .version 8.6"}, {"version": "unknown"}], ids=str)
+def test_the_driver_compiles_what_no_ptxas_of_its_own_can(bindings: FakeBindings, cuda: Driver, ptxas: Callable[..., Path], facts: dict[str, Any]) -> None:
+    ptxas(**facts)
+    linked = linking.link(cuda, 0, _MOVING, "k")
+    assert linked.binary == _MOVING and len(bindings.named("cuModuleLoadDataEx")) == 1
+
+
+def test_kernels_are_kept_as_ptxas_compiles_them(bindings: FakeBindings, cuda: Driver, ptxas: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    ptxas()
+    target = architectures.target_of(architectures.ARCHITECTURES["sm_90a"])
+    monkeypatch.setattr(ahead_of_time, "why_not", lambda: "")
+    monkeypatch.setattr(ahead_of_time, "driver", lambda: cuda)
+    moving = CodeObject("k", _MOVING, {}, {**code().metadata, "format": "ptx"})
+    linked = registry().get("nvidia").call("tilewright_link", code=moving, target=target)
+    assert (linked.metadata["format"], linked.binary, linked.metadata["n_spills"]) == ("cubin", b"code of ptxas", 12)
 
 
 def test_what_a_worker_lowered_is_linked_by_the_hook(bindings: FakeBindings, cuda: Driver, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
-"""PTX to device code: by the driver's own compiler, or by ``ptxas`` where that is wanted and found."""
+"""PTX to device code: by the driver's own compiler, or by ``ptxas`` where that is wanted or the driver does not give the code away."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -22,10 +23,11 @@ _LOG_BYTES = 1 << 14
 
 
 def link(cuda: Driver, device: int, ptx: bytes, what: str) -> Linked:
-    """Compile PTX for a device by its driver.
+    """Compile PTX for a device.
 
-    The driver's linker takes each piece of code for one of several, none of which may give registers from threads to threads: kernels that do are compiled
-    where they are loaded, and what stands for their device code is the PTX.
+    The driver's linker takes each piece of code for one of several, none of which may give registers from threads to threads (``setmaxnreg``), and the driver
+    does not tell what it compiles as it loads it. So ``ptxas`` compiles kernels that do, where there is one that the driver takes code of; else they are
+    compiled wherever they are loaded, and what stands for their device code is the PTX.
 
     Args:
         what: kernel and configuration, for messages.
@@ -33,6 +35,11 @@ def link(cuda: Driver, device: int, ptx: bytes, what: str) -> Linked:
     Raises:
         LoweringError: the driver rejects it; the message has its log, and the path of a file with the PTX.
     """
+    if is_compiled_whole(ptx):
+        program = ptxas_of_driver()
+        found = None if program is None else _run_ptxas(program, ptx, target_named(ptx))
+        if isinstance(found, Linked):
+            return found
     option = cuda.bindings.CUjit_option
     info, error = bytearray(_LOG_BYTES), bytearray(_LOG_BYTES)
     options = {
@@ -46,7 +53,7 @@ def link(cuda: Driver, device: int, ptx: bytes, what: str) -> Linked:
         options[option.CU_JIT_GENERATE_LINE_INFO] = 1
     text = ptx if ptx.endswith(b"\0") else ptx + b"\0"
     with cuda.use(device):
-        if _is_compiled_whole(ptx):
+        if is_compiled_whole(ptx):
             try:
                 cuda("cuModuleUnload", cuda("cuModuleLoadDataEx", text, len(options), list(options), list(options.values())))
             except DeviceFaultError:
@@ -74,8 +81,15 @@ def says_lines(ptx: bytes) -> bool:
     return b"\n\t.loc\t" in ptx
 
 
-def _is_compiled_whole(ptx: bytes) -> bool:
+def is_compiled_whole(ptx: bytes) -> bool:
+    """Whether PTX must not be compiled as one of several pieces of code."""
     return b"setmaxnreg" in ptx
+
+
+def target_named(ptx: bytes) -> str:
+    """The architecture that PTX is written for."""
+    found = re.search(rb"^\s*\.target\s+(\w+)", ptx, re.MULTILINE)
+    return found[1].decode() if found else ""
 
 
 def spills_of(log: str) -> int:
@@ -92,6 +106,8 @@ def cubin_of(cuda: Driver, device: int, code: CodeObject) -> bytes:
     if code.metadata.get("format") == "cubin":
         return code.binary
     facts = ("tilewright-nvidia cubin", __version__, str(driver_version()), str(capability_of(cuda, device)))
+    if is_compiled_whole(code.binary):  # what it becomes is another thing once there is another ptxas
+        facts += tuple(f"{program} {program.stat().st_size} {program.stat().st_mtime_ns}" for program in ptxas_programs() if program.is_file())
     what = f"{code.name} ({code.metadata.get('configuration', '')})"
     return kept_binary(code.name, code.binary, facts, lambda: link(cuda, device, code.binary, what))
 
@@ -99,12 +115,18 @@ def cubin_of(cuda: Driver, device: int, code: CodeObject) -> bytes:
 # ---- without a device
 
 
-@functools.cache
 def find_ptxas() -> Path | None:
-    """``ptxas``: of ``TILEWRIGHT_PTXAS``, of the wheel nvidia-cuda-nvcc, of the PATH, of CUDA_HOME."""
+    """The ``ptxas`` to assemble with; see :func:`ptxas_programs`."""
+    return next(iter(ptxas_programs()), None)
+
+
+@functools.cache
+def ptxas_programs() -> list[Path]:
+    """Each ``ptxas``: of ``TILEWRIGHT_PTXAS``, and where that is not set, of the wheel nvidia-cuda-nvcc, of the PATH, of CUDA_HOME, of Triton's wheel."""
     named = os.environ.get("TILEWRIGHT_PTXAS")
     if named:
-        return Path(named)
+        return [Path(named)]
+    import importlib.metadata
     import importlib.util
     import shutil
 
@@ -117,7 +139,28 @@ def find_ptxas() -> Path | None:
     home = os.environ.get("CUDA_HOME")
     if home:
         candidates.append(Path(home) / "bin" / "ptxas")
-    return next((path for path in candidates if path.is_file()), None)
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        folder = Path(str(importlib.metadata.distribution("triton").locate_file("triton/backends/nvidia/bin")))
+        candidates += sorted(folder.glob("ptxas*"))
+    return [path for path in candidates if path.is_file()]
+
+
+@functools.cache
+def ptxas_of_driver() -> Path | None:
+    """A ``ptxas`` whose code this machine's driver loads: of its major version of CUDA or an older one."""
+    return next((program for program in ptxas_programs() if 0 < _major(program) <= driver_version() // 1000), None)
+
+
+def _major(program: Path) -> int:
+    """The major version of CUDA that a ``ptxas`` is of; 0 where it does not say."""
+    import subprocess
+
+    try:
+        said = subprocess.run([str(program), "--version"], capture_output=True, text=True, timeout=time_limit(), check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    found = re.search(r"release (\d+)\.", said)
+    return int(found[1]) if found else 0
 
 
 def assemble(ptx: str | bytes, arch: str) -> Linked:
@@ -127,23 +170,37 @@ def assemble(ptx: str | bytes, arch: str) -> Linked:
         BackendError: there is no ptxas.
         LoweringError: it rejects the PTX.
     """
-    import subprocess
-    import tempfile
-
     program = find_ptxas()
     if program is None:
         raise BackendError("ptxas was not found: pip install nvidia-cuda-nvcc, or name it in TILEWRIGHT_PTXAS")
     text = ptx.encode() if isinstance(ptx, str) else ptx
+    found = _run_ptxas(program, text, arch)
+    if isinstance(found, str):
+        raise rejected(f"{program} rejects the PTX: {found}", text, ".ptx")
+    return found
+
+
+def _run_ptxas(program: Path, text: bytes, arch: str) -> Linked | str:
+    """What ``ptxas`` makes of PTX, or why it rejects it.
+
+    Raises:
+        LoweringError: it takes too long.
+    """
+    import subprocess
+    import tempfile
+
     with tempfile.TemporaryDirectory() as folder:
         source, result = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
-        source.write_bytes(text)
+        source.write_bytes(text.rstrip(b"\0"))
         lines = ("--generate-line-info",) if says_lines(text) else ()
         command, limit = [str(program), "-v", *lines, f"-arch={arch}", str(source), "-o", str(result)], time_limit()
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
         except subprocess.TimeoutExpired:
             raise rejected(f"{program} took longer than {limit:g} seconds for the PTX and was ended; {VARIABLE} sets the limit", text, ".ptx") from None
+        except OSError as error:
+            return f"it cannot be run: {error}"
         if done.returncode:
-            raise rejected(f"{program} rejects the PTX: {done.stderr.strip()}", text, ".ptx")
+            return done.stderr.strip()
         log = done.stdout + done.stderr
         return Linked(result.read_bytes(), log, spills_of(log))
