@@ -1,6 +1,7 @@
 """What kernels say before they fail: a failed assertion leaves its number in memory of the host, and the trap that follows ends the queue.
 
-The memory is of the host and the device's to reach, so that it can be read when the device cannot be used any more.
+The memory is of the host and the device's to reach, so that it can be read when the device cannot be used any more, and where the runtime ends the process
+(:mod:`.aborts`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, Final
 from tilewright.llvm.writer import FunctionWriter
 from tilewright.simt.host.driver import Driver
 from tilewright.simt.host.table import Call, OpaqueArgument
+from tilewright_amd.aborts import watch
 
 #: The parameter behind those of the source, of kernels with assertions: the address where a failed one leaves its number, from 1 on.
 PARAMETER: Final = ("i64", "tilewright_reports")
@@ -20,8 +22,8 @@ _BYTES: Final = 64
 
 _HOST_MEMORY = Call("hipHostMalloc", lambda hip, size: hip.hipHostMalloc(size, 0))
 _lock = threading.Lock()
-#: (driver, messages) -> address of their memory, which is kept to the end of the process
-_places: dict[tuple[Driver, tuple[str, ...]], int] = {}
+#: (driver, kernel, messages) -> address of their memory, which is kept to the end of the process
+_places: dict[tuple[Driver, str, tuple[str, ...]], int] = {}
 
 
 def emit_failure(w: FunctionWriter, number: int) -> None:
@@ -38,23 +40,24 @@ def text_of(message: str, file: str, line: int, function: str) -> str:
     return f"an assertion failed: {message or 'it has no message'} ({file}:{line}, in {function})"
 
 
-def argument(hip: Driver, messages: Sequence[str]) -> OpaqueArgument:
+def argument(hip: Driver, kernel: str, messages: Sequence[str]) -> OpaqueArgument:
     """The parameter :data:`PARAMETER` of a kernel with these assertions.
 
     Raises:
         DriverError: the runtime has no memory of the host for it.
     """
-    address = _place(hip, tuple(messages)).to_bytes(8, "little")
+    address = _place(hip, kernel, tuple(messages)).to_bytes(8, "little")
     return OpaqueArgument(subject="what its assertions tell", inputs=(), size=8, encode=lambda values: address)
 
 
-def _place(hip: Driver, messages: tuple[str, ...]) -> int:
+def _place(hip: Driver, kernel: str, messages: tuple[str, ...]) -> int:
     with _lock:
-        found = _places.get((hip, messages))
+        found = _places.get((hip, kernel, messages))
         if found is None:
             found = int(hip(_HOST_MEMORY, _BYTES))
             ctypes.memset(found, 0, _BYTES)
-            _places[hip, messages] = found
+            _places[hip, kernel, messages] = found
+            watch(found, kernel, messages)
         return found
 
 
@@ -62,7 +65,7 @@ def told(bindings: Any) -> str:
     """What kernels have told since this was asked last, each message once; empty where none did."""
     said = []
     with _lock:
-        for (hip, messages), place in _places.items():
+        for (hip, _, messages), place in _places.items():
             word = ctypes.c_uint32.from_address(place)
             if hip.bindings is bindings and 0 < word.value <= len(messages):
                 said.append(messages[word.value - 1])

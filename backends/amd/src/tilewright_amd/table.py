@@ -57,7 +57,7 @@ def _texts(hip: Any, code: int) -> tuple[str, str]:
 def image(hip: Driver, device: int, code: CodeObject) -> Image:
     """What to load of a code object."""
     metadata = code.metadata
-    opaque = [reports.argument(hip, metadata["assertions"])] if metadata.get("assertions") else []
+    opaque = [reports.argument(hip, code.name, metadata["assertions"])] if metadata.get("assertions") else []
     said = metadata.get("prints")
     if said:
         opaque.append(prints.argument(hip, device))

@@ -1,4 +1,5 @@
 /* A HIP runtime whose device is what the functions behind `stand_in` make of it: the calls that the host's side makes, and nothing else. */
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -25,9 +26,19 @@ static Device device;
 static _Thread_local int current;
 static _Thread_local int mode;
 static int fault;
+static int aborts;
 
 void stand_in(const Device *made) { device = *made; }
 void stand_in_recover(void) { fault = 0; }
+void stand_in_aborts(int yes) { aborts = yes; }
+
+/* What a launch came to. As HSA does, a fault may end the process, on a thread of the runtime's. */
+static void *end(void *unused) { abort(); }
+static int launched(int status) {
+    pthread_t thread;
+    if ((fault = status) && aborts && !pthread_create(&thread, NULL, end, NULL)) pthread_join(thread, NULL);
+    return 0;
+}
 
 int hipInit(unsigned flags) { return 0; }
 int hipGetDeviceCount(int *count) { return *count = 1, 0; }
@@ -47,16 +58,14 @@ int hipModuleLaunchKernel(uint64_t function, uint32_t gx, uint32_t gy, uint32_t 
                           uint64_t stream, void **arguments, void **extra) {
     const uint32_t grid[3] = {gx, gy, gz};
     if (fault) return fault;
-    fault = device.launch(function, grid, bx * by * bz, shared, stream, arguments, 0);
-    return 0;
+    return launched(device.launch(function, grid, bx * by * bz, shared, stream, arguments, 0));
 }
 int hipModuleLaunchCooperativeKernel(uint64_t function, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t bx, uint32_t by, uint32_t bz, uint32_t shared,
                                      uint64_t stream, void **arguments) {
     const uint32_t grid[3] = {gx, gy, gz};
     if (fault) return fault;
     if ((uint64_t)gx * gy * gz > (uint64_t)RESIDENT * device.attribute(MULTIPROCESSORS, 0)) return 720;
-    fault = device.launch(function, grid, bx * by * bz, shared, stream, arguments, 1);
-    return 0;
+    return launched(device.launch(function, grid, bx * by * bz, shared, stream, arguments, 1));
 }
 int hipDeviceSynchronize(void) { return fault; }
 int hipStreamSynchronize(uint64_t stream) { return fault; }

@@ -74,7 +74,7 @@ def build(folder: Path) -> Path:
     library = folder / "lib" / "libamdhip64.so"
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         made = Path(scratch) / library.name
-        command = ["cc", "-shared", "-fPIC", "-O1", "-o", str(made), str(Path(__file__).with_suffix(".c"))]
+        command = ["cc", "-shared", "-pthread", "-fPIC", "-O1", "-o", str(made), str(Path(__file__).with_suffix(".c"))]
         try:
             subprocess.run(command, check=True, capture_output=True, text=True)
         except FileNotFoundError:
@@ -131,6 +131,10 @@ class EmulatedDevice:
             raise WaveError("the emulated device has memory of its own: make it with shared=True")
         # atomics of two bytes are of the word that they lie in
         self.arena.share(address, -(-size // 4) * 4)
+
+    def end_process_on_fault(self) -> None:
+        """Have a kernel that fails end the process by SIGABRT, as HSA does, before the host is told."""
+        self._library.stand_in_aborts(1)
 
     def recover(self) -> None:
         """Let the device be used again after a kernel that failed, as no hardware would."""

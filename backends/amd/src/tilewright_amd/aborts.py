@@ -1,0 +1,142 @@
+"""Failed assertions of kernels where the runtime ends the process before it tells of an error.
+
+HSA, below the HIP runtime, calls ``abort`` on a thread of its own where a queue fails, so that no
+call of the runtime returns the error. The number that a failed assertion left in memory of the host
+(:mod:`.reports`) is there by then. A handler of SIGABRT looks for such numbers, writes a line for
+each to standard error, and gives way to the handler that was there before, such as
+:mod:`faulthandler`'s, or to the process's end. It calls only what a handler of a signal may call,
+and neither takes locks nor needs the interpreter.
+
+On Linux for x86-64 and aarch64, from the first kernel with assertions on. A child of a fork leaves its parent's kernels alone: it does not have the memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from tilewright.llvm.link import LoadedObject
+
+#: Kernels that are looked at; of more the oldest are forgotten.
+MOST: Final = 4096
+_MACHINES: Final = ("x86_64", "aarch64")
+#: Linux's number.
+_SIGABRT: Final = 6
+
+_IR: Final = """
+@kernels = global [MOST x [3 x i64]] zeroinitializer ; addresses of the number and of the texts, how many these are
+@owner = global i32 0 ; the process
+@before = global [19 x i64] zeroinitializer ; what sigaction gave
+
+declare i32 @sigaction(i32, ptr, ptr)
+declare i32 @raise(i32)
+declare i32 @getpid()
+declare i64 @write(i32, ptr, i64)
+
+define void @aborted(i32 %signal, ptr %facts, ptr %context) nounwind {
+entry:
+  %process = call i32 @getpid()
+  %owner = load i32, ptr @owner
+  %ours = icmp eq i32 %process, %owner
+  br i1 %ours, label %look, label %leave
+look:
+  %i = phi i64 [ 0, %entry ], [ %i1, %looked ]
+  %kernel = getelementptr [MOST x [3 x i64]], ptr @kernels, i64 0, i64 %i
+  %place0 = load atomic i64, ptr %kernel acquire, align 8
+  %there = icmp ne i64 %place0, 0
+  br i1 %there, label %read, label %looked
+read:
+  %place = inttoptr i64 %place0 to ptr
+  %number = load volatile i32, ptr %place
+  %wide = zext i32 %number to i64
+  %p2 = getelementptr i64, ptr %kernel, i64 2
+  %count = load i64, ptr %p2
+  %index = sub i64 %wide, 1
+  %failed = icmp ult i64 %index, %count
+  br i1 %failed, label %tell, label %looked
+tell:
+  %p1 = getelementptr i64, ptr %kernel, i64 1
+  %texts0 = load i64, ptr %p1
+  %texts = inttoptr i64 %texts0 to ptr
+  %entry.at = getelementptr [2 x i64], ptr %texts, i64 %index
+  %text0 = load i64, ptr %entry.at
+  %text = inttoptr i64 %text0 to ptr
+  %length.at = getelementptr i64, ptr %entry.at, i64 1
+  %length = load i64, ptr %length.at
+  %written = call i64 @write(i32 2, ptr %text, i64 %length)
+  br label %looked
+looked:
+  %i1 = add i64 %i, 1
+  %more = icmp ult i64 %i1, MOST
+  br i1 %more, label %look, label %leave
+leave:
+  ; the signal comes once more, when this returns, under the handler that was there before
+  %r = call i32 @sigaction(i32 %signal, ptr @before, ptr null)
+  %s = call i32 @raise(i32 %signal)
+  ret void
+}
+"""
+
+
+class _SignalAction(ctypes.Structure):
+    """``struct sigaction`` of glibc and musl on 64-bit Linux."""
+
+    _fields_ = (("handler", ctypes.c_void_p), ("mask", ctypes.c_uint64 * 16), ("flags", ctypes.c_int32), ("restorer", ctypes.c_void_p))
+
+
+#: SA_SIGINFO, SA_ONSTACK
+_FLAGS: Final = 4 | 0x08000000
+
+
+class _Watch:
+    def __init__(self, code: LoadedObject) -> None:
+        self._code = code
+        self._kernels = (ctypes.c_int64 * (3 * MOST)).from_address(code.address("kernels"))
+        self._kept: list[object] = [None] * MOST
+        self._count = 0
+        self._lock = threading.Lock()
+
+    def install(self) -> None:
+        """Handle SIGABRT from now on, before the handler that is there."""
+        ctypes.c_int32.from_address(self._code.address("owner")).value = os.getpid()
+        ours = _SignalAction(self._code.address("aborted"), flags=_FLAGS)
+        ctypes.CDLL(None).sigaction(_SIGABRT, ctypes.byref(ours), ctypes.c_void_p(self._code.address("before")))
+
+    def add(self, place: int, lines: Sequence[bytes]) -> None:
+        texts = [ctypes.create_string_buffer(line, len(line)) for line in lines]
+        pairs = [number for text in texts for number in (ctypes.addressof(text), len(text))]
+        table = (ctypes.c_int64 * len(pairs))(*pairs)
+        with self._lock:
+            entry = 3 * (self._count % MOST)
+            # the address of the number comes last: until then the entry is of no kernel
+            self._kernels[entry] = 0
+            self._kernels[entry + 1], self._kernels[entry + 2] = ctypes.addressof(table), len(texts)
+            self._kept[self._count % MOST] = table, texts
+            self._kernels[entry] = place
+            self._count += 1
+
+
+@functools.cache
+def _watch(process: int) -> _Watch | None:
+    """What watches in a process, by its number."""
+    from tilewright.llvm.compile import host_target
+    from tilewright.runtime.host_code import load_host_code
+
+    machine, _, system = (*host_target()[0].split("-"), "", "")[:3]
+    if system != "linux" or machine not in _MACHINES:
+        return None
+    found = _Watch(load_host_code("abort handler", _IR.replace("MOST", str(MOST)), ("aborted", "kernels", "owner", "before")))
+    found.install()
+    return found
+
+
+def watch(place: int, kernel: str, messages: Sequence[str]) -> None:
+    """Have an abort name the assertion of a kernel that has left its number, from 1 on, at an address that stays readable as long as the process."""
+    found = _watch(os.getpid())
+    if found is not None:
+        found.add(place, [f"\ntilewright: kernel {kernel}: {message}\n".encode() for message in messages])
