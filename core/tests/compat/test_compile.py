@@ -56,6 +56,19 @@ def test_constants_may_be_named_or_placed_and_defaults_hold():
         ASTSource(add, {0: "*fp32"})
 
 
+def test_what_has_a_value_is_a_constant_whatever_its_type_in_the_signature():
+    given = {"BLOCK": 64, "n": 50}
+    facts = {(0,): [["tt.divisibility", 16]], (3,): [["tt.divisibility", 2]]}
+    source = ASTSource(add, {**SIGNATURE, "BLOCK": "i32"}, given, facts)
+    assert source.signature == {**SIGNATURE, "n": "constexpr"}
+    kernel = triton.compile(source)
+    x, y, out = np.arange(64, dtype=np.float32), np.ones(64, np.float32), np.zeros(64, np.float32)
+    kernel[(1, 1, 1)](x, y, out, 50, 64)
+    assert np.array_equal(out, np.where(np.arange(64) < 50, x + y, 0))
+    plain = ASTSource(add, {**SIGNATURE, "n": "constexpr"}, given, {(0,): facts[(0,)]})
+    assert triton.compile(plain).asm["ttir"] == kernel.asm["ttir"]
+
+
 def test_a_kernel_compiled_from_a_source_runs():
     torch = pytest.importorskip("torch")
     kernel = triton.compile(ASTSource(add, SIGNATURE, constexprs={"BLOCK": 64}))

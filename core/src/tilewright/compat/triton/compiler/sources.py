@@ -31,7 +31,7 @@ class ASTSource:
 
     Args:
         fn: the kernel.
-        signature: parameter -> type text (``"*fp32"``, ``"i32"``, ``"constexpr"``, tuples of these).
+        signature: parameter -> type text (``"*fp32"``, ``"i32"``, ``"constexpr"``, tuples of these). What ``constexprs`` gives a value is ``"constexpr"``.
         constexprs: values of the constants, by name or path (``(2,)``; ``(3, 0)`` within a tuple).
         attrs: facts by path, ``{(0,): [["tt.divisibility", 16]]}``.
 
@@ -56,6 +56,9 @@ class ASTSource:
             path = (fn.arg_names.index(key),) if isinstance(key, str) else key
             assert isinstance(path, tuple), f"a constant is named by its parameter or by a path, not by {key!r}"
             self.constants[path] = value
+        for position, name in enumerate(fn.arg_names):
+            if name in self.signature:
+                self.signature[name] = _with_constants(self.signature[name], (position,), self.constants)
         self.attrs = dict(attrs or {})
         #: what the kernel is called in its code, where that is not the function's name
         self.symbol: str | None = None
@@ -112,7 +115,7 @@ class ASTSource:
         for item, facts in self.attrs.items():
             name = ".".join((names[item[0]], *map(str, item[1:])))
             known = {_FACTS[fact]: value for fact, value in facts if fact in _FACTS}
-            if known:
+            if known and item not in self.constants:
                 attributes[name] = known
         return Specialization(self.fn, types, constants, attributes, dict(options), name=self.symbol)
 
@@ -164,6 +167,16 @@ def path_of(name: str, positions: Mapping[str, int]) -> Path_:
     """``"t.0"`` as the path (position of ``t``, 0)."""
     head, *rest = name.split(".")
     return (positions[head], *map(int, rest))
+
+
+def _with_constants(type_: Any, path: Path_, constants: Mapping[Path_, Any]) -> Any:
+    """A type of the signature, with ``"constexpr"`` for what has a value among ``constants``."""
+    if path in constants:
+        return "constexpr"
+    if isinstance(type_, tuple | list):
+        items = [_with_constants(item, (*path, number), constants) for number, item in enumerate(type_)]
+        return type(type_)(*items) if hasattr(type_, "_fields") else type(type_)(items)
+    return type_
 
 
 def _constant_paths(type_: Any, path: Path_, name: str) -> Iterator[tuple[Path_, str]]:
