@@ -92,8 +92,9 @@ $(VENV)/.installed: $(VENV)/.created core/pyproject.toml backends/cpu/pyproject.
 	$(BIN)/python -m pip install --quiet $(PACKAGES)
 	touch $@
 
-$(VENV)/.developer: $(VENV)/.installed requirements-dev.txt
+$(VENV)/.developer: $(VENV)/.installed requirements-dev.txt ecosystem/corpus/requirements-sample.txt
 	$(BIN)/python -m pip install --quiet -r requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --no-deps -r ecosystem/corpus/requirements-sample.txt
 	touch $@
 
 # whether PyTorch is there: each of the two takes the other's mark away, so that either choice may follow the other

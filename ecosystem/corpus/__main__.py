@@ -19,7 +19,7 @@ from corpus.comparison import Row, rows, tally
 from corpus.compilation import ECOSYSTEM, Outcomes, compile_all, versions
 from corpus.launches import FOLDER, Launch, read_all
 from corpus.packages import present
-from corpus.page import page
+from corpus.page import page, page_of
 from corpus.targets import TARGETS
 
 ROOT = ECOSYSTEM.parent
@@ -50,6 +50,8 @@ def main() -> int:
     found = rows(outcomes.get("tilewright", {}), outcomes.get("triton", {}))
     _write_results(found, given.results)
     if len(outcomes) == 2:
+        made_with = {**versions("triton"), **versions("tilewright")}
+        (given.results / "corpus.md").write_text(page(found, made_with))
         for target in given.target or TARGETS:
             counts = tally(found, target)
             print(f"{target}: " + ", ".join(f"{count} {word}" for word, count in counts.items()))
@@ -65,9 +67,8 @@ def main() -> int:
             known.accept(each, compiler)
             known.versions.update(versions(compiler))  # type: ignore[arg-type]
         known.write()
+        PAGE.write_text(page_of(known))
         return 0
-    if len(outcomes) == 2 and _is_whole(given):
-        PAGE.write_text(page(found, {**versions("triton"), **versions("tilewright")}))
     return 1 if changes.worse else 0
 
 
@@ -103,10 +104,6 @@ def _arguments() -> argparse.Namespace:
     add("--launches", type=Path, default=FOLDER, help="the folder with the records")
     add("--results", type=Path, default=RESULTS)
     return parser.parse_args()
-
-
-def _is_whole(given: argparse.Namespace) -> bool:
-    return not (given.package or given.kernel or given.target) and given.launches == FOLDER
 
 
 def _chosen(given: argparse.Namespace) -> list[Launch]:

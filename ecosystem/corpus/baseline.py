@@ -44,6 +44,10 @@ class Baseline:
         head = f'{{"versions": {json.dumps(self.versions)},\n"kernels": {{\n'
         file.write_text(head + ",\n".join(lines) + "\n}}\n")
 
+    def outcomes(self, compiler: str) -> Outcomes:
+        """A compiler's outcomes as they were accepted."""
+        return {kernel: {target: _outcome(each[compiler]) for target, each in targets.items() if compiler in each} for kernel, targets in self.kernels.items()}
+
     def accept(self, outcomes: Outcomes, compiler: str) -> None:
         """Take a compiler's outcomes in."""
         for kernel, targets in outcomes.items():
@@ -60,6 +64,12 @@ def _facts(outcome: Outcome) -> dict[str, Any]:
     if outcome.error:
         return {"error": outcome.error[:120]}
     return outcome.figures.record() if outcome.figures else {}
+
+
+def _outcome(facts: dict[str, Any]) -> Outcome:
+    if "error" in facts:
+        return Outcome(error=facts["error"])
+    return Outcome(figures=Figures.of(facts) if facts else None)
 
 
 @dataclass

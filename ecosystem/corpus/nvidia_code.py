@@ -105,11 +105,14 @@ def parse(sass: str, entry: str) -> list[Instruction]:
             base = mnemonic.partition(".")[0]
             if base == "NOP":
                 continue
-            target = _TARGET.search(text) if base in ("BRA", "CALL", "BRX", "JMP") else None
+            # ptxas repeats an instruction for each value of an operand that it makes uniform, and there
+            # is one: ELECT … BRA.U.ANY is no loop of the kernel's
+            jumps = base in ("BRA", "CALL", "BRX", "JMP") and mnemonic != "BRA.U.ANY"
+            target = _TARGET.search(text) if jumps else None
             # a branch is conditional by its own operands too: BRA.U UP0, BRA.DIV, BRA P1
             conditional = predicate is not None or "," in text or base == "CALL"
-            leaves = base in ("BRA", "EXIT", "RET", "JMP", "BRX") and not conditional
-            code.append(Instruction(mnemonic, text, tuple(labels), target[1] if target else "", not leaves))
+            leaves = base in ("EXIT", "RET") or (jumps and base != "CALL")
+            code.append(Instruction(mnemonic, text, tuple(labels), target[1] if target else "", conditional or not leaves))
             labels = []
     return code
 

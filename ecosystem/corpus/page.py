@@ -6,15 +6,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from corpus import verdict
-from corpus.comparison import Row, tally
+from corpus.baseline import Baseline
+from corpus.comparison import Row, rows, tally
 from corpus.targets import TARGETS
 
 _WORDS = ("fails", "behind", "level", "ahead", "only ours", "neither", "compiles")
 _HEAD = """# The corpus of public kernels
 
 Kernels of public packages, compiled by Tilewright and by Triton for the same arguments, options and
-targets, and what can be read off both codes without a GPU. `make corpus` writes this page; nothing here
-depends on the machine that made it.
+targets, and what can be read off both codes without a GPU. Nothing here depends on the machine that made
+it: it is `ecosystem/corpus/baseline.json` as a page, and `python -m corpus --accept` writes both.
 
 Each record in `ecosystem/corpus/launches` is a launch that a package made: the kernel's name, types,
 shapes, constants and options. The sources are the packages' own. PTX of both is compiled by the same
@@ -24,22 +25,28 @@ it may; a kernel that takes more shared memory than the target has counts as one
 """
 
 
-def page(rows: Sequence[Row], versions: dict[str, str]) -> str:
+def page_of(baseline: Baseline) -> str:
+    """The page of what was accepted last."""
+    found = rows(baseline.outcomes("tilewright"), baseline.outcomes("triton"))
+    return page(found, baseline.versions)
+
+
+def page(found: Sequence[Row], versions: dict[str, str]) -> str:
     """The page as Markdown.
 
     Args:
-        rows: the one furthest behind first.
+        found: the one furthest behind first.
     """
-    found = [_HEAD, _versions(versions), _summary(rows), _rule(), _table(rows), _reasons(rows)]
-    return "\n".join(part.rstrip() + "\n" for part in found)
+    parts = [_HEAD, _versions(versions), _summary(found), _rule(), _table(found), _reasons(found)]
+    return "\n".join(part.rstrip() + "\n" for part in parts)
 
 
 def _versions(versions: dict[str, str]) -> str:
     return "Made with " + ", ".join(f"{name} {version}" for name, version in versions.items()) + "."
 
 
-def _summary(rows: Sequence[Row]) -> str:
-    targets = [name for name in TARGETS if any(row.target == name for row in rows)]
+def _summary(found: Sequence[Row]) -> str:
+    targets = [name for name in TARGETS if any(row.target == name for row in found)]
     lines = [
         "## By target",
         "",
@@ -49,7 +56,7 @@ def _summary(rows: Sequence[Row]) -> str:
         "|---|" + "---:|" * (1 + len(_WORDS)),
     ]
     for target in targets:
-        counts = tally(list(rows), target)
+        counts = tally(list(found), target)
         cells = [str(counts.total()), *(str(counts[word] or "") for word in _WORDS)]
         lines.append(f"| {target} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -72,12 +79,12 @@ def _rule() -> str:
     return "\n".join(["## The score", "", *head[2:], "| criterion | points |", "|---|---|"] + [f"| {name} | {words} |" for name, words in rows])
 
 
-def _table(rows: Sequence[Row]) -> str:
+def _table(found: Sequence[Row]) -> str:
     """A line a kernel with the score for each target, the one furthest behind on any target first."""
     by_kernel: dict[str, dict[str, Row]] = defaultdict(dict)
-    for row in rows:
+    for row in found:
         by_kernel[row.kernel][row.target] = row
-    targets = [name for name in TARGETS if any(row.target == name for row in rows)]
+    targets = [name for name in TARGETS if any(row.target == name for row in found)]
     lines = [
         "## All kernels",
         "",
@@ -108,12 +115,12 @@ def _cell(row: Row | None) -> str:
     return f"**{text}**" if row.word == "behind" else text
 
 
-def _reasons(rows: Sequence[Row]) -> str:
+def _reasons(found: Sequence[Row]) -> str:
     """Why kernels fail or are behind, the same reasons of several targets in one line."""
     lines = ["## Why", ""]
     seen: dict[tuple[str, str], list[str]] = defaultdict(list)
     scores: dict[tuple[str, str], float] = {}
-    for row in rows:
+    for row in found:
         if row.word == "fails":
             text = f"fails: {row.ours.error}"
         elif row.word == "behind" and row.verdict is not None:

@@ -110,6 +110,27 @@ def test_an_instruction_counts_as(mnemonic: str, expected: Effect | None) -> Non
     assert effect(Instruction(mnemonic, mnemonic)) == expected
 
 
+def test_what_ptxas_repeats_to_make_an_operand_uniform_is_no_loop() -> None:
+    text = (
+        HEAD
+        + """
+.L_x_0:
+        /*0000*/                   LDS.128 R4, [R2] ;
+.L_x_2:
+        /*0010*/                   ELECT P3, URZ, PT ;
+        /*0020*/               @P3 R2UR.OR P2, UR16, R6 ;
+        /*0030*/              @!P2 UTMALDG.2D [UR16], [UR4] ;
+        /*0040*/               @P3 PLOP3.LUT P2, PT, P2, PT, PT, 0x8, 0x0 ;
+        /*0050*/              @P2 BRA.U.ANY `(.L_x_2) ;
+        /*0060*/               @P0 BRA `(.L_x_0) ;
+        /*0070*/                   EXIT ;
+"""
+    )
+    found = main_loop(parse(text, "kernel"), effect)
+    assert found is not None
+    assert (found.instructions, found.shared) == (7, 1)
+
+
 def test_branches_are_conditional_by_predicates_and_by_operands() -> None:
     text = (
         HEAD

@@ -10,9 +10,10 @@ from corpus.baseline import Baseline, changes
 from corpus.comparison import rows
 from corpus.compilation import Outcome
 from corpus.figures import Counts, Figures
-from corpus.page import page
+from corpus.page import page, page_of
 from corpus.verdict import judge
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "performance" / "corpus.md"
 LOOP = Counts(instructions=100, loads={"16": 4}, mma={"HMMA.16816": 8}, barriers=1, work=8 * 2048)
 CODE = replace(LOOP, instructions=300, stores={"16": 4})
 FIGURES = Figures(64, 0, 0, 4096, 128, 8, "registers", CODE, LOOP)
@@ -91,6 +92,10 @@ def test_changes_are_told_against_the_baseline(tmp_path: Path) -> None:
     assert {each.kernel for each in found.better} == {"faster", "mended"}
     assert str(found).startswith("unchanged on 1 of 5, better on 2, worse on 2\n")
     assert "120 instructions in the loop, before 100" in str(found)
+
+
+def test_the_committed_page_is_what_the_baseline_gives() -> None:
+    assert PAGE.read_text() == page_of(Baseline.read())
 
 
 def test_the_page_sorts_by_how_far_behind() -> None:
