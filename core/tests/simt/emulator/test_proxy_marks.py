@@ -62,13 +62,28 @@ def behind_a_store(a, b, c):
 KERNELS = (one_after_another, in_a_loop, in_a_branch, around_a_reduction, behind_a_store)
 
 
-def run(fn: Any, completion: str, *, fences: bool) -> list[np.ndarray]:
-    """Run a kernel on the emulated machine, with its proxy fences or without them."""
+@device_function
+def copied(a, b, c):
+    c.store([0, 0], a.load([0, 0]))
+
+
+@device_function
+def multiplied(a, b, c):
+    i = tl.arange(0, 8)
+    c.store([0, 0], tl.dot((i[:, None] - i[None, :]).to(tl.float32), b.load([0, 0])))
+
+
+def run(fn: Any, completion: str, *, fences: bool, stores: bool = True, programs: int = 1) -> list[np.ndarray]:
+    """Run a kernel on the emulated machine, with its proxy fences or without them.
+
+    Args:
+        stores: whether stores through descriptors are bulk stores; else threads store.
+    """
     signature = dict.fromkeys(fn.arg_names, "tensordesc<fp32[8,8]>")
     module: Module = compile_function(fn, signature, {})
     run_passes(module)
     kept = [argument.type for argument in kernel_of(module).arguments]
-    target = BulkTarget(8, completion=completion)
+    target = BulkTarget(8, completion=completion, stores=stores)
     options = {"num_warps": 2, "num_stages": 2}
     for stage in target.stages(STAGES):
         stage.run(module, target, options)
@@ -82,7 +97,7 @@ def run(fn: Any, completion: str, *, fences: bool) -> list[np.ndarray]:
     given = [emulator.EmulatedDescriptor(array) for array in arrays]
     types = [argument.type for argument in function.arguments]
     arguments = emulator.expanded_arguments(kept, types, given)
-    emulator.run_text(text, target, types, arguments, (1, 1, 1), function.attributes[WARPS])
+    emulator.run_text(text, target, types, arguments, (programs, 1, 1), function.attributes[WARPS])
     return arrays
 
 
@@ -111,3 +126,25 @@ def test_without_proxy_fences_they_are_refused(fn: Any, completion: str) -> None
     )
     with pytest.raises(KernelError, match=re.compile(message)):
         run(fn, completion, fences=False)
+
+
+@pytest.mark.parametrize("completion", MODES)
+@pytest.mark.parametrize(
+    ("fn", "stores", "refused"),
+    [
+        (one_after_another, False, "a bulk copy writes .* read through"),
+        (copied, True, "a bulk store reads .* wrote through"),
+        (multiplied, False, "a matrix instruction reads .* wrote through"),
+    ],
+    ids=lambda one: getattr(one, "__name__", ""),
+)
+def test_each_access_through_the_async_proxy_is_checked(fn: Any, stores: bool, refused: str, completion: str) -> None:
+    run(fn, completion, fences=True, stores=stores)
+    with pytest.raises(KernelError, match=refused):
+        run(fn, completion, fences=False, stores=stores)
+
+
+@pytest.mark.parametrize("completion", MODES)
+def test_what_the_program_before_read_needs_no_fence(completion: str) -> None:
+    a, b, c = run(one_after_another, completion, fences=True, stores=False, programs=2)
+    np.testing.assert_array_equal(c[:8, :8], a[:8, :8] * b[:8, :8])
