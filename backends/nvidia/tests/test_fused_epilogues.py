@@ -65,6 +65,13 @@ def test_fences_are_those_that_are_needed(name: str, monkeypatch: pytest.MonkeyP
     assert ptx_of(name, "sm_90a").count("fence.proxy.async") == sum(KERNELS[name][2])
 
 
+@pytest.mark.parametrize("name", ["dequantized", "exact"])
+@pytest.mark.parametrize("arch", ["sm_120a", "sm_121a"])
+def test_operands_that_threads_store_and_load_need_no_fence(name: str, arch: str) -> None:
+    """There the async proxy copies rows that an index names, and nothing else: ``ldmatrix`` reads by the generic proxy."""
+    assert "fence.proxy.async" not in ptx_of(name, arch)
+
+
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
 def test_a_fence_and_a_barrier_are_between_two_loads_into_the_same_bytes(arch: str) -> None:
     found = [one.rsplit(".", 1)[-1] for one in _INSTRUCTIONS.findall(ptx_of("gated", arch))]

@@ -23,12 +23,13 @@ KERNEL = """
 #S0 = shared<8x8>
 #S1 = shared<4x8>
 #S2 = shared<4>
-kernel @k(%d: desc<8x8xf32>, %e: desc<1x8xf32>, %n: i32, %c: i1) attributes {{warps = 2}} {{
+kernel @k(%d: desc<8x8xf32>, %e: desc<1x8xf32>, %n: i32, %c: i1, %p: ptr<f32>) attributes {{warps = 2}} {{
   %zero = constant 0 : i32
   %one = constant 1 : i32
   %no = constant false : i1
   %f = constant 2.0 : f32
   %x = splat %f : tile<8x8xf32, #L0>
+  %at = splat %p : tile<8x8xptr<f32>, #L0>
   %which = splat %one : tile<4xi32, #L2>
   %full = simt.barriers {{count = 1, simt.offset = 0}} : barriers<1>
   %empty = simt.barriers {{count = 2, simt.offset = 16}} : barriers<1>
@@ -69,6 +70,8 @@ LINES = {
     "P": '%y, %t = simt.dot_start %a, %b, %x {plan = "toy.ss"} : tile<8x8xf32, #L0>, token<products>',
     "W": "%z = simt.wait tokens=[%t], tiles=[%y] : tile<8x8xf32, #L0>",
     "c": "%u§ = simt.convert %x {simt.offset = 8192} : tile<8x8xf32, #L1>",
+    "C": "%u§ = simt.convert %x {simt.offset = 1024} : tile<8x8xf32, #L1>",  # its scratch space is where %a is
+    "k": 'simt.copy_start %a, %at {by = "queue"}\n%k§ = simt.commit : token<copies>\nsimt.wait tokens=[%k§]',
     "|": "barrier",
     ".": "simt.publish",
     "{": "for %zero, %n, %one body(%i§: i32) {",
@@ -144,6 +147,7 @@ def with_fences(letters: str, *, published: bool = True) -> str:
         ("ud", "p|b"),
         ("tb", "t|b"),  # so do bulk stores
         ("lcb", "l.cb"),  # all threads meet in a conversion
+        ("Cb", "c.|b"),  # and read its scratch space last
         ("(l/)b", "(l/).|b"),
         ("l(b/)", "l(.|b/)"),
         ("l|(b/)", "l.|(b/)"),
@@ -245,6 +249,8 @@ def test_what_a_product_in_flight_reads_is_not_written(letters: str) -> None:
         ("s|p", "a barrier or an arrival, but no proxy fence before that"),  # a read of a write
         ("s|t", "a barrier or an arrival, but no proxy fence before that"),
         ("s.t", "a proxy fence, but no barrier behind that"),
+        ("C|b", "a barrier or an arrival, but no proxy fence before that"),
+        ("k|t", "a barrier or an arrival, but no proxy fence before that"),  # threads copy by groups
     ],
 )
 def test_a_missing_fence_or_barrier_is_named(letters: str, missing: str) -> None:
@@ -266,6 +272,6 @@ def test_the_error_names_both_operations_bytes_and_remedy() -> None:
         check_proxies(module.kernel, target)
 
 
-@pytest.mark.parametrize("letters", ["l.|b", "l|.|b", "{l.|b}", "pb", "s.|p", "{wfo}", "tb"])
+@pytest.mark.parametrize("letters", ["l.|b", "l|.|b", "{l.|b}", "pb", "s.|p", "{wfo}", "tb", "C.|b", "k.|t"])
 def test_what_is_in_order_passes_the_check(letters: str) -> None:
     check_proxies(module_of(letters).kernel, BulkTarget(8))

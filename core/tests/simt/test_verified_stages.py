@@ -50,6 +50,14 @@ def test_stages_that_are_run_by_name_are_verified_whatever_the_environment_says(
         run_stages(kernel("add"), Breaking(), OPTIONS, names[: names.index("breaking") + 1])
 
 
+def test_a_module_that_is_broken_before_the_first_stage_blames_none(kernel: Callable[..., Module], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_VERIFY", "uses")
+    module, target = kernel("add"), EmulatedTarget()
+    read_early(module, target, OPTIONS)
+    with pytest.raises(VerificationError, match=WHERE.replace("after stage breaking: ", "")):
+        compile_kernel(module, target, OPTIONS)
+
+
 def test_the_time_of_verification_is_told_apart(kernel: Callable[..., Module], monkeypatch: pytest.MonkeyPatch) -> None:
     for value, verified in (("uses", True), ("0", False)):
         monkeypatch.setenv("TILEWRIGHT_VERIFY", value)

@@ -346,7 +346,8 @@ class _Barriers:
             pending.reads.update(scratch)
         if self._async_writes:
             generic = self.ranges.of_slots(proxy_accesses(operation, effects, self.target).generic_reads)
-            pending.unfenced |= {(one, None) for one in (*generic, *scratch) if overlap([one], self._async_writes)}
+            # scratch space was written too, and is fenced for that
+            pending.unfenced |= {(one, None) for one in generic if overlap([one], self._async_writes)}
 
     def _meets(self, operation: Operation) -> bool:
         """Whether all threads of the program, or of a warp, do an operation together."""
