@@ -265,3 +265,31 @@ def test_programs_may_put_a_bench_in_place_of_the_tuners():
     kernel.do_bench = count_benches(calls)
     run(kernel, 100)
     assert len(calls) == len(CONFIGS)
+
+
+@pytest.mark.parametrize("where", ["class", "instance", "debug", "hook"])
+def test_known_launches_see_what_a_program_does_to_the_kernel(where, monkeypatch):
+    """Once native code makes the launches of an autotuner."""
+    tuner, seen = kernel_with(), []
+    first = [run(tuner) for _ in range(3)][-1]
+    launches = tuner._dispatcher._launches
+    kernel, old = tuner.fn, JITFunction.run
+
+    def traced(self, *args, grid, warmup=False, **kwargs):
+        seen.append(kwargs["BLOCK"])
+        return old(self, *args, grid=grid, warmup=warmup, **kwargs)
+
+    if where == "class":
+        monkeypatch.setattr(JITFunction, "run", traced)
+    elif where == "instance":
+        kernel.run = lambda *args, **kwargs: traced(kernel, *args, **kwargs)
+    elif where == "hook":
+        kernel.add_pre_run_hook(lambda *args, **kwargs: seen.append(kwargs["BLOCK"]))
+    else:
+        monkeypatch.setattr(triton.knobs.runtime, "debug", True)
+    found = [run(tuner) for _ in range(2)]
+    assert tuner._dispatcher._launches == launches
+    if where == "debug":
+        assert all(each.metadata.debug for each in found) and not first.metadata.debug
+    else:
+        assert seen == [tuner.best_config.kwargs["BLOCK"]] * 2 and found == [first] * 2

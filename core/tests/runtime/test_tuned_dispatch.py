@@ -95,12 +95,12 @@ def test_known_launches_enter_two_frames(recorder):
     tuner, x = tuned(), np.zeros(64, np.float32)
     first = tuner[(1,)](x, x, 7, 8, True, 0.5)
     launch = tuner[(3,)]
-    assert frames_of(lambda: tuner[(1,)](x, x, 7, 8, True, 0.5)) == ["__getitem__", "__getitem__"]  # of the autotuner, of the kernel
-    assert frames_of(lambda: launch(x, x, 7, 8, True, 0.5)) == ["__getitem__"]
+    assert frames_of(lambda: tuner[(1,)](x, x, 7, 8, True, 0.5)) == ["__getitem__", "launch_function"]  # of the autotuner, of the kernel
+    assert frames_of(lambda: launch(x, x, 7, 8, True, 0.5)) == ["launch_function"]
     assert launch(x, x, 7, 8, True, 0.5) is first and recorder.launches[-1][0] == (3, 1, 1)
     tuner[(1,)](x, x, 9, 8, True, 0.5)
-    assert frames_of(lambda: tuner[(1,)](x, x, 9, 8, True, 0.5)) == ["__getitem__", "__getitem__"]
-    assert frames_of(lambda: tuner.run(x, x, 9, 8, True, 0.5, grid=(1,))) == ["run", "__getitem__"]
+    assert frames_of(lambda: tuner[(1,)](x, x, 9, 8, True, 0.5)) == ["__getitem__", "launch_function"]
+    assert frames_of(lambda: tuner.run(x, x, 9, 8, True, 0.5, grid=(1,))) == ["run", "launch_function"]
 
 
 def test_a_launcher_bound_before_the_tuning_is_native(recorder):
@@ -108,7 +108,7 @@ def test_a_launcher_bound_before_the_tuning_is_native(recorder):
     launch = tuner[(3,)]
     launch(x, x, 7, 8, True, 0.5)
     assert launch.func is tuner._dispatcher.native
-    assert frames_of(lambda: launch(x, x, 7, 8, True, 0.5)) == ["__getitem__"]
+    assert frames_of(lambda: launch(x, x, 7, 8, True, 0.5)) == ["launch_function"]
 
 
 def test_many_keys_need_no_entry_of_their_own(recorder):
@@ -347,6 +347,31 @@ def test_the_kernel_inside_sees_its_own_hooks(recorder):
     tuner.fn.add_pre_run_hook(lambda *args, **keywords: seen.append(keywords["BLOCK"]))
     tuner[(1,)](x, x, 7, 8, True, 0.5)
     assert seen == [8]
+    tuner.fn.pre_run_hooks.clear()
+    tuner.fn.clear_cache()
+    found = [tuner[(1,)](x, x, 7, 8, True, 0.5) for _ in range(3)]
+    assert len(set(map(id, found))) == 1 and seen == [8] and tuner.fn._dispatcher._launches == 1
+
+
+@pytest.mark.parametrize("where", ["class", "subclass"])
+def test_brackets_of_the_programs_are_asked(recorder, monkeypatch, where):
+    tuner, x, asked = tuned(bench=best_of(0)), np.zeros(64, np.float32), []
+    kind = type(tuner.fn)
+    old = kind.__getitem__
+
+    def brackets(self, grid):
+        asked.append(grid)
+        return old(self, grid)
+
+    if where == "subclass":
+        tuner.fn = type("Mine", (kind,), {"__getitem__": brackets})(many)
+    tuner[(1,)](x, x, 7, 8, True, 0.5)
+    if where == "class":
+        monkeypatch.setattr(kind, "__getitem__", brackets)
+    asked.clear()
+    for _ in range(3):
+        tuner[(2,)](x, x, 7, 8, True, 0.5)
+    assert asked == [(2,)] * 3 and in_python(tuner) == 1
 
 
 # ---- processes, threads, memory
@@ -450,7 +475,7 @@ def test_launches_with_heuristics_enter_few_frames(recorder):
     for n in (8, 7, 9):
         assert block_of(around[(1,)](**{**call, "n": n})) == CONFIGS[len(around.fn.cache) - 1]
     before = in_python(around.fn)
-    assert frames_of(lambda: around[(1,)](**call)) == ["__getitem__", "_launch", "_compute", "__getitem__", "__getitem__"]
+    assert frames_of(lambda: around[(1,)](**call)) == ["__getitem__", "_launch", "_compute", "__getitem__", "launch_function"]
     assert in_python(around.fn) == before
     inside = Autotuner(guessed(tw.jit(many))[0], many.__code__.co_varnames[:9], [Config({"BLOCK": block}) for block in CONFIGS], ["n"], do_bench=by_turns())
     for _ in range(3):

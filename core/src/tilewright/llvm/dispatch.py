@@ -65,6 +65,8 @@ class Alignment(enum.IntEnum):
     ANY = 0
     DIVISIBLE = 1
     INDIVISIBLE = 2
+    #: nothing: a tensor is not asked for its address, and may have none
+    UNREAD = 3
 
 
 class Check(ctypes.Structure):
@@ -177,7 +179,7 @@ def _is_aligned(w: FunctionWriter, value: str, wanted: str) -> str:
     """Whether a number is of an :class:`Alignment`."""
     divisible = w.emit(f"icmp eq i64 {w.emit(f'and i64 {value}, 15')}, 0")
     found = w.emit(f"select i1 {divisible}, i64 {int(Alignment.DIVISIBLE)}, i64 {int(Alignment.INDIVISIBLE)}")
-    same, unasked = w.emit(f"icmp eq i64 {found}, {wanted}"), w.emit(f"icmp eq i64 {wanted}, {int(Alignment.ANY)}")
+    same, unasked = w.emit(f"icmp ne i64 {w.emit(f'and i64 {found}, {wanted}')}, 0"), w.emit(f"icmp eq i64 {wanted}, {int(Alignment.ANY)}")
     return w.emit(f"or i1 {same}, {unasked}")
 
 
@@ -224,12 +226,16 @@ def _write_holds(module: ModuleWriter, objects: native.Layout) -> None:
         status = w.emit(f"call i32 {native.address(w, f'tensor_{fact}')}(ptr {handle}, ptr {slot})")
         f.need(w.emit(f"icmp eq i32 {status}, 0"), failed)
         f.need(w.emit(f"icmp eq i32 {w.load('i32', slot, 8)}, {wanted}"), failed)
+    unread = w.new_block("unread")
+    f.need(w.emit(f"icmp ne i64 {d}, {int(Alignment.UNREAD)}"), unread)
     status = w.emit(f"call i32 {native.address(w, 'tensor_pointer')}(ptr {handle}, ptr {slot})")
     f.need(w.emit(f"icmp eq i32 {status}, 0"), failed)
     pointer = w.load("i64", slot, 8)
     # without memory: Python knows whether that is an error
     f.need(w.emit(f"icmp ne i64 {pointer}, 0"), failed)
     aligned(pointer)
+    w.place(unread)
+    w.ret("i1 true")
 
     w.place(blocks[Condition.ARRAY])
     f.need(f.is_type("%object", native.address(w, "array")), failed)

@@ -148,7 +148,7 @@ _definitions: list[tuple[_MethodDefinition, object]] = []
 ADDRESSES: Final = (
     *("none", "false", "one", "tuple", "list", "dict", "int", "float", "array", "data_ptr_name", "writable_address"),
     *("base_name", "shape_name", "strides_name", "block_shape_name", "padding_name"),
-    *("cache_name", "configs_name", "measures_one_name", "best_config_name", "fn_name"),
+    *("cache_name", "configs_name", "measures_one_name", "best_config_name", "fn_name", "launch_function_name"),
     *("tensor", "parameter", "tensor_pointer", "tensor_dtype", "tensor_device_kind", "tensor_device_index"),
 )
 
@@ -181,7 +181,7 @@ def fill_addresses(table: int, writable_address: Callable[[Any], int] | None = N
 
 
 #: Names that are looked up in objects.
-_NAMES: Final = ("data_ptr", "base", "shape", "strides", "block_shape", "padding", "cache", "configs", "measures_one", "best_config", "fn")
+_NAMES: Final = ("data_ptr", "base", "shape", "strides", "block_shape", "padding", "cache", "configs", "measures_one", "best_config", "fn", "launch_function")
 _ATTRIBUTES: Final = tuple(map(sys.intern, _NAMES))
 
 #: Where the C++ tensor is in a PyTorch tensor object.

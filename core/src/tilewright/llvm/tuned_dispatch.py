@@ -22,8 +22,9 @@ from tilewright.llvm.writer import Block, ModuleWriter
 #: and the autotuner.
 BOUND: Final = ("python", "choice", "entries", "tuner")
 #: The items of an entry. Its table is that of an entry of a kernel: its values are the arguments of the tuning key. ``chosen`` is a list whose one item is
-#: the tuple of what calls of each configuration add, ``types`` the key's last item, or False where the only configuration is taken without a key.
-ENTRY: Final = ("table", "chosen", "types", "keywords", "names", "defaults", "choice", "keep")
+#: the tuple of what calls of each configuration add, ``types`` the key's last item, or False where the only configuration is taken without a key. ``kernel``
+#: is the type of ``autotuner.fn`` where its method ``launch_function`` says what its brackets bind to a grid; else None.
+ENTRY: Final = ("table", "chosen", "types", "keywords", "kernel", "defaults", "choice", "keep")
 #: What a configuration adds to calls: ``settings`` are the configuration's attributes, equal to ``known`` as long as the rest is right; ``keywords`` the names
 #: of all arguments by keyword, ``sources`` where they come from, as bytes, ``values`` what the configuration adds. ``hook`` is its ``pre_hook``, or None,
 #: which is given a dict of ``hook_names``, from ``hook_sources``.
@@ -211,19 +212,52 @@ def _write_start(module: ModuleWriter, objects: Layout) -> None:
 
     w.place(unhooked)
     kernel = f.attribute(tuner, "fn", raised)
-    launch = w.call("PyObject_GetItem", "ptr", [("ptr", kernel), ("ptr", w.load("ptr", "%arguments", 8))])
+    found, ask, bracket, bound, direct = (w.new_block(name) for name in ("found", "ask", "bracket", "bound", "direct"))
+    function, offset = w.alloca("ptr", 1, 8), w.alloca("i64", 1, 8)  # what is called, and the first of the call's arguments that it is given
+    (kind,) = f.fields("%seen", ENTRY, "kernel")
+    w.branch_if(f.is_type(kernel, kind), ask, bracket, likely=True)
+
+    w.place(ask)
+    receiver = w.alloca("ptr", 2, 8)
+    w.store("ptr", kernel, w.gep("ptr", receiver, 1), 8)
+    asked = [("ptr", native.address(w, "launch_function_name")), ("ptr", w.gep("ptr", receiver, 1)), ("i64", str(1 + native.ARGUMENTS_OFFSET)), ("ptr", "null")]
+    answer = w.call("PyObject_VectorcallMethod", "ptr", asked)
+    unasked = w.new_block("unasked")
+    f.need(w.emit(f"icmp ne ptr {answer}, null"), unasked)
+    w.branch_if(w.emit(f"icmp eq ptr {answer}, {native.address(w, 'none')}"), bound, direct, likely=False)
+    w.place(bound)
+    f.drop(answer)
+    w.branch(bracket)
+    w.place(direct)
     f.drop(kernel)
-    f.need(w.emit(f"icmp ne ptr {launch}, null"), raised)
-    call = w.alloca("ptr", MAX_ARGUMENTS + 1, 8)
-    with w.loop("1", "%given", 1) as loop:
+    w.store("ptr", answer, function, 8)
+    w.store("i64", "0", offset, 8)
+    w.branch(found)
+
+    w.place(bracket)
+    launch = w.call("PyObject_GetItem", "ptr", [("ptr", kernel), ("ptr", w.load("ptr", "%arguments", 8))])
+    f.need(w.emit(f"icmp ne ptr {launch}, null"), unasked)
+    f.drop(kernel)
+    w.store("ptr", launch, function, 8)
+    w.store("i64", "1", offset, 8)
+    w.branch(found)
+    w.place(unasked)
+    f.drop(kernel)
+    w.branch(raised)
+
+    w.place(found)
+    launch, first = w.load("ptr", function, 8), w.load("i64", offset, 8)
+    space = w.alloca("ptr", MAX_ARGUMENTS + 2, 8)
+    call = w.gep("ptr", space, 1)  # behind the word that a callee may use
+    with w.loop("0", "%given", 1) as loop:
         w.store("ptr", w.load("ptr", w.gep("ptr", "%arguments", loop.index), 8), w.gep("ptr", call, loop.index), 8)
     named, places, count = w.gep("ptr", call, "%given"), f.bytes_of(sources), f.size(keywords)
     with w.loop("0", count, 1) as loop:
         value = dispatch.pick(f, w.load("i32", w.gep("i32", places, loop.index), 4), values)
         w.store("ptr", value, w.gep("ptr", named, loop.index), 8)
-    positional = w.emit(f"or i64 {w.emit('sub i64 %given, 1')}, {native.ARGUMENTS_OFFSET}")
+    positional = w.emit(f"or i64 {w.emit(f'sub i64 %given, {first}')}, {native.ARGUMENTS_OFFSET}")
     names = w.emit(f"select i1 {w.emit(f'icmp eq i64 {count}, 0')}, ptr null, ptr {keywords}")
-    result = w.call("PyObject_Vectorcall", "ptr", [("ptr", launch), ("ptr", w.gep("ptr", call, 1)), ("i64", positional), ("ptr", names)])
+    result = w.call("PyObject_Vectorcall", "ptr", [("ptr", launch), ("ptr", w.gep("ptr", call, first)), ("i64", positional), ("ptr", names)])
     f.drop(launch, chosen, config)
     w.ret(f"ptr {result}")
 

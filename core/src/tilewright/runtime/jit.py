@@ -104,6 +104,13 @@ class JITFunction(KernelInterface, KernelDefinition):
             return self._make_dispatcher().launcher(grid)
         return partial(dispatcher.native, grid)
 
+    def launch_function(self) -> Callable[..., Any] | None:
+        """The native function where brackets do no more than to bind it to a grid; else None."""
+        dispatcher = self._dispatcher
+        if dispatcher is None or self.pre_run_hooks or type(self).__getitem__ is not _GET_ITEM:
+            return None
+        return dispatcher.native
+
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> CompiledKernel | None:
         """Launch on ``grid`` and give the compiled kernel (None where ``hooks.jit_cache`` vetoed); with ``warmup`` compile only."""
         return self.warmup(*args, **kwargs) if warmup else self[grid](*args, **kwargs)
@@ -385,6 +392,7 @@ _OF_THIS_PROCESS = (
     "policy",
 )
 _MISSING: Any = object()
+_GET_ITEM = JITFunction.__getitem__
 _kernels: weakref.WeakSet[JITFunction] = weakref.WeakSet()
 
 

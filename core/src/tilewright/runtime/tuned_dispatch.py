@@ -89,7 +89,9 @@ class TunedDispatcher(NativeCalls):
             if entry[0] == described and entry[2] is types and entry[3] == tuple(keywords) and entry[6] is choice:
                 entry[1][0] = (*(other for other in entry[1][0] if other[0] is not config), chosen)
                 return
-        self.keep((described, [(chosen,)], types, tuple(keywords), (), (None,), choice, tuple(keep)))
+        # only a kernel's brackets are known to do no more than to bind what its launch_function says
+        kernel = type(tuner.fn) if hasattr(type(tuner.fn), "launch_function") else None
+        self.keep((described, [(chosen,)], types, tuple(keywords), kernel, (None,), choice, tuple(keep)))
 
 
 def _chosen(config: Config, args: tuple[Any, ...], keywords: Mapping[str, Any], names: tuple[str, ...], sources: Mapping[str, int]) -> tuple[Any, ...]:
@@ -128,11 +130,11 @@ def _check(source: int, value: Any, keep: list[Any], bases: dict[bytes, Check]) 
 
     kind = type(value)
     if kind is TensorDescriptor:
-        base = array_check(source, value.base, Alignment.ANY, keep)
+        base = array_check(source, value.base, Alignment.UNREAD, keep)
         base = bases.setdefault(bytes(base), base)
         return Check(Condition.BASE, source, id(TensorDescriptor), ctypes.addressof(base))
     if getattr(value, "dtype", None) is not None:
-        return array_check(source, value, Alignment.ANY, keep)
+        return array_check(source, value, Alignment.UNREAD, keep)
     if kind.__dictoffset__ == 0 and not hasattr(kind, "dtype") and not hasattr(kind, "__getattr__"):  # none of them has a dtype
         keep.append(kind)
         return Check(Condition.TYPE, source, id(kind))

@@ -180,6 +180,14 @@ class JITFunction(own.JITFunction):
             return super().__getitem__(grid)
         return partial(dispatcher.native, grid)
 
+    def launch_function(self) -> Callable[..., Any] | None:
+        kind, dispatcher = type(self), self._dispatcher
+        if kind.run is not kind._own_run or "run" in self.__dict__ or knobs.runtime.debug or self.policy.mutable:
+            return None
+        if dispatcher is None or self.pre_run_hooks or kind.__getitem__ is not _GET_ITEM:
+            return None
+        return dispatcher.native
+
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         """See :meth:`tilewright.runtime.jit.JITFunction.run`. Launches ask this method where a subclass or a program has put another in its place."""
         return self.compile_only(*args, grid=grid, **kwargs) if warmup else self.launch_on(grid)(*args, **kwargs)
@@ -219,6 +227,9 @@ class JITFunction(own.JITFunction):
         """
         check_target(specialization_data, self.full_name)
         return super().preload(specialization_data)
+
+
+_GET_ITEM = JITFunction.__getitem__
 
 
 @overload
