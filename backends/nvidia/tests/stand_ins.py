@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import enum
 from typing import Any
 
@@ -15,7 +14,7 @@ def _enum(name: str, *members: str) -> Any:
 
 
 class FakeBindings(StandInBindings):
-    """An H100 or two. ``log`` and ``error_log`` are what the linker says."""
+    """An H100 or two. ``log`` and ``error_log`` are what the compiler says."""
 
     CUresult = CUcontext = CUfunction = CUstream = CUlaunchAttributeID = CUstreamCaptureMode = int
     CUjitInputType = _enum("CUjitInputType", "CU_JIT_INPUT_PTX")
@@ -26,6 +25,7 @@ class FakeBindings(StandInBindings):
         "CU_JIT_ERROR_LOG_BUFFER",
         "CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES",
         "CU_JIT_LOG_VERBOSE",
+        "CU_JIT_GENERATE_LINE_INFO",
     )
 
     class CUlaunchConfig:
@@ -48,27 +48,13 @@ class FakeBindings(StandInBindings):
     def _cuGetErrorString(self, code: int) -> bytes:
         return b"what the driver says"
 
-    def _cuLinkCreate(self, count: int, options: Any, values: Any) -> int:
-        self._buffers = values[0], values[2]
-        return 1
-
     def _cuModuleLoadDataEx(self, image: bytes, count: int, options: Any, values: Any) -> int:
-        self._buffers = values[0], values[2]
-        self._say()
+        assert count == len(options) == len(values)
+        given = dict(zip(options, values, strict=True))
+        for option, text in ((self.CUjit_option.CU_JIT_INFO_LOG_BUFFER, self.log), (self.CUjit_option.CU_JIT_ERROR_LOG_BUFFER, self.error_log)):
+            if option in given:
+                given[option][: len(text)] = text.encode()
         return self.module_load(image)
-
-    def _say(self) -> None:
-        for buffer, text in zip(self._buffers, (self.log, self.error_log), strict=True):
-            buffer[: len(text)] = text.encode()
-
-    def _cuLinkAddData(self, *_: Any) -> None: ...
-
-    def _cuLinkComplete(self, state: int) -> tuple[int, int]:
-        self._say()
-        self._cubin = ctypes.create_string_buffer(b"device code")
-        return ctypes.addressof(self._cubin), 11
-
-    def _cuLinkDestroy(self, state: int) -> None: ...
 
     def _cuLaunchKernelEx(self, config: Any, function: int, parameters: int, extra: int) -> None:
         self.started(config, parameters)

@@ -37,6 +37,15 @@ def cuda(bindings: FakeBindings) -> Driver:
     return Driver(TABLE, bindings)
 
 
+@pytest.fixture(autouse=True)
+def no_ptxas(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The driver compiles, whatever is installed."""
+    monkeypatch.setattr(linking, "ptxas_programs", list)
+    linking.ptxas_of_driver.cache_clear()
+    yield
+    linking.ptxas_of_driver.cache_clear()
+
+
 def code(**facts: Any) -> CodeObject:
     metadata = {"kernel": "k", "num_warps": 4, "shared": 0, "format": "cubin", "configuration": "num_warps=4, num_stages=3", **facts}
     return CodeObject("k", b"device code", {}, metadata)
@@ -61,44 +70,45 @@ def test_what_does_not_fit_the_device_is_told(bindings: FakeBindings, cuda: Driv
         LoadedKernel(code(), 0, cuda)
 
 
-def test_ptx_is_linked_once_and_kept(bindings: FakeBindings, cuda: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
-    unlinked = CodeObject("k", b".version 8.6 // " + str(tmp_path).encode(), {}, {**code().metadata, "format": "ptx"})
-    for _ in range(2):
-        LoadedKernel(unlinked, 0, cuda)
-    assert len(bindings.named("cuLinkComplete")) == 1
-    assert bindings.named("cuModuleLoadData") == [(b"device code",)] * 2
-    (added,) = bindings.named("cuLinkAddData")
-    assert added[2].endswith(b"\0") and added[3] == len(added[2])
+PTX = b".version 8.6\n.target sm_90a\n"
+LINES = PTX + b"\t.loc\t1 7 3\n"
 
 
-def test_link_reports_spills_and_the_log(bindings: FakeBindings, cuda: Driver) -> None:
-    linked = linking.link(cuda, 0, b".version 8.6", "k")
-    assert (linked.binary, linked.spills) == (b"device code", 12) and "spill" in linked.log
-    assert len(bindings.named("cuLinkDestroy")) == 1
+def ptx_code(text: bytes) -> CodeObject:
+    return CodeObject("k", text, {}, {**code().metadata, "format": "ptx"})
 
 
-def test_code_that_moves_registers_between_threads_is_not_linked(bindings: FakeBindings, cuda: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver's linker ignores ``setmaxnreg``: without ptxas such PTX is compiled as it is loaded, once it is known to compile."""
-    monkeypatch.setattr(linking, "ptxas_programs", list)
-    linking.ptxas_of_driver.cache_clear()
+def test_the_driver_compiles_whole_programs(bindings: FakeBindings, cuda: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it compiled it keeps: the PTX is loaded, once it is known to compile."""
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("TILEWRIGHT_REPRODUCER_DIR", str(tmp_path))
-    text = b".version 8.6 setmaxnreg // " + str(tmp_path).encode()
-    linked = linking.link(cuda, 0, text, "k")
-    assert (linked.binary, linked.spills) == (text + b"\0", 12) and "spill" in linked.log
-    unlinked = CodeObject("k", text, {}, {**code().metadata, "format": "ptx"})
+    linked = linking.link(cuda, 0, PTX, "k")
+    assert (linked.binary, linked.spills, linked.by) == (PTX + b"\0", 12, "the driver") and "spill" in linked.log
     for _ in range(2):
-        LoadedKernel(unlinked, 0, cuda)
-    assert len(bindings.named("cuModuleLoadDataEx")) == 2 and not bindings.named("cuLinkCreate")
-    assert bindings.named("cuModuleLoadData") == [(text + b"\0",)] * 2
+        LoadedKernel(ptx_code(PTX), 0, cuda)
+    assert len(bindings.named("cuModuleLoadDataEx")) == 2  # the second time for the disk cache
+    assert bindings.named("cuModuleLoadData") == [(PTX + b"\0",)] * 2
+    assert bindings.contexts == []
     bindings.settings.failures["cuModuleLoadDataEx"] = 218
     with pytest.raises(LoweringError, match="the driver could not compile the PTX of k: cuModuleLoadDataEx failed"):
-        linking.link(cuda, 0, text, "k")
+        linking.link(cuda, 0, PTX, "k")
+
+
+def test_the_driver_is_asked_for_lines_of_the_source(bindings: FakeBindings, cuda: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+    LoadedKernel(ptx_code(LINES), 0, cuda)
+    lines = bindings.CUjit_option.CU_JIT_GENERATE_LINE_INFO
+    compiled, loaded = bindings.named("cuModuleLoadDataEx")
+    assert compiled[2][-1] == lines and loaded == (LINES + b"\0", 1, [lines], [1])
+
+
+def test_where_the_drivers_cache_has_the_code_the_spills_are_not_known(bindings: FakeBindings, cuda: Driver) -> None:
+    bindings.log = ""
+    assert linking.link(cuda, 0, PTX, "k").spills is None
 
 
 @pytest.fixture
-def ptxas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Path]]:
+def ptxas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """Puts a program in the place of ptxas, of a version of CUDA. What it was called with is in the file ``calls``."""
     if os.name != "posix":
         pytest.skip("the program is a shell's")
@@ -123,8 +133,7 @@ exit {status}
     monkeypatch.setattr(linking, "driver_version", lambda: 12040)
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("TILEWRIGHT_REPRODUCER_DIR", str(tmp_path))
-    yield make
-    linking.ptxas_of_driver.cache_clear()
+    return make
 
 
 _MOVING = b".version 8.6\n.target sm_90a\n setmaxnreg\0"
@@ -144,7 +153,9 @@ def test_code_that_moves_registers_between_threads_is_kept_as_ptxas_compiles_it(
     program.write_text(program.read_text() + "\n")  # another ptxas is there
     LoadedKernel(CodeObject("k", _MOVING, {}, {**code().metadata, "format": "ptx"}), 0, cuda)
     assert len((tmp_path / "calls").read_text().splitlines()) == 3
-    assert linking.link(cuda, 0, _MOVING.replace(b"setmaxnreg", b""), "k").binary == b"device code"  # anything else is the driver's
+    assert " -c" not in call  # whole programs, be there setmaxnreg or not
+    linked = linking.link(cuda, 0, PTX, "k")
+    assert (linked.binary, linked.by) == (b"code of ptxas", "ptxas")
 
 
 @pytest.mark.parametrize("facts", [{"version": "13.0"}, {"status": 1, "says": "error: Unsupported .version 8.6"}, {"version": "unknown"}], ids=str)
@@ -165,25 +176,25 @@ def test_kernels_are_kept_as_ptxas_compiles_them(bindings: FakeBindings, cuda: D
 
 
 def test_what_a_worker_lowered_is_linked_by_the_hook(bindings: FakeBindings, cuda: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    unlinked = CodeObject("k", b".version 8.6", {}, {**code().metadata, "format": "ptx"})
+    unlinked = ptx_code(PTX)
     target = architectures.target_of(architectures.ARCHITECTURES["sm_90a"])
     monkeypatch.setattr(ahead_of_time, "why_not", lambda: "")
     monkeypatch.setattr(ahead_of_time, "driver", lambda: cuda)
     monkeypatch.setattr(worker_server, "serving", True)
     hook = partial(registry().get("nvidia").call, "tilewright_link", code=unlinked, target=target)
-    assert hook().metadata["format"] == "ptx" and not bindings.named("cuLinkComplete")  # the worker itself leaves it
+    assert "link_log" not in hook().metadata and not bindings.named("cuModuleLoadDataEx")  # the worker itself leaves it
     monkeypatch.setattr(worker_server, "serving", False)
     linked = hook()
-    assert (linked.metadata["format"], linked.binary, linked.stages["cubin"]) == ("cubin", b"device code", b"device code")
+    assert (linked.metadata["format"], linked.metadata["linked_by"], linked.metadata["n_spills"]) == ("ptx", "the driver", 12)
 
 
 def test_rejected_ptx_comes_with_the_log_and_a_reproducer(bindings: FakeBindings, cuda: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_REPRODUCER_DIR", str(tmp_path))
-    bindings.settings.failures["cuLinkAddData"] = 218
-    with pytest.raises(LoweringError, match="the driver could not compile the PTX of k: cuLinkAddData failed"):
-        linking.link(cuda, 0, b".version 8.6", "k")
-    assert [path.read_bytes() for path in tmp_path.glob("*.ptx")] == [b".version 8.6"]
-    assert len(bindings.named("cuLinkDestroy")) == 1 and bindings.contexts == []
+    bindings.settings.failures["cuModuleLoadDataEx"] = 218
+    with pytest.raises(LoweringError, match="the driver could not compile the PTX of k: cuModuleLoadDataEx failed"):
+        linking.link(cuda, 0, PTX, "k")
+    assert [path.read_bytes() for path in tmp_path.glob("*.ptx")] == [PTX]
+    assert bindings.contexts == []
 
 
 def test_memory_and_time_are_the_drivers(bindings: FakeBindings, cuda: Driver) -> None:

@@ -1,9 +1,12 @@
-"""PTX to device code: by the driver's own compiler, or by ``ptxas`` where that is wanted or the driver does not give the code away."""
+"""PTX to device code: by a ``ptxas`` that goes with the driver, or by the driver's own compiler.
+
+Kernels are compiled as whole programs. Code to be linked (``ptxas -c``, the driver's linker, nvJitLink) may not give registers from threads to threads
+(``setmaxnreg``), and takes more of them: what others may call keeps to the calling convention.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import os
 import re
@@ -23,11 +26,10 @@ _LOG_BYTES = 1 << 14
 
 
 def link(cuda: Driver, device: int, ptx: bytes, what: str) -> Linked:
-    """Compile PTX for a device.
+    """Compile PTX for a device: by :func:`ptxas_of_driver`, and where there is none, or it rejects the PTX, by the driver.
 
-    The driver's linker takes each piece of code for one of several, none of which may give registers from threads to threads (``setmaxnreg``), and the driver
-    does not tell what it compiles as it loads it. So ``ptxas`` compiles kernels that do, where there is one that the driver takes code of; else they are
-    compiled wherever they are loaded, and what stands for their device code is the PTX.
+    The driver does not give away what it compiles as it loads a whole program. What stands for the device code then is the PTX, which is compiled wherever it
+    is loaded; the driver's own cache has the code from the second time on.
 
     Args:
         what: kernel and configuration, for messages.
@@ -35,11 +37,10 @@ def link(cuda: Driver, device: int, ptx: bytes, what: str) -> Linked:
     Raises:
         LoweringError: the driver rejects it; the message has its log, and the path of a file with the PTX.
     """
-    if is_compiled_whole(ptx):
-        program = ptxas_of_driver()
-        found = None if program is None else _run_ptxas(program, ptx, target_named(ptx))
-        if isinstance(found, Linked):
-            return found
+    program = ptxas_of_driver()
+    found = None if program is None else _run_ptxas(program, ptx, target_named(ptx))
+    if isinstance(found, Linked):
+        return found
     option = cuda.bindings.CUjit_option
     info, error = bytearray(_LOG_BYTES), bytearray(_LOG_BYTES)
     options = {
@@ -53,37 +54,19 @@ def link(cuda: Driver, device: int, ptx: bytes, what: str) -> Linked:
         options[option.CU_JIT_GENERATE_LINE_INFO] = 1
     text = ptx if ptx.endswith(b"\0") else ptx + b"\0"
     with cuda.use(device):
-        if is_compiled_whole(ptx):
-            try:
-                cuda("cuModuleUnload", cuda("cuModuleLoadDataEx", text, len(options), list(options), list(options.values())))
-            except DeviceFaultError:
-                raise
-            except DriverError as failure:
-                raise rejected(f"the driver could not compile the PTX of {what}: {failure}\n{log_text(error)}", ptx, ".ptx") from failure
-            return Linked(text, log_text(info), spills_of(log_text(info)))
-        state = cuda("cuLinkCreate", len(options), list(options), list(options.values()))
         try:
-            cuda("cuLinkAddData", state, cuda.bindings.CUjitInputType.CU_JIT_INPUT_PTX, text, len(text), b"kernel.ptx", 0, [], [])
-            address, size = cuda("cuLinkComplete", state)
-            cubin = ctypes.string_at(int(address), int(size))
+            cuda("cuModuleUnload", cuda("cuModuleLoadDataEx", text, len(options), list(options), list(options.values())))
         except DeviceFaultError:
             raise
         except DriverError as failure:
             raise rejected(f"the driver could not compile the PTX of {what}: {failure}\n{log_text(error)}", ptx, ".ptx") from failure
-        finally:
-            cuda("cuLinkDestroy", state)
     log = log_text(info)
-    return Linked(cubin, log, spills_of(log))
+    return Linked(text, log, spills_of(log))
 
 
 def says_lines(ptx: bytes) -> bool:
     """Whether the PTX says which lines of the source it comes from."""
     return b"\n\t.loc\t" in ptx
-
-
-def is_compiled_whole(ptx: bytes) -> bool:
-    """Whether PTX must not be compiled as one of several pieces of code."""
-    return b"setmaxnreg" in ptx
 
 
 def target_named(ptx: bytes) -> str:
@@ -92,9 +75,10 @@ def target_named(ptx: bytes) -> str:
     return found[1].decode() if found else ""
 
 
-def spills_of(log: str) -> int:
-    """Bytes of spill stores and loads that a compiler's log reports."""
-    return sum(int(count) for count in re.findall(r"(\d+) bytes spill (?:stores|loads)", log))
+def spills_of(log: str) -> int | None:
+    """Bytes of spill stores and loads that a compiler's log reports; None where it does not tell, as where the driver's cache had the code."""
+    found = re.findall(r"(\d+) bytes spill (?:stores|loads)", log)
+    return sum(map(int, found)) if found else None
 
 
 def cubin_of(cuda: Driver, device: int, code: CodeObject) -> bytes:
@@ -105,14 +89,14 @@ def cubin_of(cuda: Driver, device: int, code: CodeObject) -> bytes:
     """
     if code.metadata.get("format") == "cubin":
         return code.binary
-    facts = ("tilewright-nvidia cubin", __version__, str(driver_version()), str(capability_of(cuda, device)))
-    if is_compiled_whole(code.binary):  # what it becomes is another thing once there is another ptxas
-        facts += tuple(f"{program} {program.stat().st_size} {program.stat().st_mtime_ns}" for program in ptxas_programs() if program.is_file())
+    # what it becomes is another thing once there is another ptxas
+    programs = [f"{program} {program.stat().st_size} {program.stat().st_mtime_ns}" for program in ptxas_programs() if program.is_file()]
+    facts = ("tilewright-nvidia code", __version__, str(driver_version()), str(capability_of(cuda, device)), *programs)
     what = f"{code.name} ({code.metadata.get('configuration', '')})"
     return kept_binary(code.name, code.binary, facts, lambda: link(cuda, device, code.binary, what))
 
 
-# ---- without a device
+# ---- ptxas
 
 
 def find_ptxas() -> Path | None:
@@ -164,7 +148,7 @@ def _major(program: Path) -> int:
 
 
 def assemble(ptx: str | bytes, arch: str) -> Linked:
-    """Assemble PTX by ``ptxas``, for machines without a GPU.
+    """Compile PTX by ``ptxas``, for machines without a GPU.
 
     Raises:
         BackendError: there is no ptxas.
@@ -203,4 +187,4 @@ def _run_ptxas(program: Path, text: bytes, arch: str) -> Linked | str:
         if done.returncode:
             return done.stderr.strip()
         log = done.stdout + done.stderr
-        return Linked(result.read_bytes(), log, spills_of(log))
+        return Linked(result.read_bytes(), log, spills_of(log), "ptxas")

@@ -166,7 +166,7 @@ def attach_cubin(code: CodeObject, target: Target) -> None:
     if linked is None:
         return
     code.timings["link"] = (time.perf_counter() - started) * 1e3
-    code.metadata.update(n_spills=linked.spills, link_log=linked.log)
+    code.metadata.update(n_spills=linked.spills, link_log=linked.log, linked_by=linked.by)
     if not linked.binary.startswith(code.binary):  # what is PTX still is compiled where it is loaded
         code.binary = linked.binary
         code.stages["cubin"] = linked.binary

@@ -47,7 +47,7 @@ def resources(code: CodeObject, target: Target) -> Mapping[str, Any]:
 
     Registers are known where the driver of this machine has compiled the kernel, or ``ptxas`` is found.
     """
-    usage: Usage | str | None = usage_of(str(code.metadata.get("link_log", "")), "the driver")
+    usage: Usage | str | None = usage_of(str(code.metadata.get("link_log", "")), str(code.metadata.get("linked_by", "the driver")))
     if usage is None:
         try:
             usage = usage_of(assemble(code.stages["ptx"], target.arch).log, "ptxas") or "ptxas did not say"

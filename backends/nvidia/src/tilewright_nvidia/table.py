@@ -8,6 +8,7 @@ from typing import Any
 from tilewright.simt.host.table import Call, DriverTable, Entries, Enumeration, Launch, NativeEntries, Statuses, StreamNames
 from tilewright_nvidia.architectures import capability_of
 from tilewright_nvidia.installation import library
+from tilewright_nvidia.linking import says_lines
 from tilewright_nvidia.runtime import KIND, image
 
 
@@ -59,6 +60,15 @@ def _attribute(cuda: Any, number: int, member: str, value: int) -> Any:
     return attribute
 
 
+def _load_module(cuda: Any, code: bytes) -> tuple[Any, ...]:
+    """Load device code, or PTX, which the driver compiles: with the lines of the source if it says them."""
+    if code.startswith(b"\x7fELF") or not says_lines(code):
+        found: tuple[Any, ...] = cuda.cuModuleLoadData(code)
+        return found
+    found = cuda.cuModuleLoadDataEx(code, 1, [cuda.CUjit_option.CU_JIT_GENERATE_LINE_INFO], [1])
+    return found
+
+
 def _allow_shared(cuda: Any, function: Any, size: int) -> tuple[Any, ...]:
     status: tuple[Any, ...] = cuda.cuFuncSetAttribute(function, cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, size)
     return status
@@ -98,7 +108,7 @@ ENTRIES = Entries(
     context_current="cuCtxGetCurrent",
     context_enter=Call("cuCtxPushCurrent", lambda cuda, context: cuda.cuCtxPushCurrent(cuda.CUcontext(context))),
     context_leave=Call("cuCtxPopCurrent", lambda cuda, before: cuda.cuCtxPopCurrent()),
-    module_load="cuModuleLoadData",
+    module_load=Call("cuModuleLoadData", _load_module),
     module_unload="cuModuleUnload",
     module_function="cuModuleGetFunction",
     function_attribute="cuFuncGetAttribute",

@@ -18,12 +18,14 @@ class Linked:
     Attributes:
         binary: the code.
         log: what the linker said.
-        spills: bytes that the code stores to and loads from local memory for want of registers.
+        spills: bytes that the code stores to and loads from local memory for want of registers; None where nobody tells.
+        by: who made it.
     """
 
     binary: bytes
     log: str = ""
-    spills: int = 0
+    spills: int | None = 0
+    by: str = "the driver"
 
 
 def log_text(buffer: bytes | bytearray) -> str:
