@@ -311,5 +311,5 @@ def test_scaled_products_are_made_in_the_narrowest_exact_type(formats: tuple[str
     kernel.store(kernel.b.dot_scaled(*operands, kernel.load(F32, (16, 16), INTEGRAL), a_format=formats[0], b_format=formats[1]))
     module = kernel.finish().module
     prepare(module, EmulatedTarget())
-    (dot,) = (operation for operation in module.walk() if operation.name == "dot")
+    dot = next(operation for operation in module.walk() if operation.name == "dot")
     assert {str(operand.type.element) for operand in dot.operands[:2]} == {expected}  # type: ignore[attr-defined]

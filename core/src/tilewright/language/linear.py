@@ -178,8 +178,8 @@ def dot_scaled(
 ) -> tensor:
     """The matrix product of block-scaled operands: every group of 32 elements along K shares a power-of-two scale. Leading axes are batches.
 
-    CPUs and matrix instructions that take scales multiply elements and scales of both sides in any order: a scale of 2**127 may meet one of 2**-126. Other GPUs
-    first bring each side to bf16 (f32 for scaled fp16), where an element times its scale may overflow, as in Triton.
+    Scales of both sides may be of any size: one of 2**127 may meet one of 2**-126. GPUs whose matrix instructions take no scales bring each side to bf16 (f16
+    beside unscaled fp16, f32 for scaled fp16), and compute what leaves the range of that again, in several slower passes.
 
     Args:
         lhs: ``[..., M, K]`` in ``lhs_format``, as uint8 where NumPy has no such type.

@@ -70,6 +70,7 @@ def test_a_descriptor_becomes_a_base_and_what_bounds_it() -> None:
 
 
 def test_a_block_scaled_product_is_one_of_scaled_operands() -> None:
+    """In bf16, of elements that a power of two keeps normal; where the result is infinite or NaN, the dot is computed again."""
     text = """
     kernel @k(%a: tile<4x32xf8e4m3fn>, %b: tile<32x4xf8e4m3fn>, %s: tile<4x1xu8>, %c: tile<4x4xf32>, %to: tile<4x4xptr<f32>>) {
       %r = dot_scaled %a, %b, %c, a_scale=%s {a_format = e4m3, b_format = e4m3} : tile<4x4xf32>
@@ -79,22 +80,22 @@ def test_a_block_scaled_product_is_one_of_scaled_operands() -> None:
     """
     expected = """
     kernel @k(%a: tile<4x32xf8e4m3fn>, %b: tile<32x4xf8e4m3fn>, %s: tile<4x1xu8>, %c: tile<4x4xf32>, %to: tile<4x4xptr<f32>>) {
-      %0 = cast %s : tile<4x1xu32>
-      %1 = constant 0 : u32
-      %2 = splat %1 : tile<4x1xu32>
-      %3 = cmp %0, %2 {predicate = eq} : tile<4x1xi1>
-      %4 = constant 4194304 : u32
+      %0 = constant 1024.0 : f32
+      %1 = splat %0 : tile<4x4xf32>
+      %2 = mul %c, %1 : tile<4x4xf32>
+      %3 = cast %s : tile<4x1xu32>
+      %4 = constant 10 : u32
       %5 = splat %4 : tile<4x1xu32>
-      %6 = constant 23 : u32
-      %7 = splat %6 : tile<4x1xu32>
-      %8 = shl %0, %7 : tile<4x1xu32>
-      %9 = select %3, %5, %8 : tile<4x1xu32>
-      %10 = constant 255 : u32
+      %6 = add %3, %5 : tile<4x1xu32>
+      %7 = constant 254 : u32
+      %8 = splat %7 : tile<4x1xu32>
+      %9 = cmp %6, %8 {predicate = gt} : tile<4x1xi1>
+      %10 = constant 23 : u32
       %11 = splat %10 : tile<4x1xu32>
-      %12 = cmp %0, %11 {predicate = eq} : tile<4x1xi1>
+      %12 = shl %6, %11 : tile<4x1xu32>
       %13 = constant 2143289344 : u32
       %14 = splat %13 : tile<4x1xu32>
-      %15 = select %12, %14, %9 : tile<4x1xu32>
+      %15 = select %9, %14, %12 : tile<4x1xu32>
       %16 = bitcast %15 : tile<4x1xf32>
       %17 = cast %16 : tile<4x1xbf16>
       %18 = expand_dims %17 {axis = 2} : tile<4x1x1xbf16>
@@ -103,9 +104,27 @@ def test_a_block_scaled_product_is_one_of_scaled_operands() -> None:
       %21 = cast %a : tile<4x32xbf16>
       %22 = mul %21, %20 : tile<4x32xbf16>
       %23 = cast %b : tile<32x4xbf16>
-      %24 = dot %22, %23, %c : tile<4x4xf32>
-      store %to, %24
-      return
-    }
+      %24 = dot %22, %23, %2 : tile<4x4xf32>
+      %25 = constant 0.0009765625 : f32
+      %26 = splat %25 : tile<4x4xf32>
+      %27 = mul %24, %26 : tile<4x4xf32>
+      %28 = bitcast %27 : tile<4x4xu32>
+      %29 = reshape %28 : tile<16xu32>
+      %30 = reduce %29 {axis = 0} : u32 combine(%a#1: u32, %b#1: u32) {
+        %31 = constant 2147483647 : u32
+        %32 = and %a#1, %31 : u32
+        %33 = and %b#1, %31 : u32
+        %34 = max %32, %33 : u32
+        yield %34
+      }
+      %35 = constant 2147483647 : u32
+      %36 = and %30, %35 : u32
+      %37 = constant 2139095040 : u32
+      %38 = cmp %36, %37 {predicate = ge} : i1
+      %39 = if %38 : tile<4x4xf32> then {
     """
-    assert after(text, "prepare") == plain(expected)
+    found = after(text, "prepare")
+    first, again = found.split(" then {\n", 1)
+    assert first + " then {" == plain(expected)
+    assert again.count(" = for ") == again.count(" = dot ") == 1 and again.count(" = map ") == 3
+    assert again.endswith("  } else {\n    yield %27\n  }\n  store %to, %39\n  return\n}")
