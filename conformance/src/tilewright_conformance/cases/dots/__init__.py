@@ -509,6 +509,7 @@ def _scaled() -> Iterator[Case]:
     yield _scaled_case("e2m1_e4m3/16x32x128/batches", "e2m1", "e4m3", batches=(2,), shape=(16, 32, 128))
     yield _scaled_case("e4m3_e2m1/32x32x128/right_scale_alone", "e4m3", "e2m1", with_scales=(False, True), shape=(32, 32, 128), quick=True)
     yield _scaled_case("e4m3_e5m2/32x32x128/no_scales", "e4m3", "e5m2", with_scales=(False, False), shape=(32, 32, 128))
+    yield from _scaled_ranges()
 
 
 def _scaled_case(id_: str, left: str, right: str, *, quick: bool = False, **own: Any) -> Case:
@@ -543,6 +544,76 @@ def _scaled_product(left: str, right: str, own: dict[str, Any], session: Session
         # Products have at most 11 bits and scales none: a machine that brings operands to 16 bits loses nothing.
         atol = matrix.bound(a_values, b_values, c.values, "f32", imprecise=True)
     session.check(found, exact, atol=atol, zero_sign=False)
+
+
+#: Left and right format, the codes of their scales (None: there are none), the power of two that elements of 16 bits are times besides, and whether
+#: the case is quick: elements times scales that are out of the range of every type, whose products are in that of f32.
+_RANGES = (
+    ("e4m3", "e4m3", (254, 1), 0, True),
+    ("e4m3", "e4m3", (0, 253), 0, False),
+    ("e4m3", "e4m3", (0, 127), 0, False),
+    ("e2m1", "e2m1", (1, 254), 0, False),
+    ("e2m1", "e2m1", (254, 0), 0, False),
+    ("e5m2", "e5m2", (250, 4), 0, False),
+    ("e5m2", "e4m3", (0, 250), 0, True),
+    ("e4m3", "e2m1", (10, 245), 0, False),
+    ("bf16", "e4m3", (None, 253), -120, False),
+    ("bf16", "e5m2", (None, 0), 120, False),
+    ("bf16", "bf16", (250, 20), 0, False),
+    ("bf16", "e4m3", (20, 240), 0, False),
+    ("fp16", "e4m3", (None, 146), 0, True),
+    ("fp16", "e5m2", (None, 60), 0, False),
+    ("fp16", "e2m1", (None, 230), 0, False),
+    ("e4m3", "fp16", (254, 5), 0, False),
+    ("fp16", "fp16", (3, 252), 0, False),
+)
+
+
+def _scaled_ranges() -> Iterator[Case]:
+    for left, right, codes, power, quick in _RANGES:
+        names = "_".join("none" if code is None else str(code) for code in codes)
+        # the sum of a loop, and of some a dot alone, or one whose result is used in the loop
+        for form in ("summed", *(("once", "greatest") if quick else ())):
+            types = {_FORMAT_TYPES[left], _FORMAT_TYPES[right], "f32", "u8"}
+            types |= {name for kind, name in (("e4m3", "f8e4m3fn"), ("e5m2", "f8e5m2")) if kind in (left, right)}
+            body = functools.partial(_scaled_range, left, right, codes, power, form)
+            id_, own = f"scaled/{left}_{right}/scales_{names}/{form}", {"quick": quick and form == "once", "elements": 1 << 12}
+            yield _case(id_, body, tuple(types), set(), (), subject="tl.dot_scaled", features={"dot_scaled"}, **own)
+
+
+def _scaled_range(left: str, right: str, codes: tuple[int | None, int | None], power: int, form: str, session: Session) -> None:
+    (m, n, k), trips, rng = _SCALED_SHAPE, 1 if form == "once" else 2, session.rng
+    a = _moved(matrix.scaled_operand(rng, left, (trips, m, k), -1), left, power)
+    b = _moved(matrix.scaled_operand(rng, right, (trips, k, n), -2), right, power)
+    scales = [_near(rng, code, (trips, rows, k // 32)) for code, rows in zip(codes, (m, n), strict=True)]
+    factors = [np.repeat(scale.values, 32, -1) for scale in scales]
+    products = [(x * p, y * q.T) for x, p, y, q in zip(a.values, factors[0], b.values, factors[1], strict=True)]
+    exact, atol, found = np.zeros((m, n)), np.zeros((m, n)), np.zeros((m, n), np.float32)
+    for x, y in products:
+        exact = np.maximum(exact, x @ y) if form == "greatest" else exact + x @ y
+        # a unit of the least f32 for each sum besides
+        atol += matrix.bound(x, y, 0.0, "f32", imprecise=True) + k * 2.0**-149
+    shapes: list[Any] = []
+    for own in (a, b, *scales):
+        array = matrix.bits_of(own)
+        shapes += [array[0].size, list(array.shape[1:])]
+    left_scale, right_scale = (None if code is None else scale.given for code, scale in zip(codes, scales, strict=True))
+    given = (a.given, left_scale, b.given, right_scale)
+    session.launch(kernels.scaled_range, (1,), *given, found, trips, A=left, B=right, SHAPES=[*shapes, m * n, [m, n]], GREATEST=form == "greatest")
+    session.check(found, exact, atol=atol, zero_sign=False)
+
+
+def _moved(operand: Operand, format_: str, power: int) -> Operand:
+    """Elements in bf16 times a power of two."""
+    return matrix.encoded("bf16", operand.values * 2.0**power) if power and format_ == "bf16" else operand
+
+
+def _near(rng: np.random.Generator, code: int | None, shape: tuple[int, ...]) -> Operand:
+    """Scales at most one from a code; 1 where there are none."""
+    if code is None:
+        return Operand(np.zeros(shape, np.uint8), np.ones(shape))
+    codes = np.clip(code + rng.integers(-1, 2, shape), 0, 254).astype(np.uint8)
+    return Operand(codes, np.exp2(codes.astype(np.float64) - 127))
 
 
 def _size_and_shape(operand: Operand) -> tuple[int, list[int]]:

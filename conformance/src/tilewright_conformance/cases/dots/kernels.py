@@ -279,3 +279,26 @@ def scaled_product(a_ptr, a_scale, b_ptr, b_scale, c_ptr, out, A: tl.constexpr, 
     c = tl.load(c_ptr + at.reshape(SHAPES[9]))
     result = tl.dot_scaled(a, a_scale, A, b, b_scale, B, c, fast_math=FAST, lhs_k_pack=PACK[0], rhs_k_pack=PACK[1])
     tl.store(out + at, tl.ravel(result))
+
+
+@tw.jit
+def scaled_range(
+    a_ptr, a_scale, b_ptr, b_scale, out, trips,
+    A: tl.constexpr, B: tl.constexpr, SHAPES: tl.constexpr, GREATEST: tl.constexpr,
+):  # fmt: skip
+    """The sum of as many products as there are trips, or the greatest of each element and 0; SHAPES as in ``scaled_product``, of one trip."""
+    at = tl.arange(0, SHAPES[8])
+    result = tl.zeros(SHAPES[9], tl.float32)
+    for i in range(trips):
+        a = tl.load(a_ptr + i * SHAPES[0] + tl.arange(0, SHAPES[0]).reshape(SHAPES[1]))
+        b = tl.load(b_ptr + i * SHAPES[2] + tl.arange(0, SHAPES[2]).reshape(SHAPES[3]))
+        x, y = None, None
+        if a_scale is not None:
+            x = tl.load(a_scale + i * SHAPES[4] + tl.arange(0, SHAPES[4]).reshape(SHAPES[5]))
+        if b_scale is not None:
+            y = tl.load(b_scale + i * SHAPES[6] + tl.arange(0, SHAPES[6]).reshape(SHAPES[7]))
+        if GREATEST:
+            result = tl.maximum(result, tl.dot_scaled(a, x, A, b, y, B))
+        else:
+            result = tl.dot_scaled(a, x, A, b, y, B, result)
+    tl.store(out + at, tl.ravel(result))
