@@ -46,6 +46,21 @@ def test_the_text_of_an_error(source: Any, text: str, arguments: dict[str, Any],
     assert (type(error.__cause__).__name__ if error.__cause__ else "-") == cause
 
 
+@pytest.mark.parametrize("before", [0, 100, 300])
+def test_of_a_long_line_the_part_around_the_caret_is_shown(source: Any, before: int) -> None:
+    made = source(
+        f"""
+        @jit
+        def kernel(x):
+            y = {"x + " * before}nothing{" + x" * 100}
+        """
+    )
+    *_, line, carets = (text.partition(" | ")[2] for text in str(made.error(x="i32")).splitlines() if " | " in text)
+    assert len(line) <= 160 and line.endswith("…") and line.startswith("…") == (before > 40)
+    start = carets.index("^")
+    assert line[start : start + carets.count("^")] == "nothing"
+
+
 def test_an_error_knows_its_place_and_can_be_pickled(source: Any) -> None:
     made = source(
         """
