@@ -9,7 +9,7 @@ from test_compiled_kernels import ATOMICS, EXCHANGE, LOOPS, exchanged
 from wave_kernels import TARGETS, compiled, launch
 
 from tilewright_conformance.waves import WaveError, disassembled
-from tilewright_conformance.waves.disassembly import _library
+from tilewright_conformance.waves.disassembly import _library, _trimmed
 
 
 def _object(ir: str, target: str) -> bytes:
@@ -58,3 +58,9 @@ def test_a_machine_that_is_not_supported_is_named() -> None:
 def test_code_that_is_not_linked_is_refused() -> None:
     with pytest.raises(WaveError, match="link it first"):
         disassembled(_object(LOOPS, "gfx1100"))
+
+
+def test_code_behind_the_last_end_that_goes_back_into_the_program_is_kept() -> None:
+    texts = ["s_cbranch_scc0 2", "s_endpgm", "v_mov_b32_e32 v0, 0", "s_branch 65532", "s_nop 0", "s_nop 0"]
+    body = [(4 * place, 4, text) for place, text in enumerate(texts)]
+    assert _trimmed(body) == body[:4]

@@ -198,8 +198,8 @@ def disassembled(code_object: bytes) -> str:
 
 
 def _trimmed(body: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
-    """Without what fills the section behind the last end of a program."""
-    last = max((i for i, (_, _, text) in enumerate(body) if text.startswith("s_endpgm")), default=len(body) - 1)
+    """Without what fills the section behind the last instruction that nothing follows: a program's end, or a branch back into it."""
+    last = max((i for i, (_, _, text) in enumerate(body) if text.startswith(("s_endpgm", "s_branch", "s_setpc"))), default=len(body) - 1)
     return body[: last + 1]
 
 
