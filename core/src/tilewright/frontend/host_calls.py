@@ -18,8 +18,11 @@ from tilewright.frontend.frame import is_hidden
 from tilewright.frontend.generator import Generator
 from tilewright.language.aggregate import aggregate_value
 from tilewright.language.binding import asked_for, is_builtin, is_host_function
-from tilewright.language.core import apply_builtin
+from tilewright.language.core import apply_builtin, constexpr, dtype, tensor
 from tilewright.language.open_copies import OpenCopies, classes_of, holds_aggregate, replaced
+
+#: Classes of most arguments, none of which holds an aggregate.
+_PLAIN = frozenset((tensor, constexpr, dtype, int, float, bool, str, type(None)))
 
 
 def call_host(g: Generator, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -28,6 +31,8 @@ def call_host(g: Generator, fn: Any, args: Sequence[Any], kwargs: Mapping[str, A
     Raises:
         TypeError: it assigns to a field of a global.
     """
+    if is_builtin(fn) and _PLAIN.issuperset(map(type, args)) and _PLAIN.issuperset(map(type, kwargs.values())):
+        return apply_builtin(fn, args, kwargs, g.semantic)
     if isinstance(fn, MethodType) and isinstance(fn.__self__, aggregate_value):
         fn, args = fn.__func__, [fn.__self__, *args]
     if isinstance(fn, type) or not any(map(holds_aggregate, (*args, *kwargs.values()))):
@@ -58,12 +63,15 @@ def _assign(g: Generator, original: aggregate_value, copy: aggregate_value) -> N
 def names_assigned_by_calls(g: Generator, nodes: Iterable[ast.AST]) -> frozenset[str]:
     """Return the variables of the current scope that calls within ``nodes`` may assign."""
     found: set[str] = set()
-    for node in nodes:
+    if _PLAIN.issuperset(map(type, g.scope.values())):
+        return frozenset()
+    held = frozenset(name for name, value in g.scope.items() if holds_aggregate(value))
+    for node in nodes if held else ():
         for call in ast.walk(node):
             if not isinstance(call, ast.Call):
                 continue
             operands = [call.func, *call.args, *(keyword.value for keyword in call.keywords)]
-            names = {name for name in map(_root, operands) if name is not None and holds_aggregate(g.scope.get(name))}
+            names = held.intersection(map(_root, operands))
             if not names <= found and _may_assign(_callee(g, call.func), classes_of(g.scope[name] for name in names)):
                 found |= names
     return frozenset(found)
