@@ -100,9 +100,9 @@ class JITFunction(KernelInterface, KernelDefinition):
         if self.pre_run_hooks:
             return partial(self._run_with_hooks, grid)
         dispatcher = self._dispatcher
-        if dispatcher is None or dispatcher.native is None:
-            return self._make_dispatcher().launcher(grid)
-        return partial(dispatcher.native, grid)
+        if dispatcher is None:
+            dispatcher = self._make_dispatcher()
+        return dispatcher.launcher(grid) if dispatcher.native is None else partial(dispatcher.native, grid)
 
     def launch_function(self) -> Callable[..., Any] | None:
         """The native function where brackets do no more than to bind it to a grid; else None."""
