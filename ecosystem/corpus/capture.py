@@ -12,6 +12,7 @@ of its own, with ``TILEWRIGHT_CORPUS``.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import json
 import math
@@ -53,7 +54,7 @@ def run_here(package: str, only: str) -> dict[str, str]:
             continue
         recording.case = name
         try:
-            with Hopper():
+            with Hopper() if getattr(program, "PRETENDS", True) else contextlib.nullcontext():
                 case()
         except Exception as error:
             failures[name] = traceback.format_exception_only(error)[-1].strip().splitlines()[0]

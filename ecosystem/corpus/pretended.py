@@ -102,7 +102,17 @@ _RUN_BACKWARD = torch.autograd._engine_run_backward
 class _Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds the compiled parts of packages that are installed without: modules that have every name, as a function that cannot be called."""
 
-    _NAMES = ("flash_attn_2_cuda", "causal_conv1d_cuda", "selective_scan_cuda", "vllm._C", "vllm._moe_C", "vllm._flashmla_C", "sgl_kernel", "deep_gemm")
+    _NAMES = (
+        "flash_attn_2_cuda",
+        "causal_conv1d_cuda",
+        "selective_scan_cuda",
+        "vllm._C",
+        "vllm._C_stable_libtorch",
+        "vllm._moe_C",
+        "vllm._flashmla_C",
+        "sgl_kernel",
+        "deep_gemm",
+    )
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         if not any(fullname == name or fullname.startswith(f"{name}.") for name in self._NAMES):
@@ -177,6 +187,8 @@ class Hopper(HostTensors):
         patch(mock.patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": "0", "TORCHDYNAMO_DISABLE": "1"}))
         patch(mock.patch.object(torch.library.Library, "impl", _register))
         patch(mock.patch.object(torch.autograd, "_engine_run_backward", self._run_backward))
+        if "tilewright.compat.triton" in sys.modules:  # Triton's own driver for CUDA asks PyTorch whether it is the active one
+            patch(mock.patch.dict(os.environ, {"TRITON_DEFAULT_BACKEND": "cuda"}))
         if not any(isinstance(finder, _Absent) for finder in sys.meta_path):
             sys.meta_path.append(_Absent())
         patch(active_driver())

@@ -75,7 +75,7 @@ def _run(kernel: JITFunction, *args: Any, grid: Any, warmup: bool = False, **kwa
     if warmup:
         return _RUN(kernel, *args, grid=grid, warmup=True, **kwargs)
     if _configurations.get() is not None:
-        _write(launch(kernel, args, kwargs, grid))
+        write(launch(kernel, args, kwargs, grid))
     return None if _stands((args, kwargs)) else _RUN(kernel, *args, grid=grid, **kwargs)
 
 
@@ -237,7 +237,7 @@ def _forget_fake_types() -> None:
 # ---- files
 
 
-def _write(facts: dict[str, Any]) -> None:
+def write(facts: dict[str, Any]) -> None:
     """Append a line to this process' file."""
     assert _folder is not None
     line = json.dumps(facts) + "\n"
