@@ -121,7 +121,7 @@ def _default() -> Finding:
 
     choice = environment_choice()
     try:
-        backend, device = choose(None, set())
+        backend, device = choose(None, {})
     except TilewrightError as error:
         return Finding("default backend", False, str(error))
     why = "" if choice is None else ", as TILEWRIGHT_BACKEND says"
