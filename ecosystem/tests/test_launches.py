@@ -108,3 +108,9 @@ def test_files_are_as_they_are_written(package, tmp_path):
     written = launches.write(package, launches.read(package), tmp_path).read_text()
     assert written == (launches.FOLDER / f"{package}.json").read_text()
     assert all(json.loads(line.rstrip(",")) for line in written.splitlines()[1:-1])
+
+
+def test_the_corpus_does_not_shrink():
+    found = list(launches.read_all())
+    assert len(PACKAGES) >= 13 and len({launch.id for launch in found}) == len(found) >= 780
+    assert len({(launch.module, launch.kernel) for launch in found}) >= 400
