@@ -19,6 +19,8 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from tilewright.llvm import signal_handlers
+
 if TYPE_CHECKING:
     from tilewright.llvm.link import LoadedObject
 
@@ -83,16 +85,6 @@ leave:
 """
 
 
-class _SignalAction(ctypes.Structure):
-    """``struct sigaction`` of glibc and musl on 64-bit Linux."""
-
-    _fields_ = (("handler", ctypes.c_void_p), ("mask", ctypes.c_uint64 * 16), ("flags", ctypes.c_int32), ("restorer", ctypes.c_void_p))
-
-
-#: SA_SIGINFO, SA_ONSTACK
-_FLAGS: Final = 4 | 0x08000000
-
-
 class _Watch:
     def __init__(self, code: LoadedObject) -> None:
         self._code = code
@@ -104,8 +96,7 @@ class _Watch:
     def install(self) -> None:
         """Handle SIGABRT from now on, before the handler that is there."""
         ctypes.c_int32.from_address(self._code.address("owner")).value = os.getpid()
-        ours = _SignalAction(self._code.address("aborted"), flags=_FLAGS)
-        ctypes.CDLL(None).sigaction(_SIGABRT, ctypes.byref(ours), ctypes.c_void_p(self._code.address("before")))
+        signal_handlers.install(_SIGABRT, self._code.address("aborted"), self._code.address("before"))
 
     def add(self, place: int, lines: Sequence[bytes]) -> None:
         texts = [ctypes.create_string_buffer(line, len(line)) for line in lines]

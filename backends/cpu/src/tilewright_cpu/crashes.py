@@ -13,6 +13,8 @@ import functools
 import threading
 from typing import TYPE_CHECKING, Final
 
+from tilewright.llvm import signal_handlers
+
 if TYPE_CHECKING:
     from tilewright.llvm.link import LoadedObject
 
@@ -85,16 +87,6 @@ out:
 """
 
 
-class _SignalAction(ctypes.Structure):
-    """``struct sigaction`` of glibc and musl on 64-bit Linux."""
-
-    _fields_ = (("handler", ctypes.c_void_p), ("mask", ctypes.c_uint64 * 16), ("flags", ctypes.c_int32), ("restorer", ctypes.c_void_p))
-
-
-#: SA_SIGINFO, SA_ONSTACK
-_FLAGS: Final = 4 | 0x08000000
-
-
 class _Watch:
     def __init__(self, code: LoadedObject) -> None:
         self._code = code
@@ -105,10 +97,9 @@ class _Watch:
 
     def install(self) -> None:
         """Handle faults from now on, before the handlers that are there."""
-        action = ctypes.CDLL(None).sigaction
         for signal in SIGNALS:
-            ours = _SignalAction(self._code.address("fault"), flags=_FLAGS)
-            action(signal, ctypes.byref(ours), ctypes.c_void_p(self._code.address("before") + signal * ctypes.sizeof(_SignalAction)))
+            before = self._code.address("before") + signal * signal_handlers.SIZE
+            signal_handlers.install(signal, self._code.address("fault"), before)
 
     def add(self, start: int, size: int, text: bytes) -> None:
         with self._lock:
