@@ -18,7 +18,7 @@ from tilewright.language import core
 pytest.importorskip("torch")
 
 #: What of Triton's is refused as a whole, name by name or until it is there; names below others must be there.
-REFUSED = ("_C.libtriton.gluon_ir", "experimental", "backends.nvidia.driver.make_tensordesc_arg")
+REFUSED = ("_C.libtriton.gluon_ir", "backends.nvidia.driver.make_tensordesc_arg")
 
 #: name -> who reads it
 NAMES = {

@@ -2,8 +2,6 @@
 
 import functools
 import importlib
-import sys
-from types import ModuleType
 
 import torch
 
@@ -16,25 +14,9 @@ MODULES = ("vllm",)
 FLOAT, FP8, HALF = torch.float32, torch.float8_e4m3fn, torch.float16
 
 
-class _Gluon(ModuleType):
-    """Stands for a module of Gluon: functions that are written in it are left as they are."""
-
-    __path__ = ()
-
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return lambda function=None, **options: function
-
-
 @functools.cache
 def prepare():
-    """It finds the GPU by NVIDIA's management library, which no machine without a driver has; and it imports Gluon, which the shim lacks."""
-    try:
-        importlib.import_module("triton.experimental.gluon")
-    except ImportError:
-        for name in ("triton.experimental", "triton.experimental.gluon", "triton.experimental.gluon.language"):
-            sys.modules[name] = _Gluon(name)
+    """It finds the GPU by NVIDIA's management library, which no machine without a driver has."""
     platforms = importlib.import_module("vllm.platforms")
     platforms._current_platform = importlib.import_module("vllm.platforms.cuda").NonNvmlCudaPlatform()
 

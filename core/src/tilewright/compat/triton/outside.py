@@ -21,6 +21,10 @@ class OutsideNameError(OutsideError, AttributeError, NotImplementedError):
     """A name of a module that Tilewright has no counterpart of."""
 
 
+class OutsideKernelError(OutsideError, NotImplementedError):
+    """A kernel was launched that is not written in the portable language."""
+
+
 class OutsideStageError(OutsideError, KeyError):
     """A stage of compilation that Tilewright does not have."""
 

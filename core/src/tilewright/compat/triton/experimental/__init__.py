@@ -1,0 +1,1 @@
+"""``triton.experimental``: of what is in it, programs import Gluon without asking whether they need it."""
