@@ -10,8 +10,8 @@ from corpus import launches, load
 from corpus.capture import merged
 from corpus.launches import Argument, Launch
 
-ELEMENTS = r"(i1|[iu](8|16|32|64)|fp16|bf16|fp32|fp64|fp8e4nv|fp8e5|fp8e4b8|fp8e5b16|fp8e4b15)"
-TYPES = re.compile(rf"constexpr|tuple|u1|\*k?{ELEMENTS}|{ELEMENTS}|tensordesc<{ELEMENTS}\[\d+(,\d+)*\]>")
+ELEMENTS = r"([iu](1|8|16|32|64)|fp16|bf16|fp32|fp64|fp8e4nv|fp8e5|fp8e4b8|fp8e5b16|fp8e4b15)"
+TYPES = re.compile(rf"constexpr|tuple|\*k?{ELEMENTS}|{ELEMENTS}|tensordesc<{ELEMENTS}\[\d+(,\d+)*\]>")
 #: Kinds of constants that are objects in JSON.
 CONSTANTS = {"dtype", "enum", "float", "function", "tuple"}
 PACKAGES = sorted(file.stem for file in launches.FOLDER.glob("*.json"))
