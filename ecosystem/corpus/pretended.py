@@ -110,6 +110,8 @@ class _Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         "vllm._C_stable_libtorch",
         "vllm._moe_C",
         "vllm._flashmla_C",
+        "vllm.vllm_flash_attn._vllm_fa2_C",
+        "vllm.vllm_flash_attn._vllm_fa3_C",
         "sgl_kernel",
         "deep_gemm",
     )
@@ -232,6 +234,8 @@ class Hopper(HostTensors):
     def __torch_function__(self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         if function is torch.device:
             return function(*args, **(kwargs or {}))
+        if kwargs and kwargs.get("pin_memory"):  # which takes a driver
+            kwargs = {**kwargs, "pin_memory": False}
         if function in _TOLD and not _asked_by_torch():
             return _TOLD[function]
         if function in _TOLD:

@@ -33,7 +33,7 @@ def prepare():
     importlib.import_module("torch._inductor.config")  # the packages read its source
     bare("unsloth_zoo", DEVICE_TYPE="cuda", DEVICE_TYPE_TORCH="cuda")
     bare("unsloth_zoo.temporary_patches")
-    bare("unsloth")
+    bare("unsloth", DEVICE_TYPE="cuda")
     bare("unsloth.kernels")
     bare("unsloth.kernels.moe")
     bare("unsloth.kernels.moe.grouped_gemm")

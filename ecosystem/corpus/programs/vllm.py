@@ -5,18 +5,35 @@ import importlib
 
 import torch
 
-from corpus.pretended import kernels_give
+from corpus.pretended import FACTS, kernels_give
 from corpus.programs import DECODES, TOKENS, VOCABULARY, WIDTHS, lengths, normal
 
 DISTRIBUTION = "vllm"
 MODULES = ("vllm",)
 
+#: those of operators that are defined here, which last as long as these
+LIBRARIES = []
+
 FLOAT, FP8, HALF = torch.float32, torch.float8_e4m3fn, torch.float16
+
+
+def define(library, schema, answer):
+    """An operator that answers, in place of a compiled one."""
+    found = torch.library.Library(library, "FRAGMENT")
+    found.define(schema)
+    found.impl(schema.partition("(")[0], answer, "CompositeExplicitAutograd")
+    LIBRARIES.append(found)
 
 
 @functools.cache
 def prepare():
-    """It finds the GPU by NVIDIA's management library, which no machine without a driver has."""
+    """What must be in place before parts of the package are imported, and are told of the GPU.
+
+    It finds the GPU by NVIDIA's management library, which no machine without a driver has, and asks
+    its compiled operators what they and the GPU can do.
+    """
+    define("_C", "cutlass_scaled_mm_supports_block_fp8(int capability) -> bool", lambda capability: True)
+    define("_C_cuda_utils", "get_max_shared_memory_per_block_device_attribute(int device) -> int", lambda device: FACTS["max_shared_mem"])
     platforms = importlib.import_module("vllm.platforms")
     platforms._current_platform = importlib.import_module("vllm.platforms.cuda").NonNvmlCudaPlatform()
 
@@ -202,17 +219,10 @@ def case_fp8():
         module.silu_mul_per_token_group_quant_fp8_colmajor(normal(TOKENS, 2 * width), use_ue8m0=False)
 
 
-def case_fp8_by_groups():
-    module = layers("quantization.utils.fp8_utils")
-    for columns in (False, True):
-        module.per_token_group_quant_fp8(normal(TOKENS, 4096), 128, column_major_scales=columns, use_ue8m0=False)
-
-
 def case_int8():
     module = layers("quantization.utils.int8_utils")
     for width in WIDTHS:
         module.per_token_quant_int8(normal(TOKENS, width))
-        module.per_token_group_quant_int8(normal(TOKENS, width), 128)
 
 
 def case_state_update():
@@ -237,8 +247,6 @@ def case_state_scan():
 def case_convolution():
     module = layers("mamba.ops.causal_conv1d")
     module.causal_conv1d_update(normal(128, 8192), normal(256, 8192, 3), normal(8192, 4), normal(8192), "silu", whole(128))
-    starts = torch.tensor([0, 2048, 4096], dtype=torch.int32, device="cuda")
-    module.causal_conv1d_fn(normal(TOKENS, 8192).t(), normal(8192, 4), normal(8192), normal(256, 8192, 3), starts, whole(2), whole(2, dtype=torch.bool))
 
 
 def case_gated_norm():
