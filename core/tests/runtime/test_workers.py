@@ -18,7 +18,7 @@ import tilewright as tw
 from tilewright.errors import AutotunerError, LoweringError
 from tilewright.plugins.manifest import Device
 from tilewright.plugins.registry import registry
-from tilewright.runtime import devices, trials, workers
+from tilewright.runtime import devices, trials, tuning_keys, workers
 from tilewright.runtime.cache import disk_cache
 from tilewright.runtime.config import config_text
 from tilewright.runtime.worker_server import Job
@@ -290,8 +290,8 @@ def test_another_device_measures_while_workers_compile(crooked, monkeypatch):
         return [1.0, 1.0, 1.0]
 
     kernel = tuned(do_bench=bench, time_limit=GUARD)
-    place = kernel._place
-    kernel._place = lambda args, kwargs: place(args, kwargs)._replace(device=Device("crooked", "paper", 0, "sheet"))
+    place, other = tuning_keys.place_of, Device("crooked", "paper", 0, "sheet")
+    monkeypatch.setattr(tuning_keys, "place_of", lambda *given: place(*given)._replace(device=other))
     launch(kernel)
     assert len(kernel.configs_timings) == 4 and not kernel.failures
 

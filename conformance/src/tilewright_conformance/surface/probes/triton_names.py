@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import concurrent.futures
+import os
 import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -374,6 +376,23 @@ def functions_of_c(on: Machine, rng: Any) -> None:
         tool = importlib.import_module("triton.tools.compile")
         assert callable(tool.compile_kernel) and callable(tool.main)
         assert tool.CompileArgs(path="kernels.py", kernel_name="scale", signature="*fp32, i32", grid="n, 1, 1").num_warps >= 1
+
+
+@probe("triton.tools.link", host=True)
+def linked_functions_of_c(on: Machine, rng: Any) -> None:
+    with shim(), tempfile.TemporaryDirectory() as folder:
+        import importlib
+
+        tool = importlib.import_module("triton.tools.link")
+        other = Path(folder, "other.h")
+        other.write_text("int other(void);\n")
+        try:
+            tool.link([other], Path(folder, "linked"))
+        except tool.LinkerError as error:
+            assert "no header that triton.tools.compile wrote" in str(error)
+        else:
+            raise AssertionError("a header that is none of the compiler's was linked")
+        assert callable(tool.main) and os.listdir(folder) == ["other.h"]
 
 
 @probe(*(f"triton.tools.{name}" for name in _TOOLS.split() if name.startswith("ragged_tma")), host=True)
