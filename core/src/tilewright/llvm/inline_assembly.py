@@ -8,6 +8,8 @@ from typing import Final
 from tilewright.errors import LoweringError
 from tilewright.llvm.writer import FunctionWriter
 
+#: Letters of constraints whose operand is written into the text: an integer known to the compiler.
+_IMMEDIATE: Final = ("n", "i")
 #: LLVM types of one element: bits.
 BITS: Final = {"i1": 1, "i8": 8, "i16": 16, "half": 16, "bfloat": 16, "i32": 32, "float": 32, "i64": 64, "double": 64, "ptr": 64}
 
@@ -28,6 +30,7 @@ def emit_inline_asm(
     Args:
         letters: letter of a constraint -> LLVM type of its registers; empty for registers that are as wide as what they hold, 32 bits where that is several
             elements or less than 16 bits. A register that is named, as in ``{v7}``, is one of those.
+            ``n`` and ``i`` are no registers: integers that are constants, written into the text.
         marks: what is put behind the call: attributes, then metadata (:func:`tilewright.llvm.assembly_sites.site`).
 
     Raises:
@@ -40,11 +43,17 @@ def emit_inline_asm(
     result_groups = _groups([(type_, "") for type_ in result_types], len(outputs), "results", constraints)
     groups = _groups(operands, len(inputs), "inputs", constraints)
     out_types = [_register(letters, part.lstrip("=&"), group, constraints) for part, group in zip(outputs, result_groups, strict=True)]
-    in_types = [
-        out_types[int(part)] if part.isdigit() and int(part) < len(out_types) else _register(letters, part, group, constraints)
-        for part, group in zip(inputs, groups, strict=True)
-    ]
-    values = [_to_register(w, group, type_) for group, type_ in zip(groups, in_types, strict=True)]
+    in_types: list[str] = []
+    values: list[str] = []
+    for part, group in zip(inputs, groups, strict=True):
+        if part in _IMMEDIATE:
+            type_, value = _immediate(part, group, constraints)
+        else:
+            tied = part.isdigit() and int(part) < len(out_types)
+            type_ = out_types[int(part)] if tied else _register(letters, part, group, constraints)
+            value = _to_register(w, group, type_)
+        in_types.append(type_)
+        values.append(value)
     kind = "void" if not out_types else out_types[0] if len(out_types) == 1 else f"{{{', '.join(out_types)}}}"
     quoted = text.replace("\\", "\\5C").replace('"', "\\22").replace("\n", "\\0A").replace("\t", "\\09")
     arguments = ", ".join(f"{type_} {name}" for type_, name in zip(in_types, values, strict=True))
@@ -70,6 +79,14 @@ def _register(letters: Mapping[str, str], letter: str, group: Sequence[tuple[str
         return letters[letter]
     type_ = group[0][0]
     return type_ if len(group) == 1 and BITS[type_] >= 16 and type_ != "ptr" else "i64" if type_ == "ptr" else "i32"
+
+
+def _immediate(letter: str, group: Sequence[tuple[str, str]], constraints: str) -> tuple[str, str]:
+    """The LLVM type and value of an operand that is written into the text."""
+    type_, value = group[0]
+    if len(group) > 1 or not type_.startswith("i") or not value.removeprefix("-").isdigit():
+        raise LoweringError(f"constraint {letter!r} in {constraints!r} takes one integer that is a constant of the kernel, as a tl.constexpr")
+    return type_, value
 
 
 def _groups(elements: Sequence[tuple[str, str]], count: int, what: str, constraints: str) -> list[list[tuple[str, str]]]:
