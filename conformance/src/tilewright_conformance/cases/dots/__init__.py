@@ -573,7 +573,7 @@ def _scaled_ranges() -> Iterator[Case]:
     for left, right, codes, power, quick in _RANGES:
         names = "_".join("none" if code is None else str(code) for code in codes)
         # the sum of a loop, and of some a dot alone, or one whose result is used in the loop
-        for form in ("summed", *(("once", "greatest") if quick else ())):
+        for form in ("summed", *(("once", "maximum") if quick else ())):
             types = {_FORMAT_TYPES[left], _FORMAT_TYPES[right], "f32", "u8"}
             types |= {name for kind, name in (("e4m3", "f8e4m3fn"), ("e5m2", "f8e5m2")) if kind in (left, right)}
             body = functools.partial(_scaled_range, left, right, codes, power, form)
@@ -590,8 +590,8 @@ def _scaled_range(left: str, right: str, codes: tuple[int | None, int | None], p
     products = [(x * p, y * q.T) for x, p, y, q in zip(a.values, factors[0], b.values, factors[1], strict=True)]
     exact, atol, found = np.zeros((m, n)), np.zeros((m, n)), np.zeros((m, n), np.float32)
     for x, y in products:
-        exact = np.maximum(exact, x @ y) if form == "greatest" else exact + x @ y
-        # a unit of the least f32 for each sum besides
+        exact = np.maximum(exact, x @ y) if form == "maximum" else exact + x @ y
+        # beside that, the smallest subnormal of f32 for each sum
         atol += matrix.bound(x, y, 0.0, "f32", imprecise=True) + k * 2.0**-149
     shapes: list[Any] = []
     for own in (a, b, *scales):
@@ -599,7 +599,7 @@ def _scaled_range(left: str, right: str, codes: tuple[int | None, int | None], p
         shapes += [array[0].size, list(array.shape[1:])]
     left_scale, right_scale = (None if code is None else scale.given for code, scale in zip(codes, scales, strict=True))
     given = (a.given, left_scale, b.given, right_scale)
-    session.launch(kernels.scaled_range, (1,), *given, found, trips, A=left, B=right, SHAPES=[*shapes, m * n, [m, n]], GREATEST=form == "greatest")
+    session.launch(kernels.scaled_range, (1,), *given, found, trips, A=left, B=right, SHAPES=[*shapes, m * n, [m, n]], MAXIMUM=form == "maximum")
     session.check(found, exact, atol=atol, zero_sign=False)
 
 

@@ -284,9 +284,9 @@ def scaled_product(a_ptr, a_scale, b_ptr, b_scale, c_ptr, out, A: tl.constexpr, 
 @tw.jit
 def scaled_range(
     a_ptr, a_scale, b_ptr, b_scale, out, trips,
-    A: tl.constexpr, B: tl.constexpr, SHAPES: tl.constexpr, GREATEST: tl.constexpr,
+    A: tl.constexpr, B: tl.constexpr, SHAPES: tl.constexpr, MAXIMUM: tl.constexpr,
 ):  # fmt: skip
-    """The sum of as many products as there are trips, or the greatest of each element and 0; SHAPES as in ``scaled_product``, of one trip."""
+    """The sum of the dots of all trips, or their elementwise maximum with 0; SHAPES as in ``scaled_product``, of one trip."""
     at = tl.arange(0, SHAPES[8])
     result = tl.zeros(SHAPES[9], tl.float32)
     for i in range(trips):
@@ -297,7 +297,7 @@ def scaled_range(
             x = tl.load(a_scale + i * SHAPES[4] + tl.arange(0, SHAPES[4]).reshape(SHAPES[5]))
         if b_scale is not None:
             y = tl.load(b_scale + i * SHAPES[6] + tl.arange(0, SHAPES[6]).reshape(SHAPES[7]))
-        if GREATEST:
+        if MAXIMUM:
             result = tl.maximum(result, tl.dot_scaled(a, x, A, b, y, B))
         else:
             result = tl.dot_scaled(a, x, A, b, y, B, result)
