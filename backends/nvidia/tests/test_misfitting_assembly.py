@@ -59,3 +59,10 @@ def test_constants_are_written_into_the_text(constraints):
     specialization = specialize(masked, "*i32, *i32", {"MASK": 0x000F000F, "C": constraints}, backend)
     compiled = compile_kernel(specialization, backend, devices.named_target(backend, "sm_90a"), anew=True)
     assert re.search(r"lop3\.b32 \s*%r\d+, %r\d+, 983055, -7, 234;", compiled.code.stages["ptx"])
+
+
+def test_an_integer_that_is_no_constant_is_not_written_into_the_text():
+    backend = registry().get("nvidia")
+    specialization = specialize(masked, "*i32, *i32", {"MASK": 0x000F000F, "C": "=r,n,n,n"}, backend)
+    with pytest.raises(LoweringError, match="constraint 'n' in '=r,n,n,n' takes one integer that is a constant"):
+        compile_kernel(specialization, backend, devices.named_target(backend, "sm_90a"), anew=True)
