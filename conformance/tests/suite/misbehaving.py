@@ -103,9 +103,11 @@ class _MemoryOfDevice:
     def synchronize(self) -> None:
         _check_device()
         self._wait()
+        _lost.extend(_spent)
 
 
 _lost: list[bool] = []
+_spent: list[bool] = []
 
 
 def _check_device() -> None:
@@ -117,6 +119,11 @@ def _lose(values: Sequence[Any]) -> None:
     """As where an assertion on the device takes the process's connection to it with it."""
     _lost.append(True)
     _check_device()
+
+
+def _spend(values: Sequence[Any]) -> None:
+    """As where a kernel does what it should, and its device is of no more use to the process once it has been waited for."""
+    _spent.append(True)
 
 
 def _abort(values: Sequence[Any]) -> None:
@@ -176,4 +183,5 @@ _MISDEEDS = {
     "overrun": _overrun,
     "chatter": _chatter,
     "lose": _lose,
+    "spend": _spend,
 }

@@ -18,7 +18,7 @@ from tilewright_conformance.case import Case, Outcome, Status
 from tilewright_conformance.catalogue import catalogue
 from tilewright_conformance.engine.journal import Journal, JournalError
 from tilewright_conformance.engine.pool import run_cases
-from tilewright_conformance.engine.process import WorkerRefusedError
+from tilewright_conformance.engine.process import WorkerProcess, WorkerRefusedError
 from tilewright_conformance.engine.setup import Setup
 
 IDS = [f"elementwise/{name}/i32/scalar" for name in ("add", "sub", "mul", "xor")]
@@ -90,6 +90,14 @@ def test_a_case_that_is_repeated_fails_by_its_first_failure(monkeypatch: pytest.
     outcome = outcomes[IDS[1]]
     assert outcome.status is (Status.FAILED if found else Status.PASSED) and outcome.message.startswith(found)
     assert not found or "expected" in outcome.message
+
+
+def test_a_case_that_takes_the_device_along_is_repeated_in_new_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[object] = []
+    monkeypatch.setattr(WorkerProcess, "_start", lambda worker, start=WorkerProcess._start: (started.append(worker), start(worker)))
+    outcomes = misbehave(monkeypatch, "spend", repeat=3)
+    assert [(outcome.status, outcome.message) for outcome in outcomes.values()] == [(Status.PASSED, "")] * len(CASES)
+    assert len(started) == 4, "one until the case's first run, one for its second, one for its third, one for the cases after it"
 
 
 def test_a_backend_that_cannot_be_loaded_ends_the_run_with_its_own_error() -> None:

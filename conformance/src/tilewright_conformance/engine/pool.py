@@ -45,14 +45,18 @@ class Lane:
         self._renew()
 
     def run(self, case: Case) -> Outcome:
-        """Run a case on the worker of this lane."""
-        if self._worker is None or not self._worker.alive:
-            self._renew()
-        assert self._worker is not None
-        outcome = self._worker.run(case)
-        if outcome.status in (Status.CRASHED, Status.TIMED_OUT) or self._worker.memory - self._first_memory > self._setup.memory // 2:
-            self.stop()
-        return outcome
+        """Run a case on the worker of this lane, as often as the setup says; where a run that passes ends the worker, the next one takes over."""
+        passed = 0
+        while True:
+            if self._worker is None or not self._worker.alive:
+                self._renew()
+            assert self._worker is not None
+            outcome = self._worker.run(case, passed)
+            passed = self._worker.passed
+            if outcome.status in (Status.CRASHED, Status.TIMED_OUT) or self._worker.memory - self._first_memory > self._setup.memory // 2:
+                self.stop()
+            if outcome.status is not Status.PASSED or passed >= self._setup.repeat:
+                return outcome
 
     def stop(self) -> None:
         """End the worker; the next case starts another one."""

@@ -38,6 +38,9 @@ class WorkerProcess:
     Args:
         environment: variables of the process beyond this one's.
 
+    Attributes:
+        passed: how many runs of the last case have passed, those of earlier processes among them.
+
     Raises:
         WorkerRefusedError: the backend cannot be loaded; the message is the backend's own.
     """
@@ -45,7 +48,7 @@ class WorkerProcess:
     def __init__(self, setup: Setup, environment: dict[str, str] | None = None) -> None:
         self._setup = setup
         self._errors = tempfile.TemporaryFile("a+b")  # noqa: SIM115 (closed by stop; appending: reading it moves the place where the process writes)
-        self._mark = 0
+        self._mark, self.passed = 0, 0
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "tilewright_conformance.engine.worker", setup.as_text()],
             stdin=subprocess.PIPE,
@@ -69,14 +72,19 @@ class WorkerProcess:
         """Bytes of the process in main memory; 0 where the system does not tell."""
         return resident(self._process.pid)
 
-    def run(self, case: Case) -> Outcome:
-        """Run a case. The process is killed where it takes too long or too much memory."""
+    def run(self, case: Case, passed: int = 0) -> Outcome:
+        """Run a case. The process is killed where it takes too long or too much memory.
+
+        Args:
+            passed: how many runs of it have passed in earlier processes.
+        """
+        self.passed = passed
         started, before = time.monotonic(), self.memory
         self._mark = self._errors.seek(0, os.SEEK_END)
         limit = case.time_limit * self._setup.patience
         try:
             assert self._process.stdin is not None
-            self._process.stdin.write((json.dumps(case.id) + "\n").encode())
+            self._process.stdin.write((json.dumps([case.id, passed]) + "\n").encode())
             self._process.stdin.flush()
         except OSError:
             return self._died(case, started, "before it could start the case")
@@ -96,12 +104,13 @@ class WorkerProcess:
             if answer is None:
                 return self._died(case, started, "while it ran the case")
             outcome: Outcome | None
-            spent = bool(answer.pop("spent", False))
+            spent, told = bool(answer.pop("spent", False)), answer.pop("passed", None)
             try:
                 outcome = Outcome.from_json(answer)
             except (TypeError, ValueError):
                 outcome = None  # not even of the right form
-            if outcome is not None and outcome.case == case.id:
+            if outcome is not None and outcome.case == case.id and isinstance(told, int) and told >= passed + (outcome.status is Status.PASSED):
+                self.passed = told
                 grown = self.memory - before
                 if grown > self._setup.memory:
                     return self._too_big(case, grown, started)

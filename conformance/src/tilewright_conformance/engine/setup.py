@@ -28,8 +28,8 @@ class Setup:
         memory: bytes that a worker may grow by while it runs one case.
         time_scale: what the time limits are multiplied with.
         start_limit: seconds that a worker has for loading the backend.
-        repeat: how often each case is run in a row, in one process: once compiled, its kernels run
-            with warm caches and outputs that are filled anew. The first run that fails counts.
+        repeat: how often each case is run in a row, in one process as long as the device works for it:
+            once compiled, its kernels run with warm caches and outputs that are filled anew. The first run that fails counts.
         emulate: the hardware to emulate; see :func:`tilewright_conformance.emulation.emulate`. Empty: the backend's own.
     """
 

@@ -1,6 +1,8 @@
-"""A worker process: reads ids of cases from standard input, runs them, and writes outcomes as lines of JSON.
+"""A worker process: reads from standard input which cases to run, and writes outcomes as lines of JSON.
 
     python -m tilewright_conformance.engine.worker SETUP
+
+A line of standard input is ``[id of the case, how many runs of it have passed]``.
 
 The lines go to what was standard output when the process started. After that, standard output is standard error: whatever backends and kernels print
 cannot be taken for an outcome.
@@ -52,34 +54,42 @@ def main(arguments: Sequence[str]) -> int:
     _collect()
     _write(answers, {"ready": os.getpid()})
     for line in sys.stdin:
-        case_id = json.loads(line)
+        case_id, passed = json.loads(line)
         try:
             case = cases[case_id]
-            outcome = repeated(case, subject, setup)
+            outcome, passed = repeated(case, subject, setup, passed)
             if emulated is not None and emulated.error is not None:
                 outcome = dataclasses.replace(outcome, message=f"{outcome.message}\nThe emulated device found: {emulated.error}")
         except BaseException as error:  # a family that does not import; the engine's own mistakes
             outcome = Outcome(case_id, Status.ERROR, f"the case could not be run: {type(error).__name__}: {error}", type(error).__name__)
         _collect()
-        _write(answers, {**outcome.as_json(), "spent": not _answers(subject.memory)})
+        _write(answers, {**outcome.as_json(), "passed": passed, "spent": not _answers(subject.memory)})
     return 0
 
 
-def repeated(case: Case, subject: Subject, setup: Setup) -> Outcome:
-    """The outcome of a case that is run as often as the setup says: the first that is not a pass, or the last."""
+def repeated(case: Case, subject: Subject, setup: Setup, passed: int) -> tuple[Outcome, int]:
+    """Run a case until it has passed as often as the setup says, does not pass, or leaves a device that works no more for this process.
+
+    Args:
+        passed: how many runs of it have passed in earlier processes.
+
+    Returns:
+        the outcome of the last run, and how many runs have passed in all.
+    """
     from tilewright_conformance.case import Status
     from tilewright_conformance.engine.judge import execute
     from tilewright_conformance.session import Session
 
-    outcome = execute(case, Session(subject, case.id, setup.seed, quick=setup.quick))
-    for passed in range(1, setup.repeat):
-        if outcome.status is not Status.PASSED:
-            break
+    while True:
         outcome = execute(case, Session(subject, case.id, setup.seed, quick=setup.quick))
         if outcome.status is not Status.PASSED:
-            told = f"run {passed + 1} of {setup.repeat}, after {passed} that passed: {outcome.message}"
-            outcome = dataclasses.replace(outcome, message=told)
-    return outcome
+            if passed:
+                told = f"run {passed + 1} of {setup.repeat}, after {passed} that passed: {outcome.message}"
+                outcome = dataclasses.replace(outcome, message=told)
+            return outcome, passed
+        passed += 1
+        if passed >= setup.repeat or not _answers(subject.memory):
+            return outcome, passed
 
 
 def _collect() -> None:
