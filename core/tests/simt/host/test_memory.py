@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -62,6 +64,34 @@ def test_failures_of_memory_and_kernels_are_told_apart(bindings: Any, driver: Dr
         memory.synchronize()
     with pytest.raises(BackendError, match="toyCopyOut failed"):
         memory.copy_to_host(buffer, memoryview(bytearray(8)))
+
+
+@pytest.mark.parametrize("capturing", [False, True])
+def test_memory_that_torch_keeps_unused_is_asked_back(bindings: Any, driver: Driver, monkeypatch: pytest.MonkeyPatch, capturing: bool) -> None:
+    released: list[str] = []
+
+    def empty_cache() -> None:
+        released.append("torch")
+        del bindings.settings.failures["toyAllocate"]
+
+    toy = SimpleNamespace(is_initialized=lambda: True, is_current_stream_capturing=lambda: capturing, empty_cache=empty_cache)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(**{driver.table.streams.torch: toy}))
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+    bindings.settings.failures["toyAllocate"] = 21
+    if capturing:
+        with pytest.raises(BackendError, match="not enough free memory"):
+            DeviceMemory(0, driver).allocate(64, 8)
+    else:
+        assert DeviceMemory(0, driver).allocate(64, 8).nbytes == 64
+    assert released == ([] if capturing else ["torch"])
+
+
+def test_memory_that_cupy_keeps_unused_is_asked_back(bindings: Any, driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = SimpleNamespace(free_all_blocks=bindings.settings.failures.clear)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(get_default_memory_pool=lambda: pool))
+    bindings.settings.failures["toyAllocate"] = 21
+    assert DeviceMemory(0, driver).allocate(64, 8).nbytes == 64
 
 
 def test_timer_measures_each_repetition(bindings: Any, driver: Driver) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import BackendError
+from tilewright.simt.host.allocators import release_unused
 from tilewright.simt.host.capture import beside_captures
 from tilewright.simt.host.driver import Driver
-from tilewright.simt.host.errors import translated
+from tilewright.simt.host.errors import DriverError, translated
 from tilewright.simt.host.table import DriverTable, Entry
 
 
@@ -24,7 +25,7 @@ class DeviceBuffer:
         if size:
             table = driver.table
             with beside_captures(driver, device), translated(table.statuses):
-                self._pointer = int(driver(table.entries.memory_allocate, size + max(0, alignment - table.alignment)))
+                self._pointer = _allocated(driver, size + max(0, alignment - table.alignment))
 
     dtype = np.dtype(np.uint8)
 
@@ -45,6 +46,17 @@ class DeviceBuffer:
                     self._driver(self._driver.entries.memory_free, self._pointer)
             except Exception:
                 pass
+
+
+def _allocated(driver: Driver, size: int) -> int:
+    """The address of memory from the driver, after other libraries of the process gave back what they do not use, where there is too little."""
+    allocate = driver.table.entries.memory_allocate
+    try:
+        return int(driver(allocate, size))
+    except DriverError as error:
+        if error.code != driver.table.statuses.out_of_memory or not release_unused(driver.table.streams):
+            raise
+    return int(driver(allocate, size))
 
 
 @functools.cache
