@@ -121,7 +121,8 @@ def test_roots_of_pointers_are_found_through_chains_of_any_length() -> None:
         f"%p{i + 1} = addptr %{f'p{i}' if i else 'p'}, %one : ptr<f32>\n%q{i + 1} = addptr %{f'q{i}' if i else 'q'}, %one : ptr<f32>\n" for i in range(1500)
     )
     assert placed(module_of(f"{steps}store %p1500, %f\n%y = load %q1500 : f32")) == "SL"
-    assert placed(module_of(f"{steps}store %p1500, %f\n%y = load %p1499 : f32")) == "S|L"
+    anywhere = "%any = addptr %p, %n : ptr<f32>\n"
+    assert placed(module_of(f"{steps}{anywhere}store %p1500, %f\n%y = load %any : f32")) == "S|L"
 
 
 def test_addresses_from_memory_may_be_anywhere() -> None:
@@ -161,6 +162,155 @@ for %zero, %n, %one body(%i: i32) {{
 )
 def test_iterations_that_overlap_wait(step: int, num_warps: int, expected: str) -> None:
     assert placed(module_of(IN_PLACE.format(step=step)), num_warps=num_warps) == expected
+
+
+ROWS = """
+%d = expand_dims %a {{axis = 1}} : tile<64x1xi32>
+%w = constant {stride} : i32
+%ws = splat %w : tile<64x1xi32>
+%rows = mul %d, %ws : tile<64x1xi32>
+%all = broadcast %rows : tile<64x32xi32>
+%e = arange {{start = 0, end = 32}} : tile<32xi32>
+%f1 = expand_dims %e {{axis = 0}} : tile<1x32xi32>
+%columns = broadcast %f1 : tile<64x32xi32>
+%left = add %all, %columns : tile<64x32xi32>
+%h = constant {distance} : i32
+%hs = splat %h : tile<64x32xi32>
+%right = add %left, %hs : tile<64x32xi32>
+%sp2 = splat %p : tile<64x32xptr<f32>>
+%one_half = addptr %sp2, %left : tile<64x32xptr<f32>>
+%other_half = addptr %sp2, %right : tile<64x32xptr<f32>>
+%again = addptr %sp2, %left : tile<64x32xptr<f32>>
+%y = load %one_half : tile<64x32xf32>
+%z = load %other_half : tile<64x32xf32>
+store %again, %z
+store %other_half, %y
+"""
+
+
+@pytest.mark.parametrize(
+    ("stride", "distance", "expected"),
+    [
+        (64, 32, "LLSS"),  # the halves of each row
+        (64, 31, "LL|S|S"),  # they have a column in common
+        (80, 32, "LLSS"),  # with a gap behind them
+        (48, 32, "LL|S|S"),  # the second half of a row is the first one of the next
+        (64, 64 * 64, "LLSS"),  # one behind the other
+        (64, 64 * 63, "LL|S|S"),
+        (64, -32, "LLSS"),
+    ],
+)
+def test_parts_of_rows_that_do_not_meet_need_no_barrier(stride: int, distance: int, expected: str) -> None:
+    assert placed(module_of(ROWS.format(stride=stride, distance=distance))) == expected
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "mask", "expected"),
+    [
+        ("%here", "%behind", "%inside", "LS"),  # i < n, and n + i
+        ("%here", "%behind", "%all", "L|S"),
+        ("%behind", "%here", "%inside", "L|S"),  # the mask of what begins later says nothing
+        ("%strided", "%strided_behind", "%all", "LS"),  # n * i for i < 64, and n * (64 + i)
+        ("%strided", "%strided_near", "%all", "L|S"),  # and n * (63 + i)
+    ],
+)
+def test_parts_at_distances_that_are_not_known(first: str, second: str, mask: str, expected: str) -> None:
+    body = f"""
+    %ns = splat %n : tile<64xi32>
+    %inside = cmp %a, %ns {{predicate = lt}} : tile<64xi1>
+    %true = constant true : i1
+    %all = splat %true : tile<64xi1>
+    %behind = addptr %here, %ns : tile<64xptr<f32>>
+    %na = mul %a, %ns : tile<64xi32>
+    %strided = addptr %sp, %na : tile<64xptr<f32>>
+    %c64 = constant 64 : i32
+    %n64 = mul %n, %c64 : i32
+    %n64s = splat %n64 : tile<64xi32>
+    %strided_behind = addptr %strided, %n64s : tile<64xptr<f32>>
+    %c63 = constant 63 : i32
+    %n63 = mul %n, %c63 : i32
+    %n63s = splat %n63 : tile<64xi32>
+    %strided_near = addptr %strided, %n63s : tile<64xptr<f32>>
+    %y = load {first}, mask={mask} : tile<64xf32>
+    store {second}, %y
+    """
+    assert placed(module_of(body)) == expected
+
+
+MASKED_IN_A_LOOP = """
+for %zero, %n, %one body(%i: i32) {{
+  %is = splat %i : tile<64xi32>
+  %inside = cmp %a, %is {{predicate = lt}} : tile<64xi1>
+  %behind = addptr %here, %is : tile<64xptr<f32>>
+  %y = load %here, mask=%inside : tile<64xf32>
+  store %behind, %y
+  yield
+}}
+"""
+
+
+def test_masks_of_earlier_iterations_say_nothing() -> None:
+    assert placed(module_of(MASKED_IN_A_LOOP.format())) == "{|LS}"
+
+
+TWICE = """
+for %zero, %n, %one body(%i: i32) {{
+  %m = constant {step} : i32
+  %o = mul %i, %m : i32
+  %so = splat %o : tile<64xi32>
+  %t = addptr %here, %so : tile<64xptr<f32>>
+  store %t, %x
+  yield
+}}
+for %zero, %n, %one body(%j: i32) {{
+  %m = constant {step} : i32
+  %o = mul %j, %m : i32
+  %so = splat %o : tile<64xi32>
+  %t = addptr %here, %so : tile<64xptr<f32>>
+  %y = load %t : tile<64xf32>
+  store %t, %y
+  yield
+}}
+"""
+
+
+@pytest.mark.parametrize(("step", "expected"), [(64, "{S}{LS}"), (128, "{S}{LS}"), (96, "{S}{LS}"), (32, "{|S}{|LS}")])
+def test_loops_over_one_array_in_which_each_thread_has_its_own_elements(step: int, expected: str) -> None:
+    assert placed(module_of(TWICE.format(step=step))) == expected
+
+
+TWO_HALVES = """
+for %zero, %n, %one body(%i: i32) {{
+  %m = constant {step} : i32
+  %o = mul %i, %m : i32
+  %so = splat %o : tile<64xi32>
+  %t = addptr %here, %so : tile<64xptr<f32>>
+  %m2 = constant {distance} : i32
+  %so2 = splat %m2 : tile<64xi32>
+  %u = addptr %t, %so2 : tile<64xptr<f32>>
+  %y = load %t : tile<64xf32>
+  store %u, %y
+  yield
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "distance", "expected"),
+    [
+        (128, 64, "{LS}"),
+        (-128, 64, "{LS}"),
+        (128, 256 + 64, "{LS}"),  # beside what later iterations load
+        (128, 256, "{LS}"),  # what a thread stores, it loads itself in the second iteration after that
+        (64, 64, "{LS}"),
+        (128, 256 + 1, "{|LS}"),
+        (128, -256 + 63, "{|LS}"),
+        (0, 64, "{LS}"),
+        (0, 32, "{|L|S}"),
+    ],
+)
+def test_parts_that_no_iteration_has_in_common_need_no_barrier(step: int, distance: int, expected: str) -> None:
+    assert placed(module_of(TWO_HALVES.format(step=step, distance=distance))) == expected
 
 
 CARRIED = """

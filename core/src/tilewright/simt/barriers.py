@@ -18,9 +18,10 @@ touches it too early for that gets a barrier more. What threads read where a bul
 and only if such a copy comes: loops whose slots are read by matrix instructions alone, or are not filled again, get no fence.
 
 Global memory is told apart by the kernel's pointer arguments: two of them are taken to point to different memory, or, where they do not, to be used
-element by element in the same place, as in an operation in place. Addresses that were loaded, or come from elsewhere, may point anywhere. Accesses through
-the same pointers are by the same threads, and so in order, unless several threads hold an element: then all of them read, but one writes. Iterations
-of a loop whose pointers move on by more than a tile's length do not meet (:mod:`.strides`).
+element by element in the same place, as in an operation in place. Addresses that were loaded, or come from elsewhere, may point anywhere. Of accesses
+through one argument, those that have no address in common need no barrier (:mod:`.address_overlap`): halves of a row, or iterations of a loop whose pointers
+move on by more than a tile's length. Accesses through equal pointers in one layout are by the same threads, and so in order, unless several threads hold an
+element: then all of them read, but one writes.
 
 Where halves of the warps are a barrier apart (``simt.stagger``), what is said here does not hold, and what a loop does is put between barriers of its own; a
 program that would need another one there is refused.
@@ -44,9 +45,12 @@ from tilewright.ir.ops.debug import InlineAsm
 from tilewright.ir.ops.memory import AtomicCas, AtomicLoad, AtomicRmw, AtomicStore
 from tilewright.ir.table import Effect
 from tilewright.ir.types import PointerType, TileType, element_type
+from tilewright.passes.affine import is_inside
 from tilewright.passes.effects import effects_of
+from tilewright.simt.address_overlap import AddressOverlap
 from tilewright.simt.async_hazards import FlightError
 from tilewright.simt.carried import CARRIERS, Carried, all_carried, terminator
+from tilewright.simt.coalesce import ACCESSES, mask_of
 from tilewright.simt.divergence import Divergence, DivergentBranch
 from tilewright.simt.facts import WARPS, layout_of
 from tilewright.simt.interface import SharedEffects
@@ -56,7 +60,6 @@ from tilewright.simt.proxies import proxy_accesses
 from tilewright.simt.roots import MAKING
 from tilewright.simt.shared_memory import is_place, scratch_of
 from tilewright.simt.shared_ranges import ByteRange, SharedRanges, overlap
-from tilewright.simt.strides import TiledAffine
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.tokens import Tokens
 from tilewright.simt.types import COPIES, PRODUCTS, STORES
@@ -81,14 +84,15 @@ class _Global:
 
     Attributes:
         roots: the arguments that point to what is accessed.
-        pointer: the pointers; None where they are other ones by now.
-        earlier: it was in an earlier iteration, by pointers that have no address in common with those of this one.
+        pointer, mask: the pointers and the mask; None where there is none. An access by a descriptor has neither.
+        loop: the outermost loop in whose body the pointers are made, and in an earlier iteration of which the access was.
     """
 
     roots: frozenset[Value | None]
     pointer: Value | None
     writes: bool
-    earlier: bool = False
+    mask: Value | None = None
+    loop: Operation | None = None
 
 
 #: A range that threads read, and the first barrier or arrival after that.
@@ -161,8 +165,7 @@ class _Barriers:
         self.tokens = Tokens(function)
         self.ranges = SharedRanges(function, target, self.carried)
         self._roots: dict[Value, frozenset[Value | None]] = {}
-        self._affine = TiledAffine(function)
-        self._steps: dict[tuple[Value, Operation], bool] = {}
+        self._overlap = AddressOverlap(function)
         #: ranges that copies of blocks and products touch, where those do not see what threads write
         self._engines: set[ByteRange] = set()
         #: ranges that bulk copies write, and those that the copies of other parts than this do
@@ -272,23 +275,10 @@ class _Barriers:
         pending.replace(left)
 
     def _outdated(self, access: _Global, loop: Operation) -> _Global:
-        """An access of an earlier iteration: a pointer made in the loop is another one now."""
-        if access.pointer is None:
-            return access
-        owner: Operation | Region | Function | None = access.pointer.owner
-        while owner is not None and not isinstance(owner, Function):
-            owner = owner.parent if isinstance(owner, Operation) else owner.owner
-            if owner is loop:
-                if self._advances(access.pointer, loop):
-                    return replace(access, earlier=True)
-                return replace(access, pointer=None, earlier=False)
-        return access
-
-    def _advances(self, pointer: Value, loop: Operation) -> bool:
-        key = pointer, loop
-        if key not in self._steps:
-            self._steps[key] = self._affine.advances(pointer, loop)
-        return self._steps[key]
+        """An access of an earlier iteration: pointers and masks made in the loop are other ones now."""
+        if access.pointer is not None and is_inside(access.pointer, loop):
+            return replace(access, mask=None, loop=loop)
+        return replace(access, mask=None) if access.mask is not None and is_inside(access.mask, loop) else access
 
     # ---- operations
 
@@ -430,7 +420,8 @@ class _Barriers:
         slots = any(is_place(operand) for operand in operation.operands)
         addresses = {declared.name: operation.operand(declared.name) for declared in operation.spec.operands if declared.name in ("pointer", "descriptor")}
         if (pointer := addresses.get("pointer")) is not None:
-            return [_Global(self.roots(pointer), pointer, bool(effects & Effect.WRITE) and not slots)]
+            mask = mask_of(operation) if isinstance(operation, ACCESSES) else None
+            return [_Global(self.roots(pointer), pointer, bool(effects & Effect.WRITE) and not slots, mask)]
         if (descriptor := addresses.get("descriptor")) is not None:
             return [_Global(self._described(descriptor), None, bool(effects & Effect.WRITE) and not _effects(operation, self.target).blocks)]
         if slots:
@@ -461,15 +452,16 @@ class _Barriers:
         return False
 
     def _same_thread(self, earlier: _Global, access: _Global) -> bool:
-        """Whether each address is touched by one thread in both accesses, if it is."""
-        a, b = earlier, access
-        if a.pointer is None or a.pointer is not b.pointer:
+        """Whether each address that both accesses touch is touched by one thread."""
+        a, b = earlier.pointer, access.pointer
+        if a is None or b is None:
             return False
-        if a.earlier:
-            return True
-        if a.writes and b.writes:
-            return True  # always the first of the threads that hold an element
-        return a.pointer.layout is not None and layout_of(a.pointer).redundant_threads() == (0, 0)
+        if a.layout == b.layout and self._overlap.are_elementwise(a, b, earlier.loop):
+            if earlier.writes and access.writes:
+                return True  # always the first of the threads that hold an element
+            if a.layout is not None and layout_of(a).redundant_threads() == (0, 0):
+                return True
+        return self._overlap.are_apart(a, earlier.mask, b, access.mask, earlier.loop)
 
     def roots(self, pointer: Value) -> frozenset[Value | None]:
         """The arguments that a pointer, or a tile of them, may come from."""
