@@ -79,8 +79,8 @@ def test_wide_accesses_are_not_noted() -> None:
 @pytest.mark.parametrize(
     ("aligned", "stride", "expected"),
     [
-        (("z", "n"), 1, [r"load moves 4 bytes at once instead of 16: addresses are not known to be multiples of 8 bytes"]),
-        (("x", "z"), 1, [r"load moves 4 bytes .* the mask is not known to be the same for 2 elements", r"store moves 4 bytes .* the mask is not known"]),
+        (("z", "n"), 1, [r"load moves 4 bytes at once instead of 16: addresses are not known to be multiples of 16 bytes"]),
+        (("x", "z"), 1, [r"load moves 4 bytes .* the mask is not known to be the same for 4 elements", r"store moves 4 bytes .* the mask is not known"]),
         (("x", "z", "n"), 3, [r"load moves 4 bytes at once instead of 16: no two addresses are known to be consecutive"]),
     ],
 )

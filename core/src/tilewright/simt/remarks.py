@@ -17,8 +17,9 @@ from tilewright.ir.ops.control import For
 from tilewright.ir.ops.memory import Load, Store
 from tilewright.ir.types import I1, FloatType, IntType, TileType
 from tilewright.llvm.registers import storage_size
-from tilewright.passes.axis import AxisInfo, axis_info
+from tilewright.passes.axis import AxisInfo, axis_info, power_of_two_in
 from tilewright.passes.rewriter import constant_of
+from tilewright.simt.access_causes import AccessCauses, Sources
 from tilewright.simt.carried import operations_of_program
 from tilewright.simt.copies import GROUPS
 from tilewright.simt.costs import access_width, element_size, fits
@@ -36,10 +37,11 @@ _LOOPS = frozenset({"for", "while"})
 def note_slow_paths(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
     """Add the notes about accesses and pipelines of a function in its final form."""
     axes = axis_info(function)
+    causes = AccessCauses(function, axes)
     told: set[tuple[Location | None, str]] = set()  # a pipelined load stands in the loop and before it
     for operation in operations_of_program(function.body):
         if isinstance(operation, _ACCESSES) and isinstance(operation.pointer.type, TileType):
-            why = _narrow(operation, target, axes)
+            why = _narrow(operation, target, axes, causes)
             if why and not (isinstance(operation, LoadStart) and (operation.location, why) in told):
                 told.add((operation.location, why))
                 note(operation, why)
@@ -48,7 +50,7 @@ def note_slow_paths(function: Function, target: SimtTarget, options: Mapping[str
                 note(place, why)
 
 
-def _narrow(operation: Load | Store | LoadStart, target: SimtTarget, axes: Mapping[Value, AxisInfo]) -> str:
+def _narrow(operation: Load | Store | LoadStart, target: SimtTarget, axes: Mapping[Value, AxisInfo], causes: AccessCauses) -> str:
     """Why an access moves fewer bytes at once than a thread has of the tile, up to the machine's widest access; the empty string where it does not."""
     pointer, mask = operation.pointer, operation.mask
     type_ = pointer.type
@@ -63,14 +65,29 @@ def _narrow(operation: Load | Store | LoadStart, target: SimtTarget, axes: Mappi
     axis = max(range(type_.rank), key=lambda i: (type_.shape[i] > 1, info.contiguity[i], i))
     if info.contiguity[axis] <= width and info.contiguity[axis] < type_.shape[axis]:
         known = "no two addresses" if info.contiguity[axis] == 1 else f"only runs of {info.contiguity[axis]} addresses"
-        why = f"{known} are known to be consecutive (a stride that is 1 should be a constant, or an argument that is 1)"
+        why = f"{known} are known to be consecutive{_strided(causes.of_stride(pointer, 2 * width))}"
     elif not fits(axis, 2 * width, info, None, size):
-        why = f"addresses are not known to be multiples of {2 * width * size} bytes (pointers and strides that are multiples of 16, or tl.multiple_of, say so)"
+        aim = max(2 * width, min(possible, power_of_two_in(info.contiguity[axis])))
+        known = f"addresses are not known to be multiples of {aim * size} bytes"
+        cause = causes.of_address(pointer, aim)
+        why = f"{known}{f': {cause}' if cause else ''} (of arguments that are multiples of 16 it is known; tl.multiple_of states it)"
     elif mask_info is not None and not fits(axis, 2 * width, info, mask_info, size):
-        why = f"the mask is not known to be the same for {2 * width} elements in a row (a bound that is a multiple of 16 is)"
+        known = f"the mask is not known to be the same for {possible} elements in a row"
+        assert mask is not None
+        cause = causes.of_mask(mask, possible)
+        why = f"{known}{f': {cause}' if cause else ''} (a bound that is a multiple of 16 is the same for them)"
     else:
         why = "in the layout that it shares with other operations a thread has no more consecutive elements"
     return f"{'store' if isinstance(operation, Store) else 'load'} moves {width * size} bytes at once instead of {possible * size}: {why}"
+
+
+def _strided(cause: Sources) -> str:
+    """Whose doing it is that addresses are not consecutive, as the end of a note."""
+    if cause.loaded:
+        lines = ", ".join(str(line) for line in sorted(cause.loaded) if line)
+        return f": they follow what is loaded{f' at line {lines}' if lines else ''}"
+    names = f": {' and '.join(f'`{name}`' for name in cause.arguments)} may be any stride" if cause.arguments else ""
+    return f"{names} (a stride that is 1 should be a constant, or an argument that is 1)"
 
 
 def _not_pipelined(loop: For, target: SimtTarget, axes: Mapping[Value, AxisInfo], options: Mapping[str, Any]) -> list[tuple[Operation, str]]:

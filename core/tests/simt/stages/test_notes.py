@@ -46,8 +46,8 @@ def test_a_narrow_access_says_why() -> None:
     assert after(text, "notes", target=TARGET) == noted(
         text,
         "%x = load %at",
-        "load moves 4 bytes at once instead of 16: addresses are not known to be multiples of 8 bytes "
-        "(pointers and strides that are multiples of 16, or tl.multiple_of, say so)",
+        "load moves 4 bytes at once instead of 16: addresses are not known to be multiples of 16 bytes: "
+        "`p` is not known to be a multiple of 16 (of arguments that are multiples of 16 it is known; tl.multiple_of states it)",
     )
 
 
