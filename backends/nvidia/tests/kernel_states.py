@@ -17,7 +17,6 @@ def state_of(words: Words) -> KernelState:
         memory=nothing,
         num_warps=4,
         light=False,
-        moves_registers=False,
         programs=1,
         cluster=1,
         uniform_warps=True,

@@ -137,7 +137,9 @@ def test_block_scaled_operands_are_unpacked_by_twos(format_: str, element: str, 
     pipeline.run(module)
     ptx = str(lower(module, TARGET, {**ASYNCHRONOUS, "num_warps": 8, "num_stages": 2}).stages["ptx"])
     linked = assemble(ptx, "sm_90a")
-    assert "C75" not in linked.log and not linked.spills, linked.log
+    # the loop that hardly ever runs spills, for the sake of a second CTA of an SM where shared memory has room for one
+    assert "C75" not in linked.log and (packed == 2 or not linked.spills), linked.log
+    assert f".minnctapersm {packed}" in ptx
     # eight of the pipelined loop, and as many of the one that is run for scales out of bf16's range
     assert "mma.sync" not in ptx and len(re.findall(r"wgmma\.mma_async\S+\.f32\.bf16\.bf16 ", ptx)) == 16
     first = ptx[: [found.start() for found in re.finditer(r"wgmma\.mma_async", ptx)][7]]

@@ -7,7 +7,7 @@ import pytest
 from tilewright.ir.parser import parse_module
 from tilewright.simt.assign import assign
 from tilewright.simt.emulator import EmulatedTarget
-from tilewright.simt.pressure import peak_words
+from tilewright.simt.pressure import hot_peak_words, peak_words
 
 HEAD = """tilewright.ir 1.0
 kernel @k(%p: ptr<f32>, %h: ptr<f16>, %n: i32) {
@@ -47,3 +47,34 @@ def test_peak(name: str) -> None:
         assert peak_words(function) <= 2 * expected
     else:
         assert peak_words(function) == expected
+
+
+#: (operations, words a thread of 8 holds at most where regions that hardly ever run do not count)
+HOT_CASES = {
+    "a tile between elementwise operations has no registers": (
+        "%a = load %q : tile<128xf32> %b = exp %a : tile<128xf32> %c = sub %b, %a : tile<128xf32> store %q, %c",
+        16,
+    ),
+    "one that a loop reads has, and the loop's first values are its own": (
+        """%a = load %q : tile<128xf32> %b = exp %a : tile<128xf32> %z = constant 0 : i32 %one = constant 1 : i32
+        %s = for %z, %n, %one, inits=[%a] : tile<128xf32> body(%j: i32, %x: tile<128xf32>) { %c = add %x, %b : tile<128xf32> yield %c }
+        %e = add %s, %b : tile<128xf32> store %q, %e""",
+        32,
+    ),
+    "a region that hardly ever runs does not count": (
+        """%a = load %q : tile<128xf32> %o = load %q : tile<128xf32> %z = constant 0 : i32 %c = cmp %n, %z {predicate = gt} : i1
+        %s = if %c {simt.cold = true} : tile<128xf32> then {
+          %b = load %q : tile<128xf32> %d = load %q : tile<128xf32>
+          %f = fma %b, %d, %o : tile<128xf32> yield %f } else { yield %a }
+        store %q, %s""",
+        32,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOT_CASES)
+def test_hot_peak(name: str) -> None:
+    operations, expected = HOT_CASES[name]
+    function = parse_module(f"{HEAD}{operations} return }}").kernel
+    assign(function, EmulatedTarget(8), 1)
+    assert hot_peak_words(function) == expected < peak_words(function)

@@ -24,8 +24,7 @@ class KernelState:
         memory: writes its accesses of global memory.
         num_warps: of a program.
         light: whether its threads get few registers, so that many of them hide the memory's latency.
-        moves_registers: whether parts take registers from each other.
-        programs: how many programs share a multiprocessor's registers then.
+        programs: how many CTAs are to share an SM's registers; 0 for as many as there is room for.
         cluster: CTAs that run a program.
         uniform_warps: whether the assembler is to know that a warp's number is the same in all its lanes:
             it saves registers where addresses in shared memory depend on it, and costs a shuffle.
@@ -38,7 +37,6 @@ class KernelState:
     memory: GlobalMemory
     num_warps: int
     light: bool
-    moves_registers: bool
     programs: int
     cluster: int
     uniform_warps: bool

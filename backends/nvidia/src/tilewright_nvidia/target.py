@@ -26,7 +26,7 @@ from tilewright.simt.ops.copies import Wait
 from tilewright.simt.ops.descriptors import Descriptors, FreeDescriptors, MakeDescriptor, ShowDescriptor, Tensor
 from tilewright.simt.ops.partitions import Part
 from tilewright.simt.pressure import peak_words
-from tilewright.simt.target import Access, MadeDescriptor, SimtTarget, Threads
+from tilewright.simt.target import Access, MadeDescriptor, SimtTarget, Stage, Threads
 from tilewright.simt.types import COPIES, PRODUCTS, STORES
 from tilewright_nvidia import arithmetic, atomics, barrier_objects, bulk_copies, casts, im2col, matrix, reports, scaled, tensor_maps, tensor_memory, warpgroups
 from tilewright_nvidia.architectures import ARCHITECTURES
@@ -36,6 +36,7 @@ from tilewright_nvidia.costs import COSTS
 from tilewright_nvidia.kernel_state import KernelState, kernel_state, words_in
 from tilewright_nvidia.manifest import OPTIONS
 from tilewright_nvidia.memory_access import GlobalMemory
+from tilewright_nvidia.occupancy_bound import bound_occupancy
 from tilewright_nvidia.operations import OPS
 from tilewright_nvidia.uniform_assembly import is_uniform
 from tilewright_nvidia.words import Words
@@ -117,20 +118,26 @@ class PtxTarget(SimtTarget):
         self.overlaps = bool((options or {}).get("launch_pdl")) and row.capability >= 90
         self.libraries = libraries
 
+    def stages(self, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+        place = next(number for number, stage in enumerate(stages) if stage.name == "allocate") + 1
+        bound = Stage("occupancy", bound_occupancy, "how many CTAs share an SM where regions that hardly ever run need the most registers")
+        return (*stages[:place], bound, *stages[place:])
+
     # ---- the function
 
     def prepare(self, function: Function) -> KernelState:
         operations = list(function.walk())
         matrices = any(operation.name in _MATRIX_OPERATIONS for operation in operations)
         light = not matrices and peak_words(function) <= _LIGHT
+        moves_registers = any(isinstance(operation, Part) and operation.registers for operation in operations)
         words = Words()
         return KernelState(
             maps=bulk_copies.TensorMaps(function),
             memory=GlobalMemory(self.capability, words, frugal=light),
             num_warps=function.attributes[WARPS],
             light=light,
-            moves_registers=any(isinstance(operation, Part) and operation.registers for operation in operations),
-            programs=function.attributes.get(PROGRAMS, 1),
+            # where parts take registers from each other, ptxas has to know how many the threads begin with
+            programs=function.attributes.get(PROGRAMS) or int(moves_registers),
             cluster=function.attributes.get(CLUSTER, 1),
             uniform_warps=matrices,
             waits_at_entry=self.overlaps and not any(map(_waits_for_kernel_before, operations)),
@@ -146,8 +153,7 @@ class PtxTarget(SimtTarget):
         limit = options.get("maxnreg") or (_LIGHT_REGISTERS if state.light else None)
         if limit:
             attributes.append(f'"nvvm.maxnreg"="{limit}"')
-        if state.moves_registers:
-            # else the assembler does not know what threads begin with
+        if state.programs:
             attributes.append(f'"nvvm.minctasm"="{state.programs}"')
         if state.cluster > 1:
             attributes.append(f'"nvvm.cluster_dim"="{state.cluster},1,1"')

@@ -36,6 +36,7 @@ from tilewright.ir.types import U32, TileType, with_element
 from tilewright.passes.clone import clone_operation
 from tilewright.passes.effects import effects_of
 from tilewright.simt.exact_scaled import exact_dot, passes_of
+from tilewright.simt.facts import COLD
 from tilewright.simt.scaled_operands import dot_type, headroom, is_guarded, operands_of, scaled
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.threading_values import carry_in_for, yield_more
@@ -235,7 +236,9 @@ def _unless_finite(b: Builder, values: Sequence[Value], again: Region, found: Se
     condition = b.cmp(greatest, b.constant_like(greatest.type, _INFINITY), predicate="ge")
     otherwise = Region([])
     Builder.at_end(otherwise, b.location).yield_(list(found))
-    results: Sequence[Value] = b.region_op("if", condition, regions=[again, otherwise], results=[value.type for value in found]).results
+    chosen = b.region_op("if", condition, regions=[again, otherwise], results=[value.type for value in found])
+    chosen.attributes[COLD] = True
+    results: Sequence[Value] = chosen.results
     return results
 
 

@@ -25,6 +25,8 @@ WHOLE: Final = "simt.whole"
 OFFSET: Final = "simt.offset"
 #: Of a product of a chain whose sums are in memory of the machine's own: which of its loop's products it is. All copies of one have one place for their sums.
 SUMS: Final = "simt.sums"
+#: Of an ``if``: its first region hardly ever runs, so that registers which only that region lacks may be spilled.
+COLD: Final = "simt.cold"
 #: Of an operation: what left the fast path there, and why.
 NOTES: Final = "simt.notes"
 

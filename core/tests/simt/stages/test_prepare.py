@@ -121,7 +121,7 @@ def test_a_block_scaled_product_is_one_of_scaled_operands() -> None:
       %36 = and %30, %35 : u32
       %37 = constant 2139095040 : u32
       %38 = cmp %36, %37 {predicate = ge} : i1
-      %39 = if %38 : tile<4x4xf32> then {
+      %39 = if %38 {simt.cold = true} : tile<4x4xf32> then {
     """
     found = after(text, "prepare")
     first, again = found.split(" then {\n", 1)

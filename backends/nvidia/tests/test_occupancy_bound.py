@@ -1,0 +1,88 @@
+"""How many CTAs share an SM where a region that hardly ever runs needs the most registers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hopper_support import ASYNCHRONOUS
+from test_scaled import SIGNATURE, constants, scaled_kernel
+
+from tilewright.ir.parser import parse_module
+from tilewright.simt import expand_scaled
+from tilewright.simt.compile import kernel_of
+from tilewright.simt.facts import COLD, PROGRAMS
+from tilewright_nvidia.architectures import ARCHITECTURES, target_of
+from tilewright_nvidia.occupancy_bound import bound_occupancy
+from tilewright_nvidia.resources import registers_of
+from tilewright_nvidia.target import PtxTarget
+
+#: (architecture, formats, shape, warps, CTAs of an SM); the loop of the last needs all registers.
+CASES = [
+    ("sm_90a", ("e4m3", "e5m2"), (64, 64, 64), 4, 4),
+    ("sm_90a", ("e2m1", "e2m1"), (128, 128, 128), 8, 2),
+    ("sm_80", ("e4m3", "e5m2"), (64, 64, 64), 4, 3),
+    ("sm_100a", ("e2m1", "e4m3"), (128, 64, 64), 4, 4),
+    ("sm_80", ("e2m1", "e2m1"), (128, 128, 128), 8, 1),
+]
+
+
+def bound_in(ptx: Any) -> int | None:
+    found = re.search(r"\.minnctapersm (\d+)", str(ptx))
+    return None if found is None else int(found[1])
+
+
+@pytest.mark.parametrize(("arch", "formats", "shape", "warps", "programs"), CASES, ids=str)
+def test_the_exact_path_takes_no_cta_from_an_sm(
+    assembled: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    arch: str,
+    formats: tuple[str, str],
+    shape: tuple[int, int, int],
+    warps: int,
+    programs: int,
+) -> None:
+    """Without the exact path, ptxas needs no more registers than the bound leaves: in the loop there is nothing to spill."""
+    given = {"constants": constants(formats, shape, trips=4), "num_warps": warps}
+    code, linked = assembled(scaled_kernel, SIGNATURE, arch, **given)
+    limit = min(255, 65536 // (32 * warps * programs))
+    registers = registers_of(linked.log)
+    assert bound_in(code.stages["ptx"]) == programs and registers is not None and registers <= limit
+    if programs > 1:
+        monkeypatch.setattr(expand_scaled, "_is_guarded", lambda operation: False)
+        code, linked = assembled(scaled_kernel, SIGNATURE, arch, **given)
+        registers = registers_of(linked.log)
+        assert bound_in(code.stages["ptx"]) is None and linked.spills == 0 and registers is not None and registers <= limit
+
+
+def test_who_says_the_registers_says_them_alone(ptx: Callable[..., str]) -> None:
+    text = ptx(scaled_kernel, SIGNATURE, "sm_90a", constants=constants(("e4m3", "e5m2"), (64, 64, 64)), maxnreg=168)
+    assert bound_in(text) is None and ".maxnreg 168" in text
+
+
+TEXT = """tilewright.ir 1.0
+kernel @k(%p: ptr<f32>, %c: i1) attributes {warps = 4, shared_bytes = SHARED} {
+  %x = load %p : f32
+  %r = if %c {COLD} : f32 then {
+    yield %x
+  } else {
+    yield %x
+  }
+  store %p, %r
+  return
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("cold", "shared", "programs"),
+    [(True, 0, 4), (True, 57345, 3), (True, 57344, 4), (True, 115712, 2), (True, 115713, 1), (False, 0, None)],
+)
+def test_the_bound_is_on_the_function(cold: bool, shared: int, programs: int | None) -> None:
+    """Of 227 KiB of shared memory, and 1 KiB for each CTA that it does not see."""
+    machine = PtxTarget(target_of(ARCHITECTURES["sm_90a"]), ASYNCHRONOUS)
+    module = parse_module(TEXT.replace("SHARED", str(shared)).replace("COLD", f"{COLD} = true" if cold else ""), machine.table)
+    bound_occupancy(module, machine, {})
+    assert kernel_of(module).attributes.get(PROGRAMS) == programs
