@@ -92,6 +92,15 @@ def test_narrow_accesses_say_why(aligned: tuple[str, ...], stride: int, expected
     assert "left the fast path:" in text and found[0] in text
 
 
+@pytest.mark.parametrize(("stride", "moved"), [(1, 0), (2, 8), (8, 8), (0, 0)])
+def test_reports_say_how_much_memory_moves_for_what_is_used(stride: int, moved: int) -> None:
+    """Numbers of 4 bytes that are not in a row are in sectors of 32 bytes each; one number for all is read once."""
+    _, _, text = compiled(copy, {**COPY, "stride": "constexpr"}, aligned=("x", "z", "n"), BLOCK=1024, stride=stride)
+    (load,) = [line for line in text.splitlines() if "= load" in line]
+    assert ("for which memory may move" in load) == bool(moved)
+    assert not moved or load.endswith(f"accesses of 4 bytes a thread, for which memory may move {moved} times the bytes")
+
+
 def test_small_tiles_have_no_wider_access() -> None:
     _, kernel, _ = compiled(copy, {**COPY, "stride": "constexpr"}, aligned=(), BLOCK=128, stride=1)
     assert notes(kernel) == []

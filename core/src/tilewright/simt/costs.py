@@ -125,8 +125,27 @@ def fits(axis: int, width: int, pointer: AxisInfo, mask: AxisInfo | None, size: 
     return mask is None or mask.constancy[axis] % width == 0
 
 
-def access_cost(layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None, size: int, limit: int, costs: MachineCosts, *, store: bool) -> float:
-    """Slots to access memory by pointers in a layout: instructions, the sectors that each of a warp's touches, and the lines if it writes."""
+@dataclass(frozen=True, slots=True)
+class WarpAccess:
+    """What one instruction that accesses memory asks of it for a warp, where what is not known to be consecutive is far apart.
+
+    Attributes:
+        width: elements that a thread accesses at once.
+        asked: bytes of all elements that the warp accesses.
+        sectors: sectors that these are in.
+        lines: lines of the cache that these are in.
+        partial: whether they fill no sector.
+    """
+
+    width: int
+    asked: int
+    sectors: int
+    lines: int
+    partial: bool
+
+
+def warp_access(layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None, size: int, limit: int, costs: MachineCosts) -> WarpAccess:
+    """What an access by pointers in a layout asks of memory; arguments are those of :func:`access_width`."""
     width = access_width(layout, pointer, mask, size, limit)
     shifts = axis_shifts(layout.shape)
     axis = max(range(len(layout.shape)), key=lambda i: (layout.shape[i] > 1, pointer.contiguity[i], i))
@@ -136,13 +155,19 @@ def access_cost(layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None, 
         run *= 2
     basis = Basis(layout.registers)
     lanes = sum(1 for image in layout.lanes if basis.add(image))
-    moved = (width * size) << lanes
-    piece = max(1, min(run * size, moved))
-    sectors = moved // piece * -(-piece // costs.sector)
-    if piece < costs.sector and store:
-        sectors *= 2  # part of a sector is read before it is written
-    turns = costs.line_turn * (moved // piece * -(-piece // costs.line)) if store else 0.0
-    return layout.register_count // width * (costs.access + sectors + turns)
+    asked = (width * size) << lanes
+    piece = max(1, min(run * size, asked))
+    pieces = asked // piece
+    return WarpAccess(width, asked, pieces * -(-piece // costs.sector), pieces * -(-piece // costs.line), piece < costs.sector)
+
+
+def access_cost(layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None, size: int, limit: int, costs: MachineCosts, *, store: bool) -> float:
+    """Slots to access memory by pointers in a layout: instructions, the sectors that each of a warp's touches, and the lines if it writes."""
+    found = warp_access(layout, pointer, mask, size, limit, costs)
+    # part of a sector is read before it is written
+    sectors = found.sectors * (2 if store and found.partial else 1)
+    turns = costs.line_turn * found.lines if store else 0.0
+    return layout.register_count // found.width * (costs.access + sectors + turns)
 
 
 def element_size(pointer: Value) -> int:

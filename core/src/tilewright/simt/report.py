@@ -9,6 +9,7 @@ from tilewright.ir.printer import Names
 from tilewright.ir.types import TileType, Type
 from tilewright.simt.carried import operations_of_program
 from tilewright.simt.conversion import stored_size
+from tilewright.simt.costs import element_size, warp_access
 from tilewright.simt.facts import OFFSET, SHARED_BYTES, WARPS, layout_of, notes_of
 from tilewright.simt.interfaces import interface_of
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, coordinates
@@ -104,6 +105,15 @@ class Report:
         place = f"{names} = {operation.name}" if names else operation.name
         line = f" (line {operation.location.line})" if operation.location is not None else ""
         self.rows.append(f"{'  ' * (1 + depth)}{place}{line}: {'; '.join(facts)}")
+
+    def accesses(self, pointer: Value, mask: Value | None, limit: int, what: str = "accesses") -> str:
+        """How threads access memory at a tile of pointers, at most ``limit`` bytes at once; how much memory moves for it where not all is used."""
+        layout, size, costs, info = layout_of(pointer), element_size(pointer), self.target.costs, self.axes[pointer]
+        found = warp_access(layout, info, self.axes[mask] if mask is not None else None, size, limit, costs)
+        told = f"{layout.register_count // found.width} {what} of {found.width * size} bytes a thread"
+        moved = found.sectors * costs.sector
+        once = max(info.constancy) > 1  # threads that ask for the same are served by one sector
+        return told if once or moved <= found.asked else f"{told}, for which memory may move {moved // found.asked} times the bytes"
 
     def traffic(self, verb: str, layout: LinearLayout, shared: SharedLayout, element: Type) -> str:
         """How a warp accesses a tile in shared memory: turns beyond what the bytes need are bank conflicts."""

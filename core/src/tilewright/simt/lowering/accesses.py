@@ -8,8 +8,7 @@ from tilewright.ir.types import TileType, Type, element_type
 from tilewright.llvm.registers import constant, storage_size
 from tilewright.simt import layout_rules
 from tilewright.simt.context import SimtContext
-from tilewright.simt.costs import access_width, element_size
-from tilewright.simt.facts import layout_of
+from tilewright.simt.costs import access_width
 from tilewright.simt.interface import Interface, Reader
 from tilewright.simt.lowering.publish import both, give_to_all
 from tilewright.simt.masked_off_lanes import fills_with_zeros
@@ -81,10 +80,8 @@ def _describe(report: Reader, operation: Load | Store) -> list[str]:
     pointer, mask = operation.pointer, operation.mask
     if not isinstance(pointer.type, TileType):
         return []
-    layout, size = layout_of(pointer), element_size(pointer)
-    width = access_width(layout, report.axes[pointer], report.axes[mask] if mask is not None else None, size, report.target.max_access)
     facts = [] if operation.results else [report.layout(pointer)]
-    return [*facts, f"{layout.register_count // width} accesses of {width * size} bytes a thread"]
+    return [*facts, report.accesses(pointer, mask, report.target.max_access)]
 
 
 INTERFACES: dict[str, Interface] = {

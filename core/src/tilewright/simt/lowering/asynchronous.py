@@ -266,14 +266,11 @@ def _describe_copy(report: Reader, operation: CopyStart) -> list[str]:
     width = width_of(operation, mechanism, report.axes[pointer], report.axes[mask] if mask is not None else None)
     if not width:
         return [report.layout(pointer), "through registers"]
-    return [report.layout(pointer), f"{layout_of(pointer).register_count // width} asynchronous copies of {width * size} bytes a thread"]
+    return [report.layout(pointer), report.accesses(pointer, mask, width * size, "asynchronous copies")]
 
 
 def _describe_load(report: Reader, operation: LoadStart) -> list[str]:
-    pointer, mask = operation.pointer, operation.mask
-    size, layout = element_size(pointer), layout_of(pointer)
-    width = access_width(layout, report.axes[pointer], report.axes[mask] if mask is not None else None, size, report.target.max_access)
-    return [f"{layout.register_count // width} accesses of {width * size} bytes a thread"]
+    return [report.accesses(operation.pointer, operation.mask, report.target.max_access)]
 
 
 def _describe_wait(report: Reader, operation: Wait) -> list[str]:
