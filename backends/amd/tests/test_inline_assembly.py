@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,14 @@ def test_scalar_registers(arch: str, lanes: int) -> None:
     out = np.zeros(4, np.int32)
     launched(compiled(kernels.scalar_assembly, "*i32, i32", arch, num_warps=1), [out, 1234])
     assert out.tolist() == [3 * 1234, 32, ~1234, 0]
+
+
+@assembled
+def test_assembly_stays_where_its_lanes_are_together() -> None:
+    """It may exchange values of lanes: LLVM sinks it into no branch that some of them take."""
+    text = str(compiled(kernels.assembly, SIGNATURE, "gfx942", constants("v_xor_b32 $0, $1, $2", "=v,v,v")).stages["llir"])
+    calls = [line for line in text.splitlines() if "v_xor_b32" in line]
+    assert calls and all(re.search(r"\) convergent(,|$)", line) for line in calls)
 
 
 @assembled

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 import struct
 
 import numpy as np
@@ -10,8 +12,9 @@ import pytest
 from tilewright.llvm.compile import assembly
 from tilewright.llvm.writer import ModuleWriter
 from tilewright_amd import lanes
-from tilewright_amd.architectures import ARCHITECTURES
-from tilewright_amd.target import TRIPLE
+from tilewright_amd.architectures import ARCHITECTURES, target_of
+from tilewright_amd.kernel_state import KernelState
+from tilewright_amd.target import TRIPLE, GcnTarget
 from tilewright_conformance.waves import Arena, load, run
 
 
@@ -39,3 +42,26 @@ def test_every_lane_gets_what_the_lane_across_has(arch: str) -> None:
     for mask in range(1, row.wave):
         np.testing.assert_array_equal(results[mask - 1], (number ^ mask) * 3, str(mask))
     np.testing.assert_array_equal(results[-1], number[::-1] * 3)
+
+
+@pytest.mark.parametrize(
+    ("mask", "copies", "swaps", "written"),
+    [
+        (16, True, False, ["asm", "swizzle", "swizzle", "asm"]),
+        (32, True, False, ["asm", "bpermute", "bpermute", "asm"]),
+        (16, False, False, ["swizzle", "swizzle"]),
+        (2, True, False, ["dpp", "dpp"]),
+        (16, True, True, ["swap", "swap"]),
+    ],
+)
+def test_permutes_of_lds_are_pinned_beside_copies_to_lds(mask: int, copies: bool, swaps: bool, written: list[str]) -> None:
+    """No target of the table has copies to LDS and lacks the exchange of rows: a row without it stands for one."""
+    target = GcnTarget(target_of(ARCHITECTURES["gfx950"]))
+    target.row = dataclasses.replace(target.row, swaps=swaps)
+    module = ModuleWriter()
+    module.state = KernelState(4, frozenset(), counts=False, copies=copies, announces=False, asserts=False, record_words=0, vectors={})
+    w = module.function("k", [("i32", "a"), ("i32", "b")])
+    found = target.shuffle_all_xor(w, ["%a", "%b"], mask)
+    w.ret()
+    calls = re.findall(r"call .*?(asm sideeffect|ds\.swizzle|ds\.bpermute|dpp|permlane\d*\.swap)[^\n]*", module.text().partition("declare")[0])
+    assert [call.split()[0].rpartition(".")[2] for call in calls] == written and len(found) == 2

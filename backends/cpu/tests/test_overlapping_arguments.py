@@ -62,6 +62,21 @@ def test_loads_of_several_arguments_with_masks(shifts: tuple[int, ...]) -> None:
 
 
 @tw.jit
+def masked_twice(x, y, z, n, WHOLE_FIRST: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    at = tl.arange(0, ROWS)[:, None] * 40 + tl.arange(0, COLUMNS)[None, :]
+    whole, some = tl.load(x + at), tl.load(x + at, mask=at < n, other=1000)
+    both = whole * 3 + some if WHOLE_FIRST else some + whole * 3
+    tl.store(z + at, both + tl.load(y + at))
+
+
+@pytest.mark.parametrize("whole_first", [False, True])
+@pytest.mark.parametrize("shifts", [(0, 400, 1), (0, 0, 3), (3, -8, 43)])
+def test_loads_through_the_same_pointers_with_masks_of_their_own(shifts: tuple[int, ...], whole_first: bool) -> None:
+    """Each load has a copy of its own: what a mask leaves out is another value in the other one."""
+    agrees(masked_twice, "float32", *shifts, n=95, WHOLE_FIRST=whole_first, ROWS=8, COLUMNS=32)
+
+
+@tw.jit
 def matrix(x, y, row, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     at = tl.arange(0, ROWS)[:, None] * row + tl.arange(0, COLUMNS)[None, :]
     tl.store(y + at, tl.load(x + at) + 1)

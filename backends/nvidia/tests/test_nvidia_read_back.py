@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 
+from tilewright.ir.core import Function
+from tilewright.plugins.manifest import Target
 from tilewright.runtime.jit import JITFunction
 from tilewright.testing.read_back import changes_in, check_read_back
 from tilewright_conformance.kernels.pipelined import SIGNATURES, attention, tile_ir
 from tilewright_nvidia.architectures import ARCHITECTURES
+from tilewright_nvidia.kernel_state import KernelState
 from tilewright_nvidia.target import PtxTarget
 
 
@@ -27,6 +33,25 @@ def test_a_target_that_answers_otherwise_is_found() -> None:
 
     with pytest.raises(AssertionError, match=r"sm_90a: kernel attention compiles to other code where .* after stage prepare, "):
         check_read_back(module, new_target, options)
+
+
+class Counts(PtxTarget):
+    """Keeps what it is asked in a container, out of sight of :func:`changes_in`."""
+
+    def __init__(self, target: Target, options: Mapping[str, Any]) -> None:
+        super().__init__(target, options)
+        self.asked: list[str] = []
+
+    def prepare(self, function: Function) -> KernelState:
+        keep = self.asked.append
+        keep(function.name)
+        return super().prepare(function)
+
+
+def test_a_target_that_a_compilation_changes_is_found() -> None:
+    module, target, options = tile_ir(attention, "nvidia", "sm_90a")
+    with pytest.raises(AssertionError, match=r"^sm_90a has changed: asked\b"):
+        check_read_back(module, lambda: Counts(target, options), options)
 
 
 def test_no_method_changes_a_target() -> None:

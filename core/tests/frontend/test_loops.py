@@ -396,3 +396,11 @@ def test_truths_are_no_bounds(source: Any) -> None:
     made = source("@jit\ndef kernel(out, go):\n    for i in range(go, go, go):\n        tl.store(out, i)\n")
     error = str(made.error(out="*i32", go="u1"))
     assert "the bounds of a range are booleans" in error and "convert them with `.to(tl.int32)`" in error
+
+
+@pytest.mark.parametrize(
+    "loop", ["range(0, n, 0)", "range(0, n, 1 - 1)", "tl.range(0, n, 0)", "tl.static_range(0, 4, 0)", "range(0, 4, STEP)", "tl.static_range(0, 4, STEP)"]
+)
+def test_a_step_of_zero_that_is_known_is_refused(source: Any, loop: str) -> None:
+    error = source(f"@jit\ndef kernel(out, n, STEP: tl.constexpr):\n    for i in {loop}:\n        tl.store(out, i)\n").error(out="*i32", n="i32", STEP=0)
+    assert error.message == "the step of a range must not be zero"

@@ -8,8 +8,10 @@ import pytest
 
 from tilewright.errors import LoweringError, write_reproducer
 from tilewright.llvm.compile import LONG, assembly, assembly_and_object, compile_to_object, host_target, options_set, parse, target_machine
+from tilewright.llvm.inline_assembly import emit_inline_asm
 from tilewright.llvm.link import load_object
 from tilewright.llvm.subprocess_codegen import has_inline_assembly
+from tilewright.llvm.writer import ModuleWriter
 from tilewright.testing.threads import side_by_side
 
 ADD = "define i64 @add(i64 %a, i64 %b) {\n  %c = add i64 %a, %b\n  ret i64 %c\n}\n"
@@ -188,3 +190,17 @@ def test_long_text_has_options_of_its_own() -> None:
     with pytest.raises(LoweringError, match="has no pass"):
         assembly(long, **settings, passes=["nonsense"])
     assert "--x86-asm-syntax=intel" not in options_set()
+
+
+def test_an_input_that_is_an_output_by_number_has_its_register():
+    """The output's number, whichever comes first, and its width: of a group of elements too."""
+    module = ModuleWriter()
+    w = module.function("f", [("i32", "a"), ("i64", "b"), ("i16", "c"), ("i16", "d")])
+    letters = {"r": "i32", "l": "i64"}
+    emit_inline_asm(w, letters, "text", "=r,=l,1,0", ["i32", "i64"], [("i64", "%b"), ("i32", "%a")])
+    emit_inline_asm(w, letters, "text", "=l,=r,1,0", ["i64", "i32"], [("i32", "%a"), ("i64", "%b")])
+    w.ret()
+    calls = [line.partition("(")[2].rpartition(")")[0] for line in module.text().splitlines() if "call" in line]
+    assert [call.rpartition("(")[2] if "(" in call else call for call in calls] == ["i64 %b, i32 %a", "i32 %a, i64 %b"]
+    with pytest.raises(LoweringError, match="constraint '2' in '=r,2' is none of r, l"):
+        emit_inline_asm(w, letters, "text", "=r,2", ["i32"], [("i32", "%a")])

@@ -45,6 +45,8 @@ CASES: list[tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = [
     ("%1 = constant -8 : i32 %x = div %n, %1 : i32", (1,), (2,), (1,)),
     ("%1 = constant 12 : i32 %x = div %n, %1 : i32", (1,), (1,), (1,)),
     ("%1 = constant 64 : i32 %x = div %n, %1 : i32", (1,), (1,), (1,)),
+    ("%1 = constant 6 : i32 %x = div %n, %1 : i32", (1,), (1,), (1,)),  # 16 / 6 is 2, 32 / 6 is 5
+    ("%1 = constant 6 : i32 %x = div %start, %1 : i32", (1,), (1,), (1,)),
     ("%1 = constant 2 : i32 %x = shr %n, %1 : i32", (1,), (4,), (1,)),
     ("%x = shr %s, %n : i32", (1,), (1,), (1,)),
     ("%1 = div %n, %four : i32 %x = mul %1, %n : i32", (1,), (64,), (1,)),
@@ -52,6 +54,7 @@ CASES: list[tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = [
     ("%1 = constant 3 : i32 %2 = add %1, %n : i32 %3 = constant 2 : i32 %x = shr %2, %3 : i32", (1,), (4,), (1,)),
     ("%1 = constant 3 : i32 %2 = add %1, %n : i32 %x = div %2, %four : i32", (1,), (1,), (1,)),  # n may be below zero
     ("%1 = constant 4 : i32 %2 = add %start, %1 : i32 %x = div %2, %four : i32", (1,), (1,), (1,)),
+    ("%1 = constant 5 : i32 %2 = add %start, %1 : i32 %3 = constant 6 : i32 %x = div %2, %3 : i32", (1,), (1,), (1,)),
     ("%1 = arange {start = 64, end = 68} : tile<4xi32> %2 = splat %four : tile<4xi32> %x = div %1, %2 : tile<4xi32>", (1,), (16,), (4,)),
     ("%x = rem %n, %block : i32", (1,), (16,), (1,)),
     ("%x = min %n, %block : i32", (1,), (16,), (1,)),

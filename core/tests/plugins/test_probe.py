@@ -60,5 +60,35 @@ def test_plugins_that_end_the_process_are_named_and_others_tried_out_once(tmp_pa
     assert (tmp_path / "imported").read_text().split() == ["imported"] * 3  # by the probe, and by two processes
 
 
+def test_another_version_file_or_interpreter_is_tried_out_again(tmp_path, monkeypatch):
+    module, known = tmp_path / "vendor_plugin.py", tmp_path / "known"
+    module.write_text("x = 1\n")
+    known.mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    tried = []
+
+    def run(command, **options):
+        tried.append(command)
+        return subprocess.CompletedProcess(command, 0, b"survived", b"")
+
+    monkeypatch.setattr(probe.subprocess, "run", run)
+
+    def is_tried_out(name="vendor", version="1", module="vendor_plugin"):
+        before = len(tried)
+        probe.try_out(name, version, module, known, 0)
+        return len(tried) > before
+
+    assert is_tried_out() and not is_tried_out()
+    assert is_tried_out(version="2") and is_tried_out(name="vendor-of-others") and is_tried_out(module="vendor_plugin.part")
+    os.utime(module, ns=(0, 0))
+    assert is_tried_out() and not is_tried_out()
+    module.write_text("x = 10\n")
+    os.utime(module, ns=(0, 0))
+    assert is_tried_out() and not is_tried_out()
+    for fact, value in (("executable", "/another/python"), ("version", "3.99")):
+        monkeypatch.setattr(probe.sys, fact, value)
+        assert is_tried_out() and not is_tried_out()
+
+
 def test_plugins_of_this_project_are_not_tried_out():
     assert {"tilewright", "tilewright-cpu"} <= probe._own_distributions()

@@ -40,11 +40,33 @@ TESTS = """
         raise ValueError("mine") from KeyError("cause")
 """
 
+#: Another plugin, which looks at an error before it is reported and afterwards.
+CONFTEST = """
+    import pytest
+
+    def seen(call):
+        error = call.excinfo.value
+        frames, trace = [], error.__traceback__
+        while trace is not None:
+            frames.append(trace)
+            trace = trace.tb_next
+        return call.excinfo, frames, error.__cause__, error.__context__, error.__suppress_context__
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(item, call):
+        before = seen(call) if call.excinfo is not None else None
+        report = yield
+        if before is not None:
+            print("ERROR IS AS BEFORE" if seen(call) == before else "ERROR IS CHANGED", len(before[1]), type(before[2]).__name__)
+        return report
+"""
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("project")
     (folder / "test_kernels.py").write_text(textwrap.dedent(TESTS))
+    (folder / "conftest.py").write_text(textwrap.dedent(CONFTEST))
 
     def output(*options: str, **variables: str) -> str:
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("TILEWRIGHT_", "PYTEST_"))} | variables
@@ -75,3 +97,11 @@ def test_an_error_shows_the_frames_of_the_test_and_its_own_text(run):
 def test_the_compilers_frames_are_shown_where_they_are_asked_for(run, options, variables):
     text = run("-k", "source", *options, **variables)
     assert re.search(r"runtime/jit\.py:\d+: ", text)
+
+
+def test_other_plugins_find_an_error_as_it_was_raised(run):
+    text = run("-s")
+    found = re.findall(r"ERROR IS (AS BEFORE|CHANGED) (\d+) (\w+)", text)
+    assert [how for how, _, _ in found] == ["AS BEFORE"] * 5
+    # frames of the compiler, and a cause, are there
+    assert max(int(frames) for _, frames, _ in found) > 4 and {cause for _, _, cause in found} > {"NoneType"}
