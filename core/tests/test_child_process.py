@@ -49,6 +49,14 @@ def execute():
     with opened("processes:1") as executor:
         return executor.submit(bytes, 1).result()
 """
+PROBE = """
+import pathlib
+from tilewright.plugins.probe import try_out
+def probe():
+    pathlib.Path("known").mkdir(exist_ok=True)
+    try_out("other", "1", "wave", pathlib.Path("known"), 0)
+    return list(pathlib.Path("known").iterdir())
+"""
 
 
 def run(program, folder, **environment):
@@ -106,10 +114,44 @@ def test_what_the_environment_says_by_now_follows_the_path_of_this_process(monke
     from tilewright import child_process
 
     monkeypatch.setattr(sys, "path", ["/first", "/second"])
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["/third", "", "/first"]))
-    assert child_process.environment()["PYTHONPATH"].split(os.pathsep) == ["/first", "/second", "/third"]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["/third", "", "/first", "fourth"]))
+    assert child_process.module_path() == ["/first", "/second", "/third"]
     monkeypatch.delenv("PYTHONPATH")
-    assert child_process.environment()["PYTHONPATH"].split(os.pathsep) == ["/first", "/second"]
+    assert child_process.module_path() == ["/first", "/second"]
+
+
+@pytest.mark.parametrize(("said", "left"), [("", None), (":relative:.", None), ("/one::relative:/two", "/one:/two")])
+def test_no_variable_of_another_process_names_the_current_folder(monkeypatch, said, left):
+    from tilewright import child_process
+
+    monkeypatch.setenv("PYTHONPATH", said)
+    assert child_process.environment().get("PYTHONPATH") == left
+
+
+@pytest.mark.parametrize(("define", "call"), [(GENERATE, "generate()"), (LOWER, "lower()"), (PROBE, "probe()")])
+@pytest.mark.parametrize("flag", ["-c", "-I"])
+def test_no_other_process_starts_with_code_that_this_one_started_without(tmp_path, define, call, flag):
+    """An interpreter imports ``sitecustomize`` before a folder is put first on its path, and under ``-I`` from nowhere that a variable names."""
+    named = tmp_path / "named"
+    named.mkdir()
+    for folder in (tmp_path, named)[flag == "-I" :]:
+        (folder / "sitecustomize.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write('ran')\n")
+    program = f"import sys\nsys.path.insert(0, '')\n{define}\nprint(len({call}) > 0)"
+    variables = {**os.environ, **({"PYTHONPATH": str(named)} if flag == "-I" else {}), "TILEWRIGHT_CACHE_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, *(["-I"] if flag == "-I" else []), "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=GUARD, check=False)
+    assert not (tmp_path / "ran").exists() and done.stdout == "True\n", done.stderr
+
+
+def test_a_process_that_tries_out_a_plugin_ends_with_the_one_that_wants_it(tmp_path):
+    (tmp_path / "hanging.py").write_text(
+        "import os, time\nprint(os.getpid(), file=open('process', 'w'), flush=True)\nos.rename('process', 'hangs')\ntime.sleep(100000)\n"
+    )
+    parent = run(f"import sys\nsys.path.append({str(tmp_path)!r})\n{PROBE.replace('wave', 'hanging')}\nprobe()", tmp_path)
+    child = started(tmp_path)
+    parent.kill()
+    parent.communicate(timeout=GUARD)
+    assert is_gone(child)
 
 
 #: A process that generates code, and hangs instead; it tells its number.

@@ -13,6 +13,7 @@ from tilewright.environment import seconds
 VARIABLE = "TILEWRIGHT_COMPILE_TIME_LIMIT"
 #: Seconds that another process may take to generate a kernel's code.
 DEFAULT_LIMIT = 1800.0
+_PATH_VARIABLE = "PYTHONPATH"
 _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux
 
 
@@ -26,20 +27,38 @@ def time_limit() -> float | None:
 
 
 def python_command(code: str, *arguments: object) -> list[str]:
-    """The command of an interpreter that runs code, with no current folder on its path: what lies there would be imported in the standard library's place."""
-    return [sys.executable, "-P", "-c", code, *map(str, arguments)]
+    """The command of an interpreter that runs code, and looks for modules where this one does. Until it runs the code it looks nowhere but where it is
+    installed: at its start it would import ``sitecustomize`` of the current folder, and of what variables name that this one was told to ignore.
+    """
+    return [sys.executable, *_flags(), "-P", "-c", f"import sys\nsys.path[:] = {module_path()!r}\n{code}", *map(str, arguments)]
+
+
+def _flags() -> list[str]:
+    """What this interpreter was told to leave out, as the flags of another one."""
+    if sys.flags.isolated:
+        return ["-I"]
+    left_out = {"-E": sys.flags.ignore_environment, "-s": sys.flags.no_user_site, "-S": sys.flags.no_site}
+    return [flag for flag, is_set in left_out.items() if is_set]
 
 
 def module_path() -> list[str]:
-    """Where this process looks for modules. The current folder comes last where it is meant by no name, so that nothing in it hides what is installed."""
+    """Where this process looks for modules, and then where ``PYTHONPATH`` says by now. The current folder comes behind what is installed where it is meant by
+    no name, so that nothing in it hides that."""
     path = [entry for entry in sys.path if entry]
-    return path if len(path) == len(sys.path) else [*path, os.getcwd()]
+    current = [os.getcwd()] if len(path) != len(sys.path) else []
+    said = () if sys.flags.ignore_environment else _absolute(os.environ.get(_PATH_VARIABLE, ""))
+    return list(dict.fromkeys([*path, *current, *said]))
 
 
 def environment() -> dict[str, str]:
-    """The variables of a process that looks for modules where this one does, and then where ``PYTHONPATH`` says by now."""
-    said = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys([*module_path(), *said]))}
+    """The variables of a process whose interpreter must import nothing from the current folder: ``PYTHONPATH`` has no entries that mean places in that."""
+    said = _absolute(os.environ.get(_PATH_VARIABLE, ""))
+    others = {name: value for name, value in os.environ.items() if name != _PATH_VARIABLE}
+    return {**others, _PATH_VARIABLE: os.pathsep.join(said)} if said else others
+
+
+def _absolute(path: str) -> list[str]:
+    return [entry for entry in path.split(os.pathsep) if os.path.isabs(entry)]
 
 
 def end_with_parent(parent: int) -> None:

@@ -9,7 +9,6 @@ import os
 import queue
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -17,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.child_process import environment as child_environment
+from tilewright.child_process import python_command
 from tilewright_conformance.case import Case, Outcome, Status
 from tilewright_conformance.engine.setup import Setup
 
+_WORKER = "from tilewright_conformance.engine.worker import serve; serve()"
 #: Seconds between two looks at the memory of a worker that runs a case.
 _LOOK = 0.05
 #: Bytes that a worker grows by during one case from which on the outcome says so.
@@ -50,7 +51,7 @@ class WorkerProcess:
         self._errors = tempfile.TemporaryFile("a+b")  # noqa: SIM115 (closed by stop; appending: reading it moves the place where the process writes)
         self._mark, self.passed = 0, 0
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tilewright_conformance.engine.worker", setup.as_text()],
+            python_command(_WORKER, setup.as_text(), os.getpid()),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

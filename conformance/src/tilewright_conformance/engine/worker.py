@@ -1,6 +1,6 @@
 """A worker process: reads from standard input which cases to run, and writes outcomes as lines of JSON.
 
-    python -m tilewright_conformance.engine.worker SETUP
+Its arguments are the setup and the number of the process that starts it.
 
 A line of standard input is ``[id of the case, how many runs of it have passed]``.
 
@@ -10,8 +10,6 @@ cannot be taken for an outcome.
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import dataclasses
 import faulthandler
 import gc
@@ -22,6 +20,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
+from tilewright.child_process import end_with_parent
 from tilewright.plugins.manifest import Memory
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     answers = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)
     faulthandler.enable()
-    _end_with_parent()
+    end_with_parent(int(arguments[1]))  # even while it hangs in native code
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the pool decides what an interrupt means
 
     from tilewright_conformance.case import Outcome, Status
@@ -112,14 +111,8 @@ def _write(answers: TextIO, data: dict[str, Any]) -> None:
     answers.flush()
 
 
-def _end_with_parent() -> None:
-    """Where the system can do it, this process is killed when the one that started it is gone, even while it hangs in native code."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
-if __name__ == "__main__":
+def serve() -> None:
+    """Serve with the arguments of the command line, and end the process."""
     code = main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()

@@ -23,6 +23,8 @@ _SURVIVED = b"survived"
 #: The code of the other process. An exception is for the importing process to tell.
 _CHILD = f"""
 import importlib, os, sys
+from tilewright.child_process import end_with_parent
+end_with_parent(int(sys.argv[2]))
 try:
     importlib.import_module(sys.argv[1])
 except BaseException:
@@ -53,7 +55,7 @@ def try_out(name: str, version: str, module: str, folder: Path, limit: float) ->
     known = folder / hashlib.sha256("\x00".join(facts).encode()).hexdigest()
     if known.exists():
         return
-    command = python_command(_CHILD, module)
+    command = python_command(_CHILD, module, os.getpid())
     try:
         done = subprocess.run(command, capture_output=True, env=environment(), stdin=subprocess.DEVNULL, timeout=limit or None, check=False)
     except subprocess.TimeoutExpired:

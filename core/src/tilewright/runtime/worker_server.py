@@ -52,7 +52,6 @@ class Job:
         target: what the kernel is lowered for.
         key: the disk cache's key, which the artifact has.
         environment: the variables of the process that asks.
-        path: its ``sys.path``.
     """
 
     module: str
@@ -61,7 +60,6 @@ class Job:
     target: Target
     key: str
     environment: Mapping[str, str]
-    path: tuple[str, ...] = ()
 
 
 def send(connection: socket.socket, data: bytes) -> None:
@@ -114,7 +112,6 @@ def serve(orders: socket.socket) -> None:
         warm: Job = pickle.loads(receive(orders))
     except (EOFError, OSError):
         return
-    sys.path[:] = list(warm.path)
     with contextlib.suppress(Exception):  # what is wrong with it, the jobs will tell
         perform(warm)
     gc.collect()

@@ -21,7 +21,7 @@ import sys
 import threading
 from dataclasses import dataclass, replace
 
-from tilewright.child_process import module_path, python_command
+from tilewright.child_process import environment, module_path, python_command
 from tilewright.child_process import time_limit as default_limit
 from tilewright.environment import refused
 from tilewright.errors import BackendError, LoweringError
@@ -83,14 +83,14 @@ class WorkerPool:
         self._busy: list[_Worker] = []
         self._server: subprocess.Popen[bytes] | None = None
         self._orders: socket.socket | None = None
-        self._path: tuple[str, ...] = ()
+        self._path: list[str] = []
         self._process = os.getpid()
 
     def prepare(self, job: Job) -> None:
         """Start the server, for jobs of this one's backend and target; does not wait for it. One that looks for modules, and so for backends, elsewhere than
         this process does now is ended first, where none of its workers is at work."""
         with self._lock:
-            if self._path != _path() and not self._busy:
+            if self._path != module_path() and not self._busy:
                 self._stop()
             self._start(job)
 
@@ -207,13 +207,12 @@ class WorkerPool:
         self._stop()
         ours, theirs = socket.socketpair()
         ours.settimeout(_START)
-        self._path = _path()
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(self._path)}
+        self._path = module_path()
         command = python_command(_SERVER, theirs.fileno())
         with theirs:
-            self._server = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, pass_fds=(theirs.fileno(),), start_new_session=True)
+            self._server = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment(), pass_fds=(theirs.fileno(),), start_new_session=True)
         self._orders = ours
-        send(ours, pickle.dumps(replace(job, module=_NOTHING, key="", path=self._path)))
+        send(ours, pickle.dumps(replace(job, module=_NOTHING, key="")))
 
     def _order(self, data: bytes, handle: int | None = None) -> int:
         """Give the server an order; gives its answer.
@@ -246,11 +245,6 @@ class WorkerPool:
                 os.killpg(self._server.pid, signal.SIGKILL)
                 self._server.wait()
         self._server = self._orders = None
-
-
-def _path() -> tuple[str, ...]:
-    """Where this process looks for modules."""
-    return tuple(module_path())
 
 
 def _ending(status: int | None) -> str:
