@@ -42,6 +42,23 @@ def test_files_are_kept_by_key_and_read_back(folder):
     assert manager.get_group("none") is None
 
 
+@pytest.mark.parametrize("content", [b"", b'{"child_pa', b"\xff\xfe", b"[" * 100_000, b"[]", b'{"child_paths": 5}', b'{"child_paths": {"a": 5}}'])
+def test_a_damaged_group_is_none(folder, content):
+    manager = cache.get_cache_manager(KEY)
+    manager.put_group("all", {"a.txt": manager.put("text", "a.txt")})
+    (folder / cache.base32(KEY) / "__grp__all").write_bytes(content)
+    assert manager.get_group("all") is None
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes of POSIX systems")
+def test_no_file_is_used_whose_folder_others_can_replace(folder):
+    manager = cache.get_cache_manager(KEY)
+    manager.put("text", "a.txt")
+    folder.chmod(0o777)
+    with pytest.warns(RuntimeWarning, match=f"others can write to {folder} "):
+        assert manager.get_file("a.txt") is None
+
+
 @pytest.mark.skipif(os.name == "nt", reason="an open file is not replaced there")
 def test_who_reads_a_file_reads_the_whole_of_one_however_often_it_is_put(folder):
     manager = cache.get_cache_manager(KEY)

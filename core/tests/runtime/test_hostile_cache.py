@@ -41,6 +41,7 @@ IN_PLACE = {
     "a pipe": (lambda path: os.mkfifo(path), True),
     "a link to nothing": (lambda path: path.symlink_to("/nowhere/at/all"), True),
     "a link to itself": (lambda path: path.symlink_to(path), True),
+    "a file with a hole of 1 TiB": (lambda path: (path.write_bytes(path.with_suffix(".whole").read_bytes()), os.truncate(path, 1 << 40)), True),
     "an endless device": (lambda path: path.symlink_to("/dev/zero"), True),
 }
 
@@ -192,3 +193,12 @@ def test_a_pipe_or_directory_in_place_of_a_record(recorder, make):
     make(path)
     assert not tuned()[1]
     assert tuned()[1]
+
+
+def test_a_warning_of_a_backend_is_told_where_the_kernel_is_launched(recorder):
+    """Backends like ours keep code of their own in the cache, and call its functions from frames of their own."""
+    inside = {"__name__": "tilewright_cpu.native_launch", "warn_user": files.warn_user}
+    exec(compile("def call():\n    warn_user('damaged')\n", "/elsewhere/tilewright_cpu/native_launch.py", "exec"), inside)
+    with pytest.warns(RuntimeWarning, match="damaged") as seen:
+        inside["call"]()
+    assert [warning.filename for warning in seen] == [__file__]

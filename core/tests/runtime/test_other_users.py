@@ -147,7 +147,7 @@ def test_what_is_looked_at_is_what_is_read(tmp_path, monkeypatch):
 
     monkeypatch.setattr(files.os, "open", racing)
     with pytest.raises(private_folder.UntrustedError, match="belongs to another user"):
-        private_folder.read(path)
+        private_folder.read(path, 100)
 
 
 def test_a_record_of_another_user_is_none(recorder):

@@ -27,7 +27,7 @@ from tilewright import logs
 from tilewright.environment import refused
 from tilewright.runtime import private_folder
 from tilewright.runtime.artifact import Artifact, DamagedArtifactError, pack, unpack
-from tilewright.runtime.files import NotAFileError, remove, warn_user
+from tilewright.runtime.files import NotAFileError, TooLargeError, remove, warn_user
 
 DEFAULT_SIZE = 2 << 30
 _SUFFIX = ".kernel"
@@ -87,7 +87,7 @@ class DiskCache:
             return None
         path = self.path(key)
         try:
-            data = private_folder.read(path)
+            data = private_folder.read(path, self.cap)
         except private_folder.UntrustedError as error:
             self._warn("entry trust", f"an entry of the kernel cache is not used, and the kernel is compiled anew: {error}")
             return None
@@ -95,6 +95,9 @@ class DiskCache:
             return None
         except (NotAFileError, IsADirectoryError):
             self._remove_damaged(path, "it is no regular file")
+            return None
+        except (TooLargeError, MemoryError):
+            self._remove_damaged(path, "it is larger than a kernel can be")
             return None
         except OSError as error:
             self._warn("read", f"the kernel cache cannot be read ({error}); kernels are compiled anew")

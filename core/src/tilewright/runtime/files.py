@@ -47,15 +47,21 @@ class NotAFileError(OSError):
     """What lies at a path is no regular file."""
 
 
-def read_whole(path: Path, folder: int | None = None, check: Callable[[os.stat_result], None] | None = None) -> bytes:
+class TooLargeError(OSError):
+    """A file is larger than what belongs there can be."""
+
+
+def read_whole(path: Path, limit: int, folder: int | None = None, check: Callable[[os.stat_result], None] | None = None) -> bytes:
     """The bytes of a regular file. Never waits, whatever lies at the path.
 
     Args:
+        limit: bytes that it has at most. A file with holes may have any size on any disk, and is not read into memory to see what it is.
         folder: a descriptor of the open folder that it lies in.
         check: called with the status of what was opened, before it is read.
 
     Raises:
         NotAFileError: it is a directory, a pipe, a device.
+        TooLargeError: it has more bytes.
         OSError: it cannot be read.
     """
     # a pipe without a writer would wait for one
@@ -68,7 +74,10 @@ def read_whole(path: Path, folder: int | None = None, check: Callable[[os.stat_r
         if check is not None:
             check(found)
         with os.fdopen(handle, "rb", closefd=False) as file:
-            return file.read()
+            data = file.read(limit + 1) if found.st_size <= limit else b""
+        if found.st_size > limit or len(data) > limit:  # it may grow while it is read
+            raise TooLargeError(f"{path} has {max(found.st_size, len(data))} bytes, {limit} at most belong there")
+        return data
     finally:
         os.close(handle)
 
@@ -86,9 +95,12 @@ def remove(path: Path) -> bool:
 
 
 def warn_user(message: str) -> None:
-    """Warn with the location of the caller's own code: the innermost frame outside of this package and of the decorators that it is called through."""
+    """Warn with the location of the caller's own code: the innermost frame outside of this package, of backends like ours, and of the decorators that it is
+    called through."""
     frame: FrameType | None = sys._getframe(1)
     level = 2
-    while frame is not None and frame.f_code.co_filename.startswith((_OURS, contextlib.__file__, "<launcher of ")):
+    while frame is not None and (
+        frame.f_code.co_filename.startswith((_OURS, contextlib.__file__, "<launcher of ")) or frame.f_globals.get("__name__", "").startswith("tilewright_")
+    ):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, RuntimeWarning, stacklevel=level)

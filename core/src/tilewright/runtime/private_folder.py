@@ -61,22 +61,26 @@ def distrust(path: Path) -> str:
     return _objection(path, found)
 
 
-def read(path: Path) -> bytes:
+def read(path: Path, limit: int) -> bytes:
     """The bytes of a regular file that nobody could have written but this user and the administrator. Never waits, whatever lies at the path.
 
     What is looked at is what was opened, so that nothing can be put in its place in between.
 
+    Args:
+        limit: bytes that it has at most.
+
     Raises:
         UntrustedError: somebody else could have.
         NotAFileError: it is a directory, a pipe, a device.
+        TooLargeError: it has more bytes.
         OSError: it cannot be read.
     """
     if _unchecked():
-        return read_whole(path)
+        return read_whole(path, limit)
     folder = os.open(path.parent, os.O_DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY))
     try:
         _refuse(path.parent, os.fstat(folder))
-        return read_whole(path, folder, lambda found: _refuse(path, found))
+        return read_whole(path, limit, folder, lambda found: _refuse(path, found))
     finally:
         os.close(folder)
 

@@ -37,6 +37,8 @@ from tilewright.runtime.keys import digest
 
 MODES = ("on", "off", "deterministic", "refresh", "memory", "model")
 VERSION = 1
+#: Bytes of the largest record: some hundred for each configuration.
+_LARGEST = 64 << 20
 
 
 def mode() -> str:
@@ -193,7 +195,7 @@ def _own(path: Path) -> Record:
         OSError, ValueError, RecursionError: there is none, or it is damaged.
     """
     try:
-        return parse(json.loads(private_folder.read(path)))
+        return parse(json.loads(private_folder.read(path, _LARGEST)))
     except private_folder.UntrustedError as error:
         warn_user(f"a record of autotuning is not used: {error}")
         raise

@@ -73,7 +73,8 @@ class FileCacheManager(CacheManager):
         path = self._make_path(filename)
         if not os.path.exists(path):
             return None
-        reason = private_folder.distrust(Path(path).parent) or private_folder.distrust(Path(path))
+        # who can write to the folder above puts another in the place of the one that was looked at
+        reason = next(filter(None, map(private_folder.distrust, (Path(path), *Path(path).parents[:2]))), "")
         if reason:
             warn_user(f"a file of a kernel is not used: {reason}")
             return None
@@ -83,7 +84,7 @@ class FileCacheManager(CacheManager):
         path = self.get_file(f"__grp__{filename}")
         if path is None:
             return None
-        members: dict[str, str] | None = json.loads(Path(path).read_text()).get("child_paths")
+        members = _members(path)
         return members if members is not None and all(map(os.path.exists, members.values())) else None
 
     def put_group(self, filename: str, group: dict[str, str]) -> str:
@@ -94,6 +95,15 @@ class FileCacheManager(CacheManager):
         path = self._make_path(filename)
         private_folder.write(Path(path), data if isinstance(data, bytes) else str(data).encode(), Path(self.cache_dir).parent)
         return path
+
+
+def _members(path: str) -> dict[str, str] | None:
+    """The files of a group by name; None where what lies at the path tells none, as where it was cut."""
+    try:
+        members = json.loads(Path(path).read_bytes())["child_paths"]
+    except (OSError, ValueError, RecursionError, TypeError, KeyError):
+        return None
+    return members if isinstance(members, dict) and all(isinstance(member, str) for member in members.values()) else None
 
 
 class RemoteCacheBackend:
