@@ -83,11 +83,21 @@ def test_arguments_are_read_from_text():
         ("x=fp32[-1]", "integers from 0 on"),
         ("n=m, m=n", "n, m name each other"),
         ("n=__import__('os')", "has no value"),
+        ("n=(1, 2)", "'n' is one number"),
+        ("n=(-1) ** 0.5", "a power that is no real number"),
+        ("n=1, x=fp32[n], n=2", "'n' is given twice"),
+        ("x=fp32[2**61]", "no memory has room for 'x'"),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(text, says):
     with pytest.raises(UsageError, match=says):
         parsed(text)
+
+
+def test_arrays_that_no_memory_has_room_for_are_refused():
+    backend = registry().get("cpu")
+    with pytest.raises(UsageError, match="no room for the values of 'x'"):
+        on_device({"x": ("u8", (2**60,))}, backend, devices.find(backend, None))
 
 
 def test_arrays_are_made_on_the_device():

@@ -88,4 +88,7 @@ def _combined(op: ast.operator, left: int | float, right: int | float) -> Any:
             bits += right.bit_length()
         if bits > _BITS:
             raise OverflowError(f"a number of more than {_BITS} bits")
-    return _BINARY[type(op)](left, right)
+    found = _BINARY[type(op)](left, right)
+    if isinstance(found, complex):
+        raise ArithmeticError("a power that is no real number")
+    return found

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -58,6 +59,8 @@ def parsed(text: str) -> dict[str, Any]:
         name, equals, value = (part.strip() for part in entry.partition("="))
         if not equals or not name.isidentifier():
             raise UsageError(f"--arguments: expected NAME=VALUE or NAME=TYPE[EXTENTS], not {entry!r}")
+        if name in arrays or name in numbers:
+            raise UsageError(f"--arguments: {name!r} is given twice")
         order.append(name)
         array = _ARRAY.fullmatch(value)
         if array is None:
@@ -74,11 +77,15 @@ def parsed(text: str) -> dict[str, Any]:
             raise UsageError(f"--arguments: {', '.join(waiting)} name each other")
         for name in ready:
             values[name] = evaluated(waiting.pop(name), values, f"--arguments {name}")
+            if isinstance(values[name], tuple):
+                raise UsageError(f"--arguments: {name!r} is one number, or an array NAME=TYPE[EXTENTS], not {values[name]}")
     shapes: dict[str, Any] = {}
     for name, (type_, extents) in arrays.items():
         shape = evaluated(f"({inside},)" if (inside := extents.strip().rstrip(",")) else "()", values, f"--arguments {name}")
         if not all(isinstance(extent, int) and extent >= 0 for extent in shape):
             raise UsageError(f"--arguments: the extents of {name!r} are integers from 0 on, not {shape}")
+        if math.prod(shape) * ITEM_SIZE[type_] > sys.maxsize:
+            raise UsageError(f"--arguments: no memory has room for {name!r}, {type_}[{extents}]")
         shapes[name] = (type_, shape)
     return {name: shapes[name] if name in shapes else values[name] for name in order}
 
@@ -87,7 +94,7 @@ def on_device(given: Mapping[str, Any], backend: Backend, device: Device) -> dic
     """Arguments for a launch: arrays in the device's memory, numbers as they are.
 
     Raises:
-        UsageError: the backend has no memory that arrays can be put into.
+        UsageError: the backend has no memory that arrays can be put into, or this process too little for their values.
     """
     memory = backend.call("tilewright_memory", device=device)
     rng = np.random.default_rng(0)
@@ -99,7 +106,10 @@ def on_device(given: Mapping[str, Any], backend: Backend, device: Device) -> dic
         if memory is None:
             raise UsageError(f"backend {backend.name!r} does not copy to its devices, so that no arrays can be made for a launch")
         type_, shape = value
-        data = _values(type_, math.prod(shape), rng)
+        try:
+            data = _values(type_, math.prod(shape), rng)
+        except (MemoryError, ValueError):  # NumPy has a largest array, too
+            raise UsageError(f"--arguments: this process has no room for the values of {name!r}, {type_}{list(shape)}") from None
         buffer = memory.allocate(max(1, data.nbytes), _ALIGNMENT)
         if data.nbytes:
             memory.copy_to_device(buffer, data.data)
