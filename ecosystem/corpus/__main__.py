@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from corpus import baseline as baselines
 from corpus import device, execute
 from corpus.comparison import Row, rows, tally
 from corpus.compilation import ECOSYSTEM, Outcomes, compile_all, versions
-from corpus.launches import FOLDER, Launch, read_all
+from corpus.launches import FOLDER, Launch, first_of_each_kernel, read_all
 from corpus.packages import present
 from corpus.page import page, page_of
 from corpus.targets import TARGETS
@@ -80,7 +81,7 @@ def _on_device(launches: list[Launch], given: argparse.Namespace) -> int:
         print(f"there is no device {given.device!r} here", file=sys.stderr)
         return 2
     given.results.mkdir(parents=True, exist_ok=True)
-    measured = device.measure(launches, given.results, given.rounds, given.limit)
+    measured = device.measure(launches, given.results, given.rounds, given.limit, jobs=given.jobs, deadline=given.deadline)
     text = device.page(measured, torch.cuda.get_device_name())
     (given.results / "device.md").write_text(text)
     print(text)
@@ -92,13 +93,16 @@ def _arguments() -> argparse.Namespace:
     add = parser.add_argument
     add("--package", action="append", default=[], help="may be repeated; all otherwise")
     add("--kernel", action="append", default=[], help="a part of a record's id; may be repeated")
+    add("--ids", type=Path, help="a file with the ids of the records to take, one a line")
+    add("--one-each", action="store_true", help="the first record of each kernel alone")
     add("--target", action="append", default=[], choices=list(TARGETS), help="may be repeated")
     add("--compiler", action="append", default=[], choices=["triton", "tilewright"])
     add("--reuse", action="store_true", help="do not compile again what is in the results")
     add("--accept", action="store_true", help="take what is found as the baseline")
     add("--execute", action="store_true", help="run both codes for AMD GPUs in the emulator")
     add("--device", default="", help="cuda: run on the GPU, and measure")
-    add("--rounds", type=int, default=3, help="how often each compiler's processes measure")
+    add("--rounds", type=int, default=2, help="how often each compiler's process times a launch")
+    add("--deadline", type=float, default=math.inf, help="seconds after which no measurement on a device begins")
     add("--jobs", type=int, default=1, help="processes that compile at a time")
     add("--limit", type=float, default=120, help="processor time of one compilation")
     add("--launches", type=Path, default=FOLDER, help="the folder with the records")
@@ -107,11 +111,23 @@ def _arguments() -> argparse.Namespace:
 
 
 def _chosen(given: argparse.Namespace) -> list[Launch]:
-    return [
-        launch
-        for launch in read_all(given.launches)
-        if (not given.package or launch.package in given.package) and (not given.kernel or any(part in launch.id for part in given.kernel))
-    ]
+    """The records that the options name, in the order of the file of ids where there is one.
+
+    Raises:
+        SystemExit: no record has one of these ids.
+    """
+    found = list(read_all(given.launches))
+    if given.ids is not None:
+        by_id = {launch.id: launch for launch in found}
+        ids = [line for line in given.ids.read_text().splitlines() if line.strip()]
+        if unknown := [each for each in ids if each not in by_id]:
+            raise SystemExit(f"no record has the id {unknown[0]!r}")
+        found = [by_id[each] for each in ids]
+    if given.package:
+        found = [launch for launch in found if launch.package in given.package]
+    if given.kernel:
+        found = [launch for launch in found if any(part in launch.id for part in given.kernel)]
+    return first_of_each_kernel(found) if given.one_each else found
 
 
 def _write_results(found: list[Row], folder: Path) -> None:

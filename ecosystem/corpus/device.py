@@ -1,18 +1,20 @@
 """The corpus on a GPU: results against Triton's, times of the device, of the host and of the first call.
 
-Each compiler has processes of its own, which alternate: a package's records in one, then in the other,
-as often as there are rounds. A time is the least of its rounds; the first call is of the first, with
-empty caches.
+Every launch is run once by each compiler, many processes at a time: that fills the compilers' caches and
+the driver's, and gives the results that are compared, and the time of a first call (among other processes).
+Then two processes, one a compiler, time one launch after the other in turns, alone on the device; a time
+is the least of its rounds.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
+import os
 import tempfile
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,10 +23,15 @@ import numpy as np
 
 from corpus import data
 from corpus.compilation import Compiler, environment, place
+from corpus.device_process import DeviceProcess
 from corpus.launches import Launch, record_of
 
 _COMPILERS: tuple[Compiler, Compiler] = ("triton", "tilewright")
 _TIMES = "device", "host", "first"
+#: The share of the time until the deadline after which no first call begins.
+_FIRST_CALLS = 0.6
+#: After so many modules in a row that cannot be imported, the rest of a package in a process is left out.
+_ABSENT = 3
 
 
 @dataclass
@@ -50,79 +57,138 @@ class Measured:
         return theirs / ours if ours and theirs else 0.0
 
 
-def measure(launches: Sequence[Launch], folder: Path, rounds: int, limit: float) -> list[Measured]:
+def measure(launches: Sequence[Launch], folder: Path, rounds: int, limit: float, *, jobs: int = 1, deadline: float = math.inf) -> list[Measured]:
     """Run launches with both compilers on the current GPU.
 
     Args:
-        folder: gets what the tensors hold, and ``device.json``.
+        folder: gets what the tensors hold, the processes' logs, and ``device.json`` as it grows.
+        rounds: how often each compiler times a launch.
         limit: seconds that one launch's measurements may take.
+        jobs: processes that make first calls at a time.
+        deadline: seconds after which no measurement begins; the launches are timed in the order given.
     """
-    found = {launch.id: Measured(launch.id) for launch in launches}
-    for package in dict.fromkeys(launch.package for launch in launches):
-        some = [launch for launch in launches if launch.package == package]
-        for turn in range(rounds):
-            order = _COMPILERS if turn % 2 == 0 else _COMPILERS[::-1]
-            for compiler in order:
-                outcomes = _process(some, compiler, folder, turn, limit)
-                for launch in some:
-                    _take(found[launch.id], outcomes.get(place(launch), {}), compiler, turn)
-        for launch in some:
-            _compare(found[launch.id], launch, folder)
-        (folder / "device.json").write_text(json.dumps([asdict(each) for each in found.values()], indent=1) + "\n")
+    began = time.monotonic()
+    found = {launch.id: Measured(launch.id, note="not reached before the deadline") for launch in launches}
+    with tempfile.TemporaryDirectory() as scratch:
+
+        def process(compiler: Compiler) -> DeviceProcess:
+            tensors = folder / "tensors" / compiler
+            tensors.mkdir(parents=True, exist_ok=True)
+            return DeviceProcess(tensors, folder / f"device-{compiler}.log", _environment(compiler, Path(scratch)))
+
+        timers = {compiler: process(compiler) for compiler in _COMPILERS}
+        modules = {launch.module: launch for launch in launches}.values()
+        with ThreadPoolExecutor(jobs + len(timers)) as pool:
+            imports = [pool.submit(_import, timer, modules, limit) for timer in timers.values()]
+            in_time = began + _FIRST_CALLS * deadline
+            tasks = [pool.submit(_first_calls, share, found, process, folder, limit, in_time) for share in _shares(launches, jobs)]
+            for task in [*imports, *tasks]:
+                task.result()
+        _write(found, folder)
+        for launch in launches:
+            measured = found[launch.id]
+            if len(measured.ours) and len(measured.theirs) and time.monotonic() - began < deadline:
+                _time(measured, launch, timers, rounds, limit)
+                _write(found, folder)
+        for timer in timers.values():
+            timer.end()
     return list(found.values())
 
 
-def _take(measured: Measured, outcome: dict[str, Any], compiler: str, turn: int) -> None:
-    """Take a round's times in."""
-    if "error" in outcome or not outcome:
-        measured.note = f"{compiler}: {outcome.get('error', 'no outcome')}"
+def _environment(compiler: Compiler, scratch: Path) -> dict[str, str]:
+    """The environment of all processes of a compiler: they share its caches, and the driver's."""
+    own = scratch / compiler
+    own.mkdir(exist_ok=True)
+    driver = {"CUDA_CACHE_PATH": str(own / "driver"), "CUDA_CACHE_MAXSIZE": str(4 << 30)}
+    return {**environment(compiler, own), "TILEWRIGHT_CACHE_SIZE": "8G", **driver}
+
+
+def _shares(launches: Sequence[Launch], jobs: int) -> list[list[Launch]]:
+    """The launches in as many shares as there are jobs, those of a package together."""
+    order = sorted(launches, key=lambda launch: launch.package)
+    size = max(1, -(-len(order) // jobs))
+    return [order[start : start + size] for start in range(0, len(order), size)]
+
+
+def _import(timer: DeviceProcess, launches: Iterable[Launch], limit: float) -> None:
+    """Let a process import what the launches need, so that no measurement waits for it."""
+    for launch in launches:
+        timer.ask("import", place(launch), record_of(launch), limit)
+
+
+def _first_calls(
+    share: Sequence[Launch],
+    found: dict[str, Measured],
+    process: Callable[[Compiler], DeviceProcess],
+    folder: Path,
+    limit: float,
+    in_time: float,
+) -> None:
+    """Make the first calls of some launches by both compilers, and compare the results."""
+    processes = {compiler: process(compiler) for compiler in _COMPILERS}
+    absent: dict[str, int] = {}
+    for launch in share:
+        measured = found[launch.id]
+        if time.monotonic() > in_time:
+            continue
+        if absent.get(launch.package, 0) >= _ABSENT:
+            measured.note = f"left out: {launch.package} cannot be imported"
+            continue
+        measured.note = ""
+        for compiler, each in processes.items():
+            outcome = each.ask("run", place(launch), record_of(launch), limit)
+            _take(measured, outcome, compiler)
+            if outcome.get("absent"):
+                absent[launch.package] = absent.get(launch.package, 0) + 1
+                break
+            absent[launch.package] = 0
+        _compare(measured, launch, folder)
+    for each in processes.values():
+        each.end()
+
+
+def _time(measured: Measured, launch: Launch, timers: dict[Compiler, DeviceProcess], rounds: int, limit: float) -> None:
+    """Time a launch by both compilers in turns."""
+    for turn in range(rounds):
+        for compiler in _COMPILERS if turn % 2 == 0 else _COMPILERS[::-1]:
+            outcome = timers[compiler].ask("time", place(launch), record_of(launch), limit)
+            _take(measured, outcome, compiler)
+            if "error" in outcome:
+                return
+
+
+def _write(found: dict[str, Measured], folder: Path) -> None:
+    """Keep what is measured so far, so that it is whole whenever this process ends."""
+    file = folder / "device.json"
+    unfinished = file.with_suffix(".part")
+    unfinished.write_text(json.dumps([asdict(each) for each in found.values()], indent=1) + "\n")
+    os.replace(unfinished, file)
+
+
+def _take(measured: Measured, outcome: dict[str, Any], compiler: Compiler) -> None:
+    """Take an outcome's times in, the least of each."""
+    if "error" in outcome:
+        measured.note = f"{compiler}: {outcome['error']}"
         return
     times = measured.theirs if compiler == "triton" else measured.ours
     for what in _TIMES:
-        if what != "first" or turn == 0:
+        if what in outcome:
             times[what] = min(times.get(what, math.inf), outcome[what])
-
-
-def _process(launches: Sequence[Launch], compiler: Compiler, folder: Path, turn: int, limit: float) -> dict[str, dict[str, Any]]:
-    """The outcomes of a package's launches by place; one process more for each that one does not survive."""
-    tensors = folder / "tensors" / compiler
-    tensors.mkdir(parents=True, exist_ok=True)
-    left = [(place(launch), record_of(launch)) for launch in launches]
-    found: dict[str, dict[str, Any]] = {}
-    while left:
-        with tempfile.TemporaryDirectory() as scratch:
-            jobs, results = Path(scratch, "jobs.json"), Path(scratch, "results")
-            jobs.write_text(json.dumps(left))
-            results.touch()
-            names = [str(jobs), str(results), str(tensors), str(turn)]
-            command = [sys.executable, "-m", "corpus.device_worker", *names]
-            variables = environment(compiler, Path(scratch))
-            try:
-                done = subprocess.run(command, env=variables, timeout=limit * len(left), check=False)
-                why = f"the process ended with {done.returncode}"
-            except subprocess.TimeoutExpired:
-                why = f"it took longer than {limit:g} s"
-            lines = [json.loads(line) for line in results.read_text().splitlines()]
-        if not lines:
-            raise RuntimeError(f"the worker of {compiler} did not begin: {why}")
-        for line in lines:
-            found[line["number"]] = line.get("outcome") or {"error": why}
-        left = [(number, record) for number, record in left if number not in found]
-    return found
 
 
 def _compare(measured: Measured, launch: Launch, folder: Path) -> None:
     """Whether both leave the same in all tensors that one of them changed."""
     files = [folder / "tensors" / compiler / f"{place(launch)}.npz" for compiler in _COMPILERS]
     if measured.note or not all(file.exists() for file in files):
+        for file in files:
+            file.unlink(missing_ok=True)
         return
     kinds = {each.name: data.element(each) for each in data.passed(launch.arguments)}
     with np.load(files[0]) as theirs, np.load(files[1]) as ours:
         if set(theirs) != set(ours):
             measured.note = f"changed: {sorted(ours)}, Triton {sorted(theirs)}"
-            return
-        measured.right = True
-        for name in theirs:
+        measured.right = not measured.note
+        for name in theirs if measured.right else ():
             dtype, tolerance = data.ELEMENTS[kinds[name]]
             far = data.difference(ours[name].view(dtype), theirs[name].view(dtype), kinds[name])
             if far > tolerance:
@@ -138,6 +204,7 @@ def page(measured: Iterable[Measured], device: str) -> str:
         f"# The corpus on {device}",
         "",
         "Triton's time by Tilewright's: below 1 Tilewright is slower. Microseconds of the device are Tilewright's, by CUDA graphs; the host's are of one call.",
+        "First calls are made while other processes make theirs.",
         "",
         *[_mean(found, what) for what in _TIMES],
         f"- right: {sum(each.right for each in found)} of {len(found)}",

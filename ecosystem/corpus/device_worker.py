@@ -1,10 +1,11 @@
 """A process that runs records on the GPU with whatever ``triton`` is in it, and measures.
 
-    python -m corpus.device_worker JOBS RESULTS FOLDER ROUND
+    python -m corpus.device_worker DESCRIPTOR FOLDER
 
-JOBS is a file of JSON: a list of [number, record]. For each record two lines of JSON are appended to
-RESULTS: one before, so that whoever started this knows what ended the process, and one with the times.
-In round 0 FOLDER gets what each tensor that changed holds afterwards, as ``NUMBER.npz``.
+Each line of its standard input is a request, JSON of [action, number, record]; each is answered by a line
+of JSON to the file descriptor DESCRIPTOR. ``import`` loads the kernel. ``run`` calls it once: the answer has
+the time, and FOLDER gets what each tensor that changed holds afterwards, as ``NUMBER.npz``. ``time``
+answers the times of the device and of the host.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ from corpus import data, load
 from corpus.launches import Argument, Launch, launch_of
 
 #: Bytes of a tensor that are compared.
-_COMPARED = 64 << 20
+_COMPARED = 16 << 20
 #: Launches of a graph, and replays of it.
-_LAUNCHES, _REPLAYS = 20, 15
+_LAUNCHES, _REPLAYS = 20, 10
 #: Launches that host time is measured of: fewer than a stream holds.
-_CALLS, _ROUNDS = 200, 5
+_CALLS, _ROUNDS = 200, 4
+#: Seconds of launches that are measured together, at most.
+_SECONDS = 0.02
 
 _DTYPES = {
     "fp64": torch.float64,
@@ -53,41 +56,107 @@ _DTYPES = {
 
 
 def main() -> None:
-    jobs, results, folder = Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
-    first_round = sys.argv[4] == "0"
+    folder = Path(sys.argv[2])
     torch.zeros(1, device="cuda")  # what the first use of the device takes is no kernel's time
-    with results.open("a") as out:
-        for number, record in json.loads(jobs.read_text()):
-            launch = launch_of(record)
-            _write(out, {"number": number})
-            try:
-                found = _measure(launch, folder / f"{number}.npz" if first_round else None)
-            except Exception as error:
-                traceback.print_exc()
-                found = {"error": f"{type(error).__name__}: {str(error).splitlines()[:1]}"[:300]}
-            _write(out, {"number": number, "outcome": found})
-            torch.cuda.empty_cache()
+    prepared = _Prepared()
+    with open(int(sys.argv[1]), "w") as answers:
+        for request in sys.stdin:
+            action, number, record = json.loads(request)
+            answers.write(json.dumps(_outcome(action, number, launch_of(record), folder, prepared)) + "\n")
+            answers.flush()
 
 
-def _measure(launch: Launch, keep: Path | None) -> dict[str, Any]:
-    """Times of a launch in microseconds: the first call, the device's, the host's."""
+def _outcome(action: str, number: str, launch: Launch, folder: Path, prepared: _Prepared) -> dict[str, Any]:
+    """The answer, or the error: ``absent`` where the kernel cannot be loaded, ``last`` where the device takes no more."""
+    absent = True
+    try:
+        load.kernel(launch)
+        absent = False
+        return _answer(action, number, launch, folder, prepared)
+    except Exception as error:
+        traceback.print_exc()
+        text = f"{type(error).__name__}: {str(error).splitlines()[:1]}"[:300]
+    answers = _device_answers()
+    if answers:
+        prepared.forget()
+    return {"error": text, "absent": absent, "last": not answers}
+
+
+class _Prepared:
+    """The call that was made last: the rounds of a launch's times are of one call."""
+
+    def __init__(self) -> None:
+        self.number = ""
+        self.call: Callable[[], None] | None = None
+
+    def forget(self) -> None:
+        """Let its tensors go."""
+        self.number, self.call = "", None
+        torch.cuda.empty_cache()
+
+
+def _answer(action: str, number: str, launch: Launch, folder: Path, prepared: _Prepared) -> dict[str, Any]:
+    """What is asked for: an import, the first call, or times in microseconds."""
+    if action == "import":
+        return {}
+    if action == "run":
+        return _first_call(launch, folder / f"{number}.npz")
+    if prepared.number != number:
+        prepared.forget()
+        prepared.call, _ = _call(launch)
+        prepared.number = number
+    assert prepared.call is not None
+    return _times(prepared.call)
+
+
+def _call(launch: Launch) -> tuple[Callable[[], None], dict[str, torch.Tensor]]:
+    """(what launches the kernel, the tensors by name)."""
     tensors: dict[str, torch.Tensor] = {}
     arguments = [_value(launch, each, tensors) for each in launch.arguments]
-    before = {name: each.clone() for name, each in tensors.items()} if keep else {}
-    start = load.kernel(launch)[launch.grid]
-    options = load.options(launch)
+    start, options = load.kernel(launch)[launch.grid], load.options(launch)
+    return lambda: start(*arguments, **options), tensors
 
-    def call() -> None:
-        start(*arguments, **options)
 
+def _first_call(launch: Launch, file: Path) -> dict[str, float]:
+    """The time of the first call; the tensors that it changes are kept."""
+    call, tensors = _call(launch)
+    before = {name: each.clone() for name, each in tensors.items()}
+    torch.cuda.synchronize()
     began = time.perf_counter()
     call()
     torch.cuda.synchronize()
     first = time.perf_counter() - began
-    if keep is not None:
-        _keep(keep, tensors, before)
+    _keep(file, tensors, before)
     before.clear()
-    return {"first": first * 1e6, "device": _device_time(call), "host": _host_time(call)}
+    tensors.clear()
+    torch.cuda.empty_cache()
+    return {"first": first * 1e6}
+
+
+def _times(call: Callable[[], None]) -> dict[str, float]:
+    """Times of the device and of the host; fewer launches where one takes long."""
+    call()
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    call()
+    torch.cuda.synchronize()
+    often = _SECONDS / (time.perf_counter() - began)
+    return {"device": _device_time(call, launches_of(often, _LAUNCHES)), "host": _host_time(call, launches_of(often, _CALLS))}
+
+
+def launches_of(often: float, most: int) -> int:
+    """How many launches are measured together."""
+    return max(2, min(most, int(often)))
+
+
+def _device_answers() -> bool:
+    """Whether the device still takes work of this process: after an access out of bounds it does not."""
+    try:
+        torch.zeros(1, device="cuda").add_(1)
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _value(launch: Launch, argument: Argument, tensors: dict[str, torch.Tensor]) -> Any:
@@ -130,7 +199,7 @@ def _keep(file: Path, tensors: dict[str, torch.Tensor], before: dict[str, torch.
     np.savez(file, **changed)
 
 
-def _device_time(call: Callable[[], None]) -> float:
+def _device_time(call: Callable[[], None], launches: int) -> float:
     """Microseconds of the device for a launch: the median of replays of a graph of launches."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
@@ -138,7 +207,7 @@ def _device_time(call: Callable[[], None]) -> float:
         stream.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=stream):
-            for _ in range(_LAUNCHES):
+            for _ in range(launches):
                 call()
         times: list[float] = []
         for _ in range(_REPLAYS):
@@ -147,26 +216,21 @@ def _device_time(call: Callable[[], None]) -> float:
             graph.replay()
             end.record(stream)
             end.synchronize()
-            times.append(start.elapsed_time(end) * 1e3 / _LAUNCHES)
+            times.append(start.elapsed_time(end) * 1e3 / launches)
     return statistics.median(times)
 
 
-def _host_time(call: Callable[[], None]) -> float:
+def _host_time(call: Callable[[], None], calls: int) -> float:
     """Microseconds of the host for a launch: the least mean of several rounds."""
     best = float("inf")
     for _ in range(_ROUNDS):
         torch.cuda.synchronize()
         began = time.perf_counter()
-        for _ in range(_CALLS):
+        for _ in range(calls):
             call()
-        best = min(best, (time.perf_counter() - began) / _CALLS)
+        best = min(best, (time.perf_counter() - began) / calls)
     torch.cuda.synchronize()
     return best * 1e6
-
-
-def _write(out: Any, line: dict[str, Any]) -> None:
-    out.write(json.dumps(line) + "\n")
-    out.flush()
 
 
 if __name__ == "__main__":

@@ -116,6 +116,14 @@ def read_all(folder: Path = FOLDER) -> Iterator[Launch]:
         yield from read(file.stem, folder)
 
 
+def first_of_each_kernel(launches: Iterable[Launch]) -> list[Launch]:
+    """One launch a kernel: the first of each in the order given."""
+    found: dict[tuple[str, str, str], Launch] = {}
+    for launch in launches:
+        found.setdefault((launch.package, launch.module, launch.kernel), launch)
+    return list(found.values())
+
+
 def write(package: str, launches: Iterable[Launch], folder: Path = FOLDER) -> Path:
     """Keep the launches of a package, one a line, in the order of their ids; the file."""
     folder.mkdir(parents=True, exist_ok=True)

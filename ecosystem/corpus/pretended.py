@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.abc
-import importlib.machinery
 import itertools
 import os
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -25,6 +23,7 @@ from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
+from corpus.compiled_parts import leave_compiled_parts_out
 from tilewright.compat.host_tensors import HostTensors
 
 CAPABILITY = (9, 0)
@@ -99,50 +98,6 @@ _IMPL = torch.library.Library.impl
 _RUN_BACKWARD = torch.autograd._engine_run_backward
 
 
-class _Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds the compiled parts of packages that are installed without: modules that have every name, as a function that cannot be called."""
-
-    _NAMES = (
-        "flash_attn_2_cuda",
-        "causal_conv1d_cuda",
-        "selective_scan_cuda",
-        "vllm._C",
-        "vllm._C_stable_libtorch",
-        "vllm._moe_C",
-        "vllm._flashmla_C",
-        "vllm.vllm_flash_attn._vllm_fa2_C",
-        "vllm.vllm_flash_attn._vllm_fa3_C",
-        "sgl_kernel",
-        "deep_gemm",
-    )
-
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        if not any(fullname == name or fullname.startswith(f"{name}.") for name in self._NAMES):
-            return None
-        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
-        module = ModuleType(spec.name)
-        module.__getattr__ = self._refusing(spec.name)  # type: ignore[method-assign]
-        module.__version__ = "0"  # type: ignore[attr-defined]
-        return module
-
-    def exec_module(self, module: ModuleType) -> None: ...
-
-    @staticmethod
-    def _refusing(module: str) -> Callable[[str], Any]:
-        def get(name: str) -> Any:
-            if name.startswith("__"):
-                raise AttributeError(name)
-
-            def refuse(*args: Any, **kwargs: Any) -> Any:
-                raise NotImplementedError(f"{module}.{name} is compiled, and not here")
-
-            return refuse
-
-        return get
-
-
 class Stream:
     """The current stream, which does nothing."""
 
@@ -191,8 +146,7 @@ class Hopper(HostTensors):
         patch(mock.patch.object(torch.autograd, "_engine_run_backward", self._run_backward))
         if "tilewright.compat.triton" in sys.modules:  # Triton's own driver for CUDA asks PyTorch whether it is the active one
             patch(mock.patch.dict(os.environ, {"TRITON_DEFAULT_BACKEND": "cuda"}))
-        if not any(isinstance(finder, _Absent) for finder in sys.meta_path):
-            sys.meta_path.append(_Absent())
+        leave_compiled_parts_out()
         patch(active_driver())
         if self._mode is not None:
             patch(mock.patch.object(FakeTensorMode, "avoid_device_init", property(lambda mode: True)))

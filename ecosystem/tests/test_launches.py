@@ -114,3 +114,9 @@ def test_the_corpus_does_not_shrink():
     found = list(launches.read_all())
     assert len(PACKAGES) >= 13 and len({launch.id for launch in found}) == len(found) >= 780
     assert len({(launch.module, launch.kernel) for launch in found}) >= 400
+
+
+def test_the_first_launch_of_each_kernel_is_taken() -> None:
+    other = dataclasses.replace(LAUNCH, kernel="other")
+    again = dataclasses.replace(LAUNCH, case="again")
+    assert launches.first_of_each_kernel([LAUNCH, other, again]) == [LAUNCH, other]
