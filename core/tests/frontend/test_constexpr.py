@@ -353,3 +353,32 @@ def test_print_is_device_print(source: Any) -> None:
     )
     prefixes = [operation.attribute("prefix") for operation in made.compile(n="i32").walk() if operation.name == "print"]
     assert prefixes == ["n is", ""]
+
+
+@pytest.mark.parametrize("expression", ["3 << (1 << 40)", "7 ** 10**9", "(-2) ** (1 << 40)", "1 << 65536"])
+def test_integers_too_large_to_compute_are_refused(source: Any, expression: str) -> None:
+    made = source(
+        f"""
+        @jit
+        def kernel(out):
+            x: tl.constexpr = {expression}
+            tl.store(out, x & 1)
+        """
+    )
+    with pytest.raises(CompilationError, match=r"the result is an integer of \d+ bits; constants have 65536 at most"):
+        made.compile(out="*i32")
+
+
+def test_large_integers_and_powers_of_one_are_computed(source: Any) -> None:
+    made = source(
+        """
+        @jit
+        def kernel(out):
+            x: tl.constexpr = (1 << 65535) >> 65530
+            y: tl.constexpr = (-1) ** (1 << 40) + 1 ** (1 << 40) + 0 << (1 << 3)
+            tl.store(out, x)
+            tl.store(out + 1, y)
+            tl.store(out + 2, 0 << (1 << 40))
+        """
+    )
+    assert stored(made, count=3) == [32, 512, 0]

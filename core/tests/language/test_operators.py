@@ -240,6 +240,8 @@ def test_conversions(bench: Any) -> None:
         bench(x.to, tl.float16, bitcast=True)
     with pytest.raises(TypeError, match="a tensor is cast to a dtype"):
         bench(x.to, "fp16")
+    with pytest.raises(TypeError, match="the elements of a tensor are of a dtype, not of 'float32'"):
+        bench(tl.full, (4,), 0, "float32")
 
 
 def test_pointers_convert_to_and_from_int64(bench: Any) -> None:

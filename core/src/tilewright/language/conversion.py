@@ -90,6 +90,8 @@ class Conversion:
 
     def full(self, extents: tuple[int, ...], value: Any, type_: dtype) -> tensor:
         """A tensor of one value, which may be a scalar tensor."""
+        if not isinstance(type_, dtype):
+            raise helped(TypeError(f"the elements of a tensor are of a dtype, not of {describe(type_)}"), _dtype_meant(type_))
         if isinstance(value, tensor):
             if value.numel.value != 1:
                 raise ValueError(f"a tensor is filled with a scalar, not with a tensor of {value}")

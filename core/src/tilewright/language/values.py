@@ -149,6 +149,30 @@ def _unary(apply: Callable[[Any], Any]) -> Callable[[constexpr], constexpr]:
     return lambda self: constexpr(apply(self.value))
 
 
+#: Bits of the largest integer that a power or a shift of constants may give.
+_LARGEST_INTEGER = 1 << 16
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    """``base ** exponent``; an integer that would take long to compute is refused."""
+    if isinstance(base, int) and isinstance(exponent, int) and exponent > 0:
+        # the least number of bits that the result may have: powers of 1, 0 and -1 stay small
+        _check_bits((abs(base).bit_length() - 1) * exponent)
+    return base**exponent
+
+
+def _shifted_left(value: Any, distance: Any) -> Any:
+    """``value << distance``; an integer that would not fit into memory is refused."""
+    if isinstance(value, int) and isinstance(distance, int) and value:
+        _check_bits(value.bit_length() + distance)
+    return value << distance
+
+
+def _check_bits(bits: int) -> None:
+    if bits > _LARGEST_INTEGER:
+        raise OverflowError(f"the result is an integer of {bits} bits; constants have {_LARGEST_INTEGER} at most")
+
+
 #: Python's binary operators by the names :class:`~tilewright.language.semantic.Semantic` gives them.
 BINARY_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add,
@@ -157,11 +181,11 @@ BINARY_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "truediv": operator.truediv,
     "floordiv": operator.floordiv,
     "mod": operator.mod,
-    "pow": operator.pow,
+    "pow": _power,
     "and": operator.and_,
     "or": operator.or_,
     "xor": operator.xor,
-    "lshift": operator.lshift,
+    "lshift": _shifted_left,
     "rshift": operator.rshift,
 }
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
