@@ -14,7 +14,7 @@ import torch
 import tilewright.language as tl
 from tilewright.compat import triton
 from tilewright.llvm import native
-from tilewright.llvm.dispatch import MAX_ARGUMENTS
+from tilewright.llvm.dispatch_entries import MAX_ARGUMENTS
 
 pytestmark = pytest.mark.skipif(native.layout() is None, reason="native code cannot read this interpreter's objects")
 

@@ -222,3 +222,21 @@ def types_of():
 def kernels():
     """``kernels(kernel, place)``: what is compiled of a kernel on a device."""
     return lambda kernel, place="recorder:0": kernel.device_caches[place][0]
+
+
+@pytest.fixture
+def count_python(monkeypatch):
+    """``count_python(kernel)``: how often its binder's launch function was called since."""
+
+    def watch(kernel):
+        binder = kernel._make_binder()
+        calls = []
+
+        def launch(*args, **keywords):
+            calls.append(args)
+            return binder.launch(*args, **keywords)
+
+        kernel._binder = binder._replace(launch=launch)
+        return calls
+
+    return watch

@@ -1,15 +1,13 @@
 """Launches that native code starts: the same kernels, grids and values as the binder's Python function finds, and nothing lost or kept."""
 
-import dataclasses
-import enum
 import gc
 import sys
 import weakref
-from typing import NamedTuple
 
 import llvmlite.binding  # noqa: F401  (the native dispatcher is used where LLVM is loaded)
 import numpy as np
 import pytest
+from dispatch_kernels import ignores, is_native, loose, many, two
 from optional_torch import torch
 
 import tilewright as tw
@@ -17,53 +15,10 @@ import tilewright.language as tl
 from tilewright.errors import LaunchError
 from tilewright.llvm import native
 from tilewright.runtime import native_calls
-from tilewright.runtime.descriptor import TensorDescriptor
 from tilewright.runtime.hooks import hooks
 from tilewright.testing.threads import side_by_side
 
 pytestmark = pytest.mark.skipif(native.layout() is None, reason="native code cannot read this interpreter's objects")
-
-
-@tw.jit
-def many(x, y, n, m, flag, scale, maybe, BLOCK: tl.constexpr, MODE: tl.constexpr = "plain", *, LAST: tl.constexpr = 0.5):
-    tl.store(x, n)
-
-
-@tw.jit
-def two(x, n):
-    tl.store(x, n)
-
-
-@tw.jit
-def loose(x, n, m):
-    tl.store(x, n)
-
-
-@tw.jit
-def ignores(x, n):
-    tl.store(x, 1.0)
-
-
-@pytest.fixture
-def count_python(monkeypatch):
-    """``count_python(kernel)``: how often its binder's launch function was called since."""
-
-    def watch(kernel):
-        binder = kernel._make_binder()
-        calls = []
-
-        def launch(*args, **keywords):
-            calls.append(args)
-            return binder.launch(*args, **keywords)
-
-        kernel._binder = binder._replace(launch=launch)
-        return calls
-
-    return watch
-
-
-def is_native(kernel):
-    return type(kernel._dispatcher.start).__name__ == "builtin_function_or_method"
 
 
 def test_launches_seen_once_run_no_python(recorder, fresh, count_python):
@@ -107,132 +62,6 @@ def test_launchers_that_are_dropped_early_are_not_kept(recorder, fresh):
     for _ in range(10 * native_calls.ENTRIES):
         kernel[(3,)]
     assert len(kernel._dispatcher._bound_early) <= native_calls.ENTRIES
-
-
-class Color(enum.Enum):
-    RED = 1
-    BLUE = "blue"
-
-
-class Level(enum.IntEnum):
-    LOW = 0
-    HIGH = 1
-
-
-class Access(enum.Flag):
-    READ = enum.auto()
-    WRITE = enum.auto()
-
-
-class Text(enum.StrEnum):
-    PLAIN = "plain"
-
-
-@dataclasses.dataclass(frozen=True)
-class Shape:
-    rows: int
-    scale: float = 1.0
-    kind: Color = Color.RED
-
-
-class Pair(NamedTuple):
-    first: object
-    second: object
-
-
-class Opaque:
-    """Compared by identity."""
-
-
-@tw.jit
-def twice(x):
-    return x + x
-
-
-def plain(x):
-    return x
-
-
-#: Constants of kernels that a launch in native code tells, and others of the same type that are not the same.
-FROZEN = {
-    "enum": (Color.RED, Color.BLUE),
-    "int-enum": (Level.LOW, Level.HIGH),
-    "flag": (Access.READ | Access.WRITE, Access.READ),
-    "text-enum": (Text.PLAIN, "plain"),
-    "numpy-scalar": (np.float32(0.5), np.float32(0.25)),
-    "numpy-integer": (np.int64(5), np.int32(5)),
-    "numpy-type": (np.float32, np.float16),
-    "torch-dtype": (getattr(torch, "float32", None), getattr(torch, "float16", None)),
-    "dtype": (tl.float32, tl.float16),
-    "great-int": (2**70, 2**70 + 1),
-    "text": ("".join(["al", "pha"]), "beta"),
-    "bytes": (b"alpha", b"beta"),
-    "tuple": ((1, 2.0, "x", Level.LOW), (1, 2, "x", Level.LOW)),
-    "named-tuple": (Pair(1, (Color.RED, tl.float32)), Pair(1, (Color.BLUE, tl.float32))),
-    "frozen-set": (frozenset({1, 2}), frozenset({1, 3})),
-    "frozen-dataclass": (Shape(4), Shape(4, 2.0)),
-    "class": (Opaque, Pair),
-    "opaque": (Opaque(), Opaque()),
-    "function": (plain, lambda x: x),
-    "jit-function": (twice, two),
-    "functions": (Pair(twice, plain), Pair(two, plain)),
-}
-
-
-@pytest.mark.parametrize("kind", FROZEN)
-@pytest.mark.parametrize("name", ["BLOCK", "MODE"])
-def test_launches_with_frozen_constants_run_no_python(recorder, fresh, count_python, kind, name):
-    value, other = FROZEN[kind]
-    kernel, x = fresh(many), np.zeros(4, np.float32)
-    calls = count_python(kernel)
-    given = {"BLOCK": 64, name: value}
-    found = [kernel[(3,)](x, x, 7, 8, True, 0.5, None, **given) for _ in range(6)]
-    assert is_native(kernel) and len(calls) == 1
-    assert all(compiled is found[0] for compiled in found)
-    assert kernel[(3,)](x, x, 7, 8, True, 0.5, None, **{**given, name: other}) is not found[0]
-    assert len(calls) == 2
-
-
-def test_equal_texts_are_the_same_constant(recorder, fresh, count_python):
-    kernel, x = fresh(many), np.zeros(4, np.float32)
-    calls = count_python(kernel)
-    for _ in range(6):
-        kernel[(3,)](x, x, 7, 8, True, 0.5, None, BLOCK=64, MODE="-".join(["a", "text"]), LAST=int("9" * 30))
-    assert len(calls) == 1
-
-
-@dataclasses.dataclass(unsafe_hash=True)
-class Loose:
-    rows: int
-
-
-@pytest.mark.parametrize("value", [[1], (1, [2]), Loose(4), (Loose(4),), tl.constexpr(4), Shape(Loose(1))], ids=repr)
-def test_constants_that_may_change_are_left_to_python(recorder, fresh, count_python, value):
-    kernel, x = fresh(many), np.zeros(4, np.float32)
-    calls = count_python(kernel)
-    for _ in range(6):
-        kernel[(3,)](x, x, 7, 8, True, 0.5, None, BLOCK=64, MODE=value)
-    assert len(calls) == 6
-
-
-def test_a_function_that_means_something_else_is_another_constant(recorder, fresh, count_python):
-    @tw.jit
-    def meaning(x):
-        return x + 1
-
-    @tw.jit
-    def with_default(x, FUNCTION: tl.constexpr = meaning):
-        tl.store(x, 1.0)
-
-    x = np.zeros(4, np.float32)
-    for kernel, given in ((fresh(ignores), {"n": meaning}), (fresh(with_default), {}), (fresh(with_default), {"FUNCTION": (1, meaning)})):
-        calls = count_python(kernel)
-        for _ in range(3):
-            kernel[(3,)](x, **given)
-        assert len(calls) == 1
-        meaning.forget_meaning()
-        kernel[(3,)](x, **given)
-        assert len(calls) == 2
 
 
 def array(rng):
@@ -603,95 +432,3 @@ def test_grid_functions_may_give_lists(recorder, fresh, count_python):
         kernel[lambda meta: sizes](x, 7)
         recorder.launches.clear()
     assert [abs(sys.getrefcount(each) - count) < 5 for each, count in zip((sizes, *sizes), before, strict=True)] == [True] * 3
-
-
-# ---- tensor descriptors
-
-
-@tw.jit
-def describes(d, n):
-    tl.store(n, d.load([0, 0]).shape[0])
-
-
-def described(tensor, block=(4, 4), **facts):
-    return TensorDescriptor.from_tensor(tensor, list(block), **facts)
-
-
-def test_launches_with_descriptors_run_no_python(recorder, fresh, count_python):
-    kernel, x = fresh(describes), np.zeros(1, np.int32)
-    tensors = [torch.zeros(8, 16), torch.zeros(4, 32)]
-    calls = count_python(kernel)
-    first = kernel[(1,)](described(tensors[0]), x)
-    kernel[(1,)](described(tensors[0]), x)
-    assert len(calls) == 1
-    for tensor in tensors * 3:
-        given = described(tensor)
-        assert kernel[(1,)](given, x) is first
-        assert recorder.launches[-1][2] == (given, x)
-    assert len(calls) == 1 and is_native(kernel)
-
-
-def test_descriptors_of_another_kind_are_another_kernels(recorder, fresh, count_python):
-    """Whatever a descriptor's kind is made of is looked at in each launch."""
-    kernel, x = fresh(describes), np.zeros(1, np.int32)
-    given = described(torch.zeros(8, 16))
-    known = [kernel[(1,)](given, x) for _ in range(3)][-1]
-    others = {
-        "element": described(torch.zeros(8, 16, dtype=torch.float16)),
-        "block": described(torch.zeros(8, 16), (4, 8)),
-        "padding": described(torch.zeros(8, 16), padding="nan"),
-        "rows": described(torch.zeros(8, 16)[:, :15]),
-        "array": described(np.zeros((8, 16), np.float64)),
-    }
-    found = {}
-    for name, other in others.items():
-        found[name] = {id(kernel[(1,)](other, x)) for _ in range(4)}
-        assert kernel[(1,)](given, x) is known
-    assert all(len(each) == 1 for each in found.values()) and len({id(known), *(next(iter(each)) for each in found.values())}) == len(others) + 1
-
-
-def test_descriptors_may_be_changed_between_launches(recorder, fresh):
-    kernel, x = fresh(describes), np.zeros(1, np.int32)
-    given = described(torch.zeros(8, 16))
-    first = [kernel[(1,)](given, x) for _ in range(3)][-1]
-    given.block_shape[1] = 8
-    second = kernel[(1,)](given, x)
-    given.block_shape = [4, 4]
-    given.base = torch.zeros(8, 16, dtype=torch.float16)
-    third = kernel[(1,)](given, x)
-    given.base, given.shape = torch.zeros(8, 16), [8, 13]
-    fourth = kernel[(1,)](given, x)
-    given.shape = [8, 16]
-    assert kernel[(1,)](given, x) is first and len({id(each) for each in (first, second, third, fourth)}) == 4
-
-
-def test_odd_descriptors_are_pythons(recorder, fresh, count_python):
-    kernel, x = fresh(describes), np.zeros(1, np.int32)
-    given = described(torch.zeros(8, 16))
-    calls = count_python(kernel)
-    first = [kernel[(1,)](given, x) for _ in range(3)][-1]
-    assert len(calls) == 1
-    for name, value in (("shape", (8, 16)), ("block_shape", (4, 4)), ("base", type("Mine", (torch.Tensor,), {})(torch.zeros(8, 16)))):
-        before = getattr(given, name)
-        setattr(given, name, value)
-        assert kernel[(1,)](given, x) is first
-        setattr(given, name, before)
-    assert len(calls) == 4
-    assert kernel[(1,)](given, x) is first and len(calls) == 4
-
-
-def test_native_launches_with_descriptors_keep_no_reference(recorder, fresh):
-    kernel, x = fresh(describes), np.zeros(1, np.int32)
-    given = described(torch.zeros(8, 16))
-    other = described(torch.zeros(8, 16, dtype=torch.int8), (4, 16))
-    for each in (given, other) * 3:
-        kernel[(1,)](each, x)
-    recorder.launches.clear()
-    kept = (given.base, given.shape, given.block_shape, given.strides, given.padding)
-    gc.collect()
-    before = [sys.getrefcount(each) for each in kept]
-    for _ in range(200):
-        kernel[(1,)](given, x)
-        kernel[(1,)](other, x)
-        recorder.launches.clear()
-    assert [abs(sys.getrefcount(each) - count) < 5 for each, count in zip(kept, before, strict=True)] == [True] * len(kept)

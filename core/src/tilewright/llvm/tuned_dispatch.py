@@ -1,7 +1,7 @@
 """The native half of ``autotuner[grid](...)``: the configuration that was chosen for the arguments of a launch, looked up without running Python code.
 
 A builtin function ``dispatch_tuned(grid, *args, **keywords)`` is bound to the tuple of :data:`BOUND`. Its *entries* describe calls by their form: how many
-arguments there are, which by keyword, and the types of them that the tuning key tells apart (:class:`~tilewright.llvm.dispatch.Check`). For a call that an
+arguments there are, which by keyword, and the types of them that the tuning key tells apart (:mod:`.dispatch_entries`). For a call that an
 entry describes the tuning key is put together, the autotuner's ``cache`` is asked for its configuration, and ``autotuner.fn[grid]`` is called with what the
 configuration adds. Where no entry fits, or the cache has no such key, the same call goes to the Python function.
 
@@ -13,8 +13,20 @@ from __future__ import annotations
 import ctypes
 from typing import Final
 
-from tilewright.llvm import dispatch, native
-from tilewright.llvm.dispatch import DEFAULT, MAX_ARGUMENTS, Header, Writer
+from tilewright.llvm import native
+from tilewright.llvm.dispatch import dispatch_module
+from tilewright.llvm.dispatch_entries import (
+    DEFAULT,
+    MAX_ARGUMENTS,
+    Header,
+    Writer,
+    call_with_names,
+    entry_items,
+    pick,
+    pick_all,
+    sources_of,
+    write_entry_search,
+)
 from tilewright.llvm.native import Layout
 from tilewright.llvm.writer import Block, ModuleWriter
 
@@ -24,7 +36,7 @@ BOUND: Final = ("python", "choice", "entries", "tuner")
 #: The items of an entry. Its table is that of an entry of a kernel: its values are the arguments of the tuning key. ``chosen`` is a list whose one item is
 #: the tuple of what calls of each configuration add, ``types`` the key's last item, or False where the only configuration is taken without a key. ``kernel``
 #: is the type of ``autotuner.fn`` where its method ``launch_function`` says what its brackets bind to a grid; else None.
-ENTRY: Final = ("table", "chosen", "types", "keywords", "kernel", "defaults", "choice", "keep")
+ENTRY: Final = entry_items("chosen", "types", "kernel")
 #: What a configuration adds to calls: ``settings`` are the configuration's attributes, equal to ``known`` as long as the rest is right; ``keywords`` the names
 #: of all arguments by keyword, ``sources`` where they come from, as bytes, ``values`` what the configuration adds. ``hook`` is its ``pre_hook``, or None,
 #: which is given a dict of ``hook_names``, from ``hook_sources``.
@@ -33,13 +45,13 @@ CHOSEN: Final = ("config", "settings", "known", "keywords", "sources", "values",
 
 def dispatchers_ir(objects: Layout) -> str:
     """The module with the functions ``dispatch`` and ``dispatch_tuned`` and the global ``addresses``."""
-    module = dispatch.dispatch_module(objects)
+    module = dispatch_module(objects)
     _write_key(module, objects)
     _write_config_of(module, objects)
     _write_chosen_of(module, objects)
     _write_call_hook(module, objects)
     _write_start(module, objects)
-    dispatch.write_entry_search(module, objects, "dispatch_tuned", "tuned_start", BOUND)
+    write_entry_search(module, objects, "dispatch_tuned", "tuned_start", BOUND)
     return module.text()
 
 
@@ -70,12 +82,9 @@ def _write_key(module: ModuleWriter, objects: Layout) -> None:
     key = w.call("PyTuple_New", "ptr", [("i64", w.emit(f"add i64 {count}, 2"))])
     f.need(w.emit(f"icmp ne ptr {key}, null"), failed)
     items = w.emit(f"getelementptr i8, ptr {key}, i64 {objects.tuple_items}")
-    sources = dispatch.sources_of(f, header, checks)
+    sources = sources_of(f, header, checks)
     defaults = f.item("%seen", ENTRY.index("defaults"))
-    with w.loop("0", count, 1) as loop:
-        value = dispatch.pick(f, w.load("i32", w.gep("i32", sources, loop.index), 4), defaults)
-        f.hold(value)
-        w.store("ptr", value, w.gep("ptr", items, loop.index), 8)
+    pick_all(f, sources, count, defaults, items)
     for further, value in enumerate(f.fields("%seen", ENTRY, "choice", "types")):
         f.hold(value)
         w.store("ptr", value, w.gep("ptr", items, w.emit(f"add i64 {count}, {further}")), 8)
@@ -165,33 +174,17 @@ def _write_call_hook(module: ModuleWriter, objects: Layout) -> None:
     """``call_hook(chosen, arguments)``: call the hook of a configuration with the arguments by name; false where it raises."""
     f = _Writer(module, objects, "call_hook", [("ptr", "chosen"), ("ptr", "arguments")], "i1")
     w = f.w
-    failed, dropped = w.new_block("failed"), w.new_block("dropped")
+    failed = w.new_block("failed")
     hook, names, sources, values = f.fields("%chosen", CHOSEN, "hook", "hook_names", "hook_sources", "values")
-    by_name = w.call("PyDict_New", "ptr", [])
-    f.need(w.emit(f"icmp ne ptr {by_name}, null"), failed)
-    first, places = w.emit(f"getelementptr i8, ptr {names}, i64 {objects.tuple_items}"), f.bytes_of(sources)
-    with w.loop("0", f.size(names), 1) as loop:
-        value = dispatch.pick(f, w.load("i32", w.gep("i32", places, loop.index), 4), values)
-        name = w.load("ptr", w.gep("ptr", first, loop.index), 8)
-        status = w.call("PyDict_SetItem", "i32", [("ptr", by_name), ("ptr", name), ("ptr", value)])
-        f.need(w.emit(f"icmp eq i32 {status}, 0"), dropped)
-    call = w.alloca("ptr", 2, 8)
-    given = w.gep("ptr", call, 1)
-    w.store("ptr", by_name, given, 8)
-    result = w.call("PyObject_Vectorcall", "ptr", [("ptr", hook), ("ptr", given), ("i64", str(1 + native.ARGUMENTS_OFFSET)), ("ptr", "null")])
-    f.drop(by_name)
+    result = call_with_names(f, hook, names, f.size(names), f.bytes_of(sources), values)
     f.need(w.emit(f"icmp ne ptr {result}, null"), failed)
     f.drop(result)
     w.ret("i1 true")
-    w.place(dropped)
-    f.drop(by_name)
-    w.branch(failed)
-    w.place(failed)
-    w.ret("i1 false")
+    f.give_false(failed)
 
 
 def _write_start(module: ModuleWriter, objects: Layout) -> None:
-    """``tuned_start(self, seen, arguments, given, total, keywords)``: as ``start`` of :mod:`tilewright.llvm.dispatch`."""
+    """``tuned_start(self, seen, arguments, given, total, keywords)``: as ``start`` of :mod:`.dispatch`."""
     parameters = [("ptr", "self"), ("ptr", "seen"), ("ptr", "arguments"), ("i64", "given"), ("i64", "total"), ("ptr", "keywords")]
     f = _Writer(module, objects, "tuned_start", parameters, "ptr")
     w = f.w
@@ -253,7 +246,7 @@ def _write_start(module: ModuleWriter, objects: Layout) -> None:
         w.store("ptr", w.load("ptr", w.gep("ptr", "%arguments", loop.index), 8), w.gep("ptr", call, loop.index), 8)
     named, places, count = w.gep("ptr", call, "%given"), f.bytes_of(sources), f.size(keywords)
     with w.loop("0", count, 1) as loop:
-        value = dispatch.pick(f, w.load("i32", w.gep("i32", places, loop.index), 4), values)
+        value = pick(f, w.load("i32", w.gep("i32", places, loop.index), 4), values)
         w.store("ptr", value, w.gep("ptr", named, loop.index), 8)
     positional = w.emit(f"or i64 {w.emit(f'sub i64 %given, {first}')}, {native.ARGUMENTS_OFFSET}")
     names = w.emit(f"select i1 {w.emit(f'icmp eq i64 {count}, 0')}, ptr null, ptr {keywords}")

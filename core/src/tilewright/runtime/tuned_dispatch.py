@@ -17,7 +17,7 @@ from tilewright.runtime.dispatch import array_check
 from tilewright.runtime.native_calls import NativeCalls, UnsuitedError
 
 if TYPE_CHECKING:
-    from tilewright.llvm.dispatch import Check
+    from tilewright.llvm.dispatch_entries import Check
     from tilewright.runtime.autotune import Autotuner
 
 
@@ -64,7 +64,7 @@ class TunedDispatcher(NativeCalls):
         return self._through_python, backend_choice.current, self._entries, self._tuner
 
     def learn(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        from tilewright.llvm.dispatch import DEFAULT, MAX_ARGUMENTS, table
+        from tilewright.llvm.dispatch_entries import DEFAULT, MAX_ARGUMENTS, table
 
         tuner = self._tuner
         given = 1 + len(args) + len(keywords)
@@ -100,7 +100,7 @@ def _chosen(config: Config, args: tuple[Any, ...], keywords: Mapping[str, Any], 
     Raises:
         UnsuitedError: its values may change in place.
     """
-    from tilewright.llvm.dispatch import DEFAULT, MAX_ARGUMENTS
+    from tilewright.llvm.dispatch_entries import DEFAULT, MAX_ARGUMENTS
     from tilewright.llvm.tuned_dispatch import sources_bytes
 
     added = config.all_kwargs()
@@ -126,7 +126,7 @@ def _check(source: int, value: Any, keep: list[Any], bases: dict[bytes, Check]) 
     Raises:
         UnsuitedError: native code cannot tell.
     """
-    from tilewright.llvm.dispatch import Alignment, Check, Condition
+    from tilewright.llvm.dispatch_entries import Alignment, Check, Condition
 
     kind = type(value)
     if kind is TensorDescriptor:
