@@ -1,6 +1,8 @@
-"""Conversions to fp8 by the machine's instruction: the nearest number, ties to even, saturating to the maximum."""
+"""Conversions to narrow floats: to fp8 by the machine's instruction, saturating to the maximum, and to bf16; the nearest number, ties to even."""
 
 from __future__ import annotations
+
+from collections import Counter
 
 import amd_kernels as kernels
 import ml_dtypes
@@ -34,3 +36,26 @@ def test_conversions(arch: str, name: str, format_: FloatType, source: str) -> N
     launched(code, [values.view(np.uint16) if source == "bf16" else values, found])
     expected = [encode_float(saturated(float(value), format_), format_) for value in values]
     np.testing.assert_array_equal(found, np.array(expected, np.uint8))
+
+
+@pytest.mark.parametrize(("arch", "each"), [("gfx942", 4), ("gfx950", 0), ("gfx1100", 4), ("gfx1201", 4)])
+def test_f32_becomes_bf16_in_four_instructions(arch: str, each: int) -> None:
+    """And half of the one that packs two; or in half of one, where the machine has it."""
+    size, elements = 2048, 2048 // (4 * (32 if arch.startswith("gfx1") else 64))
+    code = compiled(kernels.converted, "x=*fp32:16, out=*bf16:16", arch, {"N": size})
+    counts = Counter(line.split()[0].removesuffix("_e32").removesuffix("_e64") for line in str(code.stages["amdgcn"]).splitlines() if line.startswith("\tv_"))
+    steps = "v_bfe_u32", "v_add3_u32", "v_cmp_u_f32", "v_cndmask_b32", "v_lshrrev_b32", "v_or_b32", "v_cmp_o_f32", "v_cndmask_b32_sdwa", "v_or_b32_sdwa"
+    addresses = 2  # may have a shift and an or of the lane's number
+    assert sum(counts[step] for step in steps) <= each * elements + addresses
+    assert counts["v_perm_b32" if each else "v_cvt_pk_bf16_f32"] == elements // 2
+    rng = np.random.default_rng(0)
+    bits = rng.integers(0, 1 << 32, size, np.uint32)
+    bits[:10] = 0xFFFFFFFF, 0x7FFFFFFF, 0x7F800001, 0xFF800001, 0x7FFF8000, 0x7F7FFFFF, 0xFF800000, 0x00000001, 0x80008000, 0x3F818000
+    bits[10 : size // 2] = bits[10 : size // 2] & 0xFFFF0000 | rng.choice(np.array([0x7FFF, 0x8000, 0x8001], np.uint32), size // 2 - 10)
+    found = np.zeros(size, np.uint16)
+    launched(code, [bits.view(np.float32), found])
+    with np.errstate(invalid="ignore", over="ignore"):
+        expected = bits.view(np.float32).astype(ml_dtypes.bfloat16)
+    nan = np.isnan(expected)
+    assert np.isnan(found[nan].view(ml_dtypes.bfloat16)).all()
+    np.testing.assert_array_equal(found[~nan], expected[~nan].view(np.uint16))

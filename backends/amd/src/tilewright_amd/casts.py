@@ -10,6 +10,8 @@ from tilewright.llvm.writer import FunctionWriter, float_constant
 from tilewright.passes.formats import greatest_finite
 from tilewright_amd.architectures import MFMA, Architecture
 
+#: An f32 NaN whose upper half is a quiet one of bf16.
+_QUIET_NAN: Final = 0x7FC00000
 #: Types all of whose numbers are of f32 -> such a number as f32.
 _SINGLE: Final[Mapping[Type, Callable[[FunctionWriter, str], str]]] = {
     F32: lambda w, operand: operand,
@@ -20,8 +22,10 @@ _SINGLE: Final[Mapping[Type, Callable[[FunctionWriter, str], str]]] = {
 
 def machine_cast(w: FunctionWriter, row: Architecture, operand: str, source: Type, result: Type, rounding: str) -> str | None:
     """See :meth:`tilewright.simt.target.SimtTarget.cast`."""
-    if source is F32 and result is BF16 and rounding == "rtne" and (row.matrix, row.generation) == (MFMA, 4):
-        return w.emit(f"bitcast bfloat {w.emit(f'fptrunc float {operand} to bfloat')} to i16")
+    if source is F32 and result is BF16 and rounding == "rtne":
+        if (row.matrix, row.generation) == (MFMA, 4):
+            return w.emit(f"bitcast bfloat {w.emit(f'fptrunc float {operand} to bfloat')} to i16")
+        return _upper_half(w, operand)
     if source in _SINGLE and result in row.fp8 and rounding == "rtne":
         assert isinstance(result, FloatType)
         return _narrowed(w, _SINGLE[source](w, operand), result)
@@ -38,6 +42,21 @@ def machine_cast(w: FunctionWriter, row: Architecture, operand: str, source: Typ
 
 def _of_upper_half(w: FunctionWriter, bits: str) -> str:
     return w.emit(f"bitcast i32 {w.emit(f'shl i32 {bits}, 16')} to float")
+
+
+def _upper_half(w: FunctionWriter, operand: str) -> str:
+    """An f32 number as bf16 to nearest even; any NaN as the quiet one.
+
+    The NaN comes from a statement that LLVM does not look into: of a constant it would choose between halves, which takes a shift for each number, where
+    ``v_perm_b32`` packs the upper halves of two words.
+    """
+    bits = w.emit(f"bitcast float {operand} to i32")
+    odd = w.emit(f"and i32 {w.emit(f'lshr i32 {bits}, 16')}, 1")
+    rounded = w.emit(f"add i32 {bits}, {w.emit(f'add i32 {odd}, {0x7FFF}')}")
+    is_nan = w.emit(f"fcmp uno float {operand}, {operand}")
+    nan = w.emit(f'call i32 asm "s_mov_b32 $0, {_QUIET_NAN:#x}", "=s"() memory(none)')
+    chosen = w.emit(f"select i1 {is_nan}, i32 {nan}, i32 {rounded}")
+    return w.emit(f"trunc i32 {w.emit(f'lshr i32 {chosen}, 16')} to i16")
 
 
 def _narrowed(w: FunctionWriter, operand: str, result: FloatType) -> str:
