@@ -9,7 +9,7 @@ multiplied as
     x * 2**(p - u + s)  times  y * 2**(q - v + t)    where s + t = u + v, and s is about t
 
 in bf16, whose range holds both, or their product does not matter: where elements would be too great,
-s is more than 26, and the product is infinite with the greatest that there are as well; where they
+s is more than 26, and the product is infinite with the maximum elements as well; where they
 would be too small, s is less than -126, and the product is less than 2**-152, which is 0 in f32. All
 passes add to one accumulator.
 
@@ -43,8 +43,8 @@ _Operands = tuple[ScaledOperand, ScaledOperand]
 
 #: Exponents of a window.
 _WIDTH: Final = 100
-#: The greatest exponent of which rounding to bf16 makes no infinity.
-_GREATEST: Final = 126
+#: The maximum exponent of which rounding to bf16 makes no infinity.
+_MAX_EXPONENT: Final = 126
 _BIAS: Final = 127
 _EXPONENT: Final = 0xFF
 #: An f32 without its exponent, and the exponent of 1.
@@ -61,7 +61,7 @@ class _Windows:
     """How an operand is divided.
 
     Attributes:
-        first: the least exponent of its scaled elements.
+        first: the minimum exponent of its scaled elements.
         count: windows from there on.
         parts: numbers in bf16 that an element is the sum of.
     """
@@ -142,19 +142,19 @@ def passes_of(operands: _Operands) -> Passes:
 
 
 def _windows_of(operand: ScaledOperand) -> _Windows:
-    least, greatest = EXPONENTS[operand.format]
+    minimum, maximum = EXPONENTS[operand.format]
     if operand.has_exponents:
-        least, greatest = least - _BIAS, greatest + _BIAS
+        minimum, maximum = minimum - _BIAS, maximum + _BIAS
     elif operand.scale is not None:
-        least, greatest = least - _SCALE_EXPONENTS, greatest + _SCALE_EXPONENTS
-    return _Windows(least, -(-(greatest + 1 - least) // _WIDTH), 1 if BF16 in operand.types else 2)
+        minimum, maximum = minimum - _SCALE_EXPONENTS, maximum + _SCALE_EXPONENTS
+    return _Windows(minimum, -(-(maximum + 1 - minimum) // _WIDTH), 1 if BF16 in operand.types else 2)
 
 
 def _elements(b: Builder, operand: ScaledOperand, first: Value, shift: Value, is_low: Value | None, is_special: Value) -> Value:
     """What a pass multiplies, in bf16: element by element, so that few numbers are in registers at once.
 
     Args:
-        first: the least exponent of the pass's window, which becomes ``shift``.
+        first: the minimum exponent of the pass's window, which becomes ``shift``.
         is_low: whether it is over the second of two parts.
         is_special: whether it is over what is not finite.
     """
@@ -215,8 +215,8 @@ def _element(
         bits = from_one_to_two(bits)
 
     is_inside = b.cmp(exponents, number(_WIDTH), predicate="lt")
-    greatest = b.constant(value=_GREATEST, result=I32)
-    placed = b.add(b.min(b.add(b.bitcast(exponents, result=I32), shift), greatest), b.constant(value=_BIAS, result=I32))
+    maximum = b.constant(value=_MAX_EXPONENT, result=I32)
+    placed = b.add(b.min(b.add(b.bitcast(exponents, result=I32), shift), maximum), b.constant(value=_BIAS, result=I32))
     is_normal = b.cmp(placed, b.constant(value=0, result=I32), predicate="gt")
     value = b.or_(b.and_(bits, number(_REST)), b.shl(b.bitcast(placed, result=U32), number(FRACTION_BITS)))
     is_kept = b.and_(b.and_(is_inside, is_normal), b.and_(is_some, is_finite))

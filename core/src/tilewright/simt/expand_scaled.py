@@ -5,7 +5,7 @@ eight significant bits, scaled or not; f16 for unscaled f16 and whatever it meet
 
 What the type's range does not hold is infinite or NaN (:func:`~tilewright.simt.scaled_operands.scaled`), and so is what it is multiplied by and added to:
 where a result is neither, it is right. Where one is, the dot is computed again for scales of any size (:mod:`.exact_scaled`), which costs dots that have
-no such result a test alone. Operands are scaled by powers of two besides, ``2**headroom``, for whose sake the least scales lose nothing:
+no such result a test alone. Operands are scaled by powers of two besides, ``2**headroom``, for whose sake the smallest scales lose nothing:
 
     r = dot(scaled a, scaled b, c * 2**headroom) / 2**headroom
     r = if any(r is not finite) {exact dot} else {r}
@@ -17,7 +17,7 @@ pipelining. Where it carries the sum, that is all there is to test:
     r = total / 2**headroom
     r = if any(r is not finite) {the loop, with exact dots, from c} else {r}
 
-Other results of dots in such a loop leave their greatest values in a value that the loop carries.
+Other results of dots in such a loop leave their maximum values in a value that the loop carries.
 """
 
 from __future__ import annotations
@@ -144,9 +144,9 @@ def _expand_part(loop: For, operation: DotScaled, *, is_sum: bool) -> None:
         b = Builder.at(operation)
         bits = _bits(b, product)
         assert isinstance(bits.type, TileType)
-        greatest = _reduced(b, bits, bits.type.rank - 1)
-        carried = carry_in_for(loop, Builder.at(loop).constant_like(greatest.type, 0))
-        yield_more(loop.body, [b.max(carried, greatest)])
+        maximum = _reduced(b, bits, bits.type.rank - 1)
+        carried = carry_in_for(loop, Builder.at(loop).constant_like(maximum.type, 0))
+        yield_more(loop.body, [b.max(carried, maximum)])
         product = _times(b, product, -room)
     operation.results[0].replace_all_uses(product)
     operation.erase()
@@ -225,15 +225,15 @@ def _only_user(value: Value) -> Operation | None:
 
 def _unless_finite(b: Builder, values: Sequence[Value], again: Region, found: Sequence[Value]) -> Sequence[Value]:
     """What was found, or what ``again`` yields where there is an infinity or NaN among values (of :func:`_magnitude`)."""
-    greatest = None
+    maximum = None
     for bits in values:
         assert isinstance(bits.type, TileType)
         flat = b.reshape(bits, result=TileType((bits.type.numel,), U32))
         one = _reduced(b, flat, 0)
-        greatest = one if greatest is None else b.max(greatest, one)
-    assert greatest is not None
-    greatest = b.and_(greatest, b.constant(value=_MAGNITUDE, result=U32))
-    condition = b.cmp(greatest, b.constant_like(greatest.type, _INFINITY), predicate="ge")
+        maximum = one if maximum is None else b.max(maximum, one)
+    assert maximum is not None
+    maximum = b.and_(maximum, b.constant(value=_MAGNITUDE, result=U32))
+    condition = b.cmp(maximum, b.constant_like(maximum.type, _INFINITY), predicate="ge")
     otherwise = Region([])
     Builder.at_end(otherwise, b.location).yield_(list(found))
     chosen = b.region_op("if", condition, regions=[again, otherwise], results=[value.type for value in found])
@@ -248,7 +248,7 @@ def _bits(b: Builder, value: Value) -> Value:
 
 
 def _reduced(b: Builder, bits: Value, axis: int) -> Value:
-    """The greatest magnitude along an axis: bits of f32 but for their signs, an order in which infinities and NaN come last."""
+    """The maximum magnitude along an axis: bits of f32 but for their signs, an order in which infinities and NaN come last."""
     combine = Region([U32, U32], ["a", "b"])
     with b.at_region(combine):
         magnitude = b.constant(value=_MAGNITUDE, result=U32)

@@ -1,10 +1,10 @@
 """Operands of ``dot_scaled``: unpacked, and brought to a type of a dot, with their scales or without.
 
 The dot's type holds an element times its scale exactly, short of that type's range. Elements of all
-formats but bf16 are multiples of their least one, and so is what is made of them. Where the type has
+formats but bf16 are multiples of their smallest one, and so is what is made of them. Where the type has
 the range of f32 (bf16, f32), that is in the type's normal range for all codes of :func:`safe_codes`:
 
-    format   least    greatest       codes
+    format   minimum  maximum        codes
     e2m1     2**-1    1.5 * 2**2     2 .. 252
     e4m3     2**-9    1.75 * 2**8    10 .. 246
     e5m2     2**-16   1.75 * 2**15   17 .. 239
@@ -40,9 +40,9 @@ from tilewright.passes.decompose.decomposition import decoded, encoded
 _BITS: Final = {"e2m1": 2, "e4m3": 4, "e5m2": 3, "bf16": 8, "fp16": 11}
 _SCALE_BITS: Final = 4
 _BF16_BITS: Final = 8
-#: Exponents of the least element that is not 0, and of the greatest.
+#: Minimum and maximum exponent of elements that are not 0.
 EXPONENTS: Final = {"e2m1": (-1, 2), "e4m3": (-9, 8), "e5m2": (-16, 15), "fp16": (-24, 15), "bf16": (-133, 127)}
-#: Exponents that bring the usual scales of each format into the middle of f16's range: those of groups whose greatest magnitude is about 2**-3.
+#: Exponents that bring the usual scales of each format into the middle of f16's range: those of groups whose maximum magnitude is about 2**-3.
 _F16_HEADROOM: Final = {"e2m1": 0, "e4m3": 7, "e5m2": 14}
 #: The code of a scale of 1, and the one that is NaN.
 _ONE_CODE: Final = 127
@@ -130,13 +130,13 @@ def dot_type(operands: tuple[ScaledOperand, ScaledOperand]) -> Type:
 
 
 def safe_codes(format_: str, type_: Type) -> tuple[int, int]:
-    """Return the least and the greatest code of scales that keep all bits of a format's elements in a type.
+    """Return the minimum and the maximum code of scales that keep all bits of a format's elements in a type.
 
     In f16, whose range is small, elements may become subnormal; in other types they stay normal.
     """
-    least, greatest = EXPONENTS[format_]
+    minimum, maximum = EXPONENTS[format_]
     low, high = (-24, 15) if type_ is F16 else (-126, 127)
-    return _ONE_CODE + low - least, _ONE_CODE + high - greatest
+    return _ONE_CODE + low - minimum, _ONE_CODE + high - maximum
 
 
 def is_guarded(operand: ScaledOperand, type_: Type) -> bool:
@@ -149,7 +149,7 @@ def is_guarded(operand: ScaledOperand, type_: Type) -> bool:
 def headroom(operand: ScaledOperand, type_: Type) -> int:
     """Return the exponent of the power of two that :func:`scaled` multiplies an operand by besides.
 
-    It keeps elements normal with the least scale, 2**-127, or brings usual ones into the range of f16.
+    It keeps elements normal with the smallest scale, 2**-127, or brings usual ones into the range of f16.
     """
     if not operand.has_exponents or operand.format == "bf16":
         return 0
@@ -207,9 +207,9 @@ def unpacked(b: Builder, operand: ScaledOperand, type_: Type) -> Value:
 def power_of_two(b: Builder, scale: Value, *, fast: bool) -> Value:
     """Return 2**(code - 127) of each e8m0 code, in f32; NaN for 255 unless ``fast``."""
     codes = cast(b, scale, U32)
-    # 2**-127 is subnormal in f32: half of its least normal number
-    least = b.cmp(codes, b.constant_like(codes.type, 0), predicate="eq")
-    bits = b.select(least, b.constant_like(codes.type, 1 << (FRACTION_BITS - 1)), _shifted(b, codes))
+    # 2**-127 is subnormal in f32: half of its smallest normal number
+    minimum = b.cmp(codes, b.constant_like(codes.type, 0), predicate="eq")
+    bits = b.select(minimum, b.constant_like(codes.type, 1 << (FRACTION_BITS - 1)), _shifted(b, codes))
     return as_float(b, bits if fast else or_nan(b, codes, bits))
 
 
