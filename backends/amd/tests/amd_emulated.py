@@ -87,7 +87,7 @@ def run_module(
 ) -> Coverage:
     """Lower a module of Tile IR for an architecture, and run it; arrays, also those under descriptors, are changed in place."""
     backend = registry().get("amd")
-    code = lower(module, named_target(backend, arch), {**backend.manifest.options, "math": "strict", "enable_fp_fusion": False, **options})
+    code = lower(module, named_target(backend, arch), {**backend.manifest.options, "math": "strict", "enable_fp_fusion": False, **options}, assembly_only=True)
     launch = Launch()
     values: list[bytes | int] = []
     for argument, value in zip(module.kernel.arguments, arguments, strict=True):

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tilewright.passes import pipeline
 from tilewright.plugins.manifest import CodeObject
 from tilewright.plugins.registry import registry
 from tilewright.runtime.compile import build_module, lower_module
@@ -19,6 +20,7 @@ from tilewright.runtime.devices import named_target
 from tilewright.runtime.jit import JITFunction
 from tilewright.simt.target import Threads
 from tilewright.tools.inspect import specialize
+from tilewright_amd.lower import lower
 from tilewright_amd.target import GcnTarget
 
 ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201")
@@ -42,17 +44,32 @@ def compiled(kernel: JITFunction, signature: str, arch: str, constants: Mapping[
     return _compiled(kernel, signature, arch, tuple(sorted((constants or {}).items())), tuple(sorted(options.items())))
 
 
+def listed(kernel: JITFunction, signature: str, arch: str, constants: Mapping[str, Any] | None = None, **options: Any) -> CodeObject:
+    """As :func:`compiled`, but the assembly alone: for tests that read it or run it on emulated waves. LLVM generates code once, not twice."""
+    return _compiled(kernel, signature, arch, tuple(sorted((constants or {}).items())), tuple(sorted(options.items())), True)
+
+
 def forget() -> None:
     """Compile all kernels anew, since the compiler is changed."""
     _compiled.cache_clear()
 
 
 @functools.lru_cache(maxsize=32)
-def _compiled(kernel: JITFunction, signature: str, arch: str, constants: tuple[tuple[str, Any], ...], options: tuple[tuple[str, Any], ...]) -> CodeObject:
+def _compiled(
+    kernel: JITFunction,
+    signature: str,
+    arch: str,
+    constants: tuple[tuple[str, Any], ...],
+    options: tuple[tuple[str, Any], ...],
+    assembly_only: bool = False,
+) -> CodeObject:
     backend = registry().get("amd")
     target = named_target(backend, arch)
     specialization = specialize(kernel, signature, dict(constants), backend, dict(options))
     module = build_module(specialization, backend, target)
+    if assembly_only:
+        pipeline.run(module)
+        return lower(module, target, specialization.options, assembly_only=True)
     return lower_module(module, specialization.options, backend, target).code
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from amd_emulated import launched
-from amd_support import all_barriers_but, compiled, example
+from amd_support import all_barriers_but, example, listed
 from test_direct_copies import SCHEDULES, listing_of, loop_of
 
 from tilewright.plugins.manifest import CodeObject
@@ -24,7 +24,7 @@ def matmul(arch: str, stages: int = 3, *, warps: int = 8, side: int = SIDE, dept
     blocks = {"BLOCK_M": side, "BLOCK_N": side, "BLOCK_K": depth, "GROUP_M": 1, "ACTIVATION": ""}
     constants = {"stride_ak": 1, "stride_bn": 1, "stride_cn": 1, **blocks}
     types = "a_ptr=*fp16:16, b_ptr=*fp16:16, c_ptr=*fp16:16"
-    return compiled(example("matmul").matmul_kernel, f"{types}, {sizes}", arch, constants, num_stages=stages, num_warps=warps)
+    return listed(example("matmul").matmul_kernel, f"{types}, {sizes}", arch, constants, num_stages=stages, num_warps=warps)
 
 
 def is_right(code: CodeObject, size: tuple[int, int, int], schedule: str, seed: int = 0) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from amd_emulated import launched
-from amd_support import compiled, example, waits_that_are_too_short
+from amd_support import example, listed, waits_that_are_too_short
 
 from tilewright.plugins.manifest import CodeObject
 from tilewright_amd import direct_copies, turned_reads, waits
@@ -28,7 +28,7 @@ def matmul(stages: int, kind: str = "fp16", *, across: bool = True, arch: str = 
     sizes = ", ".join(f"{name}=i32:16" for name in ("M", "N", "K", "stride_am", "stride_bk" if across else "stride_bn", "stride_cm"))
     constants = {"stride_ak": 1, "stride_bn" if across else "stride_bk": 1, "stride_cn": 1, **BLOCKS}
     types = f"a_ptr=*{kind}:16, b_ptr=*{kind}:16, c_ptr=*{'fp32' if kind == 'fp32' else 'fp16'}:16"
-    return compiled(example("matmul").matmul_kernel, f"{types}, {sizes}", arch, constants, num_stages=stages, num_warps=warps)
+    return listed(example("matmul").matmul_kernel, f"{types}, {sizes}", arch, constants, num_stages=stages, num_warps=warps)
 
 
 def is_right(code: CodeObject, size: tuple[int, int, int], schedule: str, seed: int = 0, *, across: bool = True, type_: Any = np.float16) -> bool:

@@ -11,7 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks" / "amd"))
 from amd_emulated import launched
-from amd_support import compiled, example
+from amd_support import example, listed
 from static_quality import kernels
 
 from tilewright.ir.types import F8E5M2
@@ -24,7 +24,7 @@ ARCHS = ["gfx1100", "gfx1201"]
 
 def code_of(arch: str, name: str) -> CodeObject:
     module, kernel, signature, constants = kernels(arch)[name]
-    return compiled(getattr(example(module), kernel), signature, arch, constants)
+    return listed(getattr(example(module), kernel), signature, arch, constants)
 
 
 @pytest.mark.parametrize("kind", ["f16", "fp8"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from amd_emulated import launched
-from amd_support import compiled, example, forget, waits_that_are_too_short
+from amd_support import example, forget, listed, waits_that_are_too_short
 
 from tilewright.plugins.manifest import CodeObject
 from tilewright_amd import lanes
@@ -24,7 +24,7 @@ CASES = [(arch, one) for arch in ARCHS for one in (*CONFIGURATIONS, *(MORE if ar
 def code_of(arch: str, m: int, n: int, twice: bool, stages: int, warps: int, index: str) -> CodeObject:
     signature = f"q_ptr=*fp32:16, rows_ptr=*fp32:16, index_ptr=*{index}:16, out_ptr=*fp32:16, n=i32, stride=i32:16"
     constants = {"M": m, "N": n, "D": DEPTH, "TWICE": twice}
-    return compiled(gathered, signature, arch, constants, num_warps=warps, num_stages=stages)
+    return listed(gathered, signature, arch, constants, num_warps=warps, num_stages=stages)
 
 
 def is_right(code: CodeObject, m: int, n: int, index: str, schedule: str) -> bool:
@@ -61,7 +61,7 @@ def test_permutes_that_are_not_pinned_are_found(monkeypatch: pytest.MonkeyPatch)
 def test_lanes_of_other_rows_are_exchanged_without_lds() -> None:
     """gfx950 has instructions for it, and copies straight to LDS, which would have to wait for permutes of LDS."""
     signature = "x_ptr=*fp32:16, out_ptr=*fp32:16, x_stride=i32:16, out_stride=i32:16, n_columns=i32"
-    code = compiled(example("softmax").softmax_kernel, signature, "gfx950", {"BLOCK": 1024})
+    code = listed(example("softmax").softmax_kernel, signature, "gfx950", {"BLOCK": 1024})
     listing = str(code.stages["amdgcn"])
     assert "v_permlane16_swap" in listing and "v_permlane32_swap" in listing
     assert "ds_bpermute" not in listing and "ds_swizzle" not in listing

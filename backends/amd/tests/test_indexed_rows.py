@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from amd_emulated import launched
-from amd_support import compiled
+from amd_support import listed
 
 from tilewright.plugins.manifest import CodeObject
 from tilewright_conformance.kernels.indexed_rows import KERNELS
@@ -22,7 +22,7 @@ BYTES = {"dwordx4": 16, "b128": 16, "dwordx2": 8, "b64": 8, "dword": 4, "b32": 4
 def code_of(name: str, arch: str, **constants: Any) -> CodeObject:
     kernel, signature, defaults = KERNELS[name]
     types = ", ".join(f"{parameter}={type_}:16" for parameter, type_ in signature.items())
-    return compiled(kernel, types, arch, {**defaults, **constants})
+    return listed(kernel, types, arch, {**defaults, **constants})
 
 
 def accesses(code: CodeObject) -> Counter[str]:

@@ -11,7 +11,7 @@ import amd_kernels as kernels
 import numpy as np
 import pytest
 from amd_emulated import launched
-from amd_support import all_barriers_but, compiled, example
+from amd_support import all_barriers_but, example, listed
 
 from tilewright.ir.core import Function
 from tilewright.plugins.manifest import CodeObject
@@ -27,7 +27,7 @@ Run = Callable[[str, str, int], bool]
 
 
 def code_of(kernel: Any, signature: str, arch: str, **constants: Any) -> CodeObject:
-    return compiled(kernel, signature, arch, constants)
+    return listed(kernel, signature, arch, constants)
 
 
 def agrees(code: CodeObject, arguments: Sequence[Any], expected: np.ndarray[Any, Any], grid: tuple[int, ...], schedule: str, seed: int) -> bool:
@@ -174,6 +174,6 @@ def test_every_wait_of_a_loop_that_is_missing_is_found(arch: str, monkeypatch: p
     for wait in waits:
         changed = listing[: wait.start()] + listing[wait.end() :]
         mutant = CodeObject(code.name, code.binary, {**code.stages, "amdgcn": changed}, code.metadata, code.timings)
-        monkeypatch.setattr(sys.modules[__name__], "compiled", lambda *given, mutant=mutant: mutant)
+        monkeypatch.setattr(sys.modules[__name__], "listed", lambda *given, mutant=mutant: mutant)
         line = listing[: wait.start()].count("\n")
         assert not all(sums(arch, schedule, seed) for schedule in ("lockstep", "random") for seed in (0, 1)), f"line {line}: nothing was seen"

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from amd_emulated import launched
-from amd_support import compiled
+from amd_support import listed
 
 from tilewright.ir.types import F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, FloatType
 from tilewright.llvm.registers import encode_float
@@ -30,7 +30,7 @@ def test_conversions(arch: str, name: str, format_: FloatType, source: str) -> N
     edges = [np.nan, np.inf, -np.inf, 0.0, -0.0]
     with np.errstate(over="ignore"):
         values = np.resize(np.concatenate([edges, of_all_sizes, dense, -dense]), 8192).astype(SOURCES[source])
-    code = compiled(kernels.converted, f"x=*{source}:16, out=*{name}:16", arch, {"N": 8192})
+    code = listed(kernels.converted, f"x=*{source}:16, out=*{name}:16", arch, {"N": 8192})
     assert f"v_cvt_pk_{'fp8' if format_.mantissa == 3 else 'bf8'}_f32" in str(code.stages["amdgcn"])
     found = np.zeros(8192, np.uint8)
     launched(code, [values.view(np.uint16) if source == "bf16" else values, found])
@@ -42,7 +42,7 @@ def test_conversions(arch: str, name: str, format_: FloatType, source: str) -> N
 def test_f32_becomes_bf16_in_four_instructions(arch: str, each: int) -> None:
     """And half of the one that packs two; or in half of one, where the machine has it."""
     size, elements = 2048, 2048 // (4 * (32 if arch.startswith("gfx1") else 64))
-    code = compiled(kernels.converted, "x=*fp32:16, out=*bf16:16", arch, {"N": size})
+    code = listed(kernels.converted, "x=*fp32:16, out=*bf16:16", arch, {"N": size})
     counts = Counter(line.split()[0].removesuffix("_e32").removesuffix("_e64") for line in str(code.stages["amdgcn"]).splitlines() if line.startswith("\tv_"))
     steps = "v_bfe_u32", "v_add3_u32", "v_cmp_u_f32", "v_cndmask_b32", "v_lshrrev_b32", "v_or_b32", "v_cmp_o_f32", "v_cndmask_b32_sdwa", "v_or_b32_sdwa"
     addresses = 2  # may have a shift and an or of the lane's number

@@ -6,7 +6,7 @@ import amd_kernels as kernels
 import numpy as np
 import pytest
 from amd_emulated import AssertionFailed, launched, run_module
-from amd_support import ARCHS, compiled
+from amd_support import ARCHS, listed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -85,7 +85,7 @@ def test_products_of_each_kind(arch: str, operand: str, total: str, precision: s
     given = [bits_of(array.astype(np.float32)) if operand == "bf16" else array.astype(types[operand]) for array in (a, b)]
     c = np.zeros((m, n), types[total])
     constants = {"M": m, "N": n, "K": k, "PRECISION": precision}
-    code = compiled(kernels.product, f"a=*{operand}:16, b=*{operand}:16, c=*{total}:16", arch, constants, num_warps=2)
+    code = listed(kernels.product, f"a=*{operand}:16, b=*{operand}:16, c=*{total}:16", arch, constants, num_warps=2)
     launched(code, [*given, c], schedule="random")
     np.testing.assert_array_equal(c, a @ b)
 
@@ -102,7 +102,7 @@ def test_products_of_fp8(arch: str, kind: str, left: str, right: str) -> None:
     a, b = np.random.default_rng(6).integers(-4, 5, (2, 64, 64)).astype(np.float32)
     a, b = a[:m], b[:, :n]
     c = np.zeros((m, n), np.float32)
-    code = compiled(
+    code = listed(
         kernels.product, f"a=*{names[left][0]}:16, b=*{names[right][0]}:16, c=*fp32:16", arch, {"M": m, "N": n, "K": k, "PRECISION": "ieee"}, num_warps=2
     )
     launched(code, [a.astype(names[left][1]).view(np.uint8), b.astype(names[right][1]).view(np.uint8), c])
@@ -123,7 +123,7 @@ def test_deep_products_of_fp8_take_the_deepest_instructions(shape: tuple[int, in
     (m, n, k), rng = shape, np.random.default_rng(9)
     a, b, c = rng.integers(-4, 5, (m, k)).astype(types[left]), rng.integers(-4, 5, (k, n)).astype(types[right]), np.full((m, n), np.nan, np.float32)
     constants = {"M": m, "N": n, "K": k, "PRECISION": "ieee"}
-    code = compiled(kernels.product, f"a=*{left}:16, b=*{right}:16, c=*fp32:16", "gfx950", constants, num_warps=4, kpack=pack)
+    code = listed(kernels.product, f"a=*{left}:16, b=*{right}:16, c=*fp32:16", "gfx950", constants, num_warps=4, kpack=pack)
     covered = launched(code, [a.view(np.uint8), b.view(np.uint8), c], schedule="random")
     assert f"v_mfma_f32_{name}_f8f6f4" in covered
     np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32))
@@ -132,7 +132,7 @@ def test_deep_products_of_fp8_take_the_deepest_instructions(shape: tuple[int, in
 @pytest.mark.parametrize("schedule", ["lockstep", "random"])
 @pytest.mark.parametrize("arch", ARCHS)
 def test_a_failed_assertion_tells_which_it_was(arch: str, schedule: str) -> None:
-    code = compiled(kernels.asserted, "x=*i32:16, least=i32, greatest=i32, out=*i32:16", arch, {"N": 256}, debug=True)
+    code = listed(kernels.asserted, "x=*i32:16, least=i32, greatest=i32, out=*i32:16", arch, {"N": 256}, debug=True)
     x, out = np.arange(256, dtype=np.int32), np.zeros(256, np.int32)
     launched(code, [x, 0, 255, out], schedule=schedule)
     np.testing.assert_array_equal(out, x)
@@ -144,7 +144,7 @@ def test_a_failed_assertion_tells_which_it_was(arch: str, schedule: str) -> None
 def test_extents_of_instructions_are_chosen_and_asked_for() -> None:
     signature, constants = "a=*fp16:16, b=*fp16:16, c=*fp32:16", {"M": 64, "N": 64, "K": 64, "PRECISION": "ieee"}
     for options, expected in (({}, "32x32x8"), ({"matrix_instr_nonkdim": 16}, "16x16x16")):
-        listing = compiled(kernels.product, signature, "gfx942", constants, num_warps=4, **options).stages["amdgcn"]
+        listing = listed(kernels.product, signature, "gfx942", constants, num_warps=4, **options).stages["amdgcn"]
         assert isinstance(listing, str) and f"v_mfma_f32_{expected}_f16" in listing
 
 
@@ -156,12 +156,12 @@ def bits_of(numbers: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("arch", ["gfx942", "gfx1100"])
 def test_a_fast_division_is_a_reciprocal_and_a_product(arch: str) -> None:
     signature = "x=*fp32:16, y=*fp32:16, out=*fp32:16"
-    fast, strict = (str(compiled(kernels.fast_quotient, signature, arch, {"N": 128}, math=math).stages["amdgcn"]) for math in ("relaxed", "strict"))
+    fast, strict = (str(listed(kernels.fast_quotient, signature, arch, {"N": 128}, math=math).stages["amdgcn"]) for math in ("relaxed", "strict"))
     assert "v_rcp_f32" in fast and "v_frexp_mant" not in fast and "v_div_scale" not in fast
     assert "v_div_scale" in strict
     rng = np.random.default_rng(3)
     x, y = (np.ldexp(rng.uniform(-2, 2, 128), rng.integers(-60, 60, 128)).astype(np.float32) for _ in range(2))
     found = np.full(128, np.nan, np.float32)
-    launched(compiled(kernels.fast_quotient, signature, arch, {"N": 128}), [x, y, found])
+    launched(listed(kernels.fast_quotient, signature, arch, {"N": 128}), [x, y, found])
     wanted = x.astype(np.float64) / y
     assert (np.abs(found - wanted) <= 3 * np.spacing(np.abs(wanted).astype(np.float32))).all()

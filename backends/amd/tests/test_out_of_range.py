@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from amd_emulated import launched
-from amd_support import compiled
+from amd_support import listed
 
 from tilewright_conformance.kit import out_of_range
 from tilewright_conformance.session import Session, Subject
@@ -22,7 +22,7 @@ class Emulated(Session):
 
     def launch(self, kernel: Any, grid: Any, *args: Any, **options: Any) -> Any:
         types = [f"*{_spelled(x.dtype.name)}" if isinstance(x, np.ndarray) else "i32" for x in args]
-        launched(compiled(kernel, ", ".join(types), self.arch, options), args, grid)
+        launched(listed(kernel, ", ".join(types), self.arch, options), args, grid)
 
 
 def _spelled(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from amd_support import ARCHS, compiled
+from amd_support import ARCHS, listed
 
 import tilewright as tw
 import tilewright.language as tl
@@ -34,7 +34,7 @@ def products(a_ptr, b_ptr, c_ptr, M, N, K, a_row, a_column, b_row, b_column, c_r
 @pytest.mark.parametrize("arch", ARCHS)
 def test_shared_memory_is_written_before_a_barrier(arch: str) -> None:
     signature = "*fp32:16, *fp32:16, *fp32:16, i32, i32, i32, i32, i32, i32, i32, i32"
-    code = compiled(products, signature, arch, {"BM": 64, "BK": 32}, num_warps=4)
+    code = listed(products, signature, arch, {"BM": 64, "BK": 32}, num_warps=4)
     lines = [line.strip() for line in str(code.stages["amdgcn"]).splitlines()]
     barriers = [number for number, line in enumerate(lines) if line.split(" ")[0] in ("s_barrier", "s_barrier_signal")]
     assert barriers

@@ -31,7 +31,7 @@ _LLVM_OPTIONS = ("--amdgpu-codegenprepare-break-large-phis=0", "--amdgpu-mfma-vg
 _IF_LONG = ("--opt-disable=slsr",)
 
 
-def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObject:
+def lower(module: Module, target: Target, options: Mapping[str, Any], *, assembly_only: bool = False) -> CodeObject:
     """Turn a module of one kernel into a code object. The module is left as it is.
 
     Stages: ``tileir`` (as it came), ``simt`` (with conversions and shared memory), ``layouts`` (each tile's layout, what conversions and accesses cost, what
@@ -40,11 +40,15 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     :mod:`.reports`), ``prints`` (formats and words of a record, see :mod:`.prints`; None where there are none), ``configuration`` (for messages), ``notes``
     (what left the fast path).
 
+    Args:
+        assembly_only: for who reads or emulates the assembly: it is the binary as well, and there is no stage ``hsaco``. LLVM generates code once for the
+            assembly and once more for a code object, which is up to half of the time.
+
     Raises:
         LoweringError: something cannot be lowered, with the operation and its location; or an option is out of range.
         OutOfResources: a program needs more than the target has.
     """
-    from tilewright.llvm.compile import assembly_and_object, set_option
+    from tilewright.llvm.compile import assembly, assembly_and_object, set_option
     from tilewright.simt.compile import compile_with_state
     from tilewright.simt.facts import SHARED_BYTES, WARPS, notes_of
     from tilewright.simt.report import report
@@ -62,12 +66,17 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     for option in _LLVM_OPTIONS:
         set_option(option)
     started = time.perf_counter()
-    listing, unlinked = assembly_and_object(text, assembler=rocm_llvm.__name__, **settings)
-    timings["amdgcn"] = (time.perf_counter() - started) * 1e3
-    started = time.perf_counter()
-    binary = link(unlinked)
-    timings["hsaco"] = (time.perf_counter() - started) * 1e3
-    _keep_listing(listing, binary)
+    linked: bytes | None = None
+    if assembly_only:
+        listing = assembly(text, **settings)
+        timings["amdgcn"] = (time.perf_counter() - started) * 1e3
+    else:
+        listing, unlinked = assembly_and_object(text, assembler=rocm_llvm.__name__, **settings)
+        timings["amdgcn"] = (time.perf_counter() - started) * 1e3
+        started = time.perf_counter()
+        linked = link(unlinked)
+        timings["hsaco"] = (time.perf_counter() - started) * 1e3
+        _keep_listing(listing, linked)
     name, facts, usage = module.kernel.name, copy.kernel.attributes, usage_of(listing)
     metadata = {
         "kernel": name,
@@ -82,9 +91,11 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         "notes": [*machine_notes(options, machine), *(f"{operation.location}: {note}" for operation, note in notes_of(copy.kernel))],
     }
     stages: dict[str, str | bytes] = {
-        "tileir": str(module), "simt": str(copy), "layouts": report(copy.kernel, machine), "llir": text, "amdgcn": listing, "hsaco": binary,
+        "tileir": str(module), "simt": str(copy), "layouts": report(copy.kernel, machine), "llir": text, "amdgcn": listing,
     }  # fmt: skip
-    return CodeObject(name, binary, stages, metadata, timings)
+    if linked is not None:
+        stages["hsaco"] = linked
+    return CodeObject(name, listing.encode() if linked is None else linked, stages, metadata, timings)
 
 
 def _keep_listing(listing: str, binary: bytes) -> None:
