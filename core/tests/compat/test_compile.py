@@ -340,11 +340,18 @@ def test_drivers_describe_the_machine():
     assert facts["warpSize"] == target.warp_size and facts["multiprocessor_count"] > 0
     driver.set_active_to_cpu()
     assert driver.active.get_current_target().backend == "cpu" and driver.active.get_current_stream(0) == 0
-    assert str(driver.active.get_active_torch_device()) == "cpu"
     assert driver.active.map_python_to_cpp_type("i32") == "int32_t"
     kernel = triton.compile(ASTSource(add, SIGNATURE, constexprs={"BLOCK": 64}))
     module, function, *facts = driver.active.utils.load_binary(kernel.name, kernel.kernel, 0, 0)
     assert module is not None and function is not None and len(facts) == 3
+    driver.reset_active()
+
+
+def test_drivers_name_the_device_as_pytorch_does():
+    torch = pytest.importorskip("torch")
+    driver = triton.runtime.driver
+    driver.set_active_to_cpu()
+    assert driver.active.get_active_torch_device() == torch.device("cpu")
     driver.reset_active()
 
 
