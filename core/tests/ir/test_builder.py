@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tilewright.ir import TABLE, Builder, Function, Location, Operation, RuleError
+from tilewright.ir.builder import infer_types
+from tilewright.ir.table import Attribute, Operand, OpSpec, Shape
 from tilewright.ir.types import F32, I1, I32, I64, DescriptorType, PointerType, TileType, Type
 
 
@@ -140,3 +142,23 @@ def test_moving() -> None:
     assert len(visited) == 4
     assert function.body.first is None
     assert function.body.last is None
+
+
+def test_a_rule_is_asked_once_for_the_same_types_and_attributes() -> None:
+    asked = []
+
+    def rule(shape: Shape) -> tuple[Type, ...]:
+        asked.append(dict(shape.attributes))
+        return (I1 if shape.attributes["wide"] is True else shape.type("x"),)
+
+    spec = OpSpec("test.once", "", (Operand("x"),), rule, (Attribute("wide", "bool", default=False), Attribute("count", "int", default=0)))
+    assert [list(infer_types(spec, [[type_]], {})) for type_ in (I32, F32, I32)] == [[I32], [F32], [I32]]
+    assert list(infer_types(spec, [[I32]], {"wide": True})) == [I1] and len(asked) == 3
+    with pytest.raises(RuleError, match="attribute wide must be bool, not 1"):
+        infer_types(spec, [[I32]], {"wide": 1})
+    for _ in range(2):
+        with pytest.raises(RuleError, match="takes 1 operand groups, not 0"):
+            infer_types(spec, [], {})
+    for count in range(3):  # numbers are any number of values
+        infer_types(spec, [[I32]], {"count": count})
+    assert len(asked) == 6 and len(spec.inferred) == 3

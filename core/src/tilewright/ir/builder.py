@@ -77,7 +77,7 @@ class Builder:
         types = infer_types(spec, [[value.type for value in group] for group in groups], attributes, results)
         operands = [value for group in groups for value in group]
         segments = tuple([len(group) for group in groups])
-        kept = {name: value for name, value in attributes.items() if "." in name or value != spec.attribute(name).default}
+        kept = {name: value for name, value in attributes.items() if "." in name or value != spec.attribute(name).default} if attributes else attributes
         return self.insert(Operation(spec, operands, segments, kept, types, regions, self.location))
 
     def region_op(
@@ -125,9 +125,32 @@ def _as_group(operand: Value | Sequence[Value] | None) -> Sequence[Value]:
 def infer_types(spec: OpSpec, groups: Sequence[Sequence[Type]], attributes: Mapping[str, Any], results: Sequence[Type] = ()) -> Sequence[Type]:
     """The result types by the op's rule, after checking operand counts and attribute kinds.
 
+    A rule is a function of what it is given. Its answers are kept for operations without attributes and with those that take few values.
+
     Raises:
         RuleError: naming the operation and the rule that is broken.
     """
+    key: tuple[object, ...] | None = None
+    if not attributes or all(type(value) in _FEW_VALUES for value in attributes.values()):
+        key = (tuple([tuple(group) for group in groups]), tuple(attributes.items()), tuple(results))
+        known = spec.inferred.get(key)
+        if known is not None:
+            return known
+    found = _infer_types(spec, groups, attributes, results)
+    if key is not None:
+        if len(spec.inferred) >= _MOST_INFERRED:
+            spec.inferred.clear()
+        found = spec.inferred[key] = tuple(found)
+    return found
+
+
+#: The types of attributes that take few values. True is no 1, though the two are equal as keys, since numbers are not among them.
+_FEW_VALUES = frozenset({str, bool})
+#: The answers of one rule that are kept.
+_MOST_INFERRED = 1024
+
+
+def _infer_types(spec: OpSpec, groups: Sequence[Sequence[Type]], attributes: Mapping[str, Any], results: Sequence[Type]) -> Sequence[Type]:
     try:
         if len(groups) != len(spec.operands):
             raise RuleError(f"takes {len(spec.operands)} operand groups, not {len(groups)}")

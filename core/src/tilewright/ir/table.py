@@ -185,6 +185,8 @@ class OpSpec:
     _simple: bool = field(default=False, init=False, repr=False, compare=False)
     # asked many times for each operation: a look among traits takes several times as long
     _elementwise: bool = field(default=False, init=False, repr=False, compare=False)
+    #: What the rule gave, by the types and attributes it was asked about (:func:`tilewright.ir.builder.infer_types`).
+    inferred: dict[tuple[object, ...], tuple[Type, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         names = [*(operand.name for operand in self.operands), *(attribute.name for attribute in self.attributes), *self.regions]
