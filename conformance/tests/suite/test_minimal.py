@@ -50,6 +50,7 @@ LONG = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", PROFILES)
 def test_a_profile_needs_no_more_than_it_states(profile: str, fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every case of the profile, in this process: it is the reference interpreter that runs them. Of a long one, another runs, and it needs no more."""
