@@ -314,14 +314,14 @@ def test_neighbours_are_widened_and_multiplied_together(ptx: Ptx, type_: str, ki
     signature = {"x": f"*{type_}", "scale": "*bf16", "z": "*bf16"}
     text = ptx(device_function(kernel), signature, "sm_90a", constants={"BLOCK": 1024})
     # eight elements of a thread, by twos: of a pair the first is the low half of a word
-    assert len(re.findall(rf"cvt\.rn\.f16x2\.{kind}", text)) == len(re.findall(r"mul\.rn\.bf16x2", text)) == 4
-    assert not re.search(r"mul\.rn\.bf16 |mul\.rn\.f32|cvt\.rn\.bf16\.f32", text)
+    assert len(re.findall(rf"cvt\.rn\.f16x2\.{kind}", text)) == len(re.findall(r"mul\.(?:rn\.)?bf16x2", text)) == 4
+    assert not re.search(r"mul\.(?:rn\.)?bf16 |mul\.rn\.f32|cvt\.rn\.bf16\.f32", text)
     halves = r"cvt\.f32\.f16\s+(%r\d+), %rs\d+;\s+cvt\.f32\.f16\s+(%r\d+), %rs\d+;[^;]*cvt\.rn\.bf16x2\.f32 %r\d+, (%r\d+), (%r\d+);"
     pairs = re.findall(halves, text)
     assert len(pairs) == 4 and all((low, high) == (second, first) for low, high, first, second in pairs)
     assert assemble(text, "sm_90a").spills == 0
     older = ptx(device_function(kernel), signature, "sm_80", constants={"BLOCK": 1024})
-    assert "bf16x2" not in older and "f16x2.e" not in older
+    assert "f16x2.e" not in older and len(re.findall(r"bf16x2", older)) == len(re.findall(r"fma\.rn\.bf16x2", older))
 
 
 @pytest.mark.parametrize("source", ["fp32", "fp16"])
@@ -343,4 +343,43 @@ def test_numbers_of_one_word_are_multiplied_by_those_of_another(ptx: Ptx) -> Non
         tl.store(z + at, tl.load(x + at) * tl.load(y + at))
 
     text = ptx(device_function(kernel), dict.fromkeys("xyz", "*bf16"), "sm_90a", constants={"BLOCK": 1024})
-    assert len(re.findall(r"mul\.rn\.bf16x2", text)) == 4 and "mov.b32" not in text.partition("mul.rn.bf16x2")[2]
+    assert len(re.findall(r"mul\.(?:rn\.)?bf16x2", text)) == 4 and "mov.b32" not in text.partition("bf16x2")[2]
+
+
+def test_neighbours_that_are_rounded_become_words(ptx: Ptx) -> None:
+    """As in SwiGLU: what was computed in f32 is rounded, by twos, and multiplied by what was loaded."""
+
+    def kernel(x: Any, y: Any, z: Any, BLOCK: tl.constexpr) -> None:
+        at = tl.arange(0, BLOCK)
+        wide = tl.load(x + at).to(tl.float32)
+        tl.store(z + at, (wide * wide).to(tl.bfloat16) * tl.load(y + at))
+
+    text = ptx(device_function(kernel), dict.fromkeys("xyz", "*bf16"), "sm_90a", constants={"BLOCK": 1024})
+    assert len(re.findall(r"cvt\.rn\.bf16x2\.f32", text)) == len(re.findall(r"\bmul\.bf16x2", text)) == 4
+    assert "cvt.rn.bf16.f32" not in text and not re.search(r"mov\.b32 \s*%r\d+, \{", text)
+
+
+@pytest.mark.parametrize("fuse", [True, False])
+@pytest.mark.parametrize(("arch", "has_sum"), [("sm_80", False), ("sm_90a", True)])
+@pytest.mark.parametrize("type_", ["bf16", "fp16"])
+def test_halves_of_words_are_computed_together(ptx: Ptx, type_: str, arch: str, has_sum: bool, fuse: bool) -> None:
+    """Eight elements of a thread of a rotation, as rotary embeddings are: four words of each operand, stored as they were computed."""
+
+    def kernel(x: Any, y: Any, c: Any, s: Any, z: Any, BLOCK: tl.constexpr) -> None:
+        at = tl.arange(0, BLOCK)
+        tl.store(z + at, tl.load(x + at) * tl.load(c + at) - tl.load(y + at) * tl.load(s + at))
+
+    signature = dict.fromkeys(("x", "y", "c", "s", "z"), f"*{type_}")
+    text = ptx(device_function(kernel), signature, arch, constants={"BLOCK": 1024}, enable_fp_fusion=fuse)
+    pair = {"bf16": "bf16x2", "fp16": "f16x2"}[type_]
+    count = {name: len(re.findall(rf"\b{name}(?:\.rn)?\.{pair} ", text)) for name in ("fma", "mul", "sub")}
+    if fuse and (has_sum or type_ == "fp16"):
+        assert count == {"fma": 4, "mul": 4, "sub": 0}
+    elif type_ == "bf16" and not has_sum:  # products and differences are made of fma
+        assert count == {"fma": 8 if fuse else 12, "mul": 0, "sub": 0}
+    else:
+        assert count == {"fma": 0, "mul": 8, "sub": 4}
+    assert not re.search(r"cvt\.|prmt|\.f32|\bshl\.b32 |mov\.b32 \s*\{", text.partition("ld.global")[2])
+    last = [re.search(rf"\S+{pair}\s+{word},", text) for word in re.findall(r"%r\d+", re.findall(r"st\.global\.v4\.b32 \S+ \{(.*?)\}", text)[0])]
+    starts = [found.start() for found in last if found is not None]
+    assert len(starts) == 4 and starts == sorted(starts)

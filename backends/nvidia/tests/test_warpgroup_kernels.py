@@ -144,7 +144,7 @@ def test_block_scaled_operands_are_unpacked_by_twos(format_: str, element: str, 
     assert "mma.sync" not in ptx and len(re.findall(r"wgmma\.mma_async\S+\.f32\.bf16\.bf16 ", ptx)) == 16
     first = ptx[: [found.start() for found in re.finditer(r"wgmma\.mma_async", ptx)][7]]
     # each thread has 128 elements of both operands, each of which is multiplied by its scale, those of e2m1 by a power of two before
-    assert len(re.findall(r"mul\.rn\.bf16x2", first)) == 64 * products and not re.search(
-        r"mul\.rn\.bf16 |mul\.rn\.f32|cvt\.rn\.bf16\.f32 %rs\d+, %r\d+;.*st\.shared", first
+    assert len(re.findall(r"mul\.(?:rn\.)?bf16x2", first)) == 64 * products and not re.search(
+        r"mul\.(?:rn\.)?bf16 |mul\.rn\.f32|cvt\.rn\.bf16\.f32 %rs\d+, %r\d+;.*st\.shared", first
     )
     assert len(re.findall(r"cvt\.rn\.f16x2\.e4m3x2", first)) == (64 if packed == 1 else 0)

@@ -33,6 +33,7 @@ from tilewright_nvidia.architectures import ARCHITECTURES
 from tilewright_nvidia.assembly import ASSEMBLY_REGISTERS, call_asm
 from tilewright_nvidia.copies import CP_ASYNC
 from tilewright_nvidia.costs import COSTS
+from tilewright_nvidia.half_arithmetic import half_operation
 from tilewright_nvidia.kernel_state import KernelState, kernel_state, words_in
 from tilewright_nvidia.manifest import OPTIONS
 from tilewright_nvidia.memory_access import GlobalMemory
@@ -330,8 +331,9 @@ class PtxTarget(SimtTarget):
             return half
         if name == "shr" and element is U32 and operands[1] == "16":
             return state.words.shifted(context.writer, operands[0])
-        if name == "mul" and element is BF16 and self.capability >= 90:
-            return state.words.multiplied(context.writer, *operands)
+        packed = half_operation(context, state.words, name, operands, element, attributes) if self.capability >= 80 else None
+        if packed is not None:
+            return packed
         return arithmetic.element_operation(context.writer, self.capability, self.relaxed, name, operands, element, attributes)
 
     def cast(self, context: SimtContext, operand: str, source: Type, result: Type, rounding: str) -> str | None:

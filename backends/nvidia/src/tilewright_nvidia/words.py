@@ -6,7 +6,7 @@ at a time where they are packed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from tilewright.llvm.inline_assembly import BITS
 from tilewright.llvm.writer import FunctionWriter
@@ -22,7 +22,9 @@ class Words:
         self._rounded: dict[str, tuple[str, str]] = {}
         #: the words whose upper halves were moved down, by what that gave
         self._upper: dict[str, str] = {}
-        self._written: dict[tuple[object, str, str, int], str] = {}
+        self._written: dict[Hashable, str] = {}
+        #: for each block the words that elements were joined into there
+        self._joined: dict[tuple[object, str], tuple[str, str, int]] = {}
 
     def round(self, name: str, operand: str, pair: str) -> None:
         """Remember that an element is an f32 rounded to nearest: the machine does so with two at a time, for a word of PTX type ``pair``."""
@@ -94,31 +96,61 @@ class Words:
             self._written[key] = wide
         return self.unpack(w, self._written[key], "i32", type_)[i % 2]
 
-    def multiplied(self, w: FunctionWriter, a: str, b: str) -> str:
-        """The product of numbers of bf16 (``i16``), rounded. Neighbours in a word are multiplied together, once a block: by neighbours, or
-        both by one number."""
-        places = [self._sources.get(name) for name in (a, b)]
-        pairs = [place is not None and place[1] == "i32" for place in places]
-        if not any(pairs):
-            return call_asm(w, "mul.rn.bf16 $0, $1, $2;", ["i16"], [("i16", a), ("i16", b)], effects=False)[0]
-        if all(pairs) and places[0] is not None and places[1] is not None and places[0][2] == places[1][2]:
-            first, second = places[0][0], places[1][0]
-            i = places[0][2]
-        else:
-            place, other = (places[0], b) if pairs[0] else (places[1], a)
-            assert place is not None
-            first, second, i = place[0], self._both(w, other), place[2]
-        key = (w.current, first, second, -1)
-        if key not in self._written:
-            self._written[key] = call_asm(w, "mul.rn.bf16x2 $0, $1, $2;", ["i32"], [("i32", first), ("i32", second)], effects=False)[0]
-        return self.unpack(w, self._written[key], "i32", "i16")[i]
+    def pair(self, w: FunctionWriter, names: Sequence[str], type_: str) -> tuple[int, list[str]] | None:
+        """(which half of a word elements of 16 bits are, words that have each of them there); None where none of them was taken from a word. An element that
+        is no such half, as a factor of all elements, has a word with it in both halves."""
+        places = [self._place(w, name) for name in names]
+        halves = [place[2] for place in places if place is not None and place[1] == "i32"]
+        if not halves:
+            return None
+        at, words = halves[0], []
+        for name, place in zip(names, places, strict=True):
+            there = place is not None and place[1:] == ("i32", at)
+            words.append(place[0] if place is not None and there else self._both(w, name, type_))
+        return at, words
 
-    def _both(self, w: FunctionWriter, name: str) -> str:
-        """A word both of whose halves are one i16."""
-        key = (w.current, name, "both", 0)
-        if key not in self._written:
-            self._written[key] = call_asm(w, "mov.b32 $0, {$1, $1};", ["i32"], [("i16", name)], effects=False)[0]
-        return self._written[key]
+    def follow_registers(self, w: FunctionWriter, names: Sequence[str]) -> bool:
+        """Whether the first two of some elements are halves of one word in this order, or of none."""
+        first, second = (self._place(w, name) for name in names[:2])
+        return (first is None and second is None) or (first is not None and second == (*first[:2], 1) and first[2] == 0)
+
+    def _place(self, w: FunctionWriter, name: str) -> tuple[str, str, int] | None:
+        return self._sources.get(name) or self._joined.get((w.current, name))
+
+    def join(self, w: FunctionWriter, names: Sequence[str], type_: str) -> None:
+        """Pack elements of 16 bits by twos, as they follow each other, where they were not taken from words: those after it in the block find them there."""
+        for low, high in zip(names[::2], names[1::2], strict=True):
+            known = any(self._place(w, name) is not None for name in (low, high))
+            if low != high and not known and all(name.startswith("%") for name in (low, high)):
+                word = self.pack(w, [low, high], type_, "i32")
+                for at, name in enumerate((low, high)):
+                    self._joined[w.current, name] = (word, "i32", at)
+
+    def is_written(self, w: FunctionWriter, key: Hashable) -> bool:
+        """Whether a block has what :meth:`write` was given under a key."""
+        return (w.current, key) in self._written
+
+    def write(self, w: FunctionWriter, key: Hashable, name: str) -> None:
+        """Remember, as long as a block goes on, a value that others may need too."""
+        self._written[w.current, key] = name
+
+    def written(self, w: FunctionWriter, key: Hashable) -> str:
+        """What was written in this block under a key."""
+        return self._written[w.current, key]
+
+    def _both(self, w: FunctionWriter, name: str, type_: str) -> str:
+        """A word both of whose halves are one element of 16 bits."""
+        key = name, "both"
+        if self.is_written(w, key):
+            return self.written(w, key)
+        if name in self._rounded:
+            number, pair = self._rounded[name]
+            (word,) = call_asm(w, f"cvt.rn.{pair}.f32 $0, $1, $1;", ["i32"], [("float", number)], effects=False)
+        else:
+            half = w.emit(f"insertelement <2 x {type_}> poison, {type_} {name}, i32 0")
+            word = w.emit(f"bitcast <2 x {type_}> {w.emit(f'insertelement <2 x {type_}> {half}, {type_} {name}, i32 1')} to i32")
+        self.write(w, key, word)
+        return word
 
     def address(self, w: FunctionWriter, base: str, thread: str, bits: int) -> str:
         """``base + (thread ^ bits)`` in shared memory; written once a block."""
