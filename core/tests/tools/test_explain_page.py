@@ -55,7 +55,8 @@ saw.layouts = [...document.querySelectorAll("#layout option")].map(e => e.textCo
 const canvas = $("picture"), pixels = () => canvas.toDataURL();
 const still = pixels();
 saw.first = [$("thread-name").textContent, canvas.getBoundingClientRect().right <= innerWidth];
-$("play").click(); await wait(1000);
+$("play").click();
+for (let turn = 0; turn < 40 && Number($("thread").value) < 3; turn++) await wait(250);
 saw.playing = [Number($("thread").value) >= 3, pixels() !== still, $("play").textContent];
 $("play").click(); const stopped = $("thread").value; await wait(500);
 saw.stopped = [$("thread").value === stopped, $("play").textContent];
