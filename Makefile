@@ -20,6 +20,8 @@ DEVICE ?= cpu
 ECOSYSTEM ?= build/ecosystem
 # where `make corpus` installs the packages whose kernels it compiles, and Triton
 CORPUS ?= build/corpus/venv
+# packages that come as source archives are installed without their CUDA extensions
+PYTHON_ALONE := MAMBA_SKIP_CUDA_BUILD=TRUE MAMBA_FORCE_BUILD=TRUE FLASH_ATTENTION_SKIP_CUDA_BUILD=TRUE FLASH_ATTENTION_FORCE_BUILD=TRUE
 # how often each case of the conformance suite is run in a row on a GPU, with warm caches
 REPEAT ?= 20
 SANITIZER ?= compute-sanitizer
@@ -120,7 +122,8 @@ $(CORPUS)/.installed: ecosystem/requirements.txt ecosystem/corpus/requirements.t
 	$(PYTHON) -m venv $(CORPUS)
 	$(CORPUS)/bin/python -m pip install --quiet $(PACKAGES) -r requirements-torch.txt -r ecosystem/requirements.txt -r ecosystem/corpus/requirements.txt
 	$(PYTHON) ecosystem/corpus/packages.py > $(CORPUS)/packages.txt
-	$(CORPUS)/bin/python -m pip install --quiet --no-deps -r $(CORPUS)/packages.txt
+	$(CORPUS)/bin/python -m pip install --quiet --no-deps unsloth_zoo
+	$(PYTHON_ALONE) $(CORPUS)/bin/python -m pip install --quiet --no-deps --no-build-isolation -r $(CORPUS)/packages.txt
 	touch $@
 
 clean:
