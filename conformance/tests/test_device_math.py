@@ -69,3 +69,22 @@ def test_a_sum_that_is_no_number_is_no_zero(values: Any, name: str, sign: int) -
     infinite = np.array([INF, -INF, NAN, INF], np.float32)
     operands = (infinite, np.ones(4, np.float32), sign * infinite) if name == "fma_rd" else (infinite, sign * infinite)
     assert np.isnan(values(name, *operands)).all()
+
+
+@pytest.mark.parametrize("type_", [np.float32, np.float64])
+def test_powers_next_to_the_largest_number_are_finite(values: Any, type_: Any) -> None:
+    """The logarithm of the result, rounded, is beyond where the exponential overflows; the result is not."""
+    mp = pytest.importorskip("mpmath")
+    mp.mp.prec = 200
+    largest = np.finfo(type_).max
+    tops = largest * (1 - np.arange(64).astype(type_) * np.finfo(type_).eps)
+    less = type_(1 - 4 * np.finfo(type_).eps)
+    x = np.concatenate([tops, -tops, np.sqrt(tops) * less, np.cbrt(tops) * less]).astype(type_)
+    y = np.repeat([1, 1, 2, 3], 64).astype(type_)
+    found = values("pow", x, y)
+    assert np.isfinite(found).all()
+    for base, exponent, value in zip(x.tolist(), y.tolist(), found, strict=True):
+        exact = mp.mpf(base) ** mp.mpf(exponent)
+        assert abs(float(value) - exact) <= mp.mpf(float(largest)) * float(np.finfo(type_).eps)  # 2 ULP of the largest numbers
+    past = np.sqrt(largest) * type_(1 + 4 * np.finfo(type_).eps)
+    np.testing.assert_array_equal(values("pow", np.array([past, -past, -largest], type_), np.array([2, 3, 1.5], type_)), [INF, -INF, NAN])

@@ -96,8 +96,12 @@ def power(x: Number, y: Number) -> Number:
     error = fma(y, high, -product) + y * low
     # Beyond the range of the exponential the error is of no use, and may be NaN.
     error = select(abs(product) < (800.0 if x.wide else 200.0), error, 0.0)
+    # Where the exponential is about to overflow, a little of its argument (whole units of its last place) goes to the error: the result may be smaller.
+    near = product > (700.0 if x.wide else 88.0)
+    moved = select(near, 2.0**-38 if x.wide else 2.0**-14, x.like(0.0))
+    product, error = product - moved, error + moved
     value = exp(product)
-    value = select(value.equals(INFINITY), value, fma(value, error, value))
+    value = select(value.equals(INFINITY), value, fma(value, fma(error * 0.5, error, error), value))
     value = select(size.equals(1.0), 1.0, value)
     value = select(size.equals(0.0) | size.equals(INFINITY), select(size.equals(0.0) ^ (y < 0.0), x.like(0.0), INFINITY), value)
     whole = y.apply("trunc").equals(y)
