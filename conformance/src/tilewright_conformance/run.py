@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.runtime.executors import opened
+from tilewright.runtime.files import write_whole
 from tilewright_conformance.case import Case, Outcome
 from tilewright_conformance.catalogue import Catalogue, catalogue, drawn
 from tilewright_conformance.engine.journal import Journal
@@ -124,7 +125,7 @@ def write_all(report: document.Document, folder: Path) -> None:
     """Write a report in all its forms."""
     document.write(report, folder / "report.json")
     for name, text in (("junit.xml", junit.junit(report)), ("report.html", html.page(report)), ("badge.svg", badge.badge(report))):
-        (folder / name).write_text(text, encoding="utf-8")
+        write_whole(folder / name, text.encode())
 
 
 def _slow_first(cases: Sequence[Case]) -> list[Case]:

@@ -104,6 +104,32 @@ def test_what_is_no_report_is_refused(tmp_path: Path, report: Document) -> None:
         document.read(path)
 
 
+@pytest.mark.parametrize(
+    ("instead", "says"),
+    [
+        ('"format_version": 2, "backend": {"name": "ours"}', "'backend' is there twice"),
+        ('"format_version": NaN', "NaN is no number"),
+        ('"format_version": -Infinity', "-Infinity is no number"),
+        ('"format_version": 1e999', "1e999 is no number"),
+        ('"format_version": 1' + "0" * 4000, "10* is no number"),
+        ('"format_version": ' + "[" * 100_000, "is not JSON"),
+    ],
+)
+def test_what_readers_take_for_different_things_is_refused(tmp_path: Path, report: Document, instead: str, says: str) -> None:
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(report).replace('"format_version": 2', instead))
+    with pytest.raises(ReportError, match=says):
+        document.read(path)
+
+
+def test_a_report_is_written_through_no_link(tmp_path: Path, report: Document) -> None:
+    path, theirs = tmp_path / "report.json", tmp_path / "theirs"
+    theirs.write_text("theirs")
+    path.symlink_to(theirs)
+    document.write(report, path)
+    assert theirs.read_text() == "theirs" and document.read(path) == report
+
+
 def texts_of(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """The places of all texts in a value; of the items of a list those of the first alone."""
     if isinstance(value, str):

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tilewright.runtime.files import write_whole
 from tilewright_conformance.case import PROFILES, Case, Outcome, Status
 from tilewright_conformance.catalogue import Catalogue, drawn
 from tilewright_conformance.expectations import ExpectationError, Expectations, Verdict, entries_from
@@ -103,7 +104,7 @@ def checksum(document: Mapping[str, Any]) -> str:
 
 def write(document: Document, path: Path) -> None:
     """Write a document as a file."""
-    path.write_text(json.dumps(document, indent=1, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8")
+    write_whole(path, (json.dumps(document, indent=1, sort_keys=True, allow_nan=False) + "\n").encode())
 
 
 def read(path: Path) -> Document:
@@ -114,13 +115,30 @@ def read(path: Path) -> Document:
         OSError: it cannot be read.
     """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        document = json.loads(text, object_pairs_hook=_object, parse_int=_number, parse_float=_number, parse_constant=_number)
     except (ValueError, RecursionError) as error:
         raise ReportError(f"{path} is not JSON: {error}") from None
     problems = _problems(document)
     if problems:
         raise ReportError(f"{path} is no report of this format: {'; '.join(problems[:5])}")
     return dict(document)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object. Of two fields of one name readers take either, and the checksum sees one of them."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError(f"{next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)!a:.80} is there twice in one object")
+    return found
+
+
+def _number(text: str) -> int | float:
+    """A number that every reader of JSON takes for the same: no NaN, no infinity, no integer beyond 64 bits."""
+    number = float(text)
+    if not math.isfinite(number) or (text.lstrip("-").isdecimal() and abs(number) >= 2**64):
+        raise ValueError(f"{text:.40} is no number of a report")
+    return int(text) if text.lstrip("-").isdecimal() else number
 
 
 def outcomes_of(document: Document) -> dict[str, Outcome]:
