@@ -16,7 +16,6 @@ from tilewright.simt.matmul_plans import product_of
 from tilewright.simt.ops.copies import CopyStart
 from tilewright.simt.ops.products import Multiplication, Step
 from tilewright_amd import prints
-from tilewright_amd.uniform_bases import UniformBases
 
 if TYPE_CHECKING:
     from tilewright_amd.target import GcnTarget
@@ -35,7 +34,6 @@ class KernelState:
         asserts: whether it has assertions.
         record_words: words of a record of what is printed; 0 where nothing is.
         vectors: layouts of results of matrix instructions -> elements that one gives a lane.
-        bases: what the addresses of all threads have in common.
         assertions: what failed assertions are called, by their numbers less 1.
         formats: (C format, types of operands) of what is printed, by their numbers less 1.
     """
@@ -48,7 +46,6 @@ class KernelState:
     asserts: bool
     record_words: int
     vectors: dict[LinearLayout, int]
-    bases: UniformBases
     assertions: list[str] = field(default_factory=list)
     formats: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
 
@@ -76,7 +73,6 @@ def state_for(function: Function, target: GcnTarget) -> KernelState:
         asserts="assert" in names,
         record_words=words,
         vectors=vectors,
-        bases=UniformBases(function),
     )
 
 

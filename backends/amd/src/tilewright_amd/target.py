@@ -22,7 +22,7 @@ from tilewright.simt.linear_layout import LinearLayout, log2
 from tilewright.simt.matmul_plans import Product, ProductPlan
 from tilewright.simt.target import Access, SimtTarget, Threads
 from tilewright.simt.types import COPIES
-from tilewright_amd import arithmetic, casts, direct_copies, divided_accesses, lanes, matrix, memory_access, prints, reports, scaled, waits
+from tilewright_amd import arithmetic, casts, direct_copies, lanes, matrix, memory_access, prints, reports, scaled, waits
 from tilewright_amd.architectures import MFMA, TICK, architecture
 from tilewright_amd.costs import costs_of
 from tilewright_amd.kernel_state import KernelState, kernel_state, state_for
@@ -281,7 +281,7 @@ class GcnTarget(SimtTarget):
 
     @property
     def interfaces(self) -> Mapping[str, Interface]:
-        return {**scaled.INTERFACES, **divided_accesses.INTERFACES}
+        return scaled.INTERFACES
 
     def scaled_plan(self, operation: DotScaled, num_warps: int) -> scaled.ScaledPlan:
         """How a ``dot_scaled`` that was kept is computed by so many warps."""
