@@ -29,6 +29,15 @@ def test_a_kernel_in_gluon_is_defined_and_not_launched():
             launch()
 
 
+def test_a_module_names_functions_that_gluon_shares_with_triton():
+    import triton.language as tl
+    from triton.experimental.gluon import language as gl
+    from triton.experimental.gluon.language import extra
+
+    assert (gl.exp, gl.log, gl.program_id, gl.float32) == (tl.exp, tl.log, tl.program_id, tl.float32)
+    assert extra.libdevice.tanh is tl.extra.libdevice.tanh
+
+
 @pytest.mark.parametrize("module", ["triton.experimental.gluon", "triton.experimental.gluon.language"])
 def test_other_names_of_gluon_say_that_they_are_outside(module):
     with pytest.raises(OutsideNameError, match=rf"{module}\.BlockedLayout is outside .*Gluon"):

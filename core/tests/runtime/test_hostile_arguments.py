@@ -56,6 +56,7 @@ ARRAYS = {
     "device": (lambda: holder(device="cuda:x"), "does not tell where its memory is"),
     "dtype": (lambda: holder(dtype="floaty"), "floaty has no counterpart"),
     "interface number": (lambda: type("A", (), {"__array_interface__": 5})(), "does not tell where its memory is"),
+    "interface null": (lambda: type("A", (), {"__array_interface__": {"typestr": "<f4", "shape": (8,), "data": (0, False), "version": 3}})(), "has no memory"),
     "interface empty": (lambda: type("A", (), {"__array_interface__": {}})(), "KeyError: 'typestr'"),
     "dlpack number": (lambda: type("A", (), {"__dlpack__": lambda self, **_: 5})(), "invalid PyCapsule"),
     "dlpack failing": (lambda: type("A", (), {"__dlpack__": failing})(), "the memory is gone"),

@@ -257,7 +257,12 @@ def _refuse_no_memory(value: Any) -> None:
     if callable(count):
         count = count()
     if count != 0:
-        raise ArgumentError(f"cannot pass this {type(value).__name__} to a kernel: it has no memory (a tensor that is only traced, or on the meta device)")
+        raise _no_memory(value)
+
+
+def _no_memory(value: Any) -> ArgumentError:
+    """What is raised for elements at address 0."""
+    return ArgumentError(f"cannot pass this {type(value).__name__} to a kernel: it has no memory (a tensor that is only traced, or on the meta device)")
 
 
 def _unreadable(value: Any, error: Exception) -> ArgumentError:
@@ -391,6 +396,8 @@ def _view_describer(convert: Callable[[Any], ArrayView]) -> Callable[[Any], Arra
             raise
         except Exception as error:
             raise _unreadable(value, error) from error
+        if not view.pointer and 0 not in view.shape:
+            raise _no_memory(value)
         return ArrayKind(view.dtype, view.pointer % ALIGNMENT == 0, view.device, convert)
 
     return describe_view
