@@ -12,7 +12,9 @@ import json
 import math
 import os
 import tempfile
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -32,6 +34,7 @@ _TIMES = "device", "host", "first"
 _FIRST_CALLS = 0.6
 #: After so many modules in a row that cannot be imported, the rest of a package in a process is left out.
 _ABSENT = 3
+_WRITING = threading.Lock()
 
 
 @dataclass
@@ -79,8 +82,8 @@ def measure(launches: Sequence[Launch], folder: Path, rounds: int, limit: float,
         timers = {compiler: process(compiler) for compiler in _COMPILERS}
         modules = {launch.module: launch for launch in launches}.values()
         with ThreadPoolExecutor(jobs + len(timers)) as pool:
-            imports = [pool.submit(_import, timer, modules, limit) for timer in timers.values()]
             in_time = began + _FIRST_CALLS * deadline
+            imports = [pool.submit(_import, timer, modules, limit, in_time) for timer in timers.values()]
             tasks = [pool.submit(_first_calls, share, found, process, folder, limit, in_time) for share in _shares(launches, jobs)]
             for task in [*imports, *tasks]:
                 task.result()
@@ -110,10 +113,15 @@ def _shares(launches: Sequence[Launch], jobs: int) -> list[list[Launch]]:
     return [order[start : start + size] for start in range(0, len(order), size)]
 
 
-def _import(timer: DeviceProcess, launches: Iterable[Launch], limit: float) -> None:
-    """Let a process import what the launches need, so that no measurement waits for it."""
+def _import(timer: DeviceProcess, launches: Iterable[Launch], limit: float, in_time: float) -> None:
+    """Let a process import what the launches need, so that no measurement waits for it, as long as there is time."""
+    absent: Counter[str] = Counter()
     for launch in launches:
-        timer.ask("import", place(launch), record_of(launch), limit)
+        if time.monotonic() > in_time:
+            return
+        if absent[launch.package] < _ABSENT:
+            outcome = timer.ask("import", place(launch), record_of(launch), limit)
+            absent[launch.package] += bool(outcome.get("absent"))
 
 
 def _first_calls(
@@ -143,6 +151,7 @@ def _first_calls(
                 break
             absent[launch.package] = 0
         _compare(measured, launch, folder)
+        _write(found, folder)
     for each in processes.values():
         each.end()
 
@@ -161,8 +170,9 @@ def _write(found: dict[str, Measured], folder: Path) -> None:
     """Keep what is measured so far, so that it is whole whenever this process ends."""
     file = folder / "device.json"
     unfinished = file.with_suffix(".part")
-    unfinished.write_text(json.dumps([asdict(each) for each in found.values()], indent=1) + "\n")
-    os.replace(unfinished, file)
+    with _WRITING:
+        unfinished.write_text(json.dumps([asdict(each) for each in found.values()], indent=1) + "\n")
+        os.replace(unfinished, file)
 
 
 def _take(measured: Measured, outcome: dict[str, Any], compiler: Compiler) -> None:

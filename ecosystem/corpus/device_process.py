@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 #: Seconds that the start of a process may take beyond the limit of its first request.
-_START = 120.0
+_START = 40.0
 #: Seconds in which a process that has nothing left to do ends by itself.
 _END = 10.0
 

@@ -126,3 +126,8 @@ def test_a_package_that_cannot_be_imported_is_left_out(tmp_path: Path) -> None:
     device._first_calls(launches, found, lambda compiler: Absent(), tmp_path, 1, float("inf"))
     assert Absent.asked == 3
     assert [each.note for each in found.values()] == ["triton: ImportError"] * 3 + ["left out: p cannot be imported"] * 3
+    Absent.asked = 0
+    device._import(Absent(), launches, 1, float("inf"))  # type: ignore[arg-type]
+    assert Absent.asked == 3
+    device._import(Absent(), launches, 1, 0.0)  # type: ignore[arg-type]
+    assert Absent.asked == 3, "there is no time left"
