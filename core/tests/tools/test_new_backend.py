@@ -95,6 +95,7 @@ def test_it_is_small_enough_to_be_read() -> None:
 def test_each_step_of_the_way_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tilewright.ir.parser import parse_module
 
+    _forget_vega()
     files = new_backend("vega", tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path / "tilewright-vega" / "src"))
     plugin = importlib.import_module("tilewright_vega.plugin")
@@ -121,6 +122,11 @@ def test_each_step_of_the_way_is_named(tmp_path: Path, monkeypatch: pytest.Monke
         with pytest.raises(LoweringError, match=r"starts no kernel yet: write start\(\)"):
             launch((1, 1, 1), None, ())
     finally:
-        for name in [name for name in sys.modules if name.partition(".")[0] == "tilewright_vega"]:
-            del sys.modules[name]
+        _forget_vega()
     assert len(files) == 12
+
+
+def _forget_vega() -> None:
+    """Let the next import of the package read its files: pages of the documentation write and import one of the same name."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tilewright_vega"]:
+        del sys.modules[name]
