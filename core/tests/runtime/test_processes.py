@@ -248,6 +248,31 @@ def test_an_interrupt_ends_programs_that_spin(start, pool):
     assert finish(process) == 5 * ["interrupted True"] + ["fine"]
 
 
+def test_an_interrupt_while_a_thread_is_taken_on_leaves_none_behind(start):
+    """It comes when the thread runs, and its pool does not know it yet: at its end the interpreter would wait for a thread that nobody tells to end."""
+    process = start(
+        """
+        go, started, ended = np.zeros((3, 1), np.int32)
+        go[0] = 1
+        begin, interrupted = threading.Thread.start, []
+        def interrupt(thread):
+            begin(thread)
+            if thread.name.startswith("tilewright-waiting") and not interrupted:
+                interrupted.append(thread.name)
+                os.kill(os.getpid(), signal.SIGINT)
+        threading.Thread.start = interrupt
+        try:
+            hold[(8,)](go, started, ended, 0)
+        except KeyboardInterrupt:
+            print("interrupted", *interrupted)
+        hold[(8,)](go, started, ended, 0)
+        print(shared())
+        """,
+        TILEWRIGHT_CPU_POOL="serial",
+    )
+    assert finish(process) == ["interrupted tilewright-waiting_0", "fine"]
+
+
 def test_a_program_that_spins_lets_other_threads_and_handlers_run(start):
     process = start("""
         go, started, ended = np.zeros((3, 1), np.int32)

@@ -41,6 +41,7 @@ from pathlib import Path
 
 from tilewright.environment import chosen, refused
 from tilewright.errors import BackendError
+from tilewright.llvm.interrupts import uninterrupted
 from tilewright_cpu.pool_ir import COMMON_SYMBOLS, MAX_WORKERS, THREAD_SYMBOLS, pool_ir, supports_threads
 from tilewright_cpu.status import INTERRUPTED
 from tilewright_cpu.target import available_cores
@@ -253,7 +254,7 @@ class Pool:
             return
         shared = _SharedJob(self, record, arguments, programs, threads)
         with shared:
-            futures: list[Future[None]] = [self._threads().submit(shared.work) for _ in range(threads - 1)]
+            futures: list[Future[None]] = [_submit(self._threads(), shared.work) for _ in range(threads - 1)]
             self._share(shared.address)
             for future in futures:
                 # one that has not begun will find nothing left to do
@@ -290,7 +291,7 @@ class Pool:
         most = min(programs, RESIDENT)
         with shared:
             executor = self._waiting_threads()
-            running: list[Future[None]] = [executor.submit(shared.work) for _ in range(threads)]
+            running: list[Future[None]] = [_submit(executor, shared.work) for _ in range(threads)]
             before, since = programs, time.monotonic()
             while wait(running, STAGNANT_SECONDS).not_done:
                 now = shared.left()
@@ -298,7 +299,7 @@ class Pool:
                     before, since = now, time.monotonic()
                 elif len(running) < most:
                     self._set("crowded", ctypes.c_int64, 1)
-                    running += [executor.submit(shared.work) for _ in range(min(len(running), most - len(running)))]
+                    running += [_submit(executor, shared.work) for _ in range(min(len(running), most - len(running)))]
                 elif time.monotonic() - since > STUCK_SECONDS:
                     since = float("inf")
                     stuck(len(running), now)
@@ -332,7 +333,7 @@ class Pool:
             with shared:
                 for number in range(programs):
                     try:
-                        futures.append(executor.submit(work))
+                        futures.append(_submit(executor, work))
                     except RuntimeError as error:
                         raise TooFewThreadsError(number, str(error)) from None
                 all_started.set()
@@ -359,6 +360,13 @@ class Pool:
             if self._executor is None:
                 self._executor = ThreadPoolExecutor(self.threads - 1, "tilewright")
             return self._executor
+
+
+@uninterrupted
+def _submit(executor: ThreadPoolExecutor, work: Callable[[], None]) -> Future[None]:
+    """Give a pool work. An interrupt between the start of a thread and the note that it is the pool's would leave it waiting for work where the interpreter
+    ends, and that waiting for it."""
+    return executor.submit(work)
 
 
 class _SharedJob:
