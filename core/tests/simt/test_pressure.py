@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tilewright.ir.core import Function
 from tilewright.ir.parser import parse_module
 from tilewright.simt.assign import assign
 from tilewright.simt.emulator import EmulatedTarget
@@ -38,11 +39,17 @@ CASES = {
 }
 
 
+def assigned(operations: str) -> Function:
+    """A kernel whose tiles have layouts for one warp of eight lanes."""
+    function = parse_module(f"{HEAD}{operations} return }}").kernel
+    assign(function, EmulatedTarget(8), 1)
+    return function
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_peak(name: str) -> None:
     operations, expected = CASES[name]
-    function = parse_module(f"{HEAD}{operations} return }}").kernel
-    assign(function, EmulatedTarget(8), 1)
+    function = assigned(operations)
     if name.startswith("index"):  # cheap arithmetic on positions may be counted where it is not address arithmetic
         assert peak_words(function) <= 2 * expected
     else:
@@ -75,6 +82,5 @@ HOT_CASES = {
 @pytest.mark.parametrize("name", HOT_CASES)
 def test_hot_peak(name: str) -> None:
     operations, expected = HOT_CASES[name]
-    function = parse_module(f"{HEAD}{operations} return }}").kernel
-    assign(function, EmulatedTarget(8), 1)
+    function = assigned(operations)
     assert hot_peak_words(function) == expected < peak_words(function)
