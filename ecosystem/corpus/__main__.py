@@ -15,9 +15,11 @@ import sys
 from pathlib import Path
 
 from corpus import baseline as baselines
-from corpus import device, execute
+from corpus import execute
 from corpus.comparison import Row, rows, tally
 from corpus.compilation import ECOSYSTEM, Outcomes, compile_all, versions
+from corpus.device.measure import measure
+from corpus.device.measure import page as page_of_device
 from corpus.launches import FOLDER, Launch, first_of_each_kernel, read_all
 from corpus.packages import present
 from corpus.page import page, page_of
@@ -81,8 +83,8 @@ def _on_device(launches: list[Launch], given: argparse.Namespace) -> int:
         print(f"there is no device {given.device!r} here", file=sys.stderr)
         return 2
     given.results.mkdir(parents=True, exist_ok=True)
-    measured = device.measure(launches, given.results, given.rounds, given.limit, jobs=given.jobs, deadline=given.deadline)
-    text = device.page(measured, torch.cuda.get_device_name())
+    measured = measure(launches, given.results, given.rounds, given.limit, jobs=given.jobs, deadline=given.deadline)
+    text = page_of_device(measured, torch.cuda.get_device_name())
     (given.results / "device.md").write_text(text)
     print(text)
     return 0 if all(each.right for each in measured) else 1

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 
-def leave_compiled_parts_out() -> None:
+def replace_compiled_parts() -> None:
     """Let imports of compiled parts find a stand-in, whether or not these are installed."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())

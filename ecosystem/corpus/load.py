@@ -17,7 +17,7 @@ import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from corpus.compiled_parts import leave_compiled_parts_out
+from corpus.compiled_parts import replace_compiled_parts
 from corpus.launches import Argument, Launch
 
 #: Position of a parameter, and of an item within it where it is a tuple.
@@ -135,7 +135,7 @@ def _named(module: str, name: str) -> Any:
 @functools.cache
 def _prepare(package: str) -> None:
     """Do what the program that captured a package's launches does before it imports the package."""
-    leave_compiled_parts_out()
+    replace_compiled_parts()
     if importlib.util.find_spec(f"corpus.programs.{package}") is not None:
         program = importlib.import_module(f"corpus.programs.{package}")
         getattr(program, "prepare", lambda: None)()

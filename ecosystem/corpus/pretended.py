@@ -23,7 +23,7 @@ from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
-from corpus.compiled_parts import leave_compiled_parts_out
+from corpus.compiled_parts import replace_compiled_parts
 from tilewright.compat.host_tensors import HostTensors
 
 CAPABILITY = (9, 0)
@@ -146,7 +146,7 @@ class Hopper(HostTensors):
         patch(mock.patch.object(torch.autograd, "_engine_run_backward", self._run_backward))
         if "tilewright.compat.triton" in sys.modules:  # Triton's own driver for CUDA asks PyTorch whether it is the active one
             patch(mock.patch.dict(os.environ, {"TRITON_DEFAULT_BACKEND": "cuda"}))
-        leave_compiled_parts_out()
+        replace_compiled_parts()
         patch(active_driver())
         if self._mode is not None:
             patch(mock.patch.object(FakeTensorMode, "avoid_device_init", property(lambda mode: True)))

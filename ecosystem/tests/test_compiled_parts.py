@@ -7,16 +7,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from corpus.compiled_parts import leave_compiled_parts_out
+from corpus.compiled_parts import replace_compiled_parts
 
 
 def test_a_compiled_part_that_cannot_be_loaded_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "deep_gemm.py").write_text('raise ImportError("libcuda.so.1: cannot open shared object file")')
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "meta_path", sys.meta_path.copy())
-    leave_compiled_parts_out()
+    replace_compiled_parts()
     finders = len(sys.meta_path)
-    leave_compiled_parts_out()
+    replace_compiled_parts()
     assert len(sys.meta_path) == finders
     part = importlib.import_module("deep_gemm.utils")
     monkeypatch.delitem(sys.modules, "deep_gemm")

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from corpus import device, device_process
 from corpus.compilation import place
-from corpus.device_process import DeviceProcess
+from corpus.device import measure as device
+from corpus.device import process as device_process
+from corpus.device.process import DeviceProcess
 from corpus.launches import Argument, Launch
 
 LAUNCH = Launch("p", "1", "m", "k", "c", (Argument("out", "*fp32", shape=(4,), strides=(1,)),))
@@ -111,7 +112,7 @@ def test_all_launches_are_run_then_timed_until_the_deadline(tmp_path: Path, monk
     assert {each.note for each in late} == {"not reached before the deadline"}
 
 
-def test_a_package_that_cannot_be_imported_is_left_out(tmp_path: Path) -> None:
+def test_a_package_that_cannot_be_imported_is_skipped(tmp_path: Path) -> None:
     class Absent:
         asked = 0
 
@@ -125,7 +126,7 @@ def test_a_package_that_cannot_be_imported_is_left_out(tmp_path: Path) -> None:
     found = {launch.id: device.Measured(launch.id) for launch in launches}
     device._first_calls(launches, found, lambda compiler: Absent(), tmp_path, 1, float("inf"))
     assert Absent.asked == 3
-    assert [each.note for each in found.values()] == ["triton: ImportError"] * 3 + ["left out: p cannot be imported"] * 3
+    assert [each.note for each in found.values()] == ["triton: ImportError"] * 3 + ["skipped: p cannot be imported"] * 3
     Absent.asked = 0
     device._import(Absent(), launches, 1, float("inf"))  # type: ignore[arg-type]
     assert Absent.asked == 3

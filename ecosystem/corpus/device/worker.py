@@ -1,6 +1,6 @@
 """A process that runs records on the GPU with whatever ``triton`` is in it, and measures.
 
-    python -m corpus.device_worker DESCRIPTOR FOLDER
+    python -m corpus.device.worker DESCRIPTOR FOLDER
 
 Each line of its standard input is a request, JSON of [action, number, record]; each is answered by a line
 of JSON to the file descriptor DESCRIPTOR. ``import`` loads the kernel. ``run`` calls it once: the answer has

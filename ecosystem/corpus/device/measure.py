@@ -25,14 +25,14 @@ import numpy as np
 
 from corpus import data
 from corpus.compilation import Compiler, environment, place
-from corpus.device_process import DeviceProcess
+from corpus.device.process import DeviceProcess
 from corpus.launches import Launch, record_of
 
 _COMPILERS: tuple[Compiler, Compiler] = ("triton", "tilewright")
 _TIMES = "device", "host", "first"
 #: The share of the time until the deadline after which no first call begins.
 _FIRST_CALLS = 0.6
-#: After so many modules in a row that cannot be imported, the rest of a package in a process is left out.
+#: After so many modules in a row that cannot be imported, a process skips the rest of a package.
 _ABSENT = 3
 _WRITING = threading.Lock()
 
@@ -140,7 +140,7 @@ def _first_calls(
         if time.monotonic() > in_time:
             continue
         if absent.get(launch.package, 0) >= _ABSENT:
-            measured.note = f"left out: {launch.package} cannot be imported"
+            measured.note = f"skipped: {launch.package} cannot be imported"
             continue
         measured.note = ""
         for compiler, each in processes.items():

@@ -1,4 +1,4 @@
-"""A process of :mod:`corpus.device_worker`, which answers one request after the other."""
+"""A process of :mod:`corpus.device.worker`, which answers one request after the other."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class DeviceProcess:
         worker: the module that is run.
     """
 
-    def __init__(self, tensors: Path, log: Path, variables: dict[str, str], worker: str = "corpus.device_worker") -> None:
+    def __init__(self, tensors: Path, log: Path, variables: dict[str, str], worker: str = "corpus.device.worker") -> None:
         self._tensors, self._log, self._variables, self._worker = tensors, log, variables, worker
         self._process: subprocess.Popen[bytes] | None = None
         self._answers = -1

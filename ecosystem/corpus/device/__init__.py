@@ -1,0 +1,1 @@
+"""The corpus on a GPU: results and times by both compilers."""
