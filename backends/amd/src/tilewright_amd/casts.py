@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from tilewright.ir.types import BF16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F16, F32, FloatType, Type
+from tilewright.llvm.casts import rounded_upper_half
 from tilewright.llvm.writer import FunctionWriter, float_constant
 from tilewright.passes.formats import greatest_finite
 from tilewright_amd.architectures import MFMA, Architecture
@@ -51,8 +52,7 @@ def _upper_half(w: FunctionWriter, operand: str) -> str:
     ``v_perm_b32`` packs the upper halves of two words.
     """
     bits = w.emit(f"bitcast float {operand} to i32")
-    odd = w.emit(f"and i32 {w.emit(f'lshr i32 {bits}, 16')}, 1")
-    rounded = w.emit(f"add i32 {bits}, {w.emit(f'add i32 {odd}, {0x7FFF}')}")
+    rounded = rounded_upper_half(w, bits)
     is_nan = w.emit(f"fcmp uno float {operand}, {operand}")
     nan = w.emit(f'call i32 asm "s_mov_b32 $0, {_QUIET_NAN:#x}", "=s"() memory(none)')
     chosen = w.emit(f"select i1 {is_nan}, i32 {nan}, i32 {rounded}")

@@ -16,6 +16,7 @@ from tilewright.llvm.writer import splat_constant, vector
 
 if TYPE_CHECKING:
     from tilewright.llvm.elementwise import ElementContext
+    from tilewright.llvm.writer import FunctionWriter
 
 _NATIVE = (F16, F32, F64)
 
@@ -148,6 +149,14 @@ def _float_to_float(context: ElementContext, name: str, source: FloatType, resul
     raise LoweringError(f"there is no cast of {source} to {result} with rounding {rounding}")
 
 
+def rounded_upper_half(writer: FunctionWriter, bits: str, width: int = 0) -> str:
+    """The bits of an f32 number whose upper half is the number rounded to bf16, to nearest even; of a NaN any bits. Numbers of ``width`` are a vector."""
+    i32 = vector("i32", width)
+    one, half, sixteen = (splat_constant("i32", str(value), width) for value in (1, 0x7FFF, 16))
+    odd = writer.emit(f"and {i32} {writer.emit(f'lshr {i32} {bits}, {sixteen}')}, {one}")
+    return writer.emit(f"add {i32} {bits}, {writer.emit(f'add {i32} {odd}, {half}')}")
+
+
 def _round_to_bf16(context: ElementContext, name: str, width: int) -> str:
     """f32 to bf16 to nearest even on the bits; a NaN stays a quiet NaN."""
     writer, i32, float_ = context.writer, vector("i32", width), vector("float", width)
@@ -156,11 +165,8 @@ def _round_to_bf16(context: ElementContext, name: str, width: int) -> str:
         return splat_constant("i32", str(value), width)
 
     bits = writer.emit(f"bitcast {float_} {name} to {i32}")
+    rounded = writer.emit(f"lshr {i32} {rounded_upper_half(writer, bits, width)}, {number(16)}")
     high = writer.emit(f"lshr {i32} {bits}, {number(16)}")
-    odd = writer.emit(f"and {i32} {high}, {number(1)}")
-    carry = writer.emit(f"add {i32} {odd}, {number(0x7FFF)}")
-    rounded = writer.emit(f"add {i32} {bits}, {carry}")
-    rounded = writer.emit(f"lshr {i32} {rounded}, {number(16)}")
     quiet = writer.emit(f"or {i32} {high}, {number(0x40)}")
     is_nan = writer.emit(f"fcmp uno {float_} {name}, {name}")
     chosen = writer.emit(f"select {vector('i1', width)} {is_nan}, {i32} {quiet}, {i32} {rounded}")

@@ -23,7 +23,7 @@ from tilewright.passes.polynomials import Polynomial, total
 #: Solutions that are tried before two tiles are taken to meet.
 _TRIALS: Final = 512
 
-#: A term of an equation: its factor, and the least and the greatest number that it is multiplied with.
+#: A term of an equation: its factor, and the minimum and the maximum number that it is multiplied with.
 Term = tuple[int, float, float]
 
 
@@ -154,7 +154,7 @@ def _without_common_factor(form: Form, other: Form) -> tuple[Form, Form]:
 def has_solution(terms: Iterable[Term], target: int) -> bool:
     """Whether a sum of terms may be ``target``; True where that takes too long to tell.
 
-    Greater factors are tried first: what the others can add leaves few numbers for them.
+    Larger factors are tried first: what the others can add leaves few numbers for them.
     """
     ordered = sorted(_merged([_positive(term) for term in terms if term[0]]), reverse=True)
     rests = [_Rest(ordered[place:]) for place in range(len(ordered) + 1)]
@@ -184,7 +184,7 @@ def _positive(term: Term) -> Term:
 
 
 def _merged(terms: Sequence[Term]) -> list[Term]:
-    """Fewer terms of the same sums: multiples of any two numbers, added up, are those of their greatest common divisor."""
+    """Fewer terms of the same sums: multiples of any two numbers, added up, are those of the greatest common divisor."""
     free = math.gcd(*(factor for factor, least, most in terms if least == -math.inf and most == math.inf))
     found = [(free, -math.inf, math.inf)] if free else []
     return [*found, *(term for term in terms if term[1:] != (-math.inf, math.inf))]

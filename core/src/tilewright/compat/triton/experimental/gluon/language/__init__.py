@@ -1,7 +1,7 @@
 """``triton.experimental.gluon.language``: what modules ask of it before any kernel is compiled.
 
-That are the names that it shares with ``triton.language`` (``gl.exp``, ``gl.program_id``), which modules give names of their own, and the functions of
-``extra.libdevice``. What Gluon alone has is refused.
+Modules bind names that Gluon shares with ``triton.language`` (``gl.exp``, ``gl.program_id``) and functions of ``extra.libdevice`` when they are imported:
+these are the language's own. What Gluon alone has is refused.
 """
 
 from __future__ import annotations
