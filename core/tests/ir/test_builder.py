@@ -154,6 +154,8 @@ def test_a_rule_is_asked_once_for_the_same_types_and_attributes() -> None:
     spec = OpSpec("test.once", "", (Operand("x"),), rule, (Attribute("wide", "bool", default=False), Attribute("count", "int", default=0)))
     assert [list(infer_types(spec, [[type_]], {})) for type_ in (I32, F32, I32)] == [[I32], [F32], [I32]]
     assert list(infer_types(spec, [[I32]], {"wide": True})) == [I1] and len(asked) == 3
+    stated = OpSpec("test.stated", "", (Operand("x"),), lambda shape: tuple(shape.results), explicit_results=True)
+    assert [list(infer_types(stated, [[I32]], {}, [type_])) for type_ in (I32, F32)] == [[I32], [F32]]
     with pytest.raises(RuleError, match="attribute wide must be bool, not 1"):
         infer_types(spec, [[I32]], {"wide": 1})
     for _ in range(2):

@@ -1,8 +1,12 @@
 """Plugins that end the process which imports them are named, and those that do not are tried out once."""
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -88,6 +92,33 @@ def test_another_version_file_or_interpreter_is_tried_out_again(tmp_path, monkey
     for fact, value in (("executable", "/another/python"), ("version", "3.99")):
         monkeypatch.setattr(probe.sys, fact, value)
         assert is_tried_out() and not is_tried_out()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="signals at the death of a parent")
+def test_a_plugin_that_hangs_ends_with_the_process_that_tries_it_out(tmp_path):
+    (tmp_path / "vendor_plugin.py").write_text(
+        f"import os, time\nopen({str(tmp_path / 'part')!r}, 'w').write(str(os.getpid()))\n"
+        f"os.rename({str(tmp_path / 'part')!r}, {str(tmp_path / 'started')!r})\ntime.sleep(1000)\n"
+    )
+    code = f"from pathlib import Path\nfrom tilewright.plugins import probe\nprobe.try_out('vendor', '1', 'vendor_plugin', Path({str(tmp_path)!r}), 0)"
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    trying = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path})
+    started = tmp_path / "started"
+    while not started.exists():
+        assert trying.poll() is None
+        time.sleep(0.01)
+    trying.kill()
+    trying.wait()
+    child = Path("/proc", started.read_text())
+    try:
+        for _ in range(6000):
+            if not child.exists() or "State:\tZ" in (child / "status").read_text():
+                return
+            time.sleep(0.01)
+        raise AssertionError("the process outlives the one that started it")
+    finally:
+        with contextlib.suppress(OSError):
+            os.kill(int(child.name), signal.SIGKILL)
 
 
 def test_plugins_of_this_project_are_not_tried_out():

@@ -73,6 +73,16 @@ def test_anything_in_place_of_an_entry(recorder, put_there):
         assert any("cannot be kept in the cache" in str(warning.message) for warning in seen)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="files with holes")
+def test_a_file_larger_than_the_cache_is_removed_unread(recorder):
+    entry = disk_cache().path(launch().hash)
+    os.truncate(entry, 1 << 40)
+    disk_cache()._warned.clear()
+    with pytest.warns(RuntimeWarning, match="larger than a kernel can be"):
+        assert not launch().cache_hit
+    assert entry.stat().st_size < 1 << 30
+
+
 @pytest.mark.parametrize("failing", ["write", "replace"])
 def test_a_full_disk(recorder, monkeypatch, failing):
     def full(*_):

@@ -68,6 +68,12 @@ def gathered(x, out, near, far, n, BLOCK: tl.constexpr):
     tl.store(out + i, tl.load(x + near + index))
 
 
+@tw.jit
+def paired(x, out, near, far, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + tl.program_id(0) * 2 * near + i))
+
+
 def line_of(kernel: Any, text: str) -> int:
     """The line of a kernel's source that has a text."""
     lines, first = kernel.fn.__code__.co_filename, kernel.fn.__code__.co_firstlineno
@@ -92,6 +98,7 @@ def noted(kernel: Any, aligned: tuple[str, ...]) -> list[str]:
         (rows, ("x", "out", "far"), "16 bytes: `near` is not known to be a multiple of 4 ("),
         (rows, ("near", "far", "out"), "16 bytes: `x` is not known to be a multiple of 16 ("),
         (rows, ("x", "out"), "16 bytes: `near` is not known to be a multiple of 4 and `far` is not known to be a multiple of 4 ("),
+        (paired, ("x", "out"), "16 bytes: `near` is not known to be a multiple of 2 ("),  # times 2, which the other factor is
         (shifted, ("x", "out"), "16 bytes: `far` is not known to be a multiple of 4 ("),
         (walk, ("x", "out"), "16 bytes: `far` is not known to be a multiple of 4 ("),
         (bounded, ("x", "out", "near"), "the mask is not known to be the same for 4 elements in a row: `far` is not known to be a multiple of 4 ("),

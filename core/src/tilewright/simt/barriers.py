@@ -275,9 +275,9 @@ class _Barriers:
         pending.replace(left)
 
     def _outdated(self, access: _Global, loop: Operation) -> _Global:
-        """An access of an earlier iteration: pointers and masks made in the loop are other ones now."""
+        """An access of an earlier iteration: pointers and masks made in the loop are other ones now. (Across iterations masks are not looked at.)"""
         if access.pointer is not None and is_inside(access.pointer, loop):
-            return replace(access, mask=None, loop=loop)
+            return replace(access, loop=loop)
         return replace(access, mask=None) if access.mask is not None and is_inside(access.mask, loop) else access
 
     # ---- operations
