@@ -15,6 +15,7 @@ import tilewright.language as tl
 from tilewright.errors import LaunchError
 from tilewright.llvm import native
 from tilewright.runtime import native_calls
+from tilewright.runtime.arguments import ArgumentError
 from tilewright.runtime.hooks import hooks
 from tilewright.testing.threads import side_by_side
 
@@ -350,6 +351,28 @@ def test_what_cannot_be_told_keeps_to_python(recorder, fresh, count_python):
     for _ in range(5):
         kernel[(1,)](np.zeros(4, np.float32), 7)
     assert len(calls) == 21
+
+
+def test_tensors_without_elements_run_no_python(recorder, fresh, count_python):
+    """They lie nowhere, and programs pass them where they have nothing to pass."""
+    kernel, empty = fresh(two), torch.empty((4, 0))
+    assert empty.data_ptr() == 0
+    calls = count_python(kernel)
+    for _ in range(6):
+        kernel[(1,)](empty, 7)
+    assert len(calls) == 1
+    assert len(recorder.launches) == 6
+
+
+def test_tensors_that_lost_their_memory_are_refused_in_every_launch(recorder, fresh):
+    kernel, freed = fresh(two), torch.zeros(4)
+    for _ in range(3):
+        kernel[(1,)](freed, 7)
+    freed.untyped_storage().resize_(0)
+    for _ in range(3):
+        with pytest.raises(ArgumentError, match="it has no memory"):
+            kernel[(1,)](freed, 7)
+    assert len(recorder.launches) == 3
 
 
 def test_many_kinds_of_launches_take_turns(recorder, fresh):

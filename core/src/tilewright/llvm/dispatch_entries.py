@@ -221,8 +221,15 @@ def _write_holds(module: ModuleWriter, objects: native.Layout) -> None:
     status = w.emit(f"call i32 {native.address(w, 'tensor_pointer')}(ptr {handle}, ptr {slot})")
     f.need(w.emit(f"icmp eq i32 {status}, 0"), failed)
     pointer = w.load("i64", slot, 8)
-    # without memory: Python knows whether that is an error
-    f.need(w.emit(f"icmp ne i64 {pointer}, 0"), failed)
+    # Only a tensor without elements may lie nowhere; Python raises for others.
+    nowhere, somewhere = w.new_block("nowhere"), w.new_block("somewhere")
+    w.branch_if(w.emit(f"icmp ne i64 {pointer}, 0"), somewhere, nowhere, likely=True)
+    w.place(nowhere)
+    status = w.emit(f"call i32 {native.address(w, 'tensor_elements')}(ptr {handle}, ptr {slot})")
+    f.need(w.emit(f"icmp eq i32 {status}, 0"), failed)
+    f.need(w.emit(f"icmp eq i64 {w.load('i64', slot, 8)}, 0"), failed)
+    w.branch(somewhere)
+    w.place(somewhere)
     aligned(pointer)
     w.place(unread)
     w.ret("i1 true")

@@ -149,7 +149,7 @@ ADDRESSES: Final = (
     *("none", "false", "one", "tuple", "list", "dict", "int", "float", "array", "data_ptr_name", "writable_address"),
     *("base_name", "shape_name", "strides_name", "block_shape_name", "padding_name"),
     *("cache_name", "configs_name", "measures_one_name", "best_config_name", "fn_name", "launch_function_name"),
-    *("tensor", "parameter", "tensor_pointer", "tensor_dtype", "tensor_device_kind", "tensor_device_index"),
+    *("tensor", "parameter", "tensor_pointer", "tensor_dtype", "tensor_device_kind", "tensor_device_index", "tensor_elements"),
 )
 
 
@@ -202,6 +202,7 @@ _FACTS: Final = {
     "tensor_dtype": "aoti_torch_get_dtype",
     "tensor_device_kind": "aoti_torch_get_device_type",
     "tensor_device_index": "aoti_torch_get_device_index",
+    "tensor_elements": "aoti_torch_get_numel",
 }
 
 
@@ -232,6 +233,8 @@ def _tensor_functions() -> dict[str, Any]:
             return {}
         for tensor in tensors:
             if _ask(functions["tensor_pointer"], tensor) != tensor.data_ptr() or _ask(functions["tensor_device_kind"], tensor) != 0:
+                return {}
+            if _ask(functions["tensor_elements"], tensor) != tensor.numel():
                 return {}
         codes = [_ask(functions["tensor_dtype"], tensor) for tensor in tensors]
         if codes[0] != codes[1] or codes[0] == codes[3]:
