@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
@@ -10,6 +11,8 @@ from corpus.baseline import Baseline
 from corpus.comparison import Row, rows, tally
 from corpus.targets import TARGETS
 
+#: Kernels whose reasons the page gives; the baseline has all.
+_EXPLAINED = 100
 _WORDS = ("fails", "behind", "level", "ahead", "only ours", "neither", "compiles")
 _HEAD = """# The corpus of public kernels
 
@@ -37,7 +40,7 @@ def page(found: Sequence[Row], versions: dict[str, str]) -> str:
     Args:
         found: the one furthest behind first.
     """
-    parts = [_HEAD, _versions(versions), _summary(found), _rule(), _table(found), _reasons(found)]
+    parts = [_HEAD, _versions(versions), _summary(found), _packages(found), _rule(), _table(found), _reasons(found)]
     return "\n".join(part.rstrip() + "\n" for part in parts)
 
 
@@ -59,6 +62,31 @@ def _summary(found: Sequence[Row]) -> str:
         counts = tally(list(found), target)
         cells = [str(counts.total()), *(str(counts[word] or "") for word in _WORDS)]
         lines.append(f"| {target} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _packages(found: Sequence[Row]) -> str:
+    """A line a package: for each target how many kernels fail, are behind, level and ahead, and the mean score of those that both compile."""
+    targets = [name for name in TARGETS if any(row.target == name for row in found)]
+    by_package: dict[str, list[Row]] = defaultdict(list)
+    for row in found:
+        by_package[row.kernel.partition("/")[0]].append(row)
+    lines = [
+        "## By package",
+        "",
+        "Kernels that fail, are behind, level and ahead, and the mean of the points of those that both compile.",
+        "",
+        "| package | " + " | ".join(targets) + " |",
+        "|---|" + "---|" * len(targets),
+    ]
+    for package in sorted(by_package):
+        cells = []
+        for target in targets:
+            counts = tally(by_package[package], target)
+            scores = [row.verdict.score for row in by_package[package] if row.target == target and row.verdict is not None]
+            mean = f", {statistics.fmean(scores):+.2f}" if scores else ""
+            cells.append(f"{counts['fails']}, {counts['behind']}, {counts['level']}, {counts['ahead']}{mean}" if counts else "")
+        lines.append(f"| {package} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
@@ -117,7 +145,6 @@ def _cell(row: Row | None) -> str:
 
 def _reasons(found: Sequence[Row]) -> str:
     """Why kernels fail or are behind, the same reasons of several targets in one line."""
-    lines = ["## Why", ""]
     seen: dict[tuple[str, str], list[str]] = defaultdict(list)
     scores: dict[tuple[str, str], float] = {}
     for row in found:
@@ -129,9 +156,14 @@ def _reasons(found: Sequence[Row]) -> str:
             continue
         seen[row.kernel, text].append(row.target)
         scores[row.kernel, text] = max(row.score, scores.get((row.kernel, text), -99.0))
-    for (kernel, text), targets in sorted(seen.items(), key=lambda item: -scores[item[0]]):
+    told = sorted(seen.items(), key=lambda item: -scores[item[0]])
+    rest = len(told) - _EXPLAINED
+    lines = ["## Why", ""]
+    for (kernel, text), targets in told[:_EXPLAINED]:
         order = sorted(targets, key=list(TARGETS).index)
         lines.append(f"- {_escaped(kernel)} ({', '.join(order)}): {_escaped(text)}")
+    if rest > 0:
+        lines += ["", f"{rest} more are left out; `python -m corpus` writes the reasons of all to `build/corpus`."]
     return "\n".join(lines)
 
 

@@ -107,3 +107,17 @@ def test_the_page_sorts_by_how_far_behind() -> None:
     assert "| sm_90a | 4 | 1 | 1 | 1 |  | 1 |  |  |" in text
     assert text.index("| fails | ✗ |") < text.index("| behind | **+1.0** |") < text.index("| level | +0.0 |")
     assert "- fails (sm_90a): fails: ValueError: a\\|b" in text
+
+
+def test_the_page_sums_up_each_package() -> None:
+    names = {f"{package}/{kernel}": FIGURES for package in ("one", "two") for kernel in ("a", "b")}
+    ours = outcomes(**{**names, "two/b": loop(instructions=200), "two/c": "ValueError: no"})
+    text = page(rows(ours, outcomes(**names, **{"two/c": FIGURES})), {})
+    assert "\n| one | 0, 0, 2, 0, +0.00 |\n| two | 1, 1, 1, 0, +0.50 |\n" in text
+
+
+def test_the_page_explains_no_more_than_a_hundred_kernels() -> None:
+    names = [f"package/{number}" for number in range(103)]
+    text = page(rows(outcomes(**dict.fromkeys(names, loop(instructions=200))), outcomes(**dict.fromkeys(names, FIGURES))), {})
+    assert text.count("\n- package/") == 100
+    assert "\n3 more are left out" in text
