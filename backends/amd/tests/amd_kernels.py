@@ -212,3 +212,15 @@ def meets(count, seen):
 def fast_quotient(x, y, out, N: tl.constexpr):
     places = tl.arange(0, N)
     tl.store(out + places, libdevice.fast_dividef(tl.load(x + places), tl.load(y + places)))
+
+
+@tw.jit
+def rounded_product(x, y, out, N: tl.constexpr):
+    places = tl.arange(0, N)
+    tl.store(out + places, libdevice.round(tl.load(x + places) * tl.load(y + places)))
+
+
+@tw.jit
+def product_and_sum_rounded_down(x, y, z, out, N: tl.constexpr):
+    places = tl.arange(0, N)
+    tl.store(out + places, libdevice.add_rd(tl.load(x + places) * tl.load(y + places), tl.load(z + places)))

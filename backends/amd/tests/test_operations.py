@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import amd_kernels as kernels
 import numpy as np
 import pytest
@@ -165,3 +167,28 @@ def test_a_fast_division_is_a_reciprocal_and_a_product(arch: str) -> None:
     launched(listed(kernels.fast_quotient, signature, arch, {"N": 128}), [x, y, found])
     wanted = x.astype(np.float64) / y
     assert (np.abs(found - wanted) <= 3 * np.spacing(np.abs(wanted).astype(np.float32))).all()
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx1100"])
+def test_a_library_function_takes_a_product_as_it_was_rounded(arch: str) -> None:
+    """A product that rounds to a tie, or to a number whose sum with another is exact, is that number for the function, and not the exact product."""
+    rng = np.random.default_rng(5)
+    factor = rng.uniform(0.5, 1.5, 1024).astype(np.float32)
+    other = (rng.integers(1, 127, 1024) + 0.5).astype(np.float32) / factor
+    product, exact = factor * other, factor.astype(np.float64) * other
+    tie = product % 1 == 0.5
+    assert (exact < product)[tie].any() and (exact > product)[tie].any()
+    found = np.full(1024, np.nan, np.float32)
+    launched(listed(kernels.rounded_product, "x=*fp32:16, y=*fp32:16, out=*fp32:16", arch, {"N": 1024}), [factor, other, found])
+    assert np.array_equal(found, np.floor(product.astype(np.float64) + 0.5))
+
+    wide, second = rng.uniform(1, 2, (2, 1024))
+    total = np.full(1024, np.nan)
+    signature = "x=*fp64:16, y=*fp64:16, z=*fp64:16, out=*fp64:16"
+    launched(listed(kernels.product_and_sum_rounded_down, signature, arch, {"N": 1024}), [wide, second, second, total])
+    assert np.array_equal(total, [_sum_rounded_down(a, b) for a, b in zip(wide * second, second, strict=True)])
+
+
+def _sum_rounded_down(a: float, b: float) -> float:
+    nearest = a + b
+    return float(np.nextafter(nearest, -np.inf)) if Fraction(nearest) > Fraction(a) + Fraction(b) else nearest

@@ -81,19 +81,6 @@ def llrint(x: Any, _semantic: Any = None) -> tensor:
 
 
 @builtin
-def round(x: Any, _semantic: Any = None) -> tensor:
-    """The nearest integer, ties away from zero, as a float."""
-    x = floats.checked(x, _semantic, floats.F32_F64)
-    builder = _semantic.builder
-    whole = builder.trunc(x.handle)
-    # x - trunc(x) is exact.
-    fraction = builder.abs(builder.sub(x.handle, whole))
-    half, one = builder.constant_like(whole.type, 0.5), builder.constant_like(whole.type, 1.0)
-    away = builder.add(whole, builder.copysign(one, x.handle))
-    return tensor(builder.select(builder.cmp(fraction, half, predicate="ge"), away, whole), x.type)
-
-
-@builtin
 def fmod(x: Any, y: Any, _semantic: Any = None) -> tensor:
     """The remainder of the division that truncates towards zero; its sign is that of ``x``."""
     a, b = _pair(x, y, _semantic)

@@ -25,9 +25,23 @@ class Number(expressions.Number):
         """Whether the elements have 64 bits."""
         return ir_types.bit_width(self.element) == 64
 
+    # Methods here rely on what each operation rounds. A backend may contract a multiplication and an addition into one rounding, also a caller's
+    # multiplication and an addition here; a fused operation is not contracted any further.
+
+    def __add__(self, other: Self | float) -> Self:
+        """The sum, of floats as ``self * 1 + other``."""
+        if isinstance(self.element, ir_types.FloatType):
+            return self.apply("fma", 1.0, other)
+        return super().__add__(other)
+
+    def __sub__(self, other: Self | float) -> Self:
+        """The difference, of floats as ``other * -1 + self``."""
+        if isinstance(self.element, ir_types.FloatType):
+            return self.like(other).apply("fma", -1.0, self)
+        return super().__sub__(other)
+
     def __mul__(self, other: Self | float) -> Self:
-        """The product. Of floats it is written as a fused operation, whose rounding no backend takes away by fusing it with an addition: methods here rely
-        on what each operation rounds."""
+        """The product, of floats as ``self * other - 0``."""
         if isinstance(self.element, ir_types.FloatType):
             return self.apply("fma", other, -0.0)
         return super().__mul__(other)
