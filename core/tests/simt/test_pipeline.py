@@ -164,6 +164,33 @@ def test_a_loop_that_stores_is_left_alone() -> None:
 
 
 @device_function
+def keeping_each(a, b, kept, sums, out, n, M: tl.constexpr, USED: tl.constexpr):
+    at = tl.arange(0, M)[:, None] * M + tl.arange(0, M)[None, :]
+    total = tl.zeros((M, M), dtype=tl.float32)
+    for i in range(n):
+        product = tl.dot(tl.load(a + i * M * M + at), tl.load(b + i * M * M + at))
+        tl.store(kept + i * M * M + at, product)
+        before = tl.atomic_add(sums + tl.arange(0, M), tl.sum(product, 1))
+        if USED:
+            total += before[:, None]
+        total += product
+    tl.store(out + at, total)
+
+
+@pytest.mark.parametrize("used", [False, True])
+@pytest.mark.parametrize("trips", [0, 1, 2, 5])
+def test_a_loop_that_writes_other_memory_than_it_loads(trips: int, used: bool) -> None:
+    """What an atomic operation returns, where the program looks at it, may say that other programs wrote what is loaded next."""
+    rng = np.random.default_rng(trips)
+    a, b = (small(rng, 5, 16, 16) for _ in range(2))
+    arguments = [a, b, np.full((5, 16, 16), 7, np.float32), np.zeros(16, np.float32), np.full((16, 16), 7, np.float32), trips]
+    signature = {**dict.fromkeys(("a", "b", "kept", "sums", "out"), "*fp32"), "n": "i32"}
+    kernel, (loop,), _ = compare(keeping_each, signature, arguments, stages=3, M=16, USED=used)
+    assert len(inside(loop, "simt.copy_start")) == (0 if used else 2)
+    assert any("not pipelined: atomic_rmw" in text for _, text in notes_of(kernel)) == used
+
+
+@device_function
 def staged(a, b, out, n, M: tl.constexpr, STAGES: tl.constexpr):
     rows, inner = tl.arange(0, M), tl.arange(0, M)
     total = tl.zeros((M, M), dtype=tl.float32)

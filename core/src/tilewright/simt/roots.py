@@ -5,6 +5,7 @@ Different arguments are different memory. An address that was loaded, or made of
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from tilewright.ir.core import Function, Operation, Region, Value
@@ -12,7 +13,7 @@ from tilewright.ir.ops import memory
 from tilewright.ir.ops.control import For
 from tilewright.ir.table import Effect
 from tilewright.ir.types import DescriptorType, PointerType, TileType, Type
-from tilewright.passes.effects import effects_of
+from tilewright.passes.effects import clobbers_memory, effects_of
 from tilewright.simt.ops.descriptors import MakeDescriptor, Tensor
 
 #: Operations whose result leads where their first operand does, beside those that move or forward elements.
@@ -62,3 +63,17 @@ def reached(operation: Operation, effect: Effect) -> frozenset[Value | None]:
 def may_be_same(one: Value | None, other: Value | None) -> bool:
     """Whether two roots may be of the same memory."""
     return one is None or other is None or one is other
+
+
+def writer_in(body: Region, roots: Collection[Value | None]) -> Operation | None:
+    """The first operation of a body, or in its regions, after which a load of memory with these roots may see other values than before it; None where there
+    is none. An atomic operation whose result nobody reads tells the program nothing of what others wrote: it is a store of its own memory."""
+    return next((operation for operation in body.walk() if not operation.regions and clobbers_memory(operation) and _may_write(operation, roots)), None)
+
+
+def _may_write(operation: Operation, roots: Collection[Value | None]) -> bool:
+    """Whether an operation that writes, or orders accesses, is not known to write to other memory alone."""
+    silent = isinstance(operation, memory.AtomicRmw | memory.AtomicCas) and not operation.results[0].uses
+    if not (silent or isinstance(operation, memory.Store | memory.DescriptorStore | memory.DescriptorReduce | memory.DescriptorScatter)):
+        return True
+    return any(may_be_same(written, root) for written in reached(operation, Effect.WRITE) for root in roots)

@@ -57,3 +57,19 @@ def test_a_loop_without_memory_for_two_forgets_what_was_selected() -> None:
 def test_a_loop_that_writes_memory_forgets_what_was_selected() -> None:
     text = LOOP.replace("yield %r", "store %at, %r\n        yield %r")
     assert after(text, "schedule", target=TARGET) == not_pipelined(text, "store in the loop may change what later iterations load")
+
+
+#: The same loop, over a kernel's own arguments.
+OF_ARGUMENTS = LOOP.replace("%at: tile<4x4xptr<f32>, #L0>, ", "%from: ptr<f32>, %to: ptr<f32>, ").replace(
+    "      %zero =", "      %at = splat %from : tile<4x4xptr<f32>, #L0>\n      %other = splat %to : tile<4x4xptr<f32>, #L0>\n      %zero ="
+)
+
+
+def test_a_loop_that_writes_memory_of_another_argument_is_pipelined() -> None:
+    text = OF_ARGUMENTS.replace("yield %r", "store %other, %r\n        yield %r")
+    assert after(text, "schedule", target=TARGET, num_stages=3) == changed(text, decided('simt.form = "groups", simt.slots = 3'))
+
+
+def test_a_loop_that_writes_memory_that_it_loads_is_not() -> None:
+    text = OF_ARGUMENTS.replace("yield %r", "store %at, %r\n        yield %r")
+    assert after(text, "schedule", target=TARGET) == not_pipelined(text, "store in the loop may change what later iterations load")

@@ -10,7 +10,6 @@ from tilewright.ir.ops.control import For
 from tilewright.ir.ops.memory import DescriptorLoad, Load, MakeDescriptor
 from tilewright.ir.table import Effect
 from tilewright.ir.types import PointerType, TileType, bit_width, element_type
-from tilewright.passes.effects import clobbers_memory
 from tilewright.simt.accumulators import accumulator_of
 from tilewright.simt.copies import BARRIER, GROUPS, REGISTERS
 from tilewright.simt.facts import PROGRAMS, function_of, layout_of, note, warps_of
@@ -42,11 +41,11 @@ from tilewright.simt.pipeline.register_budget import spare_registers
 from tilewright.simt.pipeline.residence import settle_chains
 from tilewright.simt.pipeline.select import pipelined_loops, stages_of
 from tilewright.simt.pipeline.shared_memory_budget import fitting_slots, slot_bytes
-from tilewright.simt.pipeline.slices import slice_of
+from tilewright.simt.pipeline.slices import Slice, slice_of
 from tilewright.simt.pipeline.warp_specialize import is_separable
 from tilewright.simt.plans import plan_of
 from tilewright.simt.pressure import peak_words_in, words_of
-from tilewright.simt.roots import reached, root_of
+from tilewright.simt.roots import is_address, reached, root_of, writer_in
 from tilewright.simt.target import SimtTarget
 
 #: Slots of a ring that is filled from registers: one is read while the other is written.
@@ -80,12 +79,14 @@ def _let_trail(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> Non
 def _schedule(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> bool:
     (body,) = loop.regions
     stages = stages_of(loop, options)
-    writer = next((operation for operation in body if clobbers_memory(operation)), None)
+    loads = selected(loop)
+    part = slice_of(body, loads, target)
+    writer = writer_in(body, _read_ahead(loads, part))
     if writer is not None:
         note(loop, f"not pipelined: {writer.name} in the loop may change what later iterations load")
         return False
     form = _form(loop, target)
-    loads = selected(loop)
+    loads = selected(loop)  # those that keep their mechanism
     # what goes through registers is ahead there, not in shared memory
     slots = _HALVES if form == REGISTERS else stages
     barriers = 2 * slots * target.barrier_bytes if form == BARRIER else 0
@@ -126,6 +127,12 @@ def _schedule(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> bool
             early = _words_in_steps(loop, loads, product, target) <= _register_budget(loop, target, options)
             product.attributes[STEPS] = EARLY if early else LATE
     return True
+
+
+def _read_ahead(loads: Sequence[Ahead], part: Slice | None) -> frozenset[Value | None]:
+    """The memory that later iterations load from: that of the loads, and of those among what their addresses are computed from."""
+    readers = [*loads, *(reader.operation for reader in part.operations if isinstance(reader.operation, Load))] if part is not None else loads
+    return frozenset(root_of(operand) for load in readers for operand in load.operands if is_address(operand.type))
 
 
 def _asks_for_parts(loop: For, options: Mapping[str, Any]) -> bool:
