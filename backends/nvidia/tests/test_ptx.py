@@ -383,3 +383,24 @@ def test_halves_of_words_are_computed_together(ptx: Ptx, type_: str, arch: str, 
     last = [re.search(rf"\S+{pair}\s+{word},", text) for word in re.findall(r"%r\d+", re.findall(r"st\.global\.v4\.b32 \S+ \{(.*?)\}", text)[0])]
     starts = [found.start() for found in last if found is not None]
     assert len(starts) == 4 and starts == sorted(starts)
+
+
+@device_function
+def _sorted_rows(x, out, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.sort(tl.load(x + at)))
+
+
+@pytest.mark.parametrize("arch", GENERATIONS)
+def test_one_warp_sorts_by_shuffles_alone(ptx: Ptx, arch: str) -> None:
+    text = ptx(_sorted_rows, {"x": "*i32", "out": "*i32"}, arch, constants={"BLOCK": 128}, num_warps=1)
+    # of seven bits of the element's number two are in registers; a network of seven stages exchanges over bits 2 to 6 in 5 + 4 + 3 + 2 + 1 steps
+    assert text.count("shfl.sync.bfly") == 4 * 15
+    assert "st.shared" not in text and "bar." not in text
+
+
+def test_several_warps_meet_only_where_they_exchange(ptx: Ptx) -> None:
+    text = ptx(_sorted_rows, {"x": "*i32", "out": "*i32"}, constants={"BLOCK": 1024}, num_warps=4)
+    # bits 7 and 8 of the element's number are in warps: 3 + 2 of 55 steps cross them, with two barriers each at most
+    assert 5 <= len(re.findall(r"bar\.sync|barrier\.sync", text)) <= 2 * 5
+    assert len(re.findall(r"st\.shared", text)) <= 5 * 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from tilewright.errors import KernelError
 from tilewright.ir.core import Region, Value
 from tilewright.ir.types import BF16, F16, F32, F64, I1, I8, I16, I32, I64, U8, U16, U32, U64, IntType, TileType, Type
 from tilewright.llvm.writer import ModuleWriter
+from tilewright.passes.decompose.decomposition import positions
 from tilewright.reference.interpreter import run as run_reference
 from tilewright.simt import emulator
 from tilewright.simt.context import SimtContext
@@ -20,6 +22,7 @@ from tilewright.simt.linear_layout import LinearLayout, blocked
 from tilewright.simt.lowering.scan_plan import plan_scan, scan_layout
 from tilewright.simt.lowering.shuffles import exchange, words_of
 from tilewright.simt.target import SimtTarget
+from tilewright.simt.xor_exchange import xor_distance
 from tilewright.testing import random_layouts
 from tilewright_conformance.samples import check_outputs, samples
 from tilewright_conformance.samples.kernel import ANY, INTEGRAL, Draw, Sample, SampleKernel
@@ -414,3 +417,30 @@ def test_gathers_along_any_axis_with_any_index_type() -> None:
         sample = kernel.finish()
         for other in range(3):
             check(sample, seed + 4 * other)
+
+
+def test_exchanges_over_every_distance() -> None:
+    for seed, (shape, axis, type_) in enumerate((((64,), 0, I64), ((8, 16), 1, F32), ((16, 4), 0, F16), ((4, 8, 2), 1, I8), ((128,), 0, I1))):
+        kernel = SampleKernel("exchange")
+        x = kernel.load(type_, shape)
+        index = TileType(shape, I32)
+        for bit in range(shape[axis].bit_length() - 1):
+            for distance in (1 << bit, (2 << bit) - 1):
+                partner = kernel.b.xor(positions(kernel.b, index, axis), kernel.b.splat(kernel.b.constant(value=distance, result=I32), result=index))
+                exchanged = kernel.b.gather(x, partner, axis=axis)
+                assert xor_distance(exchanged.definition) == distance * math.prod(shape[axis + 1 :])
+                kernel.store(exchanged)
+        sample = kernel.finish()
+        for other in range(3):
+            check(sample, seed + 4 * other)
+
+
+def test_positions_of_another_axis_are_no_exchange() -> None:
+    kernel = SampleKernel("exchange")
+    index = TileType((16, 16), I32)
+    x = kernel.load(F32, (16, 16))
+    partner = kernel.b.xor(positions(kernel.b, index, 1), kernel.b.splat(kernel.b.constant(value=4, result=I32), result=index))
+    gathered = kernel.b.gather(x, partner, axis=0)
+    assert xor_distance(gathered.definition) is None
+    kernel.store(gathered)
+    check(kernel.finish(), 0)

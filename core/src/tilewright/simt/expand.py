@@ -13,6 +13,7 @@ from tilewright.simt.expand_descriptors import expand_descriptors
 from tilewright.simt.expand_scaled import expand_scaled
 from tilewright.simt.program_order import start_longest_first
 from tilewright.simt.target import SimtTarget
+from tilewright.simt.xor_exchange import unroll_exchanges
 
 
 def prepare(module: Module, target: SimtTarget) -> None:
@@ -27,6 +28,13 @@ def prepare(module: Module, target: SimtTarget) -> None:
     changed |= start_longest_first(kernel)
     if changed:
         for pass_ in (canonicalize, cse, licm, canonicalize, cse, dce):
+            pass_(module)
+    unrolled = False
+    while unroll_exchanges(kernel):
+        unrolled = True
+        canonicalize(module)
+    if unrolled:
+        for pass_ in (cse, dce):
             pass_(module)
 
 

@@ -24,6 +24,7 @@ from tilewright.simt.linear_layout import LinearLayout
 from tilewright.simt.lowering.scan_plan import scan_layout
 from tilewright.simt.rules import packed
 from tilewright.simt.variables import Origin, Variable
+from tilewright.simt.xor_exchange import exchange_within_warp, xor_distance
 
 #: Price of holding a register where nothing is computed: keeps threads from holding the same elements without need.
 _HOLDING: Final = 0.25
@@ -103,13 +104,33 @@ def scanned(statement: Statement, operation: Scan) -> None:
 
 
 def gathered(statement: Statement, operation: Gather) -> None:
-    """A source in any layout; index and result in one."""
+    """A source in any layout; index and result in one. The elements of an exchange stay in the layout they have."""
     weight = statement.weight(operation)
+    distance = xor_distance(operation)
+    if distance is not None:
+        variable = statement.variable(operation.x, weight)
+        variable.prices.append(_exchange_price(statement, operation, distance))
+        statement.origins[operation.results[0]] = Origin(variable)
+        statement.reads[operation] = [variable, variable]
+        return
     reads: list[Any] = [statement.variable(operation.x, weight), statement.variable(operation.index, weight)]
     for variable in reads:
         variable.prices.append(per_register(2.0))
     statement.origins[operation.results[0]] = Origin(reads[1])
     statement.reads[operation] = reads
+
+
+def _exchange_price(statement: Statement, operation: Gather, distance: int) -> Callable[[LinearLayout], float]:
+    """The price of an exchange over a distance: nothing between registers, shuffles between lanes, a trip through shared memory between warps."""
+    costs, words = statement.target.costs, max(1.0, bits_of_element(operation.x) / 32)
+
+    def price(layout: LinearLayout) -> float:
+        partner = exchange_within_warp(layout, distance)
+        if partner is None:
+            return costs.trip + 2 * costs.stored_word * words * layout.register_count
+        return holding(layout) + (costs.shuffled_word * words * layout.register_count if partner.lane else 0.0)
+
+    return price
 
 
 def each_own(statement: Statement, operation: Operation) -> None:

@@ -12,16 +12,22 @@ from tilewright.simt.interface import Interface
 from tilewright.simt.linear_layout import LinearLayout, axis_shifts, log2
 from tilewright.simt.lowering.indices import element_numbers
 from tilewright.simt.lowering.publish import both
+from tilewright.simt.lowering.shuffles import exchange
 from tilewright.simt.rules import operand_layouts
 from tilewright.simt.target import SimtTarget
+from tilewright.simt.xor_exchange import Exchange, exchange_within_warp, xor_distance
 
 # ---- gather
 
 
 def lower_gather(context: SimtContext, operation: Gather) -> None:
-    """The source is written to shared memory at its elements' row-major numbers, and read at the indices."""
+    """The source is written to shared memory at its elements' row-major numbers, and read at the indices; lanes of a warp exchange by shuffles."""
     source, index = operation.x, operation.index
     assert isinstance(source.type, TileType) and isinstance(index.type, TileType)
+    within = _within_warp(operation)
+    if within is not None:
+        _exchange(context, operation, within)
+        return
     w, axis, result = context.writer, operation.axis, operation.results[0]
     element, type_ = source.type.element, context.llvm_type(source.type)
     size, base = storage_size(element), context.scratch(operation)
@@ -49,6 +55,24 @@ def lower_gather(context: SimtContext, operation: Gather) -> None:
     context.bind(result, names)
 
 
+def _within_warp(operation: Gather) -> Exchange | None:
+    """How the lanes of a warp exchange the elements of a gather among themselves, where they can."""
+    distance = xor_distance(operation)
+    layout = layout_of(operation.x)
+    if distance is None or layout != layout_of(operation.results[0]):
+        return None
+    return exchange_within_warp(layout, distance)
+
+
+def _exchange(context: SimtContext, operation: Gather, partner: Exchange) -> None:
+    names = context.registers[operation.x]
+    moved = [names[register ^ partner.register] for register in range(len(names))]
+    if partner.lane:
+        w, target = context.writer, context.target
+        moved = exchange(w, context.llvm_type(element_type(operation.x.type)), moved, lambda words: target.shuffle_all_xor(w, words, partner.lane))
+    context.bind(operation.results[0], moved)
+
+
 def _without_coordinate(layout: LinearLayout, shape: tuple[int, ...], axis: int) -> LinearLayout:
     """The numbers, in a tile of ``shape``, of the elements of ``layout``'s tile with the coordinate along ``axis`` zero; images may repeat."""
     shift, extent = axis_shifts(layout.shape)[axis], log2(layout.shape[axis])
@@ -70,7 +94,7 @@ def _as_i32(context: SimtContext, name: str, type_: IntType) -> str:
 def _gather_scratch(operation: Gather, target: SimtTarget) -> int:
     type_ = operation.x.type
     assert isinstance(type_, TileType)
-    return type_.numel * storage_size(type_.element)
+    return 0 if _within_warp(operation) is not None else type_.numel * storage_size(type_.element)
 
 
 # ---- histogram
