@@ -444,3 +444,15 @@ def test_positions_of_another_axis_are_no_exchange() -> None:
     assert xor_distance(gathered.definition) is None
     kernel.store(gathered)
     check(kernel.finish(), 0)
+
+
+def test_positions_that_are_turned_to_another_axis_are_no_exchange() -> None:
+    kernel = SampleKernel("exchange")
+    b, row = kernel.b, TileType((1, 16), I32)
+    x = kernel.load(F32, (16, 16))
+    partner = b.xor(positions(b, row, 1), b.splat(b.constant(value=4, result=I32), result=row))
+    turned = b.broadcast(b.reshape(partner, result=TileType((16, 1), I32)), result=TileType((16, 16), I32))
+    gathered = b.gather(x, turned, axis=1)
+    assert xor_distance(gathered.definition) is None
+    kernel.store(gathered)
+    check(kernel.finish(), 0)

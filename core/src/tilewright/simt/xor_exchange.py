@@ -13,7 +13,7 @@ from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.ops.arithmetic import Arange
 from tilewright.ir.ops.control import For
 from tilewright.ir.ops.shape import Gather
-from tilewright.ir.types import IntType, TileType
+from tilewright.ir.types import IntType, TileType, Type
 from tilewright.passes.clone import clone_operation
 from tilewright.passes.rewriter import constant_of
 from tilewright.simt.linear_layout import Basis, LinearLayout, axis_shifts
@@ -38,7 +38,7 @@ def xor_distance(operation: Gather) -> int | None:
     source, result = operation.x.type, operation.results[0].type
     if not isinstance(source, TileType) or not isinstance(result, TileType) or source.shape != result.shape:
         return None
-    index = _unmoved(operation.index).definition
+    index = _unmoved(operation.index, source.shape, operation.axis).definition
     if index is None or index.name != "xor":
         return None
     extent = source.shape[operation.axis]
@@ -49,23 +49,25 @@ def xor_distance(operation: Gather) -> int | None:
     return None
 
 
-def _unmoved(value: Value) -> Value:
-    while value.definition is not None and value.definition.name in _MOVED:
+def _unmoved(value: Value, shape: tuple[int, ...], axis: int) -> Value:
+    """What a tile repeats or re-lays, as long as the coordinates along an axis of ``shape`` stay where they are."""
+    while value.definition is not None and value.definition.name in _MOVED and _lies_along(value.definition.operands[0].type, shape, axis):
         value = value.definition.operands[0]
     return value
 
 
+def _lies_along(type_: Type, shape: tuple[int, ...], axis: int) -> bool:
+    """Whether a tile has the shape, or its extent along the axis and no other: then its elements keep their coordinate where it is re-laid so."""
+    alone = tuple(extent if i == axis else 1 for i, extent in enumerate(shape))
+    return isinstance(type_, TileType) and type_.shape in (shape, alone, (shape[axis],))
+
+
 def _is_position(value: Value, shape: tuple[int, ...], axis: int) -> bool:
     """Whether a tile that broadcasts to ``shape`` holds the coordinates along ``axis``."""
-    type_ = value.type
-    alone = tuple(extent if i == axis else 1 for i, extent in enumerate(shape))
-    if not isinstance(type_, TileType) or type_.shape not in (shape, alone):
+    if not _lies_along(value.type, shape, axis):
         return False
-    while (operation := value.definition) is not None and operation.name in _MOVED:
-        source = operation.operands[0]
-        if operation.name == "broadcast" and isinstance(source.type, TileType) and source.type.shape != alone:
-            return False
-        value = source
+    value = _unmoved(value, shape, axis)
+    operation = value.definition
     return isinstance(operation, Arange) and operation.start == 0 and isinstance(value.type, TileType) and value.type.numel == shape[axis]
 
 
@@ -118,7 +120,7 @@ def _may_exchange(operation: Gather) -> bool:
     source, result = operation.x.type, operation.results[0].type
     if not isinstance(source, TileType) or not isinstance(result, TileType) or source.shape != result.shape or source.numel > _ELEMENTS:
         return False
-    index = _unmoved(operation.index).definition
+    index = _unmoved(operation.index, source.shape, operation.axis).definition
     if index is None or index.name != "xor":
         return False
     for position, distance in (index.operands, reversed(index.operands)):
