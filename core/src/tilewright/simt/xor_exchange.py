@@ -12,14 +12,15 @@ from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.ops.arithmetic import Arange
 from tilewright.ir.ops.control import For
-from tilewright.ir.ops.shape import Gather
+from tilewright.ir.ops.shape import Broadcast, ExpandDims, Gather, Reshape
 from tilewright.ir.types import IntType, TileType, Type
 from tilewright.passes.clone import clone_operation
 from tilewright.passes.rewriter import constant_of
 from tilewright.simt.linear_layout import Basis, LinearLayout, axis_shifts
+from tilewright.simt.ops.buffers import Convert
 
 #: Operations that repeat or re-lay an index tile and leave the coordinates along its axis.
-_MOVED: Final = frozenset({"reshape", "expand_dims", "broadcast", "simt.convert"})
+_MOVED: Final = (Reshape, ExpandDims, Broadcast, Convert)
 #: Iterations of a loop of exchanges that is unrolled at most: a network over 2**n elements has n stages of at most n steps.
 _TRIPS: Final = 16
 #: Elements of a tile that is exchanged in unrolled loops at most: four times as many take ten times as long to compile.
@@ -51,8 +52,8 @@ def xor_distance(operation: Gather) -> int | None:
 
 def _unmoved(value: Value, shape: tuple[int, ...], axis: int) -> Value:
     """What a tile repeats or re-lays, as long as the coordinates along an axis of ``shape`` stay where they are."""
-    while value.definition is not None and value.definition.name in _MOVED and _lies_along(value.definition.operands[0].type, shape, axis):
-        value = value.definition.operands[0]
+    while isinstance(value.definition, _MOVED) and _lies_along(value.definition.x.type, shape, axis):
+        value = value.definition.x
     return value
 
 
