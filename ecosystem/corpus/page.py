@@ -11,7 +11,7 @@ from corpus.baseline import Baseline
 from corpus.comparison import Row, rows, tally
 from corpus.targets import TARGETS
 
-#: Kernels whose reasons the page gives; the baseline has all.
+#: The most kernels whose reasons the page gives.
 _EXPLAINED = 100
 _WORDS = ("fails", "behind", "level", "ahead", "only ours", "neither", "compiles")
 _HEAD = """# The corpus of public kernels
@@ -48,8 +48,13 @@ def _versions(versions: dict[str, str]) -> str:
     return "Made with " + ", ".join(f"{name} {version}" for name, version in versions.items()) + "."
 
 
+def _targets(found: Sequence[Row]) -> list[str]:
+    """The targets that rows are of, in the order of the table of targets."""
+    return [name for name in TARGETS if any(row.target == name for row in found)]
+
+
 def _summary(found: Sequence[Row]) -> str:
-    targets = [name for name in TARGETS if any(row.target == name for row in found)]
+    targets = _targets(found)
     lines = [
         "## By target",
         "",
@@ -67,7 +72,7 @@ def _summary(found: Sequence[Row]) -> str:
 
 def _packages(found: Sequence[Row]) -> str:
     """A line a package: for each target how many kernels fail, are behind, level and ahead, and the mean score of those that both compile."""
-    targets = [name for name in TARGETS if any(row.target == name for row in found)]
+    targets = _targets(found)
     by_package: dict[str, list[Row]] = defaultdict(list)
     for row in found:
         by_package[row.kernel.partition("/")[0]].append(row)
@@ -112,7 +117,7 @@ def _table(found: Sequence[Row]) -> str:
     by_kernel: dict[str, dict[str, Row]] = defaultdict(dict)
     for row in found:
         by_kernel[row.kernel][row.target] = row
-    targets = [name for name in TARGETS if any(row.target == name for row in found)]
+    targets = _targets(found)
     lines = [
         "## All kernels",
         "",
@@ -156,14 +161,13 @@ def _reasons(found: Sequence[Row]) -> str:
             continue
         seen[row.kernel, text].append(row.target)
         scores[row.kernel, text] = max(row.score, scores.get((row.kernel, text), -99.0))
-    told = sorted(seen.items(), key=lambda item: -scores[item[0]])
-    rest = len(told) - _EXPLAINED
+    reasons = sorted(seen.items(), key=lambda item: -scores[item[0]])
     lines = ["## Why", ""]
-    for (kernel, text), targets in told[:_EXPLAINED]:
+    for (kernel, text), targets in reasons[:_EXPLAINED]:
         order = sorted(targets, key=list(TARGETS).index)
         lines.append(f"- {_escaped(kernel)} ({', '.join(order)}): {_escaped(text)}")
-    if rest > 0:
-        lines += ["", f"{rest} more are left out; `python -m corpus` writes the reasons of all to `build/corpus`."]
+    if (omitted := len(reasons) - _EXPLAINED) > 0:
+        lines += ["", f"{omitted} more are omitted; `python -m corpus` writes the reasons for all kernels to `build/corpus`."]
     return "\n".join(lines)
 
 

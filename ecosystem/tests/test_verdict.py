@@ -120,4 +120,4 @@ def test_the_page_explains_no_more_than_a_hundred_kernels() -> None:
     names = [f"package/{number}" for number in range(103)]
     text = page(rows(outcomes(**dict.fromkeys(names, loop(instructions=200))), outcomes(**dict.fromkeys(names, FIGURES))), {})
     assert text.count("\n- package/") == 100
-    assert "\n3 more are left out" in text
+    assert "\n3 more are omitted" in text

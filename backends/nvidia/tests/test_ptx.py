@@ -404,3 +404,30 @@ def test_several_warps_meet_only_where_they_exchange(ptx: Ptx) -> None:
     # bits 7 and 8 of the element's number are in warps: 3 + 2 of 55 steps cross them, with two barriers each at most
     assert 5 <= len(re.findall(r"bar\.sync|barrier\.sync", text)) <= 2 * 5
     assert len(re.findall(r"st\.shared", text)) <= 5 * 8
+
+
+@device_function
+def _sorted_rows_in_turn(x, out, BLOCK: tl.constexpr):
+    for row in range(4):
+        at = row * BLOCK + tl.arange(0, BLOCK)
+        tl.store(out + at, tl.sort(tl.load(x + at)))
+
+
+def test_a_loop_around_a_sort_stays_a_loop(ptx: Ptx) -> None:
+    text = ptx(_sorted_rows_in_turn, {"x": "*i32", "out": "*i32"}, constants={"BLOCK": 128}, num_warps=1)
+    assert text.count("shfl.sync.bfly") == 4 * 15
+    assert len(re.findall(r"^\s*@%p\d+ bra", text, re.MULTILINE)) == 1
+
+
+@device_function
+def _with_partners(x, out, distance, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tile = tl.load(x + at)
+    for _ in range(4):
+        tile += tl.gather(tile, at ^ distance, 0)
+    tl.store(out + at, tile)
+
+
+def test_a_loop_of_exchanges_over_an_argument_stays_a_loop(ptx: Ptx) -> None:
+    text = ptx(_with_partners, {"x": "*i32", "out": "*i32", "distance": "i32"}, constants={"BLOCK": 128}, num_warps=1)
+    assert text.count("bar.warp.sync") + text.count("bar.sync") <= 2

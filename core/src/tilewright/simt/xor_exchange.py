@@ -6,15 +6,18 @@ are renamed, or every lane shuffles with the lane whose number differs in consta
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final, NamedTuple
 
 from tilewright.ir.builder import Builder
-from tilewright.ir.core import Function, Operation, Value
+from tilewright.ir.core import Function, Region, Value
 from tilewright.ir.ops.arithmetic import Arange
 from tilewright.ir.ops.control import For
 from tilewright.ir.ops.shape import Broadcast, ExpandDims, Gather, Reshape
+from tilewright.ir.table import Effect
 from tilewright.ir.types import IntType, TileType, Type
 from tilewright.passes.clone import clone_operation
+from tilewright.passes.effects import effects_of
 from tilewright.passes.rewriter import constant_of
 from tilewright.simt.linear_layout import Basis, LinearLayout, axis_shifts
 from tilewright.simt.ops.buffers import Convert
@@ -36,18 +39,31 @@ class Exchange(NamedTuple):
 
 def xor_distance(operation: Gather) -> int | None:
     """By which bits the row-major numbers of an element and of its source differ, if that is the same constant everywhere."""
-    source, result = operation.x.type, operation.results[0].type
-    if not isinstance(source, TileType) or not isinstance(result, TileType) or source.shape != result.shape:
+    distance = _distance(operation)
+    bits = None if distance is None else constant_of(distance)
+    shape = _shape(operation.x)
+    if not isinstance(bits, int) or not 0 <= bits < shape[operation.axis]:
         return None
-    index = _unmoved(operation.index, source.shape, operation.axis).definition
+    return bits << axis_shifts(shape)[operation.axis]
+
+
+def _distance(operation: Gather) -> Value | None:
+    """The tile that the coordinates along the axis are combined with by exclusive or to give the index; None where the index is another."""
+    shape = _shape(operation.x)
+    if shape != _shape(operation.results[0]):
+        return None
+    index = _unmoved(operation.index, shape, operation.axis).definition
     if index is None or index.name != "xor":
         return None
-    extent = source.shape[operation.axis]
     for position, distance in (index.operands, reversed(index.operands)):
-        bits = constant_of(distance)
-        if isinstance(bits, int) and 0 <= bits < extent and _is_position(position, source.shape, operation.axis):
-            return bits << axis_shifts(source.shape)[operation.axis]
+        if _is_position(position, shape, operation.axis):
+            return distance
     return None
+
+
+def _shape(tile: Value) -> tuple[int, ...]:
+    assert isinstance(tile.type, TileType)
+    return tile.type.shape
 
 
 def _unmoved(value: Value, shape: tuple[int, ...], axis: int) -> Value:
@@ -82,53 +98,58 @@ def exchange_within_warp(layout: LinearLayout, distance: int) -> Exchange | None
 
 
 def unroll_exchanges(function: Function) -> bool:
-    """Unroll loops of constant bounds over which the distances of exchanges vary, so that each is a constant; whether there were any.
+    """Unroll a loop of constant bounds whose counter decides on the distance of an exchange; whether there was one.
 
-    A loop whose bounds depend on the loop around it becomes one of constant bounds when that is unrolled and its bounds are folded: callers repeat.
+    A loop whose bounds depend on the loop around it becomes one of constant bounds when that is unrolled and its bounds are folded: callers repeat. Loops that
+    repeat a whole network stay.
     """
-    loop = next((operation for operation in function.walk() if isinstance(operation, For) and _varies_distances(operation)), None)
-    if loop is None:
-        return False
-    _unroll(loop)
-    return True
+    for operation in function.walk():
+        if isinstance(operation, Gather) and (loop := _loop_to_unroll(operation)) is not None:
+            _unroll(loop)
+            return True
+    return False
 
 
-def _bounds(loop: For) -> range | None:
-    bounds = [constant_of(value) for value in (loop.lower, loop.upper, loop.step)]
-    lower, upper, step = bounds
-    if not isinstance(lower, int) or not isinstance(upper, int) or not isinstance(step, int) or step <= 0:
+def _loop_to_unroll(operation: Gather) -> For | None:
+    """The outermost loop that the distance of an exchange depends on, if that is computed from loop counters and constants alone and the tile is small."""
+    distance = _distance(operation)
+    if distance is None or constant_of(distance) is not None or math.prod(_shape(operation.x)) > _ELEMENTS:
         return None
-    return range(lower, upper, step)
-
-
-def _varies_distances(loop: For) -> bool:
+    loops = _counters(distance) or set()
+    loop = next((one for one in loops if loops.isdisjoint(one.ancestors())), None)
+    if loop is None or loop.unroll or loop.num_stages:
+        return None
     trips = _bounds(loop)
-    if trips is None or len(trips) > _TRIPS or loop.unroll or loop.num_stages:
-        return False
-    return any(isinstance(operation, Gather) and _may_exchange(operation) for operation in _inside(loop))
+    return loop if trips is not None and len(trips) <= _TRIPS else None
 
 
-def _inside(operation: Operation) -> list[Operation]:
-    found = []
-    for region in operation.regions:
-        for inner in region:
-            found += [inner, *_inside(inner)]
+def _counters(value: Value) -> set[For] | None:
+    """The loops whose counters and bounds a value is computed from; None where it depends on anything else."""
+    found, seen, pending = set[For](), set[Value](), [value]
+    while pending:
+        one = pending.pop()
+        if one in seen:
+            continue
+        seen.add(one)
+        maker = one.definition
+        if maker is not None:
+            if maker.regions or effects_of(maker) is not Effect.NONE or (not maker.operands and constant_of(one) is None):
+                return None
+            pending += maker.operands
+            continue
+        loop = one.owner.owner if isinstance(one.owner, Region) else None
+        if not isinstance(loop, For) or one.index:
+            return None
+        found.add(loop)
+        pending += [loop.lower, loop.upper, loop.step]
     return found
 
 
-def _may_exchange(operation: Gather) -> bool:
-    """Whether a gather takes an element at the own coordinate with bits changed that are no constant yet, in a tile small enough to unroll for."""
-    source, result = operation.x.type, operation.results[0].type
-    if not isinstance(source, TileType) or not isinstance(result, TileType) or source.shape != result.shape or source.numel > _ELEMENTS:
-        return False
-    index = _unmoved(operation.index, source.shape, operation.axis).definition
-    if index is None or index.name != "xor":
-        return False
-    for position, distance in (index.operands, reversed(index.operands)):
-        scalar = distance.definition
-        if scalar is not None and scalar.name == "splat" and _is_position(position, source.shape, operation.axis):
-            return True
-    return False
+def _bounds(loop: For) -> range | None:
+    lower, upper, step = (constant_of(value) for value in (loop.lower, loop.upper, loop.step))
+    if not isinstance(lower, int) or not isinstance(upper, int) or not isinstance(step, int) or step <= 0:
+        return None
+    return range(lower, upper, step)
 
 
 def _unroll(loop: For) -> None:
