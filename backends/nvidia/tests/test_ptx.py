@@ -12,6 +12,7 @@ import pytest
 
 import tilewright.language as tl
 from tilewright.errors import LoweringError, OutOfResources
+from tilewright.language import libdevice
 from tilewright.language.callable import device_function
 from tilewright.plugins.manifest import PORTABLE_OPTIONS
 from tilewright_conformance.samples import FAMILIES, samples
@@ -420,14 +421,32 @@ def test_a_loop_around_a_sort_stays_a_loop(ptx: Ptx) -> None:
 
 
 @device_function
-def _with_partners(x, out, distance, BLOCK: tl.constexpr):
+def _with_partners(x, out, distance, BLOCK: tl.constexpr, OF: tl.constexpr):
     at = tl.arange(0, BLOCK)
-    tile = tl.load(x + at)
-    for _ in range(4):
-        tile += tl.gather(tile, at ^ distance, 0)
+    tile, carried = tl.load(x + at), distance
+    for step in range(4):
+        if OF == "argument":
+            tile += tl.gather(tile, at ^ distance, 0)
+        if OF == "program":
+            tile += tl.gather(tile, at ^ (step ^ tl.program_id(0)), 0)
+        if OF == "carried":
+            tile += tl.gather(tile, at ^ (step ^ carried), 0)
+            carried = tl.sum(tile, 0)
     tl.store(out + at, tile)
 
 
-def test_a_loop_of_exchanges_over_an_argument_stays_a_loop(ptx: Ptx) -> None:
-    text = ptx(_with_partners, {"x": "*i32", "out": "*i32", "distance": "i32"}, constants={"BLOCK": 128}, num_warps=1)
+@pytest.mark.parametrize("of", ["argument", "program", "carried"])
+def test_a_loop_of_exchanges_over_what_is_no_constant_stays_a_loop(ptx: Ptx, of: str) -> None:
+    text = ptx(_with_partners, {"x": "*i32", "out": "*i32", "distance": "i32"}, constants={"BLOCK": 128, "OF": of}, num_warps=1)
     assert text.count("bar.warp.sync") + text.count("bar.sync") <= 2
+
+
+@device_function
+def _rounded_before_a_sum(x, y, z, out, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at, libdevice.mul_rn(tl.load(x + at), tl.load(y + at)) + tl.load(z + at))
+
+
+def test_a_rounded_product_is_not_contracted(ptx: Ptx) -> None:
+    text = ptx(_rounded_before_a_sum, dict.fromkeys(("x", "y", "z", "out"), "*fp32"), constants={"BLOCK": 128})
+    assert "fma" not in text and len(re.findall(r"mul\.rn\.f32|mul\.f32", text)) == len(re.findall(r"add\.rn\.f32|add\.f32", text)) == 1

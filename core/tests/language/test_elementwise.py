@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ import tilewright.language as tl
 from tilewright import ir
 from tilewright.language import libdevice
 from tilewright.language.callable import device_function as jit
+from tilewright.language.device_math import elementary, parts, rounding, special
 
 ELEMENTARY = ["exp", "exp2", "log", "log2", "sin", "cos", "erf", "sqrt", "rsqrt", "floor", "ceil"]
 NUMBERS = (*tl.dtype.SINT_TYPES, *tl.dtype.UINT_TYPES, *tl.dtype.FP_TYPES)
@@ -330,3 +332,17 @@ def test_values_of_bit_functions(run: Callable[..., None], dtype: str) -> None:
     assert list(out[16:32]) == [pattern.bit_count() for pattern in patterns]
     assert list(out[32:48]) == [(pattern & -pattern).bit_length() for pattern in patterns]
     assert [int(value) & mask for value in out[48:]] == [(int(a) * int(b) >> limits.bits) & mask for a, b in zip(x, y, strict=True)]
+
+
+@pytest.mark.parametrize("dtype", [tl.float32, tl.float64], ids=str)
+@pytest.mark.parametrize("name", [name for part in (elementary, parts, rounding, special) for name in part.FUNCTIONS])
+def test_library_functions_have_nothing_to_contract(make_bench: Any, name: str, dtype: tl.dtype) -> None:
+    """A backend may contract a caller's product with an addition, which would take away the rounding that the function relies on, or stands for."""
+    bench, function = make_bench(), getattr(libdevice, name)
+    parameters = [each for each in inspect.signature(function).parameters if not each.startswith("_")]
+    try:
+        bench(function, *[bench.value(dtype, [4]) for _ in parameters])
+    except (TypeError, ValueError):
+        pytest.skip(f"{name} does not take {dtype}")
+    floats = [operation.name for operation in bench.function.walk() if isinstance(ir.types.element_type(operation.results[0].type), ir.types.FloatType)]
+    assert not {"add", "sub", "mul"} & set(floats)

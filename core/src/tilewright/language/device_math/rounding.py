@@ -6,6 +6,7 @@ exact. fp64 is computed on operands scaled by powers of two, where neither the r
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -181,6 +182,9 @@ _SCALED: dict[Callable[..., Exact], Callable[..., tuple[Exact, Number]]] = {
 }
 
 
+_OPERATORS: dict[Callable[..., Exact], Callable[[Number, Number], Number]] = {_add: operator.add, _sub: operator.sub, _mul: operator.mul}
+
+
 def _operation(exact: Callable[..., Exact], mode: str) -> Callable[..., Number]:
     def body(*numbers: Number) -> Number:
         if mode == "rn":
@@ -211,13 +215,15 @@ def _both_positive(exact: Callable[..., Exact], numbers: tuple[Number, ...]) -> 
 
 
 def _nearest(exact: Callable[..., Exact], numbers: tuple[Number, ...]) -> Number:
-    """The operation of the IR itself, which rounds to nearest even."""
+    """The operation itself, which rounds to nearest even, and which no backend contracts with what the caller adds to it."""
     first, others = numbers[0], numbers[1:]
+    if exact in _OPERATORS:
+        return _OPERATORS[exact](first, *others)
     if exact is _rcp:
         return first.like(1.0).apply("div", first, exact=True)
     if exact is _div:
         return first.apply("div", *others, exact=True)
-    return first.apply({_add: "add", _sub: "sub", _mul: "mul", _sqrt: "sqrt", _fma: "fma"}[exact], *others)
+    return first.apply({_sqrt: "sqrt", _fma: "fma"}[exact], *others)
 
 
 # -- conversions --------------------------------------------------------------------------------------------------------------------------------------
