@@ -57,6 +57,8 @@ def _distance(operation: Gather) -> Value | None:
         return None
     for position, distance in (index.operands, reversed(index.operands)):
         if _is_position(position, shape, operation.axis):
+            while isinstance(distance.definition, _MOVED):
+                distance = distance.definition.x
             return distance
     return None
 

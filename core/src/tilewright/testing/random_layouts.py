@@ -8,6 +8,7 @@ from typing import Any
 
 from tilewright.ir import Builder
 from tilewright.ir.core import Function, Module, Operation, Region, Value
+from tilewright.ir.ops.shape import Gather
 from tilewright.ir.parser import parse_module
 from tilewright.ir.printer import print_module
 from tilewright.ir.types import TileType
@@ -22,6 +23,7 @@ from tilewright.simt.lower import lower_function
 from tilewright.simt.lowering.scan_plan import scan_layout
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.shared_memory import scratch_of
+from tilewright.simt.xor_exchange import xor_distance
 
 
 def random_layout(rng: random.Random, shape: tuple[int, ...], lanes: int, warps: int, first: Sequence[int] = ()) -> LinearLayout:
@@ -149,8 +151,9 @@ class RandomAssignment:
 
     def _gather(self, operation: Operation) -> None:
         layout = self.layout(operation.operands[1])
+        exchanged = isinstance(operation, Gather) and xor_distance(operation) is not None and self.rng.random() < 0.7
         self.need(operation, 1, layout)
-        self.need(operation, 0, self.layout(operation.operands[0]))
+        self.need(operation, 0, layout if exchanged else self.layout(operation.operands[0]))
         operation.results[0].layout = layout
 
     def _one_for_operands(self, operation: Operation) -> None:
