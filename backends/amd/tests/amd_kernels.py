@@ -224,3 +224,25 @@ def rounded_product(x, y, out, N: tl.constexpr):
 def product_and_sum_rounded_down(x, y, z, out, N: tl.constexpr):
     places = tl.arange(0, N)
     tl.store(out + places, libdevice.add_rd(tl.load(x + places) * tl.load(y + places), tl.load(z + places)))
+
+
+@tw.jit
+def row_sums(x, z, n, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    inside = offsets < n
+    tl.atomic_add(z + offsets, tl.load(x + tl.program_id(0) * BLOCK + offsets, mask=inside), mask=inside)
+
+
+@tw.jit
+def row_sums_with_old(x, z, old, n, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    inside = offsets < n
+    found = tl.atomic_add(z + offsets, tl.load(x + offsets, mask=inside), mask=inside)
+    tl.store(old + offsets, found, mask=inside)
+
+
+@tw.jit
+def tile_sums(x, z, m, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STRIDE: tl.constexpr):
+    rows, columns = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
+    value = tl.load(x + rows[:, None] * COLUMNS + columns[None, :], mask=rows[:, None] < m)
+    tl.atomic_add(z + rows * STRIDE, tl.sum(value, 1), mask=rows < m)

@@ -146,3 +146,50 @@ def function(x, y, z, NAME: tl.constexpr, BLOCK: tl.constexpr):
     else:
         result = tl.sqrt_rn(values)
     tl.store(z + offsets, result)
+
+
+@tw.jit
+def row_sums(x, z, n, BLOCK: tl.constexpr, ORDER: tl.constexpr, SCOPE: tl.constexpr):
+    """Every program adds its row to the same n elements."""
+    offsets = tl.arange(0, BLOCK)
+    inside = offsets < n
+    value = tl.load(x + tl.program_id(0) * n + offsets, mask=inside)
+    tl.atomic_add(z + offsets, value, mask=inside, sem=ORDER, scope=SCOPE)
+
+
+@tw.jit
+def row_sums_with_old(x, z, old, n, BLOCK: tl.constexpr):
+    """Every program adds the same row, and keeps what it found."""
+    offsets = tl.arange(0, BLOCK)
+    inside = offsets < n
+    found = tl.atomic_add(z + offsets, tl.load(x + offsets, mask=inside), mask=inside)
+    tl.store(old + tl.program_id(0) * n + offsets, found, mask=inside)
+
+
+@tw.jit
+def tile_sums(x, z, m, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STRIDE: tl.constexpr):
+    """The sum of each row is added to one element, every STRIDE-th of z."""
+    rows, columns = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
+    inside = (rows[:, None] < m) & (columns[None, :] < n)
+    value = tl.load(x + (tl.program_id(0) * m + rows[:, None]) * n + columns[None, :], mask=inside)
+    tl.atomic_add(z + rows * STRIDE, tl.sum(value, 1), mask=rows < m)
+
+
+@tw.jit
+def split_product(a, b, c, m, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    """Each program adds the product of a part of the columns of a and rows of b."""
+    rows, columns, depth = tl.arange(0, M), tl.arange(0, N), tl.program_id(0) * K + tl.arange(0, K)
+    x = tl.load(a + rows[:, None] * k + depth[None, :], mask=(rows[:, None] < m) & (depth[None, :] < k), other=0.0)
+    y = tl.load(b + depth[:, None] * n + columns[None, :], mask=(depth[:, None] < k) & (columns[None, :] < n), other=0.0)
+    inside = (rows[:, None] < m) & (columns[None, :] < n)
+    tl.atomic_add(c + rows[:, None] * n + columns[None, :], tl.dot(x, y).to(c.dtype.element_ty), mask=inside, sem="relaxed")
+
+
+@tw.jit
+def published_sums(x, z, ready, seen, n, BLOCK: tl.constexpr):
+    """The program that comes last reads what all have added: each adds its row, and then itself, by a release and an acquire."""
+    offsets = tl.arange(0, BLOCK)
+    inside = offsets < n
+    tl.atomic_add(z + offsets, tl.load(x + tl.program_id(0) * n + offsets, mask=inside), mask=inside)
+    if tl.atomic_add(ready, 1) == tl.num_programs(0) - 1:
+        tl.store(seen + offsets, tl.load(z + offsets, mask=inside), mask=inside)

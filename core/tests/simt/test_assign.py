@@ -67,7 +67,7 @@ def test_an_access_moves_no_more_elements_at_once_than_its_mask_treats_alike(div
     for name in ("load", "store"):
         (access,) = named(module, name)
         assert isinstance(access, Load | Store)
-        found = tile_access(access, axes, 16)
+        found = tile_access(access, axes, EmulatedTarget())
         assert found is not None and found.vector == vector
 
 

@@ -15,7 +15,7 @@ UNKNOWN = cast(Any, None)
 
 
 def access(order: tuple[int, int] = (1, 0), vector: int = 8, size: int = 2) -> TileAccess:
-    return TileAccess(UNKNOWN, (64, 128), order, vector, size, UNKNOWN, None)
+    return TileAccess(UNKNOWN, (64, 128), order, vector, size, 16, UNKNOWN, None)
 
 
 @pytest.mark.parametrize(("lanes", "rows"), [(64, [128, 256]), (32, [128, 256, 1024])])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tilewright.errors import LoweringError
-from tilewright.ir.types import F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, Type
+from tilewright.ir.types import BF16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F16, Type
 from tilewright.plugins.manifest import Target
 
 #: Instructions that multiply matrices: of data center GPUs (64 lanes), and of RDNA (32 lanes).
@@ -43,6 +43,7 @@ class Architecture:
         turns: whether elements of 16 bits are turned as they are read from LDS.
         swaps: whether rows of lanes change places between two registers (``v_permlane16_swap``, ``v_permlane32_swap``).
         features: of LLVM's, by which code is generated.
+        packed_sums: types of 16 bits of which an atomic instruction adds two at once (``global_atomic_pk_add_f16``).
     """
 
     name: str
@@ -62,6 +63,7 @@ class Architecture:
     direct: tuple[int, ...] = ()
     turns: bool = False
     swaps: bool = False
+    packed_sums: tuple[Type, ...] = ()
 
     @property
     def few_registers(self) -> bool:
@@ -73,6 +75,8 @@ class Architecture:
 #: across it.
 _ONE_UNIT: Final = ("+cumode", "-real-true16")
 _K: Final = 1024
+_F16: Final[tuple[Type, ...]] = (F16,)
+_F16_BF16: Final[tuple[Type, ...]] = (F16, BF16)
 
 
 def _rdna(name: str, generation: int, registers: int, fp8: tuple[Type, ...] = ()) -> Architecture:
@@ -81,15 +85,20 @@ def _rdna(name: str, generation: int, registers: int, fp8: tuple[Type, ...] = ()
     Args:
         registers: vector registers of a lane of a SIMD that waves share: 1536 or 1024.
     """
-    return Architecture(name, generation, WMMA, 32, 64 * _K, 64 * _K, 32, 256, 2 * 32 * registers, registers // 64, 2, 32, fp8, _ONE_UNIT)
+    packed = _F16_BF16 if generation >= 4 else ()
+    return Architecture(
+        name, generation, WMMA, 32, 64 * _K, 64 * _K, 32, 256, 2 * 32 * registers, registers // 64, 2, 32, fp8, _ONE_UNIT, packed_sums=packed
+    )  # fmt: skip
 
 
 ARCHITECTURES: Final[dict[str, Architecture]] = {
     row.name: row
     for row in (
-        Architecture("gfx90a", 2, MFMA, 64, 64 * _K, 64 * _K, 32, 512, 128 * _K, 8, 4, 32),
-        Architecture("gfx942", 3, MFMA, 64, 64 * _K, 64 * _K, 32, 512, 128 * _K, 8, 4, 32, _FNUZ),
-        Architecture("gfx950", 4, MFMA, 64, 160 * _K, 160 * _K, 64, 512, 128 * _K, 8, 4, 32, _OCP, direct=(4, 16), turns=True, swaps=True),
+        Architecture("gfx90a", 2, MFMA, 64, 64 * _K, 64 * _K, 32, 512, 128 * _K, 8, 4, 32, packed_sums=_F16),
+        Architecture("gfx942", 3, MFMA, 64, 64 * _K, 64 * _K, 32, 512, 128 * _K, 8, 4, 32, _FNUZ, packed_sums=_F16_BF16),
+        Architecture(
+            "gfx950", 4, MFMA, 64, 160 * _K, 160 * _K, 64, 512, 128 * _K, 8, 4, 32, _OCP, direct=(4, 16), turns=True, swaps=True, packed_sums=_F16_BF16
+        ),
         _rdna("gfx1100", 3, 1536),
         _rdna("gfx1101", 3, 1536),
         _rdna("gfx1102", 3, 1024),

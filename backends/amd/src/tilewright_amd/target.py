@@ -8,11 +8,11 @@ from typing import Any, Final
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Function, Value
 from tilewright.ir.ops.linear import DotScaled
-from tilewright.ir.types import F32, F64, I32, U32, TileType, Type, element_type
+from tilewright.ir.types import BF16, F32, F64, I32, U32, TileType, Type, element_type
 from tilewright.llvm.assembly_sites import site
-from tilewright.llvm.atomics import Reach, atomic_read, atomic_update, atomic_write, compare_and_swap
+from tilewright.llvm.atomics import Reach, atomic_read, atomic_sum, atomic_update, atomic_write, compare_and_swap
 from tilewright.llvm.inline_assembly import emit_inline_asm
-from tilewright.llvm.registers import constant, register_type, storage_size
+from tilewright.llvm.registers import register_type, storage_size
 from tilewright.llvm.writer import FunctionWriter, ModuleWriter
 from tilewright.plugins.manifest import Target
 from tilewright.simt.context import SimtContext
@@ -227,27 +227,55 @@ class GcnTarget(SimtTarget):
     def store(self, w: FunctionWriter, pointer: str, element: Type, values: Sequence[str], predicate: str | None, access: Access) -> None:
         memory_access.store(w, pointer, element, values, predicate, access)
 
-    def atomic_rmw(self, context: SimtContext, kind: str, pointer: str, element: Type, value: str, predicate: str | None, order: str, scope: str) -> str:
-        def update(place: str, reach: Reach) -> str:
-            return atomic_update(context, kind, element, place, value, order, reach)
+    def atomic_width(self, kind: str, element: Type, scope: str) -> int:
+        # as all sums of floats, those of pairs have an instruction for memory that no host shares word by word
+        return 2 if kind == "add" and scope != "system" and element in self.row.packed_sums else 1
 
-        return _where(context, pointer, element, predicate, scope, update)
+    def atomic_rmw(
+        self,
+        context: SimtContext,
+        kind: str,
+        pointer: str,
+        element: Type,
+        values: Sequence[str],
+        predicate: str | None,
+        order: str,
+        scope: str,
+        *,
+        used: bool,
+    ) -> list[str]:
+        w = context.writer
+        if len(values) == 1:
+
+            def update(place: str, reach: Reach) -> str:
+                return atomic_update(context, kind, element, place, values[0], order, reach)
+
+            return [_where(context, pointer, register_type(element), predicate, scope, update)]
+        register, kept = register_type(element), "bfloat" if element is BF16 else register_type(element)
+        pair = w.emit(f"bitcast <2 x {register}> {join(w, register, values)} to <2 x {kept}>") if kept != register else join(w, register, values)
+        old = _where(context, pointer, f"<2 x {kept}>", predicate, scope, lambda place, reach: atomic_sum(w, f"<2 x {kept}>", 4, place, pair, order, reach))
+        if kept != register:
+            old = w.emit(f"bitcast <2 x {kept}> {old} to <2 x {register}>")
+        return [w.emit(f"extractelement <2 x {register}> {old}, i32 {i}") for i in range(2)]
 
     def atomic_cas(self, context: SimtContext, pointer: str, element: Type, compare: str, value: str, predicate: str | None, order: str, scope: str) -> str:
         def swap(place: str, reach: Reach) -> str:
             return compare_and_swap(context, element, place, compare, value, order, reach)
 
-        return _where(context, pointer, element, predicate, scope, swap)
+        return _where(context, pointer, register_type(element), predicate, scope, swap)
 
     def atomic_load(self, context: SimtContext, pointer: str, element: Type, predicate: str | None, order: str, scope: str) -> str:
-        return _where(context, pointer, element, predicate, scope, lambda place, reach: atomic_read(context, element, place, order, reach))
+        return _where(context, pointer, register_type(element), predicate, scope, lambda place, reach: atomic_read(context, element, place, order, reach))
 
     def atomic_store(self, context: SimtContext, pointer: str, element: Type, value: str, predicate: str | None, order: str, scope: str) -> None:
         def write(place: str, reach: Reach) -> str:
             atomic_write(context, element, place, value, order, reach)
             return ""
 
-        _where(context, pointer, element, predicate, scope, write)
+        _where(context, pointer, register_type(element), predicate, scope, write)
+
+    def fence(self, w: FunctionWriter, order: str, scope: str) -> None:
+        w.do(f"fence {Reach(scope=_SCOPES[scope]).order(order)}")
 
     def clock(self, w: FunctionWriter) -> str:
         """A clock of 100 MHz. It does not overflow, so that who divides by a tick's length gets its count again."""
@@ -348,8 +376,8 @@ def _thread(w: FunctionWriter) -> str:
     return w.call("llvm.amdgcn.workitem.id.x", "i32", [])
 
 
-def _where(context: SimtContext, pointer: str, element: Type, predicate: str | None, scope: str, access: Callable[[str, Reach], str]) -> str:
-    """Access global memory where the predicate holds; zeros elsewhere."""
+def _where(context: SimtContext, pointer: str, type_: str, predicate: str | None, scope: str, access: Callable[[str, Reach], str]) -> str:
+    """Access global memory where the predicate holds; zeros of an LLVM type elsewhere."""
     w = context.writer
     place = memory_access.global_pointer(w, pointer)
     # sums of floats have an instruction for memory that no host shares word by word, as none does whose allocation does not ask for it
@@ -364,4 +392,4 @@ def _where(context: SimtContext, pointer: str, element: Type, predicate: str | N
     after = w.current
     w.branch(join)
     w.place(join)
-    return w.phi(register_type(element), ((found, after), (constant(element, 0), before))) if found else ""
+    return w.phi(type_, ((found, after), ("null" if type_ == "ptr" else "zeroinitializer", before))) if found else ""

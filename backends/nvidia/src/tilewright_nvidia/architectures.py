@@ -41,6 +41,7 @@ class Architecture:
         threads: threads of a multiprocessor.
         shared_total: bytes of shared memory of a multiprocessor.
         blocks: programs that a multiprocessor holds.
+        vector_atomics: whether one atomic instruction adds up to 16 bytes of floats (``.v4.f32``).
     """
 
     name: str
@@ -51,6 +52,7 @@ class Architecture:
     threads: int
     shared_total: int
     blocks: int
+    vector_atomics: bool = False
 
 
 ARCHITECTURES: dict[str, Architecture] = {
@@ -60,11 +62,11 @@ ARCHITECTURES: dict[str, Architecture] = {
         Architecture("sm_80", 80, 80, 80, 163 << 10, 2048, 164 << 10, 32),
         Architecture("sm_86", 86, 80, 80, 99 << 10, 1536, 100 << 10, 16),
         Architecture("sm_89", 89, 84, 84, 99 << 10, 1536, 100 << 10, 24),
-        Architecture("sm_90a", 90, 86, 84, 227 << 10, 2048, 228 << 10, 32),
-        Architecture("sm_100a", 100, 87, 86, 227 << 10, 2048, 228 << 10, 32),
-        Architecture("sm_103a", 103, 88, 88, 227 << 10, 2048, 228 << 10, 32),
-        Architecture("sm_120a", 120, 87, 87, 99 << 10, 1536, 100 << 10, 24),
-        Architecture("sm_121a", 121, 88, 88, 99 << 10, 1536, 100 << 10, 24),
+        Architecture("sm_90a", 90, 86, 84, 227 << 10, 2048, 228 << 10, 32, vector_atomics=True),
+        Architecture("sm_100a", 100, 87, 86, 227 << 10, 2048, 228 << 10, 32, vector_atomics=True),
+        Architecture("sm_103a", 103, 88, 88, 227 << 10, 2048, 228 << 10, 32, vector_atomics=True),
+        Architecture("sm_120a", 120, 87, 87, 99 << 10, 1536, 100 << 10, 24, vector_atomics=True),
+        Architecture("sm_121a", 121, 88, 88, 99 << 10, 1536, 100 << 10, 24, vector_atomics=True),
     )
 }
 

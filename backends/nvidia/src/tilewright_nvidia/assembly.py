@@ -50,3 +50,9 @@ def call_asm(
     if len(results) == 1:
         return [name]
     return [w.emit(f"extractvalue {kind} {name}, {i}") for i in range(len(results))]
+
+
+def listed(first: int, number: int) -> str:
+    """Operands of an access: ``{$0, $1}``, or one alone."""
+    names = ", ".join(f"${first + i}" for i in range(number))
+    return f"{{{names}}}" if number > 1 else names

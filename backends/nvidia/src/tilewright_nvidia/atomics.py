@@ -1,32 +1,98 @@
 """Atomic updates of global memory.
 
-Sums, integers' extremes, bitwise updates and exchanges have instructions. The extremes of floats, in the total order of their encodings, are integer
+Sums, integers' extremes, bitwise updates and exchanges have instructions: ``red`` where nobody asks for the old value or for its order (``.acquire`` is
+``atom``'s alone), ``atom`` elsewhere. Sums of consecutive f16 are packed (``.f16x2``); from compute capability 9.0 on, one instruction adds up to
+16 bytes of f32 (``.v4.f32``), f16 or bf16 (``.v4.bf16x2``). The extremes of floats, in the total order of their encodings, are integer
 extremes: signed where the operand's sign is clear, unsigned and turned around where it is set. What has no instruction (16-bit exchanges and
 extremes, bf16 sums before compute capability 9.0) compares and exchanges until it succeeds. Sums of f32 flush subnormal numbers, as the instruction does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from tilewright.errors import LoweringError
 from tilewright.ir.types import BF16, F16, F32, F64, FloatType, IntType, Type, bit_width
 from tilewright.llvm.atomics import extreme_of_bits
 from tilewright.llvm.casts import emit_cast
-from tilewright.llvm.registers import register_type
+from tilewright.llvm.registers import register_type, storage_size
 from tilewright.llvm.writer import FunctionWriter
 from tilewright.simt.context import SimtContext
-from tilewright_nvidia.assembly import call_asm
+from tilewright_nvidia.architectures import Architecture
+from tilewright_nvidia.assembly import call_asm, listed
+from tilewright_nvidia.kernel_state import words_in
 
 SCOPES = {"program": "cta", "device": "gpu", "system": "sys"}
+#: The type of two packed 16-bit floats.
+_PACKED: Final[dict[Type, str]] = {F16: "f16x2", BF16: "bf16x2"}
 _TWISTED = {"min": ("min", "max"), "max": ("max", "min")}
 
 
-def atomic_rmw(context: SimtContext, capability: int, kind: str, pointer: str, element: Type, value: str, predicate: str | None, order: str, scope: str) -> str:
+def atomic_width(row: Architecture, kind: str, element: Type) -> int:
+    """See :meth:`tilewright.simt.target.SimtTarget.atomic_width`."""
+    if kind != "add":
+        return 1
+    if row.vector_atomics and element in (F32, F16, BF16):
+        return 16 // storage_size(element)
+    return 2 if element is F16 else 1
+
+
+def atomic_rmw(
+    context: SimtContext,
+    capability: int,
+    kind: str,
+    pointer: str,
+    element: Type,
+    values: Sequence[str],
+    predicate: str | None,
+    order: str,
+    scope: str,
+    *,
+    used: bool,
+) -> list[str]:
     """See :meth:`tilewright.simt.target.SimtTarget.atomic_rmw`."""
+    w, suffix = context.writer, f"global.{SCOPES[scope]}.{order}"
+    reduces = not used and order in ("relaxed", "release")
+    if len(values) > 1:
+        return _add_vector(w, "red" if reduces else "atom", suffix, pointer, element, values, predicate)
+    (value,) = values
+    if reduces and _has_instruction(capability, kind, element):
+        operands = [("ptr", pointer), (_register(bit_width(element)), to_bits(w, value, element))]
+        _call(w, f"red.{suffix}.{_operation(kind, element, bit_width(element))} [$0], $1;", (), operands, predicate)
+        return []
+    return [_update(context, capability, kind, pointer, element, value, predicate, suffix)]
+
+
+def _has_instruction(capability: int, kind: str, element: Type) -> bool:
+    """Return whether ``red`` does an update."""
+    if isinstance(element, FloatType):
+        return kind == "add" and (element is not BF16 or capability >= 90)
+    return kind != "xchg"
+
+
+def _add_vector(w: FunctionWriter, name: str, suffix: str, pointer: str, element: Type, values: Sequence[str], predicate: str | None) -> list[str]:
+    """Add to consecutive elements by one ``atom`` or ``red``."""
+    each = 4 // storage_size(element)
+    register, words = register_type(element), words_in(w)
+    packed = [("i32", words.pack(w, values[i : i + each], register, "i32")) for i in range(0, len(values), each)]
+    count = len(packed)
+    vector = f".v{count}" if count > 1 else ""
+    type_ = f"noftz{vector}.{_PACKED[element]}" if each > 1 else f"{vector[1:]}.f32"
+    first = count if name == "atom" else 0
+    text = f"{name}.{suffix}.add.{type_} {f'{listed(0, count)}, ' if first else ''}[${first}], {listed(first + 1, count)};"
+    found = _call(w, text, ["i32"] * first, [("ptr", pointer), *packed], predicate)
+    return [old for word in found for old in words.unpack(w, word, "i32", register)]
+
+
+def fence(w: FunctionWriter, scope: str) -> None:
+    """Order the accesses before it and after it."""
+    call_asm(w, f"fence.acq_rel.{SCOPES[scope]};", (), [], memory=True)
+
+
+def _update(context: SimtContext, capability: int, kind: str, pointer: str, element: Type, value: str, predicate: str | None, suffix: str) -> str:
+    """Update one element; the old one."""
     w, bits = context.writer, bit_width(element)
-    # ptxas takes these parts in any order; this one is what people look for in listings.
-    suffix = f"global.{SCOPES[scope]}.{order}"
     if isinstance(element, FloatType) and kind in ("min", "max"):
         if bits == 16:
             new = to_bits(w, value, element)
@@ -51,12 +117,7 @@ def atomic_cas(context: SimtContext, pointer: str, element: Type, compare: str, 
 def atomic_load(w: FunctionWriter, pointer: str, element: Type, predicate: str | None, order: str, scope: str) -> str:
     """See :meth:`tilewright.simt.target.SimtTarget.atomic_load`."""
     bits = bit_width(element)
-    register, operands = _register(bits), [("ptr", pointer)]
-    guard = ""
-    if predicate is not None:
-        guard = "@$2 "
-        operands.append(("i1", predicate))
-    (name,) = call_asm(w, f"{guard}ld.{order}.{SCOPES[scope]}.global.b{bits} $0, [$1];", [register], operands)
+    (name,) = _call(w, f"ld.{order}.{SCOPES[scope]}.global.b{bits} $0, [$1];", [_register(bits)], [("ptr", pointer)], predicate)
     return from_bits(w, name if bits > 8 else w.emit(f"trunc i16 {name} to i8"), element)
 
 
@@ -64,11 +125,7 @@ def atomic_store(w: FunctionWriter, pointer: str, element: Type, value: str, pre
     """See :meth:`tilewright.simt.target.SimtTarget.atomic_store`."""
     bits, name = bit_width(element), to_bits(w, value, element)
     operands = [("ptr", pointer), (_register(bits), name if bits > 8 else w.emit(f"zext i8 {name} to i16"))]
-    guard = ""
-    if predicate is not None:
-        guard = "@$2 "
-        operands.append(("i1", predicate))
-    call_asm(w, f"{guard}st.{order}.{SCOPES[scope]}.global.b{bits} [$0], $1;", (), operands)
+    _call(w, f"st.{order}.{SCOPES[scope]}.global.b{bits} [$0], $1;", (), operands, predicate)
 
 
 def _register(bits: int) -> str:
@@ -102,13 +159,15 @@ def _operation(kind: str, element: Type, bits: int) -> str:
 
 def _instruction(w: FunctionWriter, mnemonic: str, bits: int, pointer: str, values: list[str], predicate: str | None) -> str:
     operands = [("ptr", pointer), *((f"i{bits}", value) for value in values)]
-    guard = ""
-    if predicate is not None:
-        guard = f"@${1 + len(operands)} "
-        operands.append(("i1", predicate))
-    listed = ", ".join(f"${2 + i}" for i in range(len(values)))
-    (old,) = call_asm(w, f"{guard}{mnemonic} $0, [$1], {listed};", [f"i{bits}"], operands)
+    (old,) = _call(w, f"{mnemonic} $0, [$1], {', '.join(f'${2 + i}' for i in range(len(values)))};", [f"i{bits}"], operands, predicate)
     return old
+
+
+def _call(w: FunctionWriter, text: str, results: Sequence[str], operands: list[tuple[str, str]], predicate: str | None) -> list[str]:
+    """Run one instruction where the predicate holds."""
+    if predicate is None:
+        return call_asm(w, text, results, operands)
+    return call_asm(w, f"@${len(results) + len(operands)} {text}", results, [*operands, ("i1", predicate)])
 
 
 def _float_extreme(w: FunctionWriter, kind: str, bits: int, pointer: str, value: str, predicate: str | None, suffix: str) -> str:

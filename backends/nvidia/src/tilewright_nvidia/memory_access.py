@@ -9,7 +9,7 @@ from tilewright.llvm.inline_assembly import BITS
 from tilewright.llvm.registers import register_type, storage_size, storage_type
 from tilewright.llvm.writer import FunctionWriter
 from tilewright.simt.target import Access
-from tilewright_nvidia.assembly import call_asm
+from tilewright_nvidia.assembly import call_asm, listed
 from tilewright_nvidia.words import Words
 
 _PRIORITIES = {"first": "evict_first", "last": "evict_last"}
@@ -49,7 +49,7 @@ class GlobalMemory:
             guard = f"@${number + len(operands)} "
             operands.append(("i1", predicate))
         policy = f", ${number + 1}" if extra else ""
-        text = f"{guard}{mnemonic} {_listed(0, number)}, [${number}]{policy};"
+        text = f"{guard}{mnemonic} {listed(0, number)}, [${number}]{policy};"
         initial: list[str] = []
         if predicate is not None:
             unset = ["0" if self.frugal else "undef"] * number
@@ -67,7 +67,7 @@ class GlobalMemory:
         if predicate is not None:
             guard = f"@${len(operands)} "
             operands.append(("i1", predicate))
-        call_asm(w, f"{guard}{mnemonic} [$0], {_listed(1, number)}{policy};", (), operands)
+        call_asm(w, f"{guard}{mnemonic} [$0], {listed(1, number)}{policy};", (), operands)
 
     def _mnemonic(self, w: FunctionWriter, name: str, access: Access, memory: str, number: int) -> tuple[str, list[tuple[str, str]]]:
         """The instruction without operands, and the operand that says how its lines are kept, if there is one."""
@@ -117,9 +117,3 @@ def _byte(w: FunctionWriter, value: str) -> str:
     if value[0] != "%":
         return "1" if value in ("true", "1") else "0"
     return w.emit(f"zext i1 {value} to i8")
-
-
-def _listed(first: int, number: int) -> str:
-    """Operands of an access: ``{$0, $1}``, or one alone."""
-    names = ", ".join(f"${first + i}" for i in range(number))
-    return f"{{{names}}}" if number > 1 else names

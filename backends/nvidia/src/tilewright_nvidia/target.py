@@ -264,8 +264,23 @@ class PtxTarget(SimtTarget):
     def store(self, w: FunctionWriter, pointer: str, element: Type, values: Sequence[str], predicate: str | None, access: Access) -> None:
         kernel_state(w).memory.store(w, pointer, element, values, predicate, access)
 
-    def atomic_rmw(self, context: SimtContext, kind: str, pointer: str, element: Type, value: str, predicate: str | None, order: str, scope: str) -> str:
-        return atomics.atomic_rmw(context, self.capability, kind, pointer, element, value, predicate, order, scope)
+    def atomic_width(self, kind: str, element: Type, scope: str) -> int:
+        return atomics.atomic_width(ARCHITECTURES[self.name], kind, element)
+
+    def atomic_rmw(
+        self,
+        context: SimtContext,
+        kind: str,
+        pointer: str,
+        element: Type,
+        values: Sequence[str],
+        predicate: str | None,
+        order: str,
+        scope: str,
+        *,
+        used: bool,
+    ) -> list[str]:
+        return atomics.atomic_rmw(context, self.capability, kind, pointer, element, values, predicate, order, scope, used=used)
 
     def atomic_cas(self, context: SimtContext, pointer: str, element: Type, compare: str, value: str, predicate: str | None, order: str, scope: str) -> str:
         return atomics.atomic_cas(context, pointer, element, compare, value, predicate, order, scope)
@@ -275,6 +290,9 @@ class PtxTarget(SimtTarget):
 
     def atomic_store(self, context: SimtContext, pointer: str, element: Type, value: str, predicate: str | None, order: str, scope: str) -> None:
         atomics.atomic_store(context.writer, pointer, element, value, predicate, order, scope)
+
+    def fence(self, w: FunctionWriter, order: str, scope: str) -> None:
+        atomics.fence(w, scope)
 
     def clock(self, w: FunctionWriter) -> str:
         (now,) = call_asm(w, "mov.u64 $0, %globaltimer;", ["i64"], [])

@@ -66,9 +66,16 @@ def atomic_update(context: ElementContext, kind: str, element: Type, pointer: st
         name = f"u{kind}"
     if isinstance(element, PointerType):
         assert kind == "xchg"
+    if name == "fadd":
+        return atomic_sum(w, type_, storage_size(element), pointer, value, order, reach)
     success, _ = _ORDERS[order]
-    sums = reach.sums if name == "fadd" else ""
-    return w.emit(f"atomicrmw {name} {reach.pointer} {pointer}, {type_} {value} {reach.order(success)}, align {storage_size(element)}{sums}")
+    return w.emit(f"atomicrmw {name} {reach.pointer} {pointer}, {type_} {value} {reach.order(success)}, align {storage_size(element)}")
+
+
+def atomic_sum(w: FunctionWriter, type_: str, size: int, pointer: str, value: str, order: str, reach: Reach) -> str:
+    """Add a float of an LLVM type of ``size`` bytes, or a vector of such, to memory in one step; what was there."""
+    success, _ = _ORDERS[order]
+    return w.emit(f"atomicrmw fadd {reach.pointer} {pointer}, {type_} {value} {reach.order(success)}, align {size}{reach.sums}")
 
 
 def atomic_read(context: ElementContext, element: Type, pointer: str, order: str, reach: Reach = EVERYWHERE) -> str:

@@ -16,6 +16,7 @@ from tilewright.errors import LoweringError
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops.arithmetic import Cast
 from tilewright.ir.ops.linear import Dot
+from tilewright.ir.ops.memory import AtomicRmw, Store
 from tilewright.ir.ops.shape import Split
 from tilewright.ir.types import TileType, bit_width, element_type
 from tilewright.passes.axis import axis_info
@@ -84,14 +85,13 @@ class LayoutStatement:
         self.reads: dict[Operation, list[Variable | LinearLayout | None]] = {}
         self._weights: dict[Region, float] = {function.body: 1.0}
         self._default = functools.partial(default_layout, lanes=target.warp_size, warps=self.num_warps)
-        limit = target.max_access
         #: layouts of loads that are copied lane after lane
         self._side_by_side: dict[Operation, LinearLayout] = {}
         self.accesses: dict[Operation, TileAccess] = {}
         for operation in self.operations:
-            if isinstance(operation, ACCESSES) and (access := tile_access(operation, self.axes, limit)) is not None:
+            if isinstance(operation, ACCESSES) and (access := tile_access(operation, self.axes, target)) is not None:
                 self.accesses[operation] = access
-        self.coalesced = coalesced(self.accesses.values(), target.warp_size, self.num_warps, limit)
+        self.coalesced = coalesced(self.accesses.values(), target.warp_size, self.num_warps, target.max_access)
 
     def run(self, options: Mapping[str, Any]) -> None:
         for argument in self.function.arguments:
@@ -190,7 +190,7 @@ class LayoutStatement:
     def candidates_of(self, access: TileAccess, operation: Operation) -> list[LinearLayout]:
         """Layouts in which an access is coalesced."""
         found = list(self.coalesced[access.shape])
-        if operation.name == "store":
+        if isinstance(operation, Store) or (isinstance(operation, AtomicRmw) and access.vector > 1):
             # accumulators may be exchanged within warps for this
             products = dict.fromkeys(plan.c for plan in self.plans.values() if plan.c.shape == access.shape)
             found += filter(None, (widened(layout, access.order[0], access.vector) for layout in products))
@@ -198,8 +198,8 @@ class LayoutStatement:
 
     def access_price(self, access: TileAccess) -> Callable[[LinearLayout], float]:
         """What an access costs in a layout."""
-        limit, costs = self.target.max_access, self.target.costs
-        return lambda layout: access.cost(layout, limit, costs)
+        costs = self.target.costs
+        return lambda layout: access.cost(layout, costs)
 
     def plan(self, operation: Dot) -> ProductPlan:
         """The plan of a product: the target's first choice, or one that reads from registers what is there anyway."""

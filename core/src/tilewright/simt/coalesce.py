@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.ir.core import Value
 from tilewright.ir.ops.memory import AtomicCas, AtomicLoad, AtomicRmw, AtomicStore, Load, Store
-from tilewright.ir.types import TileType
+from tilewright.ir.types import TileType, element_type
 from tilewright.passes.axis import AxisInfo
 from tilewright.simt.costs import MachineCosts, access_cost, element_size, fits
 from tilewright.simt.linear_layout import LinearLayout, axis_shifts, blocked, log2
+from tilewright.simt.target import SimtTarget
 
 #: An access of global memory at pointers.
 Access = Load | Store | AtomicRmw | AtomicCas | AtomicLoad | AtomicStore
@@ -26,6 +27,7 @@ class TileAccess:
         order: its axes, the one along which addresses are consecutive first; axes of extent 1 last.
         vector: consecutive elements, aligned, that one access may have.
         size: bytes of an element.
+        limit: bytes that one access of a thread moves at most.
     """
 
     operation: Access
@@ -33,27 +35,42 @@ class TileAccess:
     order: tuple[int, ...]
     vector: int
     size: int
+    limit: int
     pointer: AxisInfo
     mask: AxisInfo | None
 
-    def cost(self, layout: LinearLayout, limit: int, costs: MachineCosts) -> float:
-        return access_cost(layout, self.pointer, self.mask, self.size, limit, costs, store=not isinstance(self.operation, Load))
+    @property
+    def writes(self) -> bool:
+        return not isinstance(self.operation, Load | AtomicLoad)
+
+    def cost(self, layout: LinearLayout, costs: MachineCosts) -> float:
+        return access_cost(layout, self.pointer, self.mask, self.size, self.limit, costs, store=self.writes)
 
 
-def tile_access(operation: Access, axes: Mapping[Value, AxisInfo], limit: int) -> TileAccess | None:
-    """What is known of an access; None for one of a scalar. ``limit`` is in bytes."""
+def access_limit(operation: Access, target: SimtTarget) -> int:
+    """Bytes that one access of a thread moves at most."""
+    if isinstance(operation, Load | Store):
+        return target.max_access
+    size = element_size(operation.pointer)
+    if isinstance(operation, AtomicRmw):
+        return size * target.atomic_width(operation.kind, element_type(operation.value.type), operation.scope)
+    return size
+
+
+def tile_access(operation: Access, axes: Mapping[Value, AxisInfo], target: SimtTarget) -> TileAccess | None:
+    """What is known of an access; None for one of a scalar."""
     pointer, mask = operation.pointer, mask_of(operation)
     type_ = pointer.type
     if not isinstance(type_, TileType):
         return None
     info, mask_info = axes[pointer], axes[mask] if mask is not None else None
-    size = element_size(pointer)
+    size, limit = element_size(pointer), access_limit(operation, target)
     order = tuple(sorted(range(type_.rank), key=lambda axis: (type_.shape[axis] == 1, -info.contiguity[axis], -axis)))
     first = order[0]
     vector = limit // size
     while vector > 1 and not fits(first, vector, info, mask_info, size):
         vector //= 2
-    return TileAccess(operation, type_.shape, order, max(1, vector), size, info, mask_info)
+    return TileAccess(operation, type_.shape, order, max(1, vector), size, limit, info, mask_info)
 
 
 def mask_of(operation: Access) -> Value | None:
@@ -82,8 +99,9 @@ def coalesced(accesses: Iterable[TileAccess], lanes: int, warps: int, limit: int
 def _layouts(shape: tuple[int, ...], order: tuple[int, ...], group: Sequence[TileAccess], lanes: int, warps: int, limit: int) -> list[LinearLayout]:
     most = math.prod(shape) // (lanes * warps)
     shared = min(max(access.vector for access in group), max(1, 2 * limit // max(access.size for access in group)))
-    # A store of wider elements than the loads have is no good in their layout: its threads would each write every other part of a sector.
-    own = sorted({access.vector for access in group if access.operation.name == "store"}, reverse=True)
+    # A store of wider elements than the loads have is no good in their layout: its threads would each write every other part of a sector. So is an atomic
+    # update that takes fewer elements.
+    own = sorted({access.vector for access in group if access.writes}, reverse=True)
     layouts: list[LinearLayout] = []
     for vector in dict.fromkeys(max(1, min(vector, most)) for vector in (shared, *own)):
         layouts.append(blocked(shape, order, vector, lanes, warps))
@@ -144,6 +162,20 @@ def widened(layout: LinearLayout, axis: int, width: int) -> LinearLayout | None:
         lanes[lanes.index(image)] = given
         registers[registers.index(given)] = image
     return LinearLayout(layout.shape, (*wanted, *(image for image in registers if image not in wanted)), tuple(lanes), layout.warps)
+
+
+def spread(layout: LinearLayout) -> LinearLayout:
+    """``layout`` with register bits, the highest first, at lane bits along which lanes hold the same elements, or at such warp bits, as far as there are any.
+
+    One thread of those that hold an element updates it: the others then update elements of their own, in place of one thread doing so one after the other.
+    """
+    lanes, warps = list(layout.lanes), list(layout.warps)
+    idle = [(images, bit) for images in (lanes, warps) for bit, image in enumerate(images) if not image]
+    count = min(len(idle), len(layout.registers))
+    kept = len(layout.registers) - count
+    for (images, bit), image in zip(idle, layout.registers[kept:], strict=False):
+        images[bit] = image
+    return replace(layout, registers=layout.registers[:kept], lanes=tuple(lanes), warps=tuple(warps))
 
 
 def default_layout(shape: tuple[int, ...], lanes: int, warps: int) -> LinearLayout:

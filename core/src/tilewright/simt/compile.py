@@ -30,6 +30,7 @@ from tilewright.simt.masked_off_lanes import mark_unseen
 from tilewright.simt.partial_sums import defer_sums
 from tilewright.simt.pipeline import expand, schedule, select
 from tilewright.simt.raising import raise_loads
+from tilewright.simt.relax_atomics import relax_atomics
 from tilewright.simt.remarks import note_slow_paths, warn_slow
 from tilewright.simt.shared_memory import SHARED_MEMORY, allocate
 from tilewright.simt.staging import stage_operands
@@ -62,6 +63,7 @@ STAGES: Final = (
     Stage("warps", lambda module, target, options: set_warps(kernel_of(module), target, options), "how many warps run a program: those asked for, or more"),
     Stage("raise", raise_loads, "loads at pointers that feed products become loads of blocks, where the machine copies those better"),
     Stage("unseen", _on_kernel(lambda function, target: mark_unseen(function)), "loads whose left-out lanes nobody sees: no zeros are written there"),
+    Stage("atomics", _on_kernel(lambda function, target: relax_atomics(function)), "atomic updates behind which nothing touches memory do not acquire"),
     Stage("layouts", lambda module, target, options: _assign(kernel_of(module), target, options), "every tile has a layout, every product a plan"),
     Stage("sums", lambda module, target, options: defer_sums(kernel_of(module)), "sums that loops over products carry are added up across threads after them"),
     Stage("select", lambda module, target, options: select(kernel_of(module), target, options), "loads that are copied ahead, by which mechanism"),

@@ -18,6 +18,7 @@ from tilewright.ir.ops.linear import Dot
 from tilewright.ir.ops.shape import Gather
 from tilewright.ir.types import TileType
 from tilewright.llvm.assembly_sites import blamed_at
+from tilewright.simt.coalesce import spread
 from tilewright.simt.costs import bits_of_element, reduction_cost
 from tilewright.simt.interface import Statement
 from tilewright.simt.linear_layout import LinearLayout
@@ -61,6 +62,14 @@ def access(statement: Statement, operation: Operation) -> None:
     found = statement.accesses[operation]
     variable.candidates = list(statement.candidates_of(found, operation))
     variable.prices.append(statement.access_price(found))
+
+
+def updated(statement: Statement, operation: Operation) -> None:
+    """An atomic access: as any other access, but no lane is idle that could update what another has in a register."""
+    access(statement, operation)
+    for read in statement.reads[operation]:
+        if isinstance(read, Variable):
+            read.admit = spread
 
 
 def grouped(statement: Statement, operation: Map | InlineAsm) -> None:
@@ -184,4 +193,4 @@ def product(statement: Statement, operation: Dot) -> None:
 
 
 #: Rules by which all tile operands and results have one layout.
-ONE_LAYOUT: Final = frozenset({uniform, access, grouped, scanned})
+ONE_LAYOUT: Final = frozenset({uniform, access, updated, grouped, scanned})

@@ -349,9 +349,27 @@ class SimtTarget(ABC):
     def store(self, w: FunctionWriter, pointer: str, element: Type, values: Sequence[str], predicate: str | None, access: Access) -> None:
         """Consecutive elements to global memory, in one access, where ``predicate`` holds."""
 
+    def atomic_width(self, kind: str, element: Type, scope: str) -> int:
+        """How many consecutive elements one atomic update takes at most, a power of two. Their address is a multiple of the size of all of them together, and
+        each is updated by itself: no other thread sees them change at once."""
+        return 1
+
     @abstractmethod
-    def atomic_rmw(self, context: SimtContext, kind: str, pointer: str, element: Type, value: str, predicate: str | None, order: str, scope: str) -> str:
-        """An atomic update of global memory by one thread; the old value (anything where the predicate is false)."""
+    def atomic_rmw(
+        self,
+        context: SimtContext,
+        kind: str,
+        pointer: str,
+        element: Type,
+        values: Sequence[str],
+        predicate: str | None,
+        order: str,
+        scope: str,
+        *,
+        used: bool,
+    ) -> list[str]:
+        """An atomic update of consecutive elements of global memory (a power of two, :meth:`atomic_width` at most) by one thread. Returns the old values:
+        anything where the predicate is false, and nothing of use where they are not ``used``."""
 
     @abstractmethod
     def atomic_cas(self, context: SimtContext, pointer: str, element: Type, compare: str, value: str, predicate: str | None, order: str, scope: str) -> str: ...
@@ -363,6 +381,11 @@ class SimtTarget(ABC):
     @abstractmethod
     def atomic_store(self, context: SimtContext, pointer: str, element: Type, value: str, predicate: str | None, order: str, scope: str) -> None:
         """An element of global memory, written whole by one thread."""
+
+    @abstractmethod
+    def fence(self, w: FunctionWriter, order: str, scope: str) -> None:
+        """Order this thread's accesses of global memory before the fence and after it (``release`` or ``acquire``): a release before relaxed atomic accesses,
+        or an acquire after them, makes each of them one of that order."""
 
     @abstractmethod
     def clock(self, w: FunctionWriter) -> str:

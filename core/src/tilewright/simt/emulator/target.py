@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Function
-from tilewright.ir.types import FloatType, IntType, Type
+from tilewright.ir.types import F16, F32, FloatType, IntType, Type
 from tilewright.llvm.atomics import atomic_read, atomic_update, atomic_write, compare_and_swap
 from tilewright.llvm.registers import constant, register_type, storage_size, storage_type
 from tilewright.llvm.writer import Block, FunctionWriter, ModuleWriter
@@ -300,9 +300,31 @@ class EmulatedTarget(SimtTarget):
                     value = w.emit(f"zext i1 {value} to i8")
                 w.do(f"store {stored} {value}, ptr {w.gep(stored, pointer, i)}, align {size}")
 
-    def atomic_rmw(self, context: SimtContext, kind: str, pointer: str, element: Type, value: str, predicate: str | None, order: str, scope: str) -> str:
-        self._let_others_write(context.writer)
-        return _when_else_garbage(context.writer, predicate, element, lambda: atomic_update(context, kind, element, pointer, value, order))
+    def atomic_width(self, kind: str, element: Type, scope: str) -> int:
+        return self.max_access // storage_size(element) if kind == "add" and element in (F32, F16) else 1
+
+    def atomic_rmw(
+        self,
+        context: SimtContext,
+        kind: str,
+        pointer: str,
+        element: Type,
+        values: Sequence[str],
+        predicate: str | None,
+        order: str,
+        scope: str,
+        *,
+        used: bool,
+    ) -> list[str]:
+        w = context.writer
+        self._let_others_write(w)
+        _check_aligned(w, pointer, storage_size(element) * len(values), predicate)
+
+        def update(i: int, value: str) -> str:
+            place = w.gep(storage_type(element), pointer, i) if i else pointer
+            return _when_else_garbage(w, predicate, element, lambda: atomic_update(context, kind, element, place, value, order))
+
+        return [update(i, value) for i, value in enumerate(values)]
 
     def atomic_cas(self, context: SimtContext, pointer: str, element: Type, compare: str, value: str, predicate: str | None, order: str, scope: str) -> str:
         self._let_others_write(context.writer)
@@ -317,6 +339,9 @@ class EmulatedTarget(SimtTarget):
         _check_aligned(context.writer, pointer, storage_size(element), predicate)
         with context.writer.when(predicate or "true"):
             atomic_write(context, element, pointer, value, order)
+
+    def fence(self, w: FunctionWriter, order: str, scope: str) -> None:
+        w.do(f"fence {order}")
 
     def clock(self, w: FunctionWriter) -> str:
         now = w.alloca("i64", 2)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tilewright.ir.core import Value
 from tilewright.ir.ops.memory import Load, Store
-from tilewright.ir.types import TileType, Type, element_type
+from tilewright.ir.types import TileType, element_type
 from tilewright.llvm.registers import constant, storage_size
 from tilewright.simt import layout_rules
 from tilewright.simt.context import SimtContext
-from tilewright.simt.costs import access_width
+from tilewright.simt.costs import access_width, element_size
 from tilewright.simt.interface import Interface, Reader
 from tilewright.simt.lowering.publish import both, give_to_all
 from tilewright.simt.masked_off_lanes import fills_with_zeros
@@ -16,12 +16,10 @@ from tilewright.simt.rules import one_layout
 from tilewright.simt.target import Access, SimtTarget
 
 
-def groups(context: SimtContext, pointer: Value, mask: Value | None, pointee: Type) -> list[range]:
-    """The registers of each access of a tile."""
-    type_ = pointer.type
-    assert isinstance(type_, TileType)
-    layout, size = context.layout(pointer), storage_size(pointee)
-    width = access_width(layout, context.axes[pointer], context.axes[mask] if mask is not None else None, size, context.target.max_access)
+def groups(context: SimtContext, pointer: Value, mask: Value | None, limit: int) -> list[range]:
+    """The registers of each access of a tile, of at most ``limit`` bytes."""
+    layout = context.layout(pointer)
+    width = access_width(layout, context.axes[pointer], context.axes[mask] if mask is not None else None, element_size(pointer), limit)
     return [range(start, start + width) for start in range(0, layout.register_count, width)]
 
 
@@ -43,7 +41,7 @@ def lower_load(context: SimtContext, operation: Load) -> None:
         found = context.target.load(context.writer, pointers[0], element, 1, both(context, first, masks[0] if masks else None), others, access)
         context.bind(result, give_to_all(context, operation, result, found, first))
         return
-    ranges = groups(context, pointer, mask, element) if isinstance(result.type, TileType) else [range(1)]
+    ranges = groups(context, pointer, mask, context.target.max_access) if isinstance(result.type, TileType) else [range(1)]
     names: list[str] = []
     for part in ranges:
         predicate = masks[part.start] if masks is not None else None
@@ -58,7 +56,7 @@ def lower_store(context: SimtContext, operation: Store) -> None:
     pointers, values = context.registers[pointer], context.registers[value]
     masks = context.registers[mask] if mask is not None else None
     if isinstance(value.type, TileType):
-        ranges, writer = groups(context, pointer, mask, element), context.is_owner(context.layout(value))
+        ranges, writer = groups(context, pointer, mask, context.target.max_access), context.is_owner(context.layout(value))
     else:
         ranges, writer = [range(1)], context.is_first_thread()
     for part in ranges:

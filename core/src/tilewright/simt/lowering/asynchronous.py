@@ -120,7 +120,7 @@ def _load_and_store(context: SimtContext, operation: CopyStart, base: str) -> No
 def _loaded(context: SimtContext, operation: CopyStart | LoadStart, element: Type, others: list[str] | None) -> list[str]:
     """The registers of a tile at pointers."""
     pointer, mask = operation.pointer, operation.mask
-    parts = groups(context, pointer, mask, element)
+    parts = groups(context, pointer, mask, context.target.max_access)
     pointers = _addresses(context, operation, pointer, [part.start for part in parts])
     masks = context.registers[mask] if mask is not None else None
     access = Access(operation.cache, operation.eviction or "normal")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.ops.memory import AtomicCas, AtomicLoad, AtomicRmw, AtomicStore, Clock
@@ -11,51 +12,59 @@ from tilewright.ir.types import TileType, Type, element_type, shape_of
 from tilewright.llvm.registers import storage_size
 from tilewright.simt import layout_rules
 from tilewright.simt.context import SimtContext
+from tilewright.simt.costs import element_size
 from tilewright.simt.facts import layout_of
 from tilewright.simt.interface import Interface
+from tilewright.simt.lowering.accesses import groups
 from tilewright.simt.lowering.publish import both, give_to_all
 from tilewright.simt.rules import one_layout
 from tilewright.simt.target import SimtTarget
 
+Atomic = AtomicRmw | AtomicCas | AtomicLoad | AtomicStore
+#: Emits one access: (pointer, for each operand its elements, predicate, order, whether the old values are used) -> the old values.
+Emit = Callable[[str, Sequence[Sequence[str]], str | None, str, bool], Sequence[str]]
+
+_RELEASES: Final = frozenset({"release", "acq_rel"})
+_ACQUIRES: Final = frozenset({"acquire", "acq_rel"})
+
 
 def lower_atomic_rmw(context: SimtContext, operation: AtomicRmw) -> None:
-    pointer, value, mask = operation.pointer, operation.value, operation.mask
-    kind, order, scope = operation.kind, operation.order, operation.scope
-    element = element_type(value.type)
+    kind, scope, element = operation.kind, operation.scope, element_type(operation.value.type)
+    width = context.target.atomic_width(kind, element, scope)
 
-    def update(names: Sequence[str], predicate: str | None) -> str:
-        return context.target.atomic_rmw(context, kind, names[0], element, names[1], predicate, order, scope)
+    def update(pointer: str, operands: Sequence[Sequence[str]], predicate: str | None, order: str, used: bool) -> Sequence[str]:
+        return context.target.atomic_rmw(context, kind, pointer, element, operands[0], predicate, order, scope, used=used)
 
-    _update_all(context, operation, [pointer, value], mask, update)
+    _access(context, operation, [operation.value], width, update)
 
 
 def lower_atomic_cas(context: SimtContext, operation: AtomicCas) -> None:
-    order, scope = operation.order, operation.scope
-    element = element_type(operation.results[0].type)
+    scope, element = operation.scope, element_type(operation.value.type)
 
-    def update(names: Sequence[str], predicate: str | None) -> str:
-        return context.target.atomic_cas(context, names[0], element, names[1], names[2], predicate, order, scope)
+    def update(pointer: str, operands: Sequence[Sequence[str]], predicate: str | None, order: str, used: bool) -> Sequence[str]:
+        compare, value = (names[0] for names in operands)
+        return [context.target.atomic_cas(context, pointer, element, compare, value, predicate, order, scope)]
 
-    _update_all(context, operation, [operation.pointer, operation.compare, operation.value], None, update)
+    _access(context, operation, [operation.compare, operation.value], 1, update)
 
 
 def lower_atomic_load(context: SimtContext, operation: AtomicLoad) -> None:
-    order, scope = operation.order, operation.scope
-    element = element_type(operation.results[0].type)
+    scope, element = operation.scope, element_type(operation.results[0].type)
 
-    def read(names: Sequence[str], predicate: str | None) -> str:
-        return context.target.atomic_load(context, names[0], element, predicate, order, scope)
+    def read(pointer: str, operands: Sequence[Sequence[str]], predicate: str | None, order: str, used: bool) -> Sequence[str]:
+        return [context.target.atomic_load(context, pointer, element, predicate, order, scope)]
 
-    _update_all(context, operation, [operation.pointer], operation.mask, read)
+    _access(context, operation, [], 1, read)
 
 
 def lower_atomic_store(context: SimtContext, operation: AtomicStore) -> None:
-    pointer, value, mask = operation.pointer, operation.value, operation.mask
-    order, scope, element = operation.order, operation.scope, element_type(value.type)
-    owner = context.is_owner(context.layout(pointer)) if isinstance(value.type, TileType) else context.is_first_thread()
-    masks = context.registers[mask] if mask is not None else None
-    for i, (place, name) in enumerate(zip(context.registers[pointer], context.registers[value], strict=True)):
-        context.target.atomic_store(context, place, element, name, both(context, owner, masks[i] if masks is not None else None), order, scope)
+    scope, element = operation.scope, element_type(operation.value.type)
+
+    def write(pointer: str, operands: Sequence[Sequence[str]], predicate: str | None, order: str, used: bool) -> Sequence[str]:
+        context.target.atomic_store(context, pointer, element, operands[0][0], predicate, order, scope)
+        return ()
+
+    _access(context, operation, [operation.value], 1, write)
 
 
 def lower_clock(context: SimtContext, operation: Clock) -> None:
@@ -65,23 +74,39 @@ def lower_clock(context: SimtContext, operation: Clock) -> None:
     context.bind(result, give_to_all(context, operation, result, [now], context.is_first_thread()) if result.uses else [now])
 
 
-def _update_all(
-    context: SimtContext, operation: Operation, operands: Sequence[Value], mask: Value | None, update: Callable[[Sequence[str], str | None], str]
-) -> None:
-    (result,) = operation.results
-    tile = isinstance(result.type, TileType)
-    owner = context.is_owner(context.layout(result)) if tile else context.is_first_thread()
+def _access(context: SimtContext, operation: Atomic, operands: Sequence[Value], width: int, emit: Emit) -> None:
+    """Emit the accesses of an operation, each of at most ``width`` elements, by one thread for each element, and bind the old values.
+
+    The accesses of a tile are relaxed where a thread has several: one fence before all of them releases, and one after them acquires.
+    """
+    w, pointer, order = context.writer, operation.pointer, operation.order
+    mask = None if isinstance(operation, AtomicCas) else operation.mask
+    if isinstance(pointer.type, TileType):
+        limit = width * element_size(pointer)
+        ranges, owner = groups(context, pointer, mask, limit), context.is_owner(context.layout(pointer))
+    else:
+        ranges, owner = [range(1)], context.is_first_thread()
     if owner == "true":
         owner = None
+    used = any(result.uses for result in operation.results)
     registers = [context.registers[operand] for operand in operands]
-    masks = context.registers[mask] if mask is not None else None
-    old = []
-    for i in range(len(registers[0])):
-        predicate = both(context, owner, masks[i] if masks is not None else None)
-        old.append(update([names[i] for names in registers], predicate))
-    if owner is not None and result.uses:
-        old = give_to_all(context, operation, result, old, owner)
-    context.bind(result, old)
+    pointers, masks = context.registers[pointer], context.registers[mask] if mask is not None else None
+    fenced = len(ranges) > 1
+    if fenced and order in _RELEASES:
+        with w.when(owner or "true"):
+            context.target.fence(w, "release", operation.scope)
+    old: list[str] = []
+    for part in ranges:
+        predicate = both(context, owner, masks[part.start] if masks is not None else None)
+        names = [values[part.start : part.stop] for values in registers]
+        # only an update that reads acquires, whoever uses what it reads
+        old += emit(pointers[part.start], names, predicate, "relaxed" if fenced else order, used or order in _ACQUIRES)
+    if fenced and order in _ACQUIRES:
+        with w.when(owner or "true"):
+            context.target.fence(w, "acquire", operation.scope)
+    if used:
+        (result,) = operation.results
+        context.bind(result, list(old) if owner is None else give_to_all(context, operation, result, old, owner))
 
 
 def _scratch(operation: Operation, target: SimtTarget) -> int:
@@ -96,9 +121,9 @@ def _scratch(operation: Operation, target: SimtTarget) -> int:
 
 
 INTERFACES: dict[str, Interface] = {
-    "atomic_rmw": Interface(lower_atomic_rmw, layout_rules.access, one_layout, _scratch),
-    "atomic_cas": Interface(lower_atomic_cas, layout_rules.access, one_layout, _scratch),
-    "atomic_load": Interface(lower_atomic_load, layout_rules.access, one_layout, _scratch),
-    "atomic_store": Interface(lower_atomic_store, layout_rules.access, one_layout),
+    "atomic_rmw": Interface(lower_atomic_rmw, layout_rules.updated, one_layout, _scratch),
+    "atomic_cas": Interface(lower_atomic_cas, layout_rules.updated, one_layout, _scratch),
+    "atomic_load": Interface(lower_atomic_load, layout_rules.updated, one_layout, _scratch),
+    "atomic_store": Interface(lower_atomic_store, layout_rules.updated, one_layout),
     "clock": Interface(lower_clock, scratch=_scratch),
 }
