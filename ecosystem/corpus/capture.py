@@ -42,10 +42,11 @@ def names() -> list[str]:
 def run_here(package: str, only: str) -> dict[str, str]:
     """Run the cases of a package's program in this process; the errors of those that failed."""
     import tilewright.compat.triton  # noqa: F401  # who imports triton from now on finds it
-    from corpus.pretended import Hopper
+    from corpus.pretended import Hopper, contents_of
     from tilewright.compat.triton import recording
 
     recording.runs_launches = False
+    recording.contents_of = contents_of
     with Hopper(fake=False):
         program = importlib.import_module(f"corpus.programs.{package}")
     failures: dict[str, str] = {}
@@ -104,6 +105,14 @@ def merged(lines: Iterable[dict[str, Any]], package: str, version: str, modules:
     return list(kept.values()), list(left)
 
 
+def _of_failed_cases(kept: list[launches.Launch], troubles: Iterable[str]) -> list[launches.Launch]:
+    """The records that a package had of cases that have failed this time: its other requirements may be absent here."""
+    failed = {trouble.partition(":")[0] for trouble in troubles}
+    package, known, ids = kept[0].package, {each.specialization for each in kept}, {each.id for each in kept}
+    before = launches.read(package) if (launches.FOLDER / f"{package}.json").exists() else []
+    return [each for each in before if each.case.partition("/")[0] in failed and each.specialization not in known and each.id not in ids]
+
+
 def _extent(launch: launches.Launch) -> str:
     """The largest tensor of a launch: ``4096x8192/bf16``."""
     tensors = [each for each in launch.arguments if each.shape]
@@ -150,7 +159,7 @@ def main() -> int:
             print(f"    {trouble}")
         failed = failed or not kept
         if kept and not given.only:
-            launches.write(kept[0].package, kept)
+            launches.write(kept[0].package, [*kept, *_of_failed_cases(kept, troubles)])
         elif given.only:
             for launch in kept:
                 print("   ", launch.id, launch.grid, launch.options)

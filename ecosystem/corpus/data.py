@@ -1,7 +1,8 @@
 """What the arguments of a launch hold where it is run: the same for both compilers, by the record alone.
 
-Floats are random, integers are small, so that they are indices of whatever they index; where sequences
-begin is known by the argument's name.
+Floats are random. Whole numbers are those of the record where it has them; what other kernels of the package
+compute, as the rows of experts, is known by the argument's name; the others are small, so that they are
+indices of whatever they index.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from corpus.contents import filled
 from corpus.launches import Argument, Launch
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -74,8 +76,22 @@ def contents(launch: Launch, argument: Argument, most: int) -> Array:
     kind = element(argument)
     dtype = np.dtype(ELEMENTS[kind][0])
     count = max(1, min(extent(argument), most // dtype.itemsize))
+    if argument.contents:
+        return filled(argument.contents, count, dtype)
+    if (computed := _computed(launch, argument)) is not None:
+        return np.resize(computed, count).astype(dtype)
     random = np.random.default_rng(zlib.crc32(f"{launch.id}/{argument.name}".encode()))
     return np.resize(_values(kind, argument.name, random, min(count, _PATTERN)), count)
+
+
+def _computed(launch: Launch, argument: Argument) -> Array | None:
+    """What kernels that sort rows by experts leave, where experts have equally many rows."""
+    arguments = {each.name: each for each in passed(launch.arguments)}
+    if argument.name in ("SortedIdx", "sorted_indices", "x_gather_idx_ptr", "s_scatter_idx_ptr", "s_reverse_scatter_idx_ptr"):
+        return np.arange(extent(argument))
+    if argument.name in ("ExpStart", "ExpEnd", "expert_start_ptr") and (rows := arguments.get("SortedIdx") or arguments.get("x_gather_idx_ptr")):
+        return (np.arange(extent(argument)) + (argument.name == "ExpEnd")) * extent(rows) // (extent(argument) - (argument.name == "expert_start_ptr"))
+    return None
 
 
 def _values(kind: str, name: str, random: np.random.Generator, count: int) -> Array:
@@ -86,6 +102,13 @@ def _values(kind: str, name: str, random: np.random.Generator, count: int) -> Ar
         return random.integers(0, 64, count).astype("u1")  # positive, neither infinite nor NaN
     if dtype.kind == "f":
         return random.standard_normal(count).astype(dtype)
+    if kind in ("i8", "u8") and re.search("scale", name, re.IGNORECASE):
+        return random.integers(124, 131, count).astype(dtype)  # exponents of powers of two near 1
+    if kind in ("i8", "u8") or re.search(r"weight|^b_ptr$|^q?[wz]_|^W_q|^zeros_ptr$", name):
+        information = np.iinfo(dtype)
+        return random.integers(information.min, information.max, count, dtype, endpoint=True)
+    if re.search(r"(?<!b)lock|counter|cursor", name, re.IGNORECASE):
+        return np.zeros(count, dtype)
     if re.search(r"cu_?seq|indptr|cumsum", name):
         return (16 * np.arange(count)).astype(dtype)
     return random.integers(0, 2 if kind == "i1" else 4, count).astype(dtype)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from corpus.contents import Run
+
 #: Where the records of all packages are kept.
 FOLDER = Path(__file__).with_name("launches")
 
@@ -26,6 +28,8 @@ class Argument:
             are not finite ``{"float": "inf"}``.
         shape, strides: of a tensor, in elements.
         aligned: whether an address or a number is known to be a multiple of 16.
+        contents: what a tensor of whole numbers holds, where it is known, as runs; see
+            :mod:`corpus.contents`.
         block: the shape of a descriptor's block.
         padding: what a descriptor's loads give outside of the tensor where that is not zero: ``nan``.
         items: of a tuple, whose type is ``tuple``; their names are ``NAME.0``, ``NAME.1``, ….
@@ -37,6 +41,7 @@ class Argument:
     shape: tuple[int, ...] | None = None
     strides: tuple[int, ...] | None = None
     aligned: bool = False
+    contents: tuple[Run, ...] | None = None
     block: tuple[int, ...] | None = None
     padding: str | None = None
     items: tuple[Argument, ...] | None = None
@@ -160,6 +165,8 @@ def launch_of(record: dict[str, Any]) -> Launch:
 
 def _argument_of(record: dict[str, Any]) -> Argument:
     facts: dict[str, Any] = {name: tuple(value) if name in ("shape", "strides", "block") else value for name, value in record.items()}
+    if "contents" in facts:
+        facts["contents"] = tuple(map(tuple, facts["contents"]))
     if "items" in facts:
         facts["items"] = tuple(map(_argument_of, facts["items"]))
     return Argument(**facts)

@@ -13,17 +13,18 @@ import itertools
 import os
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import torch
 from torch._subclasses import fake_tensor
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.overrides import TorchFunctionMode
 
 from corpus.compiled_parts import replace_compiled_parts
+from corpus.contents import Run, runs_of
 from tilewright.compat.host_tensors import HostTensors
 
 CAPABILITY = (9, 0)
@@ -190,6 +191,8 @@ class Hopper(HostTensors):
             return function(*args, **(kwargs or {}))
         if kwargs and kwargs.get("pin_memory"):  # which takes a driver
             kwargs = {**kwargs, "pin_memory": False}
+        if function is torch.arange and not _asked_by_torch():
+            return _counted(function(*args, **(kwargs or {})), args)
         if function in _TOLD and not _asked_by_torch():
             return _TOLD[function]
         if function in _TOLD:
@@ -208,6 +211,22 @@ class Hopper(HostTensors):
     def _run_backward(self, *args: Any, **kwargs: Any) -> Any:
         with _Inner(self):
             return _RUN_BACKWARD(*args, **kwargs)
+
+
+def _counted(tensor: Any, bounds: Sequence[Any]) -> Any:
+    """A range of whole numbers, which keeps them as tensors that are made of numbers do."""
+    if tensor.is_floating_point() or tensor.numel() > _KEPT_ELEMENTS or not all(isinstance(each, int) for each in bounds):
+        return tensor
+    return torch.tensor(range(*bounds), dtype=tensor.dtype)
+
+
+def contents_of(tensor: Any) -> list[Run] | None:
+    """The runs of what a tensor holds where that is known and its elements lie one after the other; None otherwise."""
+    held = getattr(tensor, "constant", None)
+    if held is None or not tensor.is_contiguous() or not held.numel():
+        return None
+    with unset_fake_temporarily():
+        return list(runs_of(held.flatten().tolist())) or None
 
 
 class _Inner(TorchFunctionMode):  # type: ignore[misc]

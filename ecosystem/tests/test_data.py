@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -46,6 +47,8 @@ def test_contents_are_the_same_in_every_process_and_finite(kind: str) -> None:
     assert one.tobytes() == other.tobytes()
     if one.dtype.kind == "f":
         assert np.isfinite(one).all()
+    elif kind in ("i8", "u8"):
+        assert int(one.min()) <= -100 or int(one.max()) >= 250
     elif not kind.startswith(("bf", "fp")):
         assert 0 <= int(one.min()) <= int(one.max()) < 4
     assert data.contents(LAUNCH, tensor(f"*{kind}", 300, 300), 4096).nbytes == 4096
@@ -67,3 +70,31 @@ def test_differences_are_by_the_largest_value() -> None:
     bits = (one.view("u4") >> 16).astype("u2")
     other = (np.array([1.0, 2.0, -2.0], "f4").view("u4") >> 16).astype("u2")
     assert data.difference(bits, other, "bf16") == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("lock_ptr", [0, 0, 0, 0]), ("dELocks", [0, 0, 0, 0]), ("SortedIdx", [0, 1, 2, 3]), ("counter_ptr", [0, 0, 0, 0])],
+)
+def test_what_other_kernels_leave_is_known_by_name(name: str, expected: list[int]) -> None:
+    assert data.contents(LAUNCH, tensor("*i32", 4, name=name), 1 << 20).tolist() == expected
+
+
+def test_tables_of_blocks_are_no_locks() -> None:
+    assert data.contents(LAUNCH, tensor("*i32", 999, name="block_tables"), 1 << 20).any()
+
+
+def test_experts_have_equally_many_rows() -> None:
+    names = [tensor("*i64", 10, name="SortedIdx"), tensor("*i64", 4, name="ExpStart"), tensor("*i64", 4, name="ExpEnd")]
+    launch = Launch("p", "1", "m", "k", "c", tuple(names))
+    assert [data.contents(launch, each, 1 << 20).tolist() for each in names[1:]] == [[0, 2, 5, 7], [2, 5, 7, 10]]
+
+
+def test_packed_weights_use_all_their_bits() -> None:
+    found = data.contents(LAUNCH, tensor("*i32", 999, name="qweight"), 1 << 20)
+    assert int(found.min()) < -(1 << 30) and int(found.max()) > 1 << 30
+
+
+def test_contents_of_a_record_are_taken() -> None:
+    argument = replace(tensor("*i32", 2, 4, name="block_tables"), contents=((7, 0, 1), (9, 2, 3)))
+    assert data.contents(LAUNCH, argument, 1 << 20).tolist() == [7, 9, 11, 13, 7, 9, 11, 13]

@@ -177,3 +177,10 @@ def test_the_variable_starts_recording(tmp_path):
     subprocess.run([sys.executable, str(script)], check=True, timeout=300, env=environment)
     (file,) = (tmp_path / "records").iterdir()
     assert json.loads(file.read_text())["kernel"] == "one"
+
+
+def test_contents_of_whole_numbers_are_noted_where_somebody_asks(recorded, monkeypatch):
+    monkeypatch.setattr(recording, "contents_of", lambda tensor: None if tensor.size < 32 else [[int(tensor[0]), 1, tensor.size]])
+    scaled[(1,)](np.arange(5, 37, dtype=np.int32), np.zeros(32, np.float32), 2.0, 32, tl.float32, Mode.PLAIN, twice, 32)
+    scaled[(1,)](np.arange(16, dtype=np.int32), np.zeros(16, np.float32), 2.0, 16, tl.float32, Mode.PLAIN, twice, 16)
+    assert [[argument.get("contents") for argument in line["arguments"][:2]] for line in recorded()] == [[[[5, 1, 32]], None], [None, None]]

@@ -183,7 +183,7 @@ def _value(launch: Launch, argument: Argument, tensors: dict[str, torch.Tensor])
 
 def _storage(launch: Launch, argument: Argument, kind: str) -> torch.Tensor:
     """A tensor of all elements between the first and the last, filled by a pattern."""
-    pattern = torch.from_numpy(data.contents(launch, argument, 1 << 20).view(np.uint8).copy()).cuda()
+    pattern = torch.from_numpy(data.contents(launch, argument, 4 << 20).view(np.uint8).copy()).cuda()
     size = data.extent(argument) * _DTYPES[kind].itemsize
     repeated = pattern.repeat(-(-size // pattern.numel()))[:size]
     return repeated.view(_DTYPES[kind])

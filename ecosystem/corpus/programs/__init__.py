@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,6 +34,39 @@ def labels(*shape: int) -> torch.Tensor:
 
 #: (sequences, tokens that each has had) of decoding
 DECODES = ((128, 2048), (8, 8192))
+
+
+def counted(*shape: int, below: int = 0, dtype: torch.dtype = torch.int32) -> torch.Tensor:
+    """0, 1, 2, … in rows, where a number is given beginning again before it, whose numbers can be asked."""
+    count = math.prod(shape)
+    return torch.tensor([i % (below or count) for i in range(count)], dtype=dtype, device="cuda").reshape(shape)
+
+
+def numbers(*values: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
+    """A vector of given numbers."""
+    return torch.tensor(values, dtype=dtype, device="cuda")
+
+
+def routed(experts: int, chosen: int, rows: int, block: int = 64) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Which rows each expert takes, as the kernel that aligns them to blocks leaves it, where row ``i`` is by ``i % experts``.
+
+    Returns:
+        the rows expert by expert, the expert of each block, and how many rows there are with those that fill blocks.
+    """
+    pairs = rows * chosen
+    order: list[int] = []
+    owners: list[int] = []
+    for expert in range(experts):
+        own = list(range(expert, pairs, experts))
+        blocks = -(-len(own) // block)
+        order += own + [pairs] * (blocks * block - len(own))
+        owners += [expert] * blocks
+    most = (pairs + experts * (block - 1) + block - 1) // block * block
+    return (
+        numbers(*order, *[pairs] * (most - len(order))),
+        numbers(*owners, *[0] * (most // block - len(owners))),
+        numbers(len(order)),
+    )
 
 
 def lengths(batch: int, length: int) -> torch.Tensor:

@@ -3,7 +3,7 @@
 import torch
 
 from corpus.pretended import kernels_give
-from corpus.programs import DECODES, TOKENS, WIDTHS, lengths, normal
+from corpus.programs import DECODES, TOKENS, WIDTHS, counted, lengths, normal
 
 DISTRIBUTION = "conch-triton-kernels"
 MODULES = ("conch",)
@@ -39,7 +39,7 @@ def case_paged_attention():
         for dtype, block in (("auto", 16), ("fp8", 32)):
             cache = torch.empty(4096, 8, block, 128, dtype=torch.bfloat16 if dtype == "auto" else torch.uint8, device="cuda")
             scale = torch.ones(1, device="cuda")
-            table = torch.zeros(batch, length // block, dtype=torch.int32, device="cuda")
+            table = counted(batch, length // block, below=4096)
             with kernels_give(length):
                 paged_attention(normal(batch, 32, 128), cache, cache, table, lengths(batch, length), None, 0.088, 0.0, dtype, scale, scale)
 
@@ -48,7 +48,7 @@ def case_varlen_attention():
     from conch.ops.attention.varlen_attention import varlen_attention
 
     cache = normal(4096, 8, 16, 128)
-    table = torch.zeros(4, TOKENS // 16, dtype=torch.int32, device="cuda")
+    table = counted(4, TOKENS // 16)
     starts = torch.tensor([0, 1024, 2048, 3072, 4096], dtype=torch.int32, device="cuda")
     with kernels_give(1024):
         varlen_attention(normal(TOKENS, 32, 128), cache, cache, starts, 1024, lengths(4, TOKENS), TOKENS, table, None, True, 0.088)
@@ -101,7 +101,7 @@ def case_bitsandbytes():
 def case_rotary_embedding():
     from conch.ops.embedding.rotary_embedding import rotary_embedding
 
-    positions = torch.zeros(TOKENS, dtype=torch.int64, device="cuda")
+    positions = counted(TOKENS, dtype=torch.int64)
     rotary_embedding(positions, normal(TOKENS, 32 * 128), normal(TOKENS, 8 * 128), 128, normal(8192, 128))
 
 
@@ -111,11 +111,11 @@ def case_cache():
 
     key, value = normal(TOKENS, 8, 128), normal(TOKENS, 8, 128)
     cache = normal(2048, 16, 8, 128)
-    slots = torch.zeros(TOKENS, dtype=torch.int64, device="cuda")
+    slots = counted(TOKENS, dtype=torch.int64)
     reshape_and_cache(key, value, cache, cache, slots)
     narrow, scale = torch.empty(2048, 16, 8, 128, dtype=torch.uint8, device="cuda"), torch.ones(1, device="cuda")
     reshape_and_cache(key, value, narrow, narrow, slots, "fp8", scale, scale)
-    copy_blocks([normal(2048, 16 * 8 * 128)], [normal(2048, 16 * 8 * 128)], torch.zeros(64, 2, dtype=torch.int64, device="cuda"))
+    copy_blocks([normal(2048, 16 * 8 * 128)], [normal(2048, 16 * 8 * 128)], counted(64, 2, dtype=torch.int64))
 
 
 def case_bev_pool():

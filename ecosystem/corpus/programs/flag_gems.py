@@ -9,7 +9,7 @@ import torch
 import triton
 
 from corpus.pretended import kernels_give
-from corpus.programs import TOKENS, VOCABULARY, normal
+from corpus.programs import TOKENS, VOCABULARY, counted, normal
 
 DISTRIBUTION = "flag-gems"
 MODULES = ("flag_gems",)
@@ -42,7 +42,7 @@ def x(*shape, dtype=torch.bfloat16):
 
 
 def indices(*shape):
-    return torch.zeros(*shape, dtype=torch.int64, device="cuda")
+    return counted(*shape, dtype=torch.int64)
 
 
 #: name of the operator -> its arguments

@@ -5,7 +5,7 @@ import importlib
 import torch
 
 from corpus.pretended import kernels_give
-from corpus.programs import TOKENS, VOCABULARY, WIDTHS, backward, labels, normal
+from corpus.programs import TOKENS, VOCABULARY, WIDTHS, backward, counted, labels, normal
 
 DISTRIBUTION = "liger-kernel"
 MODULES = ("liger_kernel",)
@@ -199,7 +199,7 @@ def case_hyper_connections():
 
 def case_mixture_of_experts():
     for experts, width, inner, chosen in ((32, 4096, 1536, 4), (128, 4096, 768, 8)):
-        index = torch.zeros(TOKENS, chosen, dtype=torch.int32, device="cuda")
+        index = counted(TOKENS, chosen, below=experts)
         given = [normal(TOKENS, width, grad=True), normal(experts, 2 * inner, width, grad=True), normal(experts, width, inner, grad=True)]
         with kernels_give(TOKENS * chosen // 128 + experts):
             apply("fused_moe", "LigerFusedMoEFunction", *given, index, normal(TOKENS, chosen, dtype=torch.float32, grad=True))

@@ -4,7 +4,7 @@ import importlib
 
 import torch
 
-from corpus.programs import DECODES, TOKENS, VOCABULARY, WIDTHS, lengths, normal
+from corpus.programs import DECODES, TOKENS, VOCABULARY, WIDTHS, counted, lengths, normal, numbers
 
 DISTRIBUTION = "lmdeploy"
 MODULES = ("lmdeploy",)
@@ -57,7 +57,7 @@ def caches(kind, groups, key, value, pages):
 
 def decode(kind, heads, groups, key, value, batch, length):
     keys, values, scales, shifts = caches(kind, groups, key, value, batch * length // PAGE)
-    given = [normal(batch, heads, key), keys, values, lengths(batch, length), whole(batch, length // PAGE)]
+    given = [normal(batch, heads, key), keys, values, lengths(batch, length), counted(batch, length // PAGE)]
     part("pagedattention").flash_attn_with_kvcache(*given, k_scales_zeros=scales, v_scales_zeros=shifts, quant_policy=policy(kind[0]))
 
 
@@ -86,7 +86,7 @@ def case_decode_with_turbo_quant():
 def case_decode_with_a_window():
     keys = empty(4096, PAGE, 8, 64)
     sinks = normal(64, dtype=torch.bfloat16)
-    given = [normal(128, 64, 64), keys, empty(4096, PAGE, 8, 64), lengths(128, 2048), whole(128, 2048 // PAGE)]
+    given = [normal(128, 64, 64), keys, empty(4096, PAGE, 8, 64), lengths(128, 2048), counted(128, 2048 // PAGE)]
     part("pagedattention").flash_attn_with_kvcache(*given, window_size=128, sinks=sinks, softcap=50.0)
 
 
@@ -109,7 +109,7 @@ def case_prefill_with_a_window():
 def fill(kind, tokens):
     keys, values, scales, shifts = caches(kind, 8, 128, 128, 4096)
     given = [normal(2 * tokens, 8, 128), normal(2 * tokens, 8, 128), keys, values, starts(2, tokens)[:2], lengths(2, tokens), lengths(2, 2048)]
-    part("fill_kv_cache").fill_kv_cache(*given, tokens, whole(2, 2048 // PAGE), scales, shifts, policy(kind[0]))
+    part("fill_kv_cache").fill_kv_cache(*given, tokens, counted(2, 2048 // PAGE), scales, shifts, policy(kind[0]))
 
 
 def case_caches_filled():
@@ -126,23 +126,23 @@ def case_caches_filled_by_blocks():
     cache, scales = empty(4096, PAGE, 8, 128, dtype=FP8), empty(4096, PAGE, 8, 1, dtype=FLOAT)
     given = [normal(TOKENS, 8, 128), normal(TOKENS, 8, 128), cache, empty(*cache.shape, dtype=FP8), scales, empty(*scales.shape, dtype=FLOAT)]
     for form in (None, "ue8m0"):
-        part("fill_kv_cache").fill_kv_cache_blocked_fp8(*given, starts(2, 2048), lengths(2, 2048), 2048, whole(2, 2048 // PAGE), scale_fmt=form)
+        part("fill_kv_cache").fill_kv_cache_blocked_fp8(*given, starts(2, 2048), lengths(2, 2048), 2048, counted(2, 2048 // PAGE), scale_fmt=form)
 
 
 def case_caches_flattened():
     for kind in CACHES:
         keys, values, scales, shifts = caches(kind, 8, 128, 128, 4096)
-        given = [lengths(2, 2048), whole(2, 2048 // PAGE), None, TOKENS, torch.bfloat16, scales, shifts, policy(kind[0])]
+        given = [lengths(2, 2048), counted(2, 2048 // PAGE), None, TOKENS, torch.bfloat16, scales, shifts, policy(kind[0])]
         part("flatten_kv_cache").flatten_kv_cache(keys, values, *given)
 
 
 def case_latent_cache_flattened():
     cache = empty(4096, PAGE, 1, 656, dtype=FP8)
-    part("flatten_kv_cache").flatten_kv_cache_mla_fp8(cache, lengths(2, 2048), whole(2, 2048 // PAGE), None, TOKENS)
+    part("flatten_kv_cache").flatten_kv_cache_mla_fp8(cache, lengths(2, 2048), counted(2, 2048 // PAGE), None, TOKENS)
 
 
 def case_pages_copied():
-    part("copy_cache").copy_cache_blocks(empty(32, 4096, PAGE, 8, 128), 1, whole(16, dtype=torch.int64), whole(16, dtype=torch.int64), 1)
+    part("copy_cache").copy_cache_blocks(empty(32, 4096, PAGE, 8, 128), 1, counted(16, dtype=torch.int64), numbers(*range(16, 32), dtype=torch.int64), 1)
 
 
 def case_rotary():
@@ -161,8 +161,10 @@ def case_norm():
 def case_activation():
     module = part("activation")
     module.silu_and_mul(normal(TOKENS, 2 * 14336))
-    module.silu_and_mul_moe_ep(normal(32, 256, 2 * 2048), whole(32))
-    module.silu_and_mul_masked_post_quant_fwd(normal(32, 256, 2 * 2048), empty(32, 256, 2048, dtype=FP8), empty(32, 256, 16, dtype=FLOAT), 128, whole(32))
+    module.silu_and_mul_moe_ep(normal(32, 256, 2 * 2048), lengths(32, 256))
+    module.silu_and_mul_masked_post_quant_fwd(
+        normal(32, 256, 2 * 2048), empty(32, 256, 2048, dtype=FP8), empty(32, 256, 16, dtype=FLOAT), 128, lengths(32, 256)
+    )
 
 
 def case_8_bits():
@@ -192,14 +194,14 @@ def case_fp8_by_blocks():
             module.blocked_gemm_fp8(x, scales, weights, empty(32, 56, dtype=FLOAT), torch.bfloat16)
 
 
-def routes(rows, chosen):
-    return normal(rows, chosen, dtype=FLOAT), whole(rows, chosen, dtype=torch.int64)
+def routes(rows, chosen, experts):
+    return normal(rows, chosen, dtype=FLOAT), counted(rows, chosen, below=experts, dtype=torch.int64)
 
 
 def case_mixture_of_experts():
     for experts, chosen, inner in ((32, 4, 3072), (128, 8, 768)):
         for rows in (8, 128, TOKENS):
-            given = [normal(rows, 4096), empty(experts, 2 * inner, 4096), empty(experts, 4096, inner), *routes(rows, chosen), chosen]
+            given = [normal(rows, 4096), empty(experts, 2 * inner, 4096), empty(experts, 4096, inner), *routes(rows, chosen, experts), chosen]
             part("moe.fused_moe").fused_moe(*given, renormalize=True)
 
 
@@ -207,21 +209,21 @@ def case_mixture_of_experts_of_8_bits():
     for dtype in (torch.int8, FP8):
         for rows in (8, TOKENS):
             weights = [empty(32, 6144, 4096, dtype=dtype), empty(32, 6144, 1, dtype=FLOAT), empty(32, 4096, 3072, dtype=dtype), empty(32, 4096, 1, dtype=FLOAT)]
-            given = [empty(rows, 4096, dtype=dtype), empty(rows, 1, dtype=FLOAT), *weights, *routes(rows, 4), 4]
+            given = [empty(rows, 4096, dtype=dtype), empty(rows, 1, dtype=FLOAT), *weights, *routes(rows, 4, 32), 4]
             part("moe.w8a8").fused_moe_w8a8(*given, out_dtype=torch.bfloat16, quant_dtype=dtype)
 
 
 def case_mixture_of_experts_by_blocks():
     for rows in (8, TOKENS):
         weights = [empty(128, 1536, 4096, dtype=FP8), empty(128, 12, 32, dtype=FLOAT), empty(128, 4096, 768, dtype=FP8), empty(128, 32, 6, dtype=FLOAT)]
-        given = [empty(rows, 4096, dtype=FP8), empty(rows, 32, dtype=FLOAT), *weights, *routes(rows, 8), 8]
+        given = [empty(rows, 4096, dtype=FP8), empty(rows, 32, dtype=FLOAT), *weights, *routes(rows, 8, 128), 8]
         part("moe.blocked_fp8").fused_moe_blocked_fp8(*given, out_dtype=torch.bfloat16)
 
 
 def case_mixture_of_experts_of_4_bits():
     for rows in (8, TOKENS):
         weights = [whole(128, 1536, 512), empty(128, 1536, 128), whole(128, 4096, 96), empty(128, 4096, 24)]
-        part("compressed_tensors_w4a16").fused_moe_w4a16(normal(rows, 4096), *weights, *routes(rows, 8), 8)
+        part("compressed_tensors_w4a16").fused_moe_w4a16(normal(rows, 4096), *weights, *routes(rows, 8, 128), 8)
 
 
 def case_routing():
@@ -229,21 +231,20 @@ def case_routing():
 
 
 def case_adapters():
-    four = [lengths(4, 16) for _ in range(3)]
     for rows, length in ((128, 1), (TOKENS, 1024)):
         batch = rows // length
-        given = [normal(rows, 4096), normal(64, 4096), normal(64, 4096), normal(4, dtype=FLOAT), *four[:2]]
-        part("fused_lora").fused_lora(*given, starts(batch, length)[:batch], lengths(batch, length), whole(batch), 16, length)
+        given = [normal(rows, 4096), normal(64, 4096), normal(64, 4096), normal(4, dtype=FLOAT), numbers(0, 16, 32, 48), lengths(4, 16)]
+        part("fused_lora").fused_lora(*given, starts(batch, length)[:batch], lengths(batch, length), counted(batch, below=4), 16, length)
 
 
 def case_index_of_sparse_attention():
     given = [empty(TOKENS, 64, 128, dtype=FP8), empty(TOKENS, 64, dtype=FLOAT), empty(4096, PAGE, 128, dtype=FP8), empty(4096, PAGE, dtype=FLOAT)]
-    part("ds_index").fp8_index(*given, starts(2, 2048), lengths(2, 2048), whole(2, 2048 // PAGE), 2048, 2048, True)
+    part("ds_index").fp8_index(*given, starts(2, 2048), lengths(2, 2048), counted(2, 2048 // PAGE), 2048, 2048, True)
     part("bitonic_topk").bitonic_topk(normal(128, 8192, dtype=FLOAT), lengths(128, 1), lengths(128, 8192), 2048)
 
 
 def case_sampling():
-    seeds = [whole(128, dtype=torch.int64) for _ in range(2)]
+    seeds = [counted(128, dtype=torch.int64) for _ in range(2)]
     part("multinomial_sampling").multinomial_sampling(normal(128, VOCABULARY, dtype=FLOAT), *seeds)
 
 

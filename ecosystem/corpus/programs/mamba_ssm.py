@@ -2,7 +2,7 @@
 
 import torch
 
-from corpus.programs import TOKENS, backward, normal
+from corpus.programs import TOKENS, backward, normal, numbers
 
 DISTRIBUTION = "mamba-ssm"
 VERSION = "2.3.2.post1"
@@ -39,7 +39,7 @@ def case_chunk_scan_of_packed_sequences():
     from mamba_ssm.ops.triton.ssd_combined import mamba_chunk_scan_combined
 
     x, dt, a, b, c = (each[:1] if each.dim() > 1 else each for each in scanned(grad=False))
-    number = torch.zeros(1, TOKENS // 2, dtype=torch.int32, device="cuda")
+    number = numbers(*[0] * 512, *[1] * 1536).reshape(1, -1)
     starts = torch.tensor([0, 512, 2048], dtype=torch.int32, device="cuda")
     mamba_chunk_scan_combined(x, dt, a, b, c, 256, seq_idx=number, cu_seqlens=starts, return_final_states=True, return_varlen_states=True)
 

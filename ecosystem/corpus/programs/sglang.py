@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import torch
 
 from corpus.pretended import kernels_give
-from corpus.programs import DECODES, TOKENS, WIDTHS, lengths, normal
+from corpus.programs import DECODES, TOKENS, WIDTHS, counted, lengths, normal, numbers, routed
 
 DISTRIBUTION = "sglang"
 MODULES = ("sglang",)
@@ -26,6 +26,11 @@ def whole(*shape, dtype=torch.int32):
     return torch.zeros(*shape, dtype=dtype, device="cuda")
 
 
+def starts(batch, length):
+    """Where sequences of one length begin, and where the last ends."""
+    return torch.arange(0, (batch + 1) * length, length, dtype=torch.int32, device="cuda")
+
+
 def case_decode():
     decode = ops("attention.decode_attention").decode_attention_fwd
     for batch, length in DECODES:
@@ -38,11 +43,11 @@ def case_decode():
                 cache,
                 values,
                 empty(batch, heads, value),
-                whole(batch + 1),
-                whole(batch * length, dtype=torch.int64),
+                starts(batch, length),
+                counted(batch * length, dtype=torch.int64),
                 empty(batch, heads, splits, value, dtype=FLOAT),
                 empty(batch, heads, splits, dtype=FLOAT),
-                whole(batch),
+                lengths(batch, splits),
                 splits,
                 0.088,
                 1.0,
@@ -54,8 +59,8 @@ def case_decode_with_fp8_cache_and_sinks():
     decode = ops("attention.decode_attention").decode_attention_fwd
     for batch, length in DECODES:
         cache = empty(batch * length, 8, 64, dtype=FP8)
-        given = [empty(batch, 64, 64), cache, cache, empty(batch, 64, 64), whole(batch + 1), whole(batch * length, dtype=torch.int64)]
-        decode(*given, empty(batch, 64, 8, 64, dtype=FLOAT), empty(batch, 64, 8, dtype=FLOAT), whole(batch), 8, 0.125, 1.0, 1.0, sinks=empty(64))
+        given = [empty(batch, 64, 64), cache, cache, empty(batch, 64, 64), starts(batch, length), counted(batch * length, dtype=torch.int64)]
+        decode(*given, empty(batch, 64, 8, 64, dtype=FLOAT), empty(batch, 64, 8, dtype=FLOAT), lengths(batch, 8), 8, 0.125, 1.0, 1.0, sinks=empty(64))
 
 
 def extended(heads=32, groups=8, width=128, value=128, dtype=torch.bfloat16):
@@ -64,7 +69,7 @@ def extended(heads=32, groups=8, width=128, value=128, dtype=torch.bfloat16):
     values = empty(2 * TOKENS, groups, value, dtype=dtype)
     new = [empty(TOKENS, heads, width), empty(TOKENS, groups, width), empty(TOKENS, groups, value), empty(TOKENS, heads, value)]
     starts = torch.tensor([0, 2048, 4096], dtype=torch.int32, device="cuda")
-    return [*new, cache, values, starts, starts, whole(TOKENS, dtype=torch.int64)]
+    return [*new, cache, values, starts, starts, counted(TOKENS, dtype=torch.int64)]
 
 
 def case_extend():
@@ -72,7 +77,7 @@ def case_extend():
     for heads, groups, width, value in ((32, 8, 128, 128), (64, 8, 64, 64), (16, 1, 576, 512), (128, 128, 192, 128)):
         extend(*extended(heads, groups, width, value), None, True, None, 2048, 1.0, 1.0)
     extend(*extended(), None, True, None, 2048, 1.0, 1.0, sliding_window_size=1024)
-    extend(*extended(), empty(2048 * 4096, dtype=torch.uint8), True, whole(3, dtype=torch.int64), 2048, 1.0, 1.0)
+    extend(*extended(), empty(2048 * 4096, dtype=torch.uint8), True, numbers(0, 2048 * 2048, 2 * 2048 * 2048, dtype=torch.int64), 2048, 1.0, 1.0)
     extend(*extended(dtype=FP8), None, True, None, 2048, 1.0, 1.0, logit_cap=30.0)
 
 
@@ -80,14 +85,14 @@ def case_extend_unified():
     extend = ops("attention.extend_attention").extend_attention_fwd_unified
     starts = torch.tensor([0, 2048, 4096], dtype=torch.int32, device="cuda")
     cache = empty(2 * TOKENS, 8, 128)
-    extend(empty(TOKENS, 32, 128), empty(TOKENS, 32, 128), cache, cache, 1.0, 1.0, starts, starts, whole(TOKENS, dtype=torch.int64), lengths(2, 2048), 2048)
+    extend(empty(TOKENS, 32, 128), empty(TOKENS, 32, 128), cache, cache, 1.0, 1.0, starts, starts, counted(TOKENS, dtype=torch.int64), lengths(2, 2048), 2048)
 
 
 def case_prefill():
     prefill = ops("attention.prefill_attention").context_attention_fwd
     for heads, groups, width in ((32, 8, 128), (16, 16, 80)):
         q, k = empty(TOKENS, heads, width), empty(TOKENS, groups, width)
-        prefill(q, k, k, empty(TOKENS, heads, width), whole(2), lengths(2, 2048), 2048, is_causal=width == 128)
+        prefill(q, k, k, empty(TOKENS, heads, width), numbers(0, 2048), lengths(2, 2048), 2048, is_causal=width == 128)
 
 
 def case_merge_states():
@@ -99,10 +104,10 @@ def case_merge_states():
 def case_rotary_of_images():
     rotary = ops("attention.rotary_triton")
     for interleaved in (False, True):
-        given = [empty(TOKENS, 32 * 128), empty(TOKENS, 8 * 128), empty(8192, 128), whole(3, TOKENS, dtype=torch.int64), [16, 24, 24], 128, 128]
-        rotary.triton_mrope_fused(*given, interleaved, False, True, whole(64))
+        given = [empty(TOKENS, 32 * 128), empty(TOKENS, 8 * 128), empty(8192, 128), counted(3, TOKENS, below=TOKENS, dtype=torch.int64), [16, 24, 24], 128, 128]
+        rotary.triton_mrope_fused(*given, interleaved, False, True, counted(64, below=3))
     rotary.triton_ernie45_rope_fused_inplace(
-        empty(TOKENS, 32 * 128), empty(TOKENS, 8 * 128), empty(8192, 128), whole(3, TOKENS, dtype=torch.int64), [22, 22, 20], 128, 128, True
+        empty(TOKENS, 32 * 128), empty(TOKENS, 8 * 128), empty(8192, 128), counted(3, TOKENS, below=TOKENS, dtype=torch.int64), [22, 22, 20], 128, 128, True
     )
 
 
@@ -110,7 +115,7 @@ def case_cache_indices():
     module = ops("attention.kv_indices")
     for name in ("create_flashinfer_kv_indices_triton", "create_flashmla_kv_indices_triton"):
         if hasattr(module, name):
-            arguments = [whole(4096, 8192), whole(128, dtype=torch.int64), lengths(128, 2048), whole(129), None, whole(128 * 2048), 8192]
+            arguments = [whole(4096, 8192), counted(128, dtype=torch.int64), lengths(128, 2048), starts(128, 2048), None, whole(128 * 2048), 8192]
             if "flashmla" in name:
                 arguments[3:4] = []
                 arguments = [*arguments[:5], 8192, 128]
@@ -122,7 +127,7 @@ def case_gated_delta_rule():
     starts = torch.tensor([0, 2048, 4096], dtype=torch.int64, device="cuda")
     state = normal(4, 32, 128, 128, dtype=FLOAT)
     ops("attention.fla.chunk").chunk_gated_delta_rule(
-        *from_tokens, normal(1, TOKENS, 32, dtype=FLOAT), normal(1, TOKENS, 32), None, state, whole(2), starts, use_qk_l2norm_in_kernel=True
+        *from_tokens, normal(1, TOKENS, 32, dtype=FLOAT), normal(1, TOKENS, 32), None, state, counted(2), starts, use_qk_l2norm_in_kernel=True
     )
 
 
@@ -132,9 +137,9 @@ def case_gated_delta_rule_decode():
     starts = torch.arange(129, dtype=torch.int32, device="cuda")
     state = normal(256, 32, 128, 128, dtype=FLOAT)
     g, beta = normal(1, 128, 32, dtype=FLOAT), normal(1, 128, 32)
-    module.fused_recurrent_gated_delta_rule_update(q, k, v, g, beta, None, state, whole(128), starts, use_qk_l2norm_in_kernel=True)
+    module.fused_recurrent_gated_delta_rule_update(q, k, v, g, beta, None, state, counted(128), starts, use_qk_l2norm_in_kernel=True)
     update = ops("attention.linear.fused_sigmoid_gating_recurrent").fused_sigmoid_gating_delta_rule_update
-    update(normal(32, dtype=FLOAT), normal(128, 32), normal(32), 1.0, 20.0, q, k, v, normal(128, 32), state, whole(128), None, True, starts)
+    update(normal(32, dtype=FLOAT), normal(128, 32), normal(32), 1.0, 20.0, q, k, v, normal(128, 32), state, counted(128), None, True, starts)
 
 
 def case_packed_decode():
@@ -148,7 +153,7 @@ def case_packed_decode():
         0.088,
         normal(256, 32, 128, 128, dtype=FLOAT),
         normal(128, 1, 32, 128),
-        whole(128),
+        counted(128),
         True,
     )
 
@@ -158,7 +163,7 @@ def case_kda():
     q, k, v = (normal(1, TOKENS, 32, 128) for _ in range(3))
     starts = torch.tensor([0, 2048, 4096], dtype=torch.int64, device="cuda")
     state = normal(4, 32, 128, 128, dtype=FLOAT)
-    module.chunk_kda(q, k, v, normal(1, TOKENS, 32, 128, dtype=FLOAT), normal(1, TOKENS, 32, dtype=FLOAT), None, state, whole(2), True, starts)
+    module.chunk_kda(q, k, v, normal(1, TOKENS, 32, 128, dtype=FLOAT), normal(1, TOKENS, 32, dtype=FLOAT), None, state, counted(2), True, starts)
 
 
 def case_gating():
@@ -173,14 +178,7 @@ def case_lightning_attention():
     q, k, v = (normal(2, 32, 2048, 128) for _ in range(3))
     module.lightning_attention(q, k, v, normal(32, dtype=FLOAT), 256)
     one = [normal(128, 32, 1, 128) for _ in range(3)]
-    module.linear_decode_forward_triton(*one, normal(128, 32, 128, 128, dtype=FLOAT), normal(32, dtype=FLOAT), whole(128))
-
-
-def routed(experts, chosen, rows):
-    """Which rows each expert takes, as the alignment kernel leaves it."""
-    padded = rows * chosen + experts * 63
-    padded = (padded + 63) // 64 * 64
-    return whole(padded), whole(padded // 64), whole(1)
+    module.linear_decode_forward_triton(*one, normal(128, 32, 128, 128, dtype=FLOAT), normal(32, dtype=FLOAT), counted(128))
 
 
 CONFIGURATION = {"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": 128, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 8, "num_warps": 4, "num_stages": 4}
@@ -215,7 +213,7 @@ def case_mixture_of_experts():
                     scales,
                     None,
                     empty(rows, chosen, dtype=FLOAT),
-                    whole(rows, chosen),
+                    counted(rows, chosen, below=experts),
                     *routed(experts, chosen, rows),
                     False,
                     chosen,
@@ -232,26 +230,31 @@ def case_mixture_of_experts():
 
 def case_around_experts():
     module = ops("moe.fused_moe_triton_kernels")
-    module.act_and_mul_triton(normal(TOKENS * 8, 2 * 1536), empty(TOKENS * 8, 1536), CONFIGURATION, whole(TOKENS, 8), whole(TOKENS * 8 // 64))
+    module.act_and_mul_triton(
+        normal(TOKENS * 8, 2 * 1536), empty(TOKENS * 8, 1536), CONFIGURATION, counted(TOKENS, 8, below=128), counted(TOKENS * 8 // 64, below=128)
+    )
     module.moe_sum_reduce_triton(normal(TOKENS, 8, 4096), empty(TOKENS, 4096), 1.0)
-    module.fused_append_shared_experts(whole(TOKENS, 8), normal(TOKENS, 8, dtype=FLOAT), 1, 1.0, 128)
+    module.fused_append_shared_experts(counted(TOKENS, 8, below=128), normal(TOKENS, 8, dtype=FLOAT), 1, 1.0, 128)
 
 
 def case_experts_of_many_gpus():
     module = ops("moe.ep_moe_kernels")
-    ids = whole(TOKENS, 8, dtype=torch.int64)
-    module.deepep_run_moe_deep_preprocess(ids, 128)
-    module.post_reorder_deepgemm(normal(TOKENS * 8, 4096), empty(TOKENS, 4096), whole(TOKENS, 8), ids, normal(TOKENS, 8, dtype=FLOAT), 8, TOKENS, 4096, 1.0)
-    module.ep_gather(normal(TOKENS * 8, 4096), ids, normal(TOKENS, 8, dtype=FLOAT), whole(TOKENS, 8), empty(TOKENS, 4096))
-    module.silu_and_mul_masked_post_quant_fwd(normal(32, 1024, 4096), empty(32, 1024, 2048, dtype=FP8), empty(32, 1024, 16, dtype=FLOAT), 128, whole(32))
-    module.silu_and_mul_masked_fwd(normal(32, 1024, 4096), empty(32, 1024, 2048), whole(32))
+    ids = counted(TOKENS, 8, below=128, dtype=torch.int64)
+    with kernels_give(0):
+        module.deepep_run_moe_deep_preprocess(ids, 128)
+    module.post_reorder_deepgemm(normal(TOKENS * 8, 4096), empty(TOKENS, 4096), counted(TOKENS, 8), ids, normal(TOKENS, 8, dtype=FLOAT), 8, TOKENS, 4096, 1.0)
+    module.ep_gather(normal(TOKENS * 8, 4096), ids, normal(TOKENS, 8, dtype=FLOAT), counted(TOKENS, 8), empty(TOKENS, 4096))
+    module.silu_and_mul_masked_post_quant_fwd(
+        normal(32, 1024, 4096), empty(32, 1024, 2048, dtype=FP8), empty(32, 1024, 16, dtype=FLOAT), 128, lengths(32, 1024)
+    )
+    module.silu_and_mul_masked_fwd(normal(32, 1024, 4096), empty(32, 1024, 2048), lengths(32, 1024))
 
 
 def case_experts_permuted():
     module = ops("moe.ep_moe_kernels")
-    ids = whole(TOKENS, 8)
+    ids = counted(TOKENS, 8, below=128)
     module.moe_permute(normal(TOKENS, 4096), ids, 128)
-    module.moe_unpermute(normal(TOKENS * 8, 4096), whole(TOKENS * 8), ids, normal(TOKENS, 8, dtype=FLOAT))
+    module.moe_unpermute(normal(TOKENS * 8, 4096), counted(TOKENS * 8), ids, normal(TOKENS, 8, dtype=FLOAT))
 
 
 def case_router():
@@ -308,7 +311,7 @@ def case_adapters():
             max_len=rows // segments,
             seg_lens=lengths(segments, rows // segments),
             seg_indptr=torch.arange(0, rows + 1, rows // segments, dtype=torch.int32, device="cuda"),
-            weight_indices=whole(segments),
+            weight_indices=counted(segments, below=4),
             lora_ranks=lengths(4, 16),
             scalings=normal(4, dtype=FLOAT),
             permutation=None,

@@ -12,7 +12,7 @@ from types import ModuleType
 
 import torch
 
-from corpus.programs import TOKENS, VOCABULARY, WIDTHS, backward, labels, normal
+from corpus.programs import TOKENS, VOCABULARY, WIDTHS, backward, counted, labels, lengths, normal, numbers
 
 DISTRIBUTION = "unsloth"
 MODULES = ("unsloth",)
@@ -132,16 +132,16 @@ def case_nvfp4():
 def case_large_heads():
     module = kernels("large_head_attention")
     q, k = (normal(1, heads, 2048, 512) for heads in (16, 8))
-    bounds = torch.zeros(1, 2048, dtype=torch.int32, device="cuda")
-    o, lse = module._fwd_impl(q, k, k, bounds, bounds, 0.04)
-    module._bwd_impl(normal(*o.shape), q, k, k, o, lse, bounds, bounds, 0.04)
+    low, high = numbers(*[0] * 2048).reshape(1, -1), numbers(*range(1, 2049)).reshape(1, -1)
+    o, lse = module._fwd_impl(q, k, k, low, high, 0.04)
+    module._bwd_impl(normal(*o.shape), q, k, k, o, lse, low, high, 0.04)
 
 
 def case_grouped_matmuls():
     module = importlib.import_module("unsloth.kernels.moe.grouped_gemm.interface")
     for experts, chosen, width, inner in ((32, 4, 4096, 1536), (128, 8, 4096, 768)):
-        sizes = torch.zeros(experts, dtype=torch.int32, device="cuda")
-        order = torch.zeros(TOKENS * chosen, dtype=torch.int32, device="cuda")
+        sizes = lengths(experts, TOKENS * chosen // experts)
+        order = counted(TOKENS * chosen)
         weights, x = normal(experts, 2 * inner, width), normal(TOKENS, width)
         y = normal(TOKENS * chosen, 2 * inner)
         for tile in (64, 128):

@@ -6,7 +6,7 @@ import importlib
 import torch
 
 from corpus.pretended import FACTS, kernels_give
-from corpus.programs import DECODES, TOKENS, VOCABULARY, WIDTHS, lengths, normal
+from corpus.programs import DECODES, TOKENS, VOCABULARY, WIDTHS, counted, lengths, normal, numbers, routed
 
 DISTRIBUTION = "vllm"
 MODULES = ("vllm",)
@@ -65,7 +65,7 @@ def case_unified_attention():
             scale = empty(4, groups, dtype=FLOAT) if dtype == FP8 else None
             starts = torch.tensor([0, 1024, 2048, 3072, 4096], dtype=torch.int32, device="cuda")
             given = [empty(TOKENS, heads, width), cache, cache, empty(TOKENS, heads, width), starts, 1024, lengths(4, TOKENS), TOKENS, 0.088, True]
-            attention(*given, (window, 0) if window > 0 else (-1, -1), whole(4, TOKENS // 16), 0.0, None, scale, scale)
+            attention(*given, (window, 0) if window > 0 else (-1, -1), counted(4, TOKENS // 16), 0.0, None, scale, scale)
 
 
 def case_unified_attention_decode():
@@ -82,7 +82,7 @@ def case_unified_attention_decode():
                 "softmax_segm_expsum": empty(batch, heads, 16, dtype=FLOAT),
             }
             given = [empty(batch, heads, 128), cache, cache, empty(batch, heads, 128), starts, 1, lengths(batch, length), length, 0.088, True, (-1, -1)]
-            attention(*given, whole(batch, length // 16), 0.0, None, None, None, **segments)
+            attention(*given, counted(batch, length // 16), 0.0, None, None, None, **segments)
 
 
 def case_decode():
@@ -91,7 +91,7 @@ def case_decode():
         for heads, groups, width, value in ((32, 32, 128, 128), (32, 8, 128, 128), (16, 1, 576, 512), (128, 1, 576, 512)):
             cache = empty(batch * length // 64, 64, groups, width)
             values = cache[..., :value]
-            given = [empty(batch, heads, width), cache, values, empty(batch, heads, value), empty(batch, heads, dtype=FLOAT), whole(batch, length // 64)]
+            given = [empty(batch, heads, width), cache, values, empty(batch, heads, value), empty(batch, heads, dtype=FLOAT), counted(batch, length // 64)]
             one = torch.ones(1, device="cuda")
             decode(*given, lengths(batch, length), empty(batch, heads, 8, value + 1, dtype=FLOAT), 8, 0.088, 64, 0.0, one, one, value == 512)
 
@@ -103,14 +103,14 @@ def case_prefill_after_a_prefix():
         keys, values = empty(4096, groups, 128 // 8, 16, 8), empty(4096, groups, 128, 16)
         q, k = empty(TOKENS, heads, 128), empty(TOKENS, groups, 128)
         starts = torch.tensor([0, 2048, 4096], dtype=torch.int32, device="cuda")
-        attention(q, k, k, empty(TOKENS, heads, 128), "auto", keys, values, whole(2, 512), starts, lengths(2, TOKENS), TOKENS, 2048, one, one)
+        attention(q, k, k, empty(TOKENS, heads, 128), "auto", keys, values, counted(2, 512), starts, lengths(2, TOKENS), TOKENS, 2048, one, one)
 
 
 def case_prefill():
     attention = part("v1.attention.ops.triton_prefill_attention").context_attention_fwd
     for heads, groups, width in ((32, 8, 128), (16, 16, 80)):
         q, k = empty(TOKENS, heads, width), empty(TOKENS, groups, width)
-        attention(q, k, k, empty(TOKENS, heads, width), whole(2), lengths(2, 2048), 2048, width == 128)
+        attention(q, k, k, empty(TOKENS, heads, width), numbers(0, 2048), lengths(2, 2048), 2048, width == 128)
 
 
 def case_cache():
@@ -118,7 +118,7 @@ def case_cache():
     one = torch.ones(1, device="cuda")
     for kind, dtype in (("auto", torch.bfloat16), ("fp8", FP8)):
         cache = empty(4096, 16, 8, 128, dtype=dtype)
-        module.triton_reshape_and_cache_flash(empty(TOKENS, 8, 128), empty(TOKENS, 8, 128), cache, cache, whole(TOKENS, dtype=torch.int64), kind, one, one)
+        module.triton_reshape_and_cache_flash(empty(TOKENS, 8, 128), empty(TOKENS, 8, 128), cache, cache, counted(TOKENS, dtype=torch.int64), kind, one, one)
 
 
 def case_merge_states():
@@ -127,12 +127,6 @@ def case_merge_states():
 
 
 CONFIGURATION = {"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": 128, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 8, "SPLIT_K": 1, "num_warps": 4, "num_stages": 4}
-
-
-def routed(experts, chosen, rows):
-    """Which rows each expert takes, as the alignment kernel leaves it."""
-    padded = (rows * chosen + experts * 63 + 63) // 64 * 64
-    return whole(padded), whole(padded // 64), whole(1)
 
 
 def case_mixture_of_experts():
@@ -171,13 +165,13 @@ def case_mixture_of_experts_of_4_bits():
 
 def case_around_experts():
     module = layers("fused_moe.utils")
-    module.count_expert_num_tokens(whole(TOKENS, 8), 128, None)
+    module.count_expert_num_tokens(counted(TOKENS, 8, below=128), 128, None)
     layers("fused_moe.moe_fused_mul_sum").moe_fused_mul_sum(normal(TOKENS, 8, 4096), normal(TOKENS, 8, dtype=FLOAT))
 
 
 def case_experts_permuted():
     module = layers("fused_moe.deep_gemm_utils")
-    module.ep_gather(normal(TOKENS * 8, 4096), whole(TOKENS, 8), normal(TOKENS, 8, dtype=FLOAT), whole(TOKENS, 8), None, empty(TOKENS, 4096))
+    module.ep_gather(normal(TOKENS * 8, 4096), counted(TOKENS, 8, below=128), normal(TOKENS, 8, dtype=FLOAT), counted(TOKENS, 8), None, empty(TOKENS, 4096))
 
 
 def case_batch_invariance():
@@ -231,7 +225,7 @@ def case_state_update():
         state, x, dt = normal(256, 64, 64, 128), normal(batch, 64, 64), normal(batch, 64).unsqueeze(-1).expand(batch, 64, 64)
         a, b = normal(64, dtype=FLOAT).view(64, 1, 1).expand(64, 64, 128), normal(batch, 8, 128)
         skip = normal(64).unsqueeze(-1).expand(64, 64)
-        update(state, x, dt, a, b, b, skip, skip, dt_softplus=True, state_batch_indices=whole(batch), out=empty(batch, 64, 64))
+        update(state, x, dt, a, b, b, skip, skip, dt_softplus=True, state_batch_indices=counted(batch), out=empty(batch, 64, 64))
 
 
 def case_state_scan():
@@ -240,13 +234,13 @@ def case_state_scan():
     starts = torch.tensor([0, 2048, 4096], dtype=torch.int32, device="cuda")
     chunks = torch.arange(0, TOKENS + 1, 256, dtype=torch.int32, device="cuda")
     last = torch.tensor([7, 15], dtype=torch.int32, device="cuda")
-    given = [x, dt, normal(64, dtype=FLOAT), b, b, 256, starts, chunks, last, whole(16), empty(TOKENS, 64, 64)]
+    given = [x, dt, normal(64, dtype=FLOAT), b, b, 256, starts, chunks, last, numbers(*[0] * 8, *[1] * 8), empty(TOKENS, 64, 64)]
     scan(*given, D=normal(64), dt_bias=normal(64), dt_softplus=True)
 
 
 def case_convolution():
     module = layers("mamba.ops.causal_conv1d")
-    module.causal_conv1d_update(normal(128, 8192), normal(256, 8192, 3), normal(8192, 4), normal(8192), "silu", whole(128))
+    module.causal_conv1d_update(normal(128, 8192), normal(256, 8192, 3), normal(8192, 4), normal(8192), "silu", counted(128))
 
 
 def case_gated_norm():
@@ -264,12 +258,14 @@ def case_lightning_attention():
     q, k, v = (normal(2, 32, 2048, 128) for _ in range(3))
     module.lightning_attention(q, k, v, normal(32, dtype=FLOAT), 256)
     one = [normal(128, 32, 1, 128) for _ in range(3)]
-    module.linear_decode_forward_triton(*one, normal(128, 32, 128, 128, dtype=FLOAT), normal(32, dtype=FLOAT), whole(128))
+    module.linear_decode_forward_triton(*one, normal(128, 32, 128, 128, dtype=FLOAT), normal(32, dtype=FLOAT), counted(128))
 
 
 def adapted(rows):
-    """How tokens are divided among two adapters of four."""
-    return [whole(rows), whole(rows), lengths(5, rows // 4), whole(6), lengths(5, 1)]
+    """How tokens are divided among four adapters, a quarter each; none are without."""
+    quarter = rows // 4
+    starts = [i * quarter for i in range(5)]
+    return [numbers(*[i // quarter for i in range(rows)]), counted(rows), numbers(*[quarter] * 4, 0), numbers(*starts, rows), numbers(0, 1, 2, 3, -1)]
 
 
 def case_adapters():
@@ -292,10 +288,10 @@ def case_sampling_by_noise():
     module = part("v1.worker.gpu.sample.gumbel")
     module.gumbel_sample(
         normal(128, VOCABULARY, dtype=FLOAT),
-        whole(128),
+        counted(128),
         normal(128, dtype=FLOAT),
-        whole(128, dtype=torch.int64),
-        whole(128, dtype=torch.int64),
+        counted(128, dtype=torch.int64),
+        counted(128, dtype=torch.int64),
         True,
         is_drafting=False,
     )
@@ -303,8 +299,8 @@ def case_sampling_by_noise():
 
 def case_log_probabilities():
     module = part("v1.worker.gpu.sample.logprob")
-    module.compute_token_logprobs(normal(128, VOCABULARY, dtype=FLOAT), whole(128, 1, dtype=torch.int64))
+    module.compute_token_logprobs(normal(128, VOCABULARY, dtype=FLOAT), counted(128, 1, dtype=torch.int64))
 
 
 def case_least_probabilities():
-    part("v1.worker.gpu.sample.min_p").apply_min_p(normal(128, VOCABULARY, dtype=FLOAT), whole(128), normal(128, dtype=FLOAT))
+    part("v1.worker.gpu.sample.min_p").apply_min_p(normal(128, VOCABULARY, dtype=FLOAT), counted(128), normal(128, dtype=FLOAT))

@@ -4,7 +4,7 @@ import importlib
 
 import torch
 
-from corpus.programs import DECODES, TOKENS, WIDTHS, normal
+from corpus.programs import DECODES, TOKENS, WIDTHS, counted, normal
 
 DISTRIBUTION = "xformers"
 MODULES = ("xformers",)
@@ -19,7 +19,7 @@ def case_norms():
 
 def case_rows():
     module = importlib.import_module("xformers.ops._triton")
-    indices = torch.zeros(1024, dtype=torch.int64, device="cuda")
+    indices = counted(1024, dtype=torch.int64)
     source = normal(TOKENS, 4096)
     module.index_select_cat_fwd(normal(1024, 4096), source, indices)
     module.index_select_cat_bwd(normal(TOKENS, 4096), indices, normal(1024, 4096))

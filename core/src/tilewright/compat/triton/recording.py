@@ -2,7 +2,8 @@
 
 A line is a JSON object: the kernel's module and qualified name, its arguments (types, values of
 constants and numbers, shapes and strides of tensors), launch options, grid, and how many
-configurations an autotuner chose from. No source text and no contents of tensors are written.
+configurations an autotuner chose from. No source text is written, and of what tensors hold only what
+:data:`contents_of` tells.
 
 Launches whose tensors are PyTorch's fake ones, which have no memory, are recorded and not run; an
 autotuner then takes the first configuration that its pruning leaves. So the launches of a program
@@ -34,6 +35,9 @@ from tilewright.runtime.specialize import Signature, of_one_float, unwrap
 
 #: What the program is doing, as whoever drives it says: a part of each line.
 case: str = ""
+
+#: Gives what is noted of the contents of a tensor of whole numbers, as JSON has it, or None.
+contents_of: Callable[[Any], Any] | None = None
 
 #: Whether launches of tensors that do have memory are run, too.
 runs_launches: bool = True
@@ -152,6 +156,8 @@ def _argument(name: str, type_: Any, value: Any, attributes: Mapping[str, Mappin
     else:
         if type_.startswith("*"):
             facts.update(_layout(value))
+            if contents_of is not None and type_[1] in "iu" and (held := contents_of(value)) is not None:
+                facts["contents"] = held
         else:
             facts["value"] = _constant(_number(value))
         if "divisibility" in attributes.get(name, ()):
