@@ -220,7 +220,7 @@ class Affine(Domain[Form | None]):
         if isinstance(value.owner, Region):
             return self._argument(value, value.owner)
         operation = value.owner
-        if isinstance(element, IntType) and not element.signed and operation.spec.elementwise and operation.name != "hint":
+        if isinstance(element, IntType) and not element.signed and operation.spec.elementwise and not isinstance(operation, Hint | Cast):
             return None  # what computes may wrap around
         if operation.name in self.rules:
             return self.transfer(operation, [self._forms[operand] for operand in operation.operands])
@@ -373,8 +373,13 @@ class Affine(Domain[Form | None]):
     def cast(self, operation: Cast, x: Form | None) -> Form | None:
         source, result = element_type(operation.x.type), element_type(operation.result.type)
         assert isinstance(result, IntType)
-        wider = isinstance(source, IntType) and source is not I1 and source.signed and result.bits >= source.bits
-        return x if wider else None
+        if x is None or not isinstance(source, IntType) or source is I1 or result.bits < source.bits:
+            return None
+        if source.signed:
+            # in an unsigned type there is the same number if it is not negative
+            return x if result.signed or (operation.x in self.known and self.known[operation.x].nonnegative) else None
+        # what has a form in an unsigned type has not wrapped around; a signed type of as many bits may not hold it
+        return x if result.bits > source.bits or not result.signed else None
 
     def moved(self, operation: Moved, x: Form | None) -> Form | None:
         axes = moved_axes(operation)
