@@ -246,3 +246,15 @@ def tile_sums(x, z, m, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STRIDE: tl.con
     rows, columns = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
     value = tl.load(x + rows[:, None] * COLUMNS + columns[None, :], mask=rows[:, None] < m)
     tl.atomic_add(z + rows * STRIDE, tl.sum(value, 1), mask=rows < m)
+
+
+@tw.jit
+def fused(x, y, z, out, N: tl.constexpr):
+    at = tl.arange(0, N)
+    tl.store(out + at, tl.fma(tl.load(x + at), tl.load(y + at), tl.load(z + at)))
+
+
+@tw.jit
+def logarithm(x, out, N: tl.constexpr):
+    at = tl.arange(0, N)
+    tl.store(out + at, tl.log(tl.load(x + at)))

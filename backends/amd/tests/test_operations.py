@@ -169,6 +169,57 @@ def test_a_fast_division_is_a_reciprocal_and_a_product(arch: str) -> None:
     assert (np.abs(found - wanted) <= 3 * np.spacing(np.abs(wanted).astype(np.float32))).all()
 
 
+@pytest.mark.parametrize("arch", ARCHS)
+def test_integers_become_f16_through_f32(arch: str) -> None:
+    """What f32 rounds is infinite in f16: the one rounding is the second."""
+    code = listed(kernels.converted, "x=*i32:16, out=*fp16:16", arch, {"N": 1024})
+    assert "_f64" not in str(code.stages["amdgcn"])
+    x = np.random.default_rng(1).integers(-70000, 70000, 1024).astype(np.int32)
+    x[:8] = 2049, 2051, 65519, 65520, -65521, 2**24 + 1, 2**31 - 1, -(2**31)
+    out = np.zeros(1024, np.float16)
+    launched(code, [x, out])
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(out, x.astype(np.float64).astype(np.float16))
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950", "gfx1100"])
+def test_a_relaxed_fma_of_bf16_rounds_to_f32_first(arch: str) -> None:
+    rng = np.random.default_rng(2)
+    x, y, z = (bits_of(np.ldexp(rng.uniform(-2, 2, 1024), rng.integers(-8, 8, 1024)).astype(np.float32)) for _ in range(3))
+    # 1 * (1 + 2**-7) + 2**-8 is a middle, 2**-40 more is not; the product that overflows, and those with and of NaN
+    x[:5], y[:5] = bits_of(np.array([1, 1, 2**100, np.inf, np.nan], np.float32)), bits_of(np.array([1, 1, 2**100, 0, 1], np.float32))
+    z[:5] = bits_of(np.array([2**-8, 2**-40, -(2**100), 1, 1], np.float32))
+    numbers = [(each.astype(np.uint32) << 16).view(np.float32).astype(np.float64) for each in (x, y, z)]
+    with np.errstate(invalid="ignore"):
+        exact = numbers[0] * numbers[1] + numbers[2]
+    for math, bound in (("relaxed", 0.5 + 2**-16), ("strict", 0.5)):
+        code = listed(kernels.fused, "x=*bf16:16, y=*bf16:16, z=*bf16:16, out=*bf16:16", arch, {"N": 1024}, math=math)
+        assert ("_f64" in str(code.stages["amdgcn"])) == (math == "strict")
+        out = np.zeros(1024, np.uint16)
+        launched(code, [x, y, z, out])
+        found = (out.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+        assert np.isnan(found[3:5]).all() and found[2] == np.inf
+        finite = np.r_[0:2, 5:1024]
+        error = np.abs(found - exact)[finite] / np.spacing(np.abs(exact[finite]).astype(np.float32)) / 2**16
+        assert error.max() <= bound
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx1201"])
+def test_a_relaxed_logarithm_is_the_machine_s(arch: str) -> None:
+    relaxed, strict = (listed(kernels.logarithm, "x=*fp32:16, out=*fp32:16", arch, {"N": 1024}, math=math) for math in ("relaxed", "strict"))
+    assert "v_log_f32" in str(relaxed.stages["amdgcn"]) and "v_log_f32" not in str(strict.stages["amdgcn"])
+    rng = np.random.default_rng(4)
+    x = np.ldexp(rng.uniform(1, 2, 1024), rng.integers(-149, 127, 1024)).astype(np.float32)
+    x[:128] = 1 + rng.uniform(-1, 1, 128) * 2.0 ** -rng.integers(1, 24, 128)
+    x[128:134] = 0, -0.0, -1, np.inf, np.nan, 1
+    found = np.zeros(1024, np.float32)
+    launched(relaxed, [x, found])
+    with np.errstate(all="ignore"):
+        wanted = np.log(x.astype(np.float64)).astype(np.float32)
+    np.testing.assert_array_max_ulp(found[np.isfinite(wanted)], wanted[np.isfinite(wanted)], 4)
+    np.testing.assert_array_equal(found[~np.isfinite(wanted)], wanted[~np.isfinite(wanted)])
+
+
 @pytest.mark.parametrize("arch", ["gfx942", "gfx1100"])
 def test_a_library_function_takes_a_product_as_it_was_rounded(arch: str) -> None:
     """A product that rounds to a tie, or to a number whose sum with another is exact, is that number for the function, and not the exact product."""

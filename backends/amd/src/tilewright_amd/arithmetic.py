@@ -6,6 +6,7 @@ With the option ``math`` at ``relaxed`` a function may have the error of the col
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -13,6 +14,8 @@ from tilewright.ir.types import BF16, F16, F32, F64, FloatType, Type
 from tilewright.llvm.registers import constant, register_type
 from tilewright.llvm.remainder import float_remainder
 from tilewright.llvm.writer import FunctionWriter, float_constant
+from tilewright_amd.architectures import Architecture
+from tilewright_amd.casts import machine_cast, of_upper_half
 
 Emitter = Callable[[FunctionWriter, list[str]], str]
 
@@ -38,13 +41,18 @@ def _divide(w: FunctionWriter, operands: list[str]) -> str:
     return w.call("llvm.ldexp.f32.i32", "float", [("float", quotient), ("i32", w.emit(f"sub i32 {exponents[0]}, {exponents[1]}"))])
 
 
+def _log(w: FunctionWriter, operands: list[str]) -> str:
+    """log2 x times ln 2; LLVM scales subnormal operands, which the instruction takes for zeros."""
+    return w.emit(f"fmul float {w.intrinsic('llvm.log2', 'float', [('float', operands[0])])}, {float_constant('float', math.log(2))}")
+
+
 def _by_reciprocal(w: FunctionWriter, operands: list[str]) -> str:
     return w.emit(f"fmul float {operands[0]}, {_unary('rcp')(w, operands[1:])}")
 
 
 #: name -> the machine's f32 function, where ``math`` is relaxed. Each instruction has 1 ULP; exp adds 1.173 |x| by the rounding of its product; a quotient has
-#: 2.5. Results below the normal numbers may be zero.
-RELAXED: dict[str, Emitter] = {"exp2": _unary("exp2"), "exp": _exp, "rsqrt": _unary("rsq"), "div": _divide}
+#: 2.5, a logarithm 3.1: the rounding of its product beside. Results below the normal numbers may be zero.
+RELAXED: dict[str, Emitter] = {"exp2": _unary("exp2"), "exp": _exp, "log": _log, "rsqrt": _unary("rsq"), "div": _divide}
 #: name -> the machine's f32 function, where the operation says ``approximate``: 2.5 ULP.
 APPROXIMATE: dict[str, Emitter] = {"div": _divide, "sqrt": _unary("sqrt")}
 #: name -> the machine's f32 function, where ``math`` is relaxed and the operation says ``fast``: 2.5 ULP where the reciprocal is a normal number.
@@ -86,7 +94,21 @@ def _sum_with_zero(w: FunctionWriter, number: str, negated: bool, element: Type)
     return w.emit(f"select i1 {is_zero}, {type_} {zero}, {type_} {other}")
 
 
-def element_operation(w: FunctionWriter, relaxed: bool, name: str, operands: list[str], element: Type, attributes: Mapping[str, Any]) -> str | None:
+def _fma_in_single(w: FunctionWriter, row: Architecture, operands: list[str]) -> str:
+    """``a * b + c`` of bf16 numbers, rounded to f32 and then to bf16.
+
+    The result differs from the one that is rounded once where f32 rounds to the middle of two bf16 numbers: it is off by at most 0.5 + 2**-16 ULP. Rounding
+    once takes f64 and the error of the sum, 24 instructions a number.
+    """
+    singles = [("float", of_upper_half(w, w.emit(f"zext i16 {operand} to i32"))) for operand in operands]
+    result = machine_cast(w, row, w.intrinsic("llvm.fma", "float", singles), F32, BF16, "rtne")
+    assert result is not None
+    return result
+
+
+def element_operation(
+    w: FunctionWriter, row: Architecture, relaxed: bool, name: str, operands: list[str], element: Type, attributes: Mapping[str, Any]
+) -> str | None:
     """See :meth:`tilewright.simt.target.SimtTarget.element_operation`."""
     if element is F32:
         if attributes.get("approximate") and name in APPROXIMATE:
@@ -97,6 +119,8 @@ def element_operation(w: FunctionWriter, relaxed: bool, name: str, operands: lis
             return RELAXED[name](w, operands)
     if element in _BESIDE_ZERO and (term := _beside_zero(name, operands, element)):
         return _sum_with_zero(w, *term, element)
+    if relaxed and element is BF16 and name == "fma":
+        return _fma_in_single(w, row, operands)
     if name == "rem" and isinstance(element, FloatType):
         return float_remainder(w, operands[0], operands[1], element)
     if element is F16:

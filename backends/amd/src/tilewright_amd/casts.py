@@ -17,7 +17,7 @@ _QUIET_NAN: Final = 0x7FC00000
 _SINGLE: Final[Mapping[Type, Callable[[FunctionWriter, str], str]]] = {
     F32: lambda w, operand: operand,
     F16: lambda w, operand: w.emit(f"fpext half {operand} to float"),
-    BF16: lambda w, operand: _of_upper_half(w, w.emit(f"zext i16 {operand} to i32")),
+    BF16: lambda w, operand: of_upper_half(w, w.emit(f"zext i16 {operand} to i32")),
 }
 
 
@@ -41,7 +41,8 @@ def machine_cast(w: FunctionWriter, row: Architecture, operand: str, source: Typ
     return None
 
 
-def _of_upper_half(w: FunctionWriter, bits: str) -> str:
+def of_upper_half(w: FunctionWriter, bits: str) -> str:
+    """The f32 number whose upper half is the lower half of a word."""
     return w.emit(f"bitcast i32 {w.emit(f'shl i32 {bits}, 16')} to float")
 
 

@@ -14,7 +14,8 @@ CAPABILITIES = every_type({"descriptors", "assert", "print", "inline_asm", "dot_
 
 #: Launch options of this backend beyond the portable ones.
 #:
-#: math: ``relaxed`` takes the machine's own f32 exp2, rsqrt and exp, and divides within 2.5 ULP; ``strict`` keeps to the shared functions and IEEE division.
+#: math: ``relaxed`` takes the machine's own f32 exp2, rsqrt, exp and log, divides within 2.5 ULP, and rounds an fma of bf16 to f32 first; ``strict`` keeps to
+#: the shared functions, IEEE division and one rounding.
 #: waves_per_eu: so many waves at least are to fit each SIMD, for which a thread gets fewer registers; 0 leaves it to the code generator.
 #: matrix_instr_nonkdim: rows and columns of the MFMA instruction to take, 16 or 32, where there is one; 0 chooses.
 #: kpack: elements of a product's operands that a lane holds side by side along k, for one MFMA instruction or, with 2, for two of them.

@@ -288,7 +288,7 @@ class GcnTarget(SimtTarget):
     # ---- arithmetic
 
     def element_operation(self, context: SimtContext, name: str, operands: list[str], element: Type, attributes: Mapping[str, Any]) -> str | None:
-        return arithmetic.element_operation(context.writer, self.relaxed, name, operands, element, attributes)
+        return arithmetic.element_operation(context.writer, self.row, self.relaxed, name, operands, element, attributes)
 
     def cast(self, context: SimtContext, operand: str, source: Type, result: Type, rounding: str) -> str | None:
         return casts.machine_cast(context.writer, self.row, operand, source, result, rounding)

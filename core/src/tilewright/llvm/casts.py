@@ -60,8 +60,8 @@ def _from_int(context: ElementContext, name: str, source: IntType, result: Type,
             function = cast_function(source, result)
             assert function is not None
             return run_function(context, function, [name], width)
-        # f64 holds every integer of 32 bits; the one rounding is the narrowing
-        through = F32 if source.bits <= 16 else F64
+        # the one rounding is the narrowing: f64 holds every integer of 32 bits, and those that f32 does not hold are infinite in f16
+        through = F32 if source.bits <= 16 or result is F16 else F64
         wide = writer.emit(f"{'si' if source.signed else 'ui'}tofp {from_} {name} to {vector_type(through, width)}")
         return _float_to_float(context, wide, through, result, width, "rtne")
     raise LoweringError(f"there is no cast of {source} to {result}")
