@@ -198,7 +198,7 @@ HELD = "%ns = splat %n : tile<8xi32> %ss = splat %s : tile<8xi32> %at = add %ss,
         "%x = mul %r, %r : tile<8xi32>",
         "%us = splat %u : tile<8xu32> %v = cast %r : tile<8xu32> %w = add %us, %v : tile<8xu32> %x = cast %w : tile<8xi64>",
         "%x = cast %r : tile<8xi8>",
-        f"{HELD} %v = cast %at : tile<8xu32> %x = cast %v : tile<8xi64>",
+        f"{HELD} %v = bitcast %at : tile<8xu32> %x = cast %v : tile<8xi64>",
         f"{HELD} %b = cmp %at, %ns {{predicate = lt}} : tile<8xi1> %d = cmp %at, %ss {{predicate = lt}} : tile<8xi1> %e = and %b, %d : tile<8xi1>"
         " %x = select %e, %at, %r : tile<8xi32>",
         f"{HELD} %b = cmp %at, %ns {{predicate = ge}} : tile<8xi1> %x = select %b, %at, %r : tile<8xi32>",
@@ -212,10 +212,11 @@ def test_what_has_no_form(body: str) -> None:
 
 
 def test_numbers_that_are_not_negative_keep_their_form_in_unsigned_types() -> None:
-    function = function_of("%v = cast %r : tile<8xu32> %w = cast %v : tile<8xu64> %x = cast %v : tile<8xi64> %y = cast %v : tile<8xi32>")
+    unsigned = "%b = bitcast %r : tile<8xu32> %v = cast %r : tile<8xu32> %w = cast %v : tile<8xu64>"
+    function = function_of(f"{unsigned} %x = cast %v : tile<8xi64> %y = cast %v : tile<8xi32>")
     affine = Affine(function)
-    form, *others = (affine.form(called(function, name)) for name in "rvwxy")
-    assert form is not None and others == [form, form, form, None]
+    form, *others = (affine.form(called(function, name)) for name in "rbvwxy")
+    assert form is not None and others == [form, form, form, form, None]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tilewright.ir.core import Function, Operation, Region, Value
-from tilewright.ir.ops.arithmetic import Addptr, Arange, Binary, Cast, Cmp, Constant, Extremum, NumPrograms, ProgramId, Select
+from tilewright.ir.ops.arithmetic import Addptr, Arange, Binary, Bitcast, Cast, Cmp, Constant, Extremum, NumPrograms, ProgramId, Select
 from tilewright.ir.ops.control import For
 from tilewright.ir.ops.debug import Assume, Hint
 from tilewright.ir.ops.shape import Moved
@@ -220,7 +220,7 @@ class Affine(Domain[Form | None]):
         if isinstance(value.owner, Region):
             return self._argument(value, value.owner)
         operation = value.owner
-        if isinstance(element, IntType) and not element.signed and operation.spec.elementwise and not isinstance(operation, Hint | Cast):
+        if isinstance(element, IntType) and not element.signed and operation.spec.elementwise and not isinstance(operation, Hint | Cast | Bitcast):
             return None  # what computes may wrap around
         if operation.name in self.rules:
             return self.transfer(operation, [self._forms[operand] for operand in operation.operands])
@@ -371,12 +371,18 @@ class Affine(Domain[Form | None]):
         return _wrapped(a, a.start.plus(bounds[0].upper), axis=bounds[0].axis)
 
     def cast(self, operation: Cast, x: Form | None) -> Form | None:
+        return self._in_type(operation, x)
+
+    def bitcast(self, operation: Bitcast, x: Form | None) -> Form | None:
+        return self._in_type(operation, x)
+
+    def _in_type(self, operation: Cast | Bitcast, x: Form | None) -> Form | None:
+        """A form in a type that holds the same numbers."""
         source, result = element_type(operation.x.type), element_type(operation.result.type)
-        assert isinstance(result, IntType)
-        if x is None or not isinstance(source, IntType) or source is I1 or result.bits < source.bits:
+        if x is None or not isinstance(source, IntType) or not isinstance(result, IntType) or source is I1 or result.bits < source.bits:
             return None
         if source.signed:
-            # in an unsigned type there is the same number if it is not negative
+            # an unsigned type holds what is not negative
             return x if result.signed or (operation.x in self.known and self.known[operation.x].nonnegative) else None
         # what has a form in an unsigned type has not wrapped around; a signed type of as many bits may not hold it
         return x if result.bits > source.bits or not result.signed else None
