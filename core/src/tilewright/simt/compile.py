@@ -27,6 +27,7 @@ from tilewright.simt.facts import note
 from tilewright.simt.k_slicing import slice_along_k
 from tilewright.simt.lower import write_function
 from tilewright.simt.masked_off_lanes import mark_unseen
+from tilewright.simt.narrow_operands import narrow_operands
 from tilewright.simt.partial_sums import defer_sums
 from tilewright.simt.pipeline import expand, schedule, select
 from tilewright.simt.raising import raise_loads
@@ -61,6 +62,7 @@ STAGES: Final = (
     Stage("prepare", lambda module, target, options: prepare(module, target), "calls, descriptors and block-scaled products become plain operations"),
     Stage("cluster", divide_program, "a program that several blocks of threads are to run becomes what each of them does"),
     Stage("warps", lambda module, target, options: set_warps(kernel_of(module), target, options), "how many warps run a program: those asked for, or more"),
+    Stage("narrow", narrow_operands, "products of f32 whose operands are exact in 16 bits become products of those"),
     Stage("raise", raise_loads, "loads at pointers that feed products become loads of blocks, where the machine copies those better"),
     Stage("unseen", _on_kernel(lambda function, target: mark_unseen(function)), "loads whose left-out lanes nobody sees: no zeros are written there"),
     Stage("atomics", _on_kernel(lambda function, target: relax_atomics(function)), "atomic updates behind which nothing touches memory do not acquire"),
