@@ -8,12 +8,13 @@ must have: the elements of a word and of the lanes t, or transposed those of the
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.ir.types import Type
 from tilewright.llvm.registers import register_type, storage_size
 from tilewright.simt.context import SimtContext
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, axis_shifts, log2, span
+from tilewright.simt.swizzle import accesses
 from tilewright_nvidia.kernel_state import words_in
 
 
@@ -81,6 +82,39 @@ def load_operand(context: SimtContext, layout: LinearLayout, element: Type, addr
             word = loaded if plan.matrices == 1 else w.emit(f"extractvalue {result} {loaded}, {i}")
             registers += words_in(w).unpack(w, word, "i32", register_type(element))
     return registers
+
+
+def read_fragments(context: SimtContext, address: str, layout: LinearLayout, shared: SharedLayout, element: Type) -> list[str] | None:
+    """The registers of a tile that threads hold as the operand of an instruction, or as what they compute one from; None where ``ldmatrix`` does not fit, or
+    takes as many instructions as accesses of a thread's own."""
+    size = storage_size(element)
+    order = fragment_order(layout, shared, size)
+    if order is None:
+        return None
+    ordered = replace(layout, registers=tuple(layout.registers[bit] for bit in order))
+    plan = matrix_loads(ordered, shared, size)
+    if plan is None or len(plan.steps) >= len(accesses(layout, shared, context.target.max_access // size).groups):
+        return None
+    names = load_operand(context, ordered, element, address, shared)
+    if names is None:
+        return None
+    found = [""] * len(names)
+    for register, name in zip(span([1 << bit for bit in order]), names, strict=True):
+        found[register] = name
+    return found
+
+
+def fragment_order(layout: LinearLayout, shared: SharedLayout, size: int) -> list[int] | None:
+    """The bits of a register's number, those first that tell the elements of a word apart; None where registers repeat elements."""
+    offsets = [size * offset for offset in shared.through(layout.registers)]
+    if not all(offsets):
+        return None
+    words = [size << bit for bit in range(2 - log2(size))] if size < 4 else []
+    within = [offsets.index(word) for word in words if word in offsets]
+    if len(within) < len(words) and offsets:
+        # of a transposed load the elements of a word are rows: the first bit stays the first
+        within = [0] if size == 2 else []
+    return [*within, *(bit for bit in range(len(offsets)) if bit not in within)]
 
 
 def operand_shared(layout: LinearLayout, size: int) -> SharedLayout | None:

@@ -21,6 +21,7 @@ from tilewright.simt.context import SimtContext
 from tilewright.simt.copies import ROW_COPIES, BlockAccess
 from tilewright.simt.facts import CLUSTER, PROGRAMS, WARPS
 from tilewright.simt.interface import Interface
+from tilewright.simt.linear_layout import LinearLayout, SharedLayout
 from tilewright.simt.matmul_plans import Product, ProductPlan
 from tilewright.simt.ops.copies import Wait
 from tilewright.simt.ops.descriptors import Descriptors, FreeDescriptors, MakeDescriptor, ShowDescriptor, Tensor
@@ -38,6 +39,7 @@ from tilewright_nvidia.kernel_state import KernelState, kernel_state, words_in
 from tilewright_nvidia.manifest import OPTIONS
 from tilewright_nvidia.memory_access import GlobalMemory
 from tilewright_nvidia.occupancy_bound import bound_occupancy
+from tilewright_nvidia.operand_loads import read_fragments
 from tilewright_nvidia.operations import OPS
 from tilewright_nvidia.uniform_assembly import is_uniform
 from tilewright_nvidia.words import Words
@@ -318,6 +320,9 @@ class PtxTarget(SimtTarget):
             return words
         known = words_in(w)
         return [name for word in words for name in known.unpack(w, word, "i32", type_)]
+
+    def read_fragments(self, context: SimtContext, address: str, layout: LinearLayout, shared: SharedLayout, element: Type) -> list[str] | None:
+        return read_fragments(context, address, layout, shared, element) if self.capability >= 75 else None
 
     def commit(self, context: SimtContext, queue: str) -> None:
         if queue == STORES.queue:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tilewright.llvm.libraries import Libraries
     from tilewright.simt.context import SimtContext
     from tilewright.simt.interface import Interface
+    from tilewright.simt.linear_layout import LinearLayout, SharedLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,6 +407,11 @@ class SimtTarget(ABC):
     def unpack(self, w: FunctionWriter, words: list[str], element: Type) -> list[str]:
         """The registers of a fragment in words that :meth:`pack` made."""
         return words
+
+    def read_fragments(self, context: SimtContext, address: str, layout: LinearLayout, shared: SharedLayout, element: Type) -> list[str] | None:
+        """The registers of a tile that is at an address in shared memory, by an instruction that loads the fragments of operands, where the machine has one and
+        it is run less often than the accesses of each thread would be; None where those serve."""
+        return None
 
     def vector_of(self, context: SimtContext, value: Value) -> int:
         """How many registers of a tile, neighbours in their order, the machine's products take and give as one vector: so it is carried by control flow."""

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import re
 
+from tilewright.ir.ops.memory import Load
+from tilewright.simt.compile import kernel_of, run_stages
 from tilewright.simt.emulator import EmulatedTarget
-from tilewright.testing.stage_text import after, changed, plain
+from tilewright.simt.facts import layout_of
+from tilewright.simt.pipeline.decisions import shared_layout
+from tilewright.simt.swizzle import accesses, transactions
+from tilewright.testing.stage_text import after, changed, plain, read
 
 #: four lanes
 TARGET = EmulatedTarget(4)
@@ -138,3 +143,33 @@ def test_a_load_whose_address_comes_from_a_product_stays() -> None:
 def test_a_loop_of_one_stage_is_left_alone() -> None:
     text = LOOP.replace("inits=[%c] :", "inits=[%c] {num_stages = 1} :")
     assert after(text, "select", target=TARGET) == plain(text)
+
+
+def test_what_is_converted_on_the_way_to_a_product_is_read_without_conflicts() -> None:
+    """What the product multiplies is computed of the load in another layout: the rows of the shared layout change places for that one."""
+    text = """
+    #L0 = layout<16x16, registers [(4,0) (8,0)], lanes [(0,1) (0,2) (0,4) (0,8) (1,0)], warps [(2,0)]>
+    #L1 = layout<16x16, registers [(0,1) (0,2)], lanes [(1,0) (2,0) (4,0) (8,0) (0,4)], warps [(0,8)]>
+
+    kernel @k(%at: tile<16x16xptr<i32>, #L0>, %b: tile<16x16xf32, #L1>, %c: tile<16x16xf32, #L1>, %n: i32) attributes {warps = 2} {
+      %zero = constant 0 : i32
+      %one = constant 1 : i32
+      %sum = for %zero, %n, %one, inits=[%c] : tile<16x16xf32, #L1> body(%i: i32, %t: tile<16x16xf32, #L1>) {
+        %x = load %at : tile<16x16xi32, #L0>
+        %y = simt.convert %x : tile<16x16xi32, #L1>
+        %z = cast %y : tile<16x16xf32, #L1>
+        %r = simt.dot %z, %b, %t {plan = "multiply and add"} : tile<16x16xf32, #L1>
+        yield %r
+      }
+      return
+    }
+    """
+    target = EmulatedTarget(32)
+    module = read(text, target)
+    run_stages(module, target, {"num_warps": 2, "num_stages": 2}, ["select"])
+    (load,) = (operation for operation in kernel_of(module).walk() if isinstance(operation, Load))
+    (converted,) = load.results[0].uses
+    shared = shared_layout(load)
+    for layout in (layout_of(load.results[0]), layout_of(converted.results[0])):
+        count, turns = transactions(layout, shared, 4, target.max_access, target.banks)
+        assert turns == count * accesses(layout, shared, 4).width

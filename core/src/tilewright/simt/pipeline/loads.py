@@ -67,8 +67,8 @@ def copied_elements(load: Load, mechanism: CopyMechanism, axes: Mapping[Value, A
 
 
 def group_layout(load: Load, mechanism: CopyMechanism, target: SimtTarget, axes: Mapping[Value, AxisInfo]) -> SharedLayout | None:
-    """The layout in shared memory that the widest copies of a mechanism of groups can write and the first product that reads the tile reads best; None
-    where there is none."""
+    """The layout in shared memory that the widest copies of a mechanism of groups can write and the first product that reads the tile, or else the first
+    conversion of its layout, reads best; None where there is none."""
     width = copied_elements(load, mechanism, axes)
     if not width:
         return None
@@ -84,7 +84,7 @@ def group_layout(load: Load, mechanism: CopyMechanism, target: SimtTarget, axes:
     def copies(shared: SharedLayout) -> bool:
         return copy_width(layout, shared, pointer_axes, mask_axes, size, mechanism.widths) == width
 
-    reader = layout
+    reader = _converted_to(result) or layout
     for view, product, position in products_of(result):
         wishes, own = _wanted(product, position, target)
         for wished in wishes:
@@ -98,21 +98,23 @@ def group_layout(load: Load, mechanism: CopyMechanism, target: SimtTarget, axes:
 
 
 def wished_layout(load: Ahead | DescriptorGather, mechanism: CopyMechanism, target: SimtTarget) -> SharedLayout | None:
-    """The layout in shared memory that the first product that reads the tile wishes for, or reads best, if the mechanism can fill it."""
+    """The layout in shared memory that the first product that reads the tile wishes for, or that it, or else the first conversion of the tile's layout, reads
+    best, if the mechanism can fill it."""
     (result,) = load.results
     assert isinstance(result.type, TileType)
     shape, element = result.type.shape, result.type.element
-    layout = layout_of(result)
+    layout, reader = layout_of(result), _converted_to(result)
     for view, product, position in products_of(result):
         wishes, own = _wanted(product, position, target)
         for wished in wishes:
             if mechanism.can_fill(shared := view.unviewed_shared(wished, shape), element):
                 return shared
         reader = view.unviewed(own, shape)
+        break
+    if reader is not None:
         shared = shared_between(layout, reader, storage_size(element), target.max_access, target.banks)
         if mechanism.can_fill(shared, element):
             return shared
-        break
     plain = SharedLayout.row_major(shape)
     return plain if mechanism.can_fill(plain, element) else None
 
@@ -134,6 +136,16 @@ def products_of(value: Value) -> Iterator[tuple[View, Operation, int]]:
                     for position, factor in enumerate(factors(user)):
                         if factor is reader:
                             yield view, user, position
+
+
+def _converted_to(value: Value) -> LinearLayout | None:
+    """The layout that a tile is converted to first, such as one in which a product's operand is computed from it; None where it is not converted."""
+    assert isinstance(value.type, TileType)
+    for view in views_of(value):
+        for user in view.value.uses:
+            if isinstance(user, Convert):
+                return view.unviewed(layout_of(user.results[0]), value.type.shape)
+    return None
 
 
 def _through_conversions(value: Value) -> list[Value]:
