@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
+import tilewright.language as tl
 from tilewright.ir.types import F16, F32, F64, I8, I32, FloatType, IntType, Type
+from tilewright.language.callable import device_function
 from tilewright.llvm.registers import storage_size
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, axis_shifts, combine, log2
 from tilewright.simt.matmul_plans import Product
 from tilewright_nvidia import matrix
-from tilewright_nvidia.operand_loads import MatrixLoads, matrix_loads
+from tilewright_nvidia.operand_loads import MatrixLoads, fragment_order, matrix_loads
 
 
 def swizzled(shape: tuple[int, int], size: int, fastest: int) -> SharedLayout:
@@ -104,3 +108,62 @@ def test_wide_elements_and_scattered_rows_are_left_to_plain_loads() -> None:
     assert half is not None
     reversed_bits = SharedLayout((16, 16), tuple(1 << (7 - bit) for bit in range(8)))
     assert matrix_loads(half.a, reversed_bits, 2) is None
+
+
+@pytest.mark.parametrize("bits", [0, 1, 2], ids=["in order", "rows first", "a word last"])
+@pytest.mark.parametrize(("element", "fastest"), [(F16, 0), (F16, 1), (I8, 1), (F32, 1)], ids=str)
+def test_tiles_are_read_as_fragments_in_any_order_of_registers(element: Type, fastest: int, bits: int) -> None:
+    """What threads compute an operand from may be held in another order than the words of an instruction's operand."""
+    size = storage_size(element)
+    plan = matrix.plan(80, Product((64, 32), 64, element, element, I32 if element is I8 else F32, "tf32", 0, 4))
+    assert plan is not None
+    shared = swizzled((64, 64), size, fastest)
+    found = plan.a.registers[bits:] + plan.a.registers[:bits]
+    layout = LinearLayout(plan.a.shape, found, plan.a.lanes, plan.a.warps)
+    order = fragment_order(layout, shared, size)
+    assert order is not None and sorted(order) == list(range(len(found)))
+    ordered = LinearLayout(layout.shape, tuple(layout.registers[bit] for bit in order), layout.lanes, layout.warps)
+    loads = matrix_loads(ordered, shared, size)
+    assert loads is not None and loads.matrices == 4
+    run(loads, ordered, shared, size, 4)
+
+
+@device_function
+def scaled_rows(a, b, s, out, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    rows, columns, inner = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    scale = tl.load(s + rows)
+    for start in range(0, K, BK):
+        x = tl.load(a + rows[:, None] * K + (start + inner)[None, :]).to(tl.float32) * scale[:, None]
+        y = tl.load(b + (start + inner)[:, None] * BN + columns[None, :])
+        total = tl.dot(x.to(tl.bfloat16), y, total)
+    tl.store(out + rows[:, None] * BN + columns[None, :], total)
+
+
+def test_what_an_operand_is_computed_from_is_read_by_matrix_loads(ptx: Callable[..., str]) -> None:
+    """The factor of the rows is in registers: the loaded operand is read in the layout of the product, and multiplied there."""
+    signature = {"a": "*bf16", "b": "*bf16", "s": "*fp32", "out": "*fp32", "K": "i32"}
+    text = ptx(scaled_rows, signature, "sm_80", constants={"BM": 32, "BN": 64, "BK": 64}, num_stages=3)
+    assert "ld.shared.b16" not in text and "ld.shared.b32" not in text
+    # of each warp: 16 rows of a by 64, and 64 by 32 columns of b
+    assert text.count("ldmatrix.sync.aligned.m8n8.x4.shared.b16") == 4
+    assert text.count("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16") == 8
+
+
+@device_function
+def gated_rows(a, g, b, out, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    rows, columns, inner = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for start in range(0, K, BK):
+        turned = rows[:, None] + (start + inner)[None, :] * BM
+        x = tl.load(a + turned).to(tl.float32) * tl.exp(tl.load(g + turned))
+        y = tl.load(b + (start + inner)[:, None] * BN + columns[None, :])
+        total = tl.dot(x.to(tl.bfloat16), y, total)
+    tl.store(out + rows[:, None] * BN + columns[None, :], total)
+
+
+def test_what_an_operand_is_computed_from_is_copied_in_whole_words(ptx: Callable[..., str]) -> None:
+    """The product's layout has single elements along the rows that lie together in memory: copies are as wide as memory allows all the same."""
+    signature = {"a": "*bf16", "g": "*fp32", "b": "*bf16", "out": "*fp32", "K": "i32"}
+    text = ptx(gated_rows, signature, "sm_80", constants={"BM": 64, "BN": 64, "BK": 32}, num_stages=2, num_warps=1)
+    assert "cp.async.cg.shared.global" in text and "cp.async.ca.shared.global" not in text and "ld.global" not in text

@@ -9,6 +9,7 @@ choice of all is taken, conversions included. Index arithmetic has no layout: it
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -16,12 +17,13 @@ from tilewright.errors import LoweringError
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops.arithmetic import Cast
 from tilewright.ir.ops.linear import Dot
-from tilewright.ir.ops.memory import AtomicRmw, Store
+from tilewright.ir.ops.memory import AtomicRmw, Load, Store
 from tilewright.ir.ops.shape import Split
 from tilewright.ir.types import TileType, bit_width, element_type
 from tilewright.passes.axis import axis_info
 from tilewright.simt.carried import CARRIERS, Carried, all_carried, operations_of_program
 from tilewright.simt.coalesce import ACCESSES, TileAccess, coalesced, default_layout, tile_access, turned, widened
+from tilewright.simt.copies import GROUPS
 from tilewright.simt.costs import operation_cost
 from tilewright.simt.direct_to_shared import mark_direct_to_shared
 from tilewright.simt.facts import WARPS, note
@@ -31,6 +33,8 @@ from tilewright.simt.layout_rules import holding, per_register
 from tilewright.simt.linear_layout import LinearLayout, log2, replicated
 from tilewright.simt.matmul_plans import REGISTERS, ProductPlan, product_of
 from tilewright.simt.ops import SIMT_TABLE
+from tilewright.simt.pipeline.loads import feeding_products, is_copyable, is_plain
+from tilewright.simt.pipeline.select import pipelined_loops
 from tilewright.simt.plans import plans
 from tilewright.simt.rematerializable import fixed_tiles
 from tilewright.simt.rematerialize import Materializer
@@ -100,6 +104,7 @@ class LayoutStatement:
         for operation in self.operations:
             self._state(operation)
         self._side_by_side = mark_direct_to_shared(self, options)
+        self._keep_copied(options)
         self._connect()
         self.problem.solve([variable for variable in self.variables if variable.merged is None], self._default)
         self._rewrite()
@@ -277,6 +282,25 @@ class LayoutStatement:
                     layout = turned(access, len(access.shape) - 1 - position, read, self.target.warp_size, self.num_warps)
                 if layout is not None:
                     source.root().candidates = [layout]
+
+    def _keep_copied(self, options: Mapping[str, Any]) -> None:
+        """Loads of pipelined loops of which the operands of products are computed are copied to shared memory too: they stay coalesced, and what is computed of
+        them reads them from there. What is smaller than the operand, such as factors of its rows, is as well loaded where it is used."""
+        for loop in pipelined_loops(self.function, options, (Dot,)):
+            least = min(min(math.prod(tile_shape(dot.a)), math.prod(tile_shape(dot.b))) for dot in loop.body if isinstance(dot, Dot))
+            for load in feeding_products(loop.body, (Dot,)):
+                access = self.accesses.get(load)
+                if access is None or not isinstance(load, Load) or math.prod(access.shape) < least or not self._is_copied(load, access):
+                    continue
+                source = self.origins[load.results[0]].source
+                assert isinstance(source, Variable)
+                source.root().closed = True
+                self.problem.in_shared.add(load.results[0])
+
+    def _is_copied(self, load: Load, access: TileAccess) -> bool:
+        """Whether a mechanism of the target can copy a load, by what is known of its addresses."""
+        widths = [width for mechanism in self.target.mechanisms if mechanism.completes == GROUPS for width in mechanism.widths]
+        return (is_copyable(load) and access.vector * access.size >= min(widths)) if widths else is_plain(load)
 
     # ---- rewriting
 

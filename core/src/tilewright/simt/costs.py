@@ -84,6 +84,11 @@ def conversion_cost(source: LinearLayout, target: LinearLayout, bits: int, costs
     return through_memory
 
 
+def shared_read_cost(layout: LinearLayout, bits: int, costs: MachineCosts) -> float:
+    """Slots to read a tile of ``bits`` wide elements that is in shared memory."""
+    return costs.stored_word * max(bits / 32, 0.25) * layout.register_count
+
+
 def reduction_cost(layout: LinearLayout, axis: int, words: float, combine: float, costs: MachineCosts) -> float:
     """Slots to reduce a tile along an axis: registers one by one, lanes by shuffles, warps through shared memory."""
     mask = layout.axis_mask(axis)

@@ -11,7 +11,7 @@ from typing import Final
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.ops.arithmetic import Cast
 from tilewright.ir.types import TileType
-from tilewright.simt.costs import MachineCosts, bits_of_element, conversion_cost, operation_cost
+from tilewright.simt.costs import MachineCosts, bits_of_element, conversion_cost, operation_cost, shared_read_cost
 from tilewright.simt.linear_layout import LinearLayout
 from tilewright.simt.rules import SHAPE_OPERATIONS, from_operands, result_layout
 
@@ -131,10 +131,12 @@ class Problem:
     Attributes:
         origins: of each fixed value.
         recompute: results of widening casts: in another layout they are computed anew from the converted operand where that is narrower.
+        in_shared: tiles that are read from shared memory in whatever layout: there is no trip to it.
     """
 
     def __init__(self, origins: dict[Value, Origin], recompute: set[Value], costs: MachineCosts) -> None:
         self.origins, self.recompute, self.costs = origins, recompute, costs
+        self.in_shared: set[Value] = set()
         self.edges: list[Edge] = []
         self._paths: dict[Value, tuple[tuple[Value, tuple[Operation, ...]], ...]] = {}
         self._conversions: dict[tuple[LinearLayout, LinearLayout, int], float] = {}
@@ -187,7 +189,11 @@ class Problem:
         origin = self.origins.get(value)
         if origin is not None:
             own = origin.layout()
-            if own is None or own == layout:
+            if own is None:
+                return 0.0
+            if value in self.in_shared:
+                return shared_read_cost(layout, bits_of_element(value), self.costs)
+            if own == layout:
                 return 0.0
             operation = value.owner
             if value in self.recompute:
