@@ -60,9 +60,10 @@ def remainder(x: Number, y: Number) -> Number:
 
 
 def away(x: Number) -> Number:
-    """To the nearest integer, ties away from zero."""
-    whole = x.apply("trunc")
-    return select(abs(x - whole) >= 0.5, whole + x.like(1.0).apply("copysign", x), whole)
+    """To the nearest integer, ties away from zero: x is moved away from zero by the greatest number below a half. The rounded sum reaches the next integer
+    from a half on, and from nowhere before; whole numbers too great for fractions stay."""
+    below_half = 0.5 - 2.0 ** (-54 if x.wide else -25)
+    return (x + copysign_of(x.like(below_half), x)).apply("trunc")
 
 
 def saturate(x: Number) -> Number:

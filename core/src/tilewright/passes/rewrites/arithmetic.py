@@ -365,6 +365,14 @@ def _cast_of_cast(operation: Cast, rewriter: Rewriter) -> Any:
     return rewriter.cast(x, rounding=rounding, result=operation.result.type)
 
 
+def _cast_of_truncated(operation: Cast, rewriter: Rewriter) -> Any:
+    inner = defined_by(operation.x, Unary, "trunc")
+    element = element_type(operation.result.type)
+    if inner is None or not isinstance(element, IntType) or element is I1:
+        return None
+    return rewriter.cast(inner.x, rounding=operation.rounding, result=operation.result.type)
+
+
 def _bitcast(operation: Bitcast, rewriter: Rewriter) -> Any:
     x, result = operation.x, operation.result.type
     if x.type is result:
@@ -435,6 +443,7 @@ REWRITES: tuple[Rewrite, ...] = (
     Rewrite(("select",), "c ? x : x = x; true ? a : b = a; c ? true : false = c; not c ? a : b = c ? b : a", _select),
     Rewrite(("cast",), "T(x) = x for x of type T", _cast_same),
     Rewrite(("cast",), "T(S(x)) = T(x) where S keeps every value of x, or T keeps fewer bits than S", _cast_of_cast),
+    Rewrite(("cast",), "T(trunc x) = T(x) for integers T but i1", _cast_of_truncated),
     Rewrite(("bitcast",), "the bits of the same bits are the same", _bitcast),
     Rewrite(("addptr",), "p + 0 = p", _move_by_zero),
     Rewrite(("addptr",), "(p + a) + b = p + (a + b) for constants whose sum does not wrap", _move_twice),
