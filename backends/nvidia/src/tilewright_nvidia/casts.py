@@ -20,6 +20,8 @@ def machine_cast(words: Words, w: FunctionWriter, capability: int, operand: str,
     """See :meth:`tilewright.simt.target.SimtTarget.cast`."""
     if source in _FLOATS and isinstance(result, IntType) and result is not I1:
         return _to_integer(w, operand, source, result)
+    if source is BF16 and result is F32:
+        return words.single(w, operand)
     if source is F32 and result is BF16 and capability >= 80:
         return call_asm(w, f"cvt.{'rz' if rounding == 'rtz' else 'rn'}.bf16.f32 $0, $1;", ["i16"], [("float", operand)], effects=False)[0]
     if source is F32 and result is F16 and rounding == "rtz":
@@ -39,7 +41,7 @@ def machine_cast(words: Words, w: FunctionWriter, capability: int, operand: str,
     if source is F8E4M3FN and result in (F16, F32):
         return _widened(w, words.widened(w, operand, _PAIRS[source], "half"), result)
     if result in _NAN and source in (F16, F32) and rounding == "rtne":
-        return _to_fp8(w, operand, source, result)
+        return _to_fp8(words, w, operand, source, result)
     return None
 
 
@@ -62,7 +64,7 @@ def _widened(w: FunctionWriter, half: str, result: Type) -> str:
     return half if result is F16 else w.emit(f"fpext half {half} to float")
 
 
-def _to_fp8(w: FunctionWriter, operand: str, source: Type, result: Type) -> str:
+def _to_fp8(words: Words, w: FunctionWriter, operand: str, source: Type, result: Type) -> str:
     single = operand if source is F32 else w.emit(f"fpext half {operand} to float")
     (pair,) = call_asm(w, f"cvt.rn.satfinite.{_PAIRS[result]}.f32 $0, 0f00000000, $1;", ["i16"], [("float", single)], effects=False)
     byte = w.emit(f"trunc i16 {pair} to i8")
@@ -70,4 +72,6 @@ def _to_fp8(w: FunctionWriter, operand: str, source: Type, result: Type) -> str:
     sign = w.emit(f"trunc i32 {w.emit(f'and i32 {bits}, 128')} to i8")
     # the instruction's NaN has no sign
     nan = w.emit(f"or i8 {sign}, {_NAN[result]}")
-    return w.emit(f"select i1 {w.emit(f'fcmp uno float {single}, {single}')}, i8 {nan}, i8 {byte}")
+    name = w.emit(f"select i1 {w.emit(f'fcmp uno float {single}, {single}')}, i8 {nan}, i8 {byte}")
+    words.round_byte(name, single, _PAIRS[result], _NAN[result])
+    return name
