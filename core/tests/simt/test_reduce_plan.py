@@ -24,7 +24,7 @@ def unordered(tree: Tree) -> Any:
     return tree if isinstance(tree, int) else frozenset((unordered(tree[0]), unordered(tree[1])))
 
 
-def run_plan(plan: ReducePlan, layout: LinearLayout, *, ordered: bool) -> dict[tuple[int, int], list[Tree]]:
+def run_plan(plan: ReducePlan, layout: LinearLayout, *, ordered: bool, most: int) -> dict[tuple[int, int], list[Tree]]:
     """What the registers of the result are in every thread (lane, warp), as a machine would compute them."""
     lanes, warps = 1 << len(layout.lanes), 1 << len(layout.warps)
     threads = {}
@@ -57,19 +57,29 @@ def run_plan(plan: ReducePlan, layout: LinearLayout, *, ordered: bool) -> dict[t
         found = []
         for register in range(plan.result.register_count):
             number = plan.result.element(register, lane, warp)
-            parts = [memory[number * plan.parts + part] for part in range(plan.parts)]
+            # the share of this lane, then those of the others
+            shared = plan.sharing(most)
+            own = plan.parts >> len(shared)
+            share = sum(bool(lane & step.lanes) << i for i, step in enumerate(shared))
+            parts = [memory[number * plan.parts + share * own + part] for part in range(own)]
             while len(parts) > 1:
                 parts = [(parts[i], parts[i + 1]) for i in range(0, len(parts), 2)]
             found.append(parts[0])
         threads[lane, warp] = found
+    for step in plan.sharing(most):
+        before, threads = threads, {}
+        for (lane, warp), trees in before.items():
+            partner = before[lane ^ step.lanes, warp]
+            swap = ordered and parity(lane & step.order)
+            threads[lane, warp] = [(b, a) if swap else (a, b) for a, b in zip(trees, partner, strict=True)]
     return threads
 
 
-def check(layout: LinearLayout, axis: int, *, ordered: bool) -> ReducePlan:
+def check(layout: LinearLayout, axis: int, *, ordered: bool, most: int = 4) -> ReducePlan:
     plan = plan_reduction(layout, axis)
     assert plan.result == layout.without_axis(axis)
     seen: dict[int, Any] = {}
-    for (lane, warp), trees in run_plan(plan, layout, ordered=ordered).items():
+    for (lane, warp), trees in run_plan(plan, layout, ordered=ordered, most=most).items():
         for register, tree in enumerate(trees):
             number = plan.result.element(register, lane, warp)
             point = list(coordinates(number, plan.result.shape))
@@ -84,8 +94,8 @@ def check(layout: LinearLayout, axis: int, *, ordered: bool) -> ReducePlan:
 def test_any_layout_combines_every_element_once_and_alike_in_all_threads(seed: int) -> None:
     rng = random.Random(seed)
     shape = rng.choice([(16,), (64,), (4, 8), (8, 4), (2, 4, 8), (16, 1), (1,), (32, 2), (2, 2, 2, 4)])
-    layout = random_layout(rng, shape, rng.choice([4, 8, 16]), rng.choice([1, 2, 4]))
-    check(layout, rng.randrange(len(shape)), ordered=bool(seed & 1))
+    layout = random_layout(rng, shape, rng.choice([4, 8, 16]), rng.choice([1, 2, 4, 16]))
+    check(layout, rng.randrange(len(shape)), ordered=bool(seed & 1), most=rng.choice([1, 2, 4]))
 
 
 def test_a_row_within_a_warp_takes_one_exchange_a_lane_bit_and_no_memory() -> None:
@@ -105,6 +115,18 @@ def test_warps_along_the_axis_meet_in_memory() -> None:
     plan = check(blocked((512,), (0,), 4, 32, 4), 0, ordered=True)
     assert plan.parts == 4 and len(plan.exchanges) == 5
     assert plan.partials.redundant_threads() == (31, 0)
+
+
+@pytest.mark.parametrize(("warps", "lanes"), [(4, []), (8, [1]), (16, [1, 2]), (32, [1, 2, 4])])
+def test_lanes_share_what_warps_left_in_memory(warps: int, lanes: list[int]) -> None:
+    plan = check(blocked((4096,), (0,), 4, 32, warps), 0, ordered=True, most=4)
+    assert plan.parts == warps and [step.lanes for step in plan.sharing(4)] == lanes
+
+
+def test_lanes_with_results_of_their_own_load_all_parts() -> None:
+    """A tile of 8 lanes along the axis that stays and 4 along the other: those four share."""
+    plan = check(blocked((64, 8), (1, 0), 1, 32, 16), 0, ordered=True, most=1)
+    assert plan.parts == 16 and [step.lanes for step in plan.sharing(1)] == [8, 16]
 
 
 def test_redundant_lanes_are_not_exchanged() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Function, Operation
@@ -11,7 +11,7 @@ from tilewright.ir.ops.debug import InlineAsm
 from tilewright.ir.ops.linear import DotScaled
 from tilewright.ir.ops.memory import DescriptorGather
 from tilewright.ir.table import merged
-from tilewright.ir.types import BF16, F16, F32, U16, U32, DescriptorType, Type, element_type
+from tilewright.ir.types import BF16, F16, F32, I32, U16, U32, DescriptorType, Type, element_type
 from tilewright.llvm.assembly_sites import site
 from tilewright.llvm.inline_assembly import emit_inline_asm
 from tilewright.llvm.registers import register_type, storage_size
@@ -62,6 +62,11 @@ _RESIDENT, _UNSEEN = 4, 1024
 _CLUSTER, _LEAST_COLUMNS = 8, 32
 #: Types that two f32 are rounded to at a time, as PTX names the pair.
 _PAIRS: dict[Type, str] = {F16: "f16x2", BF16: "bf16x2"}
+#: What ``redux.sync`` computes of the lanes of a warp, as LLVM names it.
+_REDUCTIONS: Final[dict[tuple[str, Type], str]] = {
+    **{(kind, element): kind for kind in ("add", "and", "or", "xor") for element in (I32, U32)},
+    **{(kind, element): prefix + kind for kind in ("min", "max") for element, prefix in ((I32, ""), (U32, "u"))},
+}
 #: Compute capabilities of the data centers' GPUs that have tensor memory.
 _TENSOR_MEMORY = (100, 103)
 _MATRIX_OPERATIONS = frozenset(("simt.dot", "simt.dot_start", "simt.dot_step", "simt.dot_into", "dot_scaled"))
@@ -118,6 +123,7 @@ class PtxTarget(SimtTarget):
             self.cluster_blocks, self.cluster_part = _CLUSTER, (warpgroups.ROWS, _LEAST_COLUMNS)
         self._limited = bool((options or {}).get("maxnreg"))
         self.relaxed = (options or {}).get("math", "relaxed") == "relaxed"
+        self.native_exp = self.relaxed
         self.overlaps = bool((options or {}).get("launch_pdl")) and row.capability >= 90
         self.libraries = libraries
 
@@ -257,6 +263,10 @@ class PtxTarget(SimtTarget):
 
     def shuffle_xor(self, w: FunctionWriter, value: str, mask: int) -> str:
         return w.call("llvm.nvvm.shfl.sync.bfly.i32", "i32", [("i32", _ALL_LANES), ("i32", value), ("i32", str(mask)), ("i32", "31")])
+
+    def reduce_warp(self, w: FunctionWriter, kind: str, value: str, element: Type) -> str | None:
+        name = _REDUCTIONS.get((kind, element)) if self.capability >= 80 else None
+        return w.call(f"llvm.nvvm.redux.sync.{name}", "i32", [("i32", value), ("i32", _ALL_LANES)]) if name else None
 
     # ---- memory
 

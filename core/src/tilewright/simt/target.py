@@ -332,6 +332,11 @@ class SimtTarget(ABC):
         """Values that go the same way: see :meth:`shuffle_xor`."""
         return [self.shuffle_xor(w, value, mask) for value in values]
 
+    def reduce_warp(self, w: FunctionWriter, kind: str, value: str, element: Type) -> str | None:
+        """What all lanes of the warp have of ``value`` together, by the commutative operation ``kind`` of the op table, in every lane, where one instruction
+        computes that exactly; None where none does."""
+        return None
+
     # ---- memory
 
     def touch_shared(self, w: FunctionWriter, address: str, *, writes: bool) -> None:  # noqa: B027
@@ -441,6 +446,8 @@ class SimtTarget(ABC):
 
     #: whether LLVM has an instruction of the machine for ``x * 2**n``
     native_ldexp: bool = False
+    #: Whether exp of f32 is the machine's own where it is computed, so that functions made of it are written with it.
+    native_exp: bool = False
 
     def element_operation(self, context: SimtContext, name: str, operands: list[str], element: Type, attributes: Mapping[str, Any]) -> str | None:
         """The machine's own way to compute an elementwise operation of the op table on scalars of type ``element``, in the accuracy the attributes ask

@@ -15,7 +15,7 @@ from tilewright.simt import layout_rules
 from tilewright.simt.context import SimtContext
 from tilewright.simt.facts import layout_of
 from tilewright.simt.interface import Interface
-from tilewright.simt.linear_layout import LinearLayout
+from tilewright.simt.linear_layout import LinearLayout, log2
 from tilewright.simt.lowering.reduce_plan import Exchange, ReducePlan, plan_reduction
 from tilewright.simt.lowering.shuffles import exchange
 from tilewright.simt.rules import operand_layouts
@@ -38,14 +38,21 @@ def is_symmetric(region: Region) -> bool:
     return True
 
 
+def _single_operation(region: Region) -> str:
+    """The name of the one commutative operation that a combination of two scalars is; empty for others."""
+    terminator = region.last
+    assert terminator is not None
+    names = [value.definition.name for value in terminator.operands if value.definition is not None]
+    return names[0] if len(names) == 1 and is_symmetric(region) else ""
+
+
 def lower_reduce(context: SimtContext, operation: Reduce) -> None:
     region = operation.combine
     plan = plan_reduction(context.layout(operation.inputs[0]), operation.axis)
     rows: list[Row] = [list(row) for row in zip(*(context.registers[operand] for operand in operation.operands), strict=True)]
     reduction = _Reduction(context, operation, plan, region)
     rows = reduction.in_thread(rows)
-    for step in plan.exchanges:
-        rows = reduction.among_lanes(rows, step)
+    rows = reduction.by_warp(rows) or reduction.by_exchanges(rows, plan.exchanges)
     if plan.through_memory(reduction.symmetric):
         rows = reduction.among_warps(rows)
     for result, names in zip(operation.results, zip(*rows, strict=True), strict=True):
@@ -69,6 +76,26 @@ class _Reduction:
             for left, right in step:
                 rows[left] = self.combine(rows[left], rows[right])
         return [rows[register] for register in self.plan.kept]
+
+    def by_warp(self, rows: list[Row]) -> list[Row] | None:
+        """Combine the parts of all lanes by the machine's own reduction, if it has one for this combination and every lane has a part of each result."""
+        context, steps = self.context, self.plan.exchanges
+        kind, element = _single_operation(self.region), element_type(self.operation.inputs[0].type)
+        whole = 1 << len(steps) == context.target.warp_size and not any(step.registers for step in steps)
+        if not kind or not whole:
+            return None
+        found: list[Row] = []
+        for (name,) in rows:
+            combined = context.target.reduce_warp(context.writer, kind, name, element)
+            if combined is None:
+                return None
+            found.append([combined])
+        return found
+
+    def by_exchanges(self, rows: list[Row], steps: Sequence[Exchange]) -> list[Row]:
+        for step in steps:
+            rows = self.among_lanes(rows, step)
+        return rows
 
     def among_lanes(self, rows: list[Row], step: Exchange) -> list[Row]:
         """Combine with the partner's part of each result."""
@@ -116,20 +143,26 @@ class _Reduction:
                 for place, type_, name, element in zip(places, self.types, row, elements, strict=True):
                     context.shared_store(place, type_, [name], align=storage_size(element))
         context.barrier()
-        # the parts of a result are side by side
-        first = LinearLayout(plan.partials.shape, *(tuple(image * plan.parts for image in images) for images in _images(plan.result)))
+        # The parts of a result are side by side. A thread loads as many as one access holds; lanes that have the same results share the rest.
+        shared = plan.sharing(min(context.target.max_access // storage_size(element) for element in elements))
+        own = plan.parts >> len(shared)
+        lanes = [image * plan.parts for image in plan.result.lanes]
+        for number, step in enumerate(shared):
+            lanes[log2(step.lanes)] = own << number
+        registers, warps = (tuple(image * plan.parts for image in images) for images in (plan.result.registers, plan.result.warps))
+        first = LinearLayout(plan.partials.shape, registers, tuple(lanes), warps)
         combined = []
         for places in _addresses(context, first, bases, elements):
-            columns = [self._load_parts(place, type_, storage_size(element)) for place, type_, element in zip(places, self.types, elements, strict=True)]
+            columns = [self._load_parts(place, type_, storage_size(element), own) for place, type_, element in zip(places, self.types, elements, strict=True)]
             parts: list[Row] = [list(row) for row in zip(*columns, strict=True)]
             while len(parts) > 1:
                 parts = [self.combine(parts[i], parts[i + 1]) for i in range(0, len(parts), 2)]
             combined.append(parts[0])
-        return combined
+        return self.by_exchanges(combined, shared)
 
-    def _load_parts(self, place: str, type_: str, size: int) -> list[str]:
-        """The parts of one result, in the widest accesses."""
-        context, parts = self.context, self.plan.parts
+    def _load_parts(self, place: str, type_: str, size: int, parts: int) -> list[str]:
+        """Parts of one result, in the widest accesses."""
+        context = self.context
         if type_ == "i1":
             width = 1  # a vector of i1 is packed in memory
         else:
@@ -138,10 +171,6 @@ class _Reduction:
         for start in range(0, parts, width):
             names += context.shared_load(place, type_, width, start * size, align=width * size)
         return names
-
-
-def _images(layout: LinearLayout) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    return layout.registers, layout.lanes, layout.warps
 
 
 def _addresses(context: SimtContext, layout: LinearLayout, bases: Sequence[str], elements: Sequence[Type]) -> list[list[str]]:

@@ -6,8 +6,8 @@ A register, lane or warp bit moves an element along the axis, off it, or both wa
 2. Two threads whose numbers differ by d hold parts of the same results where P(d) is in the span of the registers' P: the register that meets a register j
    is j ^ (the combination that gives P(d)). Along the axis their parts are c(d) apart, modulo A(K). As many lane differences with independent c as there
    are, and no more, are one exchange each.
-3. What lanes do not reach, warps do: each (result, rest of the axis) is written to shared memory once, and every thread combines all rests of its results
-   in one order.
+3. What lanes do not reach, warps do: each (result, rest of the axis) is written to shared memory once, and every thread gets the combination of all rests of
+   its results in one order. Lanes that hold the same results load a share each, and exchange what they make of it.
 """
 
 from __future__ import annotations
@@ -64,6 +64,13 @@ class ReducePlan:
     def through_memory(self, symmetric: bool) -> bool:
         """Whether results go through shared memory. ``symmetric``: swapping the operands of the combination does not change bits."""
         return self.parts > 1 or not (symmetric or self.any_order)
+
+    def sharing(self, most: int) -> tuple[Exchange, ...]:
+        """The exchanges by which lanes that hold the same results combine their shares of the parts, so that none has more than ``most`` of them, or as few as
+        there are such lanes for. Shares are of consecutive parts, and neighbours are combined first: the order is that of one thread which has all."""
+        free = [bit for bit, image in enumerate(self.result.lanes) if image == 0]
+        steps = min(len(free), max(0, log2(self.parts) - log2(most)))
+        return tuple(Exchange(1 << bit, 0, 1 << bit) for bit in free[:steps])
 
 
 @functools.lru_cache(maxsize=1024)
