@@ -335,9 +335,82 @@ def test_conversions_to_fp8_saturate_as_the_instruction_does(ptx: Ptx, type_: st
         tl.store(z + at, tl.load(x + at).to(z.dtype.element_ty))
 
     text = ptx(device_function(kernel), {"x": f"*{source}", "z": f"*{type_}"}, "sm_90a", constants={"BLOCK": 1024})
-    assert len(re.findall(rf"cvt\.rn\.satfinite\.{kind}\.f32", text)) == 8
+    assert len(re.findall(rf"cvt\.rn\.satfinite\.{kind}\.f32", text)) == 4
     # what is compared is whether a number is one; nothing is done about those that are too great
     assert len(re.findall(r"setp\.nan\.f(?:32|16)", text)) == len(re.findall(r"setp\.", text)) == 8
+
+
+@pytest.mark.parametrize(("type_", "width"), [("fp8e4nv", 8), ("fp8e5", 8), ("fp8e4nv", 4), ("fp8e4nv", 2)])
+def test_neighbours_are_rounded_to_fp8_together(ptx: Ptx, type_: str, width: int) -> None:
+    """Numbers that are known not to be NaN: the words that are stored are made by nothing but the conversions of pairs."""
+
+    def kernel(x: Any, z: Any, BLOCK: tl.constexpr) -> None:
+        at = tl.arange(0, BLOCK)
+        tl.store(z + at, tl.clamp(tl.load(x + at), -3.0, 3.0).to(z.dtype.element_ty))
+
+    text = ptx(device_function(kernel), {"x": "*fp32", "z": f"*{type_}"}, "sm_90a", constants={"BLOCK": 128 * width})
+    pairs = re.findall(r"cvt\.rn\.satfinite\.\w+\.f32\s+(%rs\d+), (%r\d+), (%r\d+);", text)
+    assert len(pairs) == width // 2 and "prmt" not in text and "selp" not in text and "setp" not in text
+    loaded = {name: int(source[2:]) for name, source in re.findall(r"min\.f32\s+(%r\d+), (%r\d+)", text)}
+    assert all(loaded[low] < loaded[high] for _, high, low in pairs)
+
+
+def test_bf16_numbers_become_f32_in_one_instruction(ptx: Ptx) -> None:
+    def kernel(x: Any, z: Any, BLOCK: tl.constexpr) -> None:
+        at = tl.arange(0, BLOCK)
+        tl.store(z + at, tl.load(x + at).to(tl.float32))
+
+    text = ptx(device_function(kernel), {"x": "*bf16", "z": "*fp32"}, "sm_90a", constants={"BLOCK": 1024})
+    assert len(re.findall(r"shl\.b32\s+%r\d+, %r\d+, 16;", text)) == len(re.findall(r"and\.b32\s+%r\d+, %r\d+, -65536;", text)) == 4
+    assert "%rs" not in text
+
+
+@pytest.mark.parametrize(("type_", "kind"), [("i32", "add.s32"), ("i32", "max.s32"), ("u32", "min.u32"), ("u32", "xor.b32")])
+def test_integers_of_a_warp_are_reduced_by_one_instruction(ptx: Ptx, type_: str, kind: str) -> None:
+    def kernel(x: Any, z: Any, BLOCK: tl.constexpr, KIND: tl.constexpr) -> None:
+        row = tl.load(x + tl.arange(0, BLOCK))
+        if KIND == "add":
+            tl.store(z, tl.sum(row))
+        elif KIND == "max":
+            tl.store(z, tl.max(row))
+        elif KIND == "min":
+            tl.store(z, tl.min(row))
+        else:
+            tl.store(z, tl.xor_sum(row))
+
+    arguments = device_function(kernel), {"x": f"*{type_}", "z": f"*{type_}"}
+    constants = {"BLOCK": 1024, "KIND": kind[:3]}
+    text = ptx(*arguments, "sm_90a", constants=constants)
+    assert len(re.findall(rf"redux\.sync\.{re.escape(kind)}", text)) == 1 and "shfl" not in text
+    assemble(text, "sm_90a")
+    assert "redux" not in ptx(*arguments, "sm_75", constants=constants)
+
+
+def test_lanes_share_the_loads_of_what_warps_reduced(ptx: Ptx) -> None:
+    def kernel(x: Any, z: Any, BLOCK: tl.constexpr) -> None:
+        tl.store(z, tl.sum(tl.load(x + tl.arange(0, BLOCK))))
+
+    text = ptx(device_function(kernel), {"x": "*fp32", "z": "*fp32"}, "sm_90a", constants={"BLOCK": 4096}, num_warps=16)
+    assert re.findall(r"ld\.shared\.\S+", text) == ["ld.shared.v4.b32"] and text.count("shfl.sync.bfly") == 7 and text.count("bar.sync") == 1
+
+
+@pytest.mark.parametrize("math", ["relaxed", "strict"])
+def test_tanh_uses_the_exponential_of_the_machine(ptx: Ptx, math: str) -> None:
+    def kernel(x: Any, z: Any) -> None:
+        at = tl.arange(0, 128)
+        tl.store(z + at, libdevice.tanh(tl.load(x + at)))
+
+    text = ptx(device_function(kernel), dict.fromkeys("xz", "*fp32"), "sm_90a", constants={}, math=math)
+    assert len(re.findall(r"ex2\.approx\.ftz\.f32", text)) == len(re.findall(r"div\.approx\.f32", text)) == (math == "relaxed")
+
+
+def test_rounding_to_integers_takes_no_rounding_to_whole_floats(ptx: Ptx) -> None:
+    def kernel(x: Any, z: Any) -> None:
+        at = tl.arange(0, 128)
+        tl.store(z + at, libdevice.round(tl.load(x + at)).to(tl.int8))
+
+    text = ptx(device_function(kernel), {"x": "*fp32", "z": "*i8"}, "sm_90a", constants={})
+    assert len(re.findall(r"\bcvt\.rzi\.s16\.f32", text)) == 1 and "cvt.rzi.f32" not in text and "setp" not in text
 
 
 def test_numbers_of_one_word_are_multiplied_by_those_of_another(ptx: Ptx) -> None:

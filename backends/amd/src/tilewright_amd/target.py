@@ -71,6 +71,7 @@ class GcnTarget(SimtTarget):
         self.mechanisms = (direct_copies.mechanism(self.row.direct),) if self.row.direct else ()
         chosen = options or {}
         self.relaxed = chosen.get("math", "relaxed") == "relaxed"
+        self.native_exp = self.relaxed
         self._extent, self._pack = int(chosen.get("matrix_instr_nonkdim", 0)), int(chosen.get("kpack", 1))
         self._chiplets = int(chosen.get("chiplets", 0))
         self._interleaving = SCHEDULE_HINTS.get(chosen.get("schedule_hint", ""))

@@ -13,7 +13,7 @@ CAPABILITIES = every_type({"descriptors", "print", "assert", "inline_asm", "exte
 #: Launch options of this backend beyond the portable ones.
 #:
 #: math: ``relaxed`` takes the machine's own f32 exp2 (2.9 ULP), rsqrt (2.2), division (2) and exp (2.9 + 1.173 |x|), whose results below the normal
-#: numbers may be zero; ``strict`` keeps to the shared functions and IEEE division.
+#: numbers may be zero, and makes tanh and erf of that exp (4); ``strict`` keeps to the shared functions and IEEE division.
 #: launch_pdl: the kernel may start before the kernel launched before it has ended (compute capability 9.0 on); it waits for that one before anything else,
 #: or where its source says so.
 #: asynchronous: multiply by warpgroups (``wgmma``; ``sm_90a``) or into tensor memory (``tcgen05``; ``sm_100a``), and copy whole blocks by the copy engine,

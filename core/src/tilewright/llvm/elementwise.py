@@ -24,6 +24,7 @@ class ElementContext(Protocol):
         writer: where instructions go.
         contract: flags on float additions and multiplications that allow fusing them, with a leading blank.
         native_ldexp: whether the machine has an instruction for ``x * 2**n``; elsewhere LLVM would call the C library.
+        native_exp: whether exp of f32 is the machine's own, so that functions made of it are written with it.
     """
 
     writer: FunctionWriter
@@ -31,6 +32,9 @@ class ElementContext(Protocol):
 
     @property
     def native_ldexp(self) -> bool: ...
+
+    @property
+    def native_exp(self) -> bool: ...
 
     def scalar(self, value: Value) -> str:
         """The name of a scalar."""
@@ -345,7 +349,7 @@ def library_function(context: ElementContext, name: str, operands: list[str], wi
     row = MATH.get((name, element))
     if row is not None and row.fast_limit is not None:
         return call_guarded(context, name, operands[0], width, element, row.fast_limit)
-    function = math_function(name, element, native_ldexp=context.native_ldexp)
+    function = math_function(name, element, native_ldexp=context.native_ldexp, native_exp=context.native_exp and element is F32)
     if function is None:
         raise LoweringError(f"there is no {name} of {element}")
     return run_function(context, function, operands, width)

@@ -204,21 +204,25 @@ def _log2(x: Number) -> Number:
     return _log_specials(x, y)
 
 
-def _tanh(x: Number) -> Number:
+def _tanh(x: Number, native_exp: bool) -> Number:
     a, t = abs(x), x * x
     small = fma(t * a, _polynomial("tanh", t), a)
-    # 1 - 2/(exp(2a) + 1), which is 1 from the bound on
-    power = _exp_inside(at_most(a, 10.0 if x.element is F32 else 20.0) * 2.0)
-    large = 1.0 - 2.0 / (power + 1.0)
+    # 1 - 2/(exp(2a) + 1), which is 1 from the bound on, and where exp is infinite
+    if native_exp:
+        quotient = x.like(2.0).apply("div", (a + a).apply("exp") + 1.0, fast=True)
+    else:
+        quotient = 2.0 / (_exp_inside(at_most(a, 10.0 if x.element is F32 else 20.0) * 2.0) + 1.0)
+    large = 1.0 - quotient
     return select(a < 0.625, small, large).apply("copysign", x)
 
 
-def _erf(x: Number) -> Number:
+def _erf(x: Number, native_exp: bool) -> Number:
     split, end = (0.9375, 3.93) if x.element is F32 else (1.0, 5.95)
     a, t = abs(x), x * x
     small = fma(_polynomial("erf_small", t), a, a)
     bounded = at_most(a, end)  # erf is 1 from there on
-    large = 1.0 - _exp_inside(fma(_polynomial("erf_large", bounded), bounded, -bounded))
+    logarithm = fma(_polynomial("erf_large", bounded), bounded, -bounded)
+    large = 1.0 - (logarithm.apply("exp") if native_exp else _exp_inside(logarithm))
     return select(a < split, small, large).apply("copysign", x)
 
 
@@ -244,6 +248,7 @@ class _Form:
     """How a function is to be written: see :func:`math_function`."""
 
     native_ldexp: bool
+    native_exp: bool
     full_range: bool
     double: bool
 
@@ -256,8 +261,8 @@ _FUNCTIONS: dict[str, Callable[[Number, _Form], Number]] = {
     "log2": lambda x, form: _log2(x),
     "sin": lambda x, form: sine_or_cosine(x, cosine=False, full_range=form.full_range, double=form.double),
     "cos": lambda x, form: sine_or_cosine(x, cosine=True, full_range=form.full_range, double=form.double),
-    "tanh": lambda x, form: _tanh(x),
-    "erf": lambda x, form: _erf(x),
+    "tanh": lambda x, form: _tanh(x, form.native_exp),
+    "erf": lambda x, form: _erf(x, form.native_exp),
     "rsqrt": lambda x, form: _rsqrt(x),
 }
 
@@ -291,7 +296,9 @@ MATH: dict[tuple[str, FloatType], MathRow] = {
 
 
 @functools.cache
-def math_function(name: str, element: FloatType, *, full_range: bool = True, native_ldexp: bool = True, double: bool = True) -> Function | None:
+def math_function(
+    name: str, element: FloatType, *, full_range: bool = True, native_ldexp: bool = True, native_exp: bool = False, double: bool = True
+) -> Function | None:
     """The scalar function that computes an operation of the table for f32 or f64, ended by ``return``; None where there is none.
 
     The function is shared: read it, or clone its body; do not change it. The error is that of :data:`MATH`.
@@ -300,6 +307,8 @@ def math_function(name: str, element: FloatType, *, full_range: bool = True, nat
         name: ``exp exp2 log log2 sin cos tanh erf rsqrt``; or ``ldexp``, for targets without one (exact, two arguments).
         full_range: False gives the shorter function for arguments within the row's ``fast_limit``, where it has one.
         native_ldexp: False writes exp and exp2 without the operation ldexp, for targets where that is slow.
+        native_exp: True writes tanh and erf with the operation exp, for targets that compute it themselves: the error is then within ``relaxed_ulp`` if that of
+            exp is.
         double: False writes functions of f32 without f64.
     """
     if name == "ldexp" and element in (F32, F64):
@@ -310,7 +319,7 @@ def math_function(name: str, element: FloatType, *, full_range: bool = True, nat
         return None
     scope = Scope(f"{name}_{element}", (element,), element)
     (x,) = scope.arguments
-    return scope.finish(write(x, _Form(native_ldexp, full_range, double)))
+    return scope.finish(write(x, _Form(native_ldexp, native_exp, full_range, double)))
 
 
 @functools.cache

@@ -122,6 +122,10 @@ class SimtContext:
     def native_ldexp(self) -> bool:
         return self.target.native_ldexp
 
+    @property
+    def native_exp(self) -> bool:
+        return self.target.native_exp
+
     def machine_operation(self, name: str, operands: list[str], width: int, element: Type, attributes: Mapping[str, Any]) -> str | None:
         return self.target.element_operation(self, name, operands, element, attributes)
 

@@ -309,6 +309,10 @@ class Context(Slots):
     def native_ldexp(self) -> bool:
         return self.state.machine.can("ldexp")
 
+    @property
+    def native_exp(self) -> bool:
+        return False
+
     def machine_operation(self, name: str, operands: list[str], width: int, element: Type, attributes: Mapping[str, Any]) -> str | None:
         return self.state.methods.machine_operation(self, name, operands, width, element, attributes)
 
