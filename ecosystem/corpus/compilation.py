@@ -122,7 +122,7 @@ def _outcome(record: dict[str, Any]) -> Outcome:
 
 
 def _key(launch: Launch, compiler: Compiler) -> str:
-    given = [record_of(launch), versions(compiler), _READERS]
+    given = [launch.package, launch.version, launch.specialization, versions(compiler), _READERS]
     return hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -1,8 +1,8 @@
 """What the arguments of a launch hold where it is run: the same for both compilers, by the record alone.
 
-Floats are random. Whole numbers are those of the record where it has them; what other kernels of the package
-compute, as the rows of experts, is known by the argument's name; the others are small, so that they are
-indices of whatever they index.
+Floats are random, and small, so that products of many and inverses stay finite. Whole numbers are those of
+the record where it has them; what other kernels of the package compute, as the rows of experts, is known by
+the argument's name; the others are small, so that they are indices of whatever they index.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from corpus.launches import Argument, Launch
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+#: The standard deviation of floats: a power of two.
+_SPREAD = 0.125
 #: So many values of a tensor are random; they are repeated.
 _PATTERN = 1 << 16
 #: Type of a tensor's elements -> (type in NumPy of the same size, tolerance by the largest value).
@@ -91,17 +93,24 @@ def _computed(launch: Launch, argument: Argument) -> Array | None:
         return np.arange(extent(argument))
     if argument.name in ("ExpStart", "ExpEnd", "expert_start_ptr") and (rows := arguments.get("SortedIdx") or arguments.get("x_gather_idx_ptr")):
         return (np.arange(extent(argument)) + (argument.name == "ExpEnd")) * extent(rows) // (extent(argument) - (argument.name == "expert_start_ptr"))
+    blocks = [int(each.value) for each in launch.arguments if each.name == "BLOCK_M" and each.type == "constexpr"]
+    if argument.name in ("tile_row_start_ptr", "tile_expert_ptr") and blocks and {"x_gather_idx_ptr", "expert_start_ptr"} <= set(arguments):
+        rows, experts = extent(arguments["x_gather_idx_ptr"]), extent(arguments["expert_start_ptr"]) - 1
+        each, tile = -(-rows // (experts * blocks[0])), np.arange(extent(argument))
+        expert = np.minimum(tile // each, experts - 1)
+        start = np.minimum(expert * rows // experts + (tile - expert * each) * blocks[0], rows)
+        return expert if argument.name == "tile_expert_ptr" else start
     return None
 
 
 def _values(kind: str, name: str, random: np.random.Generator, count: int) -> Array:
     dtype = np.dtype(ELEMENTS[kind][0])
     if kind == "bf16":
-        return (random.standard_normal(count).astype("f4").view("u4") >> 16).astype("u2")
+        return ((_SPREAD * random.standard_normal(count)).astype("f4").view("u4") >> 16).astype("u2")
     if kind.startswith("fp8"):
         return random.integers(0, 64, count).astype("u1")  # positive, neither infinite nor NaN
     if dtype.kind == "f":
-        return random.standard_normal(count).astype(dtype)
+        return (_SPREAD * random.standard_normal(count)).astype(dtype)
     if kind in ("i8", "u8") and re.search("scale", name, re.IGNORECASE):
         return random.integers(124, 131, count).astype(dtype)  # exponents of powers of two near 1
     if kind in ("i8", "u8") or re.search(r"weight|^b_ptr$|^q?[wz]_|^W_q|^zeros_ptr$", name):

@@ -98,3 +98,12 @@ def test_packed_weights_use_all_their_bits() -> None:
 def test_contents_of_a_record_are_taken() -> None:
     argument = replace(tensor("*i32", 2, 4, name="block_tables"), contents=((7, 0, 1), (9, 2, 3)))
     assert data.contents(LAUNCH, argument, 1 << 20).tolist() == [7, 9, 11, 13, 7, 9, 11, 13]
+
+
+def test_tiles_of_rows_are_their_experts() -> None:
+    """Two experts of 96 rows in tiles of 64; the tiles that are left begin behind all rows."""
+    names = [tensor("*i32", 192, name="x_gather_idx_ptr"), tensor("*i32", 3, name="expert_start_ptr")]
+    tiles = [tensor("*i32", 6, name="tile_row_start_ptr"), tensor("*i32", 6, name="tile_expert_ptr")]
+    launch = Launch("p", "1", "m", "k", "c", (*names, *tiles, Argument("BLOCK_M", "constexpr", 64)))
+    assert data.contents(launch, names[1], 1 << 20).tolist() == [0, 96, 192]
+    assert [data.contents(launch, each, 1 << 20).tolist() for each in tiles] == [[0, 64, 96, 160, 192, 192], [0, 0, 1, 1, 1, 1]]

@@ -178,7 +178,8 @@ def _write(found: dict[str, Measured], folder: Path) -> None:
 def _take(measured: Measured, outcome: dict[str, Any], compiler: Compiler) -> None:
     """Take an outcome's times in, the least of each."""
     if "error" in outcome:
-        measured.note = f"{compiler}: {outcome['error']}"
+        note = f"{compiler}: {outcome['error']}"
+        measured.note = f"{measured.note}; {note}" if measured.note else note
         return
     times = measured.theirs if compiler == "triton" else measured.ours
     for what in _TIMES:
