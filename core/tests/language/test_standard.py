@@ -11,7 +11,9 @@ import pytest
 import tilewright.language as tl
 from tilewright.errors import CompilationError
 from tilewright.frontend import compile_function
+from tilewright.ir.ops.control import Reduce
 from tilewright.language.callable import device_function as jit
+from tilewright.simt.lowering.reduce import is_symmetric
 
 ROWS, COLUMNS = 4, 16
 
@@ -194,6 +196,18 @@ def test_positions_are_those_of_the_numbers_beside_nan(run: Callable[..., None],
     run(places_kernel, x if axis else np.ascontiguousarray(x.T), value, index, ROWS=4, COLUMNS=4, GREATEST=greatest, AXIS=axis, OWN=False)
     assert np.array_equal(value, values, equal_nan=True)
     assert index.tolist() == places
+
+
+@pytest.mark.parametrize("greatest", [True, False])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_positions_are_found_by_combinations_of_one_commutative_operation(axis: int, greatest: bool) -> None:
+    # A GPU swaps no operands of such a reduction among lanes, and may have an instruction for it.
+    constants = {"ROWS": 4, "COLUMNS": 4, "GREATEST": greatest, "AXIS": axis, "OWN": False}
+    types = {"x": "*fp32", "value": "*fp32", "index": "*i32", **dict.fromkeys(constants, "constexpr")}
+    module = compile_function(places_kernel, types, constants)
+    reductions = [operation for operation in module.walk() if isinstance(operation, Reduce)]
+    assert reductions
+    assert all(is_symmetric(operation.combine) for operation in reductions)
 
 
 @pytest.mark.parametrize("greatest", [True, False])

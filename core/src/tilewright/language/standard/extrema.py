@@ -53,11 +53,6 @@ def argmax_combine(value1, index1, value2, index2, tie_break_left: core.constexp
 
 
 @device_function
-def _argmax_combine_tie_break_fast(value1, index1, value2, index2):
-    return argmax_combine(value1, index1, value2, index2, False)
-
-
-@device_function
 def argmin_combine(value1, index1, value2, index2, tie_break_left: core.constexpr):
     """The smaller value and its index; of equal ones the lower index, where ties break left.
 
@@ -67,56 +62,40 @@ def argmin_combine(value1, index1, value2, index2, tie_break_left: core.constexp
 
 
 @device_function
-def _argmin_combine_tie_break_fast(value1, index1, value2, index2):
-    return argmin_combine(value1, index1, value2, index2, False)
-
-
-# Where ties break left, the reductions below do not ask of every pair which of the two is NaN: the
-# position of a NaN is marked with a bit that makes it greater than all others. Values of which none
-# beats the other (equal ones, and any beside NaN) are then told apart by their positions alone.
-
-_NAN_MARK = core.constexpr(1 << 30)
+def _across(reduced, axis: core.constexpr):
+    """Return what a reduction along ``axis`` left, with that axis again; a scalar as it is."""
+    return core.expand_dims(reduced, axis) if reduced.type.is_block() else reduced
 
 
 @device_function
-def _greater_then_lower_index(value1, index1, value2, index2):
-    first = ~(value1 < value2) & ((value1 > value2) | (index1 < index2))
-    return core.where(first, value1, value2), core.where(first, index1, index2)
+def _reduce_with_indices(input, axis: core.constexpr, maximum: core.constexpr, keep_dims: core.constexpr):
+    """Reduce values along ``axis`` (None: in row-major order), and find the first position of the result.
 
-
-@device_function
-def _smaller_then_lower_index(value1, index1, value2, index2):
-    first = ~(value1 > value2) & ((value1 < value2) | (index1 < index2))
-    return core.where(first, value1, value2), core.where(first, index1, index2)
-
-
-@device_function
-def _reduce_with_indices(input, axis: core.constexpr, maximum: core.constexpr, tie_break_left: core.constexpr, keep_dims: core.constexpr):
-    """Reduce values together with their positions along ``axis`` (None: in row-major order)."""
+    Two reductions whose combinations are single instructions cost less than one of pairs, which compares and selects for each pair of elements.
+    """
     rank: core.constexpr = len(input.shape)
-    marked: core.constexpr = tie_break_left and input.dtype.is_floating()
     if axis is None:
         values = ravel(input)
-        positions = core.arange(0, input.numel)
         along: core.constexpr = 0
+        positions = core.arange(0, input.numel)
     else:
         values = input
         along: core.constexpr = normal_axis(axis, rank)
-        extent: core.constexpr = input.shape[along]
-        positions = core.broadcast_to(core.reshape(core.arange(0, extent), only_on(rank, along, extent)), input.shape)
-    if marked:
-        positions = core.where(values == values, positions, positions | _NAN_MARK)
-    if tie_break_left:
-        combine: core.constexpr = _greater_then_lower_index if maximum else _smaller_then_lower_index
-    else:
-        combine: core.constexpr = _argmax_combine_tie_break_fast if maximum else _argmin_combine_tie_break_fast
-    value, index = core.reduce((values, positions), along, combine, keep_dims=keep_dims and axis is not None)
-    if marked:
-        index = index & (_NAN_MARK - 1)
-    if keep_dims and axis is None:
-        value = core.full(only_on(rank, 0, 1), value, value.dtype)
-        index = core.full(only_on(rank, 0, 1), index, index.dtype)
-    return value, index
+        positions = core.reshape(core.arange(0, input.shape[along]), only_on(rank, along, input.shape[along]))
+    extent: core.constexpr = values.shape[along]
+    extremum: core.constexpr = _greater if maximum else _smaller
+    best = core.reduce(values, along, extremum)
+    index = core.reduce(core.where(values == _across(best, along), positions, extent), along, _smaller)
+    if input.dtype.is_floating():
+        index = core.where(index < extent, index, 0)  # NaNs alone equal nothing: of them too the first one counts
+    if keep_dims:
+        if len(values.shape) == 1:
+            best = core.full(only_on(rank, 0, 1), best, best.dtype)
+            index = core.full(only_on(rank, 0, 1), index, index.dtype)
+        else:
+            best = _across(best, along)
+            index = _across(index, along)
+    return best, index
 
 
 @device_function
@@ -129,7 +108,7 @@ def max(
 ):
     """The greatest value along an axis. NaN counts only where nothing else is there.
 
-    The position is that of the value: of NaNs alone, as of equal values, the first one.
+    The position is that of the value: of NaNs alone, as of equal values (0.0 and -0.0 are equal), the first one.
 
     Args:
         input: a tensor of numbers.
@@ -147,7 +126,7 @@ def max(
     """
     wide = input.to(extremum_dtype(input.dtype, return_indices))
     if return_indices:
-        return _reduce_with_indices(wide, axis, True, return_indices_tie_break_left, keep_dims)
+        return _reduce_with_indices(wide, axis, True, keep_dims)
     else:
         return core.reduce(wide, axis, _greater, keep_dims=keep_dims)
 
@@ -162,7 +141,7 @@ def min(
 ):
     """The smallest value along an axis. NaN counts only where nothing else is there.
 
-    The position is that of the value: of NaNs alone, as of equal values, the first one.
+    The position is that of the value: of NaNs alone, as of equal values (0.0 and -0.0 are equal), the first one.
 
     Args:
         input: a tensor of numbers.
@@ -179,7 +158,7 @@ def min(
     """
     wide = input.to(extremum_dtype(input.dtype, return_indices))
     if return_indices:
-        return _reduce_with_indices(wide, axis, False, return_indices_tie_break_left, keep_dims)
+        return _reduce_with_indices(wide, axis, False, keep_dims)
     else:
         return core.reduce(wide, axis, _smaller, keep_dims=keep_dims)
 
