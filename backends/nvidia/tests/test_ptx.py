@@ -413,6 +413,20 @@ def test_rounding_to_integers_takes_no_rounding_to_whole_floats(ptx: Ptx) -> Non
     assert len(re.findall(r"\bcvt\.rzi\.s16\.f32", text)) == 1 and "cvt.rzi.f32" not in text and "setp" not in text
 
 
+@pytest.mark.parametrize("stages", [1, 4])
+def test_rows_are_copied_ahead_in_loops_that_ask(ptx: Ptx, stages: int) -> None:
+    def kernel(x: Any, z: Any, n: Any, BLOCK: tl.constexpr, STAGES: tl.constexpr) -> None:
+        at = tl.arange(0, BLOCK)
+        for i in tl.range(0, n, num_stages=STAGES):
+            tl.store(z + i * BLOCK + at, tl.load(x + i * BLOCK + at) * 2)
+
+    signature = {"x": "*bf16", "z": "*bf16", "n": "i32"}
+    text = ptx(device_function(kernel), signature, "sm_90a", constants={"BLOCK": 1024, "STAGES": stages})
+    # those before the loop, and that of the iteration three ahead
+    assert len(re.findall(r"cp\.async\.c\w\.shared\.global \[", text)) == (4 if stages > 1 else 0)
+    assert len(re.findall(r"ld\.global", text)) == (0 if stages > 1 else 1)
+
+
 def test_numbers_of_one_word_are_multiplied_by_those_of_another(ptx: Ptx) -> None:
     def kernel(x: Any, y: Any, z: Any, BLOCK: tl.constexpr) -> None:
         at = tl.arange(0, BLOCK)

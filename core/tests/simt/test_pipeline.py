@@ -69,6 +69,29 @@ def test_loads_with_several_readers() -> None:
 
 
 @device_function
+def scaled_rows(x, scales, out, n, step, D: tl.constexpr, SAME: tl.constexpr):
+    """Rows times what each is loaded with; with SAME they are written where the next ones are read."""
+    at = tl.arange(0, D)
+    for i in tl.range(0, n, step, num_stages=3):
+        row = tl.load(x + i * D + at)
+        factor = tl.load(scales + i)
+        to = x if SAME else out
+        tl.store(to + i * D + at, row * factor + tl.max(row))
+
+
+@pytest.mark.parametrize("trips", [0, 1, 2, 3, 7])
+@pytest.mark.parametrize("same", [False, True])
+def test_loops_without_products_are_pipelined_where_they_ask(trips: int, same: bool) -> None:
+    rng = np.random.default_rng(trips)
+    arguments = [small(rng, 16, 64), small(rng, 16), np.full((16, 64), 7, np.float32), 2 * trips, 2]
+    signature = {"x": "*fp32", "scales": "*fp32", "out": "*fp32", "n": "i32", "step": "i32"}
+    _, (loop,), _ = compare(scaled_rows, signature, arguments, divisibility=16, D=64, SAME=same, stages=1)
+    assert len(inside(loop, "simt.copy_start")) == (not same) and len(inside(loop, "load")) == 1 + same
+    if not same:
+        assert len(inside(loop, "simt.slot")) == 2 and loop.next is not None and loop.next.name == "simt.wait"
+
+
+@device_function
 def paged(table, pages, x, out, n, M: tl.constexpr):
     rows, inner = tl.arange(0, M), tl.arange(0, M)
     total = tl.zeros((M, M), dtype=tl.float32)

@@ -46,6 +46,23 @@ def test_a_load_that_feeds_a_product_is_copied() -> None:
     assert after(LOOP, "select", target=TARGET) == changed(LOOP, *COPIED)
 
 
+#: The same without a product, in a loop that asks for stages.
+STREAM = LOOP.replace('%r = simt.dot %x, %x, %t {plan = "multiply and add"} :', "%r = add %x, %t :").replace("inits=[%c] :", "inits=[%c] {num_stages = 3} :")
+
+
+def test_a_loop_without_products_asks_for_stages_itself() -> None:
+    assert after(STREAM, "select", target=TARGET) == changed(STREAM, *COPIED)
+    unasked = STREAM.replace("{num_stages = 3} ", "")
+    assert after(unasked, "select", target=TARGET) == plain(unasked)
+
+
+def test_a_loop_that_threads_take_differently_stays() -> None:
+    """Its copies would need a barrier at which not all threads arrive."""
+    text = STREAM.replace("%zero = constant", '%own = inline_asm {assembly = "mov $0", constraints = "=r"} : i32\n      %zero = constant')
+    text = text.replace("for %zero, %n,", "for %zero, %own,")
+    assert after(text, "select", target=TARGET) == plain(text)
+
+
 def test_loads_that_feed_scaled_products_are_copied_for_who_reads_them() -> None:
     """What names the bytes otherwise comes after the conversion, which then reads its own layout from shared memory."""
     text = """

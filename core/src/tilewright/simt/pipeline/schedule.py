@@ -39,7 +39,7 @@ from tilewright.simt.pipeline.overlap import held_by, trailing_product
 from tilewright.simt.pipeline.phases import can_alternate
 from tilewright.simt.pipeline.register_budget import spare_registers
 from tilewright.simt.pipeline.residence import settle_chains
-from tilewright.simt.pipeline.select import pipelined_loops, stages_of
+from tilewright.simt.pipeline.select import pipelined_loops, stages_of, streaming_loops
 from tilewright.simt.pipeline.shared_memory_budget import fitting_slots, slot_bytes
 from tilewright.simt.pipeline.slices import Slice, slice_of
 from tilewright.simt.pipeline.warp_specialize import is_separable
@@ -56,7 +56,7 @@ _ALTERNATING: Final = 3
 
 def schedule(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
     """Decide on the form of each loop whose loads were selected."""
-    for loop in list(pipelined_loops(function, options)):
+    for loop in [*pipelined_loops(function, options), *streaming_loops(function)]:
         if selected(loop) and not _schedule(loop, target, options):
             forget(loop)
     settle_chains(function, target)

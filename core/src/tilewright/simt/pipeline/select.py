@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tilewright.ir.core import Function, Operation
+from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.ops.control import For
 from tilewright.ir.ops.memory import DescriptorLoad, Load
 from tilewright.passes.axis import AxisInfo, axis_info
 from tilewright.simt.carried import operations_of_program
 from tilewright.simt.copies import BARRIER, GROUPS, THROUGH_REGISTERS, CopyMechanism
+from tilewright.simt.divergence import Divergence
 from tilewright.simt.linear_layout import SharedLayout
 from tilewright.simt.matmul_plans import MULTIPLYING
 from tilewright.simt.pipeline.decisions import BY, SHARED, WIDTH, Ahead, forget, selected
@@ -28,14 +29,28 @@ def stages_of(loop: Operation, options: Mapping[str, Any]) -> int:
 def pipelined_loops(function: Function, options: Mapping[str, Any], products: tuple[type[Operation], ...] = MULTIPLYING) -> Iterator[For]:
     """The innermost ``for`` loops over products, of these classes, that are to be pipelined."""
     for loop in operations_of_program(function.body):
-        if not isinstance(loop, For) or stages_of(loop, options) < 2 or not any(isinstance(operation, products) for operation in loop.body):
-            continue
-        if not any(inner.name in ("for", "while") for inner in loop.regions[0].walk()):
+        if isinstance(loop, For) and stages_of(loop, options) >= 2 and _has(loop, products) and _is_innermost(loop):
             yield loop
 
 
+def streaming_loops(function: Function) -> Iterator[For]:
+    """The innermost ``for`` loops without products that ask for stages themselves: to be pipelined is nothing that loops get unasked."""
+    for loop in operations_of_program(function.body):
+        if isinstance(loop, For) and loop.num_stages >= 2 and not _has(loop, MULTIPLYING) and _is_innermost(loop):
+            yield loop
+
+
+def _has(loop: For, products: tuple[type[Operation], ...]) -> bool:
+    return any(isinstance(operation, products) for operation in loop.body)
+
+
+def _is_innermost(loop: For) -> bool:
+    return not any(inner.name in ("for", "while") for inner in loop.body.walk())
+
+
 def select(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
-    """Mark the loads that feed matrix products in loops, and can be copied ahead, with the mechanism and the shared layout."""
+    """Mark the loads that feed matrix products in loops, and those of loops without any that ask for stages, where they can be copied ahead, with the
+    mechanism and the shared layout."""
     axes = None
     for loop in list(pipelined_loops(function, options)):
         sink_conversions(loop.regions[0])
@@ -49,6 +64,24 @@ def select(function: Function, target: SimtTarget, options: Mapping[str, Any]) -
                 load.attributes[BY], load.attributes[SHARED] = mechanism.name, shared
                 if mechanism.completes == GROUPS and isinstance(load, Load):
                     load.attributes[WIDTH] = copied_elements(load, mechanism, axes)
+    _select_streams(function, target, axes)
+
+
+def _select_streams(function: Function, target: SimtTarget, axes: Mapping[Value, AxisInfo] | None) -> None:
+    """Mark the loads of loops without products. Copies take barriers, which those loops may not have had: a loop that threads take differently stays."""
+    groups = [mechanism for mechanism in target.mechanisms if mechanism.completes == GROUPS and not mechanism.lanes_side_by_side]
+    loops = list(streaming_loops(function)) if groups else []
+    divergence = Divergence(function, target) if loops else None
+    for loop in loops:
+        if divergence is None or any(divergence.cause(around) for around in (loop, *loop.ancestors())):
+            continue
+        axes = axes or axis_info(function)
+        for load in [operation for operation in loop.body if isinstance(operation, Load) and is_copyable(operation)]:
+            for mechanism in groups if slice_of(loop.body, (load,), target) is not None else ():
+                shared = group_layout(load, mechanism, target, axes)
+                if shared is not None:
+                    load.attributes.update({BY: mechanism.name, SHARED: shared, WIDTH: copied_elements(load, mechanism, axes)})
+                    break
 
 
 def _take_marked(loop: For, target: SimtTarget, axes: Mapping[Any, AxisInfo]) -> bool:
