@@ -157,6 +157,7 @@ CASES: list[tuple[str, str]] = [
     ("%x = cast %h : f32\n%y = cast %x : f64\nuse %y", "%y = cast %h : f64\nuse %y"),
     ("%x = cast %h : f64\n%y = cast %x {rounding = rtz} : f8e5m2\nuse %y", "%y = cast %h {rounding = rtz} : f8e5m2\nuse %y"),
     ("%x = cast %h : f64\n%y = cast %x {rounding = rtz} : f32\nuse %y", "%y = cast %h : f32\nuse %y"),
+    ("%x = abs %h : f16\n%y = cast %x : f32\nuse %y", "%x = cast %h : f32\n%y = abs %x : f32\nuse %y"),
     ("%x = trunc %f : f32\n%y = cast %x : i8\nuse %y", "%y = cast %f : i8\nuse %y"),
     ("%x = bitcast %f : i32\n%y = bitcast %x : f32\nuse %y", "use %f"),
     ("%x = bitcast %f : i32\n%y = bitcast %x : u32\nuse %y", "%y = bitcast %f : u32\nuse %y"),
@@ -374,6 +375,8 @@ UNTOUCHED: list[str] = [
     "%x = cast %i : f32\n%y = cast %x : i32\nuse %y",  # f32 does not hold every i32
     "%x = trunc %f : f32\n%y = cast %x : i1\nuse %y",  # 0.5 is not zero, its whole part is
     "%x = floor %f : f32\n%y = cast %x : i32\nuse %y",
+    "%x = abs %f : f32\n%y = cast %x : f16\nuse %y",
+    "%x = abs %h : f16\n%y = cast %x : f32\nuse %x, %y",
     "%x = cast %l : i32\n%y = cast %x : i1\nuse %y",  # a truncation may give zero
     "%x = cast %h : bf16\n%y = cast %x : f32\nuse %y",
     "%x = constant 2147483647 : i32\n%y = addptr %p, %x : ptr<f32>\n%z = addptr %y, %x : ptr<f32>\nuse %z",  # the sum wraps

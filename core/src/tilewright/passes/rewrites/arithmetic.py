@@ -365,6 +365,16 @@ def _cast_of_cast(operation: Cast, rewriter: Rewriter) -> Any:
     return rewriter.cast(x, rounding=rounding, result=operation.result.type)
 
 
+def _cast_of_absolute(operation: Cast, rewriter: Rewriter) -> Any:
+    inner = defined_by(operation.x, Unary, "abs")
+    if inner is None or len(operation.x.uses) > 1:
+        return None
+    narrow, wide = element_type(inner.x.type), element_type(operation.result.type)
+    if not (isinstance(narrow, FloatType) and isinstance(wide, FloatType) and contains(wide, narrow)) or saturates(wide):
+        return None
+    return rewriter.abs(rewriter.cast(inner.x, result=operation.result.type))
+
+
 def _cast_of_truncated(operation: Cast, rewriter: Rewriter) -> Any:
     inner = defined_by(operation.x, Unary, "trunc")
     element = element_type(operation.result.type)
@@ -443,6 +453,7 @@ REWRITES: tuple[Rewrite, ...] = (
     Rewrite(("select",), "c ? x : x = x; true ? a : b = a; c ? true : false = c; not c ? a : b = c ? b : a", _select),
     Rewrite(("cast",), "T(x) = x for x of type T", _cast_same),
     Rewrite(("cast",), "T(S(x)) = T(x) where S keeps every value of x, or T keeps fewer bits than S", _cast_of_cast),
+    Rewrite(("cast",), "T(|x|) = |T(x)| where T keeps every value of x: machines read |x| of wide numbers for nothing", _cast_of_absolute),
     Rewrite(("cast",), "T(trunc x) = T(x) for integers T but i1", _cast_of_truncated),
     Rewrite(("bitcast",), "the bits of the same bits are the same", _bitcast),
     Rewrite(("addptr",), "p + 0 = p", _move_by_zero),
