@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import gpu_kernels as kernels
+import numpy as np
 import pytest
 
 import tilewright.language as tl
@@ -44,6 +45,27 @@ def test_narrow_elements_share_words(ptx: Ptx, type_: str, words: str) -> None:
     assert f"ld.global.{words}" in text and f"st.global.{words}" in text
     if type_ not in ("*u1",):  # what was read in words is written in the same words
         assert "prmt" not in text and "bfe" not in text
+
+
+@pytest.mark.parametrize(("type_", "result"), [("*i8", "*bf16"), ("*u8", "*bf16"), ("*i8", "*fp32"), ("*u8", "*fp16")])
+def test_bytes_of_words_become_floats_without_the_converters(ptx: Ptx, type_: str, result: str) -> None:
+    """The instructions written for the four bytes of a word, run in NumPy on each of the 256 bytes."""
+    text = ptx(kernels.copy, {"x": type_, "z": result}, constants={"BLOCK": 512, "CACHE": "", "EVICT": "", "STORE": ""})
+    assert not re.search(r"cvt\.rn\.[bf0-9]+\.[su]\d", text)
+    flips = {int(value) & 0xFFFFFFFF for value in re.findall(r"xor\.b32 \t%r\d+, %r\d+, (-?\d+);", text)}
+    selectors = {int(value, 16) for value in re.findall(r"prmt\.b32 \t%r\d+, %r\d+, 1258291200, 0x(\w+)U;", text)}
+    (taken,) = set(re.findall(r"add\.rn\.f32 \t%r\d+, %r\d+, 0f(\w+);", text))
+    assert len(selectors) == 4 and len(flips) == (type_ == "*i8")
+    given = np.arange(256, dtype=np.uint8)
+    expected = (given.view(np.int8) if type_ == "*i8" else given).astype(np.float32)
+    for selector in selectors:
+        byte = selector & 15
+        word = given.astype(np.uint32) << np.uint32(8 * byte)
+        for flip in flips:
+            word ^= np.uint32(flip)
+        pair = np.concatenate([word[:, None].view(np.uint8), np.tile(np.array([0x4B000000], np.uint32).view(np.uint8), (256, 1))], axis=1)
+        bits = np.stack([pair[:, selector >> 4 * place & 15] for place in range(4)], axis=1).copy().view(np.float32)[:, 0]
+        np.testing.assert_array_equal(bits + np.array([int(taken, 16)], np.uint32).view(np.float32), expected)
 
 
 @pytest.mark.parametrize(

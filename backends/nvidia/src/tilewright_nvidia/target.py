@@ -11,8 +11,9 @@ from tilewright.ir.ops.debug import InlineAsm
 from tilewright.ir.ops.linear import DotScaled
 from tilewright.ir.ops.memory import DescriptorGather
 from tilewright.ir.table import merged
-from tilewright.ir.types import BF16, F16, F32, I32, U16, U32, DescriptorType, Type, element_type
+from tilewright.ir.types import BF16, F16, F32, I8, I32, U8, U16, U32, DescriptorType, Type, element_type
 from tilewright.llvm.assembly_sites import site
+from tilewright.llvm.casts import emit_cast
 from tilewright.llvm.inline_assembly import emit_inline_asm
 from tilewright.llvm.registers import register_type, storage_size
 from tilewright.llvm.writer import FunctionWriter, ModuleWriter
@@ -373,6 +374,9 @@ class PtxTarget(SimtTarget):
         words = words_in(context.writer)
         if source is U32 and result is U16:
             return words.half(context.writer, operand)
+        if source in (I8, U8) and result in (F32, F16, BF16) and self.capability >= 80:
+            single = words.byte(context.writer, operand, signed=source is I8)
+            return single if single is None or result is F32 else emit_cast(context, single, F32, result, 0)
         pair = _PAIRS.get(result) if source is F32 and rounding == "rtne" and self.capability >= 90 else None
         name = casts.machine_cast(words, context.writer, self.capability, operand, source, result, rounding)
         if pair is not None:

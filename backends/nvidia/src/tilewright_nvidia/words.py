@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from tilewright.llvm.inline_assembly import BITS
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.writer import FunctionWriter, float_constant
 from tilewright_nvidia.assembly import call_asm
 
 
@@ -127,6 +127,20 @@ class Words:
                 (wide,) = call_asm(w, "cvt.rn.bf16x2.f32 $0, $2, $1;", ["i32"], singles, effects=False)
             self._written[key] = wide
         return self.unpack(w, self._written[key], "i32", type_)[i % 2]
+
+    def byte(self, w: FunctionWriter, name: str, *, signed: bool) -> str | None:
+        """An integer of 8 bits that was taken from a word of four, as ``float``; None where it was not. The byte becomes the lowest bits of 2^23, of which a
+        subtraction leaves the number: the machine's own conversions run at an eighth of the rate of these two instructions."""
+        word, word_type, i = self._sources.get(name, ("", "", 0))
+        if word_type != "i32":
+            return None
+        if signed:
+            key = word, "signs"
+            if not self.is_written(w, key):
+                self.write(w, key, w.emit(f"xor i32 {word}, {0x80808080 - (1 << 32)}"))
+            word = self.written(w, key)
+        bits = w.call("llvm.nvvm.prmt", "i32", [("i32", word), ("i32", str(0x4B000000)), ("i32", str(0x7540 | i))])
+        return w.emit(f"fsub float {w.emit(f'bitcast i32 {bits} to float')}, {float_constant('float', float((1 << 23) + (128 if signed else 0)))}")
 
     def pair(self, w: FunctionWriter, names: Sequence[str], type_: str) -> tuple[int, list[str]] | None:
         """(which half of a word elements of 16 bits are, words that have each of them there); None where none of them was taken from a word. An element that
