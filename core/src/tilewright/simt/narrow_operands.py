@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tilewright.ir.builder import Builder
-from tilewright.ir.core import Module, Operation, Value
+from tilewright.ir.core import Module, Value
 from tilewright.ir.ops.arithmetic import Cast
 from tilewright.ir.ops.linear import Dot
-from tilewright.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
+from tilewright.ir.ops.shape import Broadcast, ExpandDims, Moved, Permute, Reshape
 from tilewright.ir.types import BF16, F16, F32, FloatType, IntType, TileType, Type, element_type
 from tilewright.passes.canonicalize import canonicalize
 from tilewright.passes.cse import cse
@@ -82,7 +82,7 @@ def _holds(wide: FloatType, source: Type) -> bool:
 def _narrowed(builder: Builder, value: Value, type_: FloatType) -> Value:
     """The tile that an f32 tile was widened from, in a type that holds its numbers."""
     operation = value.definition
-    assert isinstance(operation, Operation) and isinstance(value.type, TileType)
+    assert isinstance(operation, Cast | Moved) and isinstance(value.type, TileType)
     if isinstance(operation, Cast):
         source = operation.x
         return source if element_type(source.type) is type_ else builder.cast(source, result=TileType(value.type.shape, type_))
