@@ -148,3 +148,27 @@ def test_block_scaled_operands_are_unpacked_by_twos(format_: str, element: str, 
         r"mul\.(?:rn\.)?bf16 |mul\.rn\.f32|cvt\.rn\.bf16\.f32 %rs\d+, %r\d+;.*st\.shared", first
     )
     assert len(re.findall(r"cvt\.rn\.f16x2\.e4m3x2", first)) == (64 if packed == 1 else 0)
+
+
+def test_an_operand_computed_of_copies_stays_in_registers() -> None:
+    """What is copied is read by ldmatrix, scaled, and multiplied: it goes to shared memory no second time, and the product before is under way meanwhile."""
+
+    def kernel(x: Any, s: Any, y: Any, out: Any, K: Any, M: tl.constexpr, N: tl.constexpr, BK: tl.constexpr) -> None:
+        rows, columns, inner = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BK)
+        scale = tl.load(s + rows)
+        total = tl.zeros((M, N), dtype=tl.float32)
+        for start in range(0, K, BK):
+            a = tl.load(x + rows[:, None] * K + (start + inner)[None, :])
+            b = tl.load(y + (start + inner)[:, None] * N + columns[None, :])
+            total = tl.dot((a * scale[:, None]).to(tl.bfloat16), b, total)
+        tl.store(out + rows[:, None] * N + columns[None, :], total)
+
+    signature = {"x": "*bf16", "s": "*fp32", "y": "*bf16", "out": "*fp32", "K": "i32"}
+    constants = {"M": 128, "N": 128, "BK": 64}
+    code = compile_kernel(device_function(kernel), signature, constants=constants, num_warps=8, num_stages=3, asynchronous=True)
+    ptx = str(code.stages["ptx"])
+    computed, multiplied = ptx.split("wgmma.mma_async", 1)
+    assert "cp.async.bulk" in computed and "st.shared" not in computed
+    assert computed.count("ldmatrix.sync.aligned.m8n8.x4.shared.b16") == 4
+    assert "wgmma.wait_group.sync.aligned \t1;" in multiplied or "wgmma.wait_group.sync.aligned 1;" in multiplied
+    assert "C75" not in assemble(ptx, "sm_90a").log

@@ -291,3 +291,48 @@ def test_attention_by_blocks(parts: bool, completion: str) -> None:
     run_blocks(module, [*map(EmulatedDescriptor, (q, k, v)), out, 27], (2, 1, 1), completion, 3)
     np.testing.assert_allclose(out, softmax_of_products(q, k, v), rtol=1e-5, atol=1e-6)
     assert len(operations(module, "simt.part")) == (2 if parts else 0)
+
+
+@device_function
+def scaled_by_blocks(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PARTS: tl.constexpr):
+    row, column = tl.program_id(0) * BM, tl.program_id(1) * BN
+    rows, columns = row + tl.arange(0, BM), column + tl.arange(0, BN)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for start in tl.range(0, K, BK, warp_specialize=PARTS):
+        total = tl.dot(a.load([row, start]) * 2 - 1, b.load([start, column]), total)
+    tl.store(out + rows[:, None] * N + columns[None, :], total, mask=(rows[:, None] < M) & (columns[None, :] < N))
+
+
+@device_function
+def scaled_by_pointers(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    rows, columns = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for start in range(0, K, BK):
+        inner = start + tl.arange(0, BK)
+        x = tl.load(a + rows[:, None] * K + inner[None, :], mask=(rows[:, None] < M) & (inner[None, :] < K))
+        y = tl.load(b + inner[:, None] * N + columns[None, :], mask=(inner[:, None] < K) & (columns[None, :] < N))
+        total = tl.dot(x * 2 - 1, y, total)
+    tl.store(out + rows[:, None] * N + columns[None, :], total, mask=(rows[:, None] < M) & (columns[None, :] < N))
+
+
+@pytest.mark.parametrize("completion", MODES)
+@pytest.mark.parametrize("form", ["groups", "blocks", "parts"])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_an_operand_computed_of_copies_is_read_from_registers(size: tuple[int, int, int], form: str, completion: str) -> None:
+    """The product before reads its own registers while the operand of this one is computed: they are carried to the wait. Outside of ``a`` zeros become
+    ones, which meet zeros of ``b``."""
+    m, n, k = size
+    for stages in (2, 3):
+        a, b, out = matrices(m, n, k)
+        groups = form == "groups"
+        module = matmul_module(scaled_by_pointers, blocks=False) if groups else matmul_module(scaled_by_blocks, blocks=True, PARTS=form == "parts")
+        inputs: list[Any] = [a, b] if groups else [EmulatedDescriptor(x if x.size else np.zeros((1, 1), np.float32)) for x in (a, b)]
+        options = {"num_stages": stages, "completion": completion, "debug": True}
+        target = BulkTarget(8, groups=groups, rows=True)
+        emulator.run(module, [*inputs, out, m, n, k], (-(-m // BM), -(-n // BN), 1), num_warps=2, target=target, **options)
+        np.testing.assert_array_equal(out, (a * 2 - 1) @ b)
+        (product,) = operations(module, "simt.dot_start")
+        assert product.attribute("plan") == "toy.rs"
+        waits = [wait for wait in operations(module, "simt.wait") if wait.parent is product.parent and wait.group("held")]
+        trails = form != "parts"
+        assert len(waits) == 1 and (waits[0].group("tokens")[0].definition is None) == trails

@@ -16,8 +16,9 @@ from typing import Any, Final
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops.arithmetic import Cast
+from tilewright.ir.ops.control import For
 from tilewright.ir.ops.linear import Dot
-from tilewright.ir.ops.memory import AtomicRmw, Load, Store
+from tilewright.ir.ops.memory import AtomicRmw, DescriptorLoad, Load, Store
 from tilewright.ir.ops.shape import Split
 from tilewright.ir.types import TileType, bit_width, element_type
 from tilewright.passes.axis import axis_info
@@ -33,8 +34,10 @@ from tilewright.simt.layout_rules import holding, per_register
 from tilewright.simt.linear_layout import LinearLayout, log2, replicated
 from tilewright.simt.matmul_plans import REGISTERS, ProductPlan, product_of
 from tilewright.simt.ops import SIMT_TABLE
+from tilewright.simt.pipeline.decisions import Ahead
 from tilewright.simt.pipeline.loads import feeding_products, is_copyable, is_plain
 from tilewright.simt.pipeline.select import pipelined_loops
+from tilewright.simt.pipeline.views import renames
 from tilewright.simt.plans import plans
 from tilewright.simt.rematerializable import fixed_tiles
 from tilewright.simt.rematerialize import Materializer
@@ -74,6 +77,7 @@ class LayoutStatement:
         self.function, self.target, self.num_warps = function, target, num_warps
         function.attributes[WARPS] = num_warps
         self.plans: dict[Operation, ProductPlan] = {}
+        self._pipelined: list[For] = []
         self.axes = axis_info(function)
         self.operations = operations_of_program(function.body)
         self.carried = all_carried(function)
@@ -98,13 +102,14 @@ class LayoutStatement:
         self.coalesced = coalesced(self.accesses.values(), target.warp_size, self.num_warps, target.max_access)
 
     def run(self, options: Mapping[str, Any]) -> None:
+        self._pipelined = list(pipelined_loops(self.function, options, (Dot,)))
         for argument in self.function.arguments:
             if isinstance(argument.type, TileType):
                 self._share(argument, self.variable(argument))
         for operation in self.operations:
             self._state(operation)
         self._side_by_side = mark_direct_to_shared(self, options)
-        self._keep_copied(options)
+        self._keep_copied()
         self._connect()
         self.problem.solve([variable for variable in self.variables if variable.merged is None], self._default)
         self._rewrite()
@@ -209,7 +214,7 @@ class LayoutStatement:
     def plan(self, operation: Dot) -> ProductPlan:
         """The plan of a product: the target's first choice, or one that reads from registers what is there anyway."""
         product = product_of(operation)
-        plan = self._in_place(operation) or self._by_rows(operation) or plans(product, self.target)[0]
+        plan = self._in_place(operation) or self._by_rows(operation) or self._converted(operation) or plans(product, self.target)[0]
         if plan.name == FMA:
             a, b = operation.a.type, operation.b.type
             note(operation, f"no matrix instruction for {a} by {b} in {product.accumulator} ({product.precision}): multiplied and added")
@@ -227,6 +232,44 @@ class LayoutStatement:
                 if plan.reads == (REGISTERS, known[0].reads[1]) and plan.a == self.plans[source].c:
                     return plan
         return None
+
+    def _converted(self, operation: Dot) -> ProductPlan | None:
+        """A plan that reads from registers the operand that is computed of copied tiles, where the target would have it put into shared memory again, and each
+        warp has its own part of it."""
+        known = plans(product_of(operation), self.target)
+        loop = next((loop for loop in self._pipelined if loop.body is operation.parent), None)
+        if loop is None or known[0].reads == (REGISTERS, REGISTERS):
+            return None
+        first, second = known[0].reads
+        for position, reads in enumerate(((REGISTERS, second), (first, REGISTERS))):
+            plan = next((plan for plan in known if plan.reads == reads), None)
+            if plan is not None and all(plan.operand(position).warps) and self._is_computed_of_copies(operation.operands[position], loop.body):
+                return plan
+        return None
+
+    def _is_computed_of_copies(self, operand: Value, body: Region) -> bool:
+        """Whether an operand is computed, element by element and not of other products, of tiles as large that are copied to shared memory. Those of narrower
+        elements do not count: a thread's neighbours in the operand are less than a word of them."""
+        bits = bit_width(element_type(operand.type))
+        work, seen, computed, copied = [operand], {operand}, False, False
+        while work:
+            operation = work.pop().definition
+            if operation is None or operation.parent is not body:
+                continue
+            if isinstance(operation, Dot):
+                return False
+            if isinstance(operation, Ahead) and self._is_copied(operation):
+                loaded = operation.results[0]
+                if math.prod(tile_shape(loaded)) == math.prod(tile_shape(operand)):
+                    if bit_width(element_type(loaded.type)) < bits:
+                        return False
+                    copied = True
+            elif operation.spec.elementwise or renames(operation):
+                computed |= operation.spec.elementwise
+                fresh = [each for each in operation.operands if each not in seen and isinstance(each.type, TileType)]
+                seen.update(fresh)
+                work += fresh
+        return computed and copied
 
     def _by_rows(self, operation: Dot) -> ProductPlan | None:
         """A plan that leaves rows in their warps, for products of which one is computed of the other."""
@@ -283,23 +326,26 @@ class LayoutStatement:
                 if layout is not None:
                     source.root().candidates = [layout]
 
-    def _keep_copied(self, options: Mapping[str, Any]) -> None:
+    def _keep_copied(self) -> None:
         """Loads of pipelined loops of which the operands of products are computed are copied to shared memory too: they stay coalesced, and what is computed of
         them reads them from there. What is smaller than the operand, such as factors of its rows, is as well loaded where it is used."""
-        for loop in pipelined_loops(self.function, options, (Dot,)):
+        for loop in self._pipelined:
             least = min(min(math.prod(tile_shape(dot.a)), math.prod(tile_shape(dot.b))) for dot in loop.body if isinstance(dot, Dot))
             for load in feeding_products(loop.body, (Dot,)):
-                access = self.accesses.get(load)
-                if access is None or not isinstance(load, Load) or math.prod(access.shape) < least or not self._is_copied(load, access):
+                if math.prod(tile_shape(load.results[0])) < least or not self._is_copied(load):
                     continue
-                source = self.origins[load.results[0]].source
-                assert isinstance(source, Variable)
-                source.root().closed = True
-                self.problem.in_shared.add(load.results[0])
+                self.problem.in_shared[load.results[0]] = self.accesses[load].order[0] if isinstance(load, Load) else len(tile_shape(load.results[0])) - 1
+                if isinstance(load, Load):
+                    source = self.origins[load.results[0]].source
+                    assert isinstance(source, Variable)
+                    source.root().closed = True
 
-    def _is_copied(self, load: Load, access: TileAccess) -> bool:
+    def _is_copied(self, load: Ahead) -> bool:
         """Whether a mechanism of the target can copy a load, by what is known of its addresses."""
+        if isinstance(load, DescriptorLoad) or load not in self.accesses:
+            return isinstance(load, DescriptorLoad)
         widths = [width for mechanism in self.target.mechanisms if mechanism.completes == GROUPS for width in mechanism.widths]
+        access = self.accesses[load]
         return (is_copyable(load) and access.vector * access.size >= min(widths)) if widths else is_plain(load)
 
     # ---- rewriting

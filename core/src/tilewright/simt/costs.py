@@ -84,9 +84,12 @@ def conversion_cost(source: LinearLayout, target: LinearLayout, bits: int, costs
     return through_memory
 
 
-def shared_read_cost(layout: LinearLayout, bits: int, costs: MachineCosts) -> float:
-    """Slots to read a tile of ``bits`` wide elements that is in shared memory."""
-    return costs.stored_word * max(bits / 32, 0.25) * layout.register_count
+def shared_read_cost(layout: LinearLayout, axis: int, bits: int, costs: MachineCosts) -> float:
+    """Slots to read a tile of ``bits`` wide elements that is in shared memory, together along an axis: neighbours there share a word."""
+    registers, shift, width = Basis(layout.registers), axis_shifts(layout.shape)[axis], 1
+    while width * bits < 32 and width < layout.shape[axis] and registers.solve(width << shift) is not None:
+        width *= 2
+    return costs.stored_word * max(1.0, bits / 32) * layout.register_count / width
 
 
 def reduction_cost(layout: LinearLayout, axis: int, words: float, combine: float, costs: MachineCosts) -> float:

@@ -131,12 +131,12 @@ class Problem:
     Attributes:
         origins: of each fixed value.
         recompute: results of widening casts: in another layout they are computed anew from the converted operand where that is narrower.
-        in_shared: tiles that are read from shared memory in whatever layout: there is no trip to it.
+        in_shared: tiles that are read from shared memory in whatever layout, so that there is no trip to it; the axis along which their elements are together.
     """
 
     def __init__(self, origins: dict[Value, Origin], recompute: set[Value], costs: MachineCosts) -> None:
         self.origins, self.recompute, self.costs = origins, recompute, costs
-        self.in_shared: set[Value] = set()
+        self.in_shared: dict[Value, int] = {}
         self.edges: list[Edge] = []
         self._paths: dict[Value, tuple[tuple[Value, tuple[Operation, ...]], ...]] = {}
         self._conversions: dict[tuple[LinearLayout, LinearLayout, int], float] = {}
@@ -192,7 +192,7 @@ class Problem:
             if own is None:
                 return 0.0
             if value in self.in_shared:
-                return shared_read_cost(layout, bits_of_element(value), self.costs)
+                return shared_read_cost(layout, self.in_shared[value], bits_of_element(value), self.costs)
             if own == layout:
                 return 0.0
             operation = value.owner

@@ -23,7 +23,7 @@ from tilewright.simt.ops.products import Dot, Multiplication
 from tilewright.simt.pipeline.decisions import Ahead
 from tilewright.simt.pipeline.views import View, renames, views_of
 from tilewright.simt.plans import plan_of
-from tilewright.simt.swizzle import shared_between
+from tilewright.simt.swizzle import shared_between, transactions
 from tilewright.simt.target import SimtTarget
 
 
@@ -112,9 +112,13 @@ def wished_layout(load: Ahead | DescriptorGather, mechanism: CopyMechanism, targ
         reader = view.unviewed(own, shape)
         break
     if reader is not None:
-        shared = shared_between(layout, reader, storage_size(element), target.max_access, target.banks)
+        size = storage_size(element)
+        shared = shared_between(layout, reader, size, target.max_access, target.banks)
         if mechanism.can_fill(shared, element):
             return shared
+        offered = mechanism.layouts(shape, element) if mechanism.layouts is not None else ()
+        fitting = [one for one in (*offered, SharedLayout.row_major(shape)) if mechanism.can_fill(one, element)]
+        return min(fitting, key=lambda one: transactions(reader, one, size, target.max_access, target.banks)[::-1], default=None)
     plain = SharedLayout.row_major(shape)
     return plain if mechanism.can_fill(plain, element) else None
 

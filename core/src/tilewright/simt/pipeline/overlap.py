@@ -20,7 +20,7 @@ from tilewright.simt.matmul_plans import MULTIPLYING, REGISTERS
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.ops.copies import Wait
 from tilewright.simt.ops.products import Dot, DotStart
-from tilewright.simt.pipeline.decisions import selected, shared_layout
+from tilewright.simt.pipeline.decisions import TRAILS, selected, shared_layout
 from tilewright.simt.pipeline.views import renames, views_of
 from tilewright.simt.plans import plan_of
 from tilewright.simt.target import SimtTarget
@@ -83,16 +83,23 @@ class Accumulation:
 
 def accumulation(loop: For, target: SimtTarget) -> Accumulation | None:
     """The only asynchronous product of a loop whose loads are read from their slots, if it only adds to an accumulator that nothing else in the loop reads,
-    and nothing that it reads is written anew before the wait of the next iteration: neither registers nor the place that an operand is put to in each one."""
+    and nothing that it reads is written anew before the wait of the next iteration: not the place that an operand is put to in each one, nor registers, but for
+    those of a product that is chosen to trail (:data:`~tilewright.simt.pipeline.decisions.TRAILS`), which are carried."""
     (body,) = loop.regions
     products = [operation for operation in body if isinstance(operation, Dot) and plan_of(operation, target).asynchronous]
-    last = body.terminator
-    assert last is not None
     if len(products) != 1:
         return None
     (product,) = products
-    if held_by(product, target) or reads_what_is_staged(product, loop, target):
+    if (held_by(product, target) and not product.attributes.get(TRAILS)) or reads_what_is_staged(product, loop, target):
         return None
+    return accumulation_of(product, loop)
+
+
+def accumulation_of(product: Dot, loop: For) -> Accumulation | None:
+    """A product of a loop, if it only adds to an accumulator that nothing else in the loop reads."""
+    (body,) = loop.regions
+    last = body.terminator
+    assert last is not None
     accumulator, result = product.c, product.results[0]
     if accumulator.owner is not body or accumulator.index == 0 or len(accumulator.uses) != 1 or set(result.uses) != {last} or result.uses[last] != 1:
         return None

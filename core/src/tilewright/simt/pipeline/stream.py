@@ -117,8 +117,7 @@ class _Stream(Ring):
             refill = top
             if (only := accumulation(self.loop, self.target)) is not None:
                 found = only
-                earlier, product = self.overlap(only, before)
-                late, made = [earlier], [product]
+                late, made = self.overlap(only, before)
             elif (last := self._trailing()) is not None:
                 found = last
                 late, made = self.trail(last, before)
