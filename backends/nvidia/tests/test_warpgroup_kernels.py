@@ -170,5 +170,31 @@ def test_an_operand_computed_of_copies_stays_in_registers() -> None:
     computed, multiplied = ptx.split("wgmma.mma_async", 1)
     assert "cp.async.bulk" in computed and "st.shared" not in computed
     assert computed.count("ldmatrix.sync.aligned.m8n8.x4.shared.b16") == 4
-    assert "wgmma.wait_group.sync.aligned \t1;" in multiplied or "wgmma.wait_group.sync.aligned 1;" in multiplied
+    assert "wgmma.wait_group.sync.aligned 1;" in multiplied
+    assert "C75" not in assemble(ptx, "sm_90a").log
+
+
+@pytest.mark.parametrize(("element", "turned"), [("i8", False), ("i8", True), ("fp8e4nv", True)])
+def test_narrow_weights_are_widened_in_registers(element: str, turned: bool) -> None:
+    """Weights are what instructions take from registers: the product is computed as its transpose. Nothing is put into shared memory in the loop, no
+    threads meet, and the product before is under way while weights are widened."""
+
+    def kernel(x: Any, y: Any, out: Any, K: Any, M: tl.constexpr, N: tl.constexpr, BK: tl.constexpr, TURNED: tl.constexpr) -> None:
+        total = tl.zeros((M, N), dtype=tl.float32)
+        for k in range(0, K, BK):
+            weights = y.load([0, k]).T if TURNED else y.load([k, 0])
+            total = tl.dot(x.load([0, k]), weights.to(tl.bfloat16), total)
+        rows, columns = tl.arange(0, M), tl.arange(0, N)
+        tl.store(out + rows[:, None] * N + columns[None, :], total)
+
+    constants = {"M": 128, "N": 128, "BK": 64, "TURNED": turned}
+    blocks = {"x": "tensordesc<bf16[128,64]>", "y": f"tensordesc<{element}[{'128,64' if turned else '64,128'}]>"}
+    signature = {**blocks, "out": "*fp32", "K": "i32", **dict.fromkeys(constants, "constexpr")}
+    facts = {name: {"divisibility": 16} for name in ("x", "y", "out", "K")}
+    module = compile_function(device_function(kernel), signature, constants, facts)
+    pipeline.run(module)
+    ptx = str(lower(module, TARGET, {**ASYNCHRONOUS, "num_warps": 8, "num_stages": 3}).stages["ptx"])
+    widened, multiplied = ptx.split("wgmma.mma_async", 1)
+    assert "st.shared" not in widened and "wgmma.wait_group.sync.aligned 1;" in multiplied
+    assert len(re.findall(r"ld\.shared\.b(?:8|16) ", widened)) == (16 if turned else 32) and not re.search(r"cvt\.rn\.f32\.s", widened)
     assert "C75" not in assemble(ptx, "sm_90a").log

@@ -371,6 +371,34 @@ def test_instructions_with_a_in_registers_compute_the_product(shape: tuple[int, 
     assert (found == left @ right).all()
 
 
+@pytest.mark.parametrize(
+    ("shape", "k", "element", "warps"), [((64, 64), 64, "f16", 4), ((128, 64), 32, "bf16", 4), ((64, 256), 64, "f16", 8), ((128, 128), 64, "i8", 8)], ids=str
+)
+@pytest.mark.parametrize("wish", [0, 1])
+def test_instructions_with_b_in_registers_compute_the_transposed_product(shape: tuple[int, int], k: int, element: str, warps: int, wish: int) -> None:
+    (m, n), type_ = shape, {"f16": F16, "bf16": BF16, "i8": I8}[element]
+    packer = Packer()
+    product = Product(shape, k, type_, type_, I32 if element == "i8" else F32, "ieee", 0, warps)
+    (plan,) = (plan for plan in warpgroups.plans(product) if plan.name.endswith(".sr"))
+    assert plan.reads == ("shared", "registers") and plan.c.shape == shape and plan.b.shape == (k, n)
+    rng = np.random.default_rng(1)
+    left, right = rng.integers(-50, 50, (m, k)), rng.integers(-50, 50, (k, n))
+    if wish >= len(plan.wishes(0)):
+        pytest.skip("bytes are read along K alone")
+    layout = plan.wishes(0)[wish]
+    assert plan.can_read(0, layout)
+    memory = np.zeros(left.size, np.int64)
+    memory[[layout.offset(i) for i in range(left.size)]] = left.reshape(-1)
+    names = [f"%r{register}" for register in range(plan.b.register_count)]
+    text, context = emitted(plan, SharedOperand("%b", layout, type_), names, words=packer)
+
+    def fragments(thread: int) -> list[list[int]]:
+        return [[int(right.reshape(-1)[plan.b.element(register, thread % 32, thread // 32)]) for register in word] for word in packer.packed]
+
+    found = run(text, context, plan, [Memory(memory, type_.bits // 8)], warps, fragments)
+    assert (found == left @ right).all()
+
+
 # ---- which products
 
 

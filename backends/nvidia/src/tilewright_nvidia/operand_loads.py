@@ -14,6 +14,7 @@ from tilewright.ir.types import Type
 from tilewright.llvm.registers import register_type, storage_size
 from tilewright.simt.context import SimtContext
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, axis_shifts, log2, span
+from tilewright.simt.lowering.shared_accesses import places, plan_accesses
 from tilewright.simt.swizzle import accesses
 from tilewright_nvidia.kernel_state import words_in
 
@@ -85,10 +86,12 @@ def load_operand(context: SimtContext, layout: LinearLayout, element: Type, addr
 
 
 def read_fragments(context: SimtContext, address: str, layout: LinearLayout, shared: SharedLayout, element: Type) -> list[str] | None:
-    """The registers of a tile that threads hold as the operand of an instruction, or as what they compute one from; None where ``ldmatrix`` does not fit, or
-    takes as many instructions as accesses of a thread's own."""
+    """The registers of a tile that threads hold as the operand of an instruction, or as what they compute one from: by ``ldmatrix``, or by pairs of bytes; None
+    where neither fits, or ``ldmatrix`` takes as many instructions as accesses of a thread's own."""
     size = storage_size(element)
     order = fragment_order(layout, shared, size)
+    if size == 1 and accesses(layout, shared, context.target.max_access).width == 2:
+        return _read_pairs(context, address, layout, shared, element)
     if order is None:
         return None
     ordered = replace(layout, registers=tuple(layout.registers[bit] for bit in order))
@@ -101,6 +104,16 @@ def read_fragments(context: SimtContext, address: str, layout: LinearLayout, sha
     found = [""] * len(names)
     for register, name in zip(span([1 << bit for bit in order]), names, strict=True):
         found[register] = name
+    return found
+
+
+def _read_pairs(context: SimtContext, address: str, layout: LinearLayout, shared: SharedLayout, element: Type) -> list[str]:
+    """Elements of 8 bits by twos, which conversions take together."""
+    found = [""] * layout.register_count
+    for place in places(context, address, plan_accesses(context, layout, shared, element), element):
+        (pair,) = context.shared_load(place.base, "i16", 1, place.offset, 2)
+        for register, name in zip(place.registers, words_in(context.writer).unpack(context.writer, pair, "i16", register_type(element)), strict=True):
+            found[register] = name
     return found
 
 

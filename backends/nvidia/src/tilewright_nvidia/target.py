@@ -374,9 +374,9 @@ class PtxTarget(SimtTarget):
         words = words_in(context.writer)
         if source is U32 and result is U16:
             return words.half(context.writer, operand)
-        if source in (I8, U8) and result in (F32, F16, BF16) and self.capability >= 80:
+        if source in (I8, U8) and result in (F32, F16, BF16) and self.capability >= 80 and operand.startswith("%"):
             single = words.byte(context.writer, operand, signed=source is I8)
-            return single if single is None or result is F32 else emit_cast(context, single, F32, result, 0)
+            return single if result is F32 else emit_cast(context, single, F32, result, 0)
         pair = _PAIRS.get(result) if source is F32 and rounding == "rtne" and self.capability >= 90 else None
         name = casts.machine_cast(words, context.writer, self.capability, operand, source, result, rounding)
         if pair is not None:

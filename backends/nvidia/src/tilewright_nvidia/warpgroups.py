@@ -18,7 +18,7 @@ added up in registers of their own, waited for, and added to the accumulator in 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, I8, I32, U8, Type
@@ -27,6 +27,7 @@ from tilewright.llvm.writer import FunctionWriter
 from tilewright.simt.context import SimtContext
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, log2, row_major
 from tilewright.simt.matmul_plans import REGISTERS, SHARED, OperandSource, Product, ProductPlan, SharedOperand
+from tilewright.simt.tiling import transposed
 from tilewright_nvidia.assembly import call_asm
 from tilewright_nvidia.kernel_state import words_in
 from tilewright_nvidia.slab_operands import UNIT, SlabOperands, matrix_descriptor
@@ -168,8 +169,8 @@ def layouts(tiling: Tiling, shape: tuple[int, ...], k: int, packed: int) -> tupl
 
 
 def plans(product: Product) -> tuple[ProductPlan, ...]:
-    """The plans for a product: both operands in shared memory, then with A in registers. They are asynchronous unless sums are promoted. None where
-    there is no instruction for the product."""
+    """The plans for a product: both operands in shared memory, then with A in registers, then with B. They are asynchronous unless sums are promoted. There are
+    none where there is no instruction for the product."""
     if not any(product.a in operands and product.b in operands and product.accumulator is sums for operands, sums in _FAMILIES):
         return ()
     if product.a is F32 and product.precision != "tf32":
@@ -181,7 +182,40 @@ def plans(product: Product) -> tuple[ProductPlan, ...]:
     if tiling is None:
         return ()
     found = (_plan(_Writer(product, tiling, first)) for first in (SHARED, REGISTERS))
-    return tuple(plan for plan in found if plan is not None)
+    return tuple(plan for plan in (*found, _turned_plan(product)) if plan is not None)
+
+
+def _turned_plan(product: Product) -> ProductPlan | None:
+    """The plan with B in registers, which are those of A of the transposed product; None where there is none, or a sum is promoted."""
+    turned = replace(product, shape=product.shape[::-1], a=product.b, b=product.a)
+    tiling = tile(turned)
+    plan = _plan(writer := _Writer(turned, tiling, REGISTERS)) if tiling is not None and not tiling.promoted else None
+    if plan is None:
+        return None
+
+    def emit(context: SimtContext, a: OperandSource, b: OperandSource, c: list[str]) -> list[str]:
+        assert isinstance(a, SharedOperand)
+        return writer.emit(context, b, SharedOperand(a.address, _turned(a.shared), a.element), c)
+
+    wishes = [_turned(shared) for shared in plan.wishes(1)]
+    return ProductPlan(
+        f"{writer.name.removesuffix('rs')}sr",
+        transposed(plan.b),
+        transposed(plan.a),
+        transposed(plan.c),
+        emit,
+        reads=(SHARED, REGISTERS),
+        asynchronous=plan.asynchronous,
+        a_shared=wishes[0],
+        a_others=tuple(wishes[1:]),
+        accepts=lambda position, shared: writer.accepts(1 - position, _turned(shared)),
+    )
+
+
+def _turned(shared: SharedLayout) -> SharedLayout:
+    """The shared layout of a matrix as that of its transpose."""
+    columns = log2(shared.shape[1])
+    return SharedLayout(shared.shape[::-1], (*shared.images[columns:], *shared.images[:columns]))
 
 
 def _plan(writer: _Writer) -> ProductPlan | None:

@@ -128,18 +128,24 @@ class Words:
             self._written[key] = wide
         return self.unpack(w, self._written[key], "i32", type_)[i % 2]
 
-    def byte(self, w: FunctionWriter, name: str, *, signed: bool) -> str | None:
-        """An integer of 8 bits that was taken from a word of four, as ``float``; None where it was not. The byte becomes the lowest bits of 2^23, of which a
-        subtraction leaves the number: the machine's own conversions run at an eighth of the rate of these two instructions."""
-        word, word_type, i = self._sources.get(name, ("", "", 0))
+    def byte(self, w: FunctionWriter, name: str, *, signed: bool) -> str:
+        """An integer of 8 bits as ``float``. The byte becomes the lowest bits of 2^23, of which a subtraction leaves the number: the machine's own conversions
+        run at an eighth of the rate of these instructions."""
+        word, word_type, i = self._sources.get(name, (name, "i8", 0))
         if word_type != "i32":
-            return None
+            key = word, "wide"
+            if not self.is_written(w, key):
+                self.write(w, key, w.emit(f"zext {word_type} {word} to i32"))
+            word = self.written(w, key)
         if signed:
             key = word, "signs"
             if not self.is_written(w, key):
-                self.write(w, key, w.emit(f"xor i32 {word}, {0x80808080 - (1 << 32)}"))
+                self.write(w, key, w.emit(f"xor i32 {word}, {0x80808080 - (1 << 32) if word_type != 'i8' else 0x80}"))
             word = self.written(w, key)
-        bits = w.call("llvm.nvvm.prmt", "i32", [("i32", word), ("i32", str(0x4B000000)), ("i32", str(0x7540 | i))])
+        if word_type == "i8":
+            bits = w.emit(f"or i32 {word}, {0x4B000000}")
+        else:
+            bits = w.call("llvm.nvvm.prmt", "i32", [("i32", word), ("i32", str(0x4B000000)), ("i32", str(0x7540 | i))])
         return w.emit(f"fsub float {w.emit(f'bitcast i32 {bits} to float')}, {float_constant('float', float((1 << 23) + (128 if signed else 0)))}")
 
     def pair(self, w: FunctionWriter, names: Sequence[str], type_: str) -> tuple[int, list[str]] | None:

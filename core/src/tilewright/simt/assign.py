@@ -235,41 +235,43 @@ class LayoutStatement:
 
     def _converted(self, operation: Dot) -> ProductPlan | None:
         """A plan that reads from registers the operand that is computed of copied tiles, where the target would have it put into shared memory again, and each
-        warp has its own part of it."""
+        warp has its own part of it. Threads read less than a word at a time of narrower elements than the operand's: that is done where nothing is then left to
+        be put into shared memory."""
         known = plans(product_of(operation), self.target)
         loop = next((loop for loop in self._pipelined if loop.body is operation.parent), None)
         if loop is None or known[0].reads == (REGISTERS, REGISTERS):
             return None
         first, second = known[0].reads
+        operands = operation.a, operation.b
+        copied = [self._copied_bits(operand, loop.body) for operand in operands]
         for position, reads in enumerate(((REGISTERS, second), (first, REGISTERS))):
             plan = next((plan for plan in known if plan.reads == reads), None)
-            if plan is not None and all(plan.operand(position).warps) and self._is_computed_of_copies(operation.operands[position], loop.body):
+            if plan is None or not copied[position] or not all(plan.operand(position).warps):
+                continue
+            if copied[position] >= bit_width(element_type(operands[position].type)) or not copied[1 - position]:
                 return plan
         return None
 
-    def _is_computed_of_copies(self, operand: Value, body: Region) -> bool:
-        """Whether an operand is computed, element by element and not of other products, of tiles as large that are copied to shared memory. Those of narrower
-        elements do not count: a thread's neighbours in the operand are less than a word of them."""
-        bits = bit_width(element_type(operand.type))
-        work, seen, computed, copied = [operand], {operand}, False, False
+    def _copied_bits(self, operand: Value, body: Region) -> int:
+        """Bits of the narrowest elements of the tiles, as large and copied to shared memory, of which an operand is computed element by element; 0 where it is
+        not, or of another product."""
+        work, seen, computed, found = [operand], {operand}, False, set[int]()
         while work:
             operation = work.pop().definition
             if operation is None or operation.parent is not body:
                 continue
             if isinstance(operation, Dot):
-                return False
+                return 0
             if isinstance(operation, Ahead) and self._is_copied(operation):
                 loaded = operation.results[0]
                 if math.prod(tile_shape(loaded)) == math.prod(tile_shape(operand)):
-                    if bit_width(element_type(loaded.type)) < bits:
-                        return False
-                    copied = True
+                    found.add(bit_width(element_type(loaded.type)))
             elif operation.spec.elementwise or renames(operation):
                 computed |= operation.spec.elementwise
                 fresh = [each for each in operation.operands if each not in seen and isinstance(each.type, TileType)]
                 seen.update(fresh)
                 work += fresh
-        return computed and copied
+        return min(found, default=0) if computed else 0
 
     def _by_rows(self, operation: Dot) -> ProductPlan | None:
         """A plan that leaves rows in their warps, for products of which one is computed of the other."""
