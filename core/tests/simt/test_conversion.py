@@ -123,6 +123,18 @@ def test_a_shuffle_moves_as_many_narrow_elements_as_a_word_holds() -> None:
     assert [plan.shuffle_count(size) for size in (1, 2, 4, 8)] == [1, 2, 4, 8]
 
 
+def test_rotations_select_between_words_of_narrow_elements() -> None:
+    """Pairs of registers keep together what a transposition of the others takes apart: half as many selects of 16-bit elements."""
+    a = LinearLayout((32,), (1, 2, 4), (8, 16), ())
+    b = LinearLayout((32,), (1, 8, 16), (2, 4), ())
+    plan = within_warp(a, b)
+    assert plan is not None and plan.selects > 0
+    assert [plan.select_count(size) for size in (2, 4, 8)] == [plan.selects // 2, plan.selects, 2 * plan.selects]
+    (bit,) = plan.words(2)
+    assert not plan.words(4) and bit.of(bit.register) == 1
+    assert not any(bit.of(combine(plan.variables, image)) for image in plan.lanes_after) and not any(map(bit.of, plan.lanes_before))
+
+
 def test_one_lane_that_others_want_different_registers_of_gives_them_one_by_one() -> None:
     a = LinearLayout((4,), (1,), (2,), (0,))
     b = LinearLayout((4,), (), (1,), (2,))

@@ -94,6 +94,14 @@ def test_within_a_warp_no_shared_memory_is_used(element: Type, seed: int) -> Non
     np.testing.assert_array_equal(given, out)
 
 
+@pytest.mark.parametrize("element", [I1, I8, F16, BF16, I16, F32], ids=str)
+@pytest.mark.parametrize("images", [((1, 2, 16, 32), (4, 8)), ((1, 2, 16, 32), (12, 8)), ((2, 1, 17, 32), (5, 8)), ((4, 3, 16, 32), (1, 8))], ids=str)
+def test_narrow_elements_share_words_while_lanes_and_registers_are_exchanged(element: Type, images: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    a, b = LinearLayout((64,), (1, 2, 4, 8), (16, 32), ()), LinearLayout((64,), *images, ())
+    given, out = convert(a, b, element, EmulatedTarget(4), 1)
+    np.testing.assert_array_equal(given, out)
+
+
 @pytest.mark.parametrize(("element", "rounds"), [(F32, 1), (F32, 3), (I1, 2), (F16, 2), (F64, 2)])
 @pytest.mark.parametrize("kind", ["transposed", "twisted", "blocked"])
 def test_tiles_go_through_little_memory_in_rounds(element: Type, rounds: int, kind: str) -> None:

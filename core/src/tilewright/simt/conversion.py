@@ -75,9 +75,54 @@ class WarpMove:
         variables = 1 << len(self.variables)
         return variables * (size // 4) if size > 4 else variables >> len(self.packed_bits(size))
 
+    def select_count(self, size: int) -> int:
+        """Selects of 32 bits for elements of ``size`` bytes."""
+        return self.selects * (size // 4) if size > 4 else self.selects >> len(self.words(size))
+
+    def words(self, size: int) -> tuple[PackedBit, ...]:
+        """How registers share 32-bit words from before the first step to behind the last, so that rotations select between words; empty where some rotation
+        would change an element's place in its word, or nothing is shuffled."""
+        bits = self.packed_bits(size) if self.shuffles and self.selects else ()
+        return _packed_bits(self, bits) if bits else ()
+
     def packed_bits(self, size: int) -> tuple[int, ...]:
         """Variables that share a shuffle: sums of these with one variable."""
         return self.packed[: max(0, 2 - log2(size))]
+
+
+@dataclass(frozen=True, slots=True)
+class PackedBit:
+    """A bit of the places in a word.
+
+    Attributes:
+        variable, register: what a variable's number, and a source register's, differ by between the two places.
+        mask: of the source register's bits, whose parity is the place's bit.
+    """
+
+    variable: int
+    register: int
+    mask: int
+
+    def of(self, register: int) -> int:
+        """The bit of a source register's place."""
+        return (register & self.mask).bit_count() & 1
+
+
+@functools.lru_cache(maxsize=4096)
+def _packed_bits(move: WarpMove, variables: tuple[int, ...]) -> tuple[PackedBit, ...]:
+    """For each of the variables a mask of registers' bits whose parity is odd for its register, and even for those of the others and all rotations."""
+    registers = [combine(move.variables, variable) for variable in variables]
+    rotations = [*move.lanes_before, *move.warps_before, *(combine(move.variables, image) for image in move.lanes_after)]
+    width = max([*registers, *rotations, *move.variables]).bit_length()
+    found = []
+    for place, variable in enumerate(variables):
+        others = [*registers[:place], *registers[place + 1 :], *rotations]
+        candidates = (PackedBit(variable, registers[place], mask) for mask in range(1, 1 << width))
+        one = next((bit for bit in candidates if bit.of(bit.register) and not any(map(bit.of, others))), None)
+        if one is None:
+            return ()
+        found.append(one)
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +165,7 @@ def _plan(a: LinearLayout, b: LinearLayout, size: int, scratch: int, max_access:
     move = within_warp(a, b)
     move_cost = None
     if move is not None:
-        move_cost = move.shuffle_count(size) + -(-move.selects * max(1, size // 4) // costs.selects_per_shuffle)
+        move_cost = move.shuffle_count(size) + -(-move.select_count(size) // costs.selects_per_shuffle)
         if move_cost <= 2 * costs.barrier:
             return move, move_cost
     shared = through_shared(a, b, size, scratch, max_access, banks)

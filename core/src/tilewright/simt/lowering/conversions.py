@@ -9,12 +9,12 @@ from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import Type, element_type
 from tilewright.llvm.registers import storage_size
 from tilewright.simt.context import SimtContext
-from tilewright.simt.conversion import SharedMove, WarpMove, plan_conversion, scratch_bytes, variables_in_groups
+from tilewright.simt.conversion import PackedBit, SharedMove, WarpMove, plan_conversion, scratch_bytes, variables_in_groups
 from tilewright.simt.facts import layout_of
 from tilewright.simt.interface import Interface, Reader
 from tilewright.simt.linear_layout import LinearLayout, combine
 from tilewright.simt.lowering.shared_accesses import Place, places, plan_accesses, read, when, write, writing_warp
-from tilewright.simt.lowering.shuffles import exchange
+from tilewright.simt.lowering.shuffles import exchange, packed, unpacked
 from tilewright.simt.target import SimtTarget
 
 
@@ -34,43 +34,82 @@ def convert(context: SimtContext, operation: Operation, x: Value, layout: Linear
 
 
 def _move_within_warp(context: SimtContext, plan: WarpMove, element: Type, names: list[str]) -> list[str]:
-    w, type_ = context.writer, context.llvm_type(element)
-
-    def rotate(values: list[str], number: str, images: Sequence[int]) -> list[str]:
-        """Each thread exchanges its values as the bits of ``number`` say."""
-        for bit, image in enumerate(images):
-            if image:
-                condition = w.emit(f"icmp ne i32 {w.emit(f'and i32 {number}, {1 << bit}')}, 0")
-                values = [
-                    name if name == values[i ^ image] else w.emit(f"select i1 {condition}, {type_} {values[i ^ image]}, {type_} {name}")
-                    for i, name in enumerate(values)
-                ]
-        return values
-
-    names = rotate(rotate(names, context.lane, plan.lanes_before), context.warp, plan.warps_before)
-    variables = [names[combine(plan.variables, number)] for number in range(1 << len(plan.variables))]
+    if bits := plan.words(storage_size(element)):
+        return _move_words(context, plan, element, names, bits)
+    type_ = context.llvm_type(element)
+    registers = _rotate(context, type_, dict(enumerate(names)), context.lane, plan.lanes_before)
+    registers = _rotate(context, type_, registers, context.warp, plan.warps_before)
+    variables = [registers[combine(plan.variables, number)] for number in range(1 << len(plan.variables))]
     if plan.shuffles:
         variables = _shuffle(context, plan, element, variables)
-    return rotate(variables, context.lane, plan.lanes_after)[: plan.results]
+    results = _rotate(context, type_, dict(enumerate(variables)), context.lane, plan.lanes_after)
+    return [results[number] for number in range(plan.results)]
 
 
-def _shuffle(context: SimtContext, plan: WarpMove, element: Type, variables: list[str]) -> list[str]:
-    w, target, type_ = context.writer, context.target, context.llvm_type(element)
+def _move_words(context: SimtContext, plan: WarpMove, element: Type, names: list[str], bits: Sequence[PackedBit]) -> list[str]:
+    """The same, of words that several narrow elements share from the first step to the last."""
+    w, type_, count = context.writer, context.llvm_type(element), 1 << len(bits)
+    members = [combine([bit.register for bit in bits], place) for place in range(count)]
+    words = {number: packed(w, type_, [names[number ^ member] for member in members]) for number in range(len(names)) if not _place(bits, number)}
+    words = _rotate(context, "i32", words, context.lane, plan.lanes_before)
+    words = _rotate(context, "i32", words, context.warp, plan.warps_before)
+    sources = {number: combine(plan.variables, number) for number in range(1 << len(plan.variables))}
+    moved = {number: words[register] for number, register in sources.items() if not _place(bits, register)}
+    changes: dict[int, list[int]] = {}
+    for number in moved:
+        changes.setdefault(combine(plan.source_of_variable, number), []).append(number)
+    of_lane = _exchange_of(context, plan)
+    for change, numbers in changes.items():
+        if (shuffle := of_lane(change)) is not None:
+            moved.update(zip(numbers, shuffle([moved[number] for number in numbers]), strict=True))
+    moved = _rotate(context, "i32", moved, context.lane, plan.lanes_after)
+    variables = [bit.variable for bit in bits]
+    found = {number: unpacked(w, type_, word, count) for number, word in moved.items()}
+    places = {number: _place(bits, sources[number]) for number in range(plan.results)}
+    return [found[number ^ combine(variables, place)][place] for number, place in places.items()]
+
+
+def _place(bits: Sequence[PackedBit], register: int) -> int:
+    """Where a source register is in its word."""
+    return sum(bit.of(register) << place for place, bit in enumerate(bits))
+
+
+def _rotate(context: SimtContext, type_: str, values: dict[int, str], number: str, images: Sequence[int]) -> dict[int, str]:
+    """Each thread exchanges its values as the bits of ``number`` say."""
+    w = context.writer
+    for bit, image in enumerate(images):
+        if image:
+            condition = w.emit(f"icmp ne i32 {w.emit(f'and i32 {number}, {1 << bit}')}, 0")
+            values = {
+                i: name if name == values[i ^ image] else w.emit(f"select i1 {condition}, {type_} {values[i ^ image]}, {type_} {name}")
+                for i, name in values.items()
+            }
+    return values
+
+
+def _exchange_of(context: SimtContext, plan: WarpMove) -> Callable[[int], Callable[[list[str]], list[str]] | None]:
+    """For what a variable changes its source lane by, the exchange of words; None where they stay in their lanes."""
+    w, target = context.writer, context.target
     in_place = all(image == 1 << bit for bit, image in enumerate(plan.source_of_lane)) and not any(plan.source_of_warp)
     lane = "" if in_place else context.thread_part(plan.source_of_lane, plan.source_of_warp)
 
-    def of_lane(change: int) -> Callable[[list[str]], list[str]]:
+    def of_lane(change: int) -> Callable[[list[str]], list[str]] | None:
         if in_place:
-            return lambda words: target.shuffle_all_xor(w, words, change)
+            return (lambda words: target.shuffle_all_xor(w, words, change)) if change else None
         from_ = w.emit(f"xor i32 {lane}, {change}") if change else lane
         return lambda words: target.shuffle_all(w, words, from_)
 
-    moved = list(variables)
+    return of_lane
+
+
+def _shuffle(context: SimtContext, plan: WarpMove, element: Type, variables: list[str]) -> list[str]:
+    moved, of_lane = list(variables), _exchange_of(context, plan)
     for group in variables_in_groups(len(variables), plan.packed_bits(storage_size(element))):
-        change = combine(plan.source_of_variable, group[0])
-        if in_place and not change:
+        shuffle = of_lane(combine(plan.source_of_variable, group[0]))
+        if shuffle is None:
             continue
-        for number, name in zip(group, exchange(w, type_, [variables[number] for number in group], of_lane(change)), strict=True):
+        values = exchange(context.writer, context.llvm_type(element), [variables[number] for number in group], shuffle)
+        for number, name in zip(group, values, strict=True):
             moved[number] = name
     return moved
 
@@ -133,8 +172,8 @@ def _describe(report: Reader, operation: Operation) -> list[str]:
     size = storage_size(element)
     facts = [f"from {report.layout(x)}"]
     if isinstance(plan, WarpMove):
-        shuffles = plan.shuffle_count(size)
-        facts.append(f"{shuffles} shuffles and {plan.selects} selects a thread" if shuffles or plan.selects else "registers are renamed")
+        shuffles, selects = plan.shuffle_count(size), plan.select_count(size)
+        facts.append(f"{shuffles} shuffles and {selects} selects a thread" if shuffles or selects else "registers are renamed")
         return facts
     bytes_moved, rounds = math.prod(layout.shape) * size, 1 << plan.round_bits
     facts.append(f"{bytes_moved} bytes through {scratch_bytes(plan, element)} bytes of shared memory{f' in {rounds} rounds' if rounds > 1 else ''}")

@@ -57,6 +57,16 @@ def exchange(
     return [_from_bits(w, type_, name) for name in found]
 
 
+def packed(w: FunctionWriter, type_: str, names: Sequence[str]) -> str:
+    """A word that holds values of at most 16 bits."""
+    return _word(w, type_, [_to_bits(w, type_, name) for name in names])
+
+
+def unpacked(w: FunctionWriter, type_: str, word: str, count: int) -> list[str]:
+    """The first values that a word of :func:`packed` holds."""
+    return [_from_bits(w, type_, name) for name in _parts(w, type_, word, count)]
+
+
 def _halves(w: FunctionWriter, name: str) -> list[str]:
     """The words of an i64."""
     pair = w.emit(f"bitcast i64 {name} to <2 x i32>")
