@@ -295,6 +295,20 @@ def test_packed_f32_and_mixed_precision() -> None:
     np.testing.assert_array_equal(mixed.view(np.float32), want)
 
 
+@pytest.mark.parametrize("target", ["gfx1100", "gfx1201"])
+def test_products_of_bf16_pairs_are_added_and_rounded_to_a_half(target: str) -> None:
+    x, y = (np.random.default_rng(seed).integers(-64, 64, (lanes(target), 2)).astype(np.float32) for seed in range(2))
+    words = [np.ascontiguousarray(each.view(np.uint32) >> 16).astype(np.uint16).view(np.uint32)[:, 0] for each in (x, y)]
+    kept = np.full(lanes(target), 0x1234_4080, np.uint32)  # 4 in the lower half
+    lines = "v_dot2_bf16_bf16 v4.l, v1, v2, 0\nv_dot2_bf16_bf16 v5.h, v1, v2, v3.l neg_lo:[1,0,0]"
+    low, high = execute(target, lines, {1: words[0], 2: words[1], 3: kept, 4: kept, 5: kept}, [4, 5])
+    for bits, exact in ((low & 0xFFFF, (x * y).sum(1)), (high >> 16, x[:, 1] * y[:, 1] - x[:, 0] * y[:, 0] + 4)):
+        found = (bits << 16).astype(np.uint32).view(np.float32)
+        assert (np.abs(found - exact) <= np.abs(exact) * 2**-8).all()
+    np.testing.assert_array_equal(low >> 16, kept >> 16)
+    np.testing.assert_array_equal(high & 0xFFFF, kept & 0xFFFF)
+
+
 @pytest.mark.parametrize("target", ["gfx942", "gfx1201"])
 def test_comparisons_write_masks(target: str) -> None:
     width = lanes(target)

@@ -258,15 +258,17 @@ TABLE["v_dot4c_i32_i8"], TABLE["v_dot8c_i32_i4"] = _integer_dot(8, True, True), 
 TABLE["v_dot2_i32_i16"], TABLE["v_dot2_u32_u16"] = _integer_dot(16, True), _integer_dot(16, False)
 
 
-def _float_dot(brain: bool, accumulates: bool) -> Callable[[Decoder], Step]:
-    """The sum of two products of halves and an f32, rounded once."""
+def _float_dot(brain: bool, accumulates: bool, narrow: bool = False) -> Callable[[Decoder], Step]:
+    """The sum of two products of halves and an f32, rounded once; a ``narrow`` one is of a half as well, to which the f32 sum is rounded."""
 
     def build(d: Decoder) -> Step:
         d.allow(*_MODIFIERS, *(("quad_perm", "row_mask", "bank_mask", "bound_ctrl", "dpp8", "fi") if d.dpp else ()))
-        low, high = _flags(d, "op_sel", 2, 0), _flags(d, "op_sel_hi", 2, 1)
+        # a narrow one has op_sel for the halves of what is added, and of the result
+        low, high = ((0, 0), (1, 1)) if narrow else (_flags(d, "op_sel", 2, 0), _flags(d, "op_sel_hi", 2, 1))
         negated = _flags(d, "neg_lo", 3, 0), _flags(d, "neg_hi", 3, 0)
-        x, y, total = raw(d, 1), raw(d, 2), d.source(0 if accumulates else 3, "f32", 2)
-        write = d.result(0, "f32", 3)
+        kind = "u16" if narrow else "f32"
+        x, y, total = raw(d, 1), raw(d, 2), d.source(0 if accumulates else 3, kind, 2)
+        write = d.result(0, kind, 3)
 
         def halves(word: Array, index: int) -> list[Array]:
             out = []
@@ -277,8 +279,9 @@ def _float_dot(brain: bool, accumulates: bool) -> Callable[[Decoder], Step]:
 
         def step(m: Machine) -> None:
             (a0, a1), (b0, b1) = halves(x(m), 0), halves(y(m), 1)
-            addend = total(m).astype(np.float64)
-            write(m, (a0 * b0 + a1 * b1 + (-addend if negated[0][2] else addend)).astype(np.float32))
+            addend = (a.bfloat_value(total(m)) if narrow else total(m)).astype(np.float64)
+            found = (a0 * b0 + a1 * b1 + (-addend if negated[0][2] else addend)).astype(np.float32)
+            write(m, a.bfloat_bits(found) if narrow else found)
 
         return step
 
@@ -290,3 +293,4 @@ for _name, _brain, _accumulates in (
     ("v_dot2acc_f32_f16", False, True), ("v_dot2acc_f32_bf16", True, True),
 ):  # fmt: skip
     TABLE[_name] = _float_dot(_brain, _accumulates)
+TABLE["v_dot2_bf16_bf16"] = _float_dot(True, False, True)
