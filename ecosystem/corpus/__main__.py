@@ -4,6 +4,7 @@ make corpus                                              everything
 python -m corpus --package liger-kernel --target sm_90a  a part
 python -m corpus --compiler tilewright                   only ours, against the baseline
 python -m corpus --accept                                the same, and it is the new baseline
+python -m corpus --execute --ids FILE --target gfx942    run both codes of some records in the emulator of AMD's waves
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from corpus.comparison import Row, rows, tally
 from corpus.compilation import ECOSYSTEM, Outcomes, compile_all, versions
 from corpus.device.measure import measure
 from corpus.device.measure import page as page_of_device
+from corpus.execution_page import execution_page
+from corpus.execution_record import ExecutionRecord
 from corpus.launches import FOLDER, Launch, first_of_each_kernel, read_all
 from corpus.packages import present
 from corpus.page import page, page_of
@@ -27,6 +30,7 @@ from corpus.targets import TARGETS
 
 ROOT = ECOSYSTEM.parent
 PAGE = ROOT / "docs" / "performance" / "corpus.md"
+PAGE_OF_EXECUTIONS = PAGE.with_name("corpus-amd.md")
 RESULTS = ROOT / "build" / "corpus"
 
 
@@ -61,10 +65,7 @@ def main() -> int:
     changes = baselines.changes(known, outcomes.get("tilewright", {}))
     print(changes)
     if given.execute:
-        executions = list(execute.execute_all(found, launches))
-        text = json.dumps([vars(each) for each in executions], indent=1)
-        (given.results / "executed.json").write_text(text + "\n")
-        print(execute.table(executions))
+        return _execute(found, launches, given)
     if given.accept:
         for compiler, each in outcomes.items():
             known.accept(each, compiler)
@@ -73,6 +74,22 @@ def main() -> int:
         PAGE.write_text(page_of(known))
         return 0
     return 1 if changes.worse else 0
+
+
+def _execute(found: list[Row], launches: list[Launch], given: argparse.Namespace) -> int:
+    """Run both codes in the emulator; the results have what is known so far after each kernel."""
+    executions: list[execute.Execution] = []
+    for each in execute.execute_all(found, launches):
+        executions.append(each)
+        text = json.dumps([vars(one) for one in executions], indent=1)
+        (given.results / "executed.json").write_text(text + "\n")
+    print(execute.table(executions))
+    if given.accept:
+        record = ExecutionRecord.read()
+        record.accept(executions, {**versions("triton"), **versions("tilewright"), **execute.versions()})
+        record.write()
+        PAGE_OF_EXECUTIONS.write_text(execution_page(record))
+    return 0
 
 
 def _on_device(launches: list[Launch], given: argparse.Namespace) -> int:
@@ -100,7 +117,7 @@ def _arguments() -> argparse.Namespace:
     add("--target", action="append", default=[], choices=list(TARGETS), help="may be repeated")
     add("--compiler", action="append", default=[], choices=["triton", "tilewright"])
     add("--reuse", action="store_true", help="do not compile again what is in the results")
-    add("--accept", action="store_true", help="take what is found as the baseline")
+    add("--accept", action="store_true", help="take what is found as the baseline, with --execute what was executed")
     add("--execute", action="store_true", help="run both codes for AMD GPUs in the emulator")
     add("--device", default="", help="cuda: run on the GPU, and measure")
     add("--rounds", type=int, default=2, help="how often each compiler's process times a launch")

@@ -6,6 +6,7 @@ record says, up to a limit; what a kernel touches beyond it ends the run, and so
 
 from __future__ import annotations
 
+import importlib.metadata
 import math
 import multiprocessing
 import re
@@ -46,6 +47,8 @@ class Execution:
         difference: the largest difference of a result, relative to the largest value of its tensor.
         equal: whether all results are equal within the tolerance of their types.
         note: why it was not executed, or what differs.
+        resident: threads of ours and of theirs that fit a compute unit.
+        scratch: bytes of memory of a thread's own, of ours and of theirs.
     """
 
     kernel: str
@@ -55,11 +58,18 @@ class Execution:
     difference: float = 0.0
     equal: bool = False
     note: str = ""
+    resident: tuple[int, int] = (0, 0)
+    scratch: tuple[int, int] = (0, 0)
 
     @property
     def ratio(self) -> float:
         """Our instructions by theirs; 0 where that is not known."""
         return self.ours / self.theirs if self.theirs else 0.0
+
+
+def versions() -> dict[str, str]:
+    """The version of the disassembler that reads both code objects."""
+    return {"rocm-bindings-compiler": importlib.metadata.version("rocm-bindings-compiler")}
 
 
 def execute_all(rows: Iterable[Row], launches: Sequence[Launch], limit: float = 120) -> Iterator[Execution]:
@@ -68,7 +78,12 @@ def execute_all(rows: Iterable[Row], launches: Sequence[Launch], limit: float = 
     for row in rows:
         if row.verdict is None or row.theirs is None or not row.target.startswith("gfx"):
             continue
-        yield _apart(by_id[row.kernel], row, limit)
+        found = _apart(by_id[row.kernel], row, limit)
+        if row.ours.figures is not None and row.theirs.figures is not None:
+            mine, other = row.ours.figures, row.theirs.figures
+            found.resident = mine.ctas * mine.threads, other.ctas * other.threads
+            found.scratch = mine.stack, other.stack
+        yield found
 
 
 def _apart(launch: Launch, row: Row, limit: float) -> Execution:

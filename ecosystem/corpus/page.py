@@ -130,7 +130,7 @@ def _table(found: Sequence[Row]) -> str:
     ]
     for kernel in sorted(by_kernel, key=lambda each: _furthest(by_kernel[each].values())):
         cells = [_cell(by_kernel[kernel].get(target)) for target in targets]
-        lines.append(f"| {_escaped(kernel)} | " + " | ".join(cells) + " |")
+        lines.append(f"| {escaped(kernel)} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
@@ -165,11 +165,12 @@ def _reasons(found: Sequence[Row]) -> str:
     lines = ["## Why", ""]
     for (kernel, text), targets in reasons[:_EXPLAINED]:
         order = sorted(targets, key=list(TARGETS).index)
-        lines.append(f"- {_escaped(kernel)} ({', '.join(order)}): {_escaped(text)}")
+        lines.append(f"- {escaped(kernel)} ({', '.join(order)}): {escaped(text)}")
     if (omitted := len(reasons) - _EXPLAINED) > 0:
         lines += ["", f"{omitted} more are omitted; `python -m corpus` writes the reasons for all kernels to `build/corpus`."]
     return "\n".join(lines)
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """Text without what Markdown takes for markup."""
     return text.replace("_", "\\_").replace("*", "\\*").replace("<", "&lt;").replace("|", "\\|")
