@@ -37,6 +37,22 @@ def test_accesses_of_the_same_memory(body: str, expected: str) -> None:
     assert placed(module_of(body)) == expected
 
 
+ORDER = '%z = inline_asm {assembly = "fence", constraints = "=r", pure = false} : i32\n'
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (f"{ORDER}%y = load %here : tile<64xf32>\nstore %other, %y", "LS"),
+        (f"{ORDER}for %zero, %n, %one body(%i: i32) {{\n%y = load %here : tile<64xf32>\nstore %other, %y\nyield\n}}", "{LS}"),
+        (f"store %here, %x\n{ORDER}%y = load %here : tile<64xf32>\nstore %other, %y", "S|LS"),
+        (ORDER.replace("inline_asm", "inline_asm %n").replace("=r", "=r,r") + "%y = load %here : tile<64xf32>\nstore %other, %y", "|LS"),
+    ],
+)
+def test_each_thread_orders_its_own_accesses_by_assembly_without_inputs(body: str, expected: str) -> None:
+    assert placed(module_of(body)) == expected
+
+
 def test_threads_that_hold_the_same_elements_wait_for_the_one_that_writes() -> None:
     body = "store %here, %x\n%y = load %here : tile<64xf32>\nstore %other, %y"
     assert placed(module_of(body), num_warps=2) == "SLS"

@@ -18,7 +18,8 @@ touches it too early for that gets a barrier more. What threads read where a bul
 and only if such a copy comes: loops whose slots are read by matrix instructions alone, or are not filled again, get no fence.
 
 Global memory is told apart by the kernel's pointer arguments: two of them are taken to point to different memory, or, where they do not, to be used
-element by element in the same place, as in an operation in place. Addresses that were loaded, or come from elsewhere, may point anywhere. Of accesses
+element by element in the same place, as in an operation in place. Addresses that were loaded, or come from elsewhere, may point anywhere. Assembly that is
+given nothing has no address to access: it may order what threads did before, for which they meet, and each orders by it what it does itself. Of accesses
 through one argument, those that have no address in common need no barrier (:mod:`.address_overlap`): halves of a row, or iterations of a loop whose pointers
 move on by more than a tile's length. Accesses through equal pointers in one layout are by the same threads, and so in order, unless several threads hold an
 element: then all of them read, but one writes.
@@ -328,7 +329,8 @@ class _Barriers:
         pending.copies.update(copies)
         pending.products.update(products)
         pending.stores.update(stores)
-        pending.globals.update(accesses)
+        if not (isinstance(operation, InlineAsm) and not operation.inputs):
+            pending.globals.update(accesses)
         self._hide([*writes, *scratch], pending)
         if scratch:
             self._learned(operation, pending)
