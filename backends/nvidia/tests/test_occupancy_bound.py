@@ -10,6 +10,8 @@ import pytest
 from hopper_support import ASYNCHRONOUS
 from test_scaled import SIGNATURE, constants, scaled_kernel
 
+import tilewright.language as tl
+from tilewright import jit
 from tilewright.ir.parser import parse_module
 from tilewright.simt import expand_scaled
 from tilewright.simt.compile import kernel_of
@@ -60,6 +62,28 @@ def test_the_exact_path_takes_no_cta_from_an_sm(
 def test_who_says_the_registers_says_them_alone(ptx: Callable[..., str]) -> None:
     text = ptx(scaled_kernel, SIGNATURE, "sm_90a", constants=constants(("e4m3", "e5m2"), (64, 64, 64)), maxnreg=168)
     assert bound_in(text) is None and ".maxnreg 168" in text
+
+
+@jit
+def running_maximum(x, out, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    best = tl.full([ROWS, COLUMNS], float("-inf"), tl.float32)
+    for start in range(0, n, COLUMNS):
+        columns = start + tl.arange(0, COLUMNS)
+        best = tl.maximum(best, tl.load(x + rows[:, None] * 8192 + columns[None, :], mask=columns[None, :] < n // 16 * 16, other=float("-inf")).to(tl.float32))
+    tl.store(out + rows, tl.max(best, 1))
+
+
+@pytest.mark.parametrize(("rows", "warps", "programs"), [(8, 4, 4), (16, 4, 2)])
+def test_all_loads_of_a_large_tile_are_under_way_at_once(assembled: Callable[..., Any], rows: int, warps: int, programs: int) -> None:
+    """A thread holds what it loads, 16 bits an element, beside the 32 bits that the loop carries for each; left to itself, ptxas starts two loads at a time."""
+    given = {"constants": {"ROWS": rows, "COLUMNS": 1024}, "num_warps": warps}
+    signature = {"x": "*bf16", "out": "*fp32", "n": "i32"}
+    code, linked = assembled(running_maximum, signature, "sm_90a", **given)
+    elements = rows * 1024 // (32 * warps)
+    registers = registers_of(linked.log)
+    assert bound_in(code.stages["ptx"]) == programs
+    assert linked.spills == 0 and registers is not None and registers >= elements + elements // 2
 
 
 TEXT = """tilewright.ir 1.0

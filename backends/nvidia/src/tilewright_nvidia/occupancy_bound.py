@@ -1,8 +1,13 @@
-"""How many CTAs of a kernel are to share an SM, where a region that hardly ever runs needs the most registers.
+"""How many CTAs of a kernel are to share an SM, for kernels to which ptxas gives a number of registers that does not serve them.
+
+Without a bound on the registers ptxas takes as few as it can: of the loads of a tile it starts one, uses what it has loaded, and starts the next in the same
+registers, and with many threads it spills although registers are left. With a bound, ``.minnctapersm``, it takes the registers that the bound leaves, and
+starts all loads first.
 
 ptxas gives a kernel the registers of its most demanding region, be it the exact path of a ``dot_scaled``, which runs only after an overflow: the loop that
-computes everything else then loses half of its CTAs. A bound on the registers, ``.minnctapersm``, makes ptxas spill in that region instead. The bound is what
-the other regions need, by an estimate.
+computes everything else then loses half of its CTAs. The bound makes ptxas spill in that region instead.
+
+The bound is what the regions that run often need, by an estimate.
 """
 
 from __future__ import annotations
@@ -10,39 +15,56 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tilewright.ir.core import Module
+from tilewright.ir.core import Function, Module
 from tilewright.simt.compile import kernel_of
 from tilewright.simt.facts import COLD, PROGRAMS, SHARED_BYTES, WARPS
 from tilewright.simt.matmul_plans import REGISTERS
 from tilewright.simt.ops.partitions import Part
 from tilewright.simt.ops.products import Multiplication
 from tilewright.simt.plans import plan_of
-from tilewright.simt.pressure import hot_peak_words
+from tilewright.simt.pressure import hot_peak_words, peak_words
 from tilewright.simt.target import SimtTarget
 
-#: CTAs of an SM at most, and registers that a bound leaves to a thread at least.
+#: CTAs of an SM at most, for kernels with products and for others, and registers that a bound leaves to a thread at least.
 _CTAS: Final = 4
+_STREAMING_CTAS: Final = 16
 _REGISTERS: Final = 64
+#: Words of tiles that a thread of a light kernel holds at once at most. Its registers are bounded in another way: :mod:`.target`.
+_LIGHT: Final = 56
+_MATRIX_OPERATIONS: Final = frozenset(("simt.dot", "simt.dot_start", "simt.dot_step", "simt.dot_into", "dot_scaled"))
 #: Registers beside tiles where no product reads fragments: for index arithmetic ptxas takes 20 to 45 where there are plenty, and 30 where there are few
 #: (sm_90a and sm_100a, scaled dots of 64x64 to 128x128, 4 and 8 warps).
 _INDICES: Final = 30
 
 
+def has_products(function: Function) -> bool:
+    """Return whether a kernel multiplies matrices."""
+    return any(operation.name in _MATRIX_OPERATIONS for operation in function.walk())
+
+
+def is_light(function: Function) -> bool:
+    """Return whether a kernel multiplies no matrices and its threads hold few words of tiles."""
+    return not has_products(function) and peak_words(function) <= _LIGHT
+
+
 def bound_occupancy(module: Module, target: SimtTarget, options: Mapping[str, Any]) -> None:
-    """Set how many CTAs share an SM, for kernels with regions that hardly ever run, by the needs of the other regions."""
+    """Set how many CTAs share an SM, for kernels with regions that hardly ever run, and for those that hold large tiles without multiplying them."""
     function = kernel_of(module)
     operations = list(function.walk())
     moves_registers = any(isinstance(operation, Part) and operation.registers for operation in operations)
     is_settled = options.get("maxnreg") or PROGRAMS in function.attributes or moves_registers
-    if is_settled or not any(COLD in operation.attributes for operation in operations):
+    streams = not has_products(function) and hot_peak_words(function) > _LIGHT
+    if is_settled or not (streams or any(COLD in operation.attributes for operation in operations)):
         return
     threads, shared = int(function.attributes[WARPS]) * target.warp_size, int(function.attributes[SHARED_BYTES])
     reads_fragments = any(isinstance(operation, Multiplication) and REGISTERS in plan_of(operation, target).reads for operation in operations)
     needed = max(_REGISTERS, hot_peak_words(function) + (target.costs.other_registers if reads_fragments else _INDICES))
+
+    most = _STREAMING_CTAS if streams else _CTAS
 
     def fits(programs: int) -> bool:
         registers = min(target.registers + 1, target.register_file // (threads * programs))
         return needed <= registers and shared <= target.resident_memory(programs)
 
     # with a bound of one CTA, ptxas allocates all registers that there are: without one it gives up on some kernels and spills with 40
-    function.attributes[PROGRAMS] = max((programs for programs in range(2, _CTAS + 1) if fits(programs)), default=1)
+    function.attributes[PROGRAMS] = max((programs for programs in range(2, most + 1) if fits(programs)), default=1)

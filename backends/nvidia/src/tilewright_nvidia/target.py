@@ -27,7 +27,6 @@ from tilewright.simt.matmul_plans import Product, ProductPlan
 from tilewright.simt.ops.copies import Wait
 from tilewright.simt.ops.descriptors import Descriptors, FreeDescriptors, MakeDescriptor, ShowDescriptor, Tensor
 from tilewright.simt.ops.partitions import Part
-from tilewright.simt.pressure import peak_words
 from tilewright.simt.target import Access, MadeDescriptor, SimtTarget, Stage, Threads
 from tilewright.simt.types import COPIES, PRODUCTS, STORES
 from tilewright_nvidia import arithmetic, atomics, barrier_objects, bulk_copies, casts, im2col, matrix, reports, scaled, tensor_maps, tensor_memory, warpgroups
@@ -39,7 +38,7 @@ from tilewright_nvidia.half_arithmetic import half_operation
 from tilewright_nvidia.kernel_state import KernelState, kernel_state, words_in
 from tilewright_nvidia.manifest import OPTIONS
 from tilewright_nvidia.memory_access import GlobalMemory
-from tilewright_nvidia.occupancy_bound import bound_occupancy
+from tilewright_nvidia.occupancy_bound import bound_occupancy, has_products, is_light
 from tilewright_nvidia.operand_loads import read_fragments
 from tilewright_nvidia.operations import OPS
 from tilewright_nvidia.uniform_assembly import is_uniform
@@ -53,10 +52,10 @@ TRIPLE = "nvptx64-nvidia-cuda"
 SHARED_SYMBOL = "tilewright_shared_memory"
 _ALL_LANES = "-1"
 
-#: Kernels without matrix products whose threads hold no more than so many words of tiles at once get no more than so many registers: 1,024 threads of a
-#: multiprocessor then hide the memory's latency, which the assembler, left to itself, gives away for a better order of instructions (measured: a
-#: generator of random numbers, bound by memory with 64 registers, takes 1.13 times as long with the 70 it would get).
-_LIGHT, _LIGHT_REGISTERS = 56, 64
+#: Light kernels (:func:`.occupancy_bound.is_light`) get no more than so many registers: 1,024 threads of a multiprocessor then hide the memory's latency,
+#: which the assembler, left to itself, gives away for a better order of instructions (measured: a generator of random numbers, bound by memory with 64
+#: registers, takes 1.13 times as long with the 70 it would get).
+_LIGHT_REGISTERS = 64
 #: Programs that share a multiprocessor where the toolkit decides on their number: more were not measured. Bytes of a program that the machine itself uses.
 _RESIDENT, _UNSEEN = 4, 1024
 #: Blocks of threads that a cluster has at most on every device, and columns of a product's result that are worth one.
@@ -70,7 +69,6 @@ _REDUCTIONS: Final[dict[tuple[str, Type], str]] = {
 }
 #: Compute capabilities of the data centers' GPUs that have tensor memory.
 _TENSOR_MEMORY = (100, 103)
-_MATRIX_OPERATIONS = frozenset(("simt.dot", "simt.dot_start", "simt.dot_step", "simt.dot_into", "dot_scaled"))
 
 
 class PtxTarget(SimtTarget):
@@ -130,15 +128,14 @@ class PtxTarget(SimtTarget):
 
     def stages(self, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
         place = next(number for number, stage in enumerate(stages) if stage.name == "allocate") + 1
-        bound = Stage("occupancy", bound_occupancy, "how many CTAs share an SM where regions that hardly ever run need the most registers")
+        bound = Stage("occupancy", bound_occupancy, "how many CTAs share an SM, for kernels to which ptxas would give other registers")
         return (*stages[:place], bound, *stages[place:])
 
     # ---- the function
 
     def prepare(self, function: Function) -> KernelState:
         operations = list(function.walk())
-        matrices = any(operation.name in _MATRIX_OPERATIONS for operation in operations)
-        light = not matrices and peak_words(function) <= _LIGHT
+        matrices, light = has_products(function), is_light(function)
         moves_registers = any(isinstance(operation, Part) and operation.registers for operation in operations)
         words = Words()
         return KernelState(
