@@ -22,6 +22,7 @@ from tilewright.simt.barriers import insert_barriers
 from tilewright.simt.block_copies import write_block_copies
 from tilewright.simt.check_proxies import check_proxies
 from tilewright.simt.clusters import divide_program
+from tilewright.simt.constant_operands import share_constant_operands
 from tilewright.simt.expand import prepare
 from tilewright.simt.facts import note
 from tilewright.simt.k_slicing import slice_along_k
@@ -72,6 +73,11 @@ STAGES: Final = (
     Stage("schedule", lambda module, target, options: schedule(kernel_of(module), target, options), "how far ahead, and in what order"),
     Stage("expand", _on_kernel(expand), "pipelined loops are written out"),
     Stage("blocks", _on_kernel(write_block_copies), "blocks that descriptors lead to are copied and waited for"),
+    Stage(
+        "constants",
+        lambda module, target, options: share_constant_operands(kernel_of(module), target, options),
+        "operands that stay the same in a loop are read from shared memory, for want of registers",
+    ),
     Stage("stage", _on_kernel(stage_operands), "operands that products read from shared memory are put there"),
     Stage("accumulators", _on_kernel(write_accumulators), "products whose sums are in memory of the machine's own are started and waited for"),
     Stage("allocate", _on_kernel(allocate), "where in shared memory everything is"),

@@ -35,12 +35,12 @@ def spare_registers(loop: For, loads: list[Ahead], budget: int, target: SimtTarg
     if len(loads) > 1:
         loop.attributes[IN_TURN] = True
     words += max(ahead)
-    free = _aligned(target.shared_memory - scratch_beside(loop, target) - loop.attributes[SLOTS] * sum(map(slot_bytes, loads)))
+    free = aligned(target.shared_memory - scratch_beside(loop, target) - loop.attributes[SLOTS] * sum(map(slot_bytes, loads)))
     kept: set[Value] = set()
-    for product, position in _constant_operands(loop, target):
+    for product, position in constant_operands(loop, target):
         operand = product.operands[position]
         assert isinstance(operand.type, TileType)
-        size = -_aligned(-operand.type.numel * storage_size(operand.type.element))
+        size = -aligned(-operand.type.numel * storage_size(operand.type.element))
         if operand not in kept and words > budget and size <= free:
             kept.add(operand)
             words, free = words - words_of(operand), free - size
@@ -48,7 +48,7 @@ def spare_registers(loop: For, loads: list[Ahead], budget: int, target: SimtTarg
             product.attributes[KEPT] = (*product.attributes.get(KEPT, ()), position)
 
 
-def _aligned(size: int) -> int:
+def aligned(size: int) -> int:
     """Bytes, down to a multiple of what operands are aligned to."""
     return size // OPERAND_ALIGNMENT * OPERAND_ALIGNMENT
 
@@ -109,7 +109,7 @@ def _is_source(value: Value) -> bool:
     return value.definition is not None and (value.definition.name in SOURCES or value.definition.name in SHAPE_OPERATIONS)
 
 
-def _constant_operands(loop: For, target: SimtTarget) -> Iterator[tuple[Dot, int]]:
+def constant_operands(loop: For, target: SimtTarget) -> Iterator[tuple[Dot, int]]:
     """(product, position) of operands that are made before a loop, held in registers, and could be read from shared memory step by step."""
     for product in loop.regions[0]:
         if isinstance(product, Dot):
