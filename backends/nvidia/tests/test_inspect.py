@@ -54,7 +54,7 @@ def test_layouts_conversions_and_copies_are_told(capsys: pytest.CaptureFixture[s
     text = inspected(capsys, "matmul", MATMUL, "BM=64,BN=64,BK=32,GROUP=8", "--stage", "layouts", arch="sm_80")
     assert text.startswith("matmul: 4 warps, 128 threads, ")
     assert re.search(r"L\d+ 64x32: a thread has 2x8 \(8 in a row along axis 1\), lanes span 8x4, warps span 4x1", text)
-    assert re.search(r"simt.convert .*bytes of shared memory; written in .*; read in .*no bank conflicts", text)
+    assert re.search(r"simt.convert .*shuffles and \d+ selects a thread", text)
     assert re.search(r"simt.copy_start .*: L\d+; 2 asynchronous copies of 16 bytes a thread", text)
     assert "nothing left the fast path" in text
 

@@ -86,6 +86,16 @@ def test_all_loads_of_a_large_tile_are_under_way_at_once(assembled: Callable[...
     assert linked.spills == 0 and registers is not None and registers >= elements + elements // 2
 
 
+@jit
+def running_sums(x, out, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    at = tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    tl.store(out + at, tl.cumsum(tl.load(x + at), 0))
+
+
+def test_scans_are_not_bounded(ptx: Callable[..., str]) -> None:
+    assert bound_in(ptx(running_sums, {"x": "*fp32", "out": "*fp32"}, "sm_90a", constants={"ROWS": 64, "COLUMNS": 64}, num_warps=2)) is None
+
+
 TEXT = """tilewright.ir 1.0
 kernel @k(%p: ptr<f32>, %c: i1) attributes {warps = 4, shared_bytes = SHARED} {
   %x = load %p : f32

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from looped_kernels import Run, chasing, gathering, gathering_last
 
+import tilewright.language as tl
 from tilewright.ir.core import Operation
+from tilewright.language.callable import device_function
 from tilewright.simt import emulator
-from tilewright.testing.emulated import LANES, compare, inside
+from tilewright.testing.emulated import LANES, compare, inside, small
 from tilewright.testing.matrix_target import MatrixTarget
 from tilewright.testing.toy_targets import BulkTarget
 
@@ -63,3 +66,20 @@ def test_asynchronous_products(kernel: Callable[[int], Run], trips: int) -> None
     """Copies start behind the wait for the product of the iteration before, where the index of this one has been read."""
     loop = expanded(kernel(trips), 3, BulkTarget(LANES, groups=True), D=16, M=16)
     assert inside(loop, "simt.copy_start") and inside(loop, "simt.dot_start")
+
+
+@device_function
+def scaled_by_numbers(a, b, factors, out, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    rows, columns, inner = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for start in range(0, K, BK):
+        x = tl.load(a + rows[:, None] * K + start + inner[None, :]) * tl.load(factors + start // BK)
+        total = tl.dot(x, tl.load(b + (start + inner[:, None]) * BN + columns[None, :]), total)
+    tl.store(out + rows[:, None] * BN + columns[None, :], total)
+
+
+def test_an_operand_may_be_computed_of_a_number_that_is_loaded() -> None:
+    rng = np.random.default_rng(0)
+    arguments = [small(rng, 16, 64), small(rng, 64, 16), small(rng, 4), np.zeros((16, 16), np.float32), 64]
+    signature = {"a": "*fp32", "b": "*fp32", "factors": "*fp32", "out": "*fp32", "K": "i32"}
+    compare(scaled_by_numbers, signature, arguments, stages=3, BM=16, BN=16, BK=16)

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tilewright.ir.core import Function, Module
+from tilewright.ir.ops.control import Scan
 from tilewright.simt.compile import kernel_of
 from tilewright.simt.facts import COLD, PROGRAMS, SHARED_BYTES, WARPS
 from tilewright.simt.matmul_plans import REGISTERS
@@ -53,7 +54,8 @@ def bound_occupancy(module: Module, target: SimtTarget, options: Mapping[str, An
     operations = list(function.walk())
     moves_registers = any(isinstance(operation, Part) and operation.registers for operation in operations)
     is_settled = options.get("maxnreg") or PROGRAMS in function.attributes or moves_registers
-    streams = not has_products(function) and hot_peak_words(function) > _LIGHT
+    # a scan holds several times its tile: the bound of an estimate that does not know makes it spill
+    streams = not has_products(function) and hot_peak_words(function) > _LIGHT and not any(isinstance(operation, Scan) for operation in operations)
     if is_settled or not (streams or any(COLD in operation.attributes for operation in operations)):
         return
     threads, shared = int(function.attributes[WARPS]) * target.warp_size, int(function.attributes[SHARED_BYTES])

@@ -20,7 +20,7 @@ from tilewright.ir.ops.control import For
 from tilewright.ir.ops.linear import Dot
 from tilewright.ir.ops.memory import AtomicRmw, DescriptorLoad, Load, Store
 from tilewright.ir.ops.shape import Split
-from tilewright.ir.types import TileType, bit_width, element_type
+from tilewright.ir.types import TileType, bit_width, element_type, shape_of
 from tilewright.passes.axis import axis_info
 from tilewright.simt.carried import CARRIERS, Carried, all_carried, operations_of_program
 from tilewright.simt.coalesce import ACCESSES, TileAccess, coalesced, default_layout, tile_access, turned, widened
@@ -334,7 +334,7 @@ class LayoutStatement:
         for loop in self._pipelined:
             least = min(min(math.prod(tile_shape(dot.a)), math.prod(tile_shape(dot.b))) for dot in loop.body if isinstance(dot, Dot))
             for load in feeding_products(loop.body, (Dot,)):
-                if math.prod(tile_shape(load.results[0])) < least or not self._is_copied(load):
+                if math.prod(shape_of(load.results[0].type)) < least or not self._is_copied(load):
                     continue
                 self.problem.in_shared[load.results[0]] = self.accesses[load].order[0] if isinstance(load, Load) else len(tile_shape(load.results[0])) - 1
                 if isinstance(load, Load):
