@@ -37,7 +37,7 @@ from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.pipeline.decisions import Ahead
 from tilewright.simt.pipeline.loads import feeding_products, is_copyable, is_plain
 from tilewright.simt.pipeline.select import pipelined_loops
-from tilewright.simt.pipeline.views import renames
+from tilewright.simt.pipeline.views import renames, views_of
 from tilewright.simt.plans import plans
 from tilewright.simt.rematerializable import fixed_tiles
 from tilewright.simt.rematerialize import Materializer
@@ -334,13 +334,26 @@ class LayoutStatement:
         for loop in self._pipelined:
             least = min(min(math.prod(tile_shape(dot.a)), math.prod(tile_shape(dot.b))) for dot in loop.body if isinstance(dot, Dot))
             for load in feeding_products(loop.body, (Dot,)):
-                if math.prod(shape_of(load.results[0].type)) < least or not self._is_copied(load):
+                if math.prod(shape_of(load.results[0].type)) < least or not self._is_copied(load) or self._is_multiplied_there(load):
                     continue
                 self.problem.in_shared[load.results[0]] = self.accesses[load].order[0] if isinstance(load, Load) else len(tile_shape(load.results[0])) - 1
                 if isinstance(load, Load):
                     source = self.origins[load.results[0]].source
                     assert isinstance(source, Variable)
                     source.root().closed = True
+
+    def _is_multiplied_there(self, load: Ahead) -> bool:
+        """Whether all that reads the tile of a load are products, and take it from shared memory as it is."""
+        for view in views_of(load.results[0]):
+            for user in view.value.uses:
+                if renames(user):
+                    continue
+                if not isinstance(user, Dot) or view.value is user.c:
+                    return False
+                reads = self.plans[user].reads
+                if any(operand is view.value and reads[position] == REGISTERS for position, operand in enumerate((user.a, user.b))):
+                    return False
+        return True
 
     def _is_copied(self, load: Ahead) -> bool:
         """Whether a mechanism of the target can copy a load, by what is known of its addresses."""
