@@ -461,7 +461,7 @@ def test_stages_are_run_by_name() -> None:
     module = parse_module(PLAIN, target.table)
     run_stages(module, target, OPTIONS, ["fuse"])
     assert inside(module, "acme.fused")
-    with pytest.raises(KeyError, match="no stage 'melt'; there are prepare, fuse, cluster, warps, raise, unseen"):
+    with pytest.raises(KeyError, match="no stage 'melt'; there are prepare, fuse, cluster, warps, narrow, raise, unseen"):
         run_stages(module, target, OPTIONS, ["melt"])
     with pytest.raises(KeyError, match="no stage 'fuse'"):
         run_stages(module, AcmeTarget(), OPTIONS, ["fuse"])
