@@ -86,10 +86,17 @@ def _zero_among_them(operation: Operation, b: Builder) -> Any:
 
 
 def _last_of_equals(operation: Operation, b: Builder) -> Any:
-    """Positions compared the other way round in a combination of values with positions."""
+    """Positions compared the other way round: in a combination of values with positions, or of the positions of what equals the best value."""
     combine = operation.regions[0]
     if len(operation.operands) < 2:
-        return None
+        equal = operation.operands[0].definition
+        if equal is None or equal.name != "select" or not isinstance(element(equal.results[0]), IntType):
+            return None
+        condition, positions, none = equal.operands
+        last = shape_of(positions.type)[operation.attribute("axis")] - 1
+        operation.set_operand(0, b.select(condition, b.sub(like(b, positions, last), positions), none))
+        (found,) = again(operation, b).results
+        return [b.sub(like(b, found, last), found)]
     for inner in combine.walk():
         between = [value for value in inner.operands if value.owner is combine and isinstance(element(value), IntType)]
         if inner.name == "cmp" and len(between) == 2 and inner.attribute("predicate") in ("lt", "gt"):
