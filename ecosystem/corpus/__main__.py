@@ -16,13 +16,13 @@ import sys
 from pathlib import Path
 
 from corpus import baseline as baselines
-from corpus import execute
 from corpus.comparison import Row, rows, tally
 from corpus.compilation import ECOSYSTEM, Outcomes, compile_all, versions
 from corpus.device.measure import measure
 from corpus.device.measure import page as page_of_device
-from corpus.execution_page import execution_page
-from corpus.execution_record import ExecutionRecord
+from corpus.execution import run
+from corpus.execution.page import execution_page
+from corpus.execution.record import ExecutionRecord
 from corpus.launches import FOLDER, Launch, first_of_each_kernel, read_all
 from corpus.packages import present
 from corpus.page import page, page_of
@@ -78,15 +78,15 @@ def main() -> int:
 
 def _execute(found: list[Row], launches: list[Launch], given: argparse.Namespace) -> int:
     """Run both codes in the emulator; the results have what is known so far after each kernel."""
-    executions: list[execute.Execution] = []
-    for each in execute.execute_all(found, launches):
+    executions: list[run.Execution] = []
+    for each in run.execute_all(found, launches):
         executions.append(each)
         text = json.dumps([vars(one) for one in executions], indent=1)
         (given.results / "executed.json").write_text(text + "\n")
-    print(execute.table(executions))
+    print(run.table(executions))
     if given.accept:
         record = ExecutionRecord.read()
-        record.accept(executions, {**versions("triton"), **versions("tilewright"), **execute.versions()})
+        record.accept(executions, {**versions("triton"), **versions("tilewright"), **run.versions()})
         record.write()
         PAGE_OF_EXECUTIONS.write_text(execution_page(record))
     return 0

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from corpus import execute
 from corpus.comparison import Row
 from corpus.compilation import Outcome
+from corpus.execution import run as execute
 from corpus.launches import Argument, Launch
 from corpus.verdict import Verdict
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from corpus.execute import Execution
-from corpus.execution_page import execution_page
-from corpus.execution_record import IDS, ExecutionRecord
+from corpus.execution.page import execution_page
+from corpus.execution.record import IDS, ExecutionRecord
+from corpus.execution.run import Execution
 
 PAGE = Path(__file__).parents[2] / "docs" / "performance" / "corpus-amd.md"
 EXECUTIONS = [

@@ -151,7 +151,7 @@ def test_block_scaled_operands_are_unpacked_by_twos(format_: str, element: str, 
 
 
 def test_an_operand_computed_of_copies_stays_in_registers() -> None:
-    """What is copied is read by ldmatrix, scaled, and multiplied: it goes to shared memory no second time, and the product before is under way meanwhile."""
+    """ldmatrix reads the copied tile, threads scale it, and the instruction takes it from registers, while the previous product is in flight."""
 
     def kernel(x: Any, s: Any, y: Any, out: Any, K: Any, M: tl.constexpr, N: tl.constexpr, BK: tl.constexpr) -> None:
         rows, columns, inner = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BK)
@@ -176,8 +176,8 @@ def test_an_operand_computed_of_copies_stays_in_registers() -> None:
 
 @pytest.mark.parametrize(("element", "turned"), [("i8", False), ("i8", True), ("fp8e4nv", True)])
 def test_narrow_weights_are_widened_in_registers(element: str, turned: bool) -> None:
-    """Weights are what instructions take from registers: the product is computed as its transpose. Nothing is put into shared memory in the loop, no
-    threads meet, and the product before is under way while weights are widened."""
+    """Weights are what instructions take from registers: the product is computed as its transpose. The loop stores nothing to shared memory and has no
+    barrier, and the previous product is in flight while threads widen the weights."""
 
     def kernel(x: Any, y: Any, out: Any, K: Any, M: tl.constexpr, N: tl.constexpr, BK: tl.constexpr, TURNED: tl.constexpr) -> None:
         total = tl.zeros((M, N), dtype=tl.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,11 @@ import tilewright.language as tl
 from tilewright.language.callable import device_function
 from tilewright.simt.coalesce import spread
 from tilewright.simt.compile import compile_kernel
+from tilewright.simt.context import SimtContext
 from tilewright.simt.emulator import EmulatedTarget
 from tilewright.simt.facts import layout_of
 from tilewright.simt.linear_layout import LinearLayout
+from tilewright.simt.target import Update
 from tilewright.testing.emulated import LANES, WARPS, build, compare, small
 from tilewright.testing.stage_text import after
 
@@ -28,9 +31,9 @@ class Recording(EmulatedTarget):
         self.updates: list[tuple[int, str, bool]] = []
         self.fences: list[str] = []
 
-    def atomic_rmw(self, *arguments: Any, used: bool) -> list[str]:
-        self.updates.append((len(arguments[4]), arguments[6], used))
-        return super().atomic_rmw(*arguments, used=used)
+    def atomic_rmw(self, context: SimtContext, update: Update, pointer: str, values: Sequence[str], predicate: str | None) -> list[str]:
+        self.updates.append((len(values), update.order, update.used))
+        return super().atomic_rmw(context, update, pointer, values, predicate)
 
     def fence(self, *arguments: Any) -> None:
         self.fences.append(arguments[1])

@@ -20,7 +20,7 @@ from tilewright.simt.facts import layout_of
 from tilewright.simt.interface import Interface
 from tilewright.simt.linear_layout import LinearLayout, log2
 from tilewright.simt.matmul_plans import Product, ProductPlan
-from tilewright.simt.target import Access, SimtTarget, Threads
+from tilewright.simt.target import Access, SimtTarget, Threads, Update
 from tilewright.simt.types import COPIES
 from tilewright_amd import arithmetic, casts, direct_copies, lanes, matrix, memory_access, prints, reports, scaled, waits
 from tilewright_amd.architectures import MFMA, TICK, architecture
@@ -232,29 +232,21 @@ class GcnTarget(SimtTarget):
         # as all sums of floats, those of pairs have an instruction for memory that no host shares word by word
         return 2 if kind == "add" and scope != "system" and element in self.row.packed_sums else 1
 
-    def atomic_rmw(
-        self,
-        context: SimtContext,
-        kind: str,
-        pointer: str,
-        element: Type,
-        values: Sequence[str],
-        predicate: str | None,
-        order: str,
-        scope: str,
-        *,
-        used: bool,
-    ) -> list[str]:
-        w = context.writer
+    def atomic_rmw(self, context: SimtContext, update: Update, pointer: str, values: Sequence[str], predicate: str | None) -> list[str]:
+        w, element, order = context.writer, update.element, update.order
         if len(values) == 1:
 
-            def update(place: str, reach: Reach) -> str:
-                return atomic_update(context, kind, element, place, values[0], order, reach)
+            def one(place: str, reach: Reach) -> str:
+                return atomic_update(context, update.kind, element, place, values[0], order, reach)
 
-            return [_where(context, pointer, register_type(element), predicate, scope, update)]
+            return [_where(context, pointer, register_type(element), predicate, update.scope, one)]
         register, kept = register_type(element), "bfloat" if element is BF16 else register_type(element)
         pair = w.emit(f"bitcast <2 x {register}> {join(w, register, values)} to <2 x {kept}>") if kept != register else join(w, register, values)
-        old = _where(context, pointer, f"<2 x {kept}>", predicate, scope, lambda place, reach: atomic_sum(w, f"<2 x {kept}>", 4, place, pair, order, reach))
+
+        def both(place: str, reach: Reach) -> str:
+            return atomic_sum(w, f"<2 x {kept}>", 4, place, pair, order, reach)
+
+        old = _where(context, pointer, f"<2 x {kept}>", predicate, update.scope, both)
         if kept != register:
             old = w.emit(f"bitcast <2 x {kept}> {old} to <2 x {register}>")
         return [w.emit(f"extractelement <2 x {register}> {old}, i32 {i}") for i in range(2)]

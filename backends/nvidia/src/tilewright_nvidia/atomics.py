@@ -19,6 +19,7 @@ from tilewright.llvm.casts import emit_cast
 from tilewright.llvm.registers import register_type, storage_size
 from tilewright.llvm.writer import FunctionWriter
 from tilewright.simt.context import SimtContext
+from tilewright.simt.target import Update
 from tilewright_nvidia.architectures import Architecture
 from tilewright_nvidia.assembly import call_asm, listed
 from tilewright_nvidia.kernel_state import words_in
@@ -38,22 +39,11 @@ def atomic_width(row: Architecture, kind: str, element: Type) -> int:
     return 2 if element is F16 else 1
 
 
-def atomic_rmw(
-    context: SimtContext,
-    capability: int,
-    kind: str,
-    pointer: str,
-    element: Type,
-    values: Sequence[str],
-    predicate: str | None,
-    order: str,
-    scope: str,
-    *,
-    used: bool,
-) -> list[str]:
+def atomic_rmw(context: SimtContext, capability: int, update: Update, pointer: str, values: Sequence[str], predicate: str | None) -> list[str]:
     """See :meth:`tilewright.simt.target.SimtTarget.atomic_rmw`."""
-    w, suffix = context.writer, f"global.{SCOPES[scope]}.{order}"
-    reduces = not used and order in ("relaxed", "release")
+    w, kind, element = context.writer, update.kind, update.element
+    suffix = f"global.{SCOPES[update.scope]}.{update.order}"
+    reduces = not update.used and update.order in ("relaxed", "release")
     if len(values) > 1:
         return _add_vector(w, "red" if reduces else "atom", suffix, pointer, element, values, predicate)
     (value,) = values

@@ -19,7 +19,7 @@ from tilewright.ir.core import Function, Module
 from tilewright.ir.ops.control import Scan
 from tilewright.simt.compile import kernel_of
 from tilewright.simt.facts import COLD, PROGRAMS, SHARED_BYTES, WARPS
-from tilewright.simt.matmul_plans import REGISTERS
+from tilewright.simt.matmul_plans import MULTIPLYING, REGISTERS
 from tilewright.simt.ops.partitions import Part
 from tilewright.simt.ops.products import Multiplication
 from tilewright.simt.plans import plan_of
@@ -32,7 +32,6 @@ _STREAMING_CTAS: Final = 16
 _REGISTERS: Final = 64
 #: Words of tiles that a thread of a light kernel holds at once at most. Its registers are bounded in another way: :mod:`.target`.
 _LIGHT: Final = 56
-_MATRIX_OPERATIONS: Final = frozenset(("simt.dot", "simt.dot_start", "simt.dot_step", "simt.dot_into", "dot_scaled"))
 #: Registers beside tiles where no product reads fragments: for index arithmetic ptxas takes 20 to 45 where there are plenty, and 30 where there are few
 #: (sm_90a and sm_100a, scaled dots of 64x64 to 128x128, 4 and 8 warps).
 _INDICES: Final = 30
@@ -40,7 +39,7 @@ _INDICES: Final = 30
 
 def has_products(function: Function) -> bool:
     """Return whether a kernel multiplies matrices."""
-    return any(operation.name in _MATRIX_OPERATIONS for operation in function.walk())
+    return any(isinstance(operation, MULTIPLYING) for operation in function.walk())
 
 
 def is_light(function: Function) -> bool:

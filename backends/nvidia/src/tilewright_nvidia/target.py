@@ -27,7 +27,7 @@ from tilewright.simt.matmul_plans import Product, ProductPlan
 from tilewright.simt.ops.copies import Wait
 from tilewright.simt.ops.descriptors import Descriptors, FreeDescriptors, MakeDescriptor, ShowDescriptor, Tensor
 from tilewright.simt.ops.partitions import Part
-from tilewright.simt.target import Access, MadeDescriptor, SimtTarget, Stage, Threads
+from tilewright.simt.target import Access, MadeDescriptor, SimtTarget, Stage, Threads, Update
 from tilewright.simt.types import COPIES, PRODUCTS, STORES
 from tilewright_nvidia import arithmetic, atomics, barrier_objects, bulk_copies, casts, im2col, matrix, reports, scaled, tensor_maps, tensor_memory, warpgroups
 from tilewright_nvidia.architectures import ARCHITECTURES
@@ -277,20 +277,8 @@ class PtxTarget(SimtTarget):
     def atomic_width(self, kind: str, element: Type, scope: str) -> int:
         return atomics.atomic_width(ARCHITECTURES[self.name], kind, element)
 
-    def atomic_rmw(
-        self,
-        context: SimtContext,
-        kind: str,
-        pointer: str,
-        element: Type,
-        values: Sequence[str],
-        predicate: str | None,
-        order: str,
-        scope: str,
-        *,
-        used: bool,
-    ) -> list[str]:
-        return atomics.atomic_rmw(context, self.capability, kind, pointer, element, values, predicate, order, scope, used=used)
+    def atomic_rmw(self, context: SimtContext, update: Update, pointer: str, values: Sequence[str], predicate: str | None) -> list[str]:
+        return atomics.atomic_rmw(context, self.capability, update, pointer, values, predicate)
 
     def atomic_cas(self, context: SimtContext, pointer: str, element: Type, compare: str, value: str, predicate: str | None, order: str, scope: str) -> str:
         return atomics.atomic_cas(context, pointer, element, compare, value, predicate, order, scope)

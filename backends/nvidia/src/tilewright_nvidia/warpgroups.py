@@ -182,22 +182,22 @@ def plans(product: Product) -> tuple[ProductPlan, ...]:
     if tiling is None:
         return ()
     found = (_plan(_Writer(product, tiling, first)) for first in (SHARED, REGISTERS))
-    return tuple(plan for plan in (*found, _turned_plan(product)) if plan is not None)
+    return tuple(plan for plan in (*found, _transposed_plan(product)) if plan is not None)
 
 
-def _turned_plan(product: Product) -> ProductPlan | None:
+def _transposed_plan(product: Product) -> ProductPlan | None:
     """The plan with B in registers, which are those of A of the transposed product; None where there is none, or a sum is promoted."""
-    turned = replace(product, shape=product.shape[::-1], a=product.b, b=product.a)
-    tiling = tile(turned)
-    plan = _plan(writer := _Writer(turned, tiling, REGISTERS)) if tiling is not None and not tiling.promoted else None
+    swapped = replace(product, shape=product.shape[::-1], a=product.b, b=product.a)
+    tiling = tile(swapped)
+    plan = _plan(writer := _Writer(swapped, tiling, REGISTERS)) if tiling is not None and not tiling.promoted else None
     if plan is None:
         return None
 
     def emit(context: SimtContext, a: OperandSource, b: OperandSource, c: list[str]) -> list[str]:
         assert isinstance(a, SharedOperand)
-        return writer.emit(context, b, SharedOperand(a.address, _turned(a.shared), a.element), c)
+        return writer.emit(context, b, SharedOperand(a.address, _transposed(a.shared), a.element), c)
 
-    wishes = [_turned(shared) for shared in plan.wishes(1)]
+    wishes = [_transposed(shared) for shared in plan.wishes(1)]
     return ProductPlan(
         f"{writer.name.removesuffix('rs')}sr",
         transposed(plan.b),
@@ -208,11 +208,11 @@ def _turned_plan(product: Product) -> ProductPlan | None:
         asynchronous=plan.asynchronous,
         a_shared=wishes[0],
         a_others=tuple(wishes[1:]),
-        accepts=lambda position, shared: writer.accepts(1 - position, _turned(shared)),
+        accepts=lambda position, shared: writer.accepts(1 - position, _transposed(shared)),
     )
 
 
-def _turned(shared: SharedLayout) -> SharedLayout:
+def _transposed(shared: SharedLayout) -> SharedLayout:
     """The shared layout of a matrix as that of its transpose."""
     columns = log2(shared.shape[1])
     return SharedLayout(shared.shape[::-1], (*shared.images[columns:], *shared.images[:columns]))

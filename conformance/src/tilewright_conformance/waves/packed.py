@@ -259,7 +259,7 @@ TABLE["v_dot2_i32_i16"], TABLE["v_dot2_u32_u16"] = _integer_dot(16, True), _inte
 
 
 def _float_dot(brain: bool, accumulates: bool, narrow: bool = False) -> Callable[[Decoder], Step]:
-    """The sum of two products of halves and an f32, rounded once; a ``narrow`` one is of a half as well, to which the f32 sum is rounded."""
+    """The sum of two products of 16-bit floats and an f32, rounded once; where ``narrow``, the addend and the result have 16 bits: it is rounded twice."""
 
     def build(d: Decoder) -> Step:
         d.allow(*_MODIFIERS, *(("quad_perm", "row_mask", "bank_mask", "bound_ctrl", "dpp8", "fi") if d.dpp else ()))

@@ -11,10 +11,8 @@ from typing import Any
 
 from tilewright.ir.core import Function, Value
 from tilewright.ir.ops.control import For
-from tilewright.ir.types import TileType
-from tilewright.llvm.registers import storage_size
 from tilewright.simt.facts import note, warps_of
-from tilewright.simt.pipeline.register_budget import aligned, constant_operands, words_in_loop
+from tilewright.simt.pipeline.register_budget import aligned, to_be_shared, words_in_loop
 from tilewright.simt.pressure import words_of
 from tilewright.simt.shared_memory import peak_bytes
 from tilewright.simt.staging import put_in_shared
@@ -31,13 +29,9 @@ def share_constant_operands(function: Function, target: SimtTarget, options: Map
             continue
         free = aligned(target.resident_memory(max(1, target.register_file // (threads * registers))) - peak_bytes(function.body, target))
         slots: dict[Value, Value] = {}
-        for product, position in list(constant_operands(loop, target)):
+        for product, position in to_be_shared(loop, words - registers, free, target):
             operand = (product.a, product.b)[position]
-            assert isinstance(operand.type, TileType)
-            size = -aligned(-operand.type.numel * storage_size(operand.type.element))
-            if operand not in slots and words > registers and size <= free:
-                note(loop, f"an operand of {words_of(operand)} registers is read from shared memory in each iteration: {words} would be held, of {registers}")
-                words, free = words - words_of(operand), free - size
+            if operand not in slots:
+                note(loop, f"an operand of {words_of(operand)} registers is read from shared memory in each iteration: the loop holds {words} of {registers}")
                 slots[operand] = put_in_shared(product, position, target)
-            if operand in slots:
-                product.set_operand(position, slots[operand])
+            product.set_operand(position, slots[operand])

@@ -34,7 +34,7 @@ _MOVES: Final = (Permute, Reshape, ExpandDims, Broadcast)
 
 def narrow_operands(module: Module, target: SimtTarget, options: Mapping[str, Any]) -> None:
     """Give the kernel's products of f32 the 16-bit operands that theirs were widened from, where the target has matrix instructions for those."""
-    (function,) = (function for function in module.functions.values() if function.kernel)
+    function = module.kernel
     warps = warps_asked(function, options)
     found = [operation for operation in function.walk() if isinstance(operation, Dot) and _narrow(operation, target, warps)]
     if found:
@@ -47,14 +47,11 @@ def _narrow(product: Dot, target: SimtTarget, warps: int) -> bool:
     if element_type(product.a.type) is not F32 or product.precision == "ieee":
         return False
     sources = _widened_from(product.a), _widened_from(product.b)
-    known = [source for source in sources if source is not None]
-    if len(known) < 2:
+    if None in sources:
         return False
-    preferred = [*(type_ for type_ in known if type_ in _NARROW), *_NARROW]
-    for type_ in dict.fromkeys(preferred):
-        assert isinstance(type_, FloatType)
+    for type_ in dict.fromkeys((*(type_ for type_ in _NARROW if type_ in sources), *_NARROW)):
         wanted = dataclasses.replace(product_of(product), a=type_, b=type_, warps=warps, precision="ieee")
-        if all(_holds(type_, source) for source in known) and plans(wanted, target)[0].name != FMA:
+        if all(_holds(type_, source) for source in sources) and plans(wanted, target)[0].name != FMA:
             builder = Builder.at(product)
             operands = [_narrowed(builder, operand, type_) for operand in (product.a, product.b)]
             made = builder.dot(*operands, product.c)
@@ -72,7 +69,7 @@ def _widened_from(value: Value) -> Type | None:
     return _widened_from(operation.x) if isinstance(operation, _MOVES) else None
 
 
-def _holds(wide: FloatType, source: Type) -> bool:
+def _holds(wide: FloatType, source: Type | None) -> bool:
     """Whether every number of a type is one of ``wide``."""
     if isinstance(source, IntType):
         return source.bits - source.signed <= wide.mantissa + 1 and source.bits <= 8

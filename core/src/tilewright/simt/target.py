@@ -64,6 +64,23 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
+class Update:
+    """How memory is updated atomically.
+
+    Attributes:
+        kind, order, scope: as in the op table.
+        element: the type of an element.
+        used: whether the old values are read, or needed for the order.
+    """
+
+    kind: str
+    element: Type
+    order: str
+    scope: str
+    used: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Threads:
     """Warps that run a piece of a kernel: all of its program, or a part's.
 
@@ -361,21 +378,12 @@ class SimtTarget(ABC):
         return 1
 
     @abstractmethod
-    def atomic_rmw(
-        self,
-        context: SimtContext,
-        kind: str,
-        pointer: str,
-        element: Type,
-        values: Sequence[str],
-        predicate: str | None,
-        order: str,
-        scope: str,
-        *,
-        used: bool,
-    ) -> list[str]:
-        """An atomic update of consecutive elements of global memory (a power of two, :meth:`atomic_width` at most) by one thread. Returns the old values:
-        anything where the predicate is false, and nothing of use where they are not ``used``."""
+    def atomic_rmw(self, context: SimtContext, update: Update, pointer: str, values: Sequence[str], predicate: str | None) -> list[str]:
+        """Update consecutive elements of global memory (a power of two, :meth:`atomic_width` at most) atomically, by one thread, where ``predicate`` holds.
+
+        Returns:
+            The old values: anything where the predicate is false, and nothing of use where they are not ``update.used``.
+        """
 
     @abstractmethod
     def atomic_cas(self, context: SimtContext, pointer: str, element: Type, compare: str, value: str, predicate: str | None, order: str, scope: str) -> str: ...

@@ -60,8 +60,8 @@ def remainder(x: Number, y: Number) -> Number:
 
 
 def away(x: Number) -> Number:
-    """To the nearest integer, ties away from zero: x is moved away from zero by the greatest number below a half. The rounded sum reaches the next integer
-    from a half on, and from nowhere before; whole numbers too great for fractions stay."""
+    """To the nearest integer, ties away from zero: x is moved away from zero by the largest number below 0.5. The rounded sum reaches the next integer
+    from 0.5 on, and from nowhere before; whole numbers too great for fractions stay."""
     below_half = 0.5 - 2.0 ** (-54 if x.wide else -25)
     return (x + copysign_of(x.like(below_half), x)).apply("trunc")
 

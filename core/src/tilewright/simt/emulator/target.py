@@ -28,7 +28,7 @@ from tilewright.simt.ops.copies import Wait
 from tilewright.simt.ops.descriptors import Descriptors, FreeDescriptors, MakeDescriptor, ShowDescriptor, Tensor
 from tilewright.simt.ops.partitions import Part, Partition
 from tilewright.simt.ops.products import Multiplication
-from tilewright.simt.target import Access, MadeDescriptor, SimtTarget, Threads
+from tilewright.simt.target import Access, MadeDescriptor, SimtTarget, Threads, Update
 from tilewright.simt.types import COPIES, PRODUCTS, STORES
 
 
@@ -303,28 +303,17 @@ class EmulatedTarget(SimtTarget):
     def atomic_width(self, kind: str, element: Type, scope: str) -> int:
         return self.max_access // storage_size(element) if kind == "add" and element in (F32, F16) else 1
 
-    def atomic_rmw(
-        self,
-        context: SimtContext,
-        kind: str,
-        pointer: str,
-        element: Type,
-        values: Sequence[str],
-        predicate: str | None,
-        order: str,
-        scope: str,
-        *,
-        used: bool,
-    ) -> list[str]:
+    def atomic_rmw(self, context: SimtContext, update: Update, pointer: str, values: Sequence[str], predicate: str | None) -> list[str]:
         w = context.writer
         self._let_others_write(w)
-        _check_aligned(w, pointer, storage_size(element) * len(values), predicate)
+        _check_aligned(w, pointer, storage_size(update.element) * len(values), predicate)
 
-        def update(i: int, value: str) -> str:
-            place = w.gep(storage_type(element), pointer, i) if i else pointer
-            return _when_else_garbage(w, predicate, element, lambda: atomic_update(context, kind, element, place, value, order))
+        def each(i: int, value: str) -> str:
+            place = w.gep(storage_type(update.element), pointer, i) if i else pointer
+            one = lambda: atomic_update(context, update.kind, update.element, place, value, update.order)  # noqa: E731
+            return _when_else_garbage(w, predicate, update.element, one)
 
-        return [update(i, value) for i, value in enumerate(values)]
+        return [each(i, value) for i, value in enumerate(values)]
 
     def atomic_cas(self, context: SimtContext, pointer: str, element: Type, compare: str, value: str, predicate: str | None, order: str, scope: str) -> str:
         self._let_others_write(context.writer)

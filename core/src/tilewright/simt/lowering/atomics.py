@@ -18,7 +18,7 @@ from tilewright.simt.interface import Interface
 from tilewright.simt.lowering.accesses import groups
 from tilewright.simt.lowering.publish import both, give_to_all
 from tilewright.simt.rules import one_layout
-from tilewright.simt.target import SimtTarget
+from tilewright.simt.target import SimtTarget, Update
 
 Atomic = AtomicRmw | AtomicCas | AtomicLoad | AtomicStore
 #: Emits one access: (pointer, for each operand its elements, predicate, order, whether the old values are used) -> the old values.
@@ -33,7 +33,7 @@ def lower_atomic_rmw(context: SimtContext, operation: AtomicRmw) -> None:
     width = context.target.atomic_width(kind, element, scope)
 
     def update(pointer: str, operands: Sequence[Sequence[str]], predicate: str | None, order: str, used: bool) -> Sequence[str]:
-        return context.target.atomic_rmw(context, kind, pointer, element, operands[0], predicate, order, scope, used=used)
+        return context.target.atomic_rmw(context, Update(kind, element, order, scope, used), pointer, operands[0], predicate)
 
     _access(context, operation, [operation.value], width, update)
 

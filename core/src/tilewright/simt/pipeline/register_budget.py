@@ -36,16 +36,25 @@ def spare_registers(loop: For, loads: list[Ahead], budget: int, target: SimtTarg
         loop.attributes[IN_TURN] = True
     words += max(ahead)
     free = aligned(target.shared_memory - scratch_beside(loop, target) - loop.attributes[SLOTS] * sum(map(slot_bytes, loads)))
-    kept: set[Value] = set()
-    for product, position in constant_operands(loop, target):
-        operand = product.operands[position]
+    for product, position in to_be_shared(loop, words - budget, free, target):
+        product.attributes[KEPT] = (*product.attributes.get(KEPT, ()), position)
+
+
+def to_be_shared(loop: For, excess: int, free: int, target: SimtTarget) -> list[tuple[Dot, int]]:
+    """(product, position) of the constant operands of a loop that shared memory is to hold, as far as ``free`` bytes reach, so that a thread holds ``excess``
+    words less."""
+    shared: set[Value] = set()
+    found = []
+    for product, position in _constant_operands(loop, target):
+        operand = (product.a, product.b)[position]
         assert isinstance(operand.type, TileType)
         size = -aligned(-operand.type.numel * storage_size(operand.type.element))
-        if operand not in kept and words > budget and size <= free:
-            kept.add(operand)
-            words, free = words - words_of(operand), free - size
-        if operand in kept:
-            product.attributes[KEPT] = (*product.attributes.get(KEPT, ()), position)
+        if operand not in shared and excess > 0 and size <= free:
+            shared.add(operand)
+            excess, free = excess - words_of(operand), free - size
+        if operand in shared:
+            found.append((product, position))
+    return found
 
 
 def aligned(size: int) -> int:
@@ -109,7 +118,7 @@ def _is_source(value: Value) -> bool:
     return value.definition is not None and (value.definition.name in SOURCES or value.definition.name in SHAPE_OPERATIONS)
 
 
-def constant_operands(loop: For, target: SimtTarget) -> Iterator[tuple[Dot, int]]:
+def _constant_operands(loop: For, target: SimtTarget) -> Iterator[tuple[Dot, int]]:
     """(product, position) of operands that are made before a loop, held in registers, and could be read from shared memory step by step."""
     for product in loop.regions[0]:
         if isinstance(product, Dot):

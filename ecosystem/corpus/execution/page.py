@@ -6,8 +6,8 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 
-from corpus.execute import Execution
-from corpus.execution_record import ExecutionRecord
+from corpus.execution.record import ExecutionRecord
+from corpus.execution.run import Execution
 from corpus.page import escaped
 from corpus.targets import TARGETS
 
@@ -19,10 +19,10 @@ Instructions that the waves of Tilewright's code execute by those of Triton's, i
 (`tilewright_conformance.waves`), which runs the bytes of both code objects on the same data. No GPU is used, and the
 figures do not depend on the machine that runs the emulator; an instruction counts as one whatever it takes.
 
-The launches are those of `ecosystem/corpus/executed.txt`: kernels that are served, of every package whose kernels run in the
+The launches are those of `ecosystem/corpus/execution/ids.txt`: kernels that are served, of every package whose kernels run in the
 emulator in a short time. At most two programs along each axis of the grid run, with at most 32 MiB of each tensor.
-`python -m corpus --execute --ids ecosystem/corpus/executed.txt --accept`, with a `--target` for each column, writes
-`ecosystem/corpus/executed.json` and this page.
+`python -m corpus --execute --ids ecosystem/corpus/execution/ids.txt --accept`, with a `--target` for each column, writes
+`ecosystem/corpus/execution/record.json` and this page.
 """
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from corpus.execute import Execution
+from corpus.execution.run import Execution
 
-FILE = Path(__file__).with_name("executed.json")
+FILE = Path(__file__).with_name("record.json")
 #: The ids of the launches that are executed, one a line.
-IDS = Path(__file__).with_name("executed.txt")
+IDS = Path(__file__).with_name("ids.txt")
 
 
 @dataclass
