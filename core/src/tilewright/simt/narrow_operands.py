@@ -72,7 +72,7 @@ def _widened_from(value: Value) -> Type | None:
 def _holds(wide: FloatType, source: Type | None) -> bool:
     """Whether every number of a type is one of ``wide``."""
     if isinstance(source, IntType):
-        return source.bits - source.signed <= wide.mantissa + 1 and source.bits <= 8
+        return source.bits - source.signed <= wide.mantissa + 1
     return isinstance(source, FloatType) and contains(wide, source)
 
 
