@@ -35,6 +35,9 @@ _LIGHT: Final = 56
 #: Registers beside tiles where no product reads fragments: for index arithmetic ptxas takes 20 to 45 where there are plenty, and 30 where there are few
 #: (sm_90a and sm_100a, scaled dots of 64x64 to 128x128, 4 and 8 warps).
 _INDICES: Final = 30
+#: How many registers ptxas takes for a word of a kernel that holds large tiles without multiplying them: it starts loads before the results of others are
+#: stored. Bounds of 1 made row norms of 32 to 64 elements a thread spill 340 to 800 bytes (sm_90a), and take 1.4 times as long (H200).
+_STREAMING: Final = 2
 
 
 def has_products(function: Function) -> bool:
@@ -53,14 +56,14 @@ def bound_occupancy(module: Module, target: SimtTarget, options: Mapping[str, An
     operations = list(function.walk())
     moves_registers = any(isinstance(operation, Part) and operation.registers for operation in operations)
     is_settled = options.get("maxnreg") or PROGRAMS in function.attributes or moves_registers
-    # a scan holds several times its tile: the bound of an estimate that does not know makes it spill
-    streams = not has_products(function) and hot_peak_words(function) > _LIGHT and not any(isinstance(operation, Scan) for operation in operations)
+    words = hot_peak_words(function)
+    # a scan holds several times its tile, which the estimate does not know
+    streams = not has_products(function) and _LIGHT < words <= target.registers and not any(isinstance(operation, Scan) for operation in operations)
     if is_settled or not (streams or any(COLD in operation.attributes for operation in operations)):
         return
     threads, shared = int(function.attributes[WARPS]) * target.warp_size, int(function.attributes[SHARED_BYTES])
     reads_fragments = any(isinstance(operation, Multiplication) and REGISTERS in plan_of(operation, target).reads for operation in operations)
-    needed = max(_REGISTERS, hot_peak_words(function) + (target.costs.other_registers if reads_fragments else _INDICES))
-
+    needed = max(_REGISTERS, (_STREAMING * words if streams else words) + (target.costs.other_registers if reads_fragments else _INDICES))
     most = _STREAMING_CTAS if streams else _CTAS
 
     def fits(programs: int) -> bool:
