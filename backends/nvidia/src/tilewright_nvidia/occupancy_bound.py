@@ -21,7 +21,7 @@ from tilewright.simt.compile import kernel_of
 from tilewright.simt.facts import COLD, PROGRAMS, SHARED_BYTES, WARPS
 from tilewright.simt.matmul_plans import MULTIPLYING, REGISTERS
 from tilewright.simt.ops.partitions import Part
-from tilewright.simt.ops.products import Multiplication
+from tilewright.simt.ops.products import DotStep, Multiplication
 from tilewright.simt.plans import plan_of
 from tilewright.simt.pressure import hot_peak_words, peak_words
 from tilewright.simt.target import SimtTarget
@@ -42,7 +42,7 @@ _STREAMING: Final = 2
 
 def has_products(function: Function) -> bool:
     """Return whether a kernel multiplies matrices."""
-    return any(isinstance(operation, MULTIPLYING) for operation in function.walk())
+    return any(isinstance(operation, (*MULTIPLYING, DotStep)) for operation in function.walk())
 
 
 def is_light(function: Function) -> bool:
