@@ -258,3 +258,24 @@ def fused(x, y, z, out, N: tl.constexpr):
 def logarithm(x, out, N: tl.constexpr):
     at = tl.arange(0, N)
     tl.store(out + at, tl.log(tl.load(x + at)))
+
+
+@tw.jit
+def until_found(x, out, n, N: tl.constexpr):
+    """How many rows there are up to the first one with a number above zero."""
+    found, rows = False, 0
+    for row in range(n):
+        if not found:
+            found = tl.sum((tl.load(x + row * N + tl.arange(0, N)) > 0).to(tl.int32), 0) > 0
+            rows += 1
+    tl.store(out, rows)
+
+
+@tw.jit
+def few_gathered(x, rows, out, N: tl.constexpr):
+    at = tl.arange(0, N)
+    for part in tl.static_range(3):
+        total = tl.zeros((N,), tl.float32)
+        for i in range(4):
+            total += tl.load(x + tl.load(rows + i) * 3 * N + part * N + at)
+        tl.store(out + part * N + at, total)

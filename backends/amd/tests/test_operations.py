@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 
 import amd_kernels as kernels
@@ -218,6 +219,30 @@ def test_a_relaxed_logarithm_is_the_machine_s(arch: str) -> None:
         wanted = np.log(x.astype(np.float64)).astype(np.float32)
     np.testing.assert_array_max_ulp(found[np.isfinite(wanted)], wanted[np.isfinite(wanted)], 4)
     np.testing.assert_array_equal(found[~np.isfinite(wanted)], wanted[~np.isfinite(wanted)])
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx1201"])
+def test_what_a_reduction_decides_is_a_branch_of_the_wave(arch: str) -> None:
+    code = listed(kernels.until_found, "x=*i32:16, out=*i32:16, n=i32", arch, {"N": 256})
+    text = str(code.stages["amdgcn"])
+    assert re.search(r"v_readfirstlane_b32 (s\d+), v\d+\n(?:.*\n)*?\ts_cmp_gt_i32 \1, 0\n", text)
+    x, out = np.zeros((7, 256), np.int32), np.zeros(1, np.int32)
+    x[4, 200] = x[6, 3] = 1
+    for rows, expected in ((7, 5), (3, 3)):
+        launched(code, [x, out, rows])
+        assert out[0] == expected
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx1201"])
+def test_warps_that_store_nothing_skip_short_loops(arch: str) -> None:
+    """A tile of as many elements as a wave has lanes: of four waves one loads, and adds the four rows without a loop."""
+    row = 64 if arch == "gfx942" else 32
+    code = listed(kernels.few_gathered, "x=*fp32:16, rows=*i32:16, out=*fp32:16", arch, {"N": row}, num_warps=4)
+    assert "s_barrier" not in str(code.stages["amdgcn"])
+    x, rows, out = np.random.default_rng(0).integers(0, 9, (8, 3 * row)).astype(np.float32), np.array([5, 0, 7, 5], np.int32), np.zeros(3 * row, np.float32)
+    covered = launched(code, [x, rows, out])
+    np.testing.assert_array_equal(out, x[rows].sum(0))
+    assert covered["s_endpgm"] == 4 and covered["v_add_f32"] <= 12
 
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx1100"])

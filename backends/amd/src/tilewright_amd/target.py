@@ -48,6 +48,10 @@ _LETTERS: Final = {"r": "", "v": "", "s": "", "a": ""}
 _ALTERNATES_FROM: Final = 3
 
 
+#: LLVM types that are read from one lane in one or two instructions.
+_SCALAR: Final = frozenset({"i32", "i64", "float", "double"})
+
+
 class GcnTarget(SimtTarget):
     """One architecture, with the options of a launch.
 
@@ -58,6 +62,7 @@ class GcnTarget(SimtTarget):
 
     max_threads, max_access = 1024, 16
     native_ldexp = True
+    unrolls_loops = False
     turned_by_loads = True
     shared_pointer = "ptr addrspace(3)"
 
@@ -198,6 +203,10 @@ class GcnTarget(SimtTarget):
         if not kernel_state(w).copies or not lanes.goes_through_lds(self.row, mask):
             return super().shuffle_all_xor(w, values, mask)
         return lanes.pinned(w, values, lambda value: self.shuffle_xor(w, value, mask))
+
+    def uniform(self, w: FunctionWriter, value: str, type_: str) -> str:
+        """In scalar registers: branches by it are branches of the wave, and addresses are scalar bases."""
+        return w.intrinsic("llvm.amdgcn.readfirstlane", type_, [(type_, value)]) if type_ in _SCALAR else value
 
     # ---- what is under way
 

@@ -13,6 +13,7 @@ from tilewright.simt.expand_descriptors import expand_descriptors
 from tilewright.simt.expand_scaled import expand_scaled
 from tilewright.simt.program_order import start_longest_first
 from tilewright.simt.target import SimtTarget
+from tilewright.simt.unroll import unroll_short_loops
 from tilewright.simt.xor_exchange import unroll_exchanges
 
 
@@ -29,7 +30,9 @@ def prepare(module: Module, target: SimtTarget) -> None:
     if changed:
         for pass_ in (canonicalize, cse, licm, canonicalize, cse, dce):
             pass_(module)
-    unrolled = False
+    unrolled = not target.unrolls_loops and unroll_short_loops(kernel)
+    if unrolled:
+        canonicalize(module)
     while unroll_exchanges(kernel):
         unrolled = True
         canonicalize(module)

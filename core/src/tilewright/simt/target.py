@@ -447,7 +447,14 @@ class SimtTarget(ABC):
             return [list(tile) for tile in names]
         raise AssertionError(f"{self.name} has no groups of {queue}")
 
+    def uniform(self, w: FunctionWriter, value: str, type_: str) -> str:
+        """A value of an LLVM type that is the same in all threads of a warp, in a way that the code generator sees it."""
+        return value
+
     # ---- arithmetic
+
+    #: whether the code generator writes loops of few iterations out
+    unrolls_loops: bool = True
 
     #: the bitcode that the launch gives, where the target takes any; see :mod:`.externs`
     libraries: Libraries | None = None

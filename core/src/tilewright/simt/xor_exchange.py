@@ -7,20 +7,19 @@ are renamed, or every lane shuffles with the lane whose number differs in consta
 from __future__ import annotations
 
 import math
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Region, Value
 from tilewright.ir.ops.arithmetic import Arange
 from tilewright.ir.ops.control import For
 from tilewright.ir.ops.shape import Broadcast, ExpandDims, Gather, Reshape
 from tilewright.ir.table import Effect
-from tilewright.ir.types import IntType, TileType, Type
-from tilewright.passes.clone import clone_operation
+from tilewright.ir.types import TileType, Type
 from tilewright.passes.effects import effects_of
 from tilewright.passes.rewriter import constant_of
 from tilewright.simt.linear_layout import Basis, LinearLayout, axis_shifts
 from tilewright.simt.ops.buffers import Convert
+from tilewright.simt.unroll import bounds_of, unroll
 
 #: Operations that repeat or re-lay an index tile and leave the coordinates along its axis.
 _MOVED: Final = (Reshape, ExpandDims, Broadcast, Convert)
@@ -107,7 +106,7 @@ def unroll_exchanges(function: Function) -> bool:
     """
     for operation in function.walk():
         if isinstance(operation, Gather) and (loop := _loop_to_unroll(operation)) is not None:
-            _unroll(loop)
+            unroll(loop)
             return True
     return False
 
@@ -121,7 +120,7 @@ def _loop_to_unroll(operation: Gather) -> For | None:
     loop = next((one for one in loops if loops.isdisjoint(one.ancestors())), None)
     if loop is None or loop.unroll or loop.num_stages:
         return None
-    trips = _bounds(loop)
+    trips = bounds_of(loop)
     return loop if trips is not None and len(trips) <= _TRIPS else None
 
 
@@ -145,30 +144,3 @@ def _counters(value: Value) -> set[For] | None:
         found.add(loop)
         pending += [loop.lower, loop.upper, loop.step]
     return found
-
-
-def _bounds(loop: For) -> range | None:
-    lower, upper, step = (constant_of(value) for value in (loop.lower, loop.upper, loop.step))
-    if not isinstance(lower, int) or not isinstance(upper, int) or not isinstance(step, int) or step <= 0:
-        return None
-    return range(lower, upper, step)
-
-
-def _unroll(loop: For) -> None:
-    trips = _bounds(loop)
-    parent = loop.parent
-    assert trips is not None and parent is not None
-    induction, *carried = loop.body.arguments
-    values: list[Value] = list(loop.inits)
-    for number in trips:
-        assert isinstance(induction.type, IntType)
-        mapping: dict[Any, Value] = {induction: Builder(parent, loop, loop.location).constant(value=number, result=induction.type)}
-        mapping.update(zip(carried, values, strict=True))
-        for operation in loop.body:
-            if operation.spec.terminator:
-                values = [mapping.get(value, value) for value in operation.operands]
-            else:
-                parent.insert_before(clone_operation(operation, mapping), loop)
-    for result, value in zip(loop.results, values, strict=True):
-        result.replace_all_uses(value)
-    loop.erase()

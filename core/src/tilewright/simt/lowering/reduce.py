@@ -55,7 +55,10 @@ def lower_reduce(context: SimtContext, operation: Reduce) -> None:
     rows = reduction.by_warp(rows) or reduction.by_exchanges(rows, plan.exchanges)
     if plan.through_memory(reduction.symmetric):
         rows = reduction.among_warps(rows)
-    for result, names in zip(operation.results, zip(*rows, strict=True), strict=True):
+    for result, type_, column in zip(operation.results, reduction.types, zip(*rows, strict=True), strict=True):
+        names = list(column)
+        if not isinstance(result.type, TileType):
+            names = [context.target.uniform(context.writer, name, type_) for name in names]
         context.bind(result, names)
 
 
