@@ -3,10 +3,12 @@
 import ctypes
 import gc
 import os
+from dataclasses import replace
 
 import pytest
 
 from tilewright.errors import LoweringError, write_reproducer
+from tilewright.llvm.assembly_operands import AssemblyOperand
 from tilewright.llvm.compile import LONG, assembly, assembly_and_object, compile_to_object, host_target, options_set, parse, target_machine
 from tilewright.llvm.inline_assembly import emit_inline_asm
 from tilewright.llvm.link import load_object
@@ -197,10 +199,11 @@ def test_an_input_that_is_an_output_by_number_has_its_register():
     module = ModuleWriter()
     w = module.function("f", [("i32", "a"), ("i64", "b"), ("i16", "c"), ("i16", "d")])
     letters = {"r": "i32", "l": "i64"}
-    emit_inline_asm(w, letters, "text", "=r,=l,1,0", ["i32", "i64"], [("i64", "%b"), ("i32", "%a")])
-    emit_inline_asm(w, letters, "text", "=l,=r,1,0", ["i64", "i32"], [("i32", "%a"), ("i64", "%b")])
+    narrow, wide = AssemblyOperand("i32", 32), AssemblyOperand("i64", 64)
+    emit_inline_asm(w, letters, "text", "=r,=l,1,0", [narrow, wide], [replace(wide, name="%b"), replace(narrow, name="%a")])
+    emit_inline_asm(w, letters, "text", "=l,=r,1,0", [wide, narrow], [replace(narrow, name="%a"), replace(wide, name="%b")])
     w.ret()
     calls = [line.partition("(")[2].rpartition(")")[0] for line in module.text().splitlines() if "call" in line]
     assert [call.rpartition("(")[2] if "(" in call else call for call in calls] == ["i64 %b, i32 %a", "i32 %a, i64 %b"]
     with pytest.raises(LoweringError, match="constraint '2' in '=r,2' is none of r, l"):
-        emit_inline_asm(w, letters, "text", "=r,2", ["i32"], [("i32", "%a")])
+        emit_inline_asm(w, letters, "text", "=r,2", [narrow], [replace(narrow, name="%a")])

@@ -13,6 +13,7 @@ import tilewright.language as tl
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Operation
 from tilewright.language.callable import device_function
+from tilewright.llvm.assembly_operands import AssemblyOperand
 from tilewright.simt import emulator
 from tilewright.simt.compile import compile_kernel, kernel_of
 from tilewright.simt.context import SimtContext
@@ -31,11 +32,13 @@ class Threads(emulator.EmulatedTarget):
     def is_uniform_assembly(self, text: str) -> bool:
         return text == "twice"
 
-    def inline_asm(self, context: SimtContext, text: str, constraints: str, result_types: Sequence[str], operands: Sequence[tuple[str, str]]) -> list[str]:
+    def inline_asm(
+        self, context: SimtContext, text: str, constraints: str, results: Sequence[AssemblyOperand], operands: Sequence[AssemblyOperand]
+    ) -> list[str]:
         w = context.writer
         if text == "thread":
             return [w.emit(f"add i32 {w.emit(f'mul i32 {context.warp}, {self.warp_size}')}, {context.lane}")]
-        ((_, operand),) = operands
+        (operand,) = (each.name for each in operands)
         if text == "twice":
             return [w.emit(f"add i32 {operand}, {operand}")]
         address = w.emit(f"inttoptr i64 {operand} to ptr")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from tilewright.errors import KernelError
 from tilewright.ir.core import Region, Value
 from tilewright.ir.types import BF16, F16, F32, F64, I1, I8, I16, I32, I64, U8, U16, U32, U64, IntType, TileType, Type
+from tilewright.llvm.assembly_operands import AssemblyOperand
 from tilewright.llvm.writer import ModuleWriter
 from tilewright.passes.decompose.decomposition import positions
 from tilewright.reference.interpreter import run as run_reference
@@ -356,13 +358,14 @@ def test_assembly_gets_packed_operands(type_: Type, pack: int, monkeypatch: pyte
     calls: list[int] = []
 
     def increment(
-        self: SimtTarget, context: SimtContext, text: str, constraints: str, results: Sequence[str], operands: Sequence[tuple[str, str]]
+        self: SimtTarget, context: SimtContext, text: str, constraints: str, results: Sequence[AssemblyOperand], operands: Sequence[AssemblyOperand]
     ) -> list[str]:
-        assert (text, constraints) == ("add", "=r,r") and [kind for kind, _ in operands] == list(results)
+        assert (text, constraints) == ("add", "=r,r") and [replace(operand, name="") for operand in operands] == list(results)
         calls.append(len(operands))
         w, found = context.writer, []
         bits = max(8, getattr(type_, "bits", 32))
-        for kind, name in operands:
+        for operand in operands:
+            kind, name = operand.type, operand.name
             if bits >= 32 or kind != "i32":
                 found.append(w.emit(f"{'fadd' if kind in ('float', 'double') else 'add'} {kind} {name}, {'1.0' if kind in ('float', 'double') else 1}"))
                 continue

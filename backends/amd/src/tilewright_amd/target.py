@@ -9,6 +9,7 @@ from tilewright.errors import LoweringError
 from tilewright.ir.core import Function, Value
 from tilewright.ir.ops.linear import DotScaled
 from tilewright.ir.types import BF16, F32, F64, I32, U32, TileType, Type, element_type
+from tilewright.llvm.assembly_operands import AssemblyOperand
 from tilewright.llvm.assembly_sites import site
 from tilewright.llvm.atomics import Reach, atomic_read, atomic_sum, atomic_update, atomic_write, compare_and_swap
 from tilewright.llvm.inline_assembly import emit_inline_asm
@@ -339,7 +340,9 @@ class GcnTarget(SimtTarget):
         vectors = [w.emit(f"bitcast i32 {word} to <{count} x {type_}>") for word in words]
         return [w.emit(f"extractelement <{count} x {type_}> {vector}, i32 {i}") for vector in vectors for i in range(count)]
 
-    def inline_asm(self, context: SimtContext, text: str, constraints: str, result_types: Sequence[str], operands: Sequence[tuple[str, str]]) -> list[str]:
+    def inline_asm(
+        self, context: SimtContext, text: str, constraints: str, results: Sequence[AssemblyOperand], operands: Sequence[AssemblyOperand]
+    ) -> list[str]:
         """``r`` is a vector register here, as a general register is one of each thread elsewhere. Assembly may exchange values between lanes, so that it
         stays where its lanes are together.
 
@@ -354,7 +357,7 @@ class GcnTarget(SimtTarget):
             raise LoweringError(f"constraint {scalars[0]!r} in {constraints!r} takes what all lanes share, and elements of tiles are a lane's own: take 'v'")
         own = ",".join("v".join(part.rsplit("r", 1)) if part.lstrip("=&") == "r" else part for part in listed)
         marks = f" convergent{site(context.writer.module, operation.location if operation is not None else None)}"
-        return emit_inline_asm(context.writer, _LETTERS, text, own, result_types, operands, marks)
+        return emit_inline_asm(context.writer, _LETTERS, text, own, results, operands, marks)
 
     # ---- reports
 

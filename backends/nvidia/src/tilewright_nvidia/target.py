@@ -12,6 +12,7 @@ from tilewright.ir.ops.linear import DotScaled
 from tilewright.ir.ops.memory import DescriptorGather
 from tilewright.ir.table import merged
 from tilewright.ir.types import BF16, F16, F32, I8, I32, U8, U16, U32, DescriptorType, Type, element_type
+from tilewright.llvm.assembly_operands import AssemblyOperand
 from tilewright.llvm.assembly_sites import site
 from tilewright.llvm.casts import emit_cast
 from tilewright.llvm.inline_assembly import emit_inline_asm
@@ -412,9 +413,11 @@ class PtxTarget(SimtTarget):
     def free_descriptors(self, context: SimtContext, operation: FreeDescriptors, memory: str) -> None:
         kernel_state(context.writer).maps.made.give_back(context, operation.memory, memory)
 
-    def inline_asm(self, context: SimtContext, text: str, constraints: str, result_types: Sequence[str], operands: Sequence[tuple[str, str]]) -> list[str]:
+    def inline_asm(
+        self, context: SimtContext, text: str, constraints: str, results: Sequence[AssemblyOperand], operands: Sequence[AssemblyOperand]
+    ) -> list[str]:
         marks = site(context.writer.module, context.operation.location if context.operation is not None else None)
-        return emit_inline_asm(context.writer, ASSEMBLY_REGISTERS, text, constraints, result_types, operands, marks)
+        return emit_inline_asm(context.writer, ASSEMBLY_REGISTERS, text, constraints, results, operands, marks)
 
     def is_uniform_assembly(self, text: str) -> bool:
         return is_uniform(text)

@@ -22,7 +22,8 @@ def inline_asm_elementwise(asm: Any, constraints: Any, args: Any, dtype: Any, is
 
     Args:
         asm: assembly text, known at compile time; ``$0`` is the first result.
-        constraints: LLVM constraints, outputs first. Elements narrower than 32 bits come packed into 32-bit registers.
+        constraints: LLVM constraints, outputs first. Elements narrower than 32 bits come packed into 32-bit registers, or in registers as narrow as they are
+            where the constraint names such (``h``, say: 16 bits).
         args: tensors and numbers; they are broadcast.
         dtype: the element type of the result, or a tuple of them for several results.
         is_pure: the text has no effect but its results.

@@ -4,10 +4,26 @@ the low bits; others have an operand each."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from tilewright.ir.types import IntType, Type, bit_width
 from tilewright.llvm.registers import register_type
 from tilewright.llvm.writer import FunctionWriter
+
+
+@dataclass(frozen=True)
+class AssemblyOperand:
+    """One operand of assembly, or one result.
+
+    Attributes:
+        type: LLVM type of the value.
+        bits: how many bits, the low ones, hold elements: a register may be as narrow as that.
+        name: the value; empty for a result, which has none yet.
+    """
+
+    type: str
+    bits: int
+    name: str = ""
 
 
 def _share(element: Type) -> int:
@@ -16,22 +32,25 @@ def _share(element: Type) -> int:
     return 32 // bits if bits < 32 else 0
 
 
-def operand_types(element: Type, pack: int) -> list[str]:
-    """LLVM types of the operands that hold ``pack`` elements."""
-    share = _share(element)
-    return ["i32"] * -(-pack // share) if share else [register_type(element)] * pack
-
-
-def to_operands(w: FunctionWriter, element: Type, names: Sequence[str]) -> list[tuple[str, str]]:
-    """(LLVM type, name) of the operands for a group of elements in register form. Bits to spare are zero; a signed integer that is alone is extended by its
-    sign."""
+def operand_types(element: Type, pack: int) -> list[AssemblyOperand]:
+    """The operands, without names, that hold ``pack`` elements."""
     share, type_ = _share(element), register_type(element)
     if not share:
-        return [(type_, name) for name in names]
-    operands = []
-    for first in range(0, len(names), share):
+        return [AssemblyOperand(type_, 64 if type_ == "ptr" else bit_width(element))] * pack
+    counts = [min(share, pack - first) for first in range(0, pack, share)]
+    return [AssemblyOperand("i32", bit_width(element) if count == 1 else count * (32 // share)) for count in counts]
+
+
+def to_operands(w: FunctionWriter, element: Type, names: Sequence[str]) -> list[AssemblyOperand]:
+    """The operands for a group of elements in register form. Bits to spare are zero; a signed integer that is alone is extended by its sign."""
+    share, type_ = _share(element), register_type(element)
+    operands = operand_types(element, len(names))
+    if not share:
+        return [replace(operand, name=name) for operand, name in zip(operands, names, strict=True)]
+    found = []
+    for number, operand in enumerate(operands):
         total = ""
-        for position, name in enumerate(names[first : first + share]):
+        for position, name in enumerate(names[number * share : (number + 1) * share]):
             bits = type_
             if type_ == "half":
                 name, bits = w.emit(f"bitcast half {name} to i16"), "i16"
@@ -40,8 +59,8 @@ def to_operands(w: FunctionWriter, element: Type, names: Sequence[str]) -> list[
             if position:
                 wide = w.emit(f"shl i32 {wide}, {position * (32 // share)}")
             total = w.emit(f"or i32 {total}, {wide}") if total else wide
-        operands.append(("i32", total))
-    return operands
+        found.append(replace(operand, name=total))
+    return found
 
 
 def from_operands(w: FunctionWriter, element: Type, names: Sequence[str], pack: int) -> list[str]:

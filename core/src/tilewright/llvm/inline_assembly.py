@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from tilewright.errors import LoweringError
+from tilewright.llvm.assembly_operands import AssemblyOperand
 from tilewright.llvm.writer import FunctionWriter
 
 #: Letters of constraints whose operand is written into the text: an integer known to the compiler.
@@ -19,13 +20,14 @@ def emit_inline_asm(
     letters: Mapping[str, str],
     text: str,
     constraints: str,
-    result_types: Sequence[str],
-    operands: Sequence[tuple[str, str]],
+    results: Sequence[AssemblyOperand],
+    operands: Sequence[AssemblyOperand],
     marks: str = "",
 ) -> list[str]:
     """Run a kernel's assembly on one group of elements.
 
-    A register of 32 bits takes several elements that are narrower where there are fewer registers than elements: neighbours of one input.
+    A register takes several operands that are narrower where there are fewer registers than operands: neighbours of one input. It may itself be narrower than
+    its operand, if it has room for the bits that hold elements: one half is in a register of 16 bits or in one of 32, by the constraint.
 
     Args:
         letters: letter of a constraint -> LLVM type of its registers; empty for registers that are as wide as what they hold, 32 bits where that is several
@@ -40,7 +42,7 @@ def emit_inline_asm(
     outputs = [part for part in listed if part.startswith("=")]
     clobbers = [part for part in listed if part.startswith("~")]
     inputs = [part for part in listed if part not in outputs and part not in clobbers]
-    result_groups = _groups([(type_, "") for type_ in result_types], len(outputs), "results", constraints)
+    result_groups = _groups(results, len(outputs), "results", constraints)
     groups = _groups(operands, len(inputs), "inputs", constraints)
     out_types = [_register(letters, part.lstrip("=&"), group, constraints) for part, group in zip(outputs, result_groups, strict=True)]
     in_types: list[str] = []
@@ -63,33 +65,29 @@ def emit_inline_asm(
         return []
     made = w.emit(call)
     words = [made] if len(out_types) == 1 else [w.emit(f"extractvalue {kind} {made}, {i}") for i in range(len(out_types))]
-    return [
-        name
-        for word, type_, group in zip(words, out_types, result_groups, strict=True)
-        for name in _from_register(w, word, type_, [element for element, _ in group])
-    ]
+    return [name for word, type_, group in zip(words, out_types, result_groups, strict=True) for name in _from_register(w, word, type_, group)]
 
 
-def _register(letters: Mapping[str, str], letter: str, group: Sequence[tuple[str, str]], constraints: str) -> str:
+def _register(letters: Mapping[str, str], letter: str, group: Sequence[AssemblyOperand], constraints: str) -> str:
     """The LLVM type of the register that holds a group of elements."""
     named = letter.startswith("{") and letter.endswith("}")
     if letter not in letters and not named:
         raise LoweringError(f"constraint {letter!r} in {constraints!r} is none of {', '.join(letters)}")
     if not named and letters[letter]:
         return letters[letter]
-    type_ = group[0][0]
+    type_ = group[0].type
     return type_ if len(group) == 1 and BITS[type_] >= 16 and type_ != "ptr" else "i64" if type_ == "ptr" else "i32"
 
 
-def _immediate(letter: str, group: Sequence[tuple[str, str]], constraints: str) -> tuple[str, str]:
+def _immediate(letter: str, group: Sequence[AssemblyOperand], constraints: str) -> tuple[str, str]:
     """The LLVM type and value of an operand that is written into the text."""
-    type_, value = group[0]
+    type_, value = group[0].type, group[0].name
     if len(group) > 1 or not type_.startswith("i") or not value.removeprefix("-").isdigit():
         raise LoweringError(f"constraint {letter!r} in {constraints!r} takes one integer that is a constant of the kernel, as a tl.constexpr")
     return type_, value
 
 
-def _groups(elements: Sequence[tuple[str, str]], count: int, what: str, constraints: str) -> list[list[tuple[str, str]]]:
+def _groups(elements: Sequence[AssemblyOperand], count: int, what: str, constraints: str) -> list[list[AssemblyOperand]]:
     """The elements of each register."""
     if count == 0 and not elements:
         return []
@@ -99,12 +97,12 @@ def _groups(elements: Sequence[tuple[str, str]], count: int, what: str, constrai
     return [list(elements[i * each : (i + 1) * each]) for i in range(count)]
 
 
-def _to_register(w: FunctionWriter, group: list[tuple[str, str]], register: str) -> str:
-    types = {type_ for type_, _ in group}
+def _to_register(w: FunctionWriter, group: Sequence[AssemblyOperand], register: str) -> str:
+    types = {operand.type for operand in group}
     if len(types) != 1:
         raise LoweringError(f"elements of types {', '.join(sorted(types))} cannot share a register")
     (type_,) = types
-    names = [name for _, name in group]
+    names = [operand.name for operand in group]
     if type_ == register:
         if len(names) == 1:
             return names[0]
@@ -112,26 +110,24 @@ def _to_register(w: FunctionWriter, group: list[tuple[str, str]], register: str)
     if type_ == "i1":
         return w.emit(f"zext i1 {names[0]} to {register}")
     word = f"i{BITS[register]}"
+    width = BITS[type_] * len(names)
     if len(names) > 1:
-        if BITS[type_] * len(names) > BITS[register]:
+        if width > BITS[register]:
             raise LoweringError(f"{len(names)} elements of {BITS[type_]} bits do not fit a register of {BITS[register]}")
         vector_type, vector = f"<{len(names)} x {type_}>", "poison"
         for i, name in enumerate(names):
             vector = w.emit(f"insertelement {vector_type} {vector}, {type_} {name}, i32 {i}")
-        bits, width = vector, BITS[type_] * len(names)
         bits = w.emit(f"bitcast {vector_type} {vector} to i{width}")
     else:
-        width = BITS[type_]
+        if group[0].bits > BITS[register]:
+            raise LoweringError(f"an element of {group[0].bits} bits does not fit a register of {BITS[register]}")
         bits = names[0] if type_ == f"i{width}" else w.emit(f"{'ptrtoint' if type_ == 'ptr' else 'bitcast'} {type_} {names[0]} to i{width}")
-    if width < BITS[register]:
-        bits = w.emit(f"zext i{width} {bits} to {word}")
-    elif width > BITS[register]:
-        raise LoweringError(f"an element of {width} bits does not fit a register of {BITS[register]}")
+    bits = _resized(w, bits, width, BITS[register])
     return bits if register == word else w.emit(f"bitcast {word} {bits} to {register}")
 
 
-def _from_register(w: FunctionWriter, name: str, register: str, types: list[str]) -> list[str]:
-    type_, count = types[0], len(types)
+def _from_register(w: FunctionWriter, name: str, register: str, group: Sequence[AssemblyOperand]) -> list[str]:
+    type_, count = group[0].type, len(group)
     if type_ == register and count == 1:
         return [name]
     if type_ == "i1":
@@ -139,11 +135,17 @@ def _from_register(w: FunctionWriter, name: str, register: str, types: list[str]
     word = f"i{BITS[register]}"
     bits = name if register == word else w.emit(f"bitcast {register} {name} to {word}")
     width = BITS[type_] * count
-    if width > BITS[register]:
-        raise LoweringError(f"{count} elements of {BITS[type_]} bits do not fit a register of {BITS[register]}")
-    if width < BITS[register]:
-        bits = w.emit(f"trunc {word} {bits} to i{width}")
+    if (width if count > 1 else group[0].bits) > BITS[register]:
+        raise LoweringError(f"{count} elements of {BITS[type_] if count > 1 else group[0].bits} bits do not fit a register of {BITS[register]}")
+    bits = _resized(w, bits, BITS[register], width)
     if count > 1:
         vector = w.emit(f"bitcast i{width} {bits} to <{count} x {type_}>")
         return [w.emit(f"extractelement <{count} x {type_}> {vector}, i32 {i}") for i in range(count)]
     return [bits if type_ == f"i{width}" else w.emit(f"{'inttoptr' if type_ == 'ptr' else 'bitcast'} i{width} {bits} to {type_}")]
+
+
+def _resized(w: FunctionWriter, name: str, source: int, result: int) -> str:
+    """The low bits of an integer, in one of another width: what is wider has zeros above them."""
+    if source == result:
+        return name
+    return w.emit(f"{'zext' if source < result else 'trunc'} i{source} {name} to i{result}")

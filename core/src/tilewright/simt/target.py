@@ -33,6 +33,7 @@ from tilewright.simt.types import LOADS
 
 if TYPE_CHECKING:
     from tilewright.ir.core import Function
+    from tilewright.llvm.assembly_operands import AssemblyOperand
     from tilewright.llvm.libraries import Libraries
     from tilewright.simt.context import SimtContext
     from tilewright.simt.interface import Interface
@@ -478,8 +479,10 @@ class SimtTarget(ABC):
         multiplications and additions."""
         return ()
 
-    def inline_asm(self, context: SimtContext, text: str, constraints: str, result_types: Sequence[str], operands: Sequence[tuple[str, str]]) -> list[str]:
-        """The target's assembly on one group of registers: (LLVM type, name) operands. The operation is the context's.
+    def inline_asm(
+        self, context: SimtContext, text: str, constraints: str, results: Sequence[AssemblyOperand], operands: Sequence[AssemblyOperand]
+    ) -> list[str]:
+        """Run the target's assembly on one group of elements, and return the values of its results. The operation is the context's.
 
         Raises:
             LoweringError: the constraints do not fit; who calls adds the place.

@@ -21,7 +21,7 @@ from tilewright.ir.core import Value
 from tilewright.ir.ops.debug import Assume, Extern, InlineAsm, Print
 from tilewright.ir.print_lines import template
 from tilewright.ir.types import I1, FloatType, IntType, PointerType, TileType, Type, element_type, shape_of
-from tilewright.llvm.assembly_operands import from_operands, operand_types, to_operands
+from tilewright.llvm.assembly_operands import AssemblyOperand, from_operands, operand_types, to_operands
 from tilewright.llvm.assembly_sites import blamed_at, site
 from tilewright.llvm.registers import constant, register_type
 from tilewright_cpu.lowering.chunks import for_each, viewed
@@ -108,12 +108,12 @@ def lower_inline_asm(context: Context, operation: InlineAsm) -> None:
 
     def run(groups: list[list[str]]) -> list[list[str]]:
         w = context.writer
-        arguments: list[tuple[str, str]] = []
+        arguments: list[AssemblyOperand] = []
         for value, names in zip(operation.inputs, groups, strict=True):
             arguments += to_operands(w, element_type(value.type), names)
         outputs = [operand_types(element_type(value.type), pack) for value in operation.results]
-        types = [type_ for group in outputs for type_ in group]
-        listed = ", ".join(f"{type_} {name}" for type_, name in arguments)
+        types = [result.type for group in outputs for result in group]
+        listed = ", ".join(f"{operand.type} {operand.name}" for operand in arguments)
         result_type = "void" if not types else types[0] if len(types) == 1 else f"{{ {', '.join(types)} }}"
         call = f"call {result_type} asm {text}({listed}){site(w.module, operation.location)}"
         if not types:

@@ -69,10 +69,10 @@ def lower_inline_asm(context: SimtContext, operation: InlineAsm) -> None:
 
     def run(group: Group) -> Group:
         operands = [
-            pair for operand, names in zip(operation.inputs, group, strict=True) for pair in to_operands(context.writer, element_type(operand.type), names)
+            part for operand, names in zip(operation.inputs, group, strict=True) for part in to_operands(context.writer, element_type(operand.type), names)
         ]
         types = [operand_types(element, pack) for element in results]
-        made = [type_ for part in types for type_ in part]
+        made = [result for part in types for result in part]
         try:
             names = context.target.inline_asm(context, assembly, constraints.replace(" ", ""), made, operands)
         except LoweringError as error:
