@@ -191,6 +191,22 @@ def test_below_zero_rounding_towards_zero_is_not_rounding_down() -> None:
     assert info[value_called(function, "y")].apart_from_addresses().contiguity == (1,)
 
 
+@pytest.mark.parametrize(("divides", "run"), [(16, 16), (4, 4), (1, 1)])
+def test_a_row_of_a_number_of_columns_that_is_not_known_is_one_for_groups_that_divide_it(divides: int, run: int) -> None:
+    """The elements of an array one after the other: ``lanes // columns`` and ``lanes % columns`` lead to pointers that run on within a row."""
+    text = """tilewright.ir 1.0 kernel @k(%p: ptr<f32>, %columns: i32, %stride: i32, %m: i32) {
+      %r = arange {start = 0, end = 64} : tile<64xi32> %n = splat %columns : tile<64xi32> %s = splat %stride : tile<64xi32>
+      %row = div %r, %n : tile<64xi32> %column = rem %r, %n : tile<64xi32> %1 = mul %row, %s : tile<64xi32>
+      %at = add %1, %column : tile<64xi32> %base = splat %p : tile<64xptr<f32>> %q = addptr %base, %at : tile<64xptr<f32>>
+      %b = splat %m : tile<64xi32> %any = add %b, %r : tile<64xi32> %unsigned = div %any, %n : tile<64xi32> return }"""
+    function = parse_module(text).kernel
+    function.argument_attributes[:3] = [{"divisibility": 16}, {"divisibility": divides}, {"divisibility": divides}]
+    info = axis_info(function)
+    assert info[value_called(function, "row")].constancy == (run,)
+    assert info[value_called(function, "q")].contiguity == (run,)
+    assert info[value_called(function, "unsigned")].constancy == (1,)  # groups around zero would not be rounded down
+
+
 def test_a_remainder_runs_on_as_an_address_only() -> None:
     """Of ``s + lanes``, whose sign is not known, modulo a multiple of 16: pointers made of it are contiguous; a mask made of it must not rely on that."""
     text = """tilewright.ir 1.0 kernel @k(%p: ptr<f32>, %m: i32, %n: i32) {
@@ -309,7 +325,7 @@ class Indices:
         def constant(*choices: int) -> Value:
             return b.constant_like(tile, int(rng.choice(choices)))
 
-        kind = rng.integers(21)
+        kind = rng.integers(22)
         if kind == 0:
             return b.sub(x, y)  # type: ignore[no-any-return]
         if kind == 1:
@@ -373,6 +389,10 @@ class Indices:
         if kind == 17:
             amount = int(rng.choice([2, 4, 8]))
             return b.div(b.add(x, b.constant_like(tile, amount - 1)), b.constant_like(tile, amount))  # type: ignore[no-any-return]
+        if kind == 18:  # by a number that is not known, but a multiple of one that is
+            factor = b.constant(value=int(rng.choice([8, 16, 24, -16])), result=I32)
+            divisor = b.add(b.mul(self.function.arguments[1], factor), factor)
+            return getattr(b, str(rng.choice(["div", "div", "rem"])))(x, b.splat(divisor, result=tile))  # type: ignore[no-any-return]
         return b.add(x, y)  # type: ignore[no-any-return]
 
     def build(self) -> list[Value]:

@@ -249,14 +249,28 @@ class _Analysis(Domain[AxisInfo]):
         """
         divisor = b.constant
         known = self.opaque(operation, (a, b))
-        if not isinstance(element_type(operation.result.type), IntType) or not isinstance(divisor, int) or not divisor:
+        if not isinstance(element_type(operation.result.type), IntType) or divisor == 0:
             return replace(known, nonnegative=known.nonnegative or (a.nonnegative and b.nonnegative))
+        if not isinstance(divisor, int):
+            return self._quotient_by_variable(known, a, b)
         if a.nonnegative and divisor > 0:
             return self._rounded_down(operation, (a, b), divisor)
         if abs(divisor) != power_of_two_in(divisor):
             return known
         exact = [max(1, a.divisibility_at(axis, 1) // abs(divisor)) for axis in range(a.rank)]
         return replace(known, divisibility=tuple(exact))
+
+    def _quotient_by_variable(self, known: AxisInfo, a: AxisInfo, b: AxisInfo) -> AxisInfo:
+        """a / b for a number b that is not known, but what divides it is: a group of a run of a, of numbers not below zero, that no multiple of b divides gives
+        one quotient, as by a constant (:meth:`_rounded_down`). Its magnitude does not depend on the sign of b."""
+        nonnegative = known.nonnegative or (a.nonnegative and b.nonnegative)
+        if not a.nonnegative:
+            return replace(known, nonnegative=nonnegative)
+        constancy = []
+        for axis in range(a.rank):
+            group = math.gcd(a.contiguity[axis], b.constancy[axis], b.divisibility_at(axis, 1))
+            constancy.append(max(known.constancy[axis], group if a.divisibility_at(axis, group) >= group else 1))
+        return replace(known, constancy=tuple(constancy), nonnegative=nonnegative)
 
     def shift_right(self, operation: Binary, a: AxisInfo, b: AxisInfo) -> AxisInfo:
         amount = b.constant
