@@ -24,7 +24,7 @@ def upper_bytes(w: FunctionWriter, text: str, results: Any, operands: list[tuple
 
 
 @pytest.mark.parametrize("count", [2, 4])
-def test_numbers_that_are_nan_get_their_own_byte(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+def test_bytes_are_rounded_by_pairs_in_order(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     monkeypatch.setattr(words, "call_asm", upper_bytes)
     module = ModuleWriter()
     w = module.function("f", [("ptr", "x"), ("ptr", "y")])
@@ -32,15 +32,13 @@ def test_numbers_that_are_nan_get_their_own_byte(monkeypatch: pytest.MonkeyPatch
     for i in range(count):
         number = w.load("float", w.emit(f"getelementptr float, ptr %x, i64 {i}"))
         names.append(w.emit(f"trunc i32 {w.emit(f'bitcast float {number} to i32')} to i8"))
-        known.round_byte(names[-1], number, "e4m3x2", 0x7F)
+        known.round_byte(names[-1], number, "e4m3x2")
     w.store(word_type, known.pack(w, names, "i8", word_type), "%y")
     w.ret()
     triple, cpu, features = host_target()
     loaded = load_object(compile_to_object(module.text(), triple=triple, cpu=cpu, features=features), ["f"])
     run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(loaded.address("f"))
-    for chosen in range(3**count):
-        kinds = [chosen // 3**i % 3 for i in range(count)]  # a number, NaN, NaN with its sign
-        bits = np.array([(0x40000000 + (i << 24), 0x7FC00000, 0xFFC00001)[kind] for i, kind in enumerate(kinds)], np.uint32)
-        found = np.zeros(count, np.uint8)
-        run(bits.ctypes.data, found.ctypes.data)
-        assert found.tolist() == [(0x40 + i, 0x7F, 0xFF)[kind] for i, kind in enumerate(kinds)]
+    bits = np.array([0x40000000 + (i << 24) for i in range(count)], np.uint32)
+    found = np.zeros(count, np.uint8)
+    run(bits.ctypes.data, found.ctypes.data)
+    assert found.tolist() == [0x40 + i for i in range(count)]

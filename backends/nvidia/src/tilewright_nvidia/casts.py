@@ -12,8 +12,6 @@ from tilewright_nvidia.words import Words
 
 #: Pairs of fp8 numbers, as PTX names them.
 _PAIRS: Final[dict[Type, str]] = {F8E4M3FN: "e4m3x2", F8E5M2: "e5m2x2"}
-#: The encoding of NaN without its sign, for each fp8 kind that ``cvt.rn.satfinite`` rounds to.
-_NAN: dict[Type, int] = {F8E4M3FN: 0x7F, F8E5M2: 0x7E}
 
 
 def machine_cast(words: Words, w: FunctionWriter, capability: int, operand: str, source: Type, result: Type, rounding: str) -> str | None:
@@ -40,7 +38,7 @@ def machine_cast(words: Words, w: FunctionWriter, capability: int, operand: str,
         return words.widened(w, operand, _PAIRS[source], "i16")
     if source is F8E4M3FN and result in (F16, F32):
         return _widened(w, words.widened(w, operand, _PAIRS[source], "half"), result)
-    if result in _NAN and source in (F16, F32) and rounding == "rtne":
+    if result in _PAIRS and source in (F16, F32) and rounding == "rtne":
         return _to_fp8(words, w, operand, source, result)
     return None
 
@@ -65,13 +63,9 @@ def _widened(w: FunctionWriter, half: str, result: Type) -> str:
 
 
 def _to_fp8(words: Words, w: FunctionWriter, operand: str, source: Type, result: Type) -> str:
+    """``cvt.rn.satfinite``. It rounds two numbers; a NaN becomes one without a sign, as it does in bf16."""
     single = operand if source is F32 else w.emit(f"fpext half {operand} to float")
     (pair,) = call_asm(w, f"cvt.rn.satfinite.{_PAIRS[result]}.f32 $0, 0f00000000, $1;", ["i16"], [("float", single)], effects=False)
     byte = w.emit(f"trunc i16 {pair} to i8")
-    bits = w.emit(f"lshr i32 {w.emit(f'bitcast float {single} to i32')}, 24")
-    sign = w.emit(f"trunc i32 {w.emit(f'and i32 {bits}, 128')} to i8")
-    # the instruction's NaN has no sign
-    nan = w.emit(f"or i8 {sign}, {_NAN[result]}")
-    name = w.emit(f"select i1 {w.emit(f'fcmp uno float {single}, {single}')}, i8 {nan}, i8 {byte}")
-    words.round_byte(name, single, _PAIRS[result], _NAN[result])
-    return name
+    words.round_byte(byte, single, _PAIRS[result])
+    return byte

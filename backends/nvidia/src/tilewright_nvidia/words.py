@@ -20,8 +20,8 @@ class Words:
         self._sources: dict[str, tuple[str, str, int]] = {}
         #: for elements that were rounded from f32: that one, and the PTX type of a pair of them
         self._rounded: dict[str, tuple[str, str]] = {}
-        #: the same for elements of 8 bits, with the encoding of NaN but for its sign
-        self._rounded_bytes: dict[str, tuple[str, str, int]] = {}
+        #: the same for elements of 8 bits
+        self._rounded_bytes: dict[str, tuple[str, str]] = {}
         #: the words whose upper halves were moved down, by what that gave
         self._upper: dict[str, str] = {}
         self._written: dict[Hashable, str] = {}
@@ -32,10 +32,9 @@ class Words:
         """Remember that an element is an f32 rounded to nearest: the machine does so with two at a time, for a word of PTX type ``pair``."""
         self._rounded[name] = operand, pair
 
-    def round_byte(self, name: str, operand: str, kind: str, nan: int) -> None:
-        """Remember that an element of 8 bits is an f32 rounded to nearest by ``cvt.rn.satfinite``, which takes two for a pair of PTX type ``kind``, except that
-        a NaN becomes the byte ``nan`` with its own sign."""
-        self._rounded_bytes[name] = operand, kind, nan
+    def round_byte(self, name: str, operand: str, kind: str) -> None:
+        """Remember that an element of 8 bits is an f32 rounded to nearest by ``cvt.rn.satfinite``, which takes two for a pair of PTX type ``kind``."""
+        self._rounded_bytes[name] = operand, kind
 
     def single(self, w: FunctionWriter, name: str) -> str | None:
         """A bf16 number as f32, made of the whole word that it was taken from: one instruction for either half. None where it was not taken from one."""
@@ -84,20 +83,13 @@ class Words:
             vector = w.emit(f"insertelement {vector_type} {vector}, {type_} {name}, i32 {i}")
         return w.emit(f"bitcast {vector_type} {vector} to {word_type}")
 
-    def _bytes_word(self, w: FunctionWriter, rounded: Sequence[tuple[str, str, int]], word_type: str) -> str:
+    def _bytes_word(self, w: FunctionWriter, rounded: Sequence[tuple[str, str]], word_type: str) -> str:
         """The word of two or four f32 numbers rounded to 8 bits, by pairs."""
         kind = rounded[0][1]
         pairs = []
-        for (low, *_), (high, *_) in zip(rounded[::2], rounded[1::2], strict=True):
+        for (low, _), (high, _) in zip(rounded[::2], rounded[1::2], strict=True):
             pairs += call_asm(w, f"cvt.rn.satfinite.{kind}.f32 $0, $1, $2;", ["i16"], [("float", high), ("float", low)], effects=False)
-        word = self.pack(w, pairs, "i16", "i32") if len(pairs) > 1 else w.emit(f"zext i16 {pairs[0]} to i32")
-        for place, (number, _, nan) in enumerate(rounded):
-            bits, shift = w.emit(f"bitcast float {number} to i32"), 8 * place
-            moved = w.emit(f"lshr i32 {bits}, {24 - shift}") if shift < 24 else bits
-            byte = w.emit(f"or i32 {w.emit(f'and i32 {moved}, {0x80 << shift}')}, {nan << shift}")
-            replaced = w.emit(f"or i32 {w.emit(f'and i32 {word}, {0xFFFFFFFF ^ 0xFF << shift}')}, {byte}")
-            word = w.emit(f"select i1 {w.emit(f'fcmp uno float {number}, {number}')}, i32 {replaced}, i32 {word}")
-        return word if word_type == "i32" else w.emit(f"trunc i32 {word} to {word_type}")
+        return self.pack(w, pairs, "i16", word_type)
 
     def shifted(self, w: FunctionWriter, word: str) -> str:
         """The upper half of an i32, as one."""
