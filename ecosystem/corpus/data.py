@@ -1,8 +1,9 @@
 """What the arguments of a launch hold where it is run: the same for both compilers, by the record alone.
 
 Floats are random, and small, so that products of many and inverses stay finite. Whole numbers are those of
-the record where it has them; what other kernels of the package compute, as the rows of experts, is known by
-the argument's name; the others are small, so that they are indices of whatever they index.
+the record where it has them; what other kernels of the package compute, as the rows of experts
+(:mod:`corpus.routing`), is known by the argument's name; the others are small, so that they are indices of
+whatever they index.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 
 from corpus.contents import filled
 from corpus.launches import Argument, Launch
+from corpus.routing import left_by_sorting
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -23,6 +25,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 _SPREAD = 0.125
 #: So many values of a tensor are random; they are repeated.
 _PATTERN = 1 << 16
+#: Cells of a row of the grid that points are pooled in.
+_GRID = 256
 #: Type of a tensor's elements -> (type in NumPy of the same size, tolerance by the largest value).
 ELEMENTS: dict[str, tuple[str, float]] = {
     "fp64": ("f8", 1e-9),
@@ -87,24 +91,36 @@ def contents(launch: Launch, argument: Argument, most: int) -> Array:
 
 
 def _computed(launch: Launch, argument: Argument) -> Array | None:
-    """What kernels that sort rows by experts leave, where experts have equally many rows."""
+    """What other kernels of a package compute, or its programs look up: known by the argument's name."""
     arguments = {each.name: each for each in passed(launch.arguments)}
-    if argument.name in ("SortedIdx", "sorted_indices", "x_gather_idx_ptr", "s_scatter_idx_ptr", "s_reverse_scatter_idx_ptr"):
-        return np.arange(extent(argument))
-    if argument.name in ("ExpStart", "ExpEnd", "expert_start_ptr") and (rows := arguments.get("SortedIdx") or arguments.get("x_gather_idx_ptr")):
-        return (np.arange(extent(argument)) + (argument.name == "ExpEnd")) * extent(rows) // (extent(argument) - (argument.name == "expert_start_ptr"))
-    blocks = [int(each.value) for each in launch.arguments if each.name == "BLOCK_M" and each.type == "constexpr"]
-    if argument.name in ("tile_row_start_ptr", "tile_expert_ptr") and blocks and {"x_gather_idx_ptr", "expert_start_ptr"} <= set(arguments):
-        rows, experts = extent(arguments["x_gather_idx_ptr"]), extent(arguments["expert_start_ptr"]) - 1
-        each, tile = -(-rows // (experts * blocks[0])), np.arange(extent(argument))
-        expert = np.minimum(tile // each, experts - 1)
-        start = np.minimum(expert * rows // experts + (tile - expert * each) * blocks[0], rows)
-        return expert if argument.name == "tile_expert_ptr" else start
+    count = extent(argument)
+    if (left := left_by_sorting(launch, argument, arguments, count)) is not None:
+        return left
+    if re.match(r"qmap|code", argument.name) and element(argument) == "fp32":
+        return np.linspace(0.0 if argument.name.startswith("qmap2") else -1.0, 1.0, count)  # what codes stand for, in order
+    points, intervals = arguments.get("geom_feats_ptr"), arguments.get("interval_starts_ptr")
+    if points is not None and intervals is not None:
+        return _pooled(argument, extent(points) // 4, extent(intervals))
+    return None
+
+
+def _pooled(argument: Argument, points: int, intervals: int) -> Array | None:
+    """Points of cells of a grid of the first batch and height: those of an interval are in one cell."""
+    each = points // intervals
+    if argument.name == "interval_starts_ptr":
+        return each * np.arange(intervals)
+    if argument.name == "interval_lengths_ptr":
+        return np.full(intervals, each)
+    if argument.name == "geom_feats_ptr":
+        cell = np.arange(points) // each
+        return np.stack([cell % _GRID, cell // _GRID, 0 * cell, 0 * cell], axis=1).ravel()
     return None
 
 
 def _values(kind: str, name: str, random: np.random.Generator, count: int) -> Array:
     dtype = np.dtype(ELEMENTS[kind][0])
+    if "absmax" in name and kind in ("fp32", "fp16", "bf16"):
+        return np.asarray(_values(kind, "", random, count).view(f"u{dtype.itemsize}") & ((1 << 8 * dtype.itemsize - 1) - 1)).view(dtype)
     if kind == "bf16":
         return ((_SPREAD * random.standard_normal(count)).astype("f4").view("u4") >> 16).astype("u2")
     if kind.startswith("fp8"):
@@ -116,22 +132,31 @@ def _values(kind: str, name: str, random: np.random.Generator, count: int) -> Ar
     if kind in ("i8", "u8") or re.search(r"weight|^b_ptr$|^q?[wz]_|^W_q|^zeros_ptr$", name):
         information = np.iinfo(dtype)
         return random.integers(information.min, information.max, count, dtype, endpoint=True)
-    if re.search(r"(?<!b)lock|counter|cursor", name, re.IGNORECASE):
+    if re.search(r"(?<!b)lock|counter|cursor|num_filled|^status", name, re.IGNORECASE):
         return np.zeros(count, dtype)
     if re.search(r"cu_?seq|indptr|cumsum", name):
         return (16 * np.arange(count)).astype(dtype)
     return random.integers(0, 2 if kind == "i1" else 4, count).astype(dtype)
 
 
+def values(raw: Array, kind: str) -> Array:
+    """The numbers that elements of a type are; whole numbers and floats of 8 bits are their bits."""
+    if kind == "bf16":
+        return (raw.astype("u4") << 16).view("f4").astype("f8")
+    return raw.astype("f8") if raw.dtype.kind == "f" else raw
+
+
 def difference(one: Array, other: Array, kind: str) -> float:
     """The largest difference, by the largest value; of integers how many differ."""
     if one.tobytes() == other.tobytes():
         return 0.0
-    if kind == "bf16":
-        one, other = ((each.astype("u4") << 16).view("f4") for each in (one, other))
+    return distance(values(one, kind), values(other, kind))
+
+
+def distance(one: Array, other: Array) -> float:
+    """The largest difference of numbers, by the largest of the other's; of integers how many differ."""
     if one.dtype.kind != "f":
         return float(np.count_nonzero(one != other))
-    one, other = one.astype("f8"), other.astype("f8")
     finite = np.isfinite(other)
     if (np.isfinite(one) != finite).any():
         return float("inf")

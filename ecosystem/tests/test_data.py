@@ -74,7 +74,7 @@ def test_differences_are_by_the_largest_value() -> None:
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("lock_ptr", [0, 0, 0, 0]), ("dELocks", [0, 0, 0, 0]), ("SortedIdx", [0, 1, 2, 3]), ("counter_ptr", [0, 0, 0, 0])],
+    [("lock_ptr", [0, 0, 0, 0]), ("dELocks", [0, 0, 0, 0]), ("counter_ptr", [0, 0, 0, 0]), ("status_ptr", [0, 0, 0, 0])],
 )
 def test_what_other_kernels_leave_is_known_by_name(name: str, expected: list[int]) -> None:
     assert data.contents(LAUNCH, tensor("*i32", 4, name=name), 1 << 20).tolist() == expected
@@ -82,12 +82,6 @@ def test_what_other_kernels_leave_is_known_by_name(name: str, expected: list[int
 
 def test_tables_of_blocks_are_no_locks() -> None:
     assert data.contents(LAUNCH, tensor("*i32", 999, name="block_tables"), 1 << 20).any()
-
-
-def test_experts_have_equally_many_rows() -> None:
-    names = [tensor("*i64", 10, name="SortedIdx"), tensor("*i64", 4, name="ExpStart"), tensor("*i64", 4, name="ExpEnd")]
-    launch = Launch("p", "1", "m", "k", "c", tuple(names))
-    assert [data.contents(launch, each, 1 << 20).tolist() for each in names[1:]] == [[0, 2, 5, 7], [2, 5, 7, 10]]
 
 
 def test_packed_weights_use_all_their_bits() -> None:
@@ -100,10 +94,22 @@ def test_contents_of_a_record_are_taken() -> None:
     assert data.contents(LAUNCH, argument, 1 << 20).tolist() == [7, 9, 11, 13, 7, 9, 11, 13]
 
 
-def test_tiles_of_rows_are_their_experts() -> None:
-    """Two experts of 96 rows in tiles of 64; the tiles that are left begin behind all rows."""
-    names = [tensor("*i32", 192, name="x_gather_idx_ptr"), tensor("*i32", 3, name="expert_start_ptr")]
-    tiles = [tensor("*i32", 6, name="tile_row_start_ptr"), tensor("*i32", 6, name="tile_expert_ptr")]
-    launch = Launch("p", "1", "m", "k", "c", (*names, *tiles, Argument("BLOCK_M", "constexpr", 64)))
-    assert data.contents(launch, names[1], 1 << 20).tolist() == [0, 96, 192]
-    assert [data.contents(launch, each, 1 << 20).tolist() for each in tiles] == [[0, 64, 96, 160, 192, 192], [0, 0, 1, 1, 1, 1]]
+@pytest.mark.parametrize(("name", "least"), [("qmap1_ptr", -1), ("qmap2_ptr", 0), ("code_ptr", -1)])
+def test_codes_stand_for_numbers_in_order(name: str, least: float) -> None:
+    found = data.contents(LAUNCH, tensor("*fp32", 256, name=name), 1 << 20)
+    assert found[0] == least and found[-1] == 1 and (np.diff(found) > 0).all()
+
+
+@pytest.mark.parametrize("kind", ["fp32", "fp16", "bf16"])
+def test_largest_values_are_positive(kind: str) -> None:
+    found = data.values(data.contents(LAUNCH, tensor(f"*{kind}", 999, name="absmax1_ptr"), 1 << 20), kind)
+    assert found.min() >= 0 and found.max() > 0.1
+
+
+def test_points_of_an_interval_are_in_one_cell_of_the_grid() -> None:
+    names = [tensor("*i32", 15, 4, name="geom_feats_ptr"), tensor("*i32", 5, name="interval_starts_ptr"), tensor("*i32", 5, name="interval_lengths_ptr")]
+    launch = Launch("p", "1", "m", "k", "c", tuple(names))
+    points, starts, lengths = (data.contents(launch, each, 1 << 20) for each in names)
+    assert starts.tolist() == [0, 3, 6, 9, 12] and set(lengths) == {3}
+    assert points.reshape(15, 4)[::3].tolist() == [[cell, 0, 0, 0] for cell in range(5)]
+    assert (points.reshape(5, 3, 4) == points.reshape(5, 3, 4)[:, :1]).all()

@@ -33,7 +33,7 @@ def test_tensors_are_compared(tmp_path: Path, ours: dict[str, np.ndarray], right
         raw = {name: each.view(np.uint8) for name, each in tensors.items()}
         np.savez(folder / f"{place(LAUNCH)}.npz", **raw)
     measured = device.Measured(LAUNCH.id)
-    device._compare(measured, LAUNCH, tmp_path)
+    device._compare(measured, LAUNCH, tmp_path, lambda which: None)
     assert (measured.right, measured.note) == (right, note)
 
 
@@ -60,6 +60,28 @@ def test_the_page_has_the_slowest_first() -> None:
     assert "| slow | 0.50 |  |  | 20.0 | 5.0 | right |" in text
     assert text.index("| slow |") < text.index("| fast |") < text.index("| bad |")
     assert "x\\|y" in text
+    assert "| right: the order |" in device.page([device.Measured("k", right=True, note="the order")], "H100")
+
+
+def test_witnesses_are_asked_once_and_leave_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "tensors" / "triton"
+    folder.mkdir(parents=True)
+    asked: list[tuple[str, str]] = []
+
+    class Triton:
+        def ask(self, action: str, number: str, record: object, limit: float) -> dict[str, object]:
+            asked.append((action, number.rpartition(".")[2]))
+            if action == "exact":
+                return {"error": "it needs more shared memory"}
+            np.savez(folder / f"{number}.npz", out=THEIRS.view(np.uint8))
+            return {"first": 1.0}
+
+    witness = device._witness(LAUNCH, Triton(), tmp_path, 1)  # type: ignore[arg-type]
+    for _ in range(2):
+        assert (witness("again") or {})["out"].view("f4").tolist() == THEIRS.tolist()
+        assert witness("exact") is None
+    assert asked == [("run", "again"), ("exact", "exact")]
+    assert not list(folder.iterdir())
 
 
 WORKER = """
@@ -132,3 +154,15 @@ def test_a_package_that_cannot_be_imported_is_skipped(tmp_path: Path) -> None:
     assert Absent.asked == 3
     device._import(Absent(), launches, 1, 0.0)  # type: ignore[arg-type]
     assert Absent.asked == 3, "there is no time left"
+
+
+def test_a_witness_has_the_same_numbers_in_more_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    from corpus.device import worker
+
+    monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor: tensor)
+    argument = Argument("x", "*bf16", shape=(3, 5), strides=(5, 1))
+    narrow, wide = (worker._value(LAUNCH, argument, {}, exact) for exact in (False, True))
+    assert (narrow.dtype, wide.dtype) == (torch.bfloat16, torch.float32)
+    assert torch.equal(narrow.float(), wide)
+    assert worker._value(LAUNCH, Argument("n", "i32", 7), {}, True) == 7

@@ -25,6 +25,7 @@ import numpy as np
 
 from corpus import data
 from corpus.compilation import Compiler, environment, place
+from corpus.device.judge import Witness, judge
 from corpus.device.process import DeviceProcess
 from corpus.launches import Launch, record_of
 
@@ -44,8 +45,8 @@ class Measured:
     Attributes:
         kernel: the launch's id.
         ours, theirs: microseconds by what was measured: ``device``, ``host``, ``first``.
-        right: whether what ours leaves is within the tolerance of what Triton's leaves.
-        note: what went wrong.
+        right: whether what ours leaves is right by what Triton's leaves (:mod:`corpus.device.judge`).
+        note: what went wrong, or why it is right though it differs.
     """
 
     kernel: str
@@ -150,7 +151,7 @@ def _first_calls(
                 absent[launch.package] = absent.get(launch.package, 0) + 1
                 break
             absent[launch.package] = 0
-        _compare(measured, launch, folder)
+        _compare(measured, launch, folder, _witness(launch, processes["triton"], folder, limit))
         _write(found, folder)
     for each in processes.values():
         each.end()
@@ -187,7 +188,26 @@ def _take(measured: Measured, outcome: dict[str, Any], compiler: Compiler) -> No
             times[what] = min(times.get(what, math.inf), outcome[what])
 
 
-def _compare(measured: Measured, launch: Launch, folder: Path) -> None:
+def _witness(launch: Launch, triton: DeviceProcess, folder: Path, limit: float) -> Witness:
+    """Ask a process with Triton for further results of a launch, each once."""
+    known: dict[str, dict[str, Any] | None] = {}
+
+    def ask(which: str) -> dict[str, Any] | None:
+        if which not in known:
+            number = f"{place(launch)}.{which}"
+            file = folder / "tensors" / "triton" / f"{number}.npz"
+            outcome = triton.ask("exact" if which == "exact" else "run", number, record_of(launch), limit)
+            known[which] = None
+            if "error" not in outcome and file.exists():
+                with np.load(file) as found:
+                    known[which] = dict(found)
+            file.unlink(missing_ok=True)
+        return known[which]
+
+    return ask
+
+
+def _compare(measured: Measured, launch: Launch, folder: Path, witness: Witness) -> None:
     """Whether both leave the same in all tensors that one of them changed."""
     files = [folder / "tensors" / compiler / f"{place(launch)}.npz" for compiler in _COMPILERS]
     if measured.note or not all(file.exists() for file in files):
@@ -198,12 +218,10 @@ def _compare(measured: Measured, launch: Launch, folder: Path) -> None:
     with np.load(files[0]) as theirs, np.load(files[1]) as ours:
         if set(theirs) != set(ours):
             measured.note = f"changed: {sorted(ours)}, Triton {sorted(theirs)}"
-        measured.right = not measured.note
-        for name in theirs if measured.right else ():
-            dtype, tolerance = data.ELEMENTS[kinds[name]]
-            far = data.difference(ours[name].view(dtype), theirs[name].view(dtype), kinds[name])
-            if far > tolerance:
-                measured.right, measured.note = False, f"{name} differs by {far:.2g}"
+        else:
+            verdicts = [judge(name, kinds[name], ours[name], theirs[name], witness) for name in theirs]
+            measured.right = all(each.right for each in verdicts)
+            measured.note = "; ".join(each.note for each in verdicts if each.note and each.right == measured.right)
     for file in files:
         file.unlink()
 
@@ -226,7 +244,7 @@ def page(measured: Iterable[Measured], device: str) -> str:
     for each in found:
         ratios = [f"{each.speed(what):.2f}" if each.speed(what) else "" for what in _TIMES]
         times = [f"{each.ours[what]:.1f}" if what in each.ours else "" for what in _TIMES[:2]]
-        result = "right" if each.right else each.note.replace("|", "\\|")
+        result = ": ".join(filter(None, ["right" * each.right, each.note.replace("|", "\\|")]))
         kernel = each.kernel.replace("_", "\\_")
         lines.append(f"| {kernel} | " + " | ".join([*ratios, *times, result]) + " |")
     return "\n".join(lines) + "\n"

@@ -4,8 +4,9 @@
 
 Each line of its standard input is a request, JSON of [action, number, record]; each is answered by a line
 of JSON to the file descriptor DESCRIPTOR. ``import`` loads the kernel. ``run`` calls it once: the answer has
-the time, and FOLDER gets what each tensor that changed holds afterwards, as ``NUMBER.npz``. ``time``
-answers the times of the device and of the host.
+the time, and FOLDER gets what each tensor that changed holds afterwards, as ``NUMBER.npz``. ``exact`` does the
+same with floats of 32 bits in place of those of 16, which hold the same numbers. ``time`` answers the times of
+the device and of the host.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import numpy as np
 import torch
 
 from corpus import data, load
+from corpus.device.judge import WIDENED
 from corpus.launches import Argument, Launch, launch_of
 
 #: Bytes of a tensor that are compared.
@@ -99,8 +101,8 @@ def _answer(action: str, number: str, launch: Launch, folder: Path, prepared: _P
     """What is asked for: an import, the first call, or times in microseconds."""
     if action == "import":
         return {}
-    if action == "run":
-        return _first_call(launch, folder / f"{number}.npz")
+    if action in ("run", "exact"):
+        return _first_call(launch, folder / f"{number}.npz", exact=action == "exact")
     if prepared.number != number:
         prepared.forget()
         prepared.call, _ = _call(launch)
@@ -109,24 +111,24 @@ def _answer(action: str, number: str, launch: Launch, folder: Path, prepared: _P
     return _times(prepared.call)
 
 
-def _call(launch: Launch) -> tuple[Callable[[], None], dict[str, torch.Tensor]]:
-    """(what launches the kernel, the tensors by name)."""
+def _call(launch: Launch, exact: bool = False) -> tuple[Callable[[], None], dict[str, torch.Tensor]]:
+    """(what launches the kernel, the tensors by name); ``exact``: floats of 16 bits have 32."""
     tensors: dict[str, torch.Tensor] = {}
-    arguments = [_value(launch, each, tensors) for each in launch.arguments]
+    arguments = [_value(launch, each, tensors, exact) for each in launch.arguments]
     start, options = load.kernel(launch)[launch.grid], load.options(launch)
     return lambda: start(*arguments, **options), tensors
 
 
-def _first_call(launch: Launch, file: Path) -> dict[str, float]:
+def _first_call(launch: Launch, file: Path, exact: bool) -> dict[str, float]:
     """The time of the first call; the tensors that it changes are kept."""
-    call, tensors = _call(launch)
+    call, tensors = _call(launch, exact)
     before = {name: each.clone() for name, each in tensors.items()}
     torch.cuda.synchronize()
     began = time.perf_counter()
     call()
     torch.cuda.synchronize()
     first = time.perf_counter() - began
-    _keep(file, tensors, before)
+    _keep(file, tensors, before, 2 * _COMPARED if exact else _COMPARED)
     before.clear()
     tensors.clear()
     torch.cuda.empty_cache()
@@ -159,16 +161,19 @@ def _device_answers() -> bool:
     return True
 
 
-def _value(launch: Launch, argument: Argument, tensors: dict[str, torch.Tensor]) -> Any:
+def _value(launch: Launch, argument: Argument, tensors: dict[str, torch.Tensor], exact: bool) -> Any:
     """An argument as a launch takes it; tensors are noted by name."""
     if argument.items is not None:
-        return tuple(_value(launch, each, tensors) for each in argument.items)
+        return tuple(_value(launch, each, tensors, exact) for each in argument.items)
     kind = data.element(argument)
     if argument.type == "constexpr":
-        return load.constant(argument.value)
+        narrow = exact and isinstance(argument.value, dict) and argument.value.get("dtype") in WIDENED
+        return load.constant({"dtype": "fp32"} if narrow else argument.value)
     if not kind:
         return data.number(argument)
     storage = _storage(launch, argument, kind)
+    if exact and kind in WIDENED:
+        storage = storage.float()
     assert argument.shape is not None and argument.strides is not None
     tensors[argument.name] = storage
     tensor = storage.as_strided(argument.shape, argument.strides)
@@ -189,13 +194,13 @@ def _storage(launch: Launch, argument: Argument, kind: str) -> torch.Tensor:
     return repeated.view(_DTYPES[kind])
 
 
-def _keep(file: Path, tensors: dict[str, torch.Tensor], before: dict[str, torch.Tensor]) -> None:
-    """Keep the tensors that a launch changed, up to a size."""
+def _keep(file: Path, tensors: dict[str, torch.Tensor], before: dict[str, torch.Tensor], most: int) -> None:
+    """Keep the tensors that a launch changed, up to a number of bytes."""
     changed = {}
     for name, tensor in tensors.items():
         now, then = tensor.view(torch.uint8), before[name].view(torch.uint8)
         if not torch.equal(now, then):
-            changed[name] = now[:_COMPARED].cpu().numpy()
+            changed[name] = now[:most].cpu().numpy()
     np.savez(file, **changed)
 
 

@@ -201,5 +201,5 @@ def case_mixture_of_experts():
     for experts, width, inner, chosen in ((32, 4096, 1536, 4), (128, 4096, 768, 8)):
         index = counted(TOKENS, chosen, below=experts)
         given = [normal(TOKENS, width, grad=True), normal(experts, 2 * inner, width, grad=True), normal(experts, width, inner, grad=True)]
-        with kernels_give(TOKENS * chosen // 128 + experts):
+        with kernels_give(experts * -(-TOKENS * chosen // (experts * 64))):  # tiles of 64 rows of an expert
             apply("fused_moe", "LigerFusedMoEFunction", *given, index, normal(TOKENS, chosen, dtype=torch.float32, grad=True))
