@@ -63,7 +63,6 @@ class GcnTarget(SimtTarget):
 
     max_threads, max_access = 1024, 16
     native_ldexp = True
-    unrolls_loops = False
     turned_by_loads = True
     shared_pointer = "ptr addrspace(3)"
 

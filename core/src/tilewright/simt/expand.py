@@ -30,7 +30,7 @@ def prepare(module: Module, target: SimtTarget) -> None:
     if changed:
         for pass_ in (canonicalize, cse, licm, canonicalize, cse, dce):
             pass_(module)
-    unrolled = not target.unrolls_loops and unroll_short_loops(kernel)
+    unrolled = unroll_short_loops(kernel)
     if unrolled:
         canonicalize(module)
     while unroll_exchanges(kernel):

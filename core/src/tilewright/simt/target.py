@@ -454,9 +454,6 @@ class SimtTarget(ABC):
 
     # ---- arithmetic
 
-    #: whether the code generator writes loops of few iterations out
-    unrolls_loops: bool = True
-
     #: the bitcode that the launch gives, where the target takes any; see :mod:`.externs`
     libraries: Libraries | None = None
 

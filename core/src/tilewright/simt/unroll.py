@@ -1,4 +1,4 @@
-"""Loops of constant bounds, written out: for targets whose code generator keeps short loops as they are."""
+"""Loops of constant bounds, written out before layouts are assigned."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from tilewright.passes.rewriter import constant_of
 
 #: Iterations of a short loop.
 _TRIPS: Final = 8
+#: Operations whose loops stay.
+_KEPT: Final = frozenset({"dot", "dot_scaled", "gather"})
 #: Elements of all tiles that the iterations of a short loop compute.
 _ELEMENTS: Final = 1 << 16
 
@@ -48,9 +50,10 @@ def unroll(loop: For) -> None:
 
 
 def unroll_short_loops(function: Function) -> bool:
-    """Unroll innermost loops of few iterations and little work, without products; whether there were any.
+    """Unroll innermost loops that load, of few iterations and little work; whether there were any.
 
-    Loads of all iterations are then under way together, and warps that store nothing skip what only stores need.
+    Loads of all iterations are then under way together, and warps that store nothing skip what only stores need. Code generators keep such loops: their loads
+    are assembly. Loops of products stay for the pipeline, and loops of exchanges for :mod:`.xor_exchange`.
     """
     loops = [operation for operation in function.walk() if isinstance(operation, For) and _is_short(operation)]
     for loop in loops:
@@ -62,9 +65,10 @@ def _is_short(loop: For) -> bool:
     trips = bounds_of(loop)
     if trips is None or len(trips) > _TRIPS or loop.unroll or loop.num_stages:
         return False
-    elements = 0
+    elements, loads = 0, False
     for operation in loop.walk():
-        if operation is not loop and (isinstance(operation, For | While) or operation.name in ("dot", "dot_scaled")):
+        if operation is not loop and (isinstance(operation, For | While) or operation.name in _KEPT):
             return False
+        loads = loads or operation.name == "load"
         elements += sum(math.prod(result.type.shape) for result in operation.results if isinstance(result.type, TileType))
-    return elements * len(trips) <= _ELEMENTS
+    return loads and elements * len(trips) <= _ELEMENTS
