@@ -101,6 +101,15 @@ def test_proposed_layouts_have_no_bank_conflicts(rows: int, columns: int) -> Non
             assert len({offset % 128 // 16 for offset in rows_of}) == 8
 
 
+def test_turns_of_the_memory_count_what_bank_conflicts_add() -> None:
+    plan = matrix.plan(80, Product((64, 64), 64, F16, F16, F32, "ieee", 0, 4))
+    assert plan is not None and plan.load_turns is not None and plan.a_shared is not None
+    # a warp multiplies 32 rows by 64: four by eight matrices, each in a turn; eight rows of 128 bytes behind each other are all in the same banks
+    in_a_row = SharedLayout((64, 64), tuple(1 << bit for bit in range(12)))
+    assert (plan.load_turns(0, plan.a_shared), plan.load_turns(0, in_a_row)) == (32, 256)
+    assert plan.load_turns(0, SharedLayout((64, 64), tuple(1 << (11 - bit) for bit in range(12)))) is None
+
+
 def test_wide_elements_and_scattered_rows_are_left_to_plain_loads() -> None:
     plan = matrix.plan(80, Product((16, 16), 16, F64, F64, F64, "ieee", 0, 1))
     assert plan is not None and plan.a_shared is None
@@ -167,3 +176,26 @@ def test_what_an_operand_is_computed_from_is_copied_in_whole_words(ptx: Callable
     signature = {"a": "*bf16", "g": "*fp32", "b": "*bf16", "out": "*fp32", "K": "i32"}
     text = ptx(gated_rows, signature, "sm_80", constants={"BM": 64, "BN": 64, "BK": 32}, num_stages=2, num_warps=1)
     assert "cp.async.cg.shared.global" in text and "cp.async.ca.shared.global" not in text and "ld.global" not in text
+
+
+@device_function
+def single_product(a, b, out, n, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, ACROSS: tl.constexpr):
+    rows, columns, inner = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
+    x = tl.load(a + rows[:, None] * K + inner[None, :], mask=rows[:, None] < n, other=0.0)
+    if ACROSS:
+        y = tl.load(b + inner[:, None] * N + columns[None, :], mask=columns[None, :] < n, other=0.0)
+    else:
+        y = tl.load(b + inner[:, None] + columns[None, :] * K, mask=columns[None, :] < n, other=0.0)
+    tl.store(out + rows[:, None] * N + columns[None, :], tl.dot(x, y))
+
+
+@pytest.mark.parametrize("across", [False, True])
+@pytest.mark.parametrize(("m", "n", "k"), [(64, 64, 128), (32, 64, 64), (64, 128, 64)])
+def test_operands_of_a_product_outside_of_loops_are_read_by_matrix_loads(ptx: Callable[..., str], m: int, n: int, k: int, across: bool) -> None:
+    """They are loaded coalesced, and stored to shared memory in the same widths; nothing but the product reads them there."""
+    signature = {"a": "*bf16", "b": "*bf16", "out": "*fp32", "n": "i32"}
+    text = ptx(single_product, signature, "sm_90a", constants={"M": m, "N": n, "K": k, "ACROSS": across}, num_warps=2)
+    loads = text.count("ldmatrix.sync.aligned.m8n8.x4.shared.b16"), text.count("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16")
+    # an instruction loads 512 bytes for a warp; warps divide the rows, or the columns
+    assert sum(loads) * 512 * 2 in (m * k * 2 + n * k * 4, m * k * 4 + n * k * 2) and (loads[1] > 0) == across
+    assert "ld.shared" not in text.split("mma.sync")[0] and "st.shared.v4.b32" in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, F64, I8, I32, U8, IntType, Type
 from tilewright.llvm.casts import emit_cast
@@ -17,7 +18,7 @@ from tilewright.simt.tiling import Tiling, layouts, tile, transposed
 from tilewright_nvidia.assembly import call_asm
 from tilewright_nvidia.fragments import Instruction
 from tilewright_nvidia.kernel_state import words_in
-from tilewright_nvidia.operand_loads import load_operand, operand_shared
+from tilewright_nvidia.operand_loads import load_operand, matrix_turns, operand_shared
 
 
 def _family(name: str, packed: int, extents: Sequence[tuple[int, int, int, int]], operand: str, accumulator: str) -> tuple[Instruction, ...]:
@@ -117,22 +118,34 @@ def plan(capability: int, wanted: Product) -> ProductPlan | None:
             return product.emit(context, y, x, z)
 
     step = choice.instruction.k
-    loads = [_loader(layout, element, axis, step) for layout, element, axis in zip((a_layout, b_layout), elements, (-1, -2), strict=True)]
+    parts = [_step(layout, axis, step) for layout, axis in zip((a_layout, b_layout), (-1, -2), strict=True)]
+    loads = [_loader(part, element, axis) for part, element, axis in zip(parts, elements, (-1, -2), strict=True)]
+
+    def load_turns(position: int, shared: SharedLayout) -> int | None:
+        turns = matrix_turns(parts[position], shared, storage_size(elements[position]))
+        return None if turns is None else turns * (a_layout, b_layout)[position].register_count // parts[position].register_count
+
     shared = [operand_shared(layout, storage_size(element)) for layout, element in zip((a_layout, b_layout), elements, strict=True)]
     name = choice.instruction.text.format(**_type_names(choice))
-    return ProductPlan(name, a_layout, b_layout, c_layout, emit, a_shared=shared[0], b_shared=shared[1], load_a=loads[0], load_b=loads[1], k_step=step)
+    fragments: dict[str, Any] = {"load_a": loads[0], "load_b": loads[1], "load_turns": load_turns, "k_step": step}
+    return ProductPlan(name, a_layout, b_layout, c_layout, emit, a_shared=shared[0], b_shared=shared[1], **fragments)
 
 
 def _type_names(choice: Choice) -> dict[str, str]:
     return {"a": _NAMES.get(choice.through[0], ""), "b": _NAMES.get(choice.through[1], "")}
 
 
-def _loader(layout: LinearLayout, element: Type, axis: int, step: int) -> Callable[[SimtContext, str, SharedLayout, int], list[str] | None]:
-    """Loads the registers of one step along K, which is axis ``axis`` of the operand."""
+def _step(layout: LinearLayout, axis: int, step: int) -> LinearLayout:
+    """An operand's layout, without the registers that are beyond the first step along K, which is axis ``axis``."""
     shift = axis_shifts(layout.shape)[axis]
     mask = layout.axis_mask(axis % len(layout.shape))
     steps = [image for image in layout.registers if image & mask and image >> shift >= step]
-    part = LinearLayout(layout.shape, tuple(image for image in layout.registers if image not in steps), layout.lanes, layout.warps)
+    return LinearLayout(layout.shape, tuple(image for image in layout.registers if image not in steps), layout.lanes, layout.warps)
+
+
+def _loader(part: LinearLayout, element: Type, axis: int) -> Callable[[SimtContext, str, SharedLayout, int], list[str] | None]:
+    """Loads the registers of one step along K, which is axis ``axis`` of the operand."""
+    shift = axis_shifts(part.shape)[axis]
 
     def load(context: SimtContext, address: str, shared: SharedLayout, first: int) -> list[str] | None:
         return load_operand(context, part, element, address, shared, first << shift)

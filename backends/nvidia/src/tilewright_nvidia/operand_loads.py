@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
+from typing import Final
 
 from tilewright.ir.types import Type
 from tilewright.llvm.registers import register_type, storage_size
 from tilewright.simt.context import SimtContext
-from tilewright.simt.linear_layout import LinearLayout, SharedLayout, axis_shifts, log2, span
+from tilewright.simt.linear_layout import Basis, LinearLayout, SharedLayout, axis_shifts, log2, span
 from tilewright.simt.lowering.shared_accesses import places, plan_accesses
 from tilewright.simt.swizzle import accesses
 from tilewright_nvidia.kernel_state import words_in
+
+#: Bytes of a row of the banks.
+_BANKS_BYTES: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,16 @@ def matrix_loads(layout: LinearLayout, shared: SharedLayout, size: int) -> Matri
         return None
     given = (*rows, *matrices, *(0 for _ in range(2 - len(matrices))))
     return MatrixLoads(transposed, 1 << len(matrices), given, tuple(warps), tuple(span(words[2:])))
+
+
+def matrix_turns(layout: LinearLayout, shared: SharedLayout, size: int) -> int | None:
+    """Turns of the memory that ``ldmatrix`` takes for the tile of a warp: one for each matrix whose eight rows are in different banks; None where it does not
+    fit."""
+    plan = matrix_loads(layout, shared, size)
+    if plan is None:
+        return None
+    apart = Basis([offset % _BANKS_BYTES for offset in plan.lanes[:3]]).rank
+    return len(plan.steps) * plan.matrices << 3 - apart
 
 
 def load_operand(context: SimtContext, layout: LinearLayout, element: Type, address: str, shared: SharedLayout, first: int = 0) -> list[str] | None:

@@ -23,6 +23,7 @@ from tilewright.simt.block_copies import write_block_copies
 from tilewright.simt.check_proxies import check_proxies
 from tilewright.simt.clusters import divide_program
 from tilewright.simt.constant_operands import share_constant_operands
+from tilewright.simt.converted_operands import share_converted_operands
 from tilewright.simt.expand import prepare
 from tilewright.simt.facts import note
 from tilewright.simt.k_slicing import slice_along_k
@@ -77,6 +78,11 @@ STAGES: Final = (
         "constants",
         lambda module, target, options: share_constant_operands(kernel_of(module), target, options),
         "operands that stay the same in a loop are read from shared memory, for want of registers",
+    ),
+    Stage(
+        "converted",
+        lambda module, target, options: share_converted_operands(kernel_of(module), target, options),
+        "operands that would be converted through shared memory are read from there, step by step",
     ),
     Stage("stage", _on_kernel(stage_operands), "operands that products read from shared memory are put there"),
     Stage("accumulators", _on_kernel(write_accumulators), "products whose sums are in memory of the machine's own are started and waited for"),

@@ -103,6 +103,8 @@ class ProductPlan:
         load_a, load_b: (context, address of the shared tile, its shared layout[, first]) -> the operand's registers, where the machine has an instruction
             that loads fragments; None where the toolkit's own loads do, and given back for a shared layout that the instruction cannot read. With
             ``k_step`` they get a fourth argument, the coordinate along K at which a step begins, and give the registers of that step.
+        load_turns: (operand 0 or 1, its shared layout) -> turns of the memory that ``load_a`` or ``load_b`` take to read all of the operand; None where their
+            instruction cannot read it. It is given where there is such an instruction for each step along K.
         a_turned, b_turned: in which layout ``load_a`` and ``load_b`` read an operand from shared memory whose neighbours there are not summed over; None where
             they have no instruction for that.
         whole_rows: whether each warp has whole rows of the result, where by the plan preferred to it warps share rows and load less: what is computed of
@@ -129,6 +131,7 @@ class ProductPlan:
     accepts: Callable[[int, SharedLayout], bool] | None = None
     load_a: Callable[..., list[str] | None] | None = None
     load_b: Callable[..., list[str] | None] | None = None
+    load_turns: Callable[[int, SharedLayout], int | None] | None = None
     a_turned: LinearLayout | None = None
     b_turned: LinearLayout | None = None
     whole_rows: bool = False

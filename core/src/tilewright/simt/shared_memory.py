@@ -55,7 +55,12 @@ def scratch_of(operation: Operation, target: SimtTarget) -> int:
 
 def peak_bytes(region: Region, target: SimtTarget) -> int:
     """The most bytes that buffers, barrier objects and scratch space take at a time while a region runs."""
-    return _Allocation(function_of(region), target).peak_bytes(region)
+    return max(bytes_in_use(region, target).values(), default=0)
+
+
+def bytes_in_use(region: Region, target: SimtTarget) -> dict[Operation, int]:
+    """The bytes that buffers, barrier objects and scratch space take while each operation of a region runs, in program order."""
+    return _Allocation(function_of(region), target).bytes_in_use(region)
 
 
 @dataclass(slots=True, eq=False)
@@ -118,15 +123,15 @@ class _Allocation:
                 parts.append((part, (offset, offset + size)))
         self.function.attributes[SHARED_BYTES] = total
 
-    def peak_bytes(self, region: Region) -> int:
-        """The most bytes that are taken at a time in a region."""
+    def bytes_in_use(self, region: Region) -> dict[Operation, int]:
+        """The bytes that are taken while each operation of a region runs."""
         self._number(self.function.body)
-        buffers, most = self._buffers(), 0
+        buffers, found = self._buffers(), {}
         for operation in operations_of_program(region):
             position, part = self.positions[operation], part_of(operation)
             live = sum(-(-one.size // one.alignment) * one.alignment for one in buffers if one.meets(position, position, part))
-            most = max(most, live + scratch_of(operation, self.target))
-        return most
+            found[operation] = live + scratch_of(operation, self.target)
+        return found
 
     def _live(self, operation: Operation, buffers: list[_Buffer]) -> list[tuple[int, int]]:
         position = self.positions[operation]

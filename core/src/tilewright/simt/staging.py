@@ -45,7 +45,7 @@ def stage_operands(function: Function, target: SimtTarget) -> None:
                     reads.setdefault((operand, shared), []).append(_Read(operation, position))
     for (operand, shared), found in reads.items():
         _move_well(operand, shared, target)
-        slot = _staged(_place_before([read.product for read in found], operand), operand, shared)
+        slot = staged(_place_before([read.product for read in found], operand), operand, shared)
         for read in found:
             read.product.set_operand(read.position, slot)
 
@@ -75,7 +75,7 @@ def put_in_shared(product: Dot, position: int, target: SimtTarget) -> Value:
     place, conversion = _outermost(product, operand), operand.definition
     if isinstance(conversion, Convert):
         operand = conversion.x
-    return _staged(place, operand, staging_layout(plan_of(product, target), position, operand, target))
+    return staged(place, operand, staging_layout(plan_of(product, target), position, operand, target))
 
 
 def _move_well(operand: Value, shared: SharedLayout, target: SimtTarget) -> None:
@@ -91,7 +91,7 @@ def _move_well(operand: Value, shared: SharedLayout, target: SimtTarget) -> None
         operand.layout = layout
 
 
-def _staged(place: Operation, operand: Value, shared: SharedLayout) -> Value:
+def staged(place: Operation, operand: Value, shared: SharedLayout) -> Value:
     """Put an operand into shared memory before an operation."""
     builder = Builder.at(place)
     assert isinstance(operand.type, TileType)

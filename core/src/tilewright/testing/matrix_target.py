@@ -23,15 +23,16 @@ class MatrixTarget(EmulatedTarget):
         k_step: as in :class:`~tilewright.simt.matmul_plans.ProductPlan`.
         fragments: whether there is an instruction that loads fragments of a.
         wish: whether it asks for a layout in shared memory, and reads no other.
+        prices: whether it says how many turns of the memory fragments take: fewer than accesses of a lane's own.
         calls: the registers of a of each product written.
         loads: the coordinate along K of each fragment loaded.
     """
 
     M, N, K = 4, 4, 4
 
-    def __init__(self, k_step: int, fragments: bool, wish: bool) -> None:
+    def __init__(self, k_step: int, fragments: bool, wish: bool, prices: bool = False) -> None:
         super().__init__(8)
-        self.k_step, self.fragments, self.wish = k_step, fragments, wish
+        self.k_step, self.fragments, self.wish, self.prices = k_step, fragments, wish, prices
         self.calls: list[int] = []
         self.loads: list[int] = []
 
@@ -57,10 +58,14 @@ class MatrixTarget(EmulatedTarget):
         )
         b_k = [1 << (nb + i) for i in range(kb)]
         b_layout = LinearLayout((k, n), (columns[0], *columns[2:], *b_k[2:]), (columns[1], b_k[0], b_k[1]), (0,) * warp_bits)
+
+        def load_turns(position: int, shared: SharedLayout) -> int:
+            return (a_layout, b_layout)[position].register_count // 8
+
         plan = ProductPlan(
             "made up", a_layout, b_layout, c, self._emit(a_layout, b_layout, c, kb),
             a_shared=SharedLayout.row_major((m, k)) if self.wish else None,
-            load_a=self._load(a_layout, 1) if self.fragments else None, k_step=self.k_step,
+            load_a=self._load(a_layout, 1) if self.fragments else None, k_step=self.k_step, load_turns=load_turns if self.prices else None,
         )  # fmt: skip
         return (plan,)
 

@@ -69,6 +69,11 @@ def sink_conversions(body: Region) -> None:
     otherwise comes after them."""
     for operation in list(body):
         _let_convert_first(operation, body)
+    convert_last(body)
+
+
+def convert_last(body: Region) -> None:
+    """Let shape operations of a region come before the conversions of what they are of."""
     for operation in list(body):
         if not renames(operation):
             continue
