@@ -138,3 +138,26 @@ def test_the_bound_is_on_the_function(cold: bool, shared: int, programs: int | N
     module = parse_module(TEXT.replace("SHARED", str(shared)).replace("COLD", f"{COLD} = true" if cold else ""), machine.table)
     bound_occupancy(module, machine, {})
     assert kernel_of(module).attributes.get(PROGRAMS) == programs
+
+
+@jit
+def many_products(x, y, out, TILES: tl.constexpr, M: tl.constexpr):
+    rows = tl.arange(0, M)
+    places = rows[:, None] * M + rows[None, :]
+    found = ()
+    for i in tl.static_range(TILES):
+        found += (tl.dot(tl.load(x + i * M * M + places), tl.load(y + i * M * M + places)),)
+    total = tl.zeros((M, M), tl.float32)
+    for i in tl.static_range(TILES):
+        for j in tl.static_range(TILES):
+            total += tl.exp2(found[i] - found[j])
+    tl.store(out + places, total)
+
+
+@pytest.mark.parametrize(("tiles", "programs"), [(2, None), (6, 1)])
+def test_products_that_overflow_the_registers_get_all_there_are(assembled: Callable[..., Any], tiles: int, programs: int | None) -> None:
+    """Six tiles are 384 words of a thread: ptxas spills some of them, and keeps the others in registers."""
+    signature = {"x": "*bf16", "y": "*bf16", "out": "*fp32"}
+    code, linked = assembled(many_products, signature, "sm_90a", constants={"TILES": tiles, "M": 64}, num_warps=2)
+    registers = registers_of(linked.log)
+    assert bound_in(code.stages["ptx"]) == programs and registers is not None and registers > 128

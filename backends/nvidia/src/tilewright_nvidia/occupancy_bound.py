@@ -7,6 +7,8 @@ starts all loads first.
 ptxas gives a kernel the registers of its most demanding region, be it the exact path of a ``dot_scaled``, which runs only after an overflow: the loop that
 computes everything else then loses half of its CTAs. The bound makes ptxas spill in that region instead.
 
+Where products take more registers than a thread may have, ptxas gives up without a bound, and takes 32: it then spills several times what it spills with 255.
+
 The bound is what the regions that run often need, by an estimate.
 """
 
@@ -51,15 +53,18 @@ def is_light(function: Function) -> bool:
 
 
 def bound_occupancy(module: Module, target: SimtTarget, options: Mapping[str, Any]) -> None:
-    """Set how many CTAs share an SM, for kernels with regions that hardly ever run, and for those that hold large tiles without multiplying them."""
+    """Set how many CTAs share an SM, for kernels with regions that hardly ever run, and for those that hold large tiles, without multiplying them or more than
+    registers can hold."""
     function = kernel_of(module)
     operations = list(function.walk())
     moves_registers = any(isinstance(operation, Part) and operation.registers for operation in operations)
     is_settled = options.get("maxnreg") or PROGRAMS in function.attributes or moves_registers
     words = hot_peak_words(function)
     # a scan holds several times its tile, which the estimate does not know
-    streams = not has_products(function) and _LIGHT < words <= target.registers and not any(isinstance(operation, Scan) for operation in operations)
-    if is_settled or not (streams or any(COLD in operation.attributes for operation in operations)):
+    multiplies = has_products(function)
+    streams = not multiplies and _LIGHT < words <= target.registers and not any(isinstance(operation, Scan) for operation in operations)
+    overflows = multiplies and words > target.registers
+    if is_settled or not (streams or overflows or any(COLD in operation.attributes for operation in operations)):
         return
     threads, shared = int(function.attributes[WARPS]) * target.warp_size, int(function.attributes[SHARED_BYTES])
     reads_fragments = any(isinstance(operation, Multiplication) and REGISTERS in plan_of(operation, target).reads for operation in operations)
