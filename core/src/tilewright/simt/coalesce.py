@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from tilewright.ir.core import Value
 from tilewright.ir.ops.memory import AtomicCas, AtomicLoad, AtomicRmw, AtomicStore, Load, Store
@@ -17,6 +18,8 @@ from tilewright.simt.target import SimtTarget
 #: An access of global memory at pointers.
 Access = Load | Store | AtomicRmw | AtomicCas | AtomicLoad | AtomicStore
 ACCESSES = (Load, Store, AtomicRmw, AtomicCas, AtomicLoad, AtomicStore)
+#: Bytes of a register, which a load of fewer fills in part.
+_WORD: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +103,8 @@ def _layouts(shape: tuple[int, ...], order: tuple[int, ...], group: Sequence[Til
     most = math.prod(shape) // (lanes * warps)
     shared = min(max(access.vector for access in group), max(1, 2 * limit // max(access.size for access in group)))
     # A store of wider elements than the loads have is no good in their layout: its threads would each write every other part of a sector. So is an atomic
-    # update that takes fewer elements.
-    own = sorted({access.vector for access in group if access.writes}, reverse=True)
+    # update that takes fewer elements, and a load that is not aligned to words: its threads would each read a few bytes, far from the next one's.
+    own = sorted({access.vector for access in group if access.writes or access.vector * access.size < _WORD}, reverse=True)
     layouts: list[LinearLayout] = []
     for vector in dict.fromkeys(max(1, min(vector, most)) for vector in (shared, *own)):
         layouts.append(blocked(shape, order, vector, lanes, warps))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -141,6 +141,7 @@ class WarpAccess:
         width: elements that a thread accesses at once.
         asked: bytes of all elements that the warp accesses.
         sectors: sectors that these are in.
+        moved: sectors that memory moves for it on average, where the thread's other accesses of the tile find what is left of them in the cache.
         lines: lines of the cache that these are in.
         partial: whether they fill no sector.
     """
@@ -148,6 +149,7 @@ class WarpAccess:
     width: int
     asked: int
     sectors: int
+    moved: float
     lines: int
     partial: bool
 
@@ -157,23 +159,31 @@ def warp_access(layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None, 
     width = access_width(layout, pointer, mask, size, limit)
     shifts = axis_shifts(layout.shape)
     axis = max(range(len(layout.shape)), key=lambda i: (layout.shape[i] > 1, pointer.contiguity[i], i))
-    images = set(layout.lanes)
-    run = min(width, pointer.contiguity[axis])
-    while run < pointer.contiguity[axis] and 1 << shifts[axis] + run.bit_length() - 1 in images:
-        run *= 2
+    run = _run(width, pointer.contiguity[axis], shifts[axis], layout.lanes)
+    whole = _run(width, pointer.contiguity[axis], shifts[axis], (*layout.lanes, *layout.registers)) * size
     basis = Basis(layout.registers)
     lanes = sum(1 for image in layout.lanes if basis.add(image))
     asked = (width * size) << lanes
     piece = max(1, min(run * size, asked))
     pieces = asked // piece
-    return WarpAccess(width, asked, pieces * -(-piece // costs.sector), pieces * -(-piece // costs.line), piece < costs.sector)
+    sectors = pieces * -(-piece // costs.sector)
+    moved = min(float(sectors), asked / min(whole, costs.sector))
+    return WarpAccess(width, asked, sectors, moved, pieces * -(-piece // costs.line), piece < costs.sector)
+
+
+def _run(width: int, contiguity: int, shift: int, images: Sequence[int]) -> int:
+    """How many consecutive elements ``width`` of them are a part of, with those that differ from them by ``images``."""
+    run = min(width, contiguity)
+    while run < contiguity and 1 << shift + run.bit_length() - 1 in images:
+        run *= 2
+    return run
 
 
 def access_cost(layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None, size: int, limit: int, costs: MachineCosts, *, store: bool) -> float:
     """Slots to access memory by pointers in a layout: instructions, the sectors that each of a warp's touches, and the lines if it writes."""
     found = warp_access(layout, pointer, mask, size, limit, costs)
-    # part of a sector is read before it is written
-    sectors = found.sectors * (2 if store and found.partial else 1)
+    # Part of a sector is read before it is written. Of a sector that several loads read a part each, the cache has what is left: a quarter is not paid.
+    sectors = found.sectors * (2.0 if found.partial else 1.0) if store else (3 * found.sectors + found.moved) / 4
     turns = costs.line_turn * found.lines if store else 0.0
     return layout.register_count // found.width * (costs.access + sectors + turns)
 

@@ -4,7 +4,8 @@ choices between which values must be converted. :mod:`.assign` states the proble
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -281,12 +282,37 @@ class Problem:
             variable.propose(default(variable.shape))
         if undecided:
             self.spread_candidates()
-        for variable in sorted(variables, key=lambda one: -one.weight):  # those in loops first
+        self._descend(sorted(variables, key=lambda one: -one.weight))  # those in loops first
+        found, cost = [variable.chosen for variable in variables], self._total(variables)
+        # What is chosen first is followed by its neighbours: a small tile's layout must not decide that of a large one.
+        large_first = sorted(variables, key=lambda one: -one.weight * math.prod(one.shape))
+        for variable in variables:
+            variable.chosen = None
+        self._descend(large_first)
+        if self._total(variables) >= cost:
+            for variable, chosen in zip(variables, found, strict=True):
+                variable.chosen = chosen
+
+    def _descend(self, order: Sequence[Variable]) -> None:
+        """Choose the layouts of variables one after the other, and again as long as that improves them."""
+        for variable in order:
             self._choose(variable)
         for _ in range(_ROUNDS):
-            changed = [variable for variable in variables if len(variable.candidates) > 1 and self._choose(variable)]
+            changed = [variable for variable in order if len(variable.candidates) > 1 and self._choose(variable)]
             if not changed:
                 return
+
+    def _total(self, variables: Sequence[Variable]) -> float:
+        """What all that is chosen costs."""
+        cost = 0.0
+        for variable in variables:
+            assert variable.chosen is not None
+            cost += variable.own_price(variable.chosen)
+        for edge in self.edges:
+            wanted = edge.wanted()
+            assert wanted is not None
+            cost += edge.weight * self.price(edge.value, wanted)
+        return cost
 
     def _choose(self, variable: Variable) -> bool:
         before = variable.chosen
