@@ -14,7 +14,7 @@ from typing import Any
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.ops.control import For, While
-from tilewright.ir.types import TileType
+from tilewright.ir.types import TileType, shape_of
 from tilewright.llvm.registers import storage_size
 from tilewright.simt.carried import operations_of_program
 from tilewright.simt.conversion import SharedMove, plan_conversion
@@ -176,7 +176,7 @@ def _share(source: Value, reads: Sequence[_Read], shared: SharedLayout, room: _R
     first conversion is."""
     assert isinstance(source.type, TileType)
     conversions = list(dict.fromkeys(read.conversion for read in reads))
-    places = [min(conversions, key=room.positions.__getitem__)]
+    places: list[Operation] = [min(conversions, key=room.positions.__getitem__)]
     made = source.definition
     users = {user for view in views_of(source) for user in view.value.uses if not renames(user)}
     if made is not None and users == set(conversions) and _loop_around(made) is _loop_around(places[0]):
@@ -191,7 +191,7 @@ def _share(source: Value, reads: Sequence[_Read], shared: SharedLayout, room: _R
         return
     slot = staged(place, source, shared)
     for read in reads:
-        viewed = SlotType(read.view.value.type.shape, source.type.element, read.view.shared(shared))
+        viewed = SlotType(shape_of(read.view.value.type), source.type.element, read.view.shared(shared))
         operand = slot if viewed == slot.type else Builder.at(read.product).create(SIMT_TABLE["simt.view"], [[slot]], {}, (viewed,)).results[0]
         read.product.set_operand(read.position, operand)
     for conversion in conversions:
