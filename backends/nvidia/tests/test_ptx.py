@@ -177,6 +177,24 @@ def test_products_use_matrix_instructions(assembled: Callable[..., Any], arch: s
     assert linked.spills == 0
 
 
+@device_function
+def rounded_product(a, b, out, M: tl.constexpr, PRECISION: tl.constexpr):
+    rows = tl.arange(0, M)
+    places = rows[:, None] * M + rows[None, :]
+    x, y = tl.load(a + places), tl.load(b + places)
+    tl.store(out + places, tl.dot(x * 3.0, y * 5.0, input_precision=PRECISION))
+
+
+@pytest.mark.parametrize(("arch", "conversion"), [("sm_80", "cvt.rna.tf32.f32"), ("sm_90a", "cvt.rn.tf32.f32"), ("sm_120a", "cvt.rn.tf32.f32")])
+@pytest.mark.parametrize(("precision", "parts"), [("tf32", 1), ("tf32x3", 2)])
+def test_operands_are_rounded_to_tf32_by_one_instruction_where_there_is_one(
+    assembled: Callable[..., Any], arch: str, conversion: str, precision: str, parts: int
+) -> None:
+    signature = dict.fromkeys(("a", "b", "out"), "*fp32")
+    code, _ = assembled(rounded_product, signature, arch, constants={"M": 16, "PRECISION": precision}, num_warps=1)
+    assert str(code.stages["ptx"]).count(conversion) == 2 * parts * 16 * 16 // 32
+
+
 def test_the_great_product_does_not_spill(assembled: Callable[..., Any]) -> None:
     signature = {"a": "*fp16", "b": "*fp16", "c": "*fp16", "M": "i32", "N": "i32", "K": "i32"}
     for constants, warps in (

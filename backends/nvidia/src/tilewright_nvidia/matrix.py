@@ -107,7 +107,7 @@ def plan(capability: int, wanted: Product) -> ProductPlan | None:
         return None
     tiling = tile(choice.instruction.shape, shape, k, wanted.warps)
     a_layout, b_layout, c_layout = layouts(choice.instruction.shape, tiling, shape, k, wanted.warps)
-    product = _Product(choice, tiling, (a, b), accumulator)
+    product = _Product(choice, tiling, (a, b), accumulator, tf32_rounding(capability))
     emit: Callable[[SimtContext, list[str], list[str], list[str]], list[str]] = product.emit
     elements = (a, b)
     if turned:
@@ -156,8 +156,8 @@ def _loader(part: LinearLayout, element: Type, axis: int) -> Callable[[SimtConte
 class _Product:
     """Writes one product."""
 
-    def __init__(self, choice: Choice, tiling: Tiling, elements: tuple[Type, Type], accumulator: Type) -> None:
-        self.choice, self.tiling, self.elements, self.accumulator = choice, tiling, elements, accumulator
+    def __init__(self, choice: Choice, tiling: Tiling, elements: tuple[Type, Type], accumulator: Type, rounding: str) -> None:
+        self.choice, self.tiling, self.elements, self.accumulator, self.rounding = choice, tiling, elements, accumulator, rounding
         self.text = choice.instruction.text.format(**_type_names(choice))
 
     def emit(self, context: SimtContext, a: list[str], b: list[str], c: list[str]) -> list[str]:
@@ -187,7 +187,7 @@ class _Product:
         """For each part of the split elements, the words in order."""
         w, element, through = context.writer, self.elements[side], self.choice.through[side]
         if self.choice.precision:
-            columns = [_split(w, self.choice.precision, name, parts) for name in names]
+            columns = [_split(w, self.choice.precision, name, parts, self.rounding) for name in names]
             type_ = "i32" if self.choice.instruction.packed == 1 else "i16"
             return [self._packed(w, [pieces[part] for pieces in columns], type_) for part in range(parts)]
         if element is not through:
@@ -211,13 +211,18 @@ class _Product:
         return sums
 
 
-def _split(w: FunctionWriter, precision: str, name: str, parts: int) -> list[str]:
-    """An f32 number as a sum of numbers of tf32 or bf16, greatest first."""
+def tf32_rounding(capability: int) -> str:
+    """The conversion of f32 to tf32: one instruction from 9.0 on, which rounds ties to even; before that only ties away from zero are known, by three."""
+    return "cvt.rn.tf32.f32" if capability >= 90 else "cvt.rna.tf32.f32"
+
+
+def _split(w: FunctionWriter, precision: str, name: str, parts: int, rounding: str) -> list[str]:
+    """An f32 number as a sum of numbers of tf32 or bf16, greatest first; ``rounding`` makes those of tf32."""
     tf32 = precision.startswith("tf32")
 
     def narrow(name: str) -> str:
-        text, type_ = ("cvt.rna.tf32.f32 $0, $1;", "i32") if tf32 else ("cvt.rn.bf16.f32 $0, $1;", "i16")
-        return call_asm(w, text, [type_], [("float", name)], effects=False)[0]
+        text, type_ = (rounding, "i32") if tf32 else ("cvt.rn.bf16.f32", "i16")
+        return call_asm(w, f"{text} $0, $1;", [type_], [("float", name)], effects=False)[0]
 
     def widen(piece: str) -> str:
         wide = piece if tf32 else w.emit(f"shl i32 {w.emit(f'zext i16 {piece} to i32')}, 16")

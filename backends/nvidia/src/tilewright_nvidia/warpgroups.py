@@ -384,7 +384,7 @@ class _Writer(SlabOperands):
 def operand_words(w: FunctionWriter, names: Sequence[str], element: Type) -> list[str]:
     """The words of A, whose f32 are rounded as instructions on registers take them."""
     if element is F32:
-        return [call_asm(w, "cvt.rna.tf32.f32 $0, $1;", ["i32"], [("float", name)], effects=False)[0] for name in names]
+        return [call_asm(w, "cvt.rn.tf32.f32 $0, $1;", ["i32"], [("float", name)], effects=False)[0] for name in names]
     type_, packed = register_type(element), 4 // storage_size(element)
     return [words_in(w).pack(w, names[i : i + packed], type_, "i32") for i in range(0, len(names), packed)]
 
