@@ -31,7 +31,10 @@ def test_conversions(arch: str, name: str, format_: FloatType, source: str) -> N
     with np.errstate(over="ignore"):
         values = np.resize(np.concatenate([edges, of_all_sizes, dense, -dense]), 8192).astype(SOURCES[source])
     code = listed(kernels.converted, f"x=*{source}:16, out=*{name}:16", arch, {"N": 8192})
-    assert f"v_cvt_pk_{'fp8' if format_.mantissa == 3 else 'bf8'}_f32" in str(code.stages["amdgcn"])
+    text = str(code.stages["amdgcn"])
+    threads = 4 * (32 if arch == "gfx1201" else 64)
+    assert text.count(f"v_cvt_pk_{'fp8' if format_.mantissa == 3 else 'bf8'}_f32") == 8192 // threads // 2  # two at a time, and joined by it
+    assert ("v_med3_f32" in text) == ("v_cmp_u_f" in text) == (arch == "gfx942")
     found = np.zeros(8192, np.uint8)
     launched(code, [values.view(np.uint16) if source == "bf16" else values, found])
     expected = [encode_float(saturated(float(value), format_), format_) for value in values]

@@ -66,6 +66,11 @@ class Architecture:
     packed_sums: tuple[Type, ...] = ()
 
     @property
+    def propagates_nan(self) -> bool:
+        """Whether there are instructions for the least and the greatest of f32 numbers of which a NaN is the result where one is among them."""
+        return self.generation >= 4
+
+    @property
     def few_registers(self) -> bool:
         """Whether accumulators are among the 256 registers that an instruction can name, and have none of their own."""
         return self.registers <= 256

@@ -10,6 +10,8 @@ from tilewright.llvm.casts import rounded_upper_half
 from tilewright.llvm.writer import FunctionWriter, float_constant
 from tilewright.passes.formats import greatest_finite
 from tilewright_amd.architectures import MFMA, Architecture
+from tilewright_amd.kernel_state import kernel_state
+from tilewright_amd.vectors import narrow_pair
 
 #: An f32 NaN whose upper half is a quiet one of bf16.
 _QUIET_NAN: Final = 0x7FC00000
@@ -29,7 +31,7 @@ def machine_cast(w: FunctionWriter, row: Architecture, operand: str, source: Typ
         return _upper_half(w, operand)
     if source in _SINGLE and result in row.fp8 and rounding == "rtne":
         assert isinstance(result, FloatType)
-        return _narrowed(w, _SINGLE[source](w, operand), result)
+        return _narrowed(w, row, _SINGLE[source](w, operand), result)
     if source in row.fp8 and result in (F16, F32):
         assert isinstance(source, FloatType)
         single = _widened(w, operand, source)
@@ -60,15 +62,21 @@ def _upper_half(w: FunctionWriter, operand: str) -> str:
     return w.emit(f"trunc i32 {w.emit(f'lshr i32 {chosen}, 16')} to i16")
 
 
-def _narrowed(w: FunctionWriter, operand: str, result: FloatType) -> str:
-    """An f32 number as fp8, rounded to the nearest and saturated, in the lowest byte of a word. The second number of the pair is not looked at."""
+def _narrowed(w: FunctionWriter, row: Architecture, operand: str, result: FloatType) -> str:
+    """An f32 number as fp8, rounded to the nearest and saturated. What is rounded is remembered, for those that are joined (:mod:`.vectors`)."""
     kind = "fp8" if result.mantissa == 3 else "bf8"
     # the instruction makes infinity or NaN of what is too large: clamped before, NaN stays what it is
-    bounds = [("float", float_constant("float", bound)) for bound in (greatest_finite(result), -greatest_finite(result))]
-    clamped = w.call("llvm.amdgcn.fmed3.f32", "float", [("float", operand), *bounds])
-    operand = w.emit(f"select i1 {w.emit(f'fcmp uno float {operand}, {operand}')}, float {operand}, float {clamped}")
-    word = w.call(f"llvm.amdgcn.cvt.pk.{kind}.f32", "i32", [("float", operand), ("float", operand), ("i32", "poison"), ("i1", "false")])
-    return w.emit(f"trunc i32 {word} to i8")
+    bound = greatest_finite(result)
+    least, greatest = float_constant("float", -bound), float_constant("float", bound)
+    if row.propagates_nan:
+        clamped = w.intrinsic("llvm.maximum", "float", [("float", operand), ("float", least)])
+        clamped = w.intrinsic("llvm.minimum", "float", [("float", clamped), ("float", greatest)])
+    else:
+        clamped = w.call("llvm.amdgcn.fmed3.f32", "float", [("float", operand), ("float", greatest), ("float", least)])
+        clamped = w.emit(f"select i1 {w.emit(f'fcmp uno float {operand}, {operand}')}, float {operand}, float {clamped}")
+    name = w.emit(f"trunc i32 {narrow_pair(w, kind, clamped, clamped)} to i8")
+    kernel_state(w).narrowed[name] = clamped, kind
+    return name
 
 
 def _widened(w: FunctionWriter, operand: str, source: FloatType) -> str:

@@ -4,21 +4,14 @@ its messages the host has to know."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from tilewright.ir.core import Function
 from tilewright.ir.ops.arithmetic import ProgramId
-from tilewright.ir.ops.linear import DotScaled
 from tilewright.llvm.writer import FunctionWriter
 from tilewright.simt.facts import WARPS
 from tilewright.simt.linear_layout import LinearLayout
-from tilewright.simt.matmul_plans import product_of
 from tilewright.simt.ops.copies import CopyStart
-from tilewright.simt.ops.products import Multiplication, Step
 from tilewright_amd import prints
-
-if TYPE_CHECKING:
-    from tilewright_amd.target import GcnTarget
 
 
 @dataclass(slots=True)
@@ -36,6 +29,7 @@ class KernelState:
         vectors: layouts of results of matrix instructions -> elements that one gives a lane.
         assertions: what failed assertions are called, by their numbers less 1.
         formats: (C format, types of operands) of what is printed, by their numbers less 1.
+        narrowed: for numbers that the machine rounded to fp8: the f32 number in range that it rounded, and the kind as the instruction calls it.
     """
 
     num_warps: int
@@ -48,21 +42,14 @@ class KernelState:
     vectors: dict[LinearLayout, int]
     assertions: list[str] = field(default_factory=list)
     formats: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    narrowed: dict[str, tuple[str, str]] = field(default_factory=dict)
 
 
-def state_for(function: Function, target: GcnTarget) -> KernelState:
-    """The state for a kernel in its final form."""
+def state_for(function: Function, vectors: dict[LinearLayout, int]) -> KernelState:
+    """The state for a kernel in its final form, with the layouts of results of its matrix instructions."""
     operations, names = list(function.walk()), {operation.name for operation in function.walk()}
     words = prints.record_words(function)
     axes = {operation.axis for operation in operations if isinstance(operation, ProgramId)}
-    vectors: dict[LinearLayout, int] = {}
-    products = (product_of(one) for one in operations if isinstance(one, Multiplication | Step))
-    for product in dict.fromkeys(products):
-        vectors |= target.vectors(product)
-    for operation in operations:
-        if isinstance(operation, DotScaled):
-            plan = target.scaled_plan(operation, function.attributes[WARPS])
-            vectors[plan.c] = plan.extent**2 // 64
     return KernelState(
         num_warps=function.attributes[WARPS],
         # every line that is printed begins with its program

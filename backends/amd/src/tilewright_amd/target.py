@@ -17,10 +17,11 @@ from tilewright.llvm.registers import register_type, storage_size
 from tilewright.llvm.writer import FunctionWriter, ModuleWriter
 from tilewright.plugins.manifest import Target
 from tilewright.simt.context import SimtContext
-from tilewright.simt.facts import layout_of
+from tilewright.simt.facts import WARPS, layout_of
 from tilewright.simt.interface import Interface
 from tilewright.simt.linear_layout import LinearLayout, log2
-from tilewright.simt.matmul_plans import Product, ProductPlan
+from tilewright.simt.matmul_plans import Product, ProductPlan, product_of
+from tilewright.simt.ops.products import Multiplication, Step
 from tilewright.simt.target import Access, SimtTarget, Threads, Update
 from tilewright.simt.types import COPIES
 from tilewright_amd import arithmetic, casts, direct_copies, lanes, matrix, memory_access, prints, reports, scaled, waits
@@ -84,7 +85,15 @@ class GcnTarget(SimtTarget):
     # ---- the function
 
     def prepare(self, function: Function) -> KernelState:
-        return state_for(function, self)
+        vectors: dict[LinearLayout, int] = {}
+        operations = list(function.walk())
+        for product in dict.fromkeys(product_of(one) for one in operations if isinstance(one, Multiplication | Step)):
+            vectors |= self.vectors(product)
+        for operation in operations:
+            if isinstance(operation, DotScaled):
+                plan = self.scaled_plan(operation, function.attributes[WARPS])
+                vectors[plan.c] = plan.extent**2 // 64
+        return state_for(function, vectors)
 
     def begin(self, module: ModuleWriter, name: str, parameters: Sequence[tuple[str, str]], num_warps: int, options: Mapping[str, Any]) -> FunctionWriter:
         state = module.state
