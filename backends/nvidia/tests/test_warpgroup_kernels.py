@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hopper_support import ASYNCHRONOUS, TARGET, Operand, compiled, product_kernel
 from nvidia_support import compile_kernel
+from products_under_way import overwritten
 from warpgroup_kernels import KINDS, SIZES, matmul_module, persistent_module, scaled_product
 
 import tilewright.language as tl
@@ -151,7 +152,7 @@ def test_block_scaled_operands_are_unpacked_by_twos(format_: str, element: str, 
 
 
 def test_an_operand_computed_of_copies_stays_in_registers() -> None:
-    """ldmatrix reads the copied tile, threads scale it, and the instruction takes it from registers, while the previous product is in flight."""
+    """ldmatrix reads the copied tile, threads scale it, and the instruction takes it from registers, which nothing writes before it has ended."""
 
     def kernel(x: Any, s: Any, y: Any, out: Any, K: Any, M: tl.constexpr, N: tl.constexpr, BK: tl.constexpr) -> None:
         rows, columns, inner = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BK)
@@ -170,14 +171,14 @@ def test_an_operand_computed_of_copies_stays_in_registers() -> None:
     computed, multiplied = ptx.split("wgmma.mma_async", 1)
     assert "cp.async.bulk" in computed and "st.shared" not in computed
     assert computed.count("ldmatrix.sync.aligned.m8n8.x4.shared.b16") == 4
-    assert "wgmma.wait_group.sync.aligned 1;" in multiplied
+    assert "wgmma.wait_group" in multiplied and not overwritten(ptx)
     assert "C75" not in assemble(ptx, "sm_90a").log
 
 
 @pytest.mark.parametrize(("element", "turned"), [("i8", False), ("i8", True), ("fp8e4nv", True)])
 def test_narrow_weights_are_widened_in_registers(element: str, turned: bool) -> None:
     """Weights are what instructions take from registers: the product is computed as its transpose. The loop stores nothing to shared memory and has no
-    barrier, and the previous product is in flight while threads widen the weights."""
+    barrier."""
 
     def kernel(x: Any, y: Any, out: Any, K: Any, M: tl.constexpr, N: tl.constexpr, BK: tl.constexpr, TURNED: tl.constexpr) -> None:
         total = tl.zeros((M, N), dtype=tl.float32)
@@ -194,7 +195,34 @@ def test_narrow_weights_are_widened_in_registers(element: str, turned: bool) -> 
     module = compile_function(device_function(kernel), signature, constants, facts)
     pipeline.run(module)
     ptx = str(lower(module, TARGET, {**ASYNCHRONOUS, "num_warps": 8, "num_stages": 3}).stages["ptx"])
-    widened, multiplied = ptx.split("wgmma.mma_async", 1)
-    assert "st.shared" not in widened and "wgmma.wait_group.sync.aligned 1;" in multiplied
+    widened = ptx.split("wgmma.mma_async", 1)[0]
+    assert "st.shared" not in widened and not overwritten(ptx)
     assert len(re.findall(r"ld\.shared\.b(?:8|16) ", widened)) == (16 if turned else 32) and not re.search(r"cvt\.rn\.f32\.s", widened)
     assert "C75" not in assemble(ptx, "sm_90a").log
+
+
+def test_registers_that_a_product_reads_are_not_written_while_it_is_under_way() -> None:
+    """The second product's operand is not computed of the first one's result, so that the next iteration could compute it while this product is under way."""
+
+    def kernel(x: Any, y: Any, z: Any, w: Any, rows: Any, out: Any, K: Any, N: tl.constexpr) -> None:
+        at = tl.arange(0, N)
+        square = tl.load(rows + at)[:, None] * N + at[None, :]
+        aside, total = tl.zeros((N, N), dtype=tl.float32), tl.zeros((N, N), dtype=tl.float32)
+        for k in range(K):
+            there = k * N * N + square
+            scaled = (tl.load(z + there) * 3).to(tl.bfloat16)
+            aside = tl.dot(tl.load(x + there), tl.load(y + there), aside)
+            total = tl.dot(scaled, tl.load(w + there), total)
+        tl.store(out + at[:, None] * N + at[None, :], total + aside)
+
+    signature = {**dict.fromkeys("xyzw", "*bf16"), "rows": "*i32", "out": "*fp32", "K": "i32"}
+    code = compile_kernel(device_function(kernel), signature, constants={"N": 64}, num_warps=4, num_stages=2, asynchronous=True)
+    ptx = str(code.stages["ptx"])
+    assert "wgmma.mma_async" in ptx and not overwritten(ptx)
+
+
+def test_writes_beneath_products_are_found() -> None:
+    multiply = "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f1, %f2}, {%r1, %r2}, %rd1, %p1, 1, 1, 0;"
+    loop = ["$L_1:", "cvt.rn.bf16x2.f32 %r1, %f8, %f9;", multiply, "wgmma.commit_group.sync.aligned;", "wgmma.wait_group.sync.aligned 1;", "@%p1 bra $L_1;"]
+    assert overwritten("\n".join(loop)) == [loop[1]]
+    assert not overwritten("\n".join(loop).replace("aligned 1", "aligned 0"))

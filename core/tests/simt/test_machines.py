@@ -319,8 +319,8 @@ def scaled_by_pointers(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, B
 @pytest.mark.parametrize("form", ["groups", "blocks", "parts"])
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_an_operand_computed_of_copies_is_read_from_registers(size: tuple[int, int, int], form: str, completion: str) -> None:
-    """The product before reads its own registers while the operand of this one is computed: they are carried to the wait. Outside of ``a`` zeros become
-    ones, which meet zeros of ``b``."""
+    """A product is waited for before the next iteration computes its operand, which writes the same registers. Outside of ``a`` zeros become ones, which meet
+    zeros of ``b``."""
     m, n, k = size
     for stages in (2, 3):
         a, b, out = matrices(m, n, k)
@@ -334,5 +334,4 @@ def test_an_operand_computed_of_copies_is_read_from_registers(size: tuple[int, i
         (product,) = operations(module, "simt.dot_start")
         assert product.attribute("plan") == "toy.rs"
         waits = [wait for wait in operations(module, "simt.wait") if wait.parent is product.parent and wait.group("held")]
-        trails = form != "parts"
-        assert len(waits) == 1 and (waits[0].group("tokens")[0].definition is None) == trails
+        assert len(waits) == 1 and waits[0].group("tokens")[0].definition is product

@@ -201,11 +201,11 @@ class _Blocks(BlockRing):
         elif found is None:
             self.create(Builder.at(self.last), "simt.arrive", [empty], [slot], at_all=self.givers() > 1)
         else:
-            earlier, started = self.overlap(found, before)
+            earlier, token = self.overlap(found, before)
             running = self.carry(before.constant(value=False, result=I1))
-            refill = self.after_wait(earlier[0])
+            refill = self.after_wait(earlier)
             self.create(refill, "simt.arrive", [empty], [previous], [running], at_all=self.givers() > 1)
-            more += [*started, refill.constant(value=True, result=I1)]
+            more += [token, refill.constant(value=True, result=I1)]
         ahead = dict(zip(keys, values, strict=True))
         mapping = dict(ahead)
         self.repeat(refill, mapping, live)
@@ -218,4 +218,4 @@ class _Blocks(BlockRing):
         if ended is not None:
             self.settle_kept(sums, empty, slot, phase, ended, before.constant(value=False, result=I1))
         elif found is not None:
-            self.settle(found, earlier)
+            self.settle(found, [earlier])

@@ -17,7 +17,7 @@ from tilewright.simt.matmul_plans import MULTIPLYING
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.ops import buffers as ops
 from tilewright.simt.ops.products import Multiplication
-from tilewright.simt.pipeline.decisions import BY, FORM, SHARED, SLOTS, TRAILS, WIDTH, Ahead, selected, shared_layout
+from tilewright.simt.pipeline.decisions import BY, FORM, SHARED, SLOTS, WIDTH, Ahead, selected, shared_layout
 from tilewright.simt.pipeline.overlap import Accumulation, Trailing, held_by, no_product, start, start_and_wait, wait
 from tilewright.simt.pipeline.slices import Reader, slice_of
 from tilewright.simt.pipeline.views import View, views_of
@@ -182,17 +182,15 @@ class Ring:
 
     # ---- products that are waited for one iteration later
 
-    def overlap(self, found: Accumulation, before: Builder) -> tuple[list[Value], list[Value]]:
-        """Let a product be waited for in the next iteration: (the token and the operands in registers of the product before, which are carried, and kept until
-        the wait right after the start of this one; those of this one, which the loop is to yield for them)."""
-        held = held_by(found.product, self.target)
-        found.product.attributes.pop(TRAILS, None)
+    def overlap(self, found: Accumulation, before: Builder) -> tuple[Value, Value]:
+        """Let a product be waited for in the next iteration: (the token of the product before, which is carried and waited for right after the start of this
+        one, the token of this one, which the loop is to yield for it)."""
         tile, token = start(found.product)
-        earlier = [self.carry(no_product(before)), *(self.carry(self._nothing(before, value)) for value in held)]
-        wait(Builder.at(found.product), earlier[:1], [], held=earlier[1:])
+        earlier = self.carry(no_product(before))
+        wait(Builder.at(found.product), [earlier], [])
         found.product.results[0].replace_all_uses(tile)
         found.product.erase()
-        return earlier, [token, *held]
+        return earlier, token
 
     def after_wait(self, token: Value) -> Builder:
         """Where the wait for a token that the loop carries is over."""

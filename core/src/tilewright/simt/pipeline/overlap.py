@@ -20,7 +20,7 @@ from tilewright.simt.matmul_plans import MULTIPLYING, REGISTERS
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.ops.copies import Wait
 from tilewright.simt.ops.products import Dot, DotStart
-from tilewright.simt.pipeline.decisions import TRAILS, selected, shared_layout
+from tilewright.simt.pipeline.decisions import selected, shared_layout
 from tilewright.simt.pipeline.views import renames, views_of
 from tilewright.simt.plans import plan_of
 from tilewright.simt.target import SimtTarget
@@ -83,23 +83,16 @@ class Accumulation:
 
 def accumulation(loop: For, target: SimtTarget) -> Accumulation | None:
     """The only asynchronous product of a loop whose loads are read from their slots, if it only adds to an accumulator that nothing else in the loop reads,
-    and nothing that it reads is written anew before the wait of the next iteration: not the place that an operand is put to in each one, nor registers, but for
-    those of a product that is chosen to trail (:data:`~tilewright.simt.pipeline.decisions.TRAILS`), which are carried."""
+    and nothing that it reads is written anew before the wait of the next iteration: neither registers nor the place that an operand is put to in each one."""
     (body,) = loop.regions
     products = [operation for operation in body if isinstance(operation, Dot) and plan_of(operation, target).asynchronous]
+    last = body.terminator
+    assert last is not None
     if len(products) != 1:
         return None
     (product,) = products
-    if (held_by(product, target) and not product.attributes.get(TRAILS)) or reads_what_is_staged(product, loop, target):
+    if held_by(product, target) or reads_what_is_staged(product, loop, target):
         return None
-    return accumulation_of(product, loop)
-
-
-def accumulation_of(product: Dot, loop: For) -> Accumulation | None:
-    """A product of a loop, if it only adds to an accumulator that nothing else in the loop reads."""
-    (body,) = loop.regions
-    last = body.terminator
-    assert last is not None
     accumulator, result = product.c, product.results[0]
     if accumulator.owner is not body or accumulator.index == 0 or len(accumulator.uses) != 1 or set(result.uses) != {last} or result.uses[last] != 1:
         return None
@@ -135,7 +128,7 @@ class Trailing:
 
 def trailing_product(loop: For, target: SimtTarget) -> Trailing | None:
     """The last asynchronous product of a loop of several, if the loop only carries what it gives, and what reads that comes after the first product of the next
-    iteration."""
+    iteration, as does all that writes the registers it reads."""
     (body,) = loop.regions
     products = [operation for operation in body if isinstance(operation, Dot) and plan_of(operation, target).asynchronous]
     last = body.terminator
@@ -153,7 +146,17 @@ def trailing_product(loop: For, target: SimtTarget) -> Trailing | None:
         if operation is first:
             break
     readers = [_of_region(body, user) for user in body.arguments[1 + index].uses]
-    return None if any(reader in before for reader in readers) else Trailing(product, first, index)
+    early = any(_is_written_by(operand, before, body) for operand in held_by(product, target))
+    return None if early or any(reader in before for reader in readers) else Trailing(product, first, index)
+
+
+def _is_written_by(operand: Value, before: set[Operation], body: Region) -> bool:
+    """Whether an operation of a set, or going on to the next iteration, writes the registers of a tile."""
+    definition = operand.definition
+    while definition is not None and renames(definition):
+        operand = definition.x
+        definition = operand.definition
+    return operand.owner is body if definition is None else definition in before
 
 
 def reads_what_is_staged(product: Dot, loop: For, target: SimtTarget) -> bool:

@@ -35,7 +35,7 @@ from tilewright.simt.pipeline.decisions import (
     selected,
 )
 from tilewright.simt.pipeline.loads import stepped_product
-from tilewright.simt.pipeline.overlap import accumulation_of, held_by, trailing_product
+from tilewright.simt.pipeline.overlap import held_by, trailing_product
 from tilewright.simt.pipeline.phases import can_alternate
 from tilewright.simt.pipeline.register_budget import spare_registers
 from tilewright.simt.pipeline.residence import settle_chains
@@ -63,25 +63,17 @@ def schedule(function: Function, target: SimtTarget, options: Mapping[str, Any])
     forms = {loop: loop.attributes[FORM] for loop in function.walk() if isinstance(loop, For) and FORM in loop.attributes}
     # where warps have registers of their own, or programs share a multiprocessor, there are none to spare
     if not {PARTS, CHAIN} & set(forms.values()) and PROGRAMS not in function.attributes:
-        for loop, form in forms.items():
-            last = trailing_product(loop, target) if form == GROUPS else None
-            _let_trail(loop, last.product if last is not None else _only_product(loop, target), target, options)
+        for loop in (loop for loop, form in forms.items() if form == GROUPS):
+            _let_trail(loop, target, options)
 
 
-def _only_product(loop: For, target: SimtTarget) -> Dot | None:
-    """The only product of a loop, if it is asynchronous, only adds to what the loop carries, and reads an operand in registers."""
-    products = [operation for operation in loop.body if isinstance(operation, Dot)]
-    if len(products) != 1 or not plan_of(products[0], target).asynchronous or not held_by(products[0], target):
-        return None
-    return products[0] if accumulation_of(products[0], loop) is not None else None
-
-
-def _let_trail(loop: For, product: Dot | None, target: SimtTarget, options: Mapping[str, Any]) -> None:
+def _let_trail(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> None:
     """Let the last product of a loop be under way at the beginning of the next iteration, if there are registers for what it reads."""
-    if product is not None:
-        held = sum(map(words_of, held_by(product, target)))
+    last = trailing_product(loop, target)
+    if last is not None:
+        held = sum(map(words_of, held_by(last.product, target)))
         if peak_words_in(loop.regions[0]) + held <= _register_budget(loop, target, options):
-            product.attributes[TRAILS] = True
+            last.product.attributes[TRAILS] = True
 
 
 def _schedule(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> bool:

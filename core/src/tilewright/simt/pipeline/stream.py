@@ -117,7 +117,8 @@ class _Stream(Ring):
             refill = top
             if (only := accumulation(self.loop, self.target)) is not None:
                 found = only
-                late, made = self.overlap(only, before)
+                earlier, product = self.overlap(only, before)
+                late, made = [earlier], [product]
             elif (last := self._trailing()) is not None:
                 found = last
                 late, made = self.trail(last, before)
