@@ -361,6 +361,9 @@ class PtxTarget(SimtTarget):
         if source is U32 and result is U16:
             return words.half(context.writer, operand)
         if source in (I8, U8) and result in (F32, F16, BF16) and self.capability >= 80 and operand.startswith("%"):
+            narrow = words.narrow_float(context.writer, operand, register_type(result), signed=source is I8) if result is not F32 else None
+            if narrow is not None:
+                return narrow
             single = words.byte(context.writer, operand, signed=source is I8)
             return single if result is F32 else emit_cast(context, single, F32, result, 0)
         pair = _PAIRS.get(result) if source is F32 and rounding == "rtne" and self.capability >= 90 else None

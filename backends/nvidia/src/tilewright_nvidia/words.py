@@ -140,6 +140,40 @@ class Words:
             bits = w.call("llvm.nvvm.prmt", "i32", [("i32", word), ("i32", str(0x4B000000)), ("i32", str(0x7540 | i))])
         return w.emit(f"fsub float {w.emit(f'bitcast i32 {bits} to float')}, {float_constant('float', float((1 << 23) + (128 if signed else 0)))}")
 
+    def narrow_float(self, w: FunctionWriter, name: str, type_: str, *, signed: bool) -> str | None:
+        """An integer of 8 bits as ``half``, or as bf16 (``i16``), made with its neighbour in the word that it was taken from, once a block: a permutation puts
+        both into the mantissas of a power of two, which is subtracted. None where it was not taken from a word."""
+        word, word_type, i = self._sources.get(name, (name, "", 0))
+        if word_type not in ("i16", "i32"):
+            return None
+        key = word, type_, signed, i // 2
+        if not self.is_written(w, key):
+            if word_type == "i16":
+                word = w.emit(f"zext i16 {word} to i32")
+            self.write(w, key, self._half_pair(w, word, i // 2, signed) if type_ == "half" else self._bf16_pair(w, word, i // 2, signed))
+        return self.unpack(w, self.written(w, key), "i32", type_)[i % 2]
+
+    def _half_pair(self, w: FunctionWriter, word: str, pair: int, signed: bool) -> str:
+        if signed:
+            word = w.emit(f"xor i32 {word}, {0x80808080 - (1 << 32)}")
+        bits = w.call("llvm.nvvm.prmt", "i32", [("i32", word), ("i32", str(0x64646464)), ("i32", str((0x4140, 0x4342)[pair]))])
+        least = float_constant("half", 1152.0 if signed else 1024.0)
+        number = w.emit(f"fsub <2 x half> {w.emit(f'bitcast i32 {bits} to <2 x half>')}, <half {least}, half {least}>")
+        return w.emit(f"bitcast <2 x half> {number} to i32")
+
+    def _bf16_pair(self, w: FunctionWriter, word: str, pair: int, signed: bool) -> str:
+        """The mantissa has seven bits: the eighth of the byte chooses what is subtracted."""
+        bits = w.call("llvm.nvvm.prmt", "i32", [("i32", word), ("i32", str(0x43434343)), ("i32", str((0x4140, 0x4342)[pair]))])
+        low = w.emit(f"and i32 {bits}, {0xFF7FFF7F - (1 << 32)}")
+        # -128 or -256, in one instruction: a & b | c, or ~a & b | c
+        chosen = f"lop3.b32 $0, $1, $2, $3, {'0xEA' if signed else '0xAE'};"
+        (least,) = call_asm(w, chosen, ["i32"], [("i32", bits), ("i32", str(0x00800080)), ("i32", str(0xC300C300 - (1 << 32)))], effects=False)
+        one, add = str(0x3F803F80), "fma.rn.bf16x2 $0, $1, $2, $3;"
+        (number,) = call_asm(w, add, ["i32"], [("i32", low), ("i32", one), ("i32", least)], effects=False)
+        if not signed:
+            (number,) = call_asm(w, add, ["i32"], [("i32", number), ("i32", one), ("i32", str(0x43004300))], effects=False)
+        return number
+
     def pair(self, w: FunctionWriter, names: Sequence[str], type_: str) -> tuple[int, list[str]] | None:
         """(which half of a word elements of 16 bits are, words that have each of them there); None where none of them was taken from a word. An element that
         is no such half, as a factor of all elements, has a word with it in both halves."""
