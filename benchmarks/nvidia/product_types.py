@@ -27,12 +27,15 @@ CONFIGURATIONS = (
     (128, 256, 128, 8, 3, True, True),
     (128, 256, 128, 8, 4, True, False),
     (128, 128, 128, 4, 3, False, False),
+    (256, 128, 128, 8, 4, True, True),
 )
 #: For operands that threads convert.
 CONVERTING = (
     (128, 128, 128, 8, 3, False, False),
     (128, 128, 64, 8, 3, False, False),
     (128, 128, 64, 4, 3, False, False),
+    (256, 128, 128, 8, 4, True, False),
+    (256, 128, 128, 8, 4, True, True),
 )
 #: Rows and columns of the result that are checked.
 CHECKED = 48

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 import tilewright.language as tl
-from tilewright.ir.types import F16, F32, F64, I8, I32, FloatType, IntType, Type
+from tilewright.ir.types import BF16, F16, F32, F64, I8, I32, FloatType, IntType, Type
 from tilewright.language.callable import device_function
 from tilewright.llvm.registers import storage_size
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, axis_shifts, combine, log2
 from tilewright.simt.matmul_plans import Product
-from tilewright_nvidia import matrix
-from tilewright_nvidia.operand_loads import MatrixLoads, fragment_order, matrix_loads
+from tilewright_nvidia import matrix, warpgroups
+from tilewright_nvidia.operand_loads import MatrixLoads, byte_matrix_loads, fragment_order, matrix_loads
+from tilewright_nvidia.slabs import Slabs, slab_layout
 
 
 def swizzled(shape: tuple[int, int], size: int, fastest: int) -> SharedLayout:
@@ -86,6 +88,38 @@ def test_each_lane_gets_its_elements(
             run(found, layout, shared, size, num_warps)
             served += 1
     assert served
+
+
+@pytest.mark.parametrize(("element", "operand_element", "order"), [(I8, I8, ".pairs"), (I8, BF16, ".pairs"), (I8, I8, ""), (I8, BF16, "")])
+@pytest.mark.parametrize("span", [64, 128])
+def test_bytes_along_the_rows_of_an_operand_are_read_by_pairs(element: Type, operand_element: Type, order: str, span: int) -> None:
+    """Each lane gets words that have four neighbours along K, or two of each of two rows, after the permutations of bytes; where a thread has no pairs of
+    neighbouring rows there is no such plan."""
+    sums = I32 if operand_element is I8 else F32
+    product = Product((128, 128), 64, operand_element, operand_element, sums, "ieee", 0, 8)
+    (plan,) = (plan for plan in warpgroups.plans(product) if plan.name.endswith(f".sr{order}"))
+    shared = slab_layout((64, 128), 1, Slabs(1, span))
+    assert shared is not None
+    found = byte_matrix_loads(plan.b, shared)
+    assert (found is not None) == (order == ".pairs")
+    if found is None:
+        return
+    pair = 2 if operand_element is I8 else 1
+    place = np.empty(64 * 128, np.int64)
+    place[[shared.offset(number) for number in range(64 * 128)]] = np.arange(64 * 128)
+    for warp, lane in itertools.product(range(8), range(32)):
+        group, thread = divmod(lane, 4)
+        words = []
+        for step in found.steps:
+            rows = [combine(found.warps, warp) ^ combine(found.lanes, other) ^ step for other in range(32)]
+            for matrix_number in range(found.matrices):
+                held = [rows[8 * matrix_number + 2 * thread + row] + 2 * group for row in range(2)]
+                words.append([place[offset + byte] for offset in held for byte in range(2)])
+        if pair == 1:
+            ordered = [[word[byte] for byte in (0, 2, 1, 3)] for word in words]
+        else:
+            ordered = [[*low[half::2], *high[half::2]] for low, high in zip(words[::2], words[1::2], strict=True) for half in range(2)]
+        assert [number for word in ordered for number in word] == [plan.b.element(register, lane, warp) for register in range(plan.b.register_count)]
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(64, 64), (128, 32), (32, 128), (16, 16), (16, 256)])

@@ -175,10 +175,10 @@ def test_an_operand_computed_of_copies_stays_in_registers() -> None:
     assert "C75" not in assemble(ptx, "sm_90a").log
 
 
-@pytest.mark.parametrize(("element", "turned"), [("i8", False), ("i8", True), ("fp8e4nv", True)])
+@pytest.mark.parametrize(("element", "turned"), [("i8", False), ("i8", True), ("fp8e4nv", False), ("fp8e4nv", True)])
 def test_narrow_weights_are_widened_in_registers(element: str, turned: bool) -> None:
     """Weights are what instructions take from registers: the product is computed as its transpose. The loop stores nothing to shared memory and has no
-    barrier."""
+    barrier. Bytes that follow each other along the rows of the weights are read by ``ldmatrix``, as pairs."""
 
     def kernel(x: Any, y: Any, out: Any, K: Any, M: tl.constexpr, N: tl.constexpr, BK: tl.constexpr, TURNED: tl.constexpr) -> None:
         total = tl.zeros((M, N), dtype=tl.float32)
@@ -197,7 +197,23 @@ def test_narrow_weights_are_widened_in_registers(element: str, turned: bool) -> 
     ptx = str(lower(module, TARGET, {**ASYNCHRONOUS, "num_warps": 8, "num_stages": 3}).stages["ptx"])
     widened = ptx.split("wgmma.mma_async", 1)[0]
     assert "st.shared" not in widened and not overwritten(ptx)
-    assert len(re.findall(r"ld\.shared\.b(?:8|16) ", widened)) == (16 if turned else 32) and not re.search(r"cvt\.rn\.f32\.s", widened)
+    assert len(re.findall(r"ld\.shared\.b(?:8|16) ", widened)) == (16 if turned else 0) and not re.search(r"cvt\.rn\.f32\.s", widened)
+    assert widened.count("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16") == (0 if turned else 2)
+    assert "C75" not in assemble(ptx, "sm_90a").log
+
+
+@pytest.mark.parametrize(("element", "sums", "reads"), [("fp8e4nv", "fp32", 8), ("fp8e5", "fp16", 8), ("i8", "i32", 8), ("fp32", "fp32", 0)])
+@pytest.mark.parametrize("parts", [False, True], ids=["blocks", "parts"])
+def test_what_instructions_read_along_k_alone_is_turned_in_registers(element: str, sums: str, reads: int, parts: bool) -> None:
+    """Of elements that are not of 16 bits instructions read B from shared memory along K alone. B that lies along N goes through registers once: nothing is
+    stored to shared memory in the loop, and it has no barrier of the threads."""
+    block = 128, 128, 128 // SIZES[element]
+    ptx = str(lower(matmul_module(False, parts, block, dtype=element, sums=sums), TARGET, {**ASYNCHRONOUS, "num_warps": 4, "num_stages": 3}).stages["ptx"])
+    before = ptx.split("wgmma.mma_async", 1)[0]
+    assert "st.shared" not in before and not overwritten(ptx)
+    assert before.count("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16") == reads and len(re.findall(r"ld\.shared\.b32 ", before)) == (32 if not reads else 0)
+    # a copy of the block of B a stage, in rows of 128 bytes
+    assert len(re.findall(r"cp\.async\.bulk\.tensor\.2d\.shared", ptx)) <= 8 * 3
     assert "C75" not in assemble(ptx, "sm_90a").log
 
 

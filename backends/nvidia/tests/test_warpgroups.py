@@ -350,12 +350,14 @@ class Packer(Words):
         return f"%w{len(self.packed) - 1}"
 
 
+@pytest.mark.parametrize("order", ["", ".pairs"])
 @pytest.mark.parametrize(("shape", "k", "element", "warps"), [case for case in CASES if case[2] != "f32"])
-def test_instructions_with_a_in_registers_compute_the_product(shape: tuple[int, int], k: int, element: str, warps: int) -> None:
+def test_instructions_with_a_in_registers_compute_the_product(shape: tuple[int, int], k: int, element: str, warps: int, order: str) -> None:
     (m, n), type_ = shape, {"f16": F16, "bf16": BF16, "i8": I8, "f8e5m2": F8E5M2}[element]
     packer = Packer()
     product = Product(shape, k, type_, type_, I32 if element == "i8" else F32, "ieee", 0, warps)
-    (plan,) = (plan for plan in warpgroups.plans(product) if plan.name.endswith(".rs"))
+    (plan,) = (plan for plan in warpgroups.plans(product) if plan.name.endswith(f".rs{order}"))
+    assert (k in plan.a.registers) == (order == ".pairs"), "a thread has neighbouring rows"
     rng = np.random.default_rng(1)
     left, right = rng.integers(-50, 50, (m, k)), rng.integers(-50, 50, (k, n))
     layout = plan.wishes(1)[0]
@@ -375,11 +377,14 @@ def test_instructions_with_a_in_registers_compute_the_product(shape: tuple[int, 
     ("shape", "k", "element", "warps"), [((64, 64), 64, "f16", 4), ((128, 64), 32, "bf16", 4), ((64, 256), 64, "f16", 8), ((128, 128), 64, "i8", 8)], ids=str
 )
 @pytest.mark.parametrize("wish", [0, 1])
-def test_instructions_with_b_in_registers_compute_the_transposed_product(shape: tuple[int, int], k: int, element: str, warps: int, wish: int) -> None:
+@pytest.mark.parametrize("order", ["", ".pairs"])
+def test_instructions_with_b_in_registers_compute_the_transposed_product(
+    shape: tuple[int, int], k: int, element: str, warps: int, wish: int, order: str
+) -> None:
     (m, n), type_ = shape, {"f16": F16, "bf16": BF16, "i8": I8}[element]
     packer = Packer()
     product = Product(shape, k, type_, type_, I32 if element == "i8" else F32, "ieee", 0, warps)
-    (plan,) = (plan for plan in warpgroups.plans(product) if plan.name.endswith(".sr"))
+    (plan,) = (plan for plan in warpgroups.plans(product) if plan.name.endswith(f".sr{order}"))
     assert plan.reads == ("shared", "registers") and plan.c.shape == shape and plan.b.shape == (k, n)
     rng = np.random.default_rng(1)
     left, right = rng.integers(-50, 50, (m, k)), rng.integers(-50, 50, (k, n))
@@ -424,7 +429,8 @@ def test_kinds_of_products(a: Any, b: Any, sums: Any, precision: str, imprecise:
     # of the transpose the first operand is the second
     *head, left, right, _ = name.split(".") if name else ("", "", "")
     turned = [] if imprecise else [".".join((*head, right, left, "sr"))]
-    assert [plan.name for plan in found] == ([name, name.replace(".ss", ".rs"), *turned] if name else [])
+    in_registers = [name.replace(".ss", ".rs"), *turned]
+    assert [plan.name for plan in found] == ([name, *(each + order for each in in_registers for order in ("", ".pairs"))] if name else [])
 
 
 @pytest.mark.parametrize(

@@ -146,9 +146,11 @@ def can_fill(shared: SharedLayout, element: Type) -> bool:
 
 
 def layouts(shape: tuple[int, ...], element: Type) -> list[SharedLayout]:
-    """Those in slabs, the widest first."""
+    """Those in slabs, the widest first. Slabs of 32 bytes are left to tiles that have no wider ones: the engine copies one row of a slab at a time, of whatever
+    width."""
     found = (slab_layout(shape, storage_size(element), Slabs(len(shape) - 1, span)) for span in SPANS)
-    return [layout for layout in found if layout is not None and can_fill(layout, element)]
+    fitting = [layout for layout in found if layout is not None and can_fill(layout, element)]
+    return fitting[:-1] if len(fitting) == len(SPANS) else fitting
 
 
 def keeps(operation: BlockAccess, divisors: Sequence[int], width: int) -> bool:

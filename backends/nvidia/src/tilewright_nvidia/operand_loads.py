@@ -8,11 +8,13 @@ must have: the elements of a word and of the lanes t, or transposed those of the
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from tilewright.ir.types import Type
 from tilewright.llvm.registers import register_type, storage_size
+from tilewright.llvm.writer import FunctionWriter
 from tilewright.simt.context import SimtContext
 from tilewright.simt.linear_layout import Basis, LinearLayout, SharedLayout, axis_shifts, log2, span
 from tilewright.simt.lowering.shared_accesses import places, plan_accesses
@@ -47,6 +49,30 @@ def matrix_loads(layout: LinearLayout, shared: SharedLayout, size: int) -> Matri
     if size > 4 or len(layout.lanes) != 5:
         return None
     registers, lanes, warps = ([size * offset for offset in shared.through(images)] for images in (layout.registers, layout.lanes, layout.warps))
+    return _matrix_loads(registers, lanes, warps, size)
+
+
+@functools.lru_cache(maxsize=1024)
+def byte_matrix_loads(layout: LinearLayout, shared: SharedLayout) -> MatrixLoads | None:
+    """How elements of 8 bits are loaded that lie together along the axis of which a thread has pairs, while words want neighbours along the other: as 16-bit
+    elements, transposed. The pair is told apart by the register bit 1, or by bit 2 where a word has four neighbours."""
+    if len(layout.lanes) != 5:
+        return None
+    registers, lanes, warps = (list(shared.through(images)) for images in (layout.registers, layout.lanes, layout.warps))
+    pair = _pair_bit(registers)
+    if pair is None:
+        return None
+    plan = _matrix_loads(registers[:pair] + registers[pair + 1 :], lanes, warps, 2)
+    return plan if plan is not None and plan.transposed else None
+
+
+def _pair_bit(offsets: Sequence[int]) -> int | None:
+    """Which of the register bits 1 and 2 tells neighbours in memory apart; None where neither does."""
+    return next((bit for bit in (1, 2) if bit < len(offsets) and offsets[bit] == 1), None)
+
+
+def _matrix_loads(registers: list[int], lanes: list[int], warps: list[int], size: int) -> MatrixLoads | None:
+    """Of the offsets in bytes that the bits of a thread's registers, of lanes and of warps have."""
     inner = 2 - log2(size)  # bits of an element's number in its word
     words = registers[inner:]
     within, matrices = registers[:inner], words[:2]
@@ -78,13 +104,18 @@ def load_operand(context: SimtContext, layout: LinearLayout, element: Type, addr
     plan = matrix_loads(layout, shared, size)
     if plan is None:
         return None
+    words = _load_words(context, plan, address, size * shared.offset(first))
+    return [name for word in words for name in words_in(context.writer).unpack(context.writer, word, "i32", register_type(element))]
+
+
+def _load_words(context: SimtContext, plan: MatrixLoads, address: str, start: int) -> list[str]:
+    """The words of a fragment that begins ``start`` bytes from an address."""
     w = context.writer
     thread = context.thread_part(plan.lanes, plan.warps)
     reach = functools.reduce(int.__or__, (*plan.lanes, *plan.warps), 0)
     name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x{plan.matrices}{'.trans' if plan.transposed else ''}.b16.p3"
     result = "i32" if plan.matrices == 1 else f"{{{', '.join(['i32'] * plan.matrices)}}}"
-    start = size * shared.offset(first)
-    registers: list[str] = []
+    words: list[str] = []
     for step in plan.steps:
         # what the thread's bits reach is combined by exclusive or; the rest is added, as an offset of the instruction
         step ^= start
@@ -93,16 +124,16 @@ def load_operand(context: SimtContext, layout: LinearLayout, element: Type, addr
         if step != low:
             place = w.emit(f"getelementptr i8, ptr addrspace(3) {place}, i32 {step ^ low}")
         loaded = w.call(name, result, [("ptr addrspace(3)", place)])
-        for i in range(plan.matrices):
-            word = loaded if plan.matrices == 1 else w.emit(f"extractvalue {result} {loaded}, {i}")
-            registers += words_in(w).unpack(w, word, "i32", register_type(element))
-    return registers
+        words += [loaded] if plan.matrices == 1 else [w.emit(f"extractvalue {result} {loaded}, {i}") for i in range(plan.matrices)]
+    return words
 
 
 def read_fragments(context: SimtContext, address: str, layout: LinearLayout, shared: SharedLayout, element: Type) -> list[str] | None:
     """The registers of a tile that threads hold as the operand of an instruction, or as what they compute one from: by ``ldmatrix``, or by pairs of bytes; None
     where neither fits, or ``ldmatrix`` takes as many instructions as accesses of a thread's own."""
     size = storage_size(element)
+    if size == 1 and (bytes_plan := byte_matrix_loads(layout, shared)) is not None:
+        return _read_transposed_bytes(context, bytes_plan, address, layout, shared, element)
     order = fragment_order(layout, shared, size)
     if size == 1 and accesses(layout, shared, context.target.max_access).width == 2:
         return _read_pairs(context, address, layout, shared, element)
@@ -119,6 +150,22 @@ def read_fragments(context: SimtContext, address: str, layout: LinearLayout, sha
     for register, name in zip(span([1 << bit for bit in order]), names, strict=True):
         found[register] = name
     return found
+
+
+def _read_transposed_bytes(context: SimtContext, plan: MatrixLoads, address: str, layout: LinearLayout, shared: SharedLayout, element: Type) -> list[str]:
+    """Elements of 8 bits by ``ldmatrix``, whose words have two neighbours in memory of each of two rows: a permutation of bytes puts those of a row of the
+    operand together."""
+    w = context.writer
+    loaded = _load_words(context, plan, address, 0)
+    if _pair_bit(shared.through(layout.registers)) == 1:
+        words = [_permuted(w, word, word, 0x3120) for word in loaded]
+    else:
+        words = [_permuted(w, low, high, bytes_) for low, high in zip(loaded[::2], loaded[1::2], strict=True) for bytes_ in (0x6420, 0x7531)]
+    return [name for word in words for name in words_in(w).unpack(w, word, "i32", register_type(element))]
+
+
+def _permuted(w: FunctionWriter, low: str, high: str, bytes_: int) -> str:
+    return w.call("llvm.nvvm.prmt", "i32", [("i32", low), ("i32", high), ("i32", str(bytes_))])
 
 
 def _read_pairs(context: SimtContext, address: str, layout: LinearLayout, shared: SharedLayout, element: Type) -> list[str]:

@@ -130,12 +130,15 @@ def registers_left(warps: int) -> int:
     return min(255, 65536 // (32 * warps)) - OTHER_REGISTERS
 
 
-def layouts(tiling: Tiling, shape: tuple[int, ...], k: int, packed: int) -> tuple[LinearLayout, LinearLayout, LinearLayout]:
+def layouts(tiling: Tiling, shape: tuple[int, ...], k: int, packed: int, row_pairs: bool = False) -> tuple[LinearLayout, LinearLayout, LinearLayout]:
     """Of A, B and C, for ``packed`` elements of an operand in a register.
 
     C is as in the PTX ISA ("Register fragments for wgmma"): lane ``4 * g + t`` of warp w of a group has the columns 2t and 2t + 1 of the rows 16w + g and
     16w + g + 8, then those 8 columns on. A in registers: the same rows, ``packed`` neighbours along K from ``packed * t`` on, and from 4 such words on. B has
     no registers; its layout is what threads would read side by side.
+
+    With ``row_pairs`` the instruction's rows g and g + 8 are the rows 2g and 2g + 1 of A and C: a thread has neighbours along the rows. A must then be in
+    registers.
     """
     m, n = shape
 
@@ -147,16 +150,17 @@ def layouts(tiling: Tiling, shape: tuple[int, ...], k: int, packed: int) -> tupl
 
     m_repeats, n_repeats = bits(ROWS, ROWS * tiling.repeats_m), bits(tiling.columns, tiling.columns * tiling.repeats_n)
     m_groups, n_groups = bits(ROWS * tiling.repeats_m, m), bits(tiling.columns * tiling.repeats_n, n)
+    half, *group = (1, 2, 4, 8) if row_pairs else (8, 1, 2, 4)
     c = LinearLayout(
         shape,
-        (1, *place([8], n), *bits(8, tiling.columns), *place(m_repeats, n), *n_repeats),
-        (2, 4, *place([1, 2, 4], n)),
+        (1, *place([half], n), *bits(8, tiling.columns), *place(m_repeats, n), *n_repeats),
+        (2, 4, *place(group, n)),
         (*place([16, 32], n), *place(m_groups, n), *n_groups),
     )
     a = LinearLayout(
         (m, k),
-        (*bits(1, packed), *place([8], k), 4 * packed, *bits(8 * packed, k), *place(m_repeats, k)),
-        (packed, 2 * packed, *place([1, 2, 4], k)),
+        (*bits(1, packed), *place([half], k), 4 * packed, *bits(8 * packed, k), *place(m_repeats, k)),
+        (packed, 2 * packed, *place(group, k)),
         (*place([16, 32], k), *place(m_groups, k), *(0 for _ in n_groups)),
     )
     b = LinearLayout(
@@ -169,8 +173,8 @@ def layouts(tiling: Tiling, shape: tuple[int, ...], k: int, packed: int) -> tupl
 
 
 def plans(product: Product) -> tuple[ProductPlan, ...]:
-    """The plans for a product: both operands in shared memory, then with A in registers, then with B. They are asynchronous unless sums are promoted. There are
-    none where there is no instruction for the product."""
+    """The plans for a product: both operands in shared memory, then with A in registers, then with B, each as the instruction orders rows and then by pairs of
+    them. They are asynchronous unless sums are promoted. There are none where there is no instruction for the product."""
     if not any(product.a in operands and product.b in operands and product.accumulator is sums for operands, sums in _FAMILIES):
         return ()
     if product.a is F32 and product.precision != "tf32":
@@ -181,15 +185,17 @@ def plans(product: Product) -> tuple[ProductPlan, ...]:
     tiling = tile(product)
     if tiling is None:
         return ()
-    found = (_plan(_Writer(product, tiling, first)) for first in (SHARED, REGISTERS))
-    return tuple(plan for plan in (*found, _transposed_plan(product)) if plan is not None)
+    found = [_plan(_Writer(product, tiling, SHARED))]
+    found += [_plan(_Writer(product, tiling, REGISTERS), row_pairs=pairs) for pairs in (False, True)]
+    found += [_transposed_plan(product, row_pairs=pairs) for pairs in (False, True)]
+    return tuple(plan for plan in found if plan is not None)
 
 
-def _transposed_plan(product: Product) -> ProductPlan | None:
+def _transposed_plan(product: Product, *, row_pairs: bool) -> ProductPlan | None:
     """The plan with B in registers, which are those of A of the transposed product; None where there is none, or a sum is promoted."""
     swapped = replace(product, shape=product.shape[::-1], a=product.b, b=product.a)
     tiling = tile(swapped)
-    plan = _plan(writer := _Writer(swapped, tiling, REGISTERS)) if tiling is not None and not tiling.promoted else None
+    plan = _plan(writer := _Writer(swapped, tiling, REGISTERS), row_pairs=row_pairs) if tiling is not None and not tiling.promoted else None
     if plan is None:
         return None
 
@@ -199,7 +205,7 @@ def _transposed_plan(product: Product) -> ProductPlan | None:
 
     wishes = [_transposed(shared) for shared in plan.wishes(1)]
     return ProductPlan(
-        f"{writer.name.removesuffix('rs')}sr",
+        plan.name.replace(".rs", ".sr"),
         transposed(plan.b),
         transposed(plan.a),
         transposed(plan.c),
@@ -218,9 +224,9 @@ def _transposed(shared: SharedLayout) -> SharedLayout:
     return SharedLayout(shared.shape[::-1], (*shared.images[columns:], *shared.images[:columns]))
 
 
-def _plan(writer: _Writer) -> ProductPlan | None:
+def _plan(writer: _Writer, *, row_pairs: bool = False) -> ProductPlan | None:
     product, in_registers = writer.product, writer.first == REGISTERS
-    a, b, c = layouts(writer.tiling, product.shape, product.k, writer.packed)
+    a, b, c = layouts(writer.tiling, product.shape, product.k, writer.packed, row_pairs)
     wishes = [writer.layouts(position) for position in (0, 1)]
     if in_registers:
         wishes[0] = ()
@@ -231,7 +237,7 @@ def _plan(writer: _Writer) -> ProductPlan | None:
     if not wishes[1]:
         return None
     return ProductPlan(
-        writer.name,
+        f"{writer.name}.pairs" if row_pairs else writer.name,
         a,
         b,
         c,

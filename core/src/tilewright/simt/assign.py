@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from tilewright.errors import LoweringError
@@ -31,13 +32,13 @@ from tilewright.simt.facts import WARPS, note
 from tilewright.simt.fma import FMA
 from tilewright.simt.interfaces import interface_of
 from tilewright.simt.layout_rules import holding, per_register
-from tilewright.simt.linear_layout import LinearLayout, log2, replicated
+from tilewright.simt.linear_layout import LinearLayout, SharedLayout, axis_shifts, log2, replicated
 from tilewright.simt.matmul_plans import REGISTERS, ProductPlan, product_of
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.pipeline.decisions import Ahead
 from tilewright.simt.pipeline.loads import feeding_products, is_copyable, is_plain
 from tilewright.simt.pipeline.select import pipelined_loops
-from tilewright.simt.pipeline.views import renames, views_of
+from tilewright.simt.pipeline.views import named_before, renames, views_of
 from tilewright.simt.plans import plans
 from tilewright.simt.rematerializable import fixed_tiles
 from tilewright.simt.rematerialize import Materializer
@@ -57,6 +58,19 @@ def assign(function: Function, target: SimtTarget, num_warps: int, options: Mapp
         LoweringError: a tile has an extent that is no power of two, or an operation has no rule.
     """
     LayoutStatement(function, target, num_warps).run(options or {})
+
+
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    """Elements of a copied tile of which a product's operand is computed.
+
+    Attributes:
+        bits: of an element.
+        neighbour: by which elements of the operand the numbers of two that are neighbours in memory differ, as a bit.
+    """
+
+    bits: int
+    neighbour: int
 
 
 class LayoutStatement:
@@ -214,7 +228,7 @@ class LayoutStatement:
     def plan(self, operation: Dot) -> ProductPlan:
         """The plan of a product: the target's first choice, or one that reads from registers what is there anyway."""
         product = product_of(operation)
-        plan = self._in_place(operation) or self._by_rows(operation) or self._converted(operation) or plans(product, self.target)[0]
+        plan = self._in_place(operation) or self._by_rows(operation) or self._copied_before(operation) or plans(product, self.target)[0]
         if plan.name == FMA:
             a, b = operation.a.type, operation.b.type
             note(operation, f"no matrix instruction for {a} by {b} in {product.accumulator} ({product.precision}): multiplied and added")
@@ -233,45 +247,62 @@ class LayoutStatement:
                     return plan
         return None
 
-    def _converted(self, operation: Dot) -> ProductPlan | None:
-        """A plan that reads from registers the operand that is computed of copied tiles, where the target would have it put into shared memory again, and each
-        warp has its own part of it. Threads read less than a word at a time of narrower elements than the operand's: that is done where nothing is then left to
-        be put into shared memory."""
+    def _copied_before(self, operation: Dot) -> ProductPlan | None:
+        """A plan that reads from registers an operand that was copied to shared memory, where the target would have it put there again, and each warp has its
+        own part of it: what is computed of copied tiles, or lies there as no instruction reads it. Threads read less than a word at a time of narrower elements
+        than the operand's: that is done where nothing is then left to be put into shared memory."""
         known = plans(product_of(operation), self.target)
         loop = next((loop for loop in self._pipelined if loop.body is operation.parent), None)
         if loop is None or known[0].reads == (REGISTERS, REGISTERS):
             return None
         first, second = known[0].reads
         operands = operation.a, operation.b
-        copied = [self._copied_bits(operand, loop.body) for operand in operands]
+        copied = [self._copied_elements(operand, loop.body, known[0].wishes(position)) for position, operand in enumerate(operands)]
         for position, reads in enumerate(((REGISTERS, second), (first, REGISTERS))):
-            plan = next((plan for plan in known if plan.reads == reads), None)
-            if plan is None or not copied[position] or not all(plan.operand(position).warps):
+            fitting = [plan for plan in known if plan.reads == reads and all(plan.operand(position).warps)]
+            source = copied[position]
+            if not fitting or source is None:
                 continue
-            if copied[position] >= bit_width(element_type(operands[position].type)) or not copied[1 - position]:
-                return plan
+            if source.bits < bit_width(element_type(operands[position].type)) and copied[1 - position] is not None:
+                continue
+            if source.bits > 8:
+                return fitting[0]
+            # bytes that are together are read together where a thread has them
+            return next((plan for plan in fitting if source.neighbour in plan.operand(position).registers), fitting[0])
         return None
 
-    def _copied_bits(self, operand: Value, body: Region) -> int:
-        """Bits of the narrowest elements of the tiles, as large and copied to shared memory, of which an operand is computed element by element; 0 where it is
-        not, or of another product."""
-        work, seen, computed, found = [operand], {operand}, False, set[int]()
+    def _copied_elements(self, operand: Value, body: Region, readable: Sequence[SharedLayout]) -> _Copied | None:
+        """The narrowest elements of the tiles, as large and copied to shared memory, of which an operand is computed element by element; None where it is not,
+        or of another product, or is such a tile itself, and no layouts are ``readable`` alone, or one has neighbours together."""
+        count = log2(math.prod(tile_shape(operand)))
+        work, seen, computed = [(operand, tuple(1 << bit for bit in range(count)))], {operand}, False
+        found: list[_Copied] = []
         while work:
-            operation = work.pop().definition
+            value, bits = work.pop()
+            operation = value.definition
             if operation is None or operation.parent is not body:
                 continue
             if isinstance(operation, Dot):
-                return 0
+                return None
             if isinstance(operation, Ahead) and self._is_copied(operation):
-                loaded = operation.results[0]
-                if math.prod(tile_shape(loaded)) == math.prod(tile_shape(operand)):
-                    found.add(bit_width(element_type(loaded.type)))
+                if len(bits) == count:
+                    found.append(_Copied(bit_width(element_type(value.type)), bits[self._fastest_bit(operation)]))
             elif operation.spec.elementwise or renames(operation):
                 computed |= operation.spec.elementwise
-                fresh = [each for each in operation.operands if each not in seen and isinstance(each.type, TileType)]
-                seen.update(fresh)
-                work += fresh
-        return min(found, default=0) if computed else 0
+                for source in operation.operands:
+                    if source not in seen and isinstance(source.type, TileType):
+                        seen.add(source)
+                        work.append((source, named_before(operation, bits) if renames(operation) else bits))
+        narrowest = min(found, key=lambda one: one.bits, default=None)
+        if narrowest is None or computed:
+            return narrowest
+        return narrowest if readable and all(layout.offset(narrowest.neighbour) != 1 for layout in readable) else None
+
+    def _fastest_bit(self, load: Ahead) -> int:
+        """The bit of an element's number that tells neighbours in memory apart."""
+        shape = tile_shape(load.results[0])
+        axis = self.accesses[load].order[0] if isinstance(load, Load) else len(shape) - 1
+        return axis_shifts(shape)[axis]
 
     def _by_rows(self, operation: Dot) -> ProductPlan | None:
         """A plan that leaves rows in their warps, for products of which one is computed of the other."""

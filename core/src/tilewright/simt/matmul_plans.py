@@ -161,8 +161,11 @@ class ProductPlan:
         return (self.operand(position),) if turned is None else (self.operand(position), turned)
 
     def can_read(self, position: int, shared: SharedLayout) -> bool:
-        """Whether operand 0 or 1 can be read from shared memory in a layout."""
-        return self.reads[position] == REGISTERS or self.accepts is None or self.accepts(position, shared)
+        """Whether operand 0 or 1 can be read from shared memory in a layout. An asynchronous product that takes an operand from registers does not load it:
+        they are to be kept until it has been waited for."""
+        if self.reads[position] == REGISTERS:
+            return not self.asynchronous
+        return self.accepts is None or self.accepts(position, shared)
 
 
 #: All that multiplies tiles, of which the last operand is what is added to: products, and those of scaled operands that a target keeps, which read theirs from

@@ -17,7 +17,7 @@ from tilewright.simt.facts import layout_of
 from tilewright.simt.lane_order import lane_ordered_shared
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, log2
 from tilewright.simt.lowering.asynchronous import copy_width
-from tilewright.simt.matmul_plans import MULTIPLYING, factors
+from tilewright.simt.matmul_plans import MULTIPLYING, REGISTERS, factors
 from tilewright.simt.ops.buffers import Convert
 from tilewright.simt.ops.products import Dot, Multiplication
 from tilewright.simt.pipeline.decisions import Ahead
@@ -91,7 +91,7 @@ def group_layout(load: Load, mechanism: CopyMechanism, target: SimtTarget, axes:
             shared = view.unviewed_shared(wished, shape)
             if copies(shared):
                 return shared
-        reader = view.unviewed(own, shape)
+        reader = reader if own is None else view.unviewed(own, shape)
         break
     shared = shared_between(layout, reader, size, target.max_access, target.banks, 0, layout.registers[: log2(width)])
     return shared if copies(shared) else None
@@ -109,7 +109,7 @@ def wished_layout(load: Ahead | DescriptorGather, mechanism: CopyMechanism, targ
         for wished in wishes:
             if mechanism.can_fill(shared := view.unviewed_shared(wished, shape), element):
                 return shared
-        reader = view.unviewed(own, shape)
+        reader = reader if own is None else view.unviewed(own, shape)
         break
     if reader is not None:
         size = storage_size(element)
@@ -123,12 +123,13 @@ def wished_layout(load: Ahead | DescriptorGather, mechanism: CopyMechanism, targ
     return plain if mechanism.can_fill(plain, element) else None
 
 
-def _wanted(product: Operation, position: int, target: SimtTarget) -> tuple[Sequence[SharedLayout], LinearLayout]:
-    """The shared layouts that an operand of a product is wanted in, the best first, and what a thread reads of it."""
+def _wanted(product: Operation, position: int, target: SimtTarget) -> tuple[Sequence[SharedLayout], LinearLayout | None]:
+    """The shared layouts that an operand of a product is wanted in, the best first, and what a thread reads of it; None where instructions read it."""
     if not isinstance(product, Multiplication):
         return (), layout_of(product.operands[position])
     plan = plan_of(product, target)
-    return plan.wishes(position), plan.operand(position)
+    by_instructions = plan.reads[position] != REGISTERS and not plan.by_threads
+    return plan.wishes(position), None if by_instructions else plan.operand(position)
 
 
 def products_of(value: Value) -> Iterator[tuple[View, Operation, int]]:
@@ -187,7 +188,7 @@ def _readers(value: Value) -> Iterator[Operation]:
 
 def _has_steps(product: Dot, target: SimtTarget) -> bool:
     plan = plan_of(product, target)
-    return plan.reads == ("registers", "registers") and 0 < plan.k_step < plan.a.shape[-1]
+    return plan.reads == (REGISTERS, REGISTERS) and 0 < plan.k_step < plan.a.shape[-1]
 
 
 def _only_source(operand: Value) -> Value | None:

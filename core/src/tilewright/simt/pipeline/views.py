@@ -64,6 +64,14 @@ def views_of(value: Value) -> Iterator[View]:
                 work.append((user.results[0], moved.registers))
 
 
+def named_before(operation: Renaming, bits: tuple[int, ...]) -> tuple[int, ...]:
+    """The images of the bits of an element's number in the tile that an operation renames, for ``bits``, those of its result's."""
+    source = operation.x.type
+    assert isinstance(source, TileType)
+    named = result_layout(operation, LinearLayout(source.shape, tuple(1 << bit for bit in range(log2(source.numel))), (), ()))
+    return tuple(combine(bits, image) for image in named.registers)
+
+
 def sink_conversions(body: Region) -> None:
     """Let shape operations come before conversions: what converts last can read its own layout from shared memory. What only names the bits of a loaded tile
     otherwise comes after them."""
