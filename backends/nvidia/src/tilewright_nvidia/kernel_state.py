@@ -23,7 +23,7 @@ class KernelState:
         maps: the tensor maps that it takes.
         memory: writes its accesses of global memory.
         num_warps: of a program.
-        light: whether its threads get few registers, so that many of them hide the memory's latency.
+        most_registers: that a thread may take; None for as many as the assembler gives it.
         programs: how many CTAs are to share an SM's registers; 0 for as many as there is room for.
         cluster: CTAs that run a program.
         uniform_warps: whether the assembler is to know that a warp's number is the same in all its lanes:
@@ -36,7 +36,7 @@ class KernelState:
     maps: TensorMaps
     memory: GlobalMemory
     num_warps: int
-    light: bool
+    most_registers: int | None
     programs: int
     cluster: int
     uniform_warps: bool

@@ -39,7 +39,7 @@ from tilewright_nvidia.half_arithmetic import half_operation
 from tilewright_nvidia.kernel_state import KernelState, kernel_state, words_in
 from tilewright_nvidia.manifest import OPTIONS
 from tilewright_nvidia.memory_access import GlobalMemory
-from tilewright_nvidia.occupancy_bound import bound_occupancy, has_products, is_light
+from tilewright_nvidia.occupancy_bound import bound_occupancy, has_products, is_light, most_registers
 from tilewright_nvidia.operand_loads import read_fragments
 from tilewright_nvidia.operations import OPS
 from tilewright_nvidia.uniform_assembly import is_uniform
@@ -53,10 +53,6 @@ TRIPLE = "nvptx64-nvidia-cuda"
 SHARED_SYMBOL = "tilewright_shared_memory"
 _ALL_LANES = "-1"
 
-#: Light kernels (:func:`.occupancy_bound.is_light`) get no more than so many registers: 1,024 threads of a multiprocessor then hide the memory's latency,
-#: which the assembler, left to itself, gives away for a better order of instructions (measured: a generator of random numbers, bound by memory with 64
-#: registers, takes 1.13 times as long with the 70 it would get).
-_LIGHT_REGISTERS = 64
 #: Programs that share a multiprocessor where the toolkit decides on their number: more were not measured. Bytes of a program that the machine itself uses.
 _RESIDENT, _UNSEEN = 4, 1024
 #: Blocks of threads that a cluster has at most on every device, and columns of a product's result that are worth one.
@@ -143,7 +139,7 @@ class PtxTarget(SimtTarget):
             maps=bulk_copies.TensorMaps(function),
             memory=GlobalMemory(self.capability, words, frugal=light),
             num_warps=function.attributes[WARPS],
-            light=light,
+            most_registers=most_registers(function),
             # where parts take registers from each other, ptxas has to know how many the threads begin with
             programs=function.attributes.get(PROGRAMS) or int(moves_registers),
             cluster=function.attributes.get(CLUSTER, 1),
@@ -158,7 +154,7 @@ class PtxTarget(SimtTarget):
         attributes = ["nounwind", f'"nvvm.reqntid"="{threads}"']
         state = module.state
         assert isinstance(state, KernelState)
-        limit = options.get("maxnreg") or (_LIGHT_REGISTERS if state.light else None)
+        limit = options.get("maxnreg") or state.most_registers
         if limit:
             attributes.append(f'"nvvm.maxnreg"="{limit}"')
         if state.programs:
