@@ -6,6 +6,7 @@ import re
 from fractions import Fraction
 
 import amd_kernels as kernels
+import ml_dtypes
 import numpy as np
 import pytest
 from amd_emulated import AssertionFailed, launched, run_module
@@ -96,8 +97,6 @@ def test_products_of_each_kind(arch: str, operand: str, total: str, precision: s
 @pytest.mark.parametrize(("arch", "kind"), [("gfx942", "fnuz"), ("gfx950", ""), ("gfx1201", ""), ("gfx1100", "")])
 @pytest.mark.parametrize(("left", "right"), [("e4", "e5"), ("e5", "e4")])
 def test_products_of_fp8(arch: str, kind: str, left: str, right: str) -> None:
-    import ml_dtypes
-
     names = {"e4": ("fp8e4b8", ml_dtypes.float8_e4m3fnuz), "e5": ("fp8e5b16", ml_dtypes.float8_e5m2fnuz)}
     if not kind:
         names = {"e4": ("fp8e4nv", ml_dtypes.float8_e4m3fn), "e5": ("fp8e5", ml_dtypes.float8_e5m2)}
@@ -120,8 +119,6 @@ def test_products_of_fp8(arch: str, kind: str, left: str, right: str) -> None:
 @pytest.mark.parametrize(("shape", "pack", "name"), [((64, 64, 128), 1, "32x32x64"), ((32, 32, 256), 1, "16x16x128"), ((64, 64, 256), 2, "32x32x64")])
 @pytest.mark.parametrize(("left", "right"), [("fp8e4nv", "fp8e5"), ("fp8e5", "fp8e4nv")])
 def test_deep_products_of_fp8_take_the_deepest_instructions(shape: tuple[int, int, int], pack: int, name: str, left: str, right: str) -> None:
-    import ml_dtypes
-
     types = {"fp8e4nv": ml_dtypes.float8_e4m3fn, "fp8e5": ml_dtypes.float8_e5m2}
     (m, n, k), rng = shape, np.random.default_rng(9)
     a, b, c = rng.integers(-4, 5, (m, k)).astype(types[left]), rng.integers(-4, 5, (k, n)).astype(types[right]), np.full((m, n), np.nan, np.float32)
@@ -268,3 +265,17 @@ def test_a_library_function_takes_a_product_as_it_was_rounded(arch: str) -> None
 def _sum_rounded_down(a: float, b: float) -> float:
     nearest = a + b
     return float(np.nextafter(nearest, -np.inf)) if Fraction(nearest) > Fraction(a) + Fraction(b) else nearest
+
+
+@pytest.mark.parametrize(("arch", "pairs"), [("gfx942", False), ("gfx950", True), ("gfx1100", True), ("gfx1201", True)])
+def test_small_products_of_bf16_add_two_at_once(arch: str, pairs: bool) -> None:
+    """Of fewer rows than a matrix instruction has."""
+    rows, columns, depth = 4, 64, 16
+    code = listed(kernels.product, "a=*bf16:16, b=*bf16:16, c=*fp32:16", arch, {"M": rows, "N": columns, "K": depth, "PRECISION": "ieee"})
+    text = str(code.stages["amdgcn"])
+    assert len(re.findall(r"v_(?:dual_)?dot2c?(?:acc)?_f32_bf16", text)) == (rows * columns * depth // 2 // (256 if "gfx9" in arch else 128)) * pairs
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((rows, depth), (depth, columns)))
+    c = np.zeros((rows, columns), np.float32)
+    launched(code, [a.view(np.uint16), b.view(np.uint16), c])
+    np.testing.assert_allclose(c, a.astype(np.float64) @ b.astype(np.float64), rtol=1e-5, atol=1e-6)

@@ -66,6 +66,11 @@ class Architecture:
     packed_sums: tuple[Type, ...] = ()
 
     @property
+    def pair_products(self) -> frozenset[Type]:
+        """Types of which an instruction adds two products to an f32 number (``v_dot2_f32_bf16``); that of f16 is left, which may take subnormals for zeros."""
+        return frozenset({BF16}) if self.generation >= (4 if self.matrix == MFMA else 3) else frozenset()
+
+    @property
     def propagates_nan(self) -> bool:
         """Whether there are instructions for the least and the greatest of f32 numbers of which a NaN is the result where one is among them."""
         return self.generation >= 4

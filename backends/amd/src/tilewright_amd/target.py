@@ -304,6 +304,14 @@ class GcnTarget(SimtTarget):
     def cast(self, context: SimtContext, operand: str, source: Type, result: Type, rounding: str) -> str | None:
         return casts.machine_cast(context.writer, self.row, operand, source, result, rounding)
 
+    @property
+    def pair_products(self) -> frozenset[Type]:
+        return self.row.pair_products
+
+    def add_pair(self, w: FunctionWriter, element: Type, x: str, y: str, total: str) -> str:
+        pairs = [("<2 x bfloat>", w.emit(f"bitcast i32 {word} to <2 x bfloat>")) for word in (x, y)]
+        return w.call("llvm.amdgcn.fdot2.f32.bf16", "float", [*pairs, ("float", total), ("i1", "false")])
+
     def products(self, product: Product) -> Sequence[ProductPlan]:
         return self._plans(product)[0]
 

@@ -1,7 +1,8 @@
 """Matrix products without matrix instructions: each thread multiplies and adds for a block of the result, from operands in shared memory.
 
 The result's registers are split as evenly as they go between M and N, so that an element that is read is used as often as may be. A thread reads a few
-elements along K at a time, in a loop: neither registers nor code grow with K. Lanes that need the same element read it together.
+elements along K at a time, in a loop: neither registers nor code grow with K. Lanes that need the same element read it together. Where the machine adds two
+products of narrow elements at once, those of neighbours along K are.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from tilewright.llvm.registers import register_type, storage_size
 from tilewright.simt.context import SimtContext, emit_linear
 from tilewright.simt.linear_layout import LinearLayout, bits_of, log2
 from tilewright.simt.lowering.shared_accesses import places, read
+from tilewright.simt.lowering.shuffles import packed
 from tilewright.simt.matmul_plans import SHARED, Product, ProductPlan, SharedOperand
 from tilewright.simt.swizzle import accesses
 from tilewright.simt.target import SimtTarget
@@ -108,7 +110,18 @@ class _Block:
         of_register = [self._registers(operand) for operand in (0, 1)]
         sums = [emit_cast(context, name, self.accumulator, compute, 0) for name in c]
 
+        paired = compute is F32 and self.a is self.b and self.a in context.target.pair_products and slice_bits > 0
+
+        def add_pairs(sums: list[str], index: str | None) -> list[str]:
+            left, right = (_pairs(context, side.read(slice_bits, index, self.a), self.a) for side in sides)
+            for k in range(0, 1 << slice_bits, 2):
+                for register, (row, column) in enumerate(zip(*of_register, strict=True)):
+                    sums[register] = context.target.add_pair(w, self.a, left[row, k], right[column, k], sums[register])
+            return sums
+
         def add_slice(sums: list[str], index: str | None) -> list[str]:
+            if paired:
+                return add_pairs(sums, index)
             left, right = (side.read(slice_bits, index, compute) for side in sides)
             for k in range(1 << slice_bits):
                 for register, (row, column) in enumerate(zip(*of_register, strict=True)):
@@ -168,6 +181,11 @@ class _Side:
                 value = emit_cast(context, name, self.operand.element, compute, 0)
                 found[register & ((1 << self.own_bits) - 1), register >> self.own_bits] = value
         return found
+
+
+def _pairs(context: SimtContext, elements: dict[tuple[int, int], str], element: Type) -> dict[tuple[int, int], str]:
+    """(register at K = 0, an even place along K) -> the word of that element of 16 bits and of the next one along K."""
+    return {(own, k): packed(context.writer, register_type(element), [low, elements[own, k + 1]]) for (own, k), low in elements.items() if k % 2 == 0}
 
 
 def _union(images: list[int]) -> int:

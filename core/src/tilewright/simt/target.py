@@ -476,6 +476,15 @@ class SimtTarget(ABC):
         multiplications and additions."""
         return ()
 
+    @property
+    def pair_products(self) -> frozenset[Type]:
+        """Types of 16 bits of which one instruction adds two products to an f32 number; see :meth:`add_pair`."""
+        return frozenset()
+
+    def add_pair(self, w: FunctionWriter, element: Type, x: str, y: str, total: str) -> str:
+        """An f32 number with the products of two words' elements, of one of :attr:`pair_products`, added to it: lower by lower, upper by upper."""
+        raise AssertionError(f"{self.name} adds no pairs of products")
+
     def inline_asm(
         self, context: SimtContext, text: str, constraints: str, results: Sequence[AssemblyOperand], operands: Sequence[AssemblyOperand]
     ) -> list[str]:
