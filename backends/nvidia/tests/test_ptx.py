@@ -453,6 +453,19 @@ def test_neighbours_are_rounded_to_fp8_together(ptx: Ptx, type_: str, width: int
     assert all(loaded[low] < loaded[high] for _, high, low in pairs)
 
 
+@pytest.mark.parametrize("source", ["i32", "i16"])
+def test_small_integers_become_bf16_by_pairs(ptx: Ptx, source: str) -> None:
+    """Four bits of a packed number as bf16: by way of f32, two of which one instruction rounds to a word; nothing is rounded by integer arithmetic."""
+
+    def kernel(x: Any, z: Any, BLOCK: tl.constexpr) -> None:
+        at = tl.arange(0, BLOCK)
+        tl.store(z + at, ((tl.load(x + at) >> 4) & 15).to(tl.bfloat16))
+
+    text = ptx(device_function(kernel), {"x": f"*{source}", "z": "*bf16"}, "sm_90a", constants={"BLOCK": 512})
+    assert len(re.findall(r"cvt\.rn\.bf16x2\.f32", text)) == 2 and len(re.findall(r"cvt\.rn\.f32\.[us](?:16|32)", text)) == 4
+    assert "32767" not in text
+
+
 def test_bf16_numbers_become_f32_in_one_instruction(ptx: Ptx) -> None:
     def kernel(x: Any, z: Any, BLOCK: tl.constexpr) -> None:
         at = tl.arange(0, BLOCK)

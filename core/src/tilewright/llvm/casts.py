@@ -63,7 +63,7 @@ def _from_int(context: ElementContext, name: str, source: IntType, result: Type,
         # the one rounding is the narrowing: f64 holds every integer of 32 bits, and those that f32 does not hold are infinite in f16
         through = F32 if source.bits <= 16 or result is F16 else F64
         wide = writer.emit(f"{'si' if source.signed else 'ui'}tofp {from_} {name} to {vector_type(through, width)}")
-        return _float_to_float(context, wide, through, result, width, "rtne")
+        return emit_cast(context, wide, through, result, width)
     raise LoweringError(f"there is no cast of {source} to {result}")
 
 
@@ -132,7 +132,7 @@ def _float_to_float(context: ElementContext, name: str, source: FloatType, resul
     if source is F32 and result is BF16 and rounding == "rtne":
         return _round_to_bf16(context, name, width)
     if source is F64 and result is BF16 and rounding == "rtne":
-        return _round_to_bf16(context, _round_to_odd(context, name, width), width)
+        return emit_cast(context, _round_to_odd(context, name, width), F32, result, width)
     from tilewright.llvm.elementwise import run_function
     from tilewright.passes.math_library import cast_function
 
