@@ -165,6 +165,12 @@ def test_kernels_that_mostly_compute_leave_room_for_threads(assembled: Callable[
 
 
 @jit
+def summed_exponentials(x, out, COLUMNS: tl.constexpr):
+    row = tl.load(x + tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)).to(tl.float32)
+    tl.store(out + tl.program_id(0), tl.sum(tl.exp(row - tl.max(row, 0)), 0))
+
+
+@jit
 def dotted_rows(x, y, out, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     at = tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :] + tl.program_id(0) * ROWS * COLUMNS
     one, other = tl.load(x + at).to(tl.float32), tl.load(y + at).to(tl.float32)
@@ -177,6 +183,13 @@ def test_kernels_without_loops_are_left_to_ptxas(assembled: Callable[..., Any]) 
     code, linked = assembled(dotted_rows, dict.fromkeys(("x", "y", "out"), "*bf16"), "sm_90a", constants={"ROWS": 128, "COLUMNS": 64}, num_warps=4)
     registers = registers_of(linked.log)
     assert bound_in(code.stages["ptx"]) is None and linked.spills == 0 and registers is not None and registers <= 104
+
+
+@pytest.mark.parametrize(("columns", "warps", "programs"), [(65536, 32, 1), (8192, 4, None)])
+def test_a_cta_that_fills_the_register_file_may_use_all_of_it(ptx: Callable[..., str], columns: int, warps: int, programs: int | None) -> None:
+    """Both hold 64 words a thread; of 1,024 threads each has 64 registers."""
+    text = ptx(summed_exponentials, {"x": "*bf16", "out": "*fp32"}, "sm_90a", constants={"COLUMNS": columns}, num_warps=warps)
+    assert bound_in(text) == programs
 
 
 TEXT = """tilewright.ir 1.0

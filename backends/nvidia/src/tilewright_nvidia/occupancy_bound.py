@@ -88,8 +88,8 @@ def _loaded(region: Region) -> int:
 
 
 def bound_occupancy(module: Module, target: SimtTarget, options: Mapping[str, Any]) -> None:
-    """Set how many CTAs share an SM, for kernels with regions that hardly ever run, for those that load large tiles in loops without multiplying them, and for
-    products of more than registers can hold."""
+    """Set how many CTAs share an SM, for kernels with regions that hardly ever run, for those that load large tiles in loops or hold more than a CTA's
+    registers without multiplying them, and for products of more than registers can hold."""
     function = kernel_of(module)
     operations = list(function.walk())
     moves_registers = any(isinstance(operation, Part) and operation.registers for operation in operations)
@@ -98,11 +98,14 @@ def bound_occupancy(module: Module, target: SimtTarget, options: Mapping[str, An
     # a scan holds several times its tile, which the estimate does not know
     multiplies = has_products(function)
     scans = any(isinstance(operation, Scan) for operation in operations)
-    streams = not multiplies and not scans and _LIGHT < words <= target.registers and words_loaded_in_loops(function) >= _LOADED
+    threads, shared = int(function.attributes[WARPS]) * target.warp_size, int(function.attributes[SHARED_BYTES])
+    # where tiles take more registers than one CTA has for its threads, the bound has ptxas use them all
+    is_crowded = words + _INDICES > target.register_file // threads
+    is_served = is_crowded or words_loaded_in_loops(function) >= _LOADED
+    streams = not multiplies and not scans and _LIGHT < words <= target.registers and is_served
     overflows = multiplies and words > target.registers
     if is_settled or not (streams or overflows or any(COLD in operation.attributes for operation in operations)):
         return
-    threads, shared = int(function.attributes[WARPS]) * target.warp_size, int(function.attributes[SHARED_BYTES])
     reads_fragments = any(isinstance(operation, Multiplication) and REGISTERS in plan_of(operation, target).reads for operation in operations)
     needed = max(_REGISTERS, (_STREAMING * words if streams else words) + (target.costs.other_registers if reads_fragments else _INDICES))
     most = _STREAMING_CTAS if streams else _CTAS
