@@ -25,6 +25,8 @@ ECOSYSTEM = Path(__file__).resolve().parents[1]
 Compiler = Literal["triton", "tilewright"]
 #: Bump it when the readers count otherwise: what is kept of earlier runs is made again.
 _READERS = 3
+#: Where the system says what processes do.
+_PROCESSES = Path("/proc/self").parent
 
 
 @dataclass
@@ -189,12 +191,14 @@ def _run_worker(queue: Sequence[Any], compiler: Compiler, folder: Path, limit: f
 
 
 def _processor_time(process: int) -> float:
-    """Seconds that a process and its children computed; where the system does not say, seconds passed."""
-    try:
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-        children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
-    except OSError:
+    """Seconds that a process and its children computed; where the system does not say, seconds passed. Of a child that has ended its parent knows."""
+    if not _PROCESSES.is_dir():
         return time.monotonic()
+    try:
+        fields = (_PROCESSES / f"{process}/stat").read_text().rpartition(")")[2].split()
+        children = (_PROCESSES / f"{process}/task/{process}/children").read_text().split()
+    except OSError:
+        return 0.0
     own = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")  # with those that have ended
     return own + sum(_processor_time(int(child)) for child in children)
 
