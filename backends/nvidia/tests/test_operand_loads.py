@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -233,3 +234,22 @@ def test_operands_of_a_product_outside_of_loops_are_read_by_matrix_loads(ptx: Ca
     # an instruction loads 512 bytes for a warp; warps divide the rows, or the columns
     assert sum(loads) * 512 * 2 in (m * k * 2 + n * k * 4, m * k * 4 + n * k * 2) and (loads[1] > 0) == across
     assert "ld.shared" not in text.split("mma.sync")[0] and "st.shared.v4.b32" in text
+
+
+@device_function
+def factored_columns(a, s, b, out, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    rows, columns, inner = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for start in range(0, K, BK):
+        factor = tl.load(s + start + inner)
+        x = tl.exp(tl.load(a + rows[:, None] * K + (start + inner)[None, :]) - factor[None, :])
+        y = tl.exp(tl.load(b + (start + inner)[:, None] + columns[None, :] * K) - factor[:, None])
+        total = tl.dot(x, y, total, input_precision="tf32")
+    tl.store(out + rows[:, None] * BN + columns[None, :], total)
+
+
+def test_factors_that_many_threads_read_are_copied_once(ptx: Callable[..., str]) -> None:
+    """Each thread reads eight of the 32 factors: the 32 threads copy one each, before the loop and in it."""
+    signature = dict.fromkeys(("a", "s", "b", "out"), "*fp32") | {"K": "i32"}
+    text = ptx(factored_columns, signature, "sm_90a", constants={"BM": 16, "BN": 16, "BK": 32}, num_stages=2, num_warps=1)
+    assert len(re.findall(r"cp\.async\.ca\.shared\.global.*, (?:0x)?4,", text)) == 2 and "ld.global" not in text

@@ -107,6 +107,8 @@ class LayoutStatement:
         self.reads: dict[Operation, list[Variable | LinearLayout | None]] = {}
         self._weights: dict[Region, float] = {function.body: 1.0}
         self._default = functools.partial(default_layout, lanes=target.warp_size, warps=self.num_warps)
+        #: layouts of loads that are copied in another layout than they are read in
+        self._apart: dict[Operation, LinearLayout] = {}
         #: layouts of loads that are copied lane after lane
         self._side_by_side: dict[Operation, LinearLayout] = {}
         self.accesses: dict[Operation, TileAccess] = {}
@@ -126,6 +128,7 @@ class LayoutStatement:
         self._keep_copied()
         self._connect()
         self.problem.solve([variable for variable in self.variables if variable.merged is None], self._default)
+        self._spread_copies()
         self._rewrite()
 
     def _tiles(self) -> list[Value]:
@@ -373,6 +376,19 @@ class LayoutStatement:
                     assert isinstance(source, Variable)
                     source.root().closed = True
 
+    def _spread_copies(self) -> None:
+        """Loads of pipelined loops that are smaller than operands, and that are to be read in a layout in which several threads have each element, are copied
+        in one in which they have different ones, where that takes fewer than half as many copies."""
+        for loop in self._pipelined:
+            for load in feeding_products(loop.body, (Dot,)):
+                access = self.accesses.get(load)
+                if not isinstance(load, Load) or access is None or load in self._side_by_side or not self._is_copied(load):
+                    continue
+                layout, costs = self.origins[load.results[0]].layout(), self.target.costs
+                best = min(self.coalesced[access.shape], key=lambda candidate: access.cost(candidate, costs))
+                if layout is not None and best.register_count < layout.register_count and 2 * access.count(best) < access.count(layout):
+                    self._apart[load] = best
+
     def _is_multiplied_there(self, load: Ahead) -> bool:
         """Whether all that reads the tile of a load are products, and take it from shared memory as it is."""
         for view in views_of(load.results[0]):
@@ -398,6 +414,7 @@ class LayoutStatement:
 
     def _rewrite(self) -> None:
         layouts = {value: layout for value, origin in self.origins.items() if (layout := origin.layout()) is not None}
+        layouts.update({load.results[0]: layout for load, layout in self._apart.items()})
         materializer = Materializer(layouts, self.carried, self.recompute, self._needs)
         demanded: set[Carried] = set()
         for value, one in self.carried.items():
@@ -420,7 +437,10 @@ class LayoutStatement:
             _name_plan(operation, plan)
 
     def _needs(self, operation: Operation) -> Sequence[LinearLayout | None]:
-        return [read.root().chosen if isinstance(read, Variable) else read for read in self.reads.get(operation, (None,) * len(operation.operands))]
+        reads = self.reads.get(operation, (None,) * len(operation.operands))
+        if operation in self._apart:
+            return [self._apart[operation] if read is not None else None for read in reads]
+        return [read.root().chosen if isinstance(read, Variable) else read for read in reads]
 
 
 def _feeds_product(value: Value) -> bool:

@@ -11,7 +11,7 @@ from tilewright.ir.core import Value
 from tilewright.ir.ops.memory import AtomicCas, AtomicLoad, AtomicRmw, AtomicStore, Load, Store
 from tilewright.ir.types import TileType, element_type
 from tilewright.passes.axis import AxisInfo
-from tilewright.simt.costs import MachineCosts, access_cost, element_size, fits
+from tilewright.simt.costs import MachineCosts, access_cost, access_width, element_size, fits
 from tilewright.simt.linear_layout import LinearLayout, axis_shifts, blocked, log2
 from tilewright.simt.target import SimtTarget
 
@@ -48,6 +48,10 @@ class TileAccess:
 
     def cost(self, layout: LinearLayout, costs: MachineCosts) -> float:
         return access_cost(layout, self.pointer, self.mask, self.size, self.limit, costs, store=self.writes)
+
+    def count(self, layout: LinearLayout) -> int:
+        """How many accesses a thread makes in a layout."""
+        return layout.register_count // access_width(layout, self.pointer, self.mask, self.size, self.limit)
 
 
 def access_limit(operation: Access, target: SimtTarget) -> int:
