@@ -2,8 +2,7 @@
 
 Without a bound on the registers ptxas takes as few as it can: of the loads of a tile it starts one, uses what it has loaded, and starts the next in the same
 registers, and with many threads it spills although registers are left. With a bound, ``.minnctapersm`` or ``.maxnreg``, it takes the registers that the bound
-leaves, and starts all loads first. So a bound serves loops that load large tiles, and takes CTAs from kernels that run once through: their CTAs hide each
-other's latencies (a rotary embedding took 48 registers with a bound of 64, and 1.6 times as long as Triton's code, which has 32; H200).
+leaves, and starts all loads first.
 
 ptxas gives a kernel the registers of its most demanding region, be it the exact path of a ``dot_scaled``, which runs only after an overflow: the loop that
 computes everything else then loses half of its CTAs. The bound makes ptxas spill in that region instead.
@@ -18,17 +17,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tilewright.ir.core import Function, Module, Region
-from tilewright.ir.ops.control import For, If, Reduce, Scan, While
-from tilewright.ir.ops.memory import Load, Store
-from tilewright.ir.types import TileType
+from tilewright.ir.core import Function, Module
+from tilewright.ir.ops.control import Scan
 from tilewright.simt.compile import kernel_of
 from tilewright.simt.facts import COLD, PROGRAMS, SHARED_BYTES, WARPS
 from tilewright.simt.matmul_plans import MULTIPLYING, REGISTERS
 from tilewright.simt.ops.partitions import Part
 from tilewright.simt.ops.products import DotStep, Multiplication
 from tilewright.simt.plans import plan_of
-from tilewright.simt.pressure import hot_peak_words, peak_words, words_of
+from tilewright.simt.pressure import hot_peak_words, peak_words
 from tilewright.simt.target import SimtTarget
 
 #: CTAs of an SM at most, for kernels with products and for others, and registers that a bound leaves to a thread at least.
@@ -37,20 +34,16 @@ _STREAMING_CTAS: Final = 16
 _REGISTERS: Final = 64
 #: Words of tiles that a thread of a light kernel holds at once at most.
 _LIGHT: Final = 56
-#: Words that the loads of a loop's turn hold at least, where their latencies are those that count: four loads of 16 bytes.
-_LOADED: Final = 16
-#: Elementwise operations for each load and store of kernels that mostly compute: a generator of random numbers has about 100.
-_ARITHMETIC: Final = 32
-#: Words of tiles that a thread of a kernel with reductions holds at once, where ptxas is left to itself: of more, which wait for a reduction, it spills some to
-#: take 32 registers. Without reductions it computes tiles element by element.
-_WAITING: Final = 12
+#: Words of tiles that a thread holds at once at most where ptxas is left to itself: so few that it starts all loads with 32 registers. With a bound of 64 it
+#: takes 37 to 40 for some, and 2,048 threads no longer fit an SM; of kernels that hold more, it starts fewer loads at a time (GELU: one of two).
+_FEW: Final = 16
 #: Registers of a thread of other light kernels at most: 1,024 threads of an SM then hide the memory's latency, which ptxas, left to itself, gives away for a
 #: better order of instructions (measured: a generator of random numbers, bound by memory with 64 registers, takes 1.13 times as long with the 70 it would get).
 _LIGHT_REGISTERS: Final = 64
 #: Registers beside tiles where no product reads fragments: for index arithmetic ptxas takes 20 to 45 where there are plenty, and 30 where there are few
 #: (sm_90a and sm_100a, scaled dots of 64x64 to 128x128, 4 and 8 warps).
 _INDICES: Final = 30
-#: How many registers ptxas takes for a word of a kernel that loads large tiles without multiplying them: it starts loads before the results of others are
+#: How many registers ptxas takes for a word of a kernel that holds large tiles without multiplying them: it starts loads before the results of others are
 #: stored. Bounds of 1 made row norms of 32 to 64 elements a thread spill 340 to 800 bytes (sm_90a), and take 1.4 times as long (H200).
 _STREAMING: Final = 2
 
@@ -67,29 +60,12 @@ def is_light(function: Function) -> bool:
 
 def most_registers(function: Function) -> int | None:
     """Return how many registers a thread of a light kernel may take; None where ptxas is left to itself."""
-    if not is_light(function):
-        return None
-    operations = list(function.walk())
-    accesses = sum(isinstance(operation, Load | Store) for operation in operations)
-    arithmetic = sum(operation.spec.elementwise and isinstance(operation.results[0].type, TileType) for operation in operations)
-    waits = any(isinstance(operation, Reduce | Scan) for operation in operations) and hot_peak_words(function) > _WAITING
-    return _LIGHT_REGISTERS if waits or arithmetic > _ARITHMETIC * max(1, accesses) else None
-
-
-def words_loaded_in_loops(function: Function) -> int:
-    """Return the most 32-bit words that a thread loads in one turn of a loop, without those of loops within it."""
-    return max((_loaded(region) for loop in function.walk() if isinstance(loop, For | While) for region in loop.regions), default=0)
-
-
-def _loaded(region: Region) -> int:
-    loads = [operation for operation in region if isinstance(operation, Load) and isinstance(operation.result.type, TileType)]
-    inside = [_loaded(inner) for operation in region if isinstance(operation, If) for inner in operation.regions]
-    return sum(words_of(load.result) for load in loads) + max(inside, default=0)
+    return _LIGHT_REGISTERS if is_light(function) and peak_words(function) > _FEW else None
 
 
 def bound_occupancy(module: Module, target: SimtTarget, options: Mapping[str, Any]) -> None:
-    """Set how many CTAs share an SM, for kernels with regions that hardly ever run, for those that load large tiles in loops or hold more than a CTA's
-    registers without multiplying them, and for products of more than registers can hold."""
+    """Set how many CTAs share an SM, for kernels with regions that hardly ever run, and for those that hold large tiles, without multiplying them or more than
+    registers can hold."""
     function = kernel_of(module)
     operations = list(function.walk())
     moves_registers = any(isinstance(operation, Part) and operation.registers for operation in operations)
@@ -98,14 +74,11 @@ def bound_occupancy(module: Module, target: SimtTarget, options: Mapping[str, An
     # a scan holds several times its tile, which the estimate does not know
     multiplies = has_products(function)
     scans = any(isinstance(operation, Scan) for operation in operations)
-    threads, shared = int(function.attributes[WARPS]) * target.warp_size, int(function.attributes[SHARED_BYTES])
-    # where tiles take more registers than one CTA has for its threads, the bound has ptxas use them all
-    is_crowded = words + _INDICES > target.register_file // threads
-    is_served = is_crowded or words_loaded_in_loops(function) >= _LOADED
-    streams = not multiplies and not scans and _LIGHT < words <= target.registers and is_served
+    streams = not multiplies and not scans and _LIGHT < words <= target.registers
     overflows = multiplies and words > target.registers
     if is_settled or not (streams or overflows or any(COLD in operation.attributes for operation in operations)):
         return
+    threads, shared = int(function.attributes[WARPS]) * target.warp_size, int(function.attributes[SHARED_BYTES])
     reads_fragments = any(isinstance(operation, Multiplication) and REGISTERS in plan_of(operation, target).reads for operation in operations)
     needed = max(_REGISTERS, (_STREAMING * words if streams else words) + (target.costs.other_registers if reads_fragments else _INDICES))
     most = _STREAMING_CTAS if streams else _CTAS
