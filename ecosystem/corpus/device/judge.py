@@ -27,8 +27,8 @@ Witness = Callable[[str], Mapping[str, Array] | None]
 
 #: How much farther from a witness than Triton's results ours may be.
 _FACTOR = 2.0
-#: The share of codes of 8 bits that may be the next one.
-_ROUNDED = 1e-6
+#: The share of codes of 8 bits that may be the next one: of 256 codes evenly apart, rounding in f32 (1e-7) moves so many across a border.
+_ROUNDED = 1e-5
 _CODES = ("i8", "u8", "fp8e4nv", "fp8e5", "fp8e4b8", "fp8e5b16")
 #: Types that the witness ``exact`` has 32 bits for.
 WIDENED = ("fp16", "bf16")
