@@ -6,6 +6,7 @@ import re
 
 import pytest
 from attention_kernels import attention_module, backward_module
+from products_under_way import overwritten
 
 from tilewright.ir import Module
 from tilewright.plugins.manifest import CodeObject
@@ -54,6 +55,7 @@ def test_attention_is_assembled_without_spills_and_products_stay_asynchronous(el
     few = 80 if ".minnctapersm 2" in str(code.stages["ptx"]) else 0
     assert linked.spills is not None and linked.spills <= few, linked.log
     assert not re.search(r"\bwarning\b|C75\d\d", linked.log, re.I), linked.log
+    assert not overwritten(str(code.stages["ptx"]))
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
@@ -96,4 +98,4 @@ def test_backward(part: str, shape: tuple[int, int, int, int, int], expected: st
     log = assemble(code.stages["ptx"], "sm_90a").log
     assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in log, log
     assert not re.search(r"\bwarning\b|C75\d\d", log, re.I), log
-    assert steps_of(code) == expected
+    assert steps_of(code) == expected and not overwritten(str(code.stages["ptx"]))
