@@ -16,7 +16,7 @@ def state_of(words: Words) -> KernelState:
         maps=nothing,
         memory=nothing,
         num_warps=4,
-        light=False,
+        most_registers=None,
         programs=1,
         cluster=1,
         uniform_warps=True,
