@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from tilewright.llvm.registers import storage_size
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, axis_shifts, combine, log2
 from tilewright.simt.matmul_plans import Product
 from tilewright_nvidia import matrix, warpgroups
-from tilewright_nvidia.operand_loads import MatrixLoads, byte_matrix_loads, fragment_order, matrix_loads
+from tilewright_nvidia.operand_loads import PAIRS_OF_A_WORD, ROWS_OF_TWO_WORDS, MatrixLoads, byte_matrix_loads, fragment_order, matrix_loads
 from tilewright_nvidia.slabs import Slabs, slab_layout
 
 
@@ -91,6 +92,11 @@ def test_each_lane_gets_its_elements(
     assert served
 
 
+def permuted(given: list[Any], selector: int) -> list[Any]:
+    """What ``prmt`` takes of eight bytes."""
+    return [given[selector >> 4 * place & 7] for place in range(4)]
+
+
 @pytest.mark.parametrize(("element", "operand_element", "order"), [(I8, I8, ".pairs"), (I8, BF16, ".pairs"), (I8, I8, ""), (I8, BF16, "")])
 @pytest.mark.parametrize("span", [64, 128])
 def test_bytes_along_the_rows_of_an_operand_are_read_by_pairs(element: Type, operand_element: Type, order: str, span: int) -> None:
@@ -117,9 +123,9 @@ def test_bytes_along_the_rows_of_an_operand_are_read_by_pairs(element: Type, ope
                 held = [rows[8 * matrix_number + 2 * thread + row] + 2 * group for row in range(2)]
                 words.append([place[offset + byte] for offset in held for byte in range(2)])
         if pair == 1:
-            ordered = [[word[byte] for byte in (0, 2, 1, 3)] for word in words]
+            ordered = [permuted([*word, *word], PAIRS_OF_A_WORD) for word in words]
         else:
-            ordered = [[*low[half::2], *high[half::2]] for low, high in zip(words[::2], words[1::2], strict=True) for half in range(2)]
+            ordered = [permuted([*low, *high], taken) for low, high in zip(words[::2], words[1::2], strict=True) for taken in ROWS_OF_TWO_WORDS]
         assert [number for word in ordered for number in word] == [plan.b.element(register, lane, warp) for register in range(plan.b.register_count)]
 
 

@@ -17,6 +17,7 @@ from tilewright.language.callable import device_function
 from tilewright.passes import pipeline
 from tilewright_nvidia.linking import assemble
 from tilewright_nvidia.lower import lower
+from tilewright_nvidia.operand_loads import PAIRS_OF_A_WORD, ROWS_OF_TWO_WORDS
 from tilewright_nvidia.slabs import SPANS
 
 
@@ -199,6 +200,7 @@ def test_narrow_weights_are_widened_in_registers(element: str, turned: bool) -> 
     assert "st.shared" not in widened and not overwritten(ptx)
     assert len(re.findall(r"ld\.shared\.b(?:8|16) ", widened)) == (16 if turned else 0) and not re.search(r"cvt\.rn\.f32\.s", widened)
     assert widened.count("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16") == (0 if turned else 2)
+    assert len(re.findall(rf"prmt\.b32 .*, {PAIRS_OF_A_WORD:#x}U;", widened)) == (0 if turned else 8)
     assert "C75" not in assemble(ptx, "sm_90a").log
 
 
@@ -212,6 +214,7 @@ def test_what_instructions_read_along_k_alone_is_turned_in_registers(element: st
     before = ptx.split("wgmma.mma_async", 1)[0]
     assert "st.shared" not in before and not overwritten(ptx)
     assert before.count("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16") == reads and len(re.findall(r"ld\.shared\.b32 ", before)) == (32 if not reads else 0)
+    assert [len(re.findall(rf"prmt\.b32 .*, {taken:#x}U;", before)) for taken in ROWS_OF_TWO_WORDS] == [2 * reads] * 2
     # a copy of the block of B a stage, in rows of 128 bytes
     assert len(re.findall(r"cp\.async\.bulk\.tensor\.2d\.shared", ptx)) <= 8 * 3
     assert "C75" not in assemble(ptx, "sm_90a").log

@@ -24,6 +24,10 @@ from tilewright_nvidia.kernel_state import words_in
 #: Bytes of a row of the banks.
 _BANKS_BYTES: Final = 128
 
+#: What bytes ``prmt`` takes of a word that has two neighbours of each of two rows, and of two such words for either of two columns.
+PAIRS_OF_A_WORD: Final = 0x3120
+ROWS_OF_TWO_WORDS: Final = (0x6420, 0x7531)
+
 
 @dataclass(frozen=True, slots=True)
 class MatrixLoads:
@@ -158,9 +162,9 @@ def _read_transposed_bytes(context: SimtContext, plan: MatrixLoads, address: str
     w = context.writer
     loaded = _load_words(context, plan, address, 0)
     if _pair_bit(shared.through(layout.registers)) == 1:
-        words = [_permuted(w, word, word, 0x3120) for word in loaded]
+        words = [_permuted(w, word, word, PAIRS_OF_A_WORD) for word in loaded]
     else:
-        words = [_permuted(w, low, high, bytes_) for low, high in zip(loaded[::2], loaded[1::2], strict=True) for bytes_ in (0x6420, 0x7531)]
+        words = [_permuted(w, low, high, bytes_) for low, high in zip(loaded[::2], loaded[1::2], strict=True) for bytes_ in ROWS_OF_TWO_WORDS]
     return [name for word in words for name in words_in(w).unpack(w, word, "i32", register_type(element))]
 
 
