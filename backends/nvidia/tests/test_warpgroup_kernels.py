@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hopper_support import ASYNCHRONOUS, TARGET, Operand, compiled, product_kernel
 from nvidia_support import compile_kernel
-from products_under_way import overwritten
+from products_in_flight import overwritten
 from warpgroup_kernels import KINDS, SIZES, matmul_module, persistent_module, scaled_product
 
 import tilewright.language as tl
@@ -220,8 +220,8 @@ def test_what_instructions_read_along_k_alone_is_turned_in_registers(element: st
     assert "C75" not in assemble(ptx, "sm_90a").log
 
 
-def test_registers_that_a_product_reads_are_not_written_while_it_is_under_way() -> None:
-    """The second product's operand is not computed of the first one's result, so that the next iteration could compute it while this product is under way."""
+def test_registers_that_a_product_reads_are_not_written_while_it_is_in_flight() -> None:
+    """The second product's operand is not computed of the first one's result, so that the next iteration could compute it while this product is in flight."""
 
     def kernel(x: Any, y: Any, z: Any, w: Any, rows: Any, out: Any, K: Any, N: tl.constexpr) -> None:
         at = tl.arange(0, N)
@@ -240,7 +240,7 @@ def test_registers_that_a_product_reads_are_not_written_while_it_is_under_way() 
     assert "wgmma.mma_async" in ptx and not overwritten(ptx)
 
 
-def test_writes_beneath_products_are_found() -> None:
+def test_writes_to_operands_of_products_in_flight_are_found() -> None:
     multiply = "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f1, %f2}, {%r1, %r2}, %rd1, %p1, 1, 1, 0;"
     loop = ["$L_1:", "cvt.rn.bf16x2.f32 %r1, %f8, %f9;", multiply, "wgmma.commit_group.sync.aligned;", "wgmma.wait_group.sync.aligned 1;", "@%p1 bra $L_1;"]
     assert overwritten("\n".join(loop)) == [loop[1]]

@@ -217,7 +217,7 @@ def tf32_rounding(capability: int) -> str:
 
 
 def _split(w: FunctionWriter, precision: str, name: str, parts: int, rounding: str) -> list[str]:
-    """An f32 number as a sum of numbers of tf32 or bf16, greatest first; ``rounding`` makes those of tf32."""
+    """An f32 number as a sum of numbers of tf32 or bf16, the largest first; ``rounding`` makes those of tf32."""
     tf32 = precision.startswith("tf32")
 
     def narrow(name: str) -> str:

@@ -59,7 +59,7 @@ def matrix_loads(layout: LinearLayout, shared: SharedLayout, size: int) -> Matri
 @functools.lru_cache(maxsize=1024)
 def byte_matrix_loads(layout: LinearLayout, shared: SharedLayout) -> MatrixLoads | None:
     """How elements of 8 bits are loaded that lie together along the axis of which a thread has pairs, while words want neighbours along the other: as 16-bit
-    elements, transposed. The pair is told apart by the register bit 1, or by bit 2 where a word has four neighbours."""
+    elements, transposed. Register bit 1 distinguishes the elements of a pair, or bit 2 where a word has four neighbours."""
     if len(layout.lanes) != 5:
         return None
     registers, lanes, warps = (list(shared.through(images)) for images in (layout.registers, layout.lanes, layout.warps))

@@ -8,6 +8,9 @@ from typing import Any, Final
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Value
 from tilewright.ir.ops.control import For, While
+from tilewright.ir.ops.linear import Dot, DotScaled
+from tilewright.ir.ops.memory import Load
+from tilewright.ir.ops.shape import Gather
 from tilewright.ir.types import IntType, TileType
 from tilewright.passes.clone import clone_operation
 from tilewright.passes.rewriter import constant_of
@@ -15,7 +18,7 @@ from tilewright.passes.rewriter import constant_of
 #: Iterations of a short loop.
 _TRIPS: Final = 8
 #: Operations whose loops stay.
-_KEPT: Final = frozenset({"dot", "dot_scaled", "gather"})
+_KEPT: Final = (Dot, DotScaled, Gather)
 #: Elements of all tiles that the iterations of a short loop compute.
 _ELEMENTS: Final = 1 << 16
 
@@ -52,7 +55,7 @@ def unroll(loop: For) -> None:
 def unroll_short_loops(function: Function) -> bool:
     """Unroll innermost loops that load, of few iterations and little work; whether there were any.
 
-    Loads of all iterations are then under way together, and warps that store nothing skip what only stores need. Code generators keep such loops: their loads
+    Loads of all iterations are then in flight together, and warps that store nothing skip what only stores need. Code generators keep such loops: their loads
     are assembly. Loops of products stay for the pipeline, and loops of exchanges for :mod:`.xor_exchange`.
     """
     loops = [operation for operation in function.walk() if isinstance(operation, For) and _is_short(operation)]
@@ -67,8 +70,8 @@ def _is_short(loop: For) -> bool:
         return False
     elements, loads = 0, False
     for operation in loop.walk():
-        if operation is not loop and (isinstance(operation, For | While) or operation.name in _KEPT):
+        if operation is not loop and isinstance(operation, (For, While, *_KEPT)):
             return False
-        loads = loads or operation.name == "load"
+        loads = loads or isinstance(operation, Load)
         elements += sum(math.prod(result.type.shape) for result in operation.results if isinstance(result.type, TileType))
     return loads and elements * len(trips) <= _ELEMENTS

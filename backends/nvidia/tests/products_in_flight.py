@@ -1,4 +1,4 @@
-"""What PTX does to registers while products of warpgroups read them (PTX ISA, "wgmma.mma_async": before ``wgmma.wait_group`` that is undefined)."""
+"""What PTX does to registers while products of warpgroups in flight read them (PTX ISA, "wgmma.mma_async": before ``wgmma.wait_group`` that is undefined)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WRITES = re.compile(r"(?:@!?%\w+\s+)?[a-z][\w.:]*\s+(\{[^}]*\}|%\w+)")
 
 
 def overwritten(ptx: str) -> list[str]:
-    """The instructions that write an operand's registers while a product that reads them is under way: in the text from its beginning, and in each loop gone
+    """The instructions that write an operand's registers while a product that reads them is in flight: in the text from its beginning, and in each loop gone
     through twice."""
     lines = [line.strip() for line in ptx.splitlines()]
     labels = {found[1]: number for number, line in enumerate(lines) if (found := _LABEL.match(line))}
