@@ -1,0 +1,20 @@
+"""Modules with layouts: assigned and checked, and their operations by name."""
+
+from __future__ import annotations
+
+from tilewright.ir import Module, verify
+from tilewright.ir.core import Operation
+from tilewright.simt.assign import assign
+from tilewright.simt.check_layouts import check
+from tilewright.simt.emulator import EmulatedTarget
+
+
+def assigned(module: Module, target: EmulatedTarget, num_warps: int = 4) -> None:
+    """Assign layouts and check all rules."""
+    assign(module.kernel, target, num_warps)
+    verify(module)
+    check(module.kernel, target)
+
+
+def named(module: Module, name: str) -> list[Operation]:
+    return [operation for operation in module.kernel.walk() if operation.name == name]
