@@ -13,11 +13,11 @@ from tilewright.ir.types import BF16, F16, F32, F64, I1, I8, I32, I64, FloatType
 from tilewright.passes.axis import AxisInfo
 from tilewright.simt import emulator
 from tilewright.simt.barriers import insert_barriers
+from tilewright.simt.costs import copy_width
 from tilewright.simt.facts import WARPS as NUM_WARPS
 from tilewright.simt.fma import fma_plan
 from tilewright.simt.linear_layout import Basis, LinearLayout, SharedLayout, blocked, log2
 from tilewright.simt.lower import lower_function
-from tilewright.simt.lowering.asynchronous import copy_width
 from tilewright.simt.matmul_plans import Product, ProductPlan
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.shared_memory import allocate

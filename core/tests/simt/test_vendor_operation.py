@@ -36,12 +36,12 @@ from tilewright.simt.facts import layout_of
 from tilewright.simt.interface import Interface, SharedEffects, Statement
 from tilewright.simt.layout_rules import per_register
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, blocked, log2
-from tilewright.simt.lowering.shared import slot_address, slot_type
+from tilewright.simt.lowering.shared import slot_address
 from tilewright.simt.lowering.shared_accesses import read_tile, write_tile
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.rules import LayoutError, packed
 from tilewright.simt.target import SimtTarget, Stage
-from tilewright.simt.types import SlotType
+from tilewright.simt.types import SlotType, slot_type
 from tilewright.simt.variables import Origin
 
 WARPS, LANES = 2, 8

@@ -14,7 +14,7 @@ from tilewright.llvm.casts import emit_cast
 from tilewright.llvm.registers import register_type, storage_size
 from tilewright.llvm.writer import FunctionWriter
 from tilewright.simt.context import SimtContext
-from tilewright.simt.lowering.dot import k_axis
+from tilewright.simt.fragments import k_axis
 from tilewright.simt.matmul_plans import Product, ProductPlan
 from tilewright.simt.splits import BF16_SPLITS, split
 from tilewright.simt.tiling import Tiling, layouts, tile, transposed

@@ -12,8 +12,8 @@ from tilewright.ir.types import Type
 from tilewright.llvm.registers import storage_type
 from tilewright.llvm.writer import mangle
 from tilewright.simt.context import SimtContext
+from tilewright.simt.fragments import step_registers
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout
-from tilewright.simt.lowering.dot import step_registers
 from tilewright.simt.lowering.shared_accesses import places
 from tilewright.simt.swizzle import accesses
 from tilewright_amd.vectors import elements

@@ -26,11 +26,11 @@ from tilewright.simt.copies import BARRIER, ROW_COPIES, BlockAccess, BlockCopy, 
 from tilewright.simt.facts import CLUSTER, function_of
 from tilewright.simt.host.expressions import Expression
 from tilewright.simt.linear_layout import SharedLayout, row_major
-from tilewright.simt.lowering.shared import slot_type
 from tilewright.simt.ops import block_copies as ops
 from tilewright.simt.ops import descriptors
 from tilewright.simt.ops.buffers import Slot
 from tilewright.simt.ops.products import Multiplication
+from tilewright.simt.types import slot_type
 from tilewright_nvidia import im2col
 from tilewright_nvidia.assembly import call_asm
 from tilewright_nvidia.kernel_state import kernel_state

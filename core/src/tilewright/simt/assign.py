@@ -37,8 +37,8 @@ from tilewright.simt.matmul_plans import REGISTERS, ProductPlan, product_of
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.pipeline.decisions import Ahead
 from tilewright.simt.pipeline.loads import feeding_products, is_copyable, is_plain
-from tilewright.simt.pipeline.select import pipelined_loops
 from tilewright.simt.pipeline.views import named_before, renames, views_of
+from tilewright.simt.pipelined_loops import pipelined_loops
 from tilewright.simt.plans import plans
 from tilewright.simt.rematerializable import fixed_tiles
 from tilewright.simt.rematerialize import Materializer

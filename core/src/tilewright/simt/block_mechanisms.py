@@ -13,8 +13,8 @@ from tilewright.ir.ops.memory import DescriptorScatter
 from tilewright.ir.types import I32, TileType
 from tilewright.simt.copies import BARRIER, BLOCK_STORES, ROW_COPIES, BlockAccess, CopyMechanism
 from tilewright.simt.linear_layout import SharedLayout
+from tilewright.simt.matmul_plans import OPERAND_ALIGNMENT
 from tilewright.simt.ops import SIMT_TABLE
-from tilewright.simt.staging import OPERAND_ALIGNMENT
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.types import BufferType
 

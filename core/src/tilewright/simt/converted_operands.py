@@ -20,15 +20,16 @@ from tilewright.simt.carried import operations_of_program
 from tilewright.simt.conversion import SharedMove, plan_conversion
 from tilewright.simt.facts import PROGRAMS, WARPS, layout_of
 from tilewright.simt.linear_layout import SharedLayout, axis_shifts, log2
-from tilewright.simt.matmul_plans import REGISTERS, ProductPlan
+from tilewright.simt.matmul_plans import OPERAND_ALIGNMENT, REGISTERS, ProductPlan
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.ops.buffers import Convert
 from tilewright.simt.ops.products import Dot
-from tilewright.simt.pipeline.views import View, convert_last, renames, views_of
+from tilewright.simt.pipeline.sink_conversions import convert_last
+from tilewright.simt.pipeline.views import View, renames, views_of
 from tilewright.simt.plans import plan_of
 from tilewright.simt.pressure import hot_peak_words
 from tilewright.simt.shared_memory import bytes_in_use, scratch_of
-from tilewright.simt.staging import OPERAND_ALIGNMENT, staged
+from tilewright.simt.staging import staged
 from tilewright.simt.swizzle import shared_between, transactions
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.types import SlotType

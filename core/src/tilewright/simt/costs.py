@@ -13,7 +13,7 @@ from tilewright.ir.types import IntType, PointerType, TileType, bit_width, eleme
 from tilewright.llvm.registers import storage_size
 from tilewright.passes.axis import AxisInfo
 from tilewright.passes.rewriter import constant_of
-from tilewright.simt.linear_layout import Basis, LinearLayout, axis_shifts
+from tilewright.simt.linear_layout import Basis, LinearLayout, SharedLayout, axis_shifts
 
 #: Operations that no machine has an instruction for, beside those that only move or repeat elements.
 _FREE: Final = frozenset({"constant", "arange", "hint", "bitcast"})
@@ -116,6 +116,24 @@ def access_width(layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None,
         return 1
     width = layout.vector_width(axis, max(1, limit // size))
     while width > 1 and not (fits(axis, width, pointer, mask, size) and _begins_aligned(layout, shift, width)):
+        width //= 2
+    return width
+
+
+def copy_width(layout: LinearLayout, shared: SharedLayout, pointer: AxisInfo, mask: AxisInfo | None, size: int, widths: tuple[int, ...]) -> int:
+    """How many elements one asynchronous copy moves: consecutive in registers, in global memory and in shared memory, under one mask, as many bytes as
+    the machine can copy (``widths``). 0 where there is no such copy."""
+    if not widths:
+        return 0
+    width = access_width(layout, pointer, mask, size, max(widths))
+    images = shared.through(layout.registers)
+    threads = shared.through((*layout.lanes, *layout.warps))
+    while width > 1:
+        bits = width.bit_length() - 1
+        if images[:bits] == tuple(1 << bit for bit in range(bits)) and not any(image & (width - 1) for image in (*images[bits:], *threads)):
+            break
+        width //= 2
+    while width and width * size not in widths:
         width //= 2
     return width
 

@@ -22,7 +22,7 @@ from tilewright.simt.lane_order import lane_ordered, lane_ordered_shared
 from tilewright.simt.linear_layout import LinearLayout
 from tilewright.simt.pipeline.decisions import BY
 from tilewright.simt.pipeline.loads import feeding_products, is_copyable
-from tilewright.simt.pipeline.select import pipelined_loops
+from tilewright.simt.pipelined_loops import pipelined_loops
 from tilewright.simt.swizzle import accesses
 from tilewright.simt.target import SimtTarget
 

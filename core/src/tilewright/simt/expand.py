@@ -14,7 +14,7 @@ from tilewright.simt.expand_scaled import expand_scaled
 from tilewright.simt.program_order import start_longest_first
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.unroll import unroll_short_loops
-from tilewright.simt.xor_exchange import unroll_exchanges
+from tilewright.simt.unroll_exchanges import unroll_exchanges
 
 
 def prepare(module: Module, target: SimtTarget) -> None:

@@ -76,6 +76,8 @@ class Accumulator:
 #: What an emitter gets of an operand: the names of its registers, or where it is in shared memory.
 OperandSource = Any  # list[str] | SharedOperand
 
+#: How buffers that matrix instructions read are aligned: swizzles count from multiples of this.
+OPERAND_ALIGNMENT: Final = 1024
 #: Where a plan takes an operand from.
 REGISTERS: Final = "registers"
 SHARED: Final = "shared"
@@ -93,7 +95,8 @@ class ProductPlan:
         a, b, c: layouts of a (M x K), b (K x N), and of c and the result (M x N); with leading axes for batches. For an operand in shared memory, what a
             thread reads of it, or would.
         emit: (context, a, b, registers of c) -> registers of the result; for operands read from registers the names of those, for others a
-            :class:`SharedOperand`. Of an asynchronous plan: starts it, and gives the registers in which the result will be.
+            :class:`SharedOperand`. Of an asynchronous plan: starts it, and gives the registers in which the result will be. None: the toolkit's own loop of
+            multiply-adds (:mod:`tilewright.simt.fma`).
         reads: where a and b are taken from.
         by_threads: whether threads load the operands that are taken from shared memory, as they load anything else; if not, matrix instructions do.
         asynchronous: whether the result is there only after a wait of the queue ``products``.
@@ -120,7 +123,7 @@ class ProductPlan:
     a: LinearLayout
     b: LinearLayout
     c: LinearLayout
-    emit: Callable[..., list[str]]
+    emit: Callable[..., list[str]] | None
     reads: tuple[str, str] = (REGISTERS, REGISTERS)
     by_threads: bool = False
     asynchronous: bool = False

@@ -36,7 +36,7 @@ from tilewright.simt.facts import WHOLE, function_of, note
 from tilewright.simt.matmul_plans import Product
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.pipeline.loads import feeding_products, is_copyable
-from tilewright.simt.pipeline.select import stages_of
+from tilewright.simt.pipelined_loops import stages_of
 from tilewright.simt.roots import is_address, root_of
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.tensors import NotRaisedError, Tensor, divisors, is_on_host, tensor_of

@@ -11,7 +11,7 @@ from tilewright.llvm.registers import storage_size
 from tilewright.simt.carried import CARRIERS, operations_of_program
 from tilewright.simt.facts import layout_of, warps_of
 from tilewright.simt.linear_layout import SharedLayout
-from tilewright.simt.matmul_plans import REGISTERS, ProductPlan
+from tilewright.simt.matmul_plans import OPERAND_ALIGNMENT, REGISTERS, ProductPlan
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.ops.buffers import Convert, Load
 from tilewright.simt.ops.products import Dot, Multiplication
@@ -20,9 +20,6 @@ from tilewright.simt.shared_moves import moving_layout
 from tilewright.simt.swizzle import shared_between, transactions
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.types import BufferType, SlotType
-
-#: How buffers that matrix instructions read are aligned: swizzles count from multiples of this.
-OPERAND_ALIGNMENT = 1024
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable
 from typing import TypeVar
 
+from tilewright.ir.core import Value
 from tilewright.ir.encoding import Encoding, EncodingText, full_text
 from tilewright.ir.type_text import parse_type, split_comma
 from tilewright.ir.types import PointerType, TileType, Type, byte_size
@@ -199,3 +200,10 @@ def _accumulator(body: str, encoding: Callable[[str], Encoding]) -> Type:
 TYPES = {"slot": _slot, "buffer": _buffer, "token": _token, "barriers": _barriers, "accumulator": _accumulator}
 #: How layouts are read, by keyword.
 ENCODINGS: dict[str, Callable[[str], Encoding]] = {LinearLayout.keyword: LinearLayout.parse, SharedLayout.keyword: SharedLayout.parse}
+
+
+def slot_type(value: Value) -> SlotType:
+    """The type of a slot."""
+    type_ = value.type
+    assert isinstance(type_, SlotType)
+    return type_

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from tilewright.ir.types import F32
 from tilewright.simt.context import SimtContext
 from tilewright.simt.emulator import EmulatedTarget
+from tilewright.simt.fragments import step_registers
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, log2
-from tilewright.simt.lowering.dot import step_registers
 from tilewright.simt.lowering.shared_accesses import places, plan_accesses, read
 from tilewright.simt.matmul_plans import Product, ProductPlan
 

@@ -11,12 +11,13 @@ from tilewright.simt.context import SimtContext
 from tilewright.simt.facts import layout_of
 from tilewright.simt.interface import Interface, Reader, SharedEffects
 from tilewright.simt.lowering.barrier_objects import barrier_address, in_one_thread
-from tilewright.simt.lowering.shared import slot_address, slot_type
+from tilewright.simt.lowering.shared import slot_address
 from tilewright.simt.matmul_plans import Accumulator, SharedOperand
 from tilewright.simt.ops import accumulators as ops
 from tilewright.simt.ops.barriers import ArriveAfter
 from tilewright.simt.plans import plan_of
 from tilewright.simt.target import SimtTarget
+from tilewright.simt.types import slot_type
 
 #: Bytes of shared memory in which the machine tells what it gave.
 _SCRATCH: Final = 16
@@ -52,6 +53,7 @@ def lower_into(context: SimtContext, operation: ops.DotInto) -> None:
     plan, sums = plan_of(operation, context.target), [context.scalar(operation.accumulator), context.scalar(operation.adds)]
 
     def start() -> None:
+        assert plan.emit is not None
         plan.emit(context, sources[0], sources[1], sums)
 
     in_one_thread(context, start)

@@ -22,13 +22,13 @@ from tilewright.passes.axis import AxisInfo
 from tilewright.simt import layout_rules
 from tilewright.simt.context import SimtContext
 from tilewright.simt.copies import BlockCopy, CopyMechanism
-from tilewright.simt.costs import access_width, element_size
+from tilewright.simt.costs import copy_width, element_size
 from tilewright.simt.facts import layout_of
 from tilewright.simt.interface import Interface, Reader, SharedEffects
-from tilewright.simt.linear_layout import LinearLayout, SharedLayout, combine
+from tilewright.simt.linear_layout import combine
 from tilewright.simt.lowering.accesses import groups
 from tilewright.simt.lowering.barrier_objects import barrier_address, in_one_thread
-from tilewright.simt.lowering.shared import slot_address, slot_type
+from tilewright.simt.lowering.shared import slot_address
 from tilewright.simt.lowering.shared_accesses import places, when, write_tile
 from tilewright.simt.ops.block_copies import BlockCopy as BlockCopyStart
 from tilewright.simt.ops.block_copies import BlockLoadStart, BlockStoreStart, RowCopy, RowsLoadStart, RowsStoreStart
@@ -36,25 +36,7 @@ from tilewright.simt.ops.copies import Commit, CopyStart, KeepOrder, LoadStart, 
 from tilewright.simt.ops.descriptors import MakeDescriptor, Tensor
 from tilewright.simt.swizzle import Accesses
 from tilewright.simt.target import Access, SimtTarget
-from tilewright.simt.types import TokenType
-
-
-def copy_width(layout: LinearLayout, shared: SharedLayout, pointer: AxisInfo, mask: AxisInfo | None, size: int, widths: tuple[int, ...]) -> int:
-    """How many elements one asynchronous copy moves: consecutive in registers, in global memory and in shared memory, under one mask, as many bytes as
-    the machine can copy (``widths``). 0 where there is no such copy."""
-    if not widths:
-        return 0
-    width = access_width(layout, pointer, mask, size, max(widths))
-    images = shared.through(layout.registers)
-    threads = shared.through((*layout.lanes, *layout.warps))
-    while width > 1:
-        bits = width.bit_length() - 1
-        if images[:bits] == tuple(1 << bit for bit in range(bits)) and not any(image & (width - 1) for image in (*images[bits:], *threads)):
-            break
-        width //= 2
-    while width and width * size not in widths:
-        width //= 2
-    return width
+from tilewright.simt.types import TokenType, slot_type
 
 
 def width_of(operation: CopyStart, mechanism: CopyMechanism, pointer: AxisInfo, mask: AxisInfo | None) -> int:

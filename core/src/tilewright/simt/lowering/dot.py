@@ -3,23 +3,26 @@ as they are needed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Operation, Value
-from tilewright.ir.types import TileType, Type
+from tilewright.ir.types import Type
 from tilewright.simt import layout_rules
 from tilewright.simt.context import SimtContext
 from tilewright.simt.facts import layout_of
+from tilewright.simt.fma import fma_block
+from tilewright.simt.fragments import k_axis, step_registers
 from tilewright.simt.interface import Interface, Reader, SharedEffects
-from tilewright.simt.linear_layout import LinearLayout, SharedLayout, coordinates, log2
-from tilewright.simt.lowering.shared import slot_address, slot_type
+from tilewright.simt.linear_layout import LinearLayout, SharedLayout
+from tilewright.simt.lowering.fma_matmul import emit_fma_block
+from tilewright.simt.lowering.shared import slot_address
 from tilewright.simt.lowering.shared_accesses import places, plan_accesses, read, read_tile
-from tilewright.simt.matmul_plans import REGISTERS, OperandSource, ProductPlan, SharedOperand
+from tilewright.simt.matmul_plans import REGISTERS, OperandSource, ProductPlan, SharedOperand, product_of
 from tilewright.simt.ops.products import Dot, DotStart, DotStep, Fragment, Product
 from tilewright.simt.plans import plan_of
 from tilewright.simt.target import SimtTarget
-from tilewright.simt.types import PRODUCTS, SlotType
+from tilewright.simt.types import PRODUCTS, SlotType, slot_type
 
 
 def lower_dot(context: SimtContext, operation: Dot) -> None:
@@ -43,6 +46,8 @@ def _multiply(context: SimtContext, operation: Product) -> list[str]:
     c = context.registers[operation.c]
     step = plan.k_step if plan.reads == (REGISTERS, REGISTERS) else 0
     fetch = [_fetch(context, plan, position, operand, step) for position, operand in enumerate((operation.a, operation.b))]
+    if plan.emit is None:
+        return emit_fma_block(context, fma_block(plan.c, product_of(operation)), fetch[0](0), fetch[1](0), c)
     for first in range(0, plan.a.shape[-1], step or plan.a.shape[-1]):
         c = plan.emit(context, fetch[0](first), fetch[1](first), c)
     return c
@@ -59,11 +64,6 @@ def _fetch(context: SimtContext, plan: ProductPlan, position: int, value: Value,
         names = context.registers[value]
         return lambda first: [names[register] for register in step_registers(layout, axis, first, step)]
     return _reader(context, slot_address(context, value), value.type.layout, value.type.element, layout, axis, step, plan.load(position))
-
-
-def k_axis(plan: ProductPlan, position: int) -> int:
-    """The axis of operand 0 or 1 that the product sums over."""
-    return len(plan.operand(position).shape) - 1 - position
 
 
 def _reader(
@@ -116,26 +116,8 @@ def lower_dot_step(context: SimtContext, operation: DotStep) -> None:
     plan, target, w = plan_of(operation, context.target), context.target, context.writer
     a, b, c = (context.registers[operand] for operand in (operation.a_in, operation.b_in, operation.c_in))
     a, b = target.unpack(w, a, operation.a), target.unpack(w, b, operation.b)
+    assert plan.emit is not None, "matmuls without matrix instructions have no steps"
     context.bind(operation.results[0], plan.emit(context, a, b, c))
-
-
-def fragment(plan: ProductPlan, position: int, element: Type, num_warps: int, target: SimtTarget) -> tuple[TileType, LinearLayout]:
-    """The type and the layout of a ``simt.fragment`` of an operand."""
-    layout, axis = plan.operand(position), k_axis(plan, position)
-    word, count = target.fragment_word(element)
-    registers, lanes, warps = len(step_registers(layout, axis, 0, plan.k_step)) // count, target.warp_size, num_warps
-    shape = (registers * lanes * warps,)
-    bits = [1 << bit for bit in range(log2(shape[0]))]
-    threads = log2(lanes), log2(lanes * warps)
-    return TileType(shape, word), LinearLayout(shape, tuple(bits[threads[1] :]), tuple(bits[: threads[0]]), tuple(bits[threads[0] : threads[1]]))
-
-
-def step_registers(layout: LinearLayout, axis: int, first: int, step: int) -> Sequence[int]:
-    """The registers whose coordinate along ``axis`` is in a step: from ``first``, a multiple of the power of two ``step``, on; all for step 0. What lanes
-    and warps add to the coordinate is less than a step."""
-    if not step:
-        return range(layout.register_count)
-    return [register for register, element in enumerate(layout.register_elements()) if coordinates(element, layout.shape)[axis] & -step == first]
 
 
 # ---- what passes are told

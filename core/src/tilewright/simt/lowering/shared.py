@@ -12,14 +12,7 @@ from tilewright.simt.facts import layout_of, offset_of
 from tilewright.simt.interface import Interface, Reader, SharedEffects
 from tilewright.simt.lowering.shared_accesses import read_tile, write_tile
 from tilewright.simt.ops import buffers as ops
-from tilewright.simt.types import BufferType, SlotType
-
-
-def slot_type(value: Value) -> SlotType:
-    """The type of a slot."""
-    type_ = value.type
-    assert isinstance(type_, SlotType)
-    return type_
+from tilewright.simt.types import BufferType, slot_type
 
 
 def slot_address(context: SimtContext, slot: Value) -> str:

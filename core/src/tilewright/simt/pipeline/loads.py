@@ -12,11 +12,10 @@ from tilewright.llvm.registers import storage_size
 from tilewright.passes.axis import AxisInfo
 from tilewright.passes.rewriter import constant_of
 from tilewright.simt.copies import CopyMechanism
-from tilewright.simt.costs import access_width
+from tilewright.simt.costs import access_width, copy_width
 from tilewright.simt.facts import layout_of
 from tilewright.simt.lane_order import lane_ordered_shared
 from tilewright.simt.linear_layout import LinearLayout, SharedLayout, log2
-from tilewright.simt.lowering.asynchronous import copy_width
 from tilewright.simt.matmul_plans import MULTIPLYING, REGISTERS, factors
 from tilewright.simt.ops.buffers import Convert
 from tilewright.simt.ops.products import Dot, Multiplication

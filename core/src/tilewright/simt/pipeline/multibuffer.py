@@ -13,7 +13,7 @@ from tilewright.ir.ops.memory import Load
 from tilewright.ir.types import I1, I32, IntType, TileType, Type
 from tilewright.passes.rewriter import constant_of
 from tilewright.simt.masked_off_lanes import UNSEEN, fills_with_zeros
-from tilewright.simt.matmul_plans import MULTIPLYING
+from tilewright.simt.matmul_plans import MULTIPLYING, OPERAND_ALIGNMENT
 from tilewright.simt.ops import SIMT_TABLE
 from tilewright.simt.ops import buffers as ops
 from tilewright.simt.ops.products import Multiplication
@@ -22,7 +22,6 @@ from tilewright.simt.pipeline.overlap import Accumulation, Trailing, held_by, no
 from tilewright.simt.pipeline.slices import Reader, slice_of
 from tilewright.simt.pipeline.views import View, views_of
 from tilewright.simt.plans import plan_of
-from tilewright.simt.staging import OPERAND_ALIGNMENT
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.threading_values import carry_in_for, yield_more
 from tilewright.simt.types import BufferType, SlotType

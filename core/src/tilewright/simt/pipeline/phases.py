@@ -25,14 +25,14 @@ from tilewright.ir.builder import Builder
 from tilewright.ir.core import Value
 from tilewright.ir.ops.control import For
 from tilewright.simt.facts import warps_of
-from tilewright.simt.lowering.dot import fragment
-from tilewright.simt.lowering.shared import slot_type
+from tilewright.simt.fragments import fragment
 from tilewright.simt.matmul_plans import product_of, step_attributes
 from tilewright.simt.ops.products import Dot, Multiplication
 from tilewright.simt.pipeline.multibuffer import Ring
 from tilewright.simt.pipeline.shared_memory_budget import scratch_beside
 from tilewright.simt.plans import plan_of
 from tilewright.simt.target import SimtTarget
+from tilewright.simt.types import slot_type
 
 
 def can_alternate(loop: For, product: Dot, target: SimtTarget) -> bool:

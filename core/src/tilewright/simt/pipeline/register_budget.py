@@ -14,7 +14,7 @@ from tilewright.ir.ops.control import For
 from tilewright.ir.types import FloatType, TileType, bit_width
 from tilewright.llvm.registers import storage_size
 from tilewright.simt.facts import is_made_in, layout_of
-from tilewright.simt.matmul_plans import REGISTERS
+from tilewright.simt.matmul_plans import OPERAND_ALIGNMENT, REGISTERS
 from tilewright.simt.ops.products import Dot, Multiplication
 from tilewright.simt.pipeline.decisions import IN_TURN, KEPT, SLOTS, Ahead
 from tilewright.simt.pipeline.shared_memory_budget import scratch_beside, slot_bytes
@@ -22,7 +22,6 @@ from tilewright.simt.pipeline.views import views_of
 from tilewright.simt.plans import plan_of
 from tilewright.simt.pressure import Pressure, words_of
 from tilewright.simt.rules import SHAPE_OPERATIONS, SOURCES
-from tilewright.simt.staging import OPERAND_ALIGNMENT
 from tilewright.simt.target import SimtTarget
 
 

@@ -13,7 +13,7 @@ from tilewright.ir.types import PointerType, TileType, bit_width, element_type
 from tilewright.simt.accumulators import accumulator_of
 from tilewright.simt.copies import BARRIER, GROUPS, REGISTERS
 from tilewright.simt.facts import PROGRAMS, function_of, layout_of, note, warps_of
-from tilewright.simt.lowering.dot import fragment
+from tilewright.simt.fragments import fragment
 from tilewright.simt.ops.products import Dot
 from tilewright.simt.pipeline.chain import asynchronous_products, is_chain, late_half
 from tilewright.simt.pipeline.decisions import (
@@ -39,10 +39,10 @@ from tilewright.simt.pipeline.overlap import held_by, trailing_product
 from tilewright.simt.pipeline.phases import can_alternate
 from tilewright.simt.pipeline.register_budget import spare_registers
 from tilewright.simt.pipeline.residence import settle_chains
-from tilewright.simt.pipeline.select import pipelined_loops, stages_of, streaming_loops
 from tilewright.simt.pipeline.shared_memory_budget import fitting_slots, slot_bytes
 from tilewright.simt.pipeline.slices import Slice, slice_of
 from tilewright.simt.pipeline.warp_specialize import is_separable
+from tilewright.simt.pipelined_loops import pipelined_loops, stages_of, streaming_loops
 from tilewright.simt.plans import plan_of
 from tilewright.simt.pressure import peak_words_in, words_of
 from tilewright.simt.roots import is_address, reached, root_of, writer_in

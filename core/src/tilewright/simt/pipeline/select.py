@@ -2,50 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from tilewright.ir.core import Function, Operation, Value
+from tilewright.ir.core import Function, Value
 from tilewright.ir.ops.control import For
 from tilewright.ir.ops.memory import DescriptorLoad, Load
 from tilewright.passes.axis import AxisInfo, axis_info
-from tilewright.simt.carried import operations_of_program
 from tilewright.simt.copies import BARRIER, GROUPS, THROUGH_REGISTERS, CopyMechanism
 from tilewright.simt.divergence import Divergence
 from tilewright.simt.linear_layout import SharedLayout
-from tilewright.simt.matmul_plans import MULTIPLYING
 from tilewright.simt.pipeline.decisions import BY, SHARED, WIDTH, Ahead, forget, selected
 from tilewright.simt.pipeline.loads import copied_elements, feeding_products, group_layout, is_copyable, is_plain, wished_layout
+from tilewright.simt.pipeline.sink_conversions import sink_conversions
 from tilewright.simt.pipeline.slices import slice_of
-from tilewright.simt.pipeline.views import sink_conversions
+from tilewright.simt.pipelined_loops import pipelined_loops, streaming_loops
 from tilewright.simt.target import SimtTarget
-
-
-def stages_of(loop: Operation, options: Mapping[str, Any]) -> int:
-    """How deep a loop is to be pipelined: its own number, or that of the options."""
-    return int(loop.num_stages or options.get("num_stages", 0)) if isinstance(loop, For) else 0
-
-
-def pipelined_loops(function: Function, options: Mapping[str, Any], products: tuple[type[Operation], ...] = MULTIPLYING) -> Iterator[For]:
-    """The innermost ``for`` loops over products, of these classes, that are to be pipelined."""
-    for loop in operations_of_program(function.body):
-        if isinstance(loop, For) and stages_of(loop, options) >= 2 and _has(loop, products) and _is_innermost(loop):
-            yield loop
-
-
-def streaming_loops(function: Function) -> Iterator[For]:
-    """The innermost ``for`` loops without products that ask for stages themselves: to be pipelined is nothing that loops get unasked."""
-    for loop in operations_of_program(function.body):
-        if isinstance(loop, For) and loop.num_stages >= 2 and not _has(loop, MULTIPLYING) and _is_innermost(loop):
-            yield loop
-
-
-def _has(loop: For, products: tuple[type[Operation], ...]) -> bool:
-    return any(isinstance(operation, products) for operation in loop.body)
-
-
-def _is_innermost(loop: For) -> bool:
-    return not any(inner.name in ("for", "while") for inner in loop.body.walk())
 
 
 def select(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
