@@ -176,8 +176,10 @@ def test_the_arguments_of_a_launch_say_types_and_what_is_known_of_them():
     found = explain(rows, out, x, 64, BLOCK=64, backend="cpu")
     assert "%n: i32 {divisibility = 16}" in found.panes["Tile IR"][2].text and not out.any()
     assert tw.explain is explain
-    with pytest.raises(UsageError, match="arch is for types"):
-        explain(rows, out, x, 64, BLOCK=64, backend="cpu", arch="x86-64")
+    there = explain(rows, out, x, 64, BLOCK=64, backend="nvidia", arch="sm_80")
+    assert "%n: i32 {divisibility = 16}" in there.panes["Tile IR"][2].text and there.target == "nvidia sm_80"
+    with pytest.raises(UsageError, match="has no target 'sm_1'"):
+        explain(rows, out, x, 64, BLOCK=64, backend="nvidia", arch="sm_1")
 
 
 def test_a_backend_without_stages_has_the_ir_alone():

@@ -11,6 +11,7 @@ from tilewright.plugins.manifest import CodeObject, Device, Manifest, Target
 from tilewright.simt.host.hooks import launching, peer_access
 
 if TYPE_CHECKING:
+    from tilewright.plugins.ceilings import Ceilings
     from tilewright.simt.host.driver import Driver
     from tilewright_amd.target import GcnTarget
 
@@ -48,6 +49,13 @@ def tilewright_simt_target(target: Target, options: Mapping[str, Any]) -> GcnTar
     from tilewright_amd.target import GcnTarget
 
     return GcnTarget(target, options)
+
+
+@hookimpl
+def tilewright_ceilings(target: Target, device: Device | None) -> Ceilings | None:
+    from tilewright_amd.ceilings import ceilings
+
+    return ceilings(target, device)
 
 
 @hookimpl

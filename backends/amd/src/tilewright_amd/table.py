@@ -148,6 +148,7 @@ TABLE = DriverTable(
         cache_bytes="L2CacheSize",
         lanes="WarpSize",
         cooperative="CooperativeLaunch",
+        clock_khz="ClockRate",
     ),
     function_attributes=Enumeration.prefixed(
         "hipFunction_attribute", "HIP_FUNC_ATTRIBUTE_", registers="NUM_REGS", local_bytes="LOCAL_SIZE_BYTES", max_threads="MAX_THREADS_PER_BLOCK"

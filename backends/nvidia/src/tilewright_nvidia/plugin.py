@@ -12,6 +12,7 @@ from tilewright.simt.host.hooks import launching, peer_access
 
 if TYPE_CHECKING:
     from tilewright.ir.work import Work
+    from tilewright.plugins.ceilings import Ceilings
     from tilewright.simt.host.driver import Driver
     from tilewright_nvidia.target import PtxTarget
 
@@ -71,6 +72,13 @@ def tilewright_simt_target(target: Target, options: Mapping[str, Any]) -> PtxTar
     from tilewright_nvidia.target import PtxTarget
 
     return PtxTarget(target, options)
+
+
+@hookimpl
+def tilewright_ceilings(target: Target, device: Device | None) -> Ceilings | None:
+    from tilewright_nvidia.ceilings import ceilings
+
+    return ceilings(target, device)
 
 
 @hookimpl

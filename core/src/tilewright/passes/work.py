@@ -119,7 +119,7 @@ class _Walk:
     def _count(self, operation: Operation, body: Body, weight: float) -> None:
         name = operation.name
         if isinstance(operation, linear.Dot | linear.DotScaled):
-            body.dots.append(_dot(operation))
+            body.dots.append(dot_of(operation))
         elif name in _LOADS:
             body.loaded += int(weight * sum(_bytes(value.type) for value in operation.results))
         elif name in _STORES:
@@ -146,7 +146,8 @@ class _Walk:
             values[operation.result] = found
 
 
-def _dot(operation: linear.Dot | linear.DotScaled) -> Dot:
+def dot_of(operation: linear.Dot | linear.DotScaled) -> Dot:
+    """A matmul of the IR as backends are told of it."""
     a, b = operation.a, operation.b
     assert isinstance(a.type, TileType) and isinstance(b.type, TileType) and isinstance(operation.result.type, TileType)
     *batch, m, n = operation.result.type.shape
@@ -183,4 +184,4 @@ def _bytes(type_: Type) -> int:
     return type_.numel * byte_size(type_.element) if isinstance(type_, TileType) else byte_size(type_)
 
 
-__all__ = ["GUESSED_RUNS", "Body", "Dot", "Work", "work_of"]
+__all__ = ["GUESSED_RUNS", "Body", "Dot", "Work", "dot_of", "work_of"]

@@ -19,6 +19,7 @@ from tilewright.plugins.manifest import CodeObject, CProgram, Device, Launcher, 
 
 if TYPE_CHECKING:
     from tilewright.ir.work import Work
+    from tilewright.plugins.ceilings import Ceilings
 
 PROJECT = "tilewright"
 hookspec = pluggy.HookspecMarker(PROJECT)
@@ -67,6 +68,12 @@ def tilewright_resources(code: CodeObject, target: Target) -> Mapping[str, Any] 
 @hookspec(firstresult=True)
 def tilewright_listing(code: CodeObject, target: Target) -> str | None:
     """The machine code of a code object as text, where none of its stages is that, for ``tilewright inspect`` and ``explain``. No device is needed."""
+
+
+@hookspec(firstresult=True)
+def tilewright_ceilings(target: Target, device: Device | None) -> Ceilings | None:
+    """The highest rates of compute and memory, for the roofline of ``tilewright explain``: of ``device`` where one is given, else of the usual device of the
+    target, whose name it says. None where none is known; a rate that is not known is left out."""
 
 
 # ---- launching

@@ -4,6 +4,7 @@ tilewright backends [--json]
 tilewright inspect FILE:KERNEL --signature '*fp32, *fp32, i32' --constants BLOCK=64 [--stage llir] [--backend cpu]
 tilewright inspect FILE.tileir [--stage asm]
 tilewright explain FILE:KERNEL --signature '*fp32, *fp32, i32' --constants BLOCK=64 [--backend NAME] [--arch ARCH] [--output FILE.html]
+tilewright explain FILE:KERNEL --arguments 'x=fp32[n], n=4096' --grid 'cdiv(n, BLOCK)' --constants BLOCK=64 [--json]
 tilewright compile FILE:KERNEL --signature '*fp32, *fp32, i32' --constants BLOCK=64 --output DIR
 tilewright opt FILE --passes canonicalize,cse [--target BACKEND:ARCH] [--options num_warps=8]
 tilewright ops [NAME] [--backend NAME] [--json]
@@ -51,6 +52,11 @@ def build_parser() -> argparse.ArgumentParser:
     explain = _command(commands, "explain", "write a page of what the compiler made of a kernel, line by line", _explain)
     explain.add_argument("kernel", metavar="FILE:KERNEL", help="a kernel of a Python file")
     _what_is_compiled(explain)
+    explain.add_argument(
+        "--arguments", metavar="LIST", help="of a launch, in place of the signature: 'x=fp32[n, 64], n=4096, scale=0.5'; no memory is taken for arrays"
+    )
+    explain.add_argument("--grid", metavar="SIZES", help="of the launch: one to three sizes, which may name arguments and constants: 'cdiv(n, BLOCK)'")
+    explain.add_argument("--json", action="store_true", help="print JSON")
     explain.add_argument("--output", type=Path, metavar="FILE", help="where the page is written; KERNEL.html in the current directory otherwise")
 
     export = _command(commands, "compile", "write a kernel as a shared library and a header for C programs", _compile)

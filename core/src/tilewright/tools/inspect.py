@@ -13,7 +13,7 @@ from typing import Any
 
 from tilewright.errors import TilewrightError
 from tilewright.ir import Module
-from tilewright.plugins.manifest import Target
+from tilewright.plugins.manifest import Device, Target
 from tilewright.plugins.registry import Backend, registry
 from tilewright.runtime import devices
 from tilewright.runtime.artifact import Artifact
@@ -40,6 +40,7 @@ def inspect_command(options: argparse.Namespace) -> int:
     resources = backend.call("tilewright_resources", code=artifact.code, target=target)
     if resources:
         print(resources_text(resources))
+    print(roofline_text(artifact, backend, target, device_of(backend, options.arch)))
     return 0
 
 
@@ -59,6 +60,11 @@ def place(name: str | None, arch: str | None) -> tuple[Backend, Target]:
     if arch not in backend.manifest.targets:
         raise UsageError(f"backend {backend.name!r} has no target {arch!r}; it has {', '.join(backend.manifest.targets)}")
     return backend, devices.named_target(backend, arch)
+
+
+def device_of(backend: Backend, arch: str | None) -> Device | None:
+    """The device of a backend that :func:`place` has chosen the target of; None where an architecture was named, whether a device of it is there or not."""
+    return devices.find(backend, None) if arch is None else None
 
 
 def find_kernel(reference: str) -> JITFunction:
@@ -332,3 +338,15 @@ def report_text(artifact: Artifact, target: Target, locations: bool) -> str:
 def resources_text(resources: Mapping[str, Any]) -> str:
     """What a program takes, a line each."""
     return "\n".join(["\n## resources\n", *(f"{name:<24} {value}" for name, value in resources.items())])
+
+
+def roofline_text(artifact: Artifact, backend: Backend, target: Target, device: Device | None) -> str:
+    """The roofline of a program, as it is before it is lowered."""
+    from tilewright.ir.parser import parse_module
+    from tilewright.passes.traffic import traffic_of
+    from tilewright.tools.explain.roofline import Roofline, ceilings_of
+
+    *_, last = (str(stage) for name, stage in artifact.code.stages.items() if name[:1].isdigit())
+    traffic = traffic_of(parse_module(last, backend.table), {}, None)
+    found = Roofline(traffic, ceilings_of(backend, target, device), "CTA" if "simt" in artifact.code.stages else "program")
+    return "\n".join(["\n## roofline\n", *found.lines()])

@@ -13,15 +13,20 @@ from typing import Any
 
 from tilewright.ir import Module
 from tilewright.ir.parser import parse_module
-from tilewright.plugins.manifest import Target
+from tilewright.passes.traffic import Traffic
+from tilewright.plugins.manifest import Device, Target
 from tilewright.plugins.registry import Backend
 from tilewright.runtime.artifact import Artifact
 from tilewright.runtime.backend_choice import backend as chosen_backend
 from tilewright.runtime.compile import Preparation, Specialization, compile_kernel
 from tilewright.tools.explain import findings as told
+from tilewright.tools.explain.launch import UNKNOWN, Launch, bound_to, stand_ins
 from tilewright.tools.explain.layouts import numbered, pictures
 from tilewright.tools.explain.places import Line, Place, Section, flatten, lines_of, places_of, sections
-from tilewright.tools.inspect import find_kernel, parse_assignments, place, specialize, with_listing
+from tilewright.tools.explain.roofline import Roofline, ceilings_of
+from tilewright.tools.inspect import device_of, find_kernel, parse_assignments, place, specialize, with_listing
+from tilewright.tools.launch_arguments import evaluated
+from tilewright.tools.printing import print_json
 from tilewright.tools.usage import UsageError
 
 #: Stages that the page has no pane for: what comes before the kernel is whole, and what the findings say.
@@ -43,6 +48,7 @@ class Explanation:
         layouts: who holds which element of a tile; see :func:`tilewright.tools.explain.layouts.pictures`.
         instructions: how many instructions of machine code each line came to.
         times: stage of the compilation -> milliseconds.
+        roofline: what the launch computes and moves, beside the ceilings of the device.
     """
 
     kernel: str
@@ -55,6 +61,7 @@ class Explanation:
     layouts: tuple[Mapping[str, Any], ...] = ()
     instructions: Mapping[Place, int] = field(default_factory=Counter)
     times: Mapping[str, float] = field(default_factory=dict)
+    roofline: Roofline = field(default_factory=lambda: Roofline(Traffic(None), None))
 
     def html(self) -> str:
         """The page, which needs nothing else."""
@@ -81,27 +88,43 @@ class Explanation:
         for kind in told.KINDS:
             found = [finding for finding in self.findings if finding.kind == kind]
             lines += [f"{kind}:", *(f"  {_line_text(finding.place)}{finding.text}" for finding in found)] if found else []
-        return "\n".join(lines)
+        return "\n".join([*lines, "roofline:", *(f"  {line}" for line in self.roofline.lines())])
+
+    def record(self) -> dict[str, Any]:
+        """The same facts as JSON has them, without sources and stages."""
+        return {
+            "kernel": self.kernel,
+            "target": self.target,
+            "facts": dict(self.facts),
+            "options": {name: value if isinstance(value, bool | int | float | str | None) else str(value) for name, value in self.options.items()},
+            "findings": [
+                {"kind": found.kind, "file": found.place and found.place.file, "line": found.place and found.place.line, "text": found.text}
+                for found in self.findings
+            ],
+            "roofline": self.roofline.record(),
+        }
 
 
 def _line_text(place: Place | None) -> str:
     return "" if place is None else f"line {place.line}: "
 
 
-def explain(kernel: Any, *args: Any, backend: str | None = None, arch: str | None = None, **keywords: Any) -> Explanation:
-    """Compile a kernel and tell what the compiler did: each line of the source beside what became of it, what left the fast path, and what a program takes of
-    the machine.
+def explain(kernel: Any, *args: Any, grid: Any = None, backend: str | None = None, arch: str | None = None, **keywords: Any) -> Explanation:
+    """Compile a kernel and tell what the compiler did: each line of the source beside what became of it, what left the fast path, what a program takes of
+    the machine, and its roofline.
 
     Args:
         kernel: a kernel, with or without decorations such as ``autotune``, whose configurations are not tried.
-        args: the arguments of a launch; or, where there are none at hand, one text with the types of the runtime parameters: ``"*fp32:16, i32"``, in which
-            ``:16`` states divisibility.
+        args: the arguments of a launch, of which ``MockTensor(dtype, shape)`` can stand for arrays; or, where there are none at hand, one text with the types
+            of the runtime parameters: ``"*fp32:16, i32"``, in which ``:16`` states divisibility.
+        grid: that of the launch, as between the brackets of ``kernel[grid]``; without it the roofline is that of a program.
         backend: the backend to compile with; that of the arguments, or the default one, otherwise.
-        arch: a target of the backend to compile for, which need not be there.
+        arch: a target of the backend to compile for, which need not be there; the roofline is then that of its usual device.
         keywords: arguments by name, constants and launch options.
 
     Raises:
         UsageError: types or constants do not fit the parameters, or the backend has no such target.
+        LaunchError: the grid is none.
         CompilationError, LoweringError, OutOfResources: the kernel cannot be compiled.
     """
     kernel = getattr(kernel, "base_kernel", kernel)
@@ -109,42 +132,60 @@ def explain(kernel: Any, *args: Any, backend: str | None = None, arch: str | Non
         chosen, target = place(backend, arch)
         constants = {name: value for name, value in keywords.items() if name in kernel.arg_names}
         options = {name: value for name, value in keywords.items() if name not in constants}
-        return explain_specialization(specialize(kernel, args[0], constants, chosen, options), chosen, target)
+        specialization = specialize(kernel, args[0], constants, chosen, options)
+        return explain_specialization(specialization, chosen, target, Launch.of_grid(grid, constants), device_of(chosen, arch))
     if arch is not None:
-        raise UsageError("arch is for types: name those of the runtime parameters in one text, such as '*fp32:16, i32', in place of the arguments")
+        chosen, target = place(backend, arch)
+        bound, specialization = bound_to(kernel, args, keywords, chosen)
+        return explain_specialization(specialization, chosen, target, Launch.of_arguments(kernel, bound, grid))
     with chosen_backend(backend) if backend is not None else nullcontext():
         selected = kernel.selected(args, keywords)
-    return explain_specialization(selected.specialization, selected.backend, selected.target)
+        bound, _, _ = kernel.bind(*args, **keywords)
+    launch = Launch.of_arguments(kernel, bound, grid)
+    return explain_specialization(selected.specialization, selected.backend, selected.target, launch, selected.device)
 
 
 def explain_command(options: argparse.Namespace) -> int:
     """Explain what the command line names, and write the page; see ``tilewright explain --help``."""
     kernel = find_kernel(options.kernel)
-    chosen, target = place(options.backend, options.arch)
     constants, given = parse_assignments(options.constants), parse_assignments(options.option)
-    found = explain_specialization(specialize(kernel, options.signature, constants, chosen, given), chosen, target)
+    if options.arguments:
+        arguments = stand_ins(options.arguments)
+        names = {**constants, **{name: value for name, value in arguments.items() if isinstance(value, int | float)}}
+        found = explain(kernel, grid=_grid(options.grid, names), backend=options.backend, arch=options.arch, **constants, **arguments, **given)
+    else:
+        chosen, target = place(options.backend, options.arch)
+        launch = Launch.of_grid(_grid(options.grid, constants), constants)
+        specialization = specialize(kernel, options.signature, constants, chosen, given)
+        found = explain_specialization(specialization, chosen, target, launch, device_of(chosen, options.arch))
     path = options.output or Path(f"{found.kernel}.html")
     try:
         found.save(path)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from None
-    print(f"{found}\n\npage: {path}")
+    print_json({**found.record(), "page": str(path)}) if options.json else print(f"{found}\n\npage: {path}")
     return 0
 
 
-def explain_specialization(kernel: Specialization, backend: Backend, target: Target) -> Explanation:
-    """Compile a kernel for a target, with the lines that its code comes from, and tell what was done."""
+def _grid(text: str | None, names: Mapping[str, Any]) -> Any:
+    """The sizes of a grid that the command line spells; None where it does not."""
+    return None if text is None else evaluated(f"({text},)", names, "--grid")
+
+
+def explain_specialization(kernel: Specialization, backend: Backend, target: Target, launch: Launch = UNKNOWN, device: Device | None = None) -> Explanation:
+    """Compile a kernel for a target, with the lines that its code comes from, and tell what was done. The roofline is that of ``device``, or of the usual
+    device of the target."""
     if "line_info" in backend.manifest.options:
         kernel = replace(kernel, options={**kernel.options, "line_info": True})
-    kept: list[tuple[str, list[Place]]] = []
+    kept: list[tuple[str, list[Place], Traffic]] = []
 
     def prepare(module: Module) -> None:
         flatten(module)
-        kept.append((str(module), places_of(module.kernel)))
+        kept.append((str(module), places_of(module.kernel), launch.traffic(module)))
 
     compiled = compile_kernel(kernel, backend, target, keep_stages=True, preparation=Preparation("own lines", prepare))
     artifact = with_listing(compiled, backend, target)
-    ((tile_ir, places),) = kept
+    ((tile_ir, places, traffic),) = kept
     panes = {"Tile IR": tuple(lines_of(tile_ir)), **_panes(artifact)}
     machine = [name for name in panes if name not in ("Tile IR", "simt", "llir")]
     found, layouts = _toolkit(artifact, backend, target, kernel.options)
@@ -162,6 +203,7 @@ def explain_specialization(kernel: Specialization, backend: Backend, target: Tar
         layouts=tuple(layouts),
         instructions=told.instructions(panes[machine[-1]]) if machine else Counter(),
         times=dict(artifact.timings),
+        roofline=Roofline(traffic, ceilings_of(backend, target, device), "CTA" if "simt" in artifact.code.stages else "program"),
     )
 
 

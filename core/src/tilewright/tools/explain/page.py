@@ -48,6 +48,7 @@ def _data(explanation: Explanation) -> dict[str, Any]:
         "sections": sections,
         "panes": panes,
         "findings": findings,
+        "roofline": explanation.roofline.lines(),
         "layouts": list(explanation.layouts),
         "instructions": [[number(place), count] for place, count in explanation.instructions.items()],
         "lines": [place.line for place in numbers],
