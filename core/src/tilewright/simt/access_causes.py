@@ -1,4 +1,4 @@
-"""Which values keep the compiler from wider accesses: arguments of the kernel, and numbers that it has loaded.
+"""Whose doing a narrow access is: arguments of the kernel, numbers that it has loaded, constants of its source, or what it computes.
 
 Axis analysis says that an address is not known to be a multiple of 16 bytes; who reads that wants to know whose doing it is. The functions here go back from
 an access through the arithmetic that leads to it, along the operands that lack what the access needs, to where these come from.
@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tilewright.ir.core import Function, Operation, Value
-from tilewright.ir.ops.arithmetic import Addptr, Binary, Cast, Cmp, Constant, Select
+from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.ops.arithmetic import Addptr, Arange, Binary, Bitcast, Cast, Cmp, ProgramId, Select, Unary
 from tilewright.ir.ops.control import For, Yield
 from tilewright.ir.ops.debug import Hint
 from tilewright.ir.ops.memory import Load
 from tilewright.ir.ops.shape import Moved
-from tilewright.ir.types import I1, PointerType, byte_size, element_type
+from tilewright.ir.types import I1, PointerType, TileType, byte_size, element_type
 from tilewright.passes.axis import AxisInfo
+from tilewright.passes.rewriter import constant_of
+from tilewright.passes.transfer import moved_axes
 
 #: Operations of two operands that have a divisor if both of them have it.
 _SUMS = frozenset({"add", "sub", "min", "max", "or", "xor", "rem"})
@@ -27,22 +29,37 @@ class Sources:
     """Where values come from that lack something.
 
     Attributes:
-        arguments: name of a kernel's argument -> what it would have to be a multiple of.
+        arguments: name of a kernel's argument -> what it would have to be a multiple of; pointers: the arguments that are addresses, in bytes.
         loaded: line of a load, 0 where it is not known -> what the loaded number would have to be a multiple of.
+        constants: a constant, in words -> what it would have to be a multiple of, and is not.
+        computed: what else it is, in words -> what it would have to be a multiple of.
     """
 
     arguments: dict[str, int] = field(default_factory=dict)
+    pointers: dict[str, int] = field(default_factory=dict)
     loaded: dict[int, int] = field(default_factory=dict)
+    constants: dict[str, int] = field(default_factory=dict)
+    computed: dict[str, int] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.arguments or self.loaded)
+        return bool(self.arguments or self.pointers or self.loaded or self.constants or self.computed)
 
     def __str__(self) -> str:
-        lacking = [f"`{name}` is not known to be a multiple of {need}" for name, need in self.arguments.items()]
+        lacking = [f"the address `{name}` is not known to be a multiple of {need} bytes" for name, need in self.pointers.items()]
+        lacking += [f"`{name}` is not known to be a multiple of {need}" for name, need in self.arguments.items()]
         for line, need in self.loaded.items():
             place = f" at line {line}" if line else ""
             lacking.append(f"what is loaded{place} is not known to be a multiple of {need}")
+        lacking += [f"{what} is no multiple of {need}" for what, need in self.constants.items()]
+        lacking += [f"{what} is not known to be a multiple of {need}" for what, need in self.computed.items()]
         return " and ".join(lacking)
+
+    @property
+    def remedy(self) -> str:
+        """What a user can do about it, in parentheses; empty where nothing but another program helps."""
+        if self.arguments or self.pointers:
+            return " (launches with multiples of 16 are compiled for them; tl.multiple_of states it)"
+        return " (tl.multiple_of states it)" if self.loaded or self.computed else ""
 
 
 class AccessCauses:
@@ -68,34 +85,78 @@ class AccessCauses:
                 continue
             seen.add(value)
             operation = value.definition
-            if isinstance(operation, Cmp):
+            if isinstance(operation, Cmp) and operation.predicate not in ("eq", "ne"):
                 for operand in operation.operands:
                     self._follow(operand, width, width, found, set())
-            elif operation is not None and not isinstance(operation, Load):
+            elif operation is not None and not isinstance(operation, Load | Cmp):
                 work += [operand for operand in operation.operands if element_type(operand.type) is I1]
         return found
 
-    def of_stride(self, pointer: Value, width: int) -> Sources:
-        """Why ``width`` addresses in a row are not known to be consecutive: the arguments that coordinates are multiplied by, and loaded offsets."""
+    def of_stride(self, pointer: Value, axis: int, width: int) -> Sources:
+        """Why ``width`` addresses along an axis are not known to be consecutive: the arguments and constants that coordinates are multiplied by, loaded
+        offsets, and what else is computed of coordinates. None of them would have to be a multiple of anything."""
         found = Sources()
-        work, seen = [pointer], set[Value]()
+        work, seen = [(pointer, axis)], set[tuple[Value, int]]()
         while work:
-            value = work.pop()
+            value, axis = work.pop()
             info = self._axes[value]
-            if value in seen or max(*info.constancy, *info.contiguity) >= width:
+            along = axis if isinstance(value.type, TileType) and axis < info.rank else -1
+            if (value, axis) in seen or along < 0 or max(info.constancy[along], info.contiguity[along]) >= width:
                 continue
-            seen.add(value)
+            seen.add((value, axis))
             operation = value.definition
             if isinstance(operation, Load):
                 found.loaded[_line(operation)] = 1
+            elif isinstance(operation, Moved):
+                moved = moved_axes(operation)
+                rank = self._axes[operation.x].rank
+                if moved is None:
+                    found.computed[_computed(operation)] = 1
+                else:
+                    work += [(operation.x, before) for before in range(rank) if moved(before) == axis]
             elif isinstance(operation, Binary) and operation.name == "mul":
-                for operand in operation.operands:
-                    name = self._argument(operand)
-                    if name:
-                        found.arguments[name] = 1
-            elif operation is not None and not operation.regions:
-                work += operation.operands
+                self._stride(operation, axis, found, work)
+            elif isinstance(operation, Binary | Unary) and self._descends(operation, axis, width):
+                found.constants["-1"] = 1
+            elif isinstance(operation, Addptr | Cast | Hint | Select) or (operation is not None and operation.name in ("add", "sub")):
+                work += [(operand, axis) for operand in operation.operands]
+            elif isinstance(operation, For):
+                work.append((operation.inits[value.index], axis))
+            elif operation is not None:
+                found.computed[_computed(operation)] = 1
+            elif isinstance(value.owner, Region) and isinstance(loop := value.owner.owner, For) and value.index:
+                work.append((loop.inits[value.index - 1], axis))
         return found
+
+    def stride_text(self, name: str) -> str:
+        """What is known of an argument that is a stride."""
+        argument = next(argument for argument, own in self._names.items() if own == name)
+        divisor = self._axes[argument].divisibility_of_all()
+        if divisor > 1:
+            return f"the stride `{name}` is a multiple of {divisor}"
+        return f"`{name}` may be any stride (a stride that is 1 should be a constant, or an argument that is 1)"
+
+    def _stride(self, product: Binary, axis: int, found: Sources, work: list[tuple[Value, int]]) -> None:
+        """The factor that coordinates along an axis are multiplied by."""
+        for operand, other in ((product.a, product.b), (product.b, product.a)):
+            name, constant = self._argument(operand), constant_of(operand)
+            if name:
+                found.arguments[name] = 1
+                return
+            if isinstance(constant, int):
+                if constant != 1:
+                    found.constants[f"{constant}"] = 1
+                else:
+                    work.append((other, axis))
+                return
+        found.computed[_computed(product)] = 1
+
+    def _descends(self, operation: Binary | Unary, axis: int, width: int) -> bool:
+        """Whether what runs on along an axis is taken from something else, or from 0."""
+        if operation.name not in ("sub", "neg"):
+            return False
+        taken = operation.operands[-1]
+        return isinstance(taken.type, TileType) and self._axes[taken].contiguity[axis] >= width
 
     def _argument(self, value: Value) -> str:
         """The name of the argument that a value is, moved to tiles or of another type; the empty string for others."""
@@ -111,9 +172,11 @@ class AccessCauses:
         if need <= 1 or value in seen or any(info.divisibility_at(axis, width, unit) % need == 0 for axis in range(info.rank)):
             return
         seen.add(value)
-        operation = value.definition
+        operation, constant = value.definition, constant_of(value)
         if operation is None:
             self._follow_argument(value, width, need, found, seen)
+        elif isinstance(constant, int):
+            found.constants[f"the constant {constant}"] = need
         elif isinstance(operation, Load):
             line = _line(operation)
             found.loaded[line] = max(need, found.loaded.get(line, 1))
@@ -125,9 +188,14 @@ class AccessCauses:
         elif isinstance(operation, Select):
             for operand in (operation.a, operation.b):
                 self._follow(operand, width, need, found, seen)
-        elif isinstance(operation, Moved | Cast | Hint) or operation.name in _SUMS or operation.spec.forwards:
+        elif isinstance(operation, Moved | Cast | Bitcast | Hint) or operation.name in _SUMS or operation.spec.forwards:
             for operand in operation.operands:
                 self._follow(operand, width, need, found, seen)
+        elif isinstance(operation, For):
+            self._follow(operation.inits[value.index], width, need, found, seen)
+        elif not isinstance(operation, Arange):
+            what = _computed(operation)
+            found.computed[what] = max(need, found.computed.get(what, 1))
 
     def _follow_product(self, product: Binary, width: int, need: int, found: Sources, seen: set[Value]) -> None:
         """Either factor could have what is lacking: an argument is asked for it first, a stride, before what only this product is of."""
@@ -137,14 +205,26 @@ class AccessCauses:
                 had = max(self._axes[other].divisibility_at(axis, 1) for axis in range(self._axes[other].rank))
                 found.arguments[name] = max(need // min(need, had), found.arguments.get(name, 1))
                 return
+        for operand, other in ((product.a, product.b), (product.b, product.a)):
+            constant = constant_of(operand)
+            if isinstance(constant, int):
+                inner = Sources()
+                had = constant & -constant
+                self._follow(other, width, need // min(need, had), inner, seen)
+                if inner.arguments or inner.loaded:
+                    found.arguments.update(inner.arguments)
+                    found.loaded.update(inner.loaded)
+                else:
+                    found.constants[f"the factor {constant}"] = need
+                return
         for operand in product.operands:
-            if not isinstance(operand.definition, Constant):
-                self._follow(operand, width, need, found, seen)
+            self._follow(operand, width, need, found, seen)
 
     def _follow_argument(self, value: Value, width: int, need: int, found: Sources, seen: set[Value]) -> None:
         name = self._names.get(value)
         if name is not None:
-            found.arguments[name] = max(need, found.arguments.get(name, 1))
+            table = found.pointers if isinstance(value.type, PointerType) else found.arguments
+            table[name] = max(need, table.get(name, 1))
             return
         loop = value.owner.owner if not isinstance(value.owner, Operation) else None
         if not isinstance(loop, For):
@@ -157,6 +237,14 @@ class AccessCauses:
             begins, goes_on = loop.inits[index - 1], last.values[index - 1]
         for operand in (begins, goes_on):
             self._follow(operand, width, need, found, seen)
+
+
+def _computed(operation: Operation) -> str:
+    """What an operation gives, in words."""
+    if isinstance(operation, ProgramId):
+        return f"tl.program_id({operation.axis})"
+    line = _line(operation)
+    return f"what is computed at line {line}" if line else "what the kernel computes"
 
 
 def byte_size_of(pointer: Value) -> int:

@@ -64,30 +64,35 @@ def _narrow(operation: Load | Store | LoadStart, target: SimtTarget, axes: Mappi
         return ""
     axis = max(range(type_.rank), key=lambda i: (type_.shape[i] > 1, info.contiguity[i], i))
     if info.contiguity[axis] <= width and info.contiguity[axis] < type_.shape[axis]:
-        known = "no two addresses" if info.contiguity[axis] == 1 else f"only runs of {info.contiguity[axis]} addresses"
-        why = f"{known} are known to be consecutive{_strided(causes.of_stride(pointer, 2 * width))}"
+        if info.constancy[axis] > width:
+            why = f"{min(info.constancy[axis], possible)} elements in a row are at one address"
+        else:
+            known = "no two addresses" if info.contiguity[axis] == 1 else f"only runs of {info.contiguity[axis]} addresses"
+            why = f"{known} are known to be consecutive{_strided(causes.of_stride(pointer, axis, 2 * width), causes)}"
     elif not fits(axis, 2 * width, info, None, size):
         aim = max(2 * width, min(possible, power_of_two_in(info.contiguity[axis])))
-        known = f"addresses are not known to be multiples of {aim * size} bytes"
         cause = causes.of_address(pointer, aim)
-        why = f"{known}{f': {cause}' if cause else ''} (of arguments that are multiples of 16 it is known; tl.multiple_of states it)"
+        why = f"addresses are not known to be multiples of {aim * size} bytes{f': {cause}' if cause else ''}{cause.remedy}"
     elif mask_info is not None and not fits(axis, 2 * width, info, mask_info, size):
-        known = f"the mask is not known to be the same for {possible} elements in a row"
         assert mask is not None
         cause = causes.of_mask(mask, possible)
-        why = f"{known}{f': {cause}' if cause else ''} (a bound that is a multiple of 16 is the same for them)"
+        found = f": {cause}{cause.remedy}" if cause else ", which is computed for each by itself"
+        why = f"the mask is not known to be the same for {possible} elements in a row{found}"
     else:
         why = "in the layout that it shares with other operations a thread has no more consecutive elements"
     return f"{'store' if isinstance(operation, Store) else 'load'} moves {width * size} bytes at once instead of {possible * size}: {why}"
 
 
-def _strided(cause: Sources) -> str:
+def _strided(cause: Sources, causes: AccessCauses) -> str:
     """Whose doing it is that addresses are not consecutive, as the end of a note."""
     if cause.loaded:
         lines = ", ".join(str(line) for line in sorted(cause.loaded) if line)
         return f": they follow what is loaded{f' at line {lines}' if lines else ''}"
-    names = f": {' and '.join(f'`{name}`' for name in cause.arguments)} may be any stride" if cause.arguments else ""
-    return f"{names} (a stride that is 1 should be a constant, or an argument that is 1)"
+    if cause.constants:
+        return f": the stride is the constant {' and '.join(cause.constants)}"
+    if cause.arguments:
+        return f": {' and '.join(causes.stride_text(name) for name in cause.arguments)}"
+    return f": they follow {' and '.join(cause.computed)}" if cause.computed else ""
 
 
 def _not_pipelined(loop: For, target: SimtTarget, axes: Mapping[Value, AxisInfo], options: Mapping[str, Any]) -> list[tuple[Operation, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.printer import Names
@@ -12,10 +13,13 @@ from tilewright.simt.conversion import stored_size
 from tilewright.simt.costs import element_size, warp_access
 from tilewright.simt.facts import OFFSET, SHARED_BYTES, WARPS, layout_of, notes_of
 from tilewright.simt.interfaces import interface_of
-from tilewright.simt.linear_layout import LinearLayout, SharedLayout, coordinates
+from tilewright.simt.linear_layout import LinearLayout, SharedLayout, coordinates, span
 from tilewright.simt.swizzle import transactions
 from tilewright.simt.target import SimtTarget
 from tilewright.simt.tokens import Tokens
+
+#: Bytes that memory moves for a byte that is used, from which on a report says it: what a tile's ends share with others is no loss.
+_WORTH_SAYING: Final = 1.5
 
 
 def report(function: Function, target: SimtTarget) -> str:
@@ -72,9 +76,10 @@ class Report:
 
     def decisions(self) -> Iterator[tuple[Operation, list[str]]]:
         """The operations that have a tile or shared memory, in order, with what was decided about each."""
+        from tilewright.passes.affine import Affine
         from tilewright.passes.axis import axis_info
 
-        self.axes, self.tokens = axis_info(self.function), Tokens(self.function)
+        self.axes, self.tokens, self.affine = axis_info(self.function), Tokens(self.function), Affine(self.function)
         for operation in operations_of_program(self.function.body):
             facts = self._facts(operation)
             if facts:
@@ -111,9 +116,25 @@ class Report:
         layout, size, costs, info = layout_of(pointer), element_size(pointer), self.target.costs, self.axes[pointer]
         found = warp_access(layout, info, self.axes[mask] if mask is not None else None, size, limit, costs)
         told = f"{layout.register_count // found.width} {what} of {found.width * size} bytes a thread"
-        moved = found.sectors * costs.sector
+        times = self._moved(pointer, layout, size)
+        if times is not None:
+            return told if times < _WORTH_SAYING else f"{told}, for which memory moves {times:.2g} times the bytes"
         once = max(info.constancy) > 1  # threads that ask for the same are served by one sector
-        return told if once or moved <= found.asked else f"{told}, for which memory may move {moved // found.asked} times the bytes"
+        moved = found.moved * costs.sector / found.asked
+        return told if once or moved < _WORTH_SAYING else f"{told}, for which memory may move up to {moved:.2g} times the bytes"
+
+    def _moved(self, pointer: Value, layout: LinearLayout, size: int) -> float | None:
+        """The bytes of the sectors that a warp's part of a tile is in, for each byte that its threads ask for; None where the distances of elements are not
+        known. The first element is taken to begin a sector."""
+        form = self.affine.form(pointer)
+        steps = {key: step.constant for key, step in form.steps if isinstance(key, int)} if form is not None else {}
+        if form is None or len(steps) < len(form.steps) or any(step is None for step in steps.values()):
+            return None
+        strides = [(steps.get(axis) or 0) * size for axis in range(len(layout.shape))]
+        places = [sum(map(int.__mul__, strides, coordinates(image, layout.shape))) for image in span([*layout.registers, *layout.lanes])]
+        first = min(places)
+        sectors = {(place - first) // self.target.costs.sector for place in places}
+        return len(sectors) * self.target.costs.sector / (len(places) * size)
 
     def traffic(self, verb: str, layout: LinearLayout, shared: SharedLayout, element: Type) -> str:
         """How a warp accesses a tile in shared memory: turns beyond what the bytes need are bank conflicts."""
