@@ -157,14 +157,45 @@ def test_operands_that_masks_cut_take_little_code(m: int, n: int, k: int, module
     same_as_reference(module, arguments, relative=1e-5)
 
 
-@pytest.mark.parametrize("columns", [64, 1024])
-@pytest.mark.parametrize("m", [1, 2])
-def test_few_rows_of_a_tile(m: int, columns: int, module_of: Callable[..., Any], same_as_reference: Callable[..., list[Any]]) -> None:
-    """Whether registers hold all of their sums or not."""
+@pytest.mark.parametrize("element", [np.float32, np.float64], ids=["f32", "f64"])
+@pytest.mark.parametrize("columns", [4, 64, 1024])
+@pytest.mark.parametrize("m", [1, 2, 5, 8, 9])
+def test_few_rows_of_a_tile(m: int, columns: int, element: Any, module_of: Callable[..., Any], same_as_reference: Callable[..., list[Any]]) -> None:
     rng = np.random.default_rng(m)
-    n, k = columns - 3, 61
-    arguments = [rng.random((m, k), dtype=np.float32), rng.random((k, n), dtype=np.float32), np.full((m, n), 7, np.float32), m, n, k]
+    n, k = max(columns - 3, 3), 61
+    a, b = rng.random((m, k)).astype(element), rng.random((k, n)).astype(element)
+    arguments = [a, b, np.full((m, n), 7, element), m, n, k]
     same_as_reference(module_of(_masked_product, arguments, optimise=True, M=16, N=columns, K=64), arguments, relative=1e-5)
+
+
+@pytest.mark.parametrize("element", [F16, BF16, I8, FloatType("f8e4m3fn")], ids=str)
+@pytest.mark.parametrize("rows", [1, 3, 4, 5])
+def test_few_rows_of_narrow_elements(rows: int, element: Type, agree: Callable[..., Any]) -> None:
+    edges = _Edges((rows, _N, _K, _K))
+    a, b = edges.operands(element, Draw(-9, 9) if element is I8 else Draw(-2, 2, integral=True))
+    edges.kernel.store(edges.b.dot(a, b, edges.kernel.load(I32 if element is I8 else F32, (_M, _N), INTEGRAL)), edges.mask(True, True))
+    agree(edges.kernel.finish())
+
+
+@pytest.mark.parametrize("columns", [48, 44])
+def test_tile_of_few_rows(columns: int, agree: Callable[..., Any]) -> None:
+    """Without a mask, along K in groups of rows of B and what is left over, and along N in whole vectors and a part of one."""
+    kernel = SampleKernel("dot")
+    a, b = kernel.load(F32, (3, 21), INTEGRAL), kernel.load(F32, (21, columns), INTEGRAL)
+    kernel.store(kernel.b.dot(a, b, kernel.load(F32, (3, columns), INTEGRAL)))
+    agree(kernel.finish())
+
+
+@pytest.mark.parametrize(("name", "lanes"), [("x86-64-v3", 8), ("x86-64-v4", 16)])
+def test_few_rows_read_rows_of_b_side_by_side(name: str, lanes: int, module_of: Callable[..., Any]) -> None:
+    """The accumulator goes through memory once for eight rows of B, each of whose lines is prefetched once."""
+    arguments = [np.zeros((64, 64), np.float32)] * 3
+    text = write_module(module_of(_masked_product, [*arguments, 1, 64, 64], optimise=True, M=64, N=128, K=64), named_target(name), {}).text
+    loops = [body for body in re.findall(r"^loop\d+:\n((?:  .*\n)+)", text, re.MULTILINE) if "prefetch" in body and "llvm.fma" in body]
+    assert len(loops) == 1
+    (body,) = loops
+    assert body.count("llvm.fma") == 16 and body.count("llvm.prefetch") == 2 * 8 * lanes * 4 // 64
+    assert body.count(f"store <{lanes} x float>") == 2
 
 
 def test_addresses_of_rows_are_computed_in_front_of_the_loops_along_them(module_of: Callable[..., Any]) -> None:

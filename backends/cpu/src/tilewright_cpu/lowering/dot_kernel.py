@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tilewright.ir.types import F16, Type
 from tilewright.llvm.registers import storage_type
 from tilewright.llvm.writer import FunctionWriter, mangle, vector
-from tilewright_cpu.lowering.dot_pack import fetch, plus, scaled
+from tilewright_cpu.lowering.dot_pack import plus, scaled
 from tilewright_cpu.lowering.dot_plan import (
     BF16_PAIRS,
     BYTE_QUADS,
@@ -93,7 +93,6 @@ class Kernel:
         units: extent along K in units.
         steps: how many of them count.
         correction: address of one accumulator value a column that every sum starts with, or None.
-        ahead: how many rows further on operand B is asked for where it is read in place, and ``line_bytes`` of it at once; 0 where it is not.
     """
 
     scheme: Scheme
@@ -102,8 +101,6 @@ class Kernel:
     units: int
     steps: Extent
     correction: str | None = None
-    ahead: int = 0
-    line_bytes: int = 64
 
 
 def write_block(
@@ -170,10 +167,6 @@ def _add_up(
     starts = [sum(widths[:v]) for v in range(len(widths))]
 
     def step(a_rows: Sequence[str], b_row: str, sums: Sequence[str]) -> list[str]:
-        if kernel.ahead and not b.packed:
-            later = w.gep(b.stored, b_row, scaled(w, kernel.ahead, b_stride))
-            for start in range(0, panel.columns, max(1, kernel.line_bytes // b.align)):
-                fetch(w, w.gep(b.stored, later, start))
         valid = [*widths[:-1], panel.valid]
         vectors = [_factor(w, scheme, _load_b(w, kernel, b, b_row, starts[v], width, valid[v]), width) for v, width in enumerate(widths)]
         result = []
@@ -184,7 +177,7 @@ def _add_up(
             for v, width in enumerate(widths):
                 if width not in splats:
                     splats[width] = _factor(w, scheme, w.splat(scheme.unit, unit, width), width)
-                result.append(_multiply_add(w, kernel, splats[width], vectors[v], sums[r * len(widths) + v], width))
+                result.append(multiply_units(w, kernel, splats[width], vectors[v], sums[r * len(widths) + v], width))
         return result
 
     if isinstance(kernel.steps, int) and kernel.steps <= _UNROLL:
@@ -282,7 +275,7 @@ def _factor(w: FunctionWriter, scheme: Scheme, units: str, width: int) -> str:
     return w.emit(f"bitcast {vector('i32', width)} {units} to {vector(element, scheme.group * width)}")
 
 
-def _multiply_add(w: FunctionWriter, kernel: Kernel, a: str, b: str, total: str, width: int) -> str:
+def multiply_units(w: FunctionWriter, kernel: Kernel, a: str, b: str, total: str, width: int) -> str:
     """``total`` plus the products of the units of two vectors, as :func:`_factor` gives them."""
     scheme = kernel.scheme
     if scheme in (FMA32, FMA64):
@@ -293,7 +286,7 @@ def _multiply_add(w: FunctionWriter, kernel: Kernel, a: str, b: str, total: str,
     if width < _NARROWEST:
         # Narrower than any register the instruction takes.
         total = _resize(w, scheme.accumulator, total, width, _NARROWEST)
-        return _resize(w, scheme.accumulator, _multiply_add(w, kernel, a, b, total, _NARROWEST), _NARROWEST, width)
+        return _resize(w, scheme.accumulator, multiply_units(w, kernel, a, b, total, _NARROWEST), _NARROWEST, width)
     bits, i32s = width * 32, vector("i32", width)
     if scheme in (SIGNED_DOT, UNSIGNED_DOT):
         quads = vector("i8", 4 * width)

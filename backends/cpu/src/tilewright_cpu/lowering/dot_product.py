@@ -14,7 +14,7 @@ from tilewright_cpu.lowering.dot_deferred import Deferral, Noted, Notes, depth_o
 from tilewright_cpu.lowering.dot_edges import ALL, Limits
 from tilewright_cpu.lowering.dot_kernel import Accumulator, Kernel, UnitsA, UnitsB, write_block, write_column_sums
 from tilewright_cpu.lowering.dot_memo import Memo
-from tilewright_cpu.lowering.dot_pack import Matrix, Packer, address, plus, scaled
+from tilewright_cpu.lowering.dot_pack import Matrix, Packer, plus, scaled
 from tilewright_cpu.lowering.dot_plan import (
     FMA32,
     FMA64,
@@ -33,6 +33,7 @@ from tilewright_cpu.lowering.dot_plan import (
     split_rows,
 )
 from tilewright_cpu.lowering.dot_prepacked import can_be_prepacked, find_or_pack
+from tilewright_cpu.lowering.dot_rows import most_rows, write_rows
 from tilewright_cpu.lowering.dot_tiles import holds_rows, turn_panels, write_held_rows, write_tile_block
 from tilewright_cpu.lowering.tile_unit import configured
 from tilewright_cpu.lowering.widen import widen
@@ -43,11 +44,6 @@ Allocate = Callable[[int, Type], str]
 
 #: As many blocks along M must read a panel of B before packing it pays.
 _REUSES_TO_PACK = 3
-
-#: Rows that are multiplied without packing B where a mask leaves no more of them, and steps along K after which sums that take turns in registers do so.
-_FEW_ROWS, _SLICE = 2, 16
-#: How many rows of B further on are asked for meanwhile: each is a page of its own where rows are long.
-_AHEAD = 32
 
 #: With fewer products a sum, adding up the lanes of vectors along K costs more than it saves.
 _LEAST_K = 16
@@ -96,21 +92,29 @@ def write_product(product: Product) -> None:
     if b.columns <= MOST_COLUMNS and isinstance(product.c.element, FloatType) and a.column_stride == 1 and a.columns >= _LEAST_K:
         _write_columns(product)
         return
-    rows = product.limits.rows
     few = _widened(product)
-    if rows is None or a.rows <= _FEW_ROWS or a.columns % _SLICE or not _readable_in_place(few.scheme, b):
+    kernel = Kernel(few.scheme, product.machine.can("fused"), False, a.columns, a.columns)
+
+    def write_few() -> None:
+        write_rows(w, product.machine, kernel, a, b, product.c, product.limits)
+
+    rows, most = product.limits.rows, most_rows(few.scheme, b)
+    if product.c.element is F16 or not _readable_in_place(few.scheme, b):
         _write_whole(product)
-        return
-    narrow, wide, join = w.new_block("few"), w.new_block("many"), w.new_block("join")
-    w.branch_if(w.emit(f"icmp ule i64 {rows}, {_FEW_ROWS}"), narrow, wide)
-    w.place(narrow)
-    limits = Limits(k=product.limits.k)
-    _write_few(replace(few, a=replace(a, rows=_FEW_ROWS), limits=limits, prepacked=None, deferral=None, memos=(None, None)))
-    w.branch(join)
-    w.place(wide)
-    _write_whole(product)
-    w.branch(join)
-    w.place(join)
+    elif a.rows <= most and not _is_near(product.machine, b):
+        write_few()
+    elif a.rows <= most or rows is None:
+        _write_whole(product)
+    else:
+        narrow, wide, join = w.new_block("few"), w.new_block("many"), w.new_block("join")
+        w.branch_if(w.emit(f"icmp ule i64 {rows}, {most}"), narrow, wide)
+        w.place(narrow)
+        write_few()
+        w.branch(join)
+        w.place(wide)
+        _write_whole(product)
+        w.branch(join)
+        w.place(join)
 
 
 def _widened(product: Product) -> Product:
@@ -119,26 +123,8 @@ def _widened(product: Product) -> Product:
     return replace(product, elements=(F32, F32), precision=IEEE) if narrow else product
 
 
-def _write_few(product: Product) -> None:
-    """The product with few rows: B is read once, straight through its rows, and nothing but that takes time. Where registers do not hold all sums, they go to
-    memory and back after a few steps along K."""
-    w, a, b, c, limits = product.w, product.a, product.b, product.c, product.limits
-    block = block_of(product.scheme, product.elements, a.rows, b.columns, product.machine)
-    if b.columns <= block.columns:
-        _write_whole(product, _AHEAD)
-        return
-    if c.zero:
-        stored, count = storage_type(c.element), a.rows * c.row_stride
-        with w.loop("0", str(count), 1, nonempty=True) as sums:
-            w.store(stored, "0.0" if isinstance(c.element, FloatType) else "0", w.gep(stored, c.pointer, sums.index), c.align)
-    with w.loop("0", limits.k or str(a.columns), _SLICE, nonempty=limits.k is None) as steps:
-        slice_a = replace(a, pointer=address(w, a, 0, steps.index), columns=_SLICE)
-        slice_b = replace(b, pointer=address(w, b, steps.index, 0), rows=_SLICE)
-        _write_whole(replace(product, a=slice_a, b=slice_b, c=replace(c, zero=False), limits=ALL), _AHEAD)
-
-
-def _write_whole(product: Product, ahead: int = 0) -> None:
-    """The product by blocks of sums in registers. ``ahead``: how many rows further on B is asked for, which is read in place."""
+def _write_whole(product: Product) -> None:
+    """The product by blocks of sums in registers."""
     w, machine, a, b, limits, scheme = product.w, product.machine, product.a, product.b, product.limits, product.scheme
     block = block_of(scheme, product.elements, a.rows, b.columns, machine)
     panels = split_columns(b.columns, block)
@@ -149,7 +135,7 @@ def _write_whole(product: Product, ahead: int = 0) -> None:
     units_b = _operand_b(product, panels, -(-a.rows // block.rows), room)
     units = -(-a.columns // scheme.group)
     steps = limits.blocks(w, limits.k, 0, scheme.group, units)
-    kernel = Kernel(scheme, machine.can("fused"), a_is_unsigned(a.element, flip), units, steps, ahead=ahead, line_bytes=machine.limit("line_bytes"))
+    kernel = Kernel(scheme, machine.can("fused"), a_is_unsigned(a.element, flip), units, steps)
 
     def multiply(noted: Noted | None) -> None:
         corrected = _corrected(w, kernel, b, units_b, panels, product.allocate, noted) if flip else kernel
@@ -266,8 +252,12 @@ def _reads_in_place(product: Product, row_blocks: int) -> bool:
     """Whether B is read where it lies: its rows are contiguous, and packing would not pay."""
     scheme, b = product.scheme, product.b
     same = storage_type(b.element) == scheme.element
-    near = isinstance(b.row_stride, int) and b.row_stride * byte_size(b.element) <= product.machine.far_bytes
-    return _readable_in_place(scheme, b) and (row_blocks < _REUSES_TO_PACK or (same and near))
+    return _readable_in_place(scheme, b) and (row_blocks < _REUSES_TO_PACK or (same and _is_near(product.machine, b)))
+
+
+def _is_near(machine: Machine, b: Matrix) -> bool:
+    """Return whether the rows of B are known to lie close together."""
+    return isinstance(b.row_stride, int) and b.row_stride * byte_size(b.element) <= machine.far_bytes
 
 
 def _operand_b(product: Product, panels: tuple[Panel, ...], row_blocks: int, allocate: Allocate) -> UnitsB:
