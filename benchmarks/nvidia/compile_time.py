@@ -59,7 +59,7 @@ def child(library: str, device: str, folder: Path) -> Times:
     import torch
     from side_by_side import kernels
 
-    module = kernels(folder)[library]
+    module = kernels(folder=folder)[library]
     todo = list(cases(device))
     tensors = [torch.zeros(1024, device=device) for _ in range(5)]
     module.ten[(1,)](*tensors, 7, 9, 11, 13, 15)  # imports, the device's context, the compiler's first use

@@ -30,12 +30,12 @@ def _load(name: str, path: Path) -> ModuleType:
     return module
 
 
-def kernels(folder: Path | None = None) -> dict[str, ModuleType]:
-    """The kernels for ``tilewright`` and, where it is installed, ``triton``, whose source is written in ``folder``."""
-    found = {"tilewright": _load("tilewright_kernels", _SOURCE)}
+def kernels(source: Path = _SOURCE, folder: Path | None = None) -> dict[str, ModuleType]:
+    """The kernels of a file for ``tilewright`` and, where it is installed, ``triton``, whose source is written in ``folder``."""
+    found = {"tilewright": _load("tilewright_kernels", source)}
     if importlib.util.find_spec("triton") is not None:
         path = (folder or Path(tempfile.mkdtemp(prefix="triton-benchmark-"))) / "triton_kernels.py"
-        path.write_text(_SOURCE.read_text().replace("import tilewright", "import triton"))
+        path.write_text(source.read_text().replace("import tilewright", "import triton"))
         found["triton"] = _load("triton_kernels", path)
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,9 +17,11 @@ from tilewright.ir.core import Region, Value
 from tilewright.ir.types import BF16, F16, F32, F64, I1, I8, I16, I32, I64, U8, U16, U32, U64, IntType, TileType, Type
 from tilewright.llvm.assembly_operands import AssemblyOperand
 from tilewright.llvm.writer import ModuleWriter
+from tilewright.passes.clone import clone_module
 from tilewright.passes.decompose.decomposition import positions
 from tilewright.reference.interpreter import run as run_reference
 from tilewright.simt import emulator
+from tilewright.simt.compile import compile_kernel
 from tilewright.simt.context import SimtContext
 from tilewright.simt.linear_layout import LinearLayout, blocked
 from tilewright.simt.lowering.scan_plan import plan_scan, scan_layout
@@ -398,6 +401,19 @@ def test_index_tiles_that_begin_anywhere() -> None:
     sample = kernel.finish()
     for seed in range(6):
         check(sample, seed)
+
+
+def test_elements_that_all_threads_share_are_literals() -> None:
+    """A machine with one thread: whatever integer operations make of index tiles is known while they are written."""
+    kernel = SampleKernel("literals")
+    number, other = kernel.b.arange(start=-3, end=5), kernel.b.arange(start=27, end=35)
+    kernel.store(kernel.b.mul(number, other))
+    for operation in (kernel.b.shl, kernel.b.shr, kernel.b.div):
+        kernel.store(operation(number, other))
+    sample = kernel.finish()
+    text = compile_kernel(clone_module(sample.module), emulator.EmulatedTarget(1), {"num_warps": 1})
+    assert not re.search(r"= (mul|shl|ashr|sdiv) i32 -?\d", text)
+    check(sample, 0)
 
 
 @pytest.mark.parametrize("type_", [I8, U8, I64, U64, I16], ids=str)

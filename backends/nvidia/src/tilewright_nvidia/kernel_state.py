@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tilewright.llvm.writer import FunctionWriter
+from tilewright_nvidia.bit_fields import BitFields
 from tilewright_nvidia.wide_multiply import WideProducts
 from tilewright_nvidia.words import Words
 
@@ -31,6 +32,7 @@ class KernelState:
         waits_at_entry: whether it begins by waiting for the kernel before it, which it may overlap.
         words: the packed registers that elements were taken from, or put into.
         wide: double-width integer products, whose halves ``mul`` and ``mulhi`` share.
+        bit_fields: the fields of 32-bit words, whose conversions to f32 take no shifts.
     """
 
     maps: TensorMaps
@@ -43,6 +45,7 @@ class KernelState:
     waits_at_entry: bool
     words: Words
     wide: WideProducts = field(default_factory=WideProducts)
+    bit_fields: BitFields = field(default_factory=BitFields)
 
 
 def kernel_state(w: FunctionWriter) -> KernelState:

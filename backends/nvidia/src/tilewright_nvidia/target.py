@@ -347,6 +347,9 @@ class PtxTarget(SimtTarget):
             return half
         if name == "shr" and element is U32 and operands[1] == "16":
             return state.words.shifted(context.writer, operands[0])
+        field = state.bit_fields.emit(context.writer, name, operands, element)
+        if field is not None:
+            return field
         packed = half_operation(context, state.words, name, operands, element, attributes) if self.capability >= 80 else None
         if packed is not None:
             return packed
@@ -354,6 +357,9 @@ class PtxTarget(SimtTarget):
 
     def cast(self, context: SimtContext, operand: str, source: Type, result: Type, rounding: str) -> str | None:
         words = words_in(context.writer)
+        if source in (I32, U32) and result in (F32, F16, BF16):
+            field = kernel_state(context.writer).bit_fields.single(context.writer, words, operand)
+            return field if field is None or result is F32 else emit_cast(context, field, F32, result, 0)
         if source is U32 and result is U16:
             return words.half(context.writer, operand)
         if source in (I8, U8) and result in (F32, F16, BF16) and self.capability >= 80 and operand.startswith("%"):

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import Final
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Operation, Value
-from tilewright.ir.types import TileType
+from tilewright.ir.types import I1, IntType, TileType, element_type
 from tilewright.llvm.elementwise import emit_operation
 from tilewright.passes.axis import power_of_two_in
+from tilewright.passes.fold import fold
 from tilewright.simt.context import UNWRITTEN, SimtContext
 from tilewright.simt.linear_layout import axis_shifts
+
+_LITERAL: Final = re.compile(r"-?[0-9]+")
 
 
 def lower_elementwise(context: SimtContext, operation: Operation) -> None:
@@ -25,9 +30,20 @@ def lower_elementwise(context: SimtContext, operation: Operation) -> None:
             found.append(UNWRITTEN)
             continue
         if group not in names:
-            names[group] = emit_operation(context, operation, [own[register if len(own) > 1 else 0] for own in operands], 0)
+            of_register = [own[register if len(own) > 1 else 0] for own in operands]
+            names[group] = _folded(operation, of_register) or emit_operation(context, operation, of_register, 0)
         found.append(names[group])
     context.bind(result, found)
+
+
+def _folded(operation: Operation, operands: Sequence[str]) -> str | None:
+    """Return the literal that an integer operation on literals makes: elements of index tiles that are the same in
+    every thread."""
+    types = [element_type(value.type) for value in (*operation.operands, *operation.results)]
+    if not all(isinstance(type_, IntType) and type_ is not I1 for type_ in types) or not all(_LITERAL.fullmatch(operand) for operand in operands):
+        return None
+    found = fold(operation, [int(operand) for operand in operands])
+    return None if found is None else str(int(found))
 
 
 def _equal_registers(context: SimtContext, result: Value) -> Sequence[int]:

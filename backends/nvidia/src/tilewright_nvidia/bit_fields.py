@@ -1,0 +1,94 @@
+"""Bit fields of 32-bit words as f32: ``(word >> shift & mask) + offset`` of weights that are packed.
+
+The field is masked where it stands and becomes the lowest bits of the mantissa of 2^23, which one addition
+or FMA removes, together with the scale of its position and the offset: neither the shift, nor the addition
+of the offset, nor the machine's conversion of integers (at half the rate of these) is left. All of it is
+exact, for the numbers are integers below 2^24.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tilewright.ir.types import I32, U32, Type
+from tilewright.llvm.writer import FunctionWriter, float_constant
+from tilewright_nvidia.assembly import call_asm
+from tilewright_nvidia.words import Words
+
+#: the bits of a mantissa, and those of the f32 number 2^23
+_MANTISSA = 23
+_UNIT = 0x4B000000
+#: shifts from here on are by this for all fields of a word
+_UPPER = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """``(word >> shift & mask) + offset``; a shifted word that is not masked has the mask 0."""
+
+    word: str
+    shift: int = 0
+    mask: int = 0
+    offset: int = 0
+
+
+class BitFields:
+    """Follow shifts, masks and offsets of words by literals, and convert what they make."""
+
+    def __init__(self) -> None:
+        self._fields: dict[str, _Field] = {}
+
+    def emit(self, w: FunctionWriter, name: str, operands: list[str], element: Type) -> str | None:
+        """Emit an integer operation whose result is part of a bit field; None for any other."""
+        if element not in (I32, U32) or name not in ("shr", "and", "add", "sub"):
+            return None
+        a, b = operands
+        if name in ("and", "add") and b.startswith("%"):
+            a, b = b, a
+        if not a.startswith("%") or b.startswith("%"):
+            return None
+        field = self._made(name, a, int(b), element)
+        if field is None:
+            return None
+        instruction = {"shr": "ashr" if element is I32 else "lshr"}.get(name, name)
+        result = w.emit(f"{instruction} i32 {a}, {b}")
+        self._fields[result] = field
+        return result
+
+    def _made(self, name: str, a: str, number: int, element: Type) -> _Field | None:
+        known = self._fields.get(a)
+        if name == "shr":
+            return _Field(a, number) if 0 < number < 32 else None
+        if name == "and":
+            field = known if known is not None and not known.mask else _Field(a)
+            fits = 0 < number < 1 << _MANTISSA and field.shift + number.bit_length() <= 32
+            return replace(field, mask=number) if fits else None
+        if known is None or not known.mask:
+            return None
+        offset = known.offset + (number if name == "add" else -number)
+        most = 1 << _MANTISSA
+        return replace(known, offset=offset) if (-most if element is I32 else 0) <= offset <= most else None
+
+    def single(self, w: FunctionWriter, words: Words, name: str) -> str | None:
+        """A bit field as f32; None for what is not known to be one."""
+        field = self._fields.get(name)
+        if field is None or not field.mask:
+            return None
+        word, at = field.word, field.shift
+        if at + field.mask.bit_length() > _MANTISSA:
+            by = _UPPER if at >= _UPPER else at
+            word, at = self._shifted(w, words, word, by), at - by
+        (bits,) = call_asm(w, "lop3.b32 $0, $1, $2, $3, 0xEA;", ["i32"], [("i32", word), ("i32", str(field.mask << at)), ("i32", str(_UNIT))], effects=False)
+        number = w.emit(f"bitcast i32 {bits} to float")
+        unit = float_constant("float", float(field.offset - (1 << _MANTISSA - at)))
+        if not at:
+            return w.emit(f"fadd float {number}, {unit}")
+        scale = float_constant("float", 0.5**at)
+        return w.intrinsic("llvm.fma", "float", [("float", name) for name in (number, scale, unit)])
+
+    @staticmethod
+    def _shifted(w: FunctionWriter, words: Words, word: str, by: int) -> str:
+        key = word, "shifted", by
+        if not words.is_written(w, key):
+            words.write(w, key, w.emit(f"lshr i32 {word}, {by}"))
+        return words.written(w, key)
