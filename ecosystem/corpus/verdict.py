@@ -30,7 +30,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from corpus.figures import Counts, Figures
+from corpus.figures import Figures
+from tilewright.simt.host.code_counts import Counts
 
 #: A kernel is behind or ahead from so many points on.
 THRESHOLD = 0.35

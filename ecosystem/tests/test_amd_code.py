@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 from corpus.amd_code import effect, figures_of, parse
-from corpus.control_flow import Instruction
-from corpus.figures import Counts, Effect
+
+from tilewright.simt.host.code_counts import Counts, Effect
+from tilewright.simt.host.control_flow import Instruction
 
 TEXT = """
 	.amdgcn_target "amdgcn-amd-amdhsa--gfx950"

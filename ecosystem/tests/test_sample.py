@@ -7,7 +7,6 @@ import importlib.util
 from pathlib import Path
 
 import pytest
-from corpus import nvidia_code
 from corpus.baseline import Baseline, changes
 from corpus.compilation import compile_all, versions
 from corpus.launches import Launch, read_all
@@ -16,6 +15,7 @@ from corpus.sample import SAMPLE
 from corpus.targets import TARGETS
 
 from tilewright_nvidia.linking import find_ptxas
+from tilewright_nvidia.sass import find_nvdisasm
 
 LAUNCHES = {launch.id: launch for launch in read_all()}
 
@@ -53,4 +53,4 @@ def _can_be_read(launch: Launch, baseline: Baseline) -> bool:
     except importlib.metadata.PackageNotFoundError:
         return False
     same = ptxas == baseline.versions["nvidia-cuda-nvcc"]
-    return same and find_ptxas() is not None and nvidia_code.find_nvdisasm() is not None
+    return same and find_ptxas() is not None and find_nvdisasm() is not None

@@ -9,9 +9,11 @@ import pytest
 from corpus.baseline import Baseline, changes
 from corpus.comparison import rows
 from corpus.compilation import Outcome
-from corpus.figures import Counts, Figures
+from corpus.figures import Figures
 from corpus.page import page, page_of
 from corpus.verdict import judge
+
+from tilewright.simt.host.code_counts import Counts
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "performance" / "corpus.md"
 LOOP = Counts(instructions=100, loads={"16": 4}, mma={"HMMA.16816": 8}, barriers=1, work=8 * 2048)

@@ -15,6 +15,7 @@ from tilewright.tools import cli
 from tilewright_nvidia import linking, resources
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.resources import processor, registers_of
+from tilewright_nvidia.sass import find_nvdisasm
 
 KERNELS = Path(__file__).with_name("gpu_kernels.py")
 MATMUL = "*fp16:16, *fp16:16, *fp16:16, i32:16, i32:16, i32:16"
@@ -47,7 +48,7 @@ def test_a_target_is_named_where_there_is_no_gpu(capsys: pytest.CaptureFixture[s
     assert re.search(r"^shared memory +\d+ bytes of 166912$", text, re.M)
     assert re.search(r"^registers +\d+ a thread \(by ptxas\)$", text, re.M)
     assert re.search(r"^spills +0 bytes stored, 0 bytes loaded$", text, re.M)
-    assert re.search(r"^occupancy +\d+%: \d+ programs a multiprocessor, limited by (registers|shared memory|threads|programs)$", text, re.M)
+    assert re.search(r"^occupancy +\d+%: \d+ CTAs? per SM, limited by (registers|shared memory|threads|programs)$", text, re.M)
 
 
 def test_layouts_conversions_and_copies_are_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,7 +56,7 @@ def test_layouts_conversions_and_copies_are_told(capsys: pytest.CaptureFixture[s
     assert text.startswith("matmul: 4 warps, 128 threads, ")
     assert re.search(r"L\d+ 64x32: a thread has 2x8 \(8 in a row along axis 1\), lanes span 8x4, warps span 4x1", text)
     assert re.search(r"simt.convert .*shuffles and \d+ selects a thread", text)
-    assert re.search(r"simt.copy_start .*: L\d+; 2 asynchronous copies of 16 bytes a thread", text)
+    assert re.search(r"simt.copy_start .*: L\d+; 2 asynchronous copies \(cp.async\) of 16 bytes a thread", text)
     assert "nothing left the fast path" in text
 
 
@@ -119,3 +120,19 @@ def test_what_the_driver_said_is_taken_before_ptxas(monkeypatch: pytest.MonkeyPa
     assert found["spills"] == "4 bytes stored, 12 bytes loaded"
     assert registers_of("nothing") is None
     assert dataclasses.asdict(occupancy(processor("sm_90a"), 40, 1024, 128))["programs"] == 12
+
+
+@pytest.mark.skipif(find_nvdisasm() is None, reason="nvdisasm is not installed")
+def test_the_machine_code_and_its_innermost_loop_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    text = inspected(capsys, "matmul", MATMUL, "BM=64,BN=64,BK=32,GROUP=8", arch="sm_80")
+    (loop,) = re.findall(r"^innermost loop +(.*)$", text, re.M)
+    assert re.match(
+        r"\d+ instructions; 1 barrier; \d+ accesses of shared memory; asynchronous copies: \d+ cp\.async of 16 bytes; matrix instructions: 16 HMMA", loop
+    )
+    assert re.search(r"^machine code +\d+ instructions; .*global stores: \d+ of 16 bytes", text, re.M)
+
+
+def test_machine_code_that_cannot_be_read_says_what_to_install(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewright_nvidia.sass.find_nvdisasm", lambda: None)
+    text = inspected(capsys, "matmul", MATMUL, "BM=64,BN=64,BK=32,GROUP=8", arch="sm_80")
+    assert re.search(r"^machine code +not known: nvdisasm was not found: pip install nvidia-cuda-nvdisasm$", text, re.M)

@@ -53,6 +53,16 @@ def picked(out, x, where, N: tl.constexpr):
     tl.store(out + i, tl.load(x + tl.load(where + i)))  # the gather
 
 
+@tw.jit
+def multiplied(a, b, c, K, N: tl.constexpr):
+    i, j = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
+    total = tl.zeros((N, N), tl.float32)
+    for k in range(0, K, N):
+        left = tl.load(a + i * K + (k + j))
+        total = tl.dot(left, tl.load(b + (k + i) * N + j), total)
+    tl.atomic_add(c + i * N + j, total)
+
+
 STORE = line_of('</script> {{braces}} "the store"')
 #: a part of an instruction of machine code -> the line it is of
 EXPECTED = {
@@ -125,6 +135,34 @@ def test_what_left_the_fast_path_and_the_price_of_conversions_are_told_of_their_
     stage = "\n".join(line.text for line in transposed.panes["simt"])
     assert re.search(rf"simt\.convert .*tile<32x32xf32, #{result}>", stage)
     assert named[source]["registers"] != named[result]["registers"]
+
+
+@pytest.mark.parametrize(
+    ("backend", "arch", "copies", "atomics"),
+    [
+        (
+            "nvidia",
+            "sm_90a",
+            ["8192 bytes of `a` from global to shared memory by tma", "8192 bytes of `b` from global"],
+            "8 atomic accesses of 16 bytes a thread",
+        ),
+        ("nvidia", "sm_80", ["4 asynchronous copies (cp.async) of 16 bytes a thread"], "32 atomic accesses of 4 bytes a thread"),
+        ("amd", "gfx942", ["2 accesses of 16 bytes a thread, into registers, ahead of their use"], "16 atomic accesses of 4 bytes a thread"),
+    ],
+)
+def test_copies_say_their_mechanism_and_atomics_their_width(backend, arch, copies, atomics):
+    found = explain(multiplied, "*fp16:16, *fp16:16, *fp32:16, i32:16", backend=backend, arch=arch, N=64)
+    told = [note.text for note in found.findings if note.kind == "decision"]
+    for text in (*copies, atomics):
+        assert any(text in note for note in told), told
+
+
+def test_machine_code_is_counted_for_people_and_programs():
+    found = explain(multiplied, "*fp16:16, *fp16:16, *fp32:16, i32:16", backend="amd", arch="gfx942", N=64)
+    loop = found.record()["counts"]["innermost loop"]
+    assert loop["mma"] == {"mfma_f32_32x32x8_f16": 8} and loop["loads"] == {"16": 4} and loop["barriers"] == 1
+    assert found.facts["innermost loop"].startswith(f"{loop['instructions']} instructions; 1 barrier; ")
+    assert " per CU, limited by " in found.facts["occupancy"]
 
 
 def test_layouts_are_those_of_the_stage_by_name_and_their_images_hold_every_element():

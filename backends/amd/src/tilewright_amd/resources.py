@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.plugins.manifest import CodeObject, Target
+from tilewright.simt.host.code_counts import counted
 from tilewright.simt.host.resources import Processor, Usage, described
 from tilewright_amd.architectures import architecture
+from tilewright_amd.assembly_code import effect, parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +56,12 @@ def processor(arch: str) -> Processor:
         schedulers=row.simds,
         shared=row.shared_total,
         shared_step=512,
+        name="CU",
     )
 
 
 def resources(code: CodeObject, target: Target) -> Mapping[str, Any]:
-    """Registers, spills, private memory and LDS of a program, and how many fit a compute unit, in words."""
+    """Registers, spills, private memory and LDS of a program, and how many fit a compute unit, in words; what its machine code counts."""
     listing = code.stages["amdgcn"]
     assert isinstance(listing, str)
     found = usage_of(listing)
@@ -67,4 +70,5 @@ def resources(code: CodeObject, target: Target) -> Mapping[str, Any]:
     return {
         **described(processor(target.arch), threads, int(code.metadata["shared"]), target.limits["shared_memory"], usage),
         "scalar registers": f"{found.scalars} a wave, and {found.moved} in lanes of vector registers",
+        **counted(parse(listing, code.name), effect),
     }

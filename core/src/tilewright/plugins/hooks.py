@@ -62,7 +62,8 @@ def tilewright_simt_target(target: Target, options: Mapping[str, Any]) -> Any:
 
 @hookspec(firstresult=True)
 def tilewright_resources(code: CodeObject, target: Target) -> Mapping[str, Any] | None:
-    """What a program of compiled code takes of the target, by name, for ``tilewright inspect``: registers, shared memory, occupancy … No device is needed."""
+    """What a program of compiled code takes of the target, by name, for ``tilewright inspect`` and ``explain``: registers, shared memory,
+    occupancy … Each value is shown as its text; what a value's method ``record`` gives is in JSON, too. No device is needed."""
 
 
 @hookspec(firstresult=True)

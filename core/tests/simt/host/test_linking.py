@@ -79,7 +79,7 @@ def test_what_a_program_takes_is_told_in_words() -> None:
         "registers": "64 a thread (by the toy)",
         "stack": "16 bytes a thread",
         "spills": "8 bytes stored, 12 bytes loaded",
-        "occupancy": "100%: 8 programs a multiprocessor, limited by threads",
+        "occupancy": "100%: 8 CTAs per processor, limited by threads",
     }
     assert "stack" not in described(PROCESSOR, 256, 0, 1, Usage(64, "the toy"))
     assert described(PROCESSOR, 256, 0, 1, "no linker")["registers"] == "not known: no linker"

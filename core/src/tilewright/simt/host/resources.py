@@ -21,6 +21,7 @@ class Processor:
         shared: bytes of shared memory.
         shared_step: shared memory is given in steps of this many bytes.
         system_shared: bytes that the system takes with each program.
+        name: what its vendor calls it.
     """
 
     warp: int
@@ -32,6 +33,7 @@ class Processor:
     shared: int
     shared_step: int
     system_shared: int = 0
+    name: str = "processor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,5 +101,5 @@ def described(processor: Processor, threads: int, shared: int, available: int, u
         facts["stack"] = f"{usage.stack} bytes a thread"
         facts["spills"] = f"{usage.stored} bytes stored, {usage.loaded} bytes loaded"
     found = occupancy(processor, usage.registers, shared, threads)
-    facts["occupancy"] = f"{found.share:.0%}: {found.programs} programs a multiprocessor, limited by {found.limit}"
+    facts["occupancy"] = f"{found.share:.0%}: {found.programs} CTA{'s' if found.programs != 1 else ''} per {processor.name}, limited by {found.limit}"
     return facts

@@ -248,15 +248,36 @@ def _describe_copy(report: Reader, operation: CopyStart) -> list[str]:
     width = width_of(operation, mechanism, report.axes[pointer], report.axes[mask] if mask is not None else None)
     if not width:
         return [report.layout(pointer), "through registers"]
-    return [report.layout(pointer), report.accesses(pointer, mask, width * size, "asynchronous copies")]
+    return [report.layout(pointer), report.accesses(pointer, mask, width * size, f"asynchronous copies ({operation.by})")]
 
 
 def _describe_load(report: Reader, operation: LoadStart) -> list[str]:
-    return [report.accesses(operation.pointer, operation.mask, report.target.max_access)]
+    return [f"{report.accesses(operation.pointer, operation.mask, report.target.max_access)}, into registers, ahead of their use"]
+
+
+def _describe_block(report: Reader, operation: BlockLoadStart | BlockStoreStart) -> list[str]:
+    way = "to global memory" if isinstance(operation, BlockStoreStart) else "from global to shared memory"
+    to_all = ", to all CTAs of the cluster" if isinstance(operation, BlockLoadStart) and operation.to_all else ""
+    reduction = f", which updates by {operation.reduction}" if isinstance(operation, BlockStoreStart) and operation.reduction else ""
+    return [f"{_block_bytes(operation)} {way} by {operation.by}, started by one thread{to_all}{reduction}"]
+
+
+def _describe_rows(report: Reader, operation: RowsLoadStart | RowsStoreStart) -> list[str]:
+    way = "to global memory" if isinstance(operation, RowsStoreStart) else "from global to shared memory"
+    return [f"{_block_bytes(operation)} in rows that are anywhere, {way} by {operation.by}"]
+
+
+def _block_bytes(operation: BlockCopyStart | RowCopy) -> str:
+    """The bytes of the elements of a slot, and the argument whose they are."""
+    type_, place = slot_type(operation.slot), operation.descriptor
+    if isinstance(place.definition, Tensor | MakeDescriptor):
+        place = place.definition.base
+    of = f" of `{place.name}`" if place.definition is None and place.name else ""
+    return f"{math.prod(type_.shape) * storage_size(type_.element)} bytes{of}"
 
 
 def _describe_wait(report: Reader, operation: Wait) -> list[str]:
-    return [f"until at most {pending} groups of {queue} are under way" for queue, pending in report.tokens.pending(operation)]
+    return [f"until at most {pending} groups of {queue} are in flight" for queue, pending in report.tokens.pending(operation)]
 
 
 def pointee(pointer: Value) -> Type:
@@ -275,10 +296,10 @@ INTERFACES: dict[str, Interface] = {
     "simt.tensor": Interface(lower_tensor),
     "simt.copy_start": Interface(lower_copy_start, check=_check_start, effects=_copies, describe=_describe_copy),
     "simt.load_start": Interface(lower_load_start, check=_check_start, describe=_describe_load),
-    "simt.block_load_start": Interface(lower_block_load_start, effects=_blocks),
-    "simt.block_store_start": Interface(lower_block_store_start, effects=_stored),
-    "simt.rows_load_start": Interface(lower_rows_load_start, effects=_rows_loaded),
-    "simt.rows_store_start": Interface(lower_rows_store_start, effects=_rows_stored),
+    "simt.block_load_start": Interface(lower_block_load_start, effects=_blocks, describe=_describe_block),
+    "simt.block_store_start": Interface(lower_block_store_start, effects=_stored, describe=_describe_block),
+    "simt.rows_load_start": Interface(lower_rows_load_start, effects=_rows_loaded, describe=_describe_rows),
+    "simt.rows_store_start": Interface(lower_rows_store_start, effects=_rows_stored, describe=_describe_rows),
     "simt.keep_order": Interface(lower_keep_order),
     "simt.commit": Interface(lower_commit),
     "simt.wait": Interface(lower_wait, describe=_describe_wait),

@@ -14,7 +14,7 @@ from tilewright.simt import layout_rules
 from tilewright.simt.context import SimtContext
 from tilewright.simt.costs import element_size
 from tilewright.simt.facts import layout_of
-from tilewright.simt.interface import Interface
+from tilewright.simt.interface import Interface, Reader
 from tilewright.simt.lowering.accesses import groups
 from tilewright.simt.lowering.publish import both, give_to_all
 from tilewright.simt.rules import one_layout
@@ -120,10 +120,21 @@ def _scratch(operation: Operation, target: SimtTarget) -> int:
     return math.prod(shape_of(result.type)) * storage_size(type_)
 
 
+def _describe(report: Reader, operation: Atomic) -> list[str]:
+    pointer = operation.pointer
+    if not isinstance(pointer.type, TileType):
+        return []
+    width = 1
+    if isinstance(operation, AtomicRmw):
+        width = report.target.atomic_width(operation.kind, element_type(operation.value.type), operation.scope)
+    mask = None if isinstance(operation, AtomicCas) else operation.mask
+    return [report.accesses(pointer, mask, width * element_size(pointer), "atomic accesses")]
+
+
 INTERFACES: dict[str, Interface] = {
-    "atomic_rmw": Interface(lower_atomic_rmw, layout_rules.updated, one_layout, _scratch),
-    "atomic_cas": Interface(lower_atomic_cas, layout_rules.updated, one_layout, _scratch),
-    "atomic_load": Interface(lower_atomic_load, layout_rules.updated, one_layout, _scratch),
-    "atomic_store": Interface(lower_atomic_store, layout_rules.updated, one_layout),
+    "atomic_rmw": Interface(lower_atomic_rmw, layout_rules.updated, one_layout, _scratch, describe=_describe),
+    "atomic_cas": Interface(lower_atomic_cas, layout_rules.updated, one_layout, _scratch, describe=_describe),
+    "atomic_load": Interface(lower_atomic_load, layout_rules.updated, one_layout, _scratch, describe=_describe),
+    "atomic_store": Interface(lower_atomic_store, layout_rules.updated, one_layout, describe=_describe),
     "clock": Interface(lower_clock, scratch=_scratch),
 }

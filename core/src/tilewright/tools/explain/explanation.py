@@ -47,6 +47,7 @@ class Explanation:
         findings: what is told of lines of the source, what left the fast path first.
         layouts: who holds which element of a tile; see :func:`tilewright.tools.explain.layouts.pictures`.
         instructions: how many instructions of machine code each line came to.
+        counts: what is counted in machine code, of all of it and of its innermost loop, where the backend counts it.
         times: stage of the compilation -> milliseconds.
         roofline: what the launch computes and moves, beside the ceilings of the device.
     """
@@ -61,6 +62,7 @@ class Explanation:
     layouts: tuple[Mapping[str, Any], ...] = ()
     instructions: Mapping[Place, int] = field(default_factory=Counter)
     times: Mapping[str, float] = field(default_factory=dict)
+    counts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     roofline: Roofline = field(default_factory=lambda: Roofline(Traffic(None), None))
 
     def html(self) -> str:
@@ -96,6 +98,7 @@ class Explanation:
             "kernel": self.kernel,
             "target": self.target,
             "facts": dict(self.facts),
+            "counts": dict(self.counts),
             "options": {name: value if isinstance(value, bool | int | float | str | None) else str(value) for name, value in self.options.items()},
             "findings": [
                 {"kind": found.kind, "file": found.place and found.place.file, "line": found.place and found.place.line, "text": found.text}
@@ -203,6 +206,7 @@ def explain_specialization(kernel: Specialization, backend: Backend, target: Tar
         layouts=tuple(layouts),
         instructions=told.instructions(panes[machine[-1]]) if machine else Counter(),
         times=dict(artifact.timings),
+        counts={name: value.record() for name, value in resources.items() if hasattr(value, "record")},
         roofline=Roofline(traffic, ceilings_of(backend, target, device), "CTA" if "simt" in artifact.code.stages else "program"),
     )
 

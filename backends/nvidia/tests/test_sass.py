@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from corpus.figures import Counts, Effect, count, main_loop
-from corpus.nvidia_code import effect, parse
+
+from tilewright.simt.host.code_counts import Counts, Effect, count, main_loop
+from tilewright.simt.host.control_flow import Instruction
+from tilewright_nvidia.sass import effect, parse
 
 HEAD = """
 	.target	sm_90a
@@ -105,8 +107,6 @@ def test_the_loop_has_the_slow_path_of_its_wait_and_the_wait_is_no_loop_within()
     ],
 )
 def test_an_instruction_counts_as(mnemonic: str, expected: Effect | None) -> None:
-    from corpus.control_flow import Instruction
-
     assert effect(Instruction(mnemonic, mnemonic)) == expected
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from corpus.control_flow import Instruction, Loop, loops
+from tilewright.simt.host.control_flow import Instruction, Loop, loops
 
 
 def program(text: str) -> list[Instruction]:
