@@ -14,8 +14,10 @@ import tilewright.language as tl
 from tilewright.ir import Value
 from tilewright.ir.types import BF16, F16, F32, I1, I8, I32, FloatType, TileType, Type, element_type
 from tilewright_conformance.samples.kernel import INTEGRAL, Draw, SampleKernel
+from tilewright_cpu.lowering import slots
 from tilewright_cpu.lowering.kernel import write_module
 from tilewright_cpu.machine import named_target
+from tilewright_cpu.status import ALIGNMENT
 
 _M, _N, _K = 32, 48, 24
 #: Numbers among which infinities and NaN show whether zero times them was computed.
@@ -204,3 +206,43 @@ def test_addresses_of_rows_are_computed_in_front_of_the_loops_along_them(module_
     loops = [block for block in re.findall(r"^(loop\d+):\n((?:  .*\n)+)", text, re.MULTILINE) if f"label %{block[0]}," in block[1]]
     copies = [body for _, body in loops if "masked.load" in body and "store <16 x float>" in body]
     assert copies and not any(" = mul " in body for body in copies)
+
+
+@tilewright.jit
+def _masked_loop(a, b, out, m, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    rows, columns, inner = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
+    row_inside, column_inside = rows[:, None] < m, columns[None, :] < n
+    total = tl.zeros((M, N), tl.float32)
+    for start in range(0, k, K):
+        x = tl.load(a + rows[:, None] * k + start + inner[None, :], mask=row_inside & (inner[None, :] < k - start), other=0.0)
+        y = tl.load(b + (start + inner[:, None]) * n + columns[None, :], mask=(inner[:, None] < k - start) & column_inside, other=0.0)
+        total = tl.dot(x, y, total)
+    tl.store(out + rows[:, None] * n + columns[None, :], total, mask=row_inside & column_inside)
+
+
+@pytest.mark.parametrize(("m", "n", "k", "kibibytes"), [(100, 2, 66, 80), (100, 100, 2, 80), (2, 2, 66, 16), (2, 100, 3, 16)])
+def test_memory_beyond_the_edges_is_not_written(
+    m: int, n: int, k: int, kibibytes: int, module_of: Callable[..., Any], compiled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither of the accumulator, which nobody sees there, nor of copies and packed panels of operands, which nobody multiplies."""
+    monkeypatch.setattr(slots, "STACK_LIMIT", 0)
+    rng = np.random.default_rng(m)
+    a, b = (rng.integers(-8, 8, shape).astype(np.float32) for shape in ((m, k), (k, n)))
+    out = np.full((m, n), np.nan, np.float32)
+    arguments = [a, b, out, m, n, k]
+    kernel = compiled(module_of(_masked_loop, arguments, optimise=True, M=128, N=128, K=64))
+    size, cleared = kernel.code.metadata["memory_bytes"], kernel.code.metadata["cleared_bytes"]
+    memory = np.full(size + ALIGNMENT, 0xA5, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    memory[start : start + cleared] = 0
+    kernel._function(kernel.pack(arguments, (1, 1, 1)).ctypes.data, 0, 1, memory.ctypes.data + start)
+    np.testing.assert_array_equal(out, a @ b)
+    assert np.count_nonzero(memory[start + cleared :] != 0xA5) <= kibibytes << 10
+
+
+def test_columns_left_over_have_tall_blocks(module_of: Callable[..., Any]) -> None:
+    """As many rows as registers hold: a step along K waits for the one before it in each sum."""
+    arguments = [np.zeros((64, 64), np.float32)] * 3
+    text = write_module(module_of(_masked_product, [*arguments, 64, 64, 64], optimise=True, M=64, N=128, K=64), named_target("x86-64-v3"), {}).text
+    loops = re.findall(r"^loop\d+:\n((?:  .*\n)+)", text, re.MULTILINE)
+    assert any(body.count("llvm.fma") == 12 and body.count("load <8 x float>") == 1 for body in loops)

@@ -17,9 +17,10 @@ from tilewright.llvm.registers import constant, register_type, storage_size, vec
 from tilewright.llvm.writer import Block
 from tilewright_cpu.lowering.analysis import LANE_SUM_GROUPS, Induction, LaneSum, is_tile
 from tilewright_cpu.lowering.context import ZERO, Buffer, Context, Index
+from tilewright_cpu.lowering.dot_edges import ends_of_accumulator
 from tilewright_cpu.lowering.evaluate import as_vector, evaluate
 from tilewright_cpu.lowering.lane_sums import LaneSumState
-from tilewright_cpu.lowering.materialize import begin_fill, buffers_read, complete_partial, copy_buffer, donated, end_fill, materialize_into
+from tilewright_cpu.lowering.materialize import NO_ENDS, begin_fill, buffers_read, complete_partial, copy_buffer, donated, end_fill, materialize_into
 from tilewright_cpu.lowering.nest import Plan, identity
 from tilewright_cpu.lowering.polls import Poll
 from tilewright_cpu.lowering.reduce import Known, skippable
@@ -41,7 +42,7 @@ def first_buffer(context: Context, operation: Operation, init: Value, argument: 
             buffer = donated(context, init, type_)
         if buffer is None:
             buffer = context.new_buffer(type_.shape, type_.element)
-        materialize_into(context, init, buffer)
+        materialize_into(context, init, buffer, ends_of_accumulator(context, operation, argument) if isinstance(operation, For) else NO_ENDS)
     context.reserve(buffer, context.analysis.end[operation])
     context.bind_buffer(argument, buffer)
     return buffer

@@ -8,7 +8,7 @@ it). Sums go into the accumulator's own memory where the dot is its last reader.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from tilewright.ir.core import Operation, Value
@@ -23,13 +23,14 @@ from tilewright.llvm.registers import storage_size, storage_type
 from tilewright.passes.rewriter import constant_of
 from tilewright_cpu.lowering.context import Buffer, Context
 from tilewright_cpu.lowering.dot_deferred import Deferral, can_be_deferred
-from tilewright_cpu.lowering.dot_edges import ALL, Limits, limits_of
+from tilewright_cpu.lowering.dot_edges import limits_of
 from tilewright_cpu.lowering.dot_kernel import Accumulator
+from tilewright_cpu.lowering.dot_limits import ALL, Limits
 from tilewright_cpu.lowering.dot_memo import WAYS, Memo, can_be_kept
 from tilewright_cpu.lowering.dot_pack import Matrix, scaled
 from tilewright_cpu.lowering.dot_plan import IEEE, Extent
 from tilewright_cpu.lowering.dot_prepacked import SLOT
-from tilewright_cpu.lowering.dot_product import Product, write_product
+from tilewright_cpu.lowering.dot_product import Product, steps_at_once, write_product
 from tilewright_cpu.lowering.materialize import copy_buffer, materialize_into
 
 
@@ -37,7 +38,8 @@ def lower_dot(context: Context, operation: Dot) -> None:
     """``a @ b + c``."""
     a, b, c = operation.a, operation.b, operation.c
     limits = limits_of(context, operation)
-    place_a, place_b = _operand(context, a, limits.rows), _operand(context, b)
+    limits = replace(limits, end=_end_along_k(context, operation, limits))
+    place_a, place_b = _operand(context, a, (limits.rows, limits.end)), _operand(context, b, (limits.end, limits.columns))
     carried = context.buffers.get(c)
     target, zero = sums_of(context, c, (place_a.pointer, place_b.pointer))
     in_loop = carried is not None and carried.pointer == target.pointer and place_a.stays != "false"
@@ -47,6 +49,19 @@ def lower_dot(context: Context, operation: Dot) -> None:
     precision = operation.precision
     multiply(context, elements, place_a, place_b, target, zero, limits, _prepacked(context, b), deferral, memos, precision)
     context.bind_buffer(operation.result, target)
+
+
+def _end_along_k(context: Context, dot: Dot, limits: Limits) -> str | None:
+    """How far along K the operands of a dot are read: the limit, and what is multiplied at once with the last step before it."""
+    assert isinstance(dot.a.type, TileType) and isinstance(dot.result.type, TileType)
+    if limits.k is None:
+        return None
+    extents = *dot.result.type.shape, dot.a.type.shape[1]
+    at_once = steps_at_once((element_type(dot.a.type), element_type(dot.b.type)), extents, context.state.machine, dot.precision)
+    if at_once is None:
+        return None
+    w = context.writer
+    return w.emit(f"and i64 {w.emit(f'add i64 {limits.k}, {at_once - 1}')}, {-at_once}")
 
 
 def _deferral(context: Context, dot: Dot, stays: str) -> Deferral | None:
@@ -97,6 +112,9 @@ class Place:
 
 _T = TypeVar("_T")
 
+#: How many rows and columns of an operand of rank 2 count: i64s, None where all do.
+Ends = tuple[str | None, ...]
+
 
 def _swapped(items: tuple[_T, ...]) -> tuple[_T, ...]:
     return (*items[:-2], items[-1], items[-2])
@@ -106,26 +124,26 @@ def place_of_buffer(buffer: Buffer) -> Place:
     return Place(buffer.pointer, buffer.shape, buffer.strides, buffer.element)
 
 
-def _operand(context: Context, value: Value, rows: str | None = None) -> Place:
-    """Where an operand lies in memory, perhaps in a narrower type that packing widens; it is put there if it must be. Its first ``rows`` (an i64) count."""
+def _operand(context: Context, value: Value, ends: Ends = (None, None)) -> Place:
+    """Where an operand lies in memory, perhaps in a narrower type that packing widens; it is put there if it must be. Beyond ``ends`` it is not read."""
     value = context.resolve(value)
     operation = value.definition
     if value not in context.buffers and operation is not None and not context.analysis.is_kept_at_once(value):
         if isinstance(operation, Permute):
             rank = len(operation.order)
             if operation.order == (*range(rank - 2), rank - 1, rank - 2):
-                return _operand(context, operation.x).swapped()
+                return _operand(context, operation.x, _swapped(ends)).swapped()
         if isinstance(operation, Cast) and element_type(value.type) is F32:
             narrow = element_type(operation.x.type)
             if isinstance(narrow, FloatType) and narrow.bits < 32:
-                return _operand(context, operation.x, rows)
+                return _operand(context, operation.x, ends)
     strided = context.in_place(value)
     if strided is None or (strided.valid != "true" and strided.strides[-1] != "1"):
         return place_of_buffer(context.materialize(value))
     assert isinstance(value.type, TileType)
     stays = strided.valid if _is_loaded(context, value) else "false"
     place = Place(strided.pointer, value.type.shape, tuple(_extent(stride) for stride in strided.strides), strided.element, stays)
-    return place if strided.valid == "true" else _in_place_or_copied(context, value, place, strided.valid, rows)
+    return place if strided.valid == "true" else _in_place_or_copied(context, value, place, strided.valid, ends)
 
 
 def _is_loaded(context: Context, value: Value) -> bool:
@@ -138,7 +156,7 @@ def _is_loaded(context: Context, value: Value) -> bool:
     return False
 
 
-def _in_place_or_copied(context: Context, value: Value, place: Place, valid: str, rows: str | None) -> Place:
+def _in_place_or_copied(context: Context, value: Value, place: Place, valid: str, ends: Ends) -> Place:
     """A masked load where it lies if an i1 tells that no lane is masked off, else a copy in memory: decided when the kernel runs, once a tile."""
     w, copy = context.writer, context.new_buffer(place.shape, place.element)
     whole, edge = w.current, w.new_block("edge")
@@ -148,7 +166,7 @@ def _in_place_or_copied(context: Context, value: Value, place: Place, valid: str
     # What is put into memory here is in memory on this way only.
     saved = context.buffers, context.pending, context.partial, context.lane_sums
     context.buffers, context.pending, context.partial, context.lane_sums = dict(saved[0]), dict(saved[1]), dict(saved[2]), dict(saved[3])
-    materialize_into(context, value, copy, rows, brief=True)
+    materialize_into(context, value, copy, {axis: end for axis, end in enumerate(ends) if end is not None}, brief=True)
     context.buffers, context.pending, context.partial, context.lane_sums = saved
     edge = w.current
     w.branch(join)

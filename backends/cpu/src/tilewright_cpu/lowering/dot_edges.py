@@ -7,8 +7,6 @@ they are left out where nobody can see it: where the result is only stored under
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.ops.arithmetic import Cast
 from tilewright.ir.ops.control import For, If, Yield
@@ -17,35 +15,14 @@ from tilewright.ir.ops.linear import Dot, DotScaled
 from tilewright.ir.ops.memory import Load, Store
 from tilewright.ir.ops.shape import Permute
 from tilewright.ir.types import TileType
-from tilewright.llvm.writer import FunctionWriter
 from tilewright.passes.rewriter import constant_of
 from tilewright_cpu.lowering.analysis import is_tile
 from tilewright_cpu.lowering.context import ZERO, Context
-from tilewright_cpu.lowering.dot_plan import Extent
+from tilewright_cpu.lowering.dot_limits import ALL, Limits
 from tilewright_cpu.lowering.masks import Axes, Bound, bound_of, conjuncts, emit_limit, operand_axes
 from tilewright_cpu.lowering.strides import form
 
 _LOOKED_THROUGH = Permute | Cast | Hint
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How many rows, columns and steps along K count: i64 operands between 0 and the extent, None where all do."""
-
-    rows: str | None = None
-    columns: str | None = None
-    k: str | None = None
-
-    def blocks(self, w: FunctionWriter, limit: str | None, first: int, size: int, count: int) -> Extent:
-        """How many of ``count`` blocks of ``size`` from ``first`` on begin below a limit."""
-        if limit is None:
-            return count
-        past = w.emit(f"add i64 {limit}, {size - 1 - first}")
-        past = w.intrinsic("llvm.smax", "i64", [("i64", past), ("i64", "0")])
-        return w.intrinsic("llvm.smin", "i64", [("i64", w.emit(f"udiv i64 {past}, {size}")), ("i64", str(count))])
-
-
-ALL = Limits()
 
 
 def limits_of(context: Context, operation: Dot) -> Limits:
@@ -67,6 +44,26 @@ def limits_of(context: Context, operation: Dot) -> Limits:
         return Limits(_least(context, rows, m), _least(context, columns, n), limit_k)
 
 
+def ends_of_accumulator(context: Context, loop: For, accumulator: Value) -> dict[int, str]:
+    """By axis, how much of a tile that ``loop`` carries anybody sees (i64s), as code in front of the loop: a dot adds to it, whose operands are masked by
+    comparisons of values from outside the loop, and what comes of it is stored under the same ones."""
+    dots = [user for user in accumulator.uses if isinstance(user, Dot) and user.c is accumulator]
+    if not dots:
+        return {}
+    dot, ends = dots[0], dict[int, str]()
+    type_ = dot.result.type
+    assert isinstance(type_, TileType)
+    if type_.rank != 2:
+        return {}
+    with context.nest():
+        for axis, operand in enumerate((dot.a, dot.b)):
+            bounds = [bound for bound in _bounds(context, operand, before=loop)[axis] if unread_beyond(context, dot.result, axis, bound.leaf)]
+            end = _least(context, bounds, type_.shape[axis])
+            if end is not None:
+                ends[axis] = end
+    return ends
+
+
 def _least(context: Context, bounds: list[Bound], extent: int) -> str | None:
     found: str | None = None
     for bound in bounds:
@@ -75,8 +72,8 @@ def _least(context: Context, bounds: list[Bound], extent: int) -> str | None:
     return found
 
 
-def _bounds(context: Context, value: Value) -> tuple[list[Bound], list[Bound]]:
-    """The bounds along each axis of an operand beyond which it is zero."""
+def _bounds(context: Context, value: Value, before: Operation | None = None) -> tuple[list[Bound], list[Bound]]:
+    """The bounds along each axis of an operand beyond which it is zero: those alone that are known in front of the operation ``before``."""
     axes: Axes = (0, 1)
     value = context.resolve(value)
     operation = value.definition
@@ -91,7 +88,7 @@ def _bounds(context: Context, value: Value) -> tuple[list[Bound], list[Bound]]:
     if mask is None or (other is not None and constant_of(other) != 0):
         return none
     for leaf, leaf_axes in conjuncts(context, mask, axes):
-        if leaf in context.buffers:
+        if leaf in context.buffers or (before is not None and not _is_known(context, leaf, before)):
             continue
         moving = [axis for position, axis in enumerate(leaf_axes) if axis is not None and form(context, leaf, position) != 0]
         if len(moving) == 1:
@@ -99,6 +96,12 @@ def _bounds(context: Context, value: Value) -> tuple[list[Bound], list[Bound]]:
             if bound is not None:
                 none[moving[0]].append(bound)
     return none
+
+
+def _is_known(context: Context, value: Value, before: Operation) -> bool:
+    """Return whether an operation in front of ``before`` makes a value."""
+    definition, start = value.definition, context.analysis.start
+    return definition is not None and start.get(definition, start[before]) < start[before]
 
 
 def unread_beyond(context: Context, result: Value, axis: int, leaf: Value) -> bool:

@@ -320,18 +320,18 @@ def write_column_sums(
     """For each packed column of bytes, ``factor`` times the sum along K, into ``target`` (i32). The vectors of a panel are added up side by side: one sum waits
     for the one before it."""
 
-    def add(units_b: UnitsB, column: Extent, panel: Panel, types: Sequence[str], totals: Sequence[str]) -> list[str]:
+    def add(units_b: UnitsB, steps: Extent, column: Extent, panel: Panel, types: Sequence[str], totals: Sequence[str]) -> list[str]:
         base, sums = w.gep("i32", units_b.pointer, scaled(w, column, units_b.units)), list[str]()
-        with w.loop("0", str(kernel.units), 1, list(zip(types, totals, strict=True)), nonempty=True) as steps:
-            row, start = w.gep("i32", base, scaled(w, steps.index, panel.columns)), 0
-            for width, total in zip(panel.widths, steps.values, strict=True):
+        with w.loop("0", str(steps), 1, list(zip(types, totals, strict=True)), nonempty=isinstance(steps, int)) as loop:
+            row, start = w.gep("i32", base, scaled(w, loop.index, panel.columns)), 0
+            for width, total in zip(panel.widths, loop.values, strict=True):
                 wide = max(width, _NARROWEST)
                 units = _factor(w, kernel.scheme, w.load(vector("i32", width), w.gep("i32", row, start), 4), width)
                 operands = (units, "splat (i8 1)") if b_unsigned else ("splat (i8 1)", units)
                 sums.append(byte_quads(w, total, *operands, wide))
                 start += width
-            steps.next_values = sums
-        return steps.results
+            loop.next_values = sums
+        return loop.results
 
     for panel in panels:
         with w.loop("0", str(panel.count), 1, nonempty=True) as loop:
@@ -339,11 +339,11 @@ def write_column_sums(
             types = [vector("i32", max(width, _NARROWEST)) for width in panel.widths]
             totals = ["zeroinitializer"] * len(types)
             if noted is None:
-                totals = add(packed, column, panel, types, totals)
+                totals = add(packed, kernel.steps, column, panel, types, totals)
             else:
                 with w.loop("0", noted.count, 1, list(zip(types, totals, strict=True)), nonempty=True) as iterations:
-                    _, b, _ = noted.operands(w, iterations.index)
-                    iterations.next_values = add(b, column, panel, types, iterations.values)
+                    _, b, steps = noted.operands(w, iterations.index)
+                    iterations.next_values = add(b, steps, column, panel, types, iterations.values)
                 totals = iterations.results
             start = 0
             for width, total in zip(panel.widths, totals, strict=True):

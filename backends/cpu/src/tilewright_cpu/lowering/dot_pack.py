@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from tilewright.ir.types import Type, byte_size
 from tilewright.llvm.registers import storage_type
 from tilewright.llvm.writer import FunctionWriter, splat_constant, vector
+from tilewright_cpu.lowering.dot_limits import ALL, Limits
 from tilewright_cpu.lowering.dot_plan import TILE, Extent, Panel, Scheme, packed_columns
 from tilewright_cpu.lowering.dot_split import split_float
 from tilewright_cpu.lowering.widen import widen
@@ -150,15 +151,15 @@ class Packer:
 
     # ---- panels of columns
 
-    def pack_panels(self, panels: tuple[Panel, ...], target: str) -> None:
-        """Fill ``target`` with ``units`` x packed columns units."""
+    def pack_panels(self, panels: tuple[Panel, ...], target: str, limits: Limits = ALL) -> None:
+        """Fill ``target`` with ``units`` x packed columns units, as far as ``limits`` go along K and along the columns."""
         w, columns = self.w, packed_columns(panels)
         if columns != self.n or self.k % self.scheme.step:
             self._fill_zero(target, self.units * columns)
         if self.source.column_stride == 1 and self.n > 1:
-            self._by_rows(panels, target)
+            self._by_rows(panels, target, limits)
         elif self.source.row_stride == 1 and self.k > 1:
-            self._by_columns(panels, target)
+            self._by_columns(panels, target, limits)
         else:
             for panel in panels:
                 with w.loop("0", str(panel.count), 1, nonempty=True) as loop:
@@ -180,19 +181,20 @@ class Packer:
         column = plus(w, scaled(w, index, panel.columns), panel.start)
         return w.gep(self.scheme.unit, target, offset), column
 
-    def _by_rows(self, panels: tuple[Panel, ...], target: str) -> None:
+    def _by_rows(self, panels: tuple[Panel, ...], target: str, limits: Limits) -> None:
         """Elements of a row are contiguous: copy vectors of them, ``group`` rows at a time."""
         w, group = self.w, self.scheme.group
         whole, rest = divmod(self.k, group)
+        counts = self._counts(panels, limits)
 
         def rows(unit: Extent, present: int) -> None:
             first = scaled(w, unit, group)
             sources = [address(w, self.source, plus(w, first, g), 0) for g in range(present)]
             later = address(w, self.source, plus(w, first, _AHEAD), 0) if self._is_far else None
-            for panel in panels:
+            for panel, count in zip(panels, counts, strict=True):
                 base = w.gep(self.scheme.unit, target, panel.start * self.units)
                 starts = [("ptr", w.gep(self.scheme.unit, base, scaled(w, place, panel.columns))) for place in self.places(unit)]
-                with w.loop("0", str(panel.count), 1, [*starts, ("i64", str(panel.start))], nonempty=True) as loop:
+                with w.loop("0", str(count), 1, [*starts, ("i64", str(panel.start))], nonempty=isinstance(count, int)) as loop:
                     *targets, column = loop.values
                     if later is not None:
                         self._fetch(w.gep(self.stored, later, column), panel)
@@ -201,7 +203,8 @@ class Packer:
                     loop.next_values = [*following, str(plus(w, column, panel.columns))]
 
         if whole:
-            with w.loop("0", str(whole), 1, nonempty=True) as loop:
+            end = limits.blocks(w, limits.end, 0, group, whole)
+            with w.loop("0", str(end), 1, nonempty=isinstance(end, int)) as loop:
                 rows(loop.index, group)
         if rest:
             rows(whole, rest)
@@ -247,28 +250,33 @@ class Packer:
             width *= 2
         return rows[0]
 
-    def _by_columns(self, panels: tuple[Panel, ...], target: str) -> None:
+    def _counts(self, panels: tuple[Panel, ...], limits: Limits) -> list[Extent]:
+        """How many panels of each kind begin below the limit."""
+        return [limits.blocks(self.w, limits.columns, panel.start, panel.columns, panel.count) for panel in panels]
+
+    def _by_columns(self, panels: tuple[Panel, ...], target: str, limits: Limits) -> None:
         """Elements of a column are contiguous, so units are: transpose square blocks of units in registers."""
         w, group = self.w, self.scheme.group
         whole = self.k // group
-        for panel in panels:
+        end = limits.blocks(w, limits.end, 0, group, whole)
+        for panel, count in zip(panels, self._counts(panels, limits), strict=True):
             full = panel.columns - (panel.widths[-1] if panel.valid != panel.widths[-1] else 0)
             block = min(_TRANSPOSED, full & -full, whole & -whole)
             if block < _SMALLEST_TRANSPOSED:
                 full = 0
-            with w.loop("0", str(panel.count), 1, nonempty=True) as loop:
+            with w.loop("0", str(count), 1, nonempty=isinstance(count, int)) as loop:
                 if full:
                     with w.loop("0", str(full), block, nonempty=True) as columns:
-                        self._transposed_blocks(panel, loop.index, target, columns.index, block, whole)
+                        self._transposed_blocks(panel, loop.index, target, columns.index, block, end)
                     if self.k % group:
                         self._by_elements(panel, loop.index, target, 0, full, whole * group, self.k)
                 if full < self._valid(panel):
                     self._by_elements(panel, loop.index, target, full, self._valid(panel) - full, 0, self.k)
 
-    def _transposed_blocks(self, panel: Panel, index: str, target: str, start: str, block: int, whole: int) -> None:
+    def _transposed_blocks(self, panel: Panel, index: str, target: str, start: str, block: int, end: Extent) -> None:
         w, scheme = self.w, self.scheme
         base, first = self._panel_base(panel, index, target)
-        with w.loop("0", str(whole), block, nonempty=True) as loop:
+        with w.loop("0", str(end), block, nonempty=isinstance(end, int)) as loop:
             corner = address(w, self.source, scaled(w, loop.index, scheme.group), plus(w, first, start))
             columns = [self.load(w.gep(self.stored, corner, scaled(w, c, self.source.column_stride)), block * scheme.group) for c in range(block)]
             for place, *values in zip(self.places(loop.index), *columns, strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.ir.types import F16, F32, F64, I32, FloatType, IntType, Type, byte_size
@@ -11,8 +11,8 @@ from tilewright.llvm.registers import storage_type
 from tilewright.llvm.writer import FunctionWriter
 from tilewright_cpu.lowering.dot_columns import MOST_COLUMNS, write_columns
 from tilewright_cpu.lowering.dot_deferred import Deferral, Noted, Notes, depth_of
-from tilewright_cpu.lowering.dot_edges import ALL, Limits
 from tilewright_cpu.lowering.dot_kernel import Accumulator, Kernel, UnitsA, UnitsB, write_block, write_column_sums
+from tilewright_cpu.lowering.dot_limits import ALL, Limits
 from tilewright_cpu.lowering.dot_memo import Memo
 from tilewright_cpu.lowering.dot_pack import Matrix, Packer, plus, scaled
 from tilewright_cpu.lowering.dot_plan import (
@@ -26,6 +26,7 @@ from tilewright_cpu.lowering.dot_plan import (
     Scheme,
     a_is_unsigned,
     block_of,
+    choose_block,
     choose_scheme,
     flips_sign,
     packed_columns,
@@ -33,7 +34,7 @@ from tilewright_cpu.lowering.dot_plan import (
     split_rows,
 )
 from tilewright_cpu.lowering.dot_prepacked import can_be_prepacked, find_or_pack
-from tilewright_cpu.lowering.dot_rows import most_rows, write_rows
+from tilewright_cpu.lowering.dot_rows import ROWS_TOGETHER, most_rows, write_rows
 from tilewright_cpu.lowering.dot_tiles import holds_rows, turn_panels, write_held_rows, write_tile_block
 from tilewright_cpu.lowering.tile_unit import configured
 from tilewright_cpu.lowering.widen import widen
@@ -84,6 +85,14 @@ class Product:
         scheme = choose_scheme(*self.elements, self.machine, extents, self.precision)
         # sums in f16 are rounded as the products are added up
         return FMA32 if scheme.split is not None and self.c.element is F16 else scheme
+
+
+def steps_at_once(elements: tuple[Type, Type], extents: tuple[int, int, int], machine: Machine, precision: str) -> int | None:
+    """Steps along K of an M x N x K matmul that are multiplied together at most, a power of two; None where all are."""
+    if extents[1] <= MOST_COLUMNS:
+        return None
+    scheme = choose_scheme(*elements, machine, extents, precision)
+    return max(ROWS_TOGETHER, scheme.group * (TILE if scheme.tiled else 1))
 
 
 def write_product(product: Product) -> None:
@@ -140,7 +149,7 @@ def _write_whole(product: Product) -> None:
     def multiply(noted: Noted | None) -> None:
         corrected = _corrected(w, kernel, b, units_b, panels, product.allocate, noted) if flip else kernel
         with configured(w) if scheme.tiled else contextlib.nullcontext():
-            _write_blocks(w, corrected, product.elements, units_a, units_b, product.c, a.rows, block, panels, limits, noted)
+            _write_blocks(w, machine, corrected, product.elements, units_a, units_b, product.c, a.rows, block, panels, limits, noted)
 
     if notes is None:
         multiply(None)
@@ -273,7 +282,7 @@ def _operand_b(product: Product, panels: tuple[Panel, ...], row_blocks: int, all
     packer = Packer(w, scheme, b, False, machine)
 
     def pack() -> tuple[str, Extent]:
-        return _kept(product, 1, packer, packed_columns(panels) * packer.units, allocate, lambda place: packer.pack_panels(panels, place))
+        return _kept(product, 1, packer, packed_columns(panels) * packer.units, allocate, lambda place: packer.pack_panels(panels, place, product.limits))
 
     units: Extent = packer.units
     if product.prepacked is None or not can_be_prepacked(b, panels):
@@ -285,6 +294,7 @@ def _operand_b(product: Product, panels: tuple[Panel, ...], row_blocks: int, all
 
 def _write_blocks(
     w: FunctionWriter,
+    machine: Machine,
     kernel: Kernel,
     elements: tuple[Type, Type],
     a: UnitsA,
@@ -298,8 +308,14 @@ def _write_blocks(
 ) -> None:
     """The loops over panels of columns and, inside, blocks of rows, so that a panel of B stays in the nearest cache; the other way around where tiles hold
     rows of A."""
-    row_offsets: list[Extent] = [scaled(w, r, a.row_stride) for r in range(min(m, block.rows))]
-    rows_of_blocks = [(first, limits.blocks(w, limits.rows, first, rows, count), rows) for first, count, rows in split_rows(m, block)]
+    lone = None if limits.columns is None or kernel.scheme.tiled or block.vectors == 1 else choose_block(m, block.lanes, block.lanes, machine)
+    tallest = block.rows if lone is None else max(block.rows, lone.rows)
+    row_offsets: list[Extent] = [scaled(w, r, a.row_stride) for r in range(min(m, tallest))]
+
+    def in_blocks(block: Block) -> list[tuple[int, Extent, int]]:
+        return [(first, limits.blocks(w, limits.rows, first, rows, count), rows) for first, count, rows in split_rows(m, block)]
+
+    rows_of_blocks, rows_of_lone = in_blocks(block), [] if lone is None else in_blocks(lone)
     panel_counts = [limits.blocks(w, limits.columns, panel.start, panel.columns, panel.count) for panel in panels]
 
     def each_panel() -> Iterator[tuple[Panel, Extent]]:
@@ -307,7 +323,7 @@ def _write_blocks(
             with w.loop("0", str(count), 1, nonempty=isinstance(count, int)) as columns:
                 yield panel, plus(w, scaled(w, columns.index, panel.columns), panel.start)
 
-    def each_row() -> Iterator[tuple[int, Extent]]:
+    def each_row(rows_of_blocks: Sequence[tuple[int, Extent, int]] = rows_of_blocks) -> Iterator[tuple[int, Extent]]:
         for first, count, rows in rows_of_blocks:
             with w.loop("0", str(count), 1, nonempty=isinstance(count, int)) as blocks:
                 yield rows, plus(w, scaled(w, blocks.index, rows), first)
@@ -317,15 +333,15 @@ def _write_blocks(
             write_held_rows(w, kernel, elements, a, b, c, row, rows, each_panel)
         return
 
-    def write(panel: Panel, column: Extent) -> None:
-        for rows, row in each_row():
+    def write(panel: Panel, column: Extent, rows_of_blocks: Sequence[tuple[int, Extent, int]] = rows_of_blocks) -> None:
+        for rows, row in each_row(rows_of_blocks):
             if kernel.scheme.tiled:
                 write_tile_block(w, kernel, elements, a, b, c, row, rows, panel, column, noted)
             else:
                 write_block(w, kernel, a, b, c, row, row_offsets[:rows], panel, column, noted)
 
     for panel, column in each_panel():
-        narrow = None if limits.columns is None or kernel.scheme.tiled else panel.first_vector
+        narrow = None if lone is None else panel.first_vector
         if narrow is None:
             write(panel, column)
             continue
@@ -334,7 +350,7 @@ def _write_blocks(
         left = w.emit(f"sub i64 {limits.columns}, {column}")
         w.branch_if(w.emit(f"icmp ule i64 {left}, {narrow.columns}"), few, many)
         w.place(few)
-        write(narrow, column)
+        write(narrow, column, rows_of_lone)
         w.branch(join)
         w.place(many)
         write(panel, column)

@@ -12,8 +12,8 @@ from typing import Final
 from tilewright.ir.types import FloatType, byte_size
 from tilewright.llvm.registers import storage_type
 from tilewright.llvm.writer import FunctionWriter
-from tilewright_cpu.lowering.dot_edges import Limits
 from tilewright_cpu.lowering.dot_kernel import Accumulator, Kernel, masked_load, masked_store, multiply_units
+from tilewright_cpu.lowering.dot_limits import Limits
 from tilewright_cpu.lowering.dot_pack import Matrix, address, fetch, plus, scaled
 from tilewright_cpu.lowering.dot_plan import Block, Extent, Panel, Scheme, split_columns
 from tilewright_cpu.lowering.widen import widen
@@ -22,7 +22,7 @@ from tilewright_cpu.machine import Machine
 #: Up to this many rows; with more, packing B pays.
 _MOST_ROWS: Final = 8
 #: Rows of B that are read side by side: with 4, 0.95 of the bandwidth.
-_TOGETHER: Final = 8
+ROWS_TOGETHER: Final = 8
 #: Bytes of B that are prefetched: some times what memory delivers in its latency.
 _AHEAD_BYTES: Final = 8 << 10
 
@@ -41,12 +41,13 @@ def write_rows(w: FunctionWriter, machine: Machine, kernel: Kernel, a: Matrix, b
     # a cache line of accumulators, and two vectors at least
     vectors = min(max(2, machine.limit("line_bytes") // machine.vector_bytes), -(-b.columns // lanes))
     panels = split_columns(b.columns, Block(1, vectors, lanes))
-    ahead = max(_TOGETHER, -(-_AHEAD_BYTES // (b.columns * size)))
+    ahead = max(ROWS_TOGETHER, -(-_AHEAD_BYTES // (b.columns * size)))
     rows = limits.rows or str(a.rows)
+    counts = [limits.blocks(w, limits.columns, panel.start, panel.columns, panel.count) for panel in panels]
     if c.zero:
-        _clear(w, c, rows, b.columns)
-    whole, rest = divmod(a.columns, _TOGETHER)
-    for first, count, steps in ((0, whole, _TOGETHER), (whole * _TOGETHER, min(rest, 1), rest)):
+        _clear(w, c, rows, limits.columns or str(b.columns))
+    whole, rest = divmod(a.columns, ROWS_TOGETHER)
+    for first, count, steps in ((0, whole, ROWS_TOGETHER), (whole * ROWS_TOGETHER, min(rest, 1), rest)):
         if not count:
             continue
         with w.loop("0", str(limits.blocks(w, limits.k, first, steps, count)), 1) as groups:
@@ -55,15 +56,15 @@ def write_rows(w: FunctionWriter, machine: Machine, kernel: Kernel, a: Matrix, b
             with w.loop("0", rows, 1) as each:
                 factors = [_factor(w, machine, kernel, a, each.index, plus(w, k, r)) for r in range(steps)]
                 row = w.gep(storage_type(c.element), c.pointer, scaled(w, each.index, c.row_stride))
-                for panel in panels:
-                    _write_panel(w, machine, kernel, factors, b, b_rows, scaled(w, ahead, b.row_stride), row, c.align, panel)
+                for panel, panel_count in zip(panels, counts, strict=True):
+                    _write_panels(w, machine, kernel, factors, b, b_rows, scaled(w, ahead, b.row_stride), row, c.align, panel, panel_count)
 
 
-def _clear(w: FunctionWriter, c: Accumulator, rows: str, columns: int) -> None:
+def _clear(w: FunctionWriter, c: Accumulator, rows: str, columns: str) -> None:
     stored = storage_type(c.element)
     with w.loop("0", rows, 1) as each:
         row = w.gep(stored, c.pointer, scaled(w, each.index, c.row_stride))
-        with w.loop("0", str(columns), 1, nonempty=True) as loop:
+        with w.loop("0", columns, 1) as loop:
             w.store(stored, "0.0" if isinstance(c.element, FloatType) else "0", w.gep(stored, row, loop.index), c.align)
 
 
@@ -73,7 +74,7 @@ def _factor(w: FunctionWriter, machine: Machine, kernel: Kernel, a: Matrix, row:
     return widen(w, a.element, value, 0, kernel.scheme.element, machine.can("half"))
 
 
-def _write_panel(
+def _write_panels(
     w: FunctionWriter,
     machine: Machine,
     kernel: Kernel,
@@ -84,13 +85,15 @@ def _write_panel(
     c_row: str,
     align: int,
     panel: Panel,
+    count: Extent,
 ) -> None:
-    """Add, to a row of the accumulator, the products of each factor with its row of B; ``later``: how many elements further on B is prefetched."""
+    """Add, to ``count`` panels of a row of the accumulator, the products of each factor with its row of B; ``later``: how many elements further on B is
+    prefetched."""
     unit, stored, size = kernel.scheme.unit, storage_type(b.element), byte_size(b.element)
     splats = {width: [w.splat(unit, factor, width) for factor in factors] for width in set(panel.widths)}
     vectors = [(sum(panel.widths[:v]), width, width) for v, width in enumerate(panel.widths)]
     vectors[-1] = (*vectors[-1][:2], panel.valid)
-    with w.loop("0", str(panel.count * panel.columns), panel.columns, nonempty=True) as loop:
+    with w.loop("0", str(scaled(w, count, panel.columns)), panel.columns, nonempty=isinstance(count, int)) as loop:
         column = plus(w, loop.index, panel.start)
         fetched = plus(w, column, later)
         target = w.gep(unit, c_row, column)

@@ -5,7 +5,8 @@ A kept tile is written by a nest that is run for something else; where that nest
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
 
 from tilewright.ir.core import Value
 from tilewright.ir.ops.debug import Hint
@@ -18,6 +19,9 @@ from tilewright_cpu.lowering.evaluate import as_vector, evaluate, lane_axis, sto
 from tilewright_cpu.lowering.masks import Bound
 from tilewright_cpu.lowering.nest import Plan, identity
 from tilewright_cpu.lowering.rows import Lanes, decide_row
+
+#: All of a tile is written.
+NO_ENDS: Final[Mapping[int, str]] = {}
 
 # ---- kept tiles
 
@@ -71,12 +75,14 @@ def _reached(plan: Plan) -> set[Value]:
 # ---- writing tiles to memory
 
 
-def write_rows(plan: Plan, store: Callable[[Index], None], *, stores_only: bool = False, bounded_by: Sequence[Bound] = (), leading: str | None = None) -> None:
+def write_rows(
+    plan: Plan, store: Callable[[Index], None], *, stores_only: bool = False, bounded_by: Sequence[Bound] = (), ends: Mapping[int, str] = NO_ENDS
+) -> None:
     """Run ``store`` on every chunk of a nest. ``bounded_by`` are the bounds of a store's own mask: beyond the least of them nothing is written. From
-    ``leading`` on along the first axis (an i64) nothing need be written."""
+    ``ends`` on along an axis (i64s) nothing need be written."""
     context = plan.context
     filled = begin_fill(plan)
-    plan.leading = None if filled else leading
+    plan.ends = NO_ENDS if filled else ends
 
     def body(index: Index, values: list[str], copy: int) -> Sequence[str]:
         store(index)
@@ -89,7 +95,7 @@ def write_rows(plan: Plan, store: Callable[[Index], None], *, stores_only: bool 
 
         def write(index: Index = index) -> list[tuple[str, str]]:
             lanes = Lanes(plan, index, body)
-            stop: str | None = None
+            stop = plan.ends.get(plan.lane)
             limit = lanes.limit() if plan.lane >= 0 else None
             if not filled:
                 for bound in bounded_by:
@@ -130,8 +136,8 @@ def materialize(context: Context, value: Value) -> Buffer:
     return buffer
 
 
-def materialize_into(context: Context, value: Value, buffer: Buffer, leading: str | None = None, *, brief: bool = False) -> None:
-    """Evaluate a tile into a buffer, which may be one that it reads itself at the same coordinates only; the first ``leading`` rows (an i64) at least.
+def materialize_into(context: Context, value: Value, buffer: Buffer, ends: Mapping[int, str] = NO_ENDS, *, brief: bool = False) -> None:
+    """Evaluate a tile into a buffer, which may be one that it reads itself at the same coordinates only, along an axis up to its ``ends`` (an i64).
 
     ``brief``: in as little code as may be, where the machine's instructions take masks.
     """
@@ -147,7 +153,7 @@ def materialize_into(context: Context, value: Value, buffer: Buffer, leading: st
         plan.without_versions()
     complete_partial(plan, frozenset())
     with context.nest():
-        write_rows(plan, lambda index: store_to_buffer(context, buffer, value, index), leading=leading)
+        write_rows(plan, lambda index: store_to_buffer(context, buffer, value, index), ends=ends)
 
 
 def store_to_buffer(context: Context, buffer: Buffer, value: Value, index: Index) -> None:

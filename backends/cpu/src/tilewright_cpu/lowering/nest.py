@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tilewright.errors import LoweringError
@@ -40,7 +40,7 @@ class Plan:
         bounds: comparisons that bound the lanes.
         row_conditions: conditions of loads' and stores' masks that a row decides, with their axes.
         accesses: the loads that are evaluated, and the store whose nest it is.
-        leading: an i64, how far along the first axis the nest goes where that is no axis of lanes; None for all of it.
+        ends: by axis, an i64: how far along it the nest goes at least; all of it where there is none.
     """
 
     __slots__ = (
@@ -50,9 +50,9 @@ class Plan:
         "consecutive",
         "context",
         "cost",
+        "ends",
         "fresh",
         "lane",
-        "leading",
         "roots",
         "row_conditions",
         "shape",
@@ -72,7 +72,7 @@ class Plan:
         volatile: bool = False,
     ) -> None:
         self.context, self.shape, self.roots = context, shape, roots
-        self.leading: str | None = None
+        self.ends: Mapping[int, str] = {}
         self.fresh: list[Value] = []
         self.accesses: list[Load | Store] = []
         visited = self._prepare(volatile)
@@ -263,7 +263,7 @@ class Plan:
         if not axes:
             yield tuple(index)
             return
-        end = self.leading if axes[0] == 0 else None
+        end = self.ends.get(axes[0])
         with self.context.loop("0", end or str(self.shape[axes[0]]), 1, nonempty=end is None) as (_, coordinate):
             index[axes[0]] = coordinate
             yield from self._loops(axes[1:], index)
