@@ -10,6 +10,11 @@ import gpu_kernels as kernels
 import numpy as np
 import pytest
 
+from tilewright.llvm.writer import ModuleWriter
+from tilewright_nvidia.architectures import ARCHITECTURES, target_of
+from tilewright_nvidia.lower import to_ptx
+from tilewright_nvidia.words import Words
+
 Ptx = Callable[..., str]
 
 
@@ -53,20 +58,18 @@ def joined(numbers: Any, result: str) -> Any:
 
 
 #: On words: destination, then the operands but for registers that something else wrote.
-_RUN = re.compile(r"(xor|and|prmt|lop3|mov)\.b32 \t?(.*);|(fma\.rn\.bf16x2|(?:add|sub)(?:\.rn)?\.f16x2) \t?(.*);")
+_RUN = re.compile(r"(xor|and|prmt|lop3|mov|shr\.u32)(?:\.b32)? \t?(.*);|(fma\.rn\.bf16x2|(?:add|sub)(?:\.rn)?\.f16x2) \t?(.*);")
+#: Words of all bytes in every place.
+_WORDS = np.arange(256, dtype=np.uint32) * np.uint32(0x01010101) + np.uint32(0x00408003)
 
 
-@pytest.mark.parametrize(("type_", "result"), [("*i8", "*bf16"), ("*u8", "*bf16"), ("*i8", "*fp16"), ("*u8", "*fp16")])
-def test_bytes_of_words_become_short_floats_by_pairs(ptx: Ptx, type_: str, result: str) -> None:
-    """The instructions written for a word, run in NumPy on words of all bytes: no sum of halves is rounded, and each pair of numbers is one word."""
-    text = ptx(kernels.copy, {"x": type_, "z": result}, constants={"BLOCK": 512, "CACHE": "", "EVICT": "", "STORE": ""})
-    assert not re.search(r"cvt\.rn", text)
-    given = np.arange(256, dtype=np.uint32) * np.uint32(0x01010101) + np.uint32(0x00408003)
+def pairs_of(text: str, result: str) -> list[Any]:
+    """Run the instructions that are written for a word, on each of some words, and return the pairs of numbers that are made: no sum of halves is rounded."""
     registers: dict[str, Any] = {}
     made: list[Any] = []
 
     def value(name: str) -> Any:
-        return registers.get(name, given) if name.startswith("%") else np.uint32(int(name.removesuffix("U"), 0) & 0xFFFFFFFF)
+        return registers.get(name, _WORDS) if name.startswith("%") else np.uint32(int(name.removesuffix("U"), 0) & 0xFFFFFFFF)
 
     for line in text.splitlines():
         found = _RUN.fullmatch(line.strip())
@@ -81,12 +84,46 @@ def test_bytes_of_words_become_short_floats_by_pairs(ptx: Ptx, type_: str, resul
         if name == "lop3":
             a, b, c = taken[:3]
             registers[to] = (a & b | c) if taken[3] == 0xEA else (~a & b | c)
+        elif name == "shr.u32":
+            registers[to] = taken[0] >> taken[1]
         elif name in ("xor", "and", "mov"):
             registers[to] = taken[0] ^ taken[1] if name == "xor" else taken[0] & taken[1] if name == "and" else taken[0]
         else:
             a, b, *c = (halves(each, result) for each in taken)
             registers[to] = joined(np.broadcast_to(a * b + c[0] if c else a + b if name.startswith("add") else a - b, (256, 2)), result)
             made.append(registers[to])
-    bytes_ = np.ascontiguousarray(given)[:, None].view(np.int8 if type_ == "*i8" else np.uint8)
+    return made
+
+
+def bytes_of_words(type_: str) -> Any:
+    return np.ascontiguousarray(_WORDS)[:, None].view(np.int8 if type_ == "*i8" else np.uint8)
+
+
+@pytest.mark.parametrize(("type_", "result"), [("*i8", "*bf16"), ("*u8", "*bf16"), ("*i8", "*fp16"), ("*u8", "*fp16")])
+def test_bytes_of_words_become_short_floats_by_pairs(ptx: Ptx, type_: str, result: str) -> None:
+    """The instructions written for a word, run in NumPy on words of all bytes: no sum of halves is rounded, and each pair of numbers is one word."""
+    text = ptx(kernels.copy, {"x": type_, "z": result}, constants={"BLOCK": 512, "CACHE": "", "EVICT": "", "STORE": ""})
+    assert not re.search(r"cvt\.rn", text)
+    made, bytes_ = pairs_of(text, result), bytes_of_words(type_)
     for pair in (bytes_[:, :2], bytes_[:, 2:]):
+        assert any((halves(words, result) == pair).all() for words in made)
+
+
+@pytest.mark.parametrize(("type_", "result"), [("*i8", "*bf16"), ("*u8", "*bf16"), ("*i8", "*fp16"), ("*u8", "*fp16")])
+def test_bytes_are_taken_from_where_they_were_before_a_permutation(type_: str, result: str) -> None:
+    """Pairs of a word whose bytes 1 and 2 change places are its even and its odd bytes: no permutation is left, and the odd ones of bf16 take one shift."""
+    module, register = ModuleWriter("nounwind"), "half" if result == "*fp16" else "i16"
+    w = module.function("f", [("ptr", "x"), ("ptr", "z")])
+    words = Words()
+    word = words.permute(w, w.load("i32", "%x", align=4), 0x3120)
+    names = [words.narrow_float(w, name, register, signed=type_ == "*i8") for name in words.unpack(w, word, "i32", "i8")]
+    for i in range(2):
+        pair = words.pack(w, [str(name) for name in names[2 * i : 2 * i + 2]], register, "i32")
+        w.store("i32", pair, w.gep("i32", "%z", i), align=4)
+    w.ret()
+    text = to_ptx(module.text(), target_of(ARCHITECTURES["sm_90a"]))
+    assert len(re.findall(r"prmt\.b32", text)) == (1 if result == "*fp16" else 0)
+    assert len(re.findall(r"shr\.u32", text)) == (0 if result == "*fp16" else 1)
+    made, bytes_ = pairs_of(text, result), bytes_of_words(type_)
+    for pair in (bytes_[:, ::2], bytes_[:, 1::2]):
         assert any((halves(words, result) == pair).all() for words in made)

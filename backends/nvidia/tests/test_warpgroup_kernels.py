@@ -200,7 +200,7 @@ def test_narrow_weights_are_widened_in_registers(element: str, turned: bool) -> 
     assert "st.shared" not in widened and not overwritten(ptx)
     assert len(re.findall(r"ld\.shared\.b(?:8|16) ", widened)) == (16 if turned else 0) and not re.search(r"cvt\.rn\.f32\.s", widened)
     assert widened.count("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16") == (0 if turned else 2)
-    assert len(re.findall(rf"prmt\.b32 .*, {PAIRS_OF_A_WORD:#x}U;", widened)) == (0 if turned else 8)
+    assert len(re.findall(rf"prmt\.b32 .*, {PAIRS_OF_A_WORD:#x}U;", widened)) == (0 if turned or element == "i8" else 8)
     assert "C75" not in assemble(ptx, "sm_90a").log
 
 

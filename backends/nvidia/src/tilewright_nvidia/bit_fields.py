@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.ir.types import I32, U32, Type
 from tilewright.llvm.writer import FunctionWriter, float_constant
-from tilewright_nvidia.assembly import call_asm
-from tilewright_nvidia.words import Words
+from tilewright_nvidia.words import Words, masked
 
 #: the bits of a mantissa, and those of the f32 number 2^23
 _MANTISSA = 23
@@ -78,7 +77,7 @@ class BitFields:
         if at + field.mask.bit_length() > _MANTISSA:
             by = _UPPER if at >= _UPPER else at
             word, at = self._shifted(w, words, word, by), at - by
-        (bits,) = call_asm(w, "lop3.b32 $0, $1, $2, $3, 0xEA;", ["i32"], [("i32", word), ("i32", str(field.mask << at)), ("i32", str(_UNIT))], effects=False)
+        bits = masked(w, word, field.mask << at, _UNIT)
         number = w.emit(f"bitcast i32 {bits} to float")
         unit = float_constant("float", float(field.offset - (1 << _MANTISSA - at)))
         if not at:

@@ -162,7 +162,7 @@ def _read_transposed_bytes(context: SimtContext, plan: MatrixLoads, address: str
     w = context.writer
     loaded = _load_words(context, plan, address, 0)
     if _pair_bit(shared.through(layout.registers)) == 1:
-        words = [_permuted(w, word, word, PAIRS_OF_A_WORD) for word in loaded]
+        words = [words_in(w).permute(w, word, PAIRS_OF_A_WORD) for word in loaded]
     else:
         words = [_permuted(w, low, high, bytes_) for low, high in zip(loaded[::2], loaded[1::2], strict=True) for bytes_ in ROWS_OF_TWO_WORDS]
     return [name for word in words for name in words_in(w).unpack(w, word, "i32", register_type(element))]

@@ -24,6 +24,8 @@ class Words:
         self._rounded_bytes: dict[str, tuple[str, str]] = {}
         #: the words whose upper halves were moved down, by what that gave
         self._upper: dict[str, str] = {}
+        #: the words whose bytes were put into another order, and the selector of ``prmt``, by what that gave
+        self._permuted: dict[str, tuple[str, int]] = {}
         self._written: dict[Hashable, str] = {}
         #: for each block the words that elements were joined into there
         self._joined: dict[tuple[object, str], tuple[str, str, int]] = {}
@@ -140,36 +142,51 @@ class Words:
             bits = w.call("llvm.nvvm.prmt", "i32", [("i32", word), ("i32", str(0x4B000000)), ("i32", str(0x7540 | i))])
         return w.emit(f"fsub float {w.emit(f'bitcast i32 {bits} to float')}, {float_constant('float', float((1 << 23) + (128 if signed else 0)))}")
 
+    def permute(self, w: FunctionWriter, word: str, selector: int) -> str:
+        """A word with its bytes in another order, by ``prmt``: conversions take them from where they are."""
+        name = w.call("llvm.nvvm.prmt", "i32", [("i32", word), ("i32", word), ("i32", str(selector))])
+        self._permuted[name] = word, selector
+        return name
+
     def narrow_float(self, w: FunctionWriter, name: str, type_: str, *, signed: bool) -> str | None:
-        """An integer of 8 bits as ``half``, or as bf16 (``i16``), made with its neighbour in the word that it was taken from, once a block: a permutation puts
-        both into the mantissas of a power of two, which is subtracted. None where it was not taken from a word."""
+        """An integer of 8 bits as ``half``, or as bf16 (``i16``), made with its neighbour in the word that it was taken from, once a block: both get into the
+        mantissas of a power of two, which is subtracted. None where it was not taken from a word."""
         word, word_type, i = self._sources.get(name, (name, "", 0))
         if word_type not in ("i16", "i32"):
             return None
         key = word, type_, signed, i // 2
         if not self.is_written(w, key):
+            source, selector = self._permuted.get(word, (word, 0x3210))
             if word_type == "i16":
-                word = w.emit(f"zext i16 {word} to i32")
-            self.write(w, key, self._half_pair(w, word, i // 2, signed) if type_ == "half" else self._bf16_pair(w, word, i // 2, signed))
+                source = w.emit(f"zext i16 {word} to i32")
+            low, high = (selector >> 4 * (i // 2 * 2 + place) & 3 for place in range(2))
+            self.write(w, key, (self._half_pair if type_ == "half" else self._bf16_pair)(w, source, low, high, signed))
         return self.unpack(w, self.written(w, key), "i32", type_)[i % 2]
 
-    def _half_pair(self, w: FunctionWriter, word: str, pair: int, signed: bool) -> str:
+    @staticmethod
+    def _half_pair(w: FunctionWriter, word: str, low: int, high: int, signed: bool) -> str:
         if signed:
             word = w.emit(f"xor i32 {word}, {0x80808080 - (1 << 32)}")
-        bits = w.call("llvm.nvvm.prmt", "i32", [("i32", word), ("i32", str(0x64646464)), ("i32", str((0x4140, 0x4342)[pair]))])
+        if (low, high) == (0, 2):
+            bits = masked(w, word, 0x00FF00FF, 0x64006400)
+        else:
+            bits = w.call("llvm.nvvm.prmt", "i32", [("i32", str(0x64646464)), ("i32", word), ("i32", str(0x0404 | low | high << 8))])
         least = float_constant("half", 1152.0 if signed else 1024.0)
         number = w.emit(f"fsub <2 x half> {w.emit(f'bitcast i32 {bits} to <2 x half>')}, <half {least}, half {least}>")
         return w.emit(f"bitcast <2 x half> {number} to i32")
 
-    def _bf16_pair(self, w: FunctionWriter, word: str, pair: int, signed: bool) -> str:
+    @staticmethod
+    def _bf16_pair(w: FunctionWriter, word: str, low: int, high: int, signed: bool) -> str:
         """The mantissa has seven bits: the eighth of the byte chooses what is subtracted."""
-        bits = w.call("llvm.nvvm.prmt", "i32", [("i32", word), ("i32", str(0x43434343)), ("i32", str((0x4140, 0x4342)[pair]))])
-        low = w.emit(f"and i32 {bits}, {0xFF7FFF7F - (1 << 32)}")
-        # -128 or -256, in one instruction: a & b | c, or ~a & b | c
-        chosen = f"lop3.b32 $0, $1, $2, $3, {'0xEA' if signed else '0xAE'};"
-        (least,) = call_asm(w, chosen, ["i32"], [("i32", bits), ("i32", str(0x00800080)), ("i32", str(0xC300C300 - (1 << 32)))], effects=False)
+        if (low, high) == (1, 3):
+            word = w.emit(f"lshr i32 {word}, 8")
+        elif (low, high) != (0, 2):
+            word = w.call("llvm.nvvm.prmt", "i32", [("i32", word), ("i32", "0"), ("i32", str(0x4040 | low | high << 8))])
+        bits = masked(w, word, 0x007F007F, 0x43004300)
+        # -128 or -256
+        least = masked(w, word, 0x00800080, 0xC300C300, complement=not signed)
         one, add = str(0x3F803F80), "fma.rn.bf16x2 $0, $1, $2, $3;"
-        (number,) = call_asm(w, add, ["i32"], [("i32", low), ("i32", one), ("i32", least)], effects=False)
+        (number,) = call_asm(w, add, ["i32"], [("i32", bits), ("i32", one), ("i32", least)], effects=False)
         if not signed:
             (number,) = call_asm(w, add, ["i32"], [("i32", number), ("i32", one), ("i32", str(0x43004300))], effects=False)
         return number
@@ -237,3 +254,10 @@ class Words:
             offset = w.emit(f"xor i32 {thread}, {bits}") if bits else thread
             self._written[key] = w.emit(f"getelementptr i8, ptr addrspace(3) {base}, i32 {offset}")
         return self._written[key]
+
+
+def masked(w: FunctionWriter, word: str, mask: int, bits: int, *, complement: bool = False) -> str:
+    """``word & mask | bits``, or ``~word & mask | bits``, in one instruction. LLVM's ``or`` of an ``and`` would have ptxas load the mask for each of them: of
+    ``lop3`` it takes the second operand into the instruction, and keeps the third one in a register."""
+    operands = [("i32", word), *(("i32", str(number - (number >> 31 << 32))) for number in (mask, bits))]
+    return call_asm(w, f"lop3.b32 $0, $1, $2, $3, {'0xAE' if complement else '0xEA'};", ["i32"], operands, effects=False)[0]
