@@ -11,6 +11,12 @@ from tilewright.ir import Module
 from tilewright.passes.canonicalize import REWRITES, canonicalize
 from tilewright.passes.rewriter import Rewriter, by_operation
 
+
+def _reduced(tile: str, name: str) -> str:
+    """``%r``, the rows of a tile of 4x8 reduced by an operation."""
+    return f"%r = reduce %{tile} {{axis = 1}} : tile<4xf32> combine(%0: f32, %1: f32) {{\n%2 = {name} %0, %1 : f32\nyield %2\n}}\n"
+
+
 #: (before, after); ``use`` keeps values alive.
 CASES: list[tuple[str, str]] = [
     # f(constants)
@@ -338,6 +344,34 @@ CASES: list[tuple[str, str]] = [
         "%r, %r2 = while %i, %n : i32, i32 before(%0: i32, %1: i32) {\n%2 = cmp %0, %n {predicate = lt} : i1\ncondition %2, values=[%0, %n]\n} "
         "after(%0: i32, %1: i32) {\n%2 = add %0, %n : i32\nyield %2, %n\n}\nuse %r, %n",
     ),
+    # between bounds
+    (
+        "%x = constant 4 : i32\n%y = constant 7 : i32\n%z = min %n, %x : i32\n%a2 = constant 0 : i32\n%b2 = constant 1 : i32\n"
+        "for %a2, %z, %b2 body(%0: i32) {\n%1 = rem %0, %y : i32\nuse %1\nyield\n}",
+        "%x = constant 4 : i32\n%z = min %n, %x : i32\n%a2 = constant 0 : i32\n%b2 = constant 1 : i32\nfor %a2, %z, %b2 body(%0: i32) {\nuse %0\nyield\n}",
+    ),
+    (
+        "%x = arange {start = 0, end = 8} : tile<8xi32>\n%y = constant 8 : i32\n%z = splat %y : tile<8xi32>\n%r = div %x, %z : tile<8xi32>\nuse %r",
+        "%x = constant 0 : i32\n%y = splat %x : tile<8xi32>\nuse %y",
+    ),
+    ("%x = program_id 0 : i32\n%y = constant 0 : i32\n%z = cmp %x, %y {predicate = ge} : i1\nuse %z", "%z = constant true : i1\nuse %z"),
+    # what a constant scales
+    (
+        "%x = constant 3.0 : f32\n%y = constant inf : f32\n%z = mul %f, %x : f32\n%r = select %c, %y, %z : f32\nuse %r",
+        "%x = constant 3.0 : f32\n%y = constant inf : f32\n%z = select %c, %y, %f : f32\n%r = mul %z, %x : f32\nuse %r",
+    ),
+    (
+        "%x = constant 3.0 : f32\n%y = splat %x : tile<4x8xf32>\n%z = mul %a, %y : tile<4x8xf32>\n"
+        + _reduced("z", "max")
+        + "%d = sub %z, %a : tile<4x8xf32>\nuse %r, %d",
+        "%x = constant 3.0 : f32\n%y = splat %x : tile<4x8xf32>\n%z = mul %a, %y : tile<4x8xf32>\n"
+        + _reduced("a", "max")
+        + "%x3 = constant 3.0 : f32\n%y2 = splat %x3 : tile<4xf32>\n%r2 = mul %r, %y2 : tile<4xf32>\n%d = sub %z, %a : tile<4x8xf32>\nuse %r2, %d",
+    ),
+    (
+        "%x = constant 0.125 : f32\n%y = constant 3.0 : f32\n%z = mul %f, %x : f32\n%d = mul %z, %y : f32\n%r = sub %d, %g : f32\n%q2 = exp2 %r : f32\nuse %q2",
+        "%x = constant 0.375 : f32\n%d = mul %f, %x : f32\n%r = sub %d, %g : f32\n%q2 = exp2 %r : f32\nuse %q2",
+    ),
     (
         "%z = constant 3 : i64\n%d = make_descriptor %p, shape=[%l, %z], strides=[%z, %l] : desc<4x8xf32>\n"
         "%x = descriptor_extent %d {axis = 0} : i64\n%y = descriptor_stride %d {axis = 0} : i64\nuse %x, %y",
@@ -405,6 +439,32 @@ UNTOUCHED: list[str] = [
             ("sub", "0.0", "%e5, %x"),
             ("sub", "-0.0", "%x, %e5"),
             ("mul", "1.0", "%e5, %x"),
+        )
+    ],
+    # bounds that leave both answers open, sums that may wrap, loops that count down
+    "%x = constant 4 : i32\n%z = min %n, %x : i32\n%r = rem %z, %x : i32\nuse %r",
+    "%x = arange {start = 0, end = 9} : tile<9xi32>\n%y = constant 8 : i32\n%z = splat %y : tile<9xi32>\n%r = rem %x, %z : tile<9xi32>\nuse %r",
+    "%x = program_id 0 : i32\n%y = constant 1 : i32\n%z = add %x, %y : i32\n%r = cmp %z, %y {predicate = ge} : i1\nuse %r",
+    "%x = constant 9 : i32\n%y = constant -1 : i32\nfor %x, %n, %y body(%0: i32) {\n%1 = rem %0, %x : i32\nuse %1\nyield\n}",
+    # a factor may be negative, its products be read by others; a sum is rounded as its terms are scaled; positions of equal products are those of others
+    *[
+        f"%x = constant {factor} : f32\n%y = splat %x : tile<4x8xf32>\n%z = mul %a, %y : tile<4x8xf32>\n" + _reduced("z", name) + use
+        for factor, name, use in (("-3.0", "max", "use %r"), ("3.0", "add", "use %r"), ("3.0", "max", "use %r, %z"), ("inf", "max", "use %r"))
+    ],
+    "%x = constant 3.0 : f32\n%y = splat %x : tile<4x8xf32>\n%z = mul %a, %y : tile<4x8xf32>\n%n2 = constant 0 : i32\n%n3 = splat %n2 : tile<4x8xi32>\n"
+    "%r, %i2 = reduce %z, %n3 {axis = 1} : tile<4xf32>, tile<4xi32> combine(%0: f32, %1: i32, %2: f32, %3: i32) {\n"
+    "%4 = max %0, %2 : f32\n%5 = max %1, %3 : i32\nyield %4, %5\n}\nuse %r, %i2",
+    "%x = constant 3.0 : f32\n%y = constant 1.0 : f32\n%z = mul %f, %x : f32\n%r = select %c, %y, %z : f32\nuse %r",
+    # products that are rounded twice, or that others read, or whose exponential may overflow
+    *[
+        f"%x = constant {first} : f32\n%y = constant {second} : f32\n%z = mul %f, %x : f32\n%d = mul %z, %y : f32\n"
+        f"%r = sub %d, %g : f32\n%q2 = exp2 %r : f32\n{use}"
+        for first, second, use in (
+            ("0.375", "3.0", "use %q2"),
+            ("0.125", "3.0", "use %q2, %d"),
+            ("0.125", "3.0", "use %q2, %z"),
+            ("4.0", "3.0", "use %q2"),
+            ("0.125", "1e+30", "use %q2"),
         )
     ],
     "%x = constant 16 : i32\n%y = add %i, %x : i32\n%z = hint %y {divisibility = [16]} : i32\nuse %z",

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from tilewright.ir.core import Module
 from tilewright.passes.rewriter import Rewrite, Rewriter, by_operation
-from tilewright.passes.rewrites import arithmetic, control, memory, shape
+from tilewright.passes.rewrites import arithmetic, bounded, control, memory, scaling, shape
 
-REWRITES: tuple[Rewrite, ...] = (*arithmetic.REWRITES, *shape.REWRITES, *memory.REWRITES, *control.REWRITES)
+REWRITES: tuple[Rewrite, ...] = (*arithmetic.REWRITES, *bounded.REWRITES, *scaling.REWRITES, *shape.REWRITES, *memory.REWRITES, *control.REWRITES)
 _BY_OPERATION = by_operation(REWRITES)
 
 

@@ -1,0 +1,122 @@
+"""The least and the greatest value that an integer, or any element of a tile of them, can have.
+
+What is asked of one value is found from those it is computed from, a few steps back; a loop's counter lies between the loop's bounds. Arithmetic that may wrap
+around gives anything its type holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from tilewright.ir.core import Operation, Region, Value
+from tilewright.ir.ops.arithmetic import Arange, Binary, Cast, Constant, Extremum, NumPrograms, ProgramId, Select
+from tilewright.ir.ops.control import For
+from tilewright.ir.ops.debug import Hint
+from tilewright.ir.ops.shape import Moved
+from tilewright.ir.types import IntType, element_type
+from tilewright.passes.rewriter import constant_of
+from tilewright.passes.transfer import Domain
+
+#: (least, greatest); None for what is no integer
+Interval = tuple[int, int] | None
+#: How many operations are followed back.
+_DEPTH: Final = 8
+
+
+def interval_of(value: Value, depth: int = _DEPTH) -> Interval:
+    """The least and the greatest that an integer or an element of a tile can be; None for other types."""
+    anything = _anything(value)
+    if anything is None or depth == 0:
+        return anything
+    operation = value.definition
+    if operation is None:
+        return _counter(value, depth) or anything
+    if operation.regions or len(operation.results) != 1:
+        return anything
+    if operation.name not in _INTERVALS.rules:
+        return anything
+    return _INTERVALS.transfer(operation, [interval_of(operand, depth - 1) for operand in operation.operands])
+
+
+def _anything(value: Value) -> Interval:
+    element = element_type(value.type)
+    return (element.minimum, element.maximum) if isinstance(element, IntType) else None
+
+
+def _counter(value: Value, depth: int) -> Interval:
+    """The interval of a counter of a loop that counts up."""
+    loop = value.owner.owner if isinstance(value.owner, Region) else None
+    if not isinstance(loop, For) or value.index != 0:
+        return None
+    step, lower, upper = constant_of(loop.step), interval_of(loop.lower, depth - 1), interval_of(loop.upper, depth - 1)
+    if step is None or step <= 0 or lower is None or upper is None or lower[0] >= upper[1]:
+        return None
+    return lower[0], upper[1] - 1
+
+
+class _Intervals(Domain[Interval]):
+    """Intervals as facts of operations."""
+
+    def opaque(self, operation: Operation, facts: Sequence[Interval]) -> Interval:
+        return _anything(operation.results[0])
+
+    def _fitting(self, operation: Operation, *ends: int) -> Interval:
+        """The interval that numbers span, where the type of the result holds them all."""
+        anything = _anything(operation.results[0])
+        if anything is None or min(ends) < anything[0] or max(ends) > anything[1]:
+            return anything
+        return min(ends), max(ends)
+
+    def constant(self, operation: Constant) -> Interval:
+        return int(operation.value), int(operation.value)
+
+    def arange(self, operation: Arange) -> Interval:
+        return operation.start, operation.end - 1
+
+    def grid(self, operation: ProgramId | NumPrograms) -> Interval:
+        return (0 if isinstance(operation, ProgramId) else 1), (1 << 31) - 1
+
+    def sum(self, operation: Operation, a: Interval, b: Interval, sign: int) -> Interval:
+        if a is None or b is None:
+            return self.opaque(operation, ())
+        return self._fitting(operation, *(x + sign * y for x in a for y in b))
+
+    def multiple(self, operation: Operation, x: Interval, factor: int) -> Interval:
+        return self.opaque(operation, ()) if x is None else self._fitting(operation, *(end * factor for end in x))
+
+    def product(self, operation: Binary, a: Interval, b: Interval) -> Interval:
+        return self.opaque(operation, ()) if a is None or b is None else self._fitting(operation, *(x * y for x in a for y in b))
+
+    def quotient(self, operation: Binary, a: Interval, b: Interval) -> Interval:
+        if a is None or b is None or a[0] < 0 or b[0] <= 0:
+            return self.opaque(operation, ())
+        return a[0] // b[1], a[1] // b[0]
+
+    def remainder(self, operation: Binary, a: Interval, b: Interval) -> Interval:
+        if a is None or b is None or a[0] < 0 or b[0] <= 0:
+            return self.opaque(operation, ())
+        return a if a[1] < b[0] else (0, min(a[1], b[1] - 1))
+
+    def extreme(self, operation: Extremum, a: Interval, b: Interval) -> Interval:
+        if a is None or b is None:
+            return self.opaque(operation, ())
+        choose = min if operation.name == "min" else max
+        return choose(a[0], b[0]), choose(a[1], b[1])
+
+    def choice(self, operation: Select, condition: Interval, a: Interval, b: Interval) -> Interval:
+        return self.opaque(operation, ()) if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
+
+    def cast(self, operation: Cast, x: Interval) -> Interval:
+        return self.opaque(operation, ()) if x is None else self._fitting(operation, *x)
+
+    def moved(self, operation: Moved, x: Interval) -> Interval:
+        return x
+
+    def promised(self, operation: Hint, x: Interval) -> Interval:
+        return x
+
+
+_INTERVALS: Final = _Intervals()
+
+__all__ = ["Interval", "interval_of"]
