@@ -326,6 +326,24 @@ def test_a_thread_holds_one_address_of_a_tile_whose_others_follow(around: bool) 
     assert (sum(" = phi ptr " in line for line in text.splitlines()) > 2) == around
 
 
+@pytest.mark.parametrize("row", ["i32", "constexpr"])
+def test_copies_ahead_follow_by_constants(row: str) -> None:
+    """Rows a run-time stride apart would take a register for each distance."""
+    rng = np.random.default_rng(3)
+    arguments = [small(rng, 16, 128), small(rng, 128, 8), np.full((16, 8), 7, np.float32), 5]
+    signature = {"a": "*fp32", "b": "*fp32", "out": "*fp32", "n": "i32"}
+    strides = {"row": 128}
+    if row == "i32":
+        arguments, signature, strides = [*arguments, 128], {**signature, "row": "i32"}, {}
+    target = emulator.EmulatedTarget(LANES)
+    kernel, (loop,), text = compare(strided, signature, arguments, stages=3, target=target, BK=16, M=16, N=8, AROUND=False, **strides)
+    of_a, of_b = inside(loop, "simt.copy_start")
+    found = AddressSteps(kernel, target)
+    assert (found.of(of_a) is None) == (row == "i32") and found.of(of_b) is not None
+    # beside what the machine carries itself
+    assert (sum(" = phi ptr " in line for line in text.splitlines()) > 2) == (row == "i32")
+
+
 # ---- text in, text out
 
 LOOP = """tilewright.ir 1.0

@@ -2,7 +2,8 @@
 tile.
 
 The distances are polynomials over numbers of the program, which a machine keeps once for all threads of a warp, or folds into its accesses. Index arithmetic is
-taken not to overflow, as in :mod:`tilewright.passes.affine`. It is done where the target has few registers.
+taken not to overflow, as in :mod:`tilewright.passes.affine`. It is done where the target has few registers, and elsewhere for what is copied ahead into shared
+memory at distances that are constants, which take no registers.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tilewright.passes.polynomials import Polynomial
 from tilewright.simt.context import SimtContext
 from tilewright.simt.facts import layout_of
 from tilewright.simt.linear_layout import coordinates
-from tilewright.simt.ops.copies import LoadStart
+from tilewright.simt.ops.copies import CopyStart, LoadStart
 from tilewright.simt.target import SimtTarget
 
 
@@ -27,18 +28,20 @@ class AddressSteps:
     """Of a function in its final form."""
 
     def __init__(self, function: Function, target: SimtTarget) -> None:
-        self._function, self._wanted = function, target.few_registers
+        self._function, self._few = function, target.few_registers
         self._affine: Affine | None = None
         self._known: dict[Operation, tuple[Polynomial, ...] | None] = {}
 
     def of(self, operation: Operation) -> tuple[Polynomial, ...] | None:
         """For each register of the pointers of an operation, how many elements its address is from the first one's; None where threads may differ in that, or
         where the operation computes its addresses on their own."""
-        if not self._wanted or not isinstance(operation, LoadStart):
+        if not isinstance(operation, CopyStart) and not (self._few and isinstance(operation, LoadStart)):
             return None
         if operation not in self._known:
             self._affine = self._affine or Affine(self._function)
-            self._known[operation] = _steps(self._affine, operation)
+            found = _steps(self._affine, operation)
+            pays = self._few or (found is not None and not any(distance.unknowns() for distance in found))
+            self._known[operation] = found if pays else None
         return self._known[operation]
 
     def distance(self, context: SimtContext, polynomial: Polynomial, size: int) -> str:
@@ -59,7 +62,7 @@ def _wide(context: SimtContext, w: FunctionWriter, value: Value) -> str:
     return name if type_ == "i64" else w.emit(f"sext {type_} {name} to i64")
 
 
-def _steps(affine: Affine, operation: LoadStart) -> tuple[Polynomial, ...] | None:
+def _steps(affine: Affine, operation: CopyStart | LoadStart) -> tuple[Polynomial, ...] | None:
     pointer = operation.pointer
     assert isinstance(pointer.type, TileType)
     layout = layout_of(pointer)

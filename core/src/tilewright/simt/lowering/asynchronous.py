@@ -62,13 +62,13 @@ def lower_copy_start(context: SimtContext, operation: CopyStart) -> None:
     base, size = slot_address(context, slot), storage_size(element)
     mechanism = context.target.mechanism(operation.by)
     width = width_of(operation, mechanism, context.axes[pointer], context.axes[mask] if mask is not None else None)
-    pointers = context.registers[pointer]
     masks = context.registers[mask] if mask is not None else None
     if not width:
         _load_and_store(context, operation, base)
         return
     images = shared.through(layout.registers)
     starts = range(0, layout.register_count, width)
+    pointers = _addresses(context, operation, pointer, starts)
     plan = Accesses(
         width,
         tuple((tuple(range(start, start + width)), combine(images, start)) for start in starts),
