@@ -36,6 +36,7 @@ from tilewright.simt.raising import raise_loads
 from tilewright.simt.relax_atomics import relax_atomics
 from tilewright.simt.remarks import note_slow_paths, warn_slow
 from tilewright.simt.shared_memory import SHARED_MEMORY, allocate
+from tilewright.simt.split_rows import split_rows
 from tilewright.simt.staging import stage_operands
 from tilewright.simt.target import SimtTarget, Stage
 from tilewright.simt.warp_count import set_warps, warps_asked
@@ -68,6 +69,7 @@ STAGES: Final = (
     Stage("raise", raise_loads, "loads at pointers that feed products become loads of blocks, where the machine copies those better"),
     Stage("unseen", _on_kernel(lambda function, target: mark_unseen(function)), "loads whose left-out lanes nobody sees: no zeros are written there"),
     Stage("atomics", _on_kernel(lambda function, target: relax_atomics(function)), "atomic updates behind which nothing touches memory do not acquire"),
+    Stage("rows", split_rows, "chains of matmuls of two MMAs' rows a warp become two chains side by side"),
     Stage("layouts", lambda module, target, options: _assign(kernel_of(module), target, options), "every tile has a layout, every product a plan"),
     Stage("sums", lambda module, target, options: defer_sums(kernel_of(module)), "sums that loops over products carry are added up across threads after them"),
     Stage("select", lambda module, target, options: select(kernel_of(module), target, options), "loads that are copied ahead, by which mechanism"),
