@@ -126,6 +126,13 @@ def odd_bound(x, out, near, far, n, BLOCK: tl.constexpr):
 
 
 @tw.jit
+def bounded_tile(x, out, near, far, n, BLOCK: tl.constexpr):
+    i, j = tl.arange(0, BLOCK // 16), tl.arange(0, 16)
+    value = tl.load(x + i[:, None] * 16 + j[None, :], mask=(i[:, None] < near) & (j[None, :] < far), other=0.0)
+    tl.store(out + i[:, None] * 16 + j[None, :], value)
+
+
+@tw.jit
 def shared_addresses(x, out, near, far, n, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
     tl.store(out + i, tl.load(x + i // near))
@@ -184,6 +191,7 @@ def noted(kernel: Any, aligned: tuple[str, ...]) -> list[str]:
         (reversed_rows, ALL, "no two addresses are known to be consecutive: the stride is the constant -1$"),
         (chosen_lanes, ALL, "the mask is not known to be the same for 4 elements in a row, which is computed for each by itself$"),
         (odd_bound, ALL, "the mask is not known to be the same for 4 elements in a row: the constant 501 is no multiple of 4$"),
+        (bounded_tile, ("x", "out"), "the mask is not known to be the same for 4 elements in a row: `far` is not known to be a multiple of 4 ("),
         (shared_addresses, ALL, "4 elements in a row are at one address$"),
         (loaded_pointer, ALL, "16 bytes: what is loaded at line {} is not known to be a multiple of 16 (tl.multiple_of states it)$"),
     ],

@@ -56,6 +56,10 @@ def squares(a, c, m, n, step, table, CASE: tl.constexpr):
             x = tl.load(a + rows[:, None] * (16 * tl.program_id(1)) + columns[None, :], mask=columns[None, :] < n, other=0.0)
         elif CASE == "odd place":
             x = tl.load(a + rows[:, None] * step + (columns + tl.program_id(1))[None, :], mask=rows[:, None] < m, other=0.0)
+        elif CASE == "constant stride":
+            x = tl.load(a + rows[:, None] * 100 + columns[None, :], mask=rows[:, None] < m, other=0.0)
+        elif CASE == "product of strides":
+            x = tl.load(a + rows[:, None] * (4 * n) + columns[None, :], mask=rows[:, None] < m, other=0.0)
         elif CASE == "written":
             x = tl.load(c + rows[:, None] * step + columns[None, :], mask=columns[None, :] < n, other=0.0)
         elif CASE == "taken where more holds":
@@ -89,7 +93,7 @@ REASONS = {
     "address from memory": "its addresses do not begin at an argument of the kernel",
     "no rows": "its addresses are not known to be sums of multiples of its coordinates",
     "broadcast": "along axis 0 all addresses are the same",
-    "strided": "along no axis its addresses are known to be consecutive (a stride that is 1 should be a constant, or an argument that is 1)",
+    "strided": "along no axis its addresses are known to be consecutive: the strides are `step` and 2",
     "other": "it is volatile, or gives something else than zero where its mask is false",
     "ragged": "its mask is not made of bounds on its coordinates alone",
     "switched": "its mask is not made of bounds on its coordinates alone",
@@ -100,7 +104,9 @@ REASONS = {
     "shifted before": "it may begin before the tensor along axis 1",
     "backwards": "along axis 0 it reads backwards",
     "stride by program": "the stride of axis 0 is not known at launch",
-    "odd place": "where the place along axis 1 where blocks begin may be a multiple of 2 bytes only",
+    "odd place": "the place along axis 1 where blocks begin is not known to be a multiple of 16 bytes: tl.program_id(1) is not known to be a multiple of 8",
+    "constant stride": "the stride of axis 0 is not known to be a multiple of 16 bytes: the constant 100 is no multiple of 8",
+    "product of strides": "the stride of axis 0 is not known to be a multiple of 16 bytes: `n` is not known to be a multiple of 2 (launches with",
     "written": "the kernel, or one that it waits for, may write to the tensor",
     "flag": "the kernel, or one that it waits for, may write to the tensor",
     "taken where more holds": "its addresses are not known to be sums of multiples of its coordinates",

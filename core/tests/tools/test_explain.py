@@ -157,6 +157,19 @@ def test_copies_say_their_mechanism_and_atomics_their_width(backend, arch, copie
         assert any(text in note for note in told), told
 
 
+@tw.jit
+def described(d, out, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(out + i[:, None] * N + i[None, :], d.load([tl.program_id(0) * N, 0]))
+
+
+def test_a_descriptor_of_a_signature_is_one_that_a_launch_can_have():
+    told = [note.text for note in explain(described, "tensordesc<fp16[64,64]>, *fp16:16", backend="amd", arch="gfx942", N=64).findings]
+    assert "`d.extent1` is not known to be a multiple of 8" in told[0] and not any("any stride" in note or "multiples of 16 bytes" in note for note in told)
+    whole = explain(described, "tensordesc<fp16[64,64]>:16, *fp16:16", backend="amd", arch="gfx942", N=64)
+    assert "load: 2 accesses of 16 bytes a thread" in [note.text for note in whole.findings]
+
+
 def test_machine_code_is_counted_for_people_and_programs():
     found = explain(multiplied, "*fp16:16, *fp16:16, *fp32:16, i32:16", backend="amd", arch="gfx942", N=64)
     loop = found.record()["counts"]["innermost loop"]

@@ -6,8 +6,9 @@ an access through the arithmetic that leads to it, along the operands that lack 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops.arithmetic import Addptr, Arange, Binary, Bitcast, Cast, Cmp, ProgramId, Select, Unary
@@ -16,12 +17,18 @@ from tilewright.ir.ops.debug import Hint
 from tilewright.ir.ops.memory import Load
 from tilewright.ir.ops.shape import Moved
 from tilewright.ir.types import I1, PointerType, TileType, byte_size, element_type
+from tilewright.passes.affine import Affine, Atom
 from tilewright.passes.axis import AxisInfo
+from tilewright.passes.polynomials import Polynomial
 from tilewright.passes.rewriter import constant_of
 from tilewright.passes.transfer import moved_axes
 
 #: Operations of two operands that have a divisor if both of them have it.
 _SUMS = frozenset({"add", "sub", "min", "max", "or", "xor", "rem"})
+
+
+#: What is said of arguments.
+ARGUMENTS_REMEDY: Final = " (launches with multiples of 16 are compiled for them; tl.multiple_of states it)"
 
 
 @dataclass
@@ -58,8 +65,55 @@ class Sources:
     def remedy(self) -> str:
         """What a user can do about it, in parentheses; empty where nothing but another program helps."""
         if self.arguments or self.pointers:
-            return " (launches with multiples of 16 are compiled for them; tl.multiple_of states it)"
+            return ARGUMENTS_REMEDY
         return " (tl.multiple_of states it)" if self.loaded or self.computed else ""
+
+
+def of_polynomial(number: Polynomial, affine: Affine, need: int) -> Sources:
+    """Why a number of a program is not known to be a multiple of ``need``: the unknowns, or else the factors, of its terms that are none."""
+    found = Sources()
+    for monomial, factor in number.terms:
+        term = Polynomial(((monomial, factor),))
+        lacking = need // min(need, affine.divisor(term))
+        if lacking == 1:
+            continue
+        before = len(found.arguments) + len(found.loaded)
+        for unknown in monomial:
+            others = affine.divisor(Polynomial.of({tuple(other for other in monomial if other != unknown): factor}))
+            _of_atom(affine.atom(unknown), need // min(need, others), found)
+        if len(found.arguments) + len(found.loaded) == before and abs(factor) != 1:
+            found.computed.clear()
+            found.constants[f"the {'factor' if monomial else 'constant'} {factor}"] = need
+        elif not monomial:
+            found.constants[f"the constant {factor}"] = need
+    return found
+
+
+def _of_atom(atom: Atom, need: int, found: Sources) -> None:
+    """Add an unknown of a polynomial that would have to be a multiple of a number."""
+    if atom.kind == "program_id":
+        found.computed[f"tl.program_id({atom.of[0]})"] = need
+    elif atom.kind == "value":
+        (value,) = atom.of
+        operation = value.definition
+        if operation is None and isinstance(value.owner, Region) and isinstance(value.owner.owner, Function):
+            found.arguments[value.name] = need
+        elif isinstance(operation, Load):
+            found.loaded[_line(operation)] = need
+        else:
+            found.computed["what the kernel computes" if operation is None else _computed(operation)] = need
+
+
+def strides_text(strides: Sequence[Polynomial], affine: Affine) -> str:
+    """The strides of a tile's axes of which none is known to be 1, as the end of a sentence; that it may be where one is any number."""
+    said, free = [], False
+    for stride in strides:
+        scalar = next(iter(affine.scalars(stride)), None)
+        name = scalar.name if scalar is not None and scalar.definition is None else ""
+        said.append(str(stride.constant) if stride.constant is not None else f"`{name}`" if name else "a product or sum")
+        free |= bool(name) and affine.divisor(stride) == 1
+    hint = " (a stride that is 1 should be a constant, or an argument that is 1)" if free else ""
+    return f": the strides are {' and '.join(said)}{hint}" if said else ""
 
 
 class AccessCauses:
@@ -75,22 +129,29 @@ class AccessCauses:
         self._follow(pointer, width, width * byte_size_of(pointer), found, set())
         return found
 
-    def of_mask(self, mask: Value, width: int) -> Sources:
-        """Why groups of ``width`` elements are not known to be under one mask: what bounds them and does not divide by the width."""
+    def of_mask(self, mask: Value, axis: int, width: int) -> Sources:
+        """Why groups of ``width`` elements along an axis are not known to be under one mask: what bounds them and does not divide by the width."""
         found = Sources()
-        work, seen = [mask], set[Value]()
+        work, seen = [(mask, axis)], set[tuple[Value, int]]()
         while work:
-            value = work.pop()
-            if value in seen or max(self._axes[value].constancy) >= width:
+            value, axis = work.pop()
+            if (value, axis) in seen or not isinstance(value.type, TileType) or self._axes[value].constancy[axis] >= width:
                 continue
-            seen.add(value)
+            seen.add((value, axis))
             operation = value.definition
-            if isinstance(operation, Cmp) and operation.predicate not in ("eq", "ne"):
-                for operand in operation.operands:
+            if isinstance(operation, Cmp):
+                for operand in operation.operands if operation.predicate not in ("eq", "ne") else ():
                     self._follow(operand, width, width, found, set())
-            elif operation is not None and not isinstance(operation, Load | Cmp):
-                work += [operand for operand in operation.operands if element_type(operand.type) is I1]
+            elif isinstance(operation, Moved):
+                work += self._before(operation, axis)
+            elif operation is not None and not isinstance(operation, Load):
+                work += [(operand, axis) for operand in operation.operands if element_type(operand.type) is I1]
         return found
+
+    def _before(self, operation: Moved, axis: int) -> list[tuple[Value, int]]:
+        """What an operation that moves elements moves along an axis of its result; nothing where that is not known."""
+        moved = moved_axes(operation)
+        return [] if moved is None else [(operation.x, before) for before in range(self._axes[operation.x].rank) if moved(before) == axis]
 
     def of_stride(self, pointer: Value, axis: int, width: int) -> Sources:
         """Why ``width`` addresses along an axis are not known to be consecutive: the arguments and constants that coordinates are multiplied by, loaded
@@ -108,12 +169,10 @@ class AccessCauses:
             if isinstance(operation, Load):
                 found.loaded[_line(operation)] = 1
             elif isinstance(operation, Moved):
-                moved = moved_axes(operation)
-                rank = self._axes[operation.x].rank
-                if moved is None:
+                before = self._before(operation, axis)
+                work += before
+                if not before:
                     found.computed[_computed(operation)] = 1
-                else:
-                    work += [(operation.x, before) for before in range(rank) if moved(before) == axis]
             elif isinstance(operation, Binary) and operation.name == "mul":
                 self._stride(operation, axis, found, work)
             elif isinstance(operation, Binary | Unary) and self._descends(operation, axis, width):
@@ -258,4 +317,4 @@ def _line(operation: Operation) -> int:
     return operation.location.line if operation.location is not None else 0
 
 
-__all__ = ["AccessCauses", "Sources"]
+__all__ = ["ARGUMENTS_REMEDY", "AccessCauses", "Sources", "of_polynomial", "strides_text"]

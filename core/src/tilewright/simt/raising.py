@@ -32,6 +32,7 @@ from tilewright.passes.dce import dce
 from tilewright.passes.effects import clobbers_memory, effects_of
 from tilewright.passes.licm import licm
 from tilewright.passes.polynomials import Polynomial
+from tilewright.simt.access_causes import ARGUMENTS_REMEDY, Sources, of_polynomial
 from tilewright.simt.facts import WHOLE, function_of, note
 from tilewright.simt.matmul_plans import Product
 from tilewright.simt.ops import SIMT_TABLE
@@ -39,12 +40,14 @@ from tilewright.simt.pipeline.loads import feeding_products, is_copyable
 from tilewright.simt.pipelined_loops import stages_of
 from tilewright.simt.roots import is_address, root_of
 from tilewright.simt.target import SimtTarget
-from tilewright.simt.tensors import NotRaisedError, Tensor, divisors, is_on_host, tensor_of
+from tilewright.simt.tensors import NotRaisedError, Tensor, alignments, is_on_host, tensor_of
 from tilewright.simt.warp_count import warps_asked
 
 _DOT: Final = (Dot,)
 #: A load of less than one part in so many of what the greatest of a loop brings is not worth it.
 _SMALL: Final = 8
+#: What copies may ask addresses and strides to be multiples of, in bytes.
+_ALIGNMENTS: Final = (2, 4, 8, 16, 32, 64, 128)
 
 
 def raise_loads(module: Module, target: SimtTarget, options: Mapping[str, Any]) -> None:
@@ -122,14 +125,18 @@ def _raised(load: Load, target: SimtTarget, affine: Affine, written: frozenset[V
     tensor = tensor_of(load, affine)
     if written is None or tensor.base in written:
         raise NotRaisedError("the kernel, or one that it waits for, may write to the tensor, which copies of blocks do not see")
-    block, known = _descriptor(tensor), divisors(tensor, affine)
+    block, known = _descriptor(tensor), alignments(tensor, affine)
     if block is None:
         raise NotRaisedError(f"its tensor would have {len(tensor.axes)} axes")
-    if not target.reaches(block, least := min(known.values())):
-        which = next(what for what, divisor in known.items() if divisor == least)
-        remedy = "pointers and strides that are multiples of 16, or tl.multiple_of, say more"
-        amount = f"{least} byte{'s' * (least > 1)}"
-        raise NotRaisedError(f"{target.name} copies no block of {block} where {which} may be a multiple of {amount} only ({remedy})")
+    least = min(known, key=lambda each: each.divisor)
+    if not target.reaches(block, least.divisor):
+        need = next((need for need in _ALIGNMENTS if target.reaches(block, need)), 0)
+        if not need:
+            raise NotRaisedError(f"{target.name} copies no block of {block}")
+        cause = Sources() if least.number is None else of_polynomial(least.number, affine, need // least.size)
+        remedy = cause.remedy or (ARGUMENTS_REMEDY if least.number is None else "")
+        why = f"{least.what} is not known to be a multiple of {need} bytes{f': {cause}' if cause else ''}{remedy}"
+        raise NotRaisedError(f"{target.name} copies no block of {block}: {why}")
     return tensor
 
 

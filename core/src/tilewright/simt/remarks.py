@@ -75,7 +75,7 @@ def _narrow(operation: Load | Store | LoadStart, target: SimtTarget, axes: Mappi
         why = f"addresses are not known to be multiples of {aim * size} bytes{f': {cause}' if cause else ''}{cause.remedy}"
     elif mask_info is not None and not fits(axis, 2 * width, info, mask_info, size):
         assert mask is not None
-        cause = causes.of_mask(mask, possible)
+        cause = causes.of_mask(mask, axis, possible)
         found = f": {cause}{cause.remedy}" if cause else ", which is computed for each by itself"
         why = f"the mask is not known to be the same for {possible} elements in a row{found}"
     else:

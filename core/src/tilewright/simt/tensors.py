@@ -12,6 +12,7 @@ from tilewright.ir.types import IntType, PointerType, TileType, byte_size
 from tilewright.passes.affine import Affine
 from tilewright.passes.affine_forms import Bound, Form, Wrapped
 from tilewright.passes.polynomials import Polynomial, total
+from tilewright.simt.access_causes import strides_text
 from tilewright.simt.demand import observed
 
 #: The extent of an axis along which nothing bounds what is read.
@@ -123,7 +124,7 @@ def _tile_axes(form: Form, shape: tuple[int, ...], affine: Affine) -> list[Axis]
         if isinstance(key, Wrapped):
             axes[-1].start, axes[-1].extents, axes[-1].nonnegative = key.start, [key.extent], key.nonnegative
     if sum(axis.step == _ONE for axis in axes) != 1:
-        raise NotRaisedError("along no axis its addresses are known to be consecutive (a stride that is 1 should be a constant, or an argument that is 1)")
+        raise NotRaisedError(f"along no axis its addresses are known to be consecutive{strides_text([axis.step for axis in axes], affine)}")
     return axes
 
 
@@ -240,18 +241,35 @@ def _check(axis: Axis, affine: Affine) -> None:
         )
 
 
-def divisors(tensor: Tensor, affine: Affine) -> dict[str, int]:
-    """Powers of two that divide, in bytes, the tensor's address, its strides but the last, and the places in a row where blocks begin."""
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """What divides a number of a tensor.
+
+    Attributes:
+        what: the number, in words.
+        divisor: a power of two that is known to divide it, in bytes.
+        number: it in elements of ``size`` bytes; None for the address.
+    """
+
+    what: str
+    divisor: int
+    number: Polynomial | None = None
+    size: int = 1
+
+
+def alignments(tensor: Tensor, affine: Affine) -> list[Alignment]:
+    """What divides the tensor's address, its strides but the last, and the places in a row where blocks begin."""
     assert isinstance(tensor.base.type, PointerType)
     size = byte_size(tensor.base.type.pointee)
     *outer, inner = tensor.axes
-    found = {f"the address {tensor.base.name}".rstrip(): affine.known[tensor.base].divisibility_of_all()}
-    found |= {f"the stride of {_named(axis)}": size * affine.divisor(axis.step) for axis in outer}
-    return {**found, f"the place along {_named(inner)} where blocks begin": size * affine.divisor(inner.start)}
+    numbers = [(f"the stride of {_named(axis)}", axis.step) for axis in outer]
+    numbers.append((f"the place along {_named(inner)} where blocks begin", inner.start))
+    address = Alignment(f"the address `{tensor.base.name}`", affine.known[tensor.base].divisibility_of_all())
+    return [address, *(Alignment(what, size * affine.divisor(number), number, size) for what, number in numbers)]
 
 
 def _named(axis: Axis) -> str:
     return f"axis {axis.source}" if axis.source is not None else "an axis that the tile has not"
 
 
-__all__ = ["Axis", "NotRaisedError", "Tensor", "divisors", "is_on_host", "tensor_of"]
+__all__ = ["Alignment", "Axis", "NotRaisedError", "Tensor", "alignments", "is_on_host", "tensor_of"]

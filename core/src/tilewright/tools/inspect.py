@@ -8,6 +8,7 @@ import importlib.util
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tilewright.ir import Module
 from tilewright.plugins.manifest import Device, Target
 from tilewright.plugins.registry import Backend, registry
 from tilewright.runtime import devices
+from tilewright.runtime.arguments import ALIGNMENT
 from tilewright.runtime.artifact import Artifact
 from tilewright.runtime.backend_choice import default_backend, environment_backend, environment_choice
 from tilewright.runtime.compile import Specialization, compile_kernel, lower_module
@@ -119,7 +121,7 @@ def inspect_kernel(
     Raises:
         UsageError: types, constants or options do not fit.
     """
-    specialization = specialize(kernel, signature, constants, backend, options)
+    specialization = as_launched(specialize(kernel, signature, constants, backend, options))
     return with_listing(compile_kernel(specialization, backend, target, keep_stages=True), backend, target)
 
 
@@ -146,6 +148,13 @@ def specialize(
     types, attributes, values = bind_types(kernel, signature, constants)
     resolved = resolved_options(backend, kernel.__name__, options or {})
     return Specialization(kernel, types, values, attributes, resolved, name=name)
+
+
+def as_launched(kernel: Specialization) -> Specialization:
+    """A specialization with what every launch knows of descriptors, whatever a signature says: a TensorDescriptor's address and strides are multiples of 16
+    bytes, and its last stride is 1."""
+    known = {name: {"divisibility": ALIGNMENT} for name, type_ in kernel.signature.items() if isinstance(type_, str) and type_.startswith("tensordesc<")}
+    return replace(kernel, attributes={**known, **kernel.attributes})
 
 
 def with_listing(artifact: Artifact, backend: Backend, target: Target) -> Artifact:

@@ -24,7 +24,7 @@ from tilewright.tools.explain.launch import UNKNOWN, Launch, bound_to, stand_ins
 from tilewright.tools.explain.layouts import numbered, pictures
 from tilewright.tools.explain.places import Line, Place, Section, flatten, lines_of, places_of, sections
 from tilewright.tools.explain.roofline import Roofline, ceilings_of
-from tilewright.tools.inspect import device_of, find_kernel, parse_assignments, place, specialize, with_listing
+from tilewright.tools.inspect import as_launched, device_of, find_kernel, parse_assignments, place, specialize, with_listing
 from tilewright.tools.launch_arguments import evaluated
 from tilewright.tools.printing import print_json
 from tilewright.tools.usage import UsageError
@@ -135,7 +135,7 @@ def explain(kernel: Any, *args: Any, grid: Any = None, backend: str | None = Non
         chosen, target = place(backend, arch)
         constants = {name: value for name, value in keywords.items() if name in kernel.arg_names}
         options = {name: value for name, value in keywords.items() if name not in constants}
-        specialization = specialize(kernel, args[0], constants, chosen, options)
+        specialization = as_launched(specialize(kernel, args[0], constants, chosen, options))
         return explain_specialization(specialization, chosen, target, Launch.of_grid(grid, constants), device_of(chosen, arch))
     if arch is not None:
         chosen, target = place(backend, arch)
@@ -159,7 +159,7 @@ def explain_command(options: argparse.Namespace) -> int:
     else:
         chosen, target = place(options.backend, options.arch)
         launch = Launch.of_grid(_grid(options.grid, constants), constants)
-        specialization = specialize(kernel, options.signature, constants, chosen, given)
+        specialization = as_launched(specialize(kernel, options.signature, constants, chosen, given))
         found = explain_specialization(specialization, chosen, target, launch, device_of(chosen, options.arch))
     path = options.output or Path(f"{found.kernel}.html")
     try:
