@@ -187,7 +187,19 @@ class AccessCauses:
                 work.append((loop.inits[value.index - 1], axis))
         return found
 
-    def stride_text(self, name: str) -> str:
+    def stride_note(self, pointer: Value, axis: int, width: int) -> str:
+        """Whose doing it is that ``width`` addresses along an axis are not known to be consecutive, as the end of a sentence."""
+        cause = self.of_stride(pointer, axis, width)
+        if cause.loaded:
+            lines = ", ".join(str(line) for line in sorted(cause.loaded) if line)
+            return f": they follow what is loaded{f' at line {lines}' if lines else ''}"
+        if cause.constants:
+            return f": the stride is the constant {' and '.join(cause.constants)}"
+        if cause.arguments:
+            return f": {' and '.join(self._stride_text(name) for name in cause.arguments)}"
+        return f": they follow {' and '.join(cause.computed)}" if cause.computed else ""
+
+    def _stride_text(self, name: str) -> str:
         """What is known of an argument that is a stride."""
         argument = next(argument for argument, own in self._names.items() if own == name)
         divisor = self._axes[argument].divisibility_of_all()

@@ -19,7 +19,7 @@ from tilewright.ir.types import I1, FloatType, IntType, TileType
 from tilewright.llvm.registers import storage_size
 from tilewright.passes.axis import AxisInfo, axis_info, power_of_two_in
 from tilewright.passes.rewriter import constant_of
-from tilewright.simt.access_causes import AccessCauses, Sources
+from tilewright.simt.access_causes import AccessCauses
 from tilewright.simt.carried import operations_of_program
 from tilewright.simt.copies import GROUPS
 from tilewright.simt.costs import access_width, element_size, fits
@@ -68,7 +68,7 @@ def _narrow(operation: Load | Store | LoadStart, target: SimtTarget, axes: Mappi
             why = f"{min(info.constancy[axis], possible)} elements in a row are at one address"
         else:
             known = "no two addresses" if info.contiguity[axis] == 1 else f"only runs of {info.contiguity[axis]} addresses"
-            why = f"{known} are known to be consecutive{_strided(causes.of_stride(pointer, axis, 2 * width), causes)}"
+            why = f"{known} are known to be consecutive{causes.stride_note(pointer, axis, 2 * width)}"
     elif not fits(axis, 2 * width, info, None, size):
         aim = max(2 * width, min(possible, power_of_two_in(info.contiguity[axis])))
         cause = causes.of_address(pointer, aim)
@@ -81,18 +81,6 @@ def _narrow(operation: Load | Store | LoadStart, target: SimtTarget, axes: Mappi
     else:
         why = "in the layout that it shares with other operations a thread has no more consecutive elements"
     return f"{'store' if isinstance(operation, Store) else 'load'} moves {width * size} bytes at once instead of {possible * size}: {why}"
-
-
-def _strided(cause: Sources, causes: AccessCauses) -> str:
-    """Whose doing it is that addresses are not consecutive, as the end of a note."""
-    if cause.loaded:
-        lines = ", ".join(str(line) for line in sorted(cause.loaded) if line)
-        return f": they follow what is loaded{f' at line {lines}' if lines else ''}"
-    if cause.constants:
-        return f": the stride is the constant {' and '.join(cause.constants)}"
-    if cause.arguments:
-        return f": {' and '.join(causes.stride_text(name) for name in cause.arguments)}"
-    return f": they follow {' and '.join(cause.computed)}" if cause.computed else ""
 
 
 def _not_pipelined(loop: For, target: SimtTarget, axes: Mapping[Value, AxisInfo], options: Mapping[str, Any]) -> list[tuple[Operation, str]]:

@@ -180,20 +180,20 @@ def explain_specialization(kernel: Specialization, backend: Backend, target: Tar
     device of the target."""
     if "line_info" in backend.manifest.options:
         kernel = replace(kernel, options={**kernel.options, "line_info": True})
-    kept: list[tuple[str, list[Place], Traffic]] = []
+    kept: list[tuple[str, list[Place], Traffic, list[told.Finding]]] = []
 
     def prepare(module: Module) -> None:
         flatten(module)
-        kept.append((str(module), places_of(module.kernel), launch.traffic(module)))
+        kept.append((str(module), places_of(module.kernel), launch.traffic(module), told.scattered(module)))
 
     compiled = compile_kernel(kernel, backend, target, keep_stages=True, preparation=Preparation("own lines", prepare))
     artifact = with_listing(compiled, backend, target)
-    ((tile_ir, places, traffic),) = kept
+    ((tile_ir, places, traffic, scattered),) = kept
     panes = {"Tile IR": tuple(lines_of(tile_ir)), **_panes(artifact)}
     machine = [name for name in panes if name not in ("Tile IR", "simt", "llir")]
     found, layouts = _toolkit(artifact, backend, target, kernel.options)
     if not layouts and "llir" in panes:
-        found = told.of_llvm(panes["llir"])
+        found = [*scattered, *told.of_llvm(panes["llir"])]
     resources = backend.call("tilewright_resources", code=artifact.code, target=target) or {}
     return Explanation(
         kernel=artifact.code.name,

@@ -7,7 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from tilewright.ir.core import Function, Operation
+from tilewright.ir.core import Function, Module, Operation
+from tilewright.ir.ops.memory import Load, Store
+from tilewright.ir.types import TileType
+from tilewright.passes.axis import axis_info
+from tilewright.simt.access_causes import AccessCauses
 from tilewright.simt.facts import notes_of
 from tilewright.simt.linear_layout import LinearLayout
 from tilewright.simt.report import Report
@@ -82,6 +86,22 @@ def of_llvm(lines: Iterable[Line]) -> list[Finding]:
         Finding(kind, place, "; ".join(f"{what} ({count} instruction{'s' if count > 1 else ''})" for what, count in counter.most_common()))
         for (kind, place), counter in counts.items()
     ]
+
+
+def scattered(module: Module) -> list[Finding]:
+    """Accesses of which no two addresses are known to be consecutive, and whose doing that is: for backends that do not tell it themselves."""
+    function = module.kernel
+    axes = axis_info(function)
+    causes, found = AccessCauses(function, axes), []
+    for operation in function.walk():
+        if not isinstance(operation, Load | Store) or not isinstance(operation.pointer.type, TileType):
+            continue
+        shape, info = operation.pointer.type.shape, axes[operation.pointer]
+        axis = max(range(len(shape)), key=lambda i: (shape[i] > 1, info.contiguity[i], info.constancy[i], i))
+        if shape[axis] > 1 and info.contiguity[axis] == info.constancy[axis] == 1:
+            why = causes.stride_note(operation.pointer, axis, 2)
+            found.append(Finding(SLOW, _place(operation), f"{operation.name}: no two addresses are known to be consecutive{why}"))
+    return found
 
 
 def instructions(lines: Iterable[Line]) -> Counter[Place]:
