@@ -246,3 +246,41 @@ def test_columns_left_over_have_tall_blocks(module_of: Callable[..., Any]) -> No
     text = write_module(module_of(_masked_product, [*arguments, 64, 64, 64], optimise=True, M=64, N=128, K=64), named_target("x86-64-v3"), {}).text
     loops = re.findall(r"^loop\d+:\n((?:  .*\n)+)", text, re.MULTILINE)
     assert any(body.count("llvm.fma") == 12 and body.count("load <8 x float>") == 1 for body in loops)
+
+
+@tilewright.jit
+def _transposed_product(a, b, out, m, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    rows, columns, inner = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
+    x = tl.load(a + rows[:, None] * k + inner[None, :], mask=(rows[:, None] < m) & (inner[None, :] < k), other=0.0)
+    y = tl.load(b + inner[:, None] + columns[None, :] * k, mask=(inner[:, None] < k) & (columns[None, :] < n), other=0.0)
+    tl.store(out + rows[:, None] * n + columns[None, :], tl.dot(x, y), mask=(rows[:, None] < m) & (columns[None, :] < n))
+
+
+@pytest.mark.parametrize("element", [np.float32, np.float64, np.float16], ids=["f32", "f64", "f16"])
+@pytest.mark.parametrize(("n", "k"), [(61, 41), (64, 64), (3, 64), (64, 5)])
+@pytest.mark.parametrize("m", [1, 3, 8, 9, 16])
+def test_masked_columns_that_are_contiguous(
+    m: int, n: int, k: int, element: Any, module_of: Callable[..., Any], same_as_reference: Callable[..., list[Any]]
+) -> None:
+    rng = np.random.default_rng(m)
+    result = np.full((m, n), 7, np.float64 if element is np.float64 else np.float32)
+    arguments = [rng.random((m, k)).astype(element), rng.random((n, k)).astype(element), result, m, n, k]
+    same_as_reference(module_of(_transposed_product, arguments, optimise=True, M=16, N=64, K=64), arguments, relative=1e-5)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(3, 48), (8, 11)])
+def test_tile_of_few_rows_and_contiguous_columns(rows: int, columns: int, agree: Callable[..., Any]) -> None:
+    kernel = SampleKernel("dot")
+    a, b = kernel.load(BF16, (rows, 64), INTEGRAL), kernel.load(BF16, (columns, 64), INTEGRAL)
+    kernel.store(kernel.b.dot(a, kernel.b.permute(b, order=(1, 0)), kernel.load(F32, (rows, columns), INTEGRAL)))
+    agree(kernel.finish())
+
+
+@pytest.mark.parametrize(("name", "lanes"), [("x86-64-v3", 8), ("x86-64-v4", 16)])
+def test_contiguous_columns_are_read_and_copied_along_k(name: str, lanes: int, module_of: Callable[..., Any]) -> None:
+    """Where a mask cuts a tile its copy lies as the tile does, and few rows multiply vectors along K, with no transposition."""
+    arguments = [np.zeros((64, 64), np.float32)] * 3
+    text = write_module(module_of(_transposed_product, [*arguments, 64, 64, 64], optimise=True, M=64, N=128, K=64), named_target(name), {}).text
+    assert "masked.scatter" not in text and "masked.gather" not in text
+    loops = re.findall(r"^loop\d+:\n((?:  .*\n)+)", text, re.MULTILINE)
+    assert any(body.count("llvm.fma") == 8 and body.count(f"load <{lanes} x float>") == 9 and "shuffle" not in body for body in loops)

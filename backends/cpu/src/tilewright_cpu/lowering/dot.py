@@ -138,7 +138,7 @@ def _operand(context: Context, value: Value, ends: Ends = (None, None)) -> Place
             if isinstance(narrow, FloatType) and narrow.bits < 32:
                 return _operand(context, operation.x, ends)
     strided = context.in_place(value)
-    if strided is None or (strided.valid != "true" and strided.strides[-1] != "1"):
+    if strided is None or (strided.valid != "true" and "1" not in strided.strides[-2:]):
         return place_of_buffer(context.materialize(value))
     assert isinstance(value.type, TileType)
     stays = strided.valid if _is_loaded(context, value) else "false"
@@ -157,8 +157,11 @@ def _is_loaded(context: Context, value: Value) -> bool:
 
 
 def _in_place_or_copied(context: Context, value: Value, place: Place, valid: str, ends: Ends) -> Place:
-    """A masked load where it lies if an i1 tells that no lane is masked off, else a copy in memory: decided when the kernel runs, once a tile."""
+    """A masked load where it lies if an i1 tells that no lane is masked off, else a copy in memory, whose contiguous axis is the same: decided when the kernel
+    runs, once a tile."""
     w, copy = context.writer, context.new_buffer(place.shape, place.element)
+    if place.strides[-1] != 1:
+        copy = replace(copy, transposed=True)
     whole, edge = w.current, w.new_block("edge")
     join = w.new_block("join")
     w.branch_if(valid, join, edge, likely=True)

@@ -30,13 +30,25 @@ def write_columns(w: FunctionWriter, element: str, lanes: int, machine: Machine,
     whole, rest = divmod(a.rows, block)
     if whole:
         with w.loop("0", str(whole * block), block, nonempty=True) as loop:
-            _block(w, element, lanes, fused, a, b, c, convert, loop.index, block)
+            write_columns_block(w, element, lanes, fused, a, b, c, convert, loop.index, block)
     if rest:
-        _block(w, element, lanes, fused, a, b, c, convert, whole * block, rest)
+        write_columns_block(w, element, lanes, fused, a, b, c, convert, whole * block, rest)
 
 
-def _block(w: FunctionWriter, element: str, lanes: int, fused: bool, a: Matrix, b: Matrix, c: Accumulator, convert: Convert, first: Extent, rows: int) -> None:
-    """``rows`` rows of C from ``first`` on: a sum a row and column."""
+def write_columns_block(
+    w: FunctionWriter,
+    element: str,
+    lanes: int,
+    fused: bool,
+    a: Matrix,
+    b: Matrix,
+    c: Accumulator,
+    convert: Convert,
+    first: Extent,
+    rows: int,
+    end: str | None = None,
+) -> None:
+    """``rows`` rows of C from ``first`` on: a sum a row and column, along K up to ``end`` (an i64), which is a multiple of ``lanes`` as K is then."""
     stored, type_, columns = storage_type(a.element), vector(element, lanes), b.columns
     corner = w.gep(stored, a.pointer, scaled(w, first, a.row_stride))
     a_rows = [w.gep(stored, corner, scaled(w, r, a.row_stride)) for r in range(rows)]
@@ -53,7 +65,7 @@ def _block(w: FunctionWriter, element: str, lanes: int, fused: bool, a: Matrix, 
     sums = ["zeroinitializer"] * (rows * columns)
     whole, rest = divmod(a.columns, lanes)
     if whole:
-        with w.loop("0", str(whole * lanes), lanes, [(type_, total) for total in sums], nonempty=True) as loop:
+        with w.loop("0", end or str(whole * lanes), lanes, [(type_, total) for total in sums], nonempty=end is None) as loop:
             loop.next_values = step(loop.index, lanes, loop.values)
         sums = loop.results
     if rest:

@@ -34,7 +34,7 @@ from tilewright_cpu.lowering.dot_plan import (
     split_rows,
 )
 from tilewright_cpu.lowering.dot_prepacked import can_be_prepacked, find_or_pack
-from tilewright_cpu.lowering.dot_rows import ROWS_TOGETHER, most_rows, write_rows
+from tilewright_cpu.lowering.dot_rows import ROWS_TOGETHER, most_rows, write_rows, write_rows_along_k
 from tilewright_cpu.lowering.dot_tiles import holds_rows, turn_panels, write_held_rows, write_tile_block
 from tilewright_cpu.lowering.tile_unit import configured
 from tilewright_cpu.lowering.widen import widen
@@ -92,7 +92,8 @@ def steps_at_once(elements: tuple[Type, Type], extents: tuple[int, int, int], ma
     if extents[1] <= MOST_COLUMNS:
         return None
     scheme = choose_scheme(*elements, machine, extents, precision)
-    return max(ROWS_TOGETHER, scheme.group * (TILE if scheme.tiled else 1))
+    lanes = machine.vector_bytes // byte_size(F32)
+    return max(ROWS_TOGETHER, lanes, scheme.group * (TILE if scheme.tiled else 1))
 
 
 def write_product(product: Product) -> None:
@@ -101,29 +102,55 @@ def write_product(product: Product) -> None:
     if b.columns <= MOST_COLUMNS and isinstance(product.c.element, FloatType) and a.column_stride == 1 and a.columns >= _LEAST_K:
         _write_columns(product)
         return
-    few = _widened(product)
-    kernel = Kernel(few.scheme, product.machine.can("fused"), False, a.columns, a.columns)
-
-    def write_few() -> None:
-        write_rows(w, product.machine, kernel, a, b, product.c, product.limits)
-
+    few, write_few = _widened(product), _few_rows(product)
     rows, most = product.limits.rows, most_rows(few.scheme, b)
-    if product.c.element is F16 or not _readable_in_place(few.scheme, b):
+    if write_few is None:
         _write_whole(product)
     elif a.rows <= most and not _is_near(product.machine, b):
-        write_few()
+        write_few(few, a.rows)
     elif a.rows <= most or rows is None:
         _write_whole(product)
     else:
         narrow, wide, join = w.new_block("few"), w.new_block("many"), w.new_block("join")
         w.branch_if(w.emit(f"icmp ule i64 {rows}, {most}"), narrow, wide)
         w.place(narrow)
-        write_few()
+        write_few(few, most)
         w.branch(join)
         w.place(wide)
         _write_whole(product)
         w.branch(join)
         w.place(join)
+
+
+def _few_rows(product: Product) -> Callable[[Product, int], None] | None:
+    """What writes a product with few rows, given how many there are at most; None where B must be packed for them too."""
+    machine, a, b, c = product.machine, product.a, product.b, product.c
+    scheme = _widened(product).scheme
+    if c.element is F16 or scheme.group > 1:
+        return None
+    if b.column_stride == 1:
+        return _write_rows
+    lanes = machine.vector_bytes // scheme.unit_bytes
+    if b.row_stride == 1 and isinstance(c.element, FloatType) and a.columns % lanes == 0 and a.columns >= _LEAST_K:
+        return _write_rows_along_k
+    return None
+
+
+def _write_rows(product: Product, rows: int) -> None:
+    kernel = Kernel(product.scheme, product.machine.can("fused"), False, product.a.columns, product.a.columns)
+    write_rows(product.w, product.machine, kernel, product.a, product.b, product.c, product.limits)
+
+
+def _write_rows_along_k(product: Product, rows: int) -> None:
+    w, machine, scheme = product.w, product.machine, product.scheme
+    a = replace(product.a, rows=rows)
+    if storage_type(a.element) != scheme.element or a.column_stride != 1:
+        element = _BUFFER_ELEMENT[scheme.unit]
+        packed = product.allocate(a.rows * a.columns, element)
+        Packer(w, scheme, a.transposed, False, machine).pack_transposed(packed, machine.vector_bytes // scheme.unit_bytes)
+        a = Matrix(packed, element, a.rows, a.columns, a.columns, 1)
+    kernel = Kernel(scheme, machine.can("fused"), False, a.columns, a.columns)
+    write_rows_along_k(w, machine, kernel, a, product.b, product.c, product.limits)
 
 
 def _widened(product: Product) -> Product:
@@ -265,8 +292,9 @@ def _reads_in_place(product: Product, row_blocks: int) -> bool:
 
 
 def _is_near(machine: Machine, b: Matrix) -> bool:
-    """Return whether the rows of B are known to lie close together."""
-    return isinstance(b.row_stride, int) and b.row_stride * byte_size(b.element) <= machine.far_bytes
+    """Return whether the rows of B, or its columns where those are contiguous, are known to lie close together."""
+    stride = b.column_stride if b.row_stride == 1 else b.row_stride
+    return isinstance(stride, int) and stride * byte_size(b.element) <= machine.far_bytes
 
 
 def _operand_b(product: Product, panels: tuple[Panel, ...], row_blocks: int, allocate: Allocate) -> UnitsB:

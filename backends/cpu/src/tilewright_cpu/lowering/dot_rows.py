@@ -7,11 +7,13 @@ has buffers for. The accumulator, which stays in the nearest cache, is loaded an
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from tilewright.ir.types import FloatType, byte_size
 from tilewright.llvm.registers import storage_type
 from tilewright.llvm.writer import FunctionWriter
+from tilewright_cpu.lowering.dot_columns import write_columns_block
 from tilewright_cpu.lowering.dot_kernel import Accumulator, Kernel, masked_load, masked_store, multiply_units
 from tilewright_cpu.lowering.dot_limits import Limits
 from tilewright_cpu.lowering.dot_pack import Matrix, address, fetch, plus, scaled
@@ -58,6 +60,36 @@ def write_rows(w: FunctionWriter, machine: Machine, kernel: Kernel, a: Matrix, b
                 row = w.gep(storage_type(c.element), c.pointer, scaled(w, each.index, c.row_stride))
                 for panel, panel_count in zip(panels, counts, strict=True):
                     _write_panels(w, machine, kernel, factors, b, b_rows, scaled(w, ahead, b.row_stride), row, c.align, panel, panel_count)
+
+
+def write_rows_along_k(w: FunctionWriter, machine: Machine, kernel: Kernel, a: Matrix, b: Matrix, c: Accumulator, limits: Limits) -> None:
+    """Write ``c += a @ b`` (``c = a @ b`` where ``c.zero``) for B whose columns are contiguous, and rows of A that are so, of accumulator elements: vectors run
+    along K, and the lanes of the sums of a few columns are added up at the end."""
+    element, size = kernel.scheme.accumulator, byte_size(b.element)
+    lanes = machine.vector_bytes // kernel.scheme.unit_bytes
+    block = min(machine.column_rows, lanes)
+    columns = b.transposed
+
+    def convert(value: str, width: int) -> str:
+        return widen(w, b.element, value, width, element, machine.can("half"))
+
+    def write(first: Extent, count: int) -> None:
+        for r in range(count):
+            later = address(w, b, b.rows, plus(w, first, r))
+            for start in range(0, b.rows, machine.limit("line_bytes") // size):
+                fetch(w, w.gep(storage_type(b.element), later, start))
+        with w.loop("0", limits.rows or str(a.rows), 1) as each:
+            row = Matrix(address(w, a, each.index, 0), a.element, a.columns, 1, 1, a.columns)
+            target = replace(c, pointer=w.gep(storage_type(c.element), c.pointer, scaled(w, each.index, c.row_stride)))
+            write_columns_block(w, element, lanes, kernel.fused, columns, row, target, convert, first, count, limits.end)
+
+    whole, rest = divmod(b.columns, block)
+    if whole:
+        count = limits.blocks(w, limits.columns, 0, block, whole)
+        with w.loop("0", str(count), 1, nonempty=isinstance(count, int)) as blocks:
+            write(scaled(w, blocks.index, block), block)
+    if rest:
+        write(whole * block, rest)
 
 
 def _clear(w: FunctionWriter, c: Accumulator, rows: str, columns: str) -> None:

@@ -16,12 +16,13 @@ from tilewright.llvm.writer import FunctionWriter
 class Buffer:
     """A tile in memory: row-major, dense, 64-byte aligned, elements in storage form (see :mod:`tilewright.llvm.registers`).
 
-    ``pointer`` is the LLVM name of its first element's address, good in the whole function.
+    ``pointer`` is the LLVM name of its first element's address, good in the whole function. ``transposed``: as the tile with its last two axes exchanged lies.
     """
 
     pointer: str
     shape: tuple[int, ...]
     element: Type
+    transposed: bool = False
 
     @property
     def numel(self) -> int:
@@ -30,11 +31,14 @@ class Buffer:
     @property
     def strides(self) -> tuple[int, ...]:
         """Elements from one coordinate to the next, by axis."""
-        found, step = [], 1
-        for extent in reversed(self.shape):
-            found.append(step)
-            step *= extent
-        return tuple(reversed(found))
+        found, step = [0] * len(self.shape), 1
+        axes = list(reversed(range(len(self.shape))))
+        if self.transposed:
+            axes[:2] = axes[1::-1]
+        for axis in axes:
+            found[axis] = step
+            step *= self.shape[axis]
+        return tuple(found)
 
 
 class Slot:
