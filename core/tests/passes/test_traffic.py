@@ -89,6 +89,13 @@ def computed(out, x, WIDTH: tl.constexpr):
     tl.store(out + i, tl.fma(a, a, a) + tl.sum(a, axis=0))
 
 
+@tw.jit
+def decayed(out, x, decay, n, WIDTH: tl.constexpr):
+    i = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
+    if decay > 0.5:
+        tl.store(out + i, decay * tl.load(x + i, mask=i < n), mask=i < n)
+
+
 def test_a_grouped_matmul_reads_each_element_of_its_operands_once_at_the_least():
     m, n, k, bm, bn, bk = 200, 150, 90, 32, 64, 32
     grid = -(-m // bm) * -(-n // bn)
@@ -128,6 +135,13 @@ def test_what_depends_on_loads_is_said_and_not_made_up():
     assert found.reads["x"] == Moved(400, True, None, f"its addresses depend on what is loaded at line {line}")
     assert found.writes["out"] == Moved(400, False, None, "its mask depends on what is loaded or computed")
     assert found.least == 800 and found.asked == 1600
+
+
+@pytest.mark.parametrize(("decay", "moved"), [(0.75, 4 * 100), (0.25, 0), (1, 4 * 100)])
+def test_a_branch_on_a_float_is_followed(decay, moved):
+    found = traffic(decayed, {"decay": decay, "n": 100}, (4, 1, 1), {**TYPES, "decay": "fp32"}, WIDTH=32)
+    assert found.whole and found.reads == {"x": Moved(moved, True, moved)}
+    assert traffic(decayed, {"n": 100}, (4, 1, 1), {**TYPES, "decay": "fp32"}, WIDTH=32).lacking == ("decay",)
 
 
 def test_a_while_loop_leaves_the_totals_unknown():

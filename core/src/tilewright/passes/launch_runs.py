@@ -26,7 +26,7 @@ from tilewright.passes.polynomials import Polynomial
 #: Runs of a region beyond which they are not followed one by one.
 MOST_RUNS: Final = 1 << 21
 #: A number that is the same in all runs, or one for each.
-Number = int | Integers
+Number = int | float | Integers
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Numbers:
         unknown: what no launch says before it runs, in words.
     """
 
-    def __init__(self, affine: Affine, arguments: Mapping[Value, int], sizes: tuple[int, int, int] | None) -> None:
+    def __init__(self, affine: Affine, arguments: Mapping[Value, int | float], sizes: tuple[int, int, int] | None) -> None:
         self.affine, self._sizes = affine, sizes
         self._arguments = arguments
         self._names = {argument: argument.name for argument in affine.function.arguments}
@@ -97,13 +97,13 @@ class Numbers:
         return result
 
     def of_value(self, value: Value, runs: Runs) -> Number | None:
-        """A scalar integer or condition in each run; None where something is lacking."""
+        """A scalar number or condition in each run; None where something is lacking."""
         operation = value.definition
         if isinstance(operation, Cmp):
             a, b = self.of_value(operation.a, runs), self.of_value(operation.b, runs)
             return None if a is None or b is None else _plain(np.asarray(_COMPARED[operation.predicate](a, b)).astype(np.int64))
         if isinstance(operation, Constant):
-            return int(operation.value)
+            return int(operation.value) if isinstance(operation.value, bool) else operation.value
         if operation is not None and operation.name in _LOGIC:
             parts = [self.of_value(operand, runs) for operand in operation.operands]
             return None if any(part is None for part in parts) else _plain(_LOGIC[operation.name](*parts))
@@ -143,10 +143,10 @@ class Numbers:
         if operation.regions or not operation.spec.pure or not operation.operands:
             return self._not_known(operation)
         operands = [self.of_value(operand, runs) for operand in operation.operands]
-        if any(not isinstance(operand, int) for operand in operands):
+        if any(not isinstance(operand, int | float) for operand in operands):
             return self._not_known(operation) if all(operand is not None for operand in operands) else None
         result = fold(operation, operands)
-        return int(result) if isinstance(result, int) else self._not_known(operation)
+        return result if result is not None else self._not_known(operation)
 
     def _lacks(self, name: str) -> Number | None:
         self.lacking[name] = None
@@ -168,7 +168,7 @@ def unknown_text(operation: Operation | None) -> str:
 def _plain(number: Any) -> Number:
     """A number that is the same in all runs as an int."""
     found: Integers = np.asarray(number)
-    return int(found) if found.ndim == 0 else found
+    return found.item() if found.ndim == 0 else found
 
 
 def _quotient(a: Any, b: Any) -> Any:

@@ -136,7 +136,7 @@ def traffic_of(module: Module, arguments: Mapping[str, Any], sizes: tuple[int, i
     """The traffic of a module's kernel.
 
     Args:
-        arguments: those of the launch by name: integers, and a :class:`Tensor` for descriptors; others are not asked for.
+        arguments: those of the launch by name: numbers, and a :class:`Tensor` for descriptors; others are not asked for.
         sizes: of the grid; None where it is not known.
     """
     return _Walk(module.kernel, arguments, sizes).found()
@@ -160,7 +160,7 @@ class _Walk:
         self.affine = Affine(function)
         given = {argument: arguments[argument.name] for argument in function.arguments if argument.name in arguments}
         self._tensors = {argument: value for argument, value in given.items() if isinstance(value, Tensor)}
-        self.numbers = Numbers(self.affine, {argument: value for argument, value in given.items() if isinstance(value, int)}, sizes)
+        self.numbers = Numbers(self.affine, {argument: value for argument, value in given.items() if isinstance(value, int | float)}, sizes)
         self._accesses: dict[tuple[bool, str], list[_Touched]] = {}
         programs = None if sizes is None else sizes[0] * sizes[1] * sizes[2]
         self._found = Traffic(programs)
@@ -370,7 +370,7 @@ class _Walk:
             axis = key if isinstance(key, int) else key.axis
             along = [(lower[:, axis], extents[:, axis])] if isinstance(key, int) else self._wrapped(key, lower[:, axis], extents[:, axis], runs)
             known &= stride is not None and along is not None
-            strides.append(stride or 0)
+            strides.append(int(stride or 0))
             parts.append(along or [])
         if not known:
             return None

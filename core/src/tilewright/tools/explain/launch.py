@@ -25,7 +25,7 @@ class Launch:
 
     Attributes:
         sizes: of the grid; None where it is not known.
-        arguments: integers and descriptors by the names that they have in the IR.
+        arguments: numbers and descriptors by the names that they have in the IR.
     """
 
     sizes: tuple[int, int, int] | None = None
@@ -62,7 +62,7 @@ def _entries(name: str, value: Any) -> dict[str, Any]:
     number = getattr(value, "item", None)
     if type(value).__module__ == "numpy" and getattr(value, "shape", None) == () and callable(number):
         value = number()
-    return {name: int(value)} if isinstance(value, int) else {}
+    return {name: value} if isinstance(value, int | float) else {}
 
 
 def bound_to(kernel: JITFunction, args: tuple[Any, ...], keywords: dict[str, Any], backend: Backend) -> tuple[Sequence[Any], Specialization]:
