@@ -22,6 +22,11 @@ def test_usual_gpus_have_the_rates_of_their_data_sheets(arch, name, f16, f32, ba
     assert found.matmuls["f8e4m3fn"] == found.matmuls["f16"] * (1 if arch == "sm_80" else 2)
 
 
+def test_a_data_sheet_has_two_clocks():
+    found = ceilings(target_of(ARCHITECTURES["sm_90a"]), None)
+    assert found.arithmetic["f64"] == pytest.approx(33.5e12, rel=0.01) and found.matmuls["f64"] == pytest.approx(67e12, rel=0.01)
+
+
 def test_every_architecture_has_a_row_and_rates_that_are_not_known_are_left_out():
     assert RATES.keys() == ARCHITECTURES.keys()
     assert ceilings(target_of(ARCHITECTURES["sm_103a"]), None) is None
@@ -36,6 +41,6 @@ def test_a_device_has_the_rates_that_follow_from_its_clocks(monkeypatch):
     monkeypatch.setattr("tilewright_nvidia.driver.driver", lambda: cuda)
     found = ceilings(target_of(ARCHITECTURES["sm_90a"]), Device("nvidia", "cuda", 0, "a GPU"))
     assert (found.source, found.processors, found.bandwidth) == ("a GPU, by its driver", 100, 2 * 2.5e9 * 512)
-    assert found.matmuls["f16"] == 4096 * 100 * 2e9
+    assert found.matmuls["f16"] == 4096 * 100 * 2e9 and found.arithmetic == {"f32": 256 * 100 * 2e9, "f64": 128 * 100 * 2e9}
     bindings.settings.failures["cuDeviceGetAttribute"] = 999
     assert "H100 SXM, by its data sheet" in ceilings(target_of(ARCHITECTURES["sm_90a"]), Device("nvidia", "cuda", 0, "a GPU")).source

@@ -27,6 +27,7 @@ class Rates:
         fp8: operations of fp8 for one of f16.
         ordinary: whether it multiplies bf16 and tf32, which sm_75 does not.
         usual: name of the usual GPU; empty where its rates are not known: processors, hertz, bytes a second are then 0.
+        others: the clock of other instructions for that of matrix instructions, by its data sheet.
     """
 
     f16: float
@@ -39,6 +40,7 @@ class Rates:
     processors: int = 0
     hertz: float = 0.0
     bandwidth: float = 0.0
+    others: float = 1.0
 
 
 RATES: Final[Mapping[str, Rates]] = {
@@ -46,8 +48,7 @@ RATES: Final[Mapping[str, Rates]] = {
     "sm_80": Rates(2048, 128, 64, 128, 1, True, "A100 SXM 80 GB", 108, 1.41e9, 2039e9),
     "sm_86": Rates(1024, 256, 0, 0, 1, True, "RTX A6000", 84, 1.80e9, 768e9),
     "sm_89": Rates(1024, 256, 0, 0, 2, True, "RTX 4090", 128, 2.52e9, 1008e9),
-    # 989 TFLOP/s of f16 are at 1.83 GHz; other instructions run at up to 1.98 GHz
-    "sm_90a": Rates(4096, 256 * 1.98 / 1.83, 128 * 1.98 / 1.83, 256 * 1.98 / 1.83, 2, True, "H100 SXM", 132, 1.83e9, 3350e9),
+    "sm_90a": Rates(4096, 256, 128, 256, 2, True, "H100 SXM", 132, 1.83e9, 3350e9, 1.98 / 1.83),
     "sm_100a": Rates(8192, 256, 0, 0, 2, True, "B200", 148, 1.85e9, 8000e9),
     "sm_103a": Rates(8192, 256, 0, 0, 2, True),
     "sm_120a": Rates(1024, 256, 0, 0, 2, True, "RTX 5090", 170, 2.41e9, 1792e9),
@@ -66,7 +67,7 @@ def ceilings(target: Target, device: Device | None) -> Ceilings | None:
             return found
     if not rates.usual:
         return None
-    return _ceilings(rates, f"{rates.usual}, by its data sheet", rates.processors, rates.hertz, rates.bandwidth)
+    return _ceilings(rates, f"{rates.usual}, by its data sheet", rates.processors, rates.hertz, rates.bandwidth, rates.others)
 
 
 def _of_device(rates: Rates, device: Device) -> Ceilings | None:
@@ -83,16 +84,16 @@ def _of_device(rates: Rates, device: Device) -> Ceilings | None:
     return _ceilings(rates, f"{device.name}, by its driver", processors, clock * 1e3, 2 * memory_clock * 1e3 * bus / 8)
 
 
-def _ceilings(rates: Rates, source: str, processors: int, hertz: float, bandwidth: float) -> Ceilings:
+def _ceilings(rates: Rates, source: str, processors: int, hertz: float, bandwidth: float, others: float = 1.0) -> Ceilings:
     of_all = processors * hertz
-    f16, f32 = rates.f16 * of_all, rates.f32 * of_all
+    f16, f32, f64 = rates.f16 * of_all, rates.f32 * of_all * others, rates.f64 * of_all * others
     matmuls = {"f16": f16, "i8": 2 * f16, "u8": 2 * f16, "f32 ieee": f32}
     if rates.ordinary:
         matmuls |= {"bf16": f16, "f32 tf32": f16 / 2, "f32 tf32x3": f16 / 6, "f32 bf16x3": f16 / 3, "f32 bf16x6": f16 / 6}
         matmuls |= dict.fromkeys(("f8e4m3fn", "f8e5m2"), rates.fp8 * f16)
     arithmetic = {"f32": f32}
     if rates.f64:
-        matmuls["f64"], arithmetic["f64"] = rates.f64_matmul * of_all, rates.f64 * of_all
+        matmuls["f64"], arithmetic["f64"] = rates.f64_matmul * of_all * others, f64
     return Ceilings(source, bandwidth or None, matmuls, arithmetic, processors, "SM")
 
 
