@@ -17,6 +17,8 @@ from tilewright.simt import expand_scaled
 from tilewright.simt.compile import kernel_of
 from tilewright.simt.facts import COLD, PROGRAMS
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
+from tilewright_nvidia.linking import assemble
+from tilewright_nvidia.occupancy_attempt import attempt_line
 from tilewright_nvidia.occupancy_bound import bound_occupancy
 from tilewright_nvidia.resources import registers_of
 from tilewright_nvidia.target import PtxTarget
@@ -198,3 +200,16 @@ def test_products_that_overflow_the_registers_get_all_there_are(assembled: Calla
     code, linked = assembled(many_products, signature, "sm_90a", constants={"TILES": tiles, "M": 64}, num_warps=2)
     registers = registers_of(linked.log)
     assert bound_in(code.stages["ptx"]) == programs and registers is not None and registers > 128
+
+
+def test_more_ctas_are_taken_where_nothing_spills(ptx: Callable[..., str]) -> None:
+    """The estimate counts loads that start early twice: ptxas needs less for this loop. Attempted with as many CTAs as spill, the kernel is what it is without
+    an attempt."""
+    text = ptx(running_maximum, {"x": "*bf16", "out": "*fp32", "n": "i32"}, constants={"ROWS": 8, "COLUMNS": 1024}, num_warps=4)
+    line, _, bound = text.partition("\n")
+    attempted = int(line.removeprefix(attempt_line(0).strip().removesuffix("0")))
+    plain, tried, spilling = (assemble(each, "sm_90a") for each in (bound, text, f"{attempt_line(16)}{bound}"))
+    assert bound_in(text) == 2 and attempted > 2
+    registers = [int(registers_of(each.log) or 0) for each in (plain, tried, spilling)]
+    assert tried.spills == 0 and registers[1] < registers[0] <= 65536 // (128 * attempted)
+    assert spilling.spills == plain.spills == 0 and registers[2] == registers[0]

@@ -21,6 +21,7 @@ from tilewright.simt.host.linking import Linked, kept_binary, log_text, rejected
 from tilewright_nvidia import __version__
 from tilewright_nvidia.architectures import capability_of
 from tilewright_nvidia.installation import driver_version
+from tilewright_nvidia.occupancy_attempt import attempted
 
 _LOG_BYTES = 1 << 14
 
@@ -170,6 +171,15 @@ def _run_ptxas(program: Path, text: bytes, arch: str) -> Linked | str:
     Raises:
         LoweringError: it takes too long.
     """
+    more = attempted(text)
+    if more is not None:
+        found = _assemble_once(program, more, arch)
+        if isinstance(found, Linked) and found.spills == 0:
+            return found
+    return _assemble_once(program, text, arch)
+
+
+def _assemble_once(program: Path, text: bytes, arch: str) -> Linked | str:
     import subprocess
     import tempfile
 

@@ -16,6 +16,8 @@ from tilewright.simt.launch_options import check_portable, configuration_text
 from tilewright_nvidia.bulk_copies import TensorMaps
 from tilewright_nvidia.kernel_state import KernelState
 from tilewright_nvidia.manifest import OPTIONS
+from tilewright_nvidia.occupancy_attempt import attempt_line
+from tilewright_nvidia.occupancy_bound import ATTEMPTED
 from tilewright_nvidia.target import TRIPLE, PtxTarget
 
 #: LLVM's passes before code generation. Without this one, code generation takes ten times as long for products of matrices: its reduction of strength
@@ -75,6 +77,8 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         text = libraries.linked(text, target.cpu, ",".join(target.features))
     ptx = to_ptx(text, target, timings)
     name, facts = module.kernel.name, copy.kernel.attributes
+    if ATTEMPTED in facts:
+        ptx = f"{attempt_line(facts[ATTEMPTED])}{ptx}"
     maps = tensor_maps(module.kernel, copy.kernel, state.maps)
     metadata = {
         "kernel": name,

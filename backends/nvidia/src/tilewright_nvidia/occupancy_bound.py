@@ -9,7 +9,8 @@ computes everything else then loses half of its CTAs. The bound makes ptxas spil
 
 Where products take more registers than a thread may have, ptxas gives up without a bound, and takes 32: it then spills several times what it spills with 255.
 
-The bound is what the regions that run often need, by an estimate.
+The bound is what the regions that run often need, by an estimate. Of kernels that hold large tiles without multiplying them ptxas may need less: more CTAs are
+attempted where the PTX is assembled (:mod:`.occupancy_attempt`), and taken if nothing spills.
 """
 
 from __future__ import annotations
@@ -46,6 +47,11 @@ _INDICES: Final = 30
 #: How many registers ptxas takes for a word of a kernel that holds large tiles without multiplying them: it starts loads before the results of others are
 #: stored. Bounds of 1 made row norms of 32 to 64 elements a thread spill 340 to 800 bytes (sm_90a), and take 1.4 times as long (H200).
 _STREAMING: Final = 2
+#: Registers beside the words of such tiles that more CTAs leave to a thread at least: with fewer, ptxas starts loads one after the other (of 16 loads of `amax`
+#: all with 96 words and 112 registers, and two with 80).
+_BESIDE: Final = 16
+#: Attribute of a function: the CTAs of an SM to attempt, more than it is bound to.
+ATTEMPTED: Final = "attempted_programs"
 
 
 def has_products(function: Function) -> bool:
@@ -80,12 +86,19 @@ def bound_occupancy(module: Module, target: SimtTarget, options: Mapping[str, An
         return
     threads, shared = int(function.attributes[WARPS]) * target.warp_size, int(function.attributes[SHARED_BYTES])
     reads_fragments = any(isinstance(operation, Multiplication) and REGISTERS in plan_of(operation, target).reads for operation in operations)
-    needed = max(_REGISTERS, (_STREAMING * words if streams else words) + (target.costs.other_registers if reads_fragments else _INDICES))
+    beside = target.costs.other_registers if reads_fragments else _INDICES
     most = _STREAMING_CTAS if streams else _CTAS
 
-    def fits(programs: int) -> bool:
-        registers = min(target.registers + 1, target.register_file // (threads * programs))
-        return needed <= registers and shared <= target.resident_memory(programs)
+    def resident(needed: int) -> int:
+        """CTAs of which each thread has the registers that it needs; 1 where not even one has."""
+
+        def fits(programs: int) -> bool:
+            registers = min(target.registers + 1, target.register_file // (threads * programs))
+            return max(_REGISTERS, needed) <= registers and shared <= target.resident_memory(programs)
+
+        return max((programs for programs in range(2, most + 1) if fits(programs)), default=1)
 
     # with a bound of one CTA, ptxas allocates all registers that there are: without one it gives up on some kernels and spills with 40
-    function.attributes[PROGRAMS] = max((programs for programs in range(2, most + 1) if fits(programs)), default=1)
+    programs = function.attributes[PROGRAMS] = resident((_STREAMING * words if streams else words) + beside)
+    if streams and (attempted := resident(words + _BESIDE)) > programs:
+        function.attributes[ATTEMPTED] = attempted
