@@ -84,7 +84,7 @@ def test_what_is_left_at_pointers() -> None:
     assert not plain.metadata["tensor_maps"] and not any("raised" in told for told in plain.metadata["notes"])
     code = compiled(product_module(KERNELS["wrapping"], "fp16", "fp16", (128, 64, 64), aligned=False))
     (told,) = (told for told in code.metadata["notes"] if "raised" in told)
-    assert not code.metadata["tensor_maps"] and "the address `a` is not known to be a multiple of 16 bytes (launches with" in told
+    assert not code.metadata["tensor_maps"] and "the address `a` is not known to be a multiple of 16 bytes (launches state it" in told
     # tiles that no group of warps multiplies are copied as before
     small = compiled(product_module(KERNELS["wrapping"], "fp16", "fp16", (32, 32, 32)))
     assert not small.metadata["tensor_maps"] and not any("raised" in told for told in small.metadata["notes"])

@@ -106,7 +106,7 @@ REASONS = {
     "stride by program": "the stride of axis 0 is not known at launch",
     "odd place": "the place along axis 1 where blocks begin is not known to be a multiple of 16 bytes: tl.program_id(1) is not known to be a multiple of 8",
     "constant stride": "the stride of axis 0 is not known to be a multiple of 16 bytes: the constant 100 is no multiple of 8",
-    "product of strides": "the stride of axis 0 is not known to be a multiple of 16 bytes: `n` is not known to be a multiple of 2 (launches with",
+    "product of strides": "the stride of axis 0 is not known to be a multiple of 16 bytes: `n` is not known to be a multiple of 2 (launches state it",
     "written": "the kernel, or one that it waits for, may write to the tensor",
     "flag": "the kernel, or one that it waits for, may write to the tensor",
     "taken where more holds": "its addresses are not known to be sums of multiples of its coordinates",

@@ -28,7 +28,7 @@ _SUMS = frozenset({"add", "sub", "min", "max", "or", "xor", "rem"})
 
 
 #: What is said of arguments.
-ARGUMENTS_REMEDY: Final = " (launches with multiples of 16 are compiled for them; tl.multiple_of states it)"
+ARGUMENTS_REMEDY: Final = " (launches state it of multiples of 16 that they specialize on; tl.multiple_of does in the kernel)"
 
 
 @dataclass
@@ -182,7 +182,10 @@ class AccessCauses:
             elif isinstance(operation, For):
                 work.append((operation.inits[value.index], axis))
             elif operation is not None:
-                found.computed[_computed(operation)] = 1
+                lines = self._loads_behind(operation)
+                found.loaded.update(dict.fromkeys(lines, 1))
+                if not lines:
+                    found.computed[_computed(operation)] = 1
             elif isinstance(value.owner, Region) and isinstance(loop := value.owner.owner, For) and value.index:
                 work.append((loop.inits[value.index - 1], axis))
         return found
@@ -221,6 +224,19 @@ class AccessCauses:
                     work.append((other, axis))
                 return
         found.computed[_computed(product)] = 1
+
+    def _loads_behind(self, operation: Operation) -> list[int]:
+        """The lines of the loads of tiles that an operation without regions computes from, element by element."""
+        lines, work, seen = [], [operation], {operation}
+        while work:
+            each = work.pop()
+            if isinstance(each, Load):
+                lines.append(_line(each))
+            elif each.spec.elementwise or isinstance(each, Moved):
+                makers = [operand.definition for operand in each.operands if isinstance(operand.type, TileType) and operand.definition is not None]
+                work += [maker for maker in makers if maker not in seen]
+                seen.update(makers)
+        return lines
 
     def _descends(self, operation: Binary | Unary, axis: int, width: int) -> bool:
         """Whether what runs on along an axis is taken from something else, or from 0."""
