@@ -140,6 +140,18 @@ def converted(x, out, N: tl.constexpr):
 
 
 @tw.jit
+def computed(x, y, out, N: tl.constexpr, NAME: tl.constexpr):
+    at = tl.arange(0, N)
+    a, b = tl.load(x + at), tl.load(y + at)
+    if NAME == "add":
+        tl.store(out + at, a + b)
+    elif NAME == "sub":
+        tl.store(out + at, a - b)
+    else:
+        tl.store(out + at, a * b)
+
+
+@tw.jit
 def scaled(
     a, a_scale, b, b_scale, c, out, trips,
     A: tl.constexpr, B: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, SCALES: tl.constexpr, TRIPS: tl.constexpr,

@@ -62,3 +62,30 @@ def test_f32_becomes_bf16_in_four_instructions(arch: str, each: int) -> None:
     nan = np.isnan(expected)
     assert np.isnan(found[nan].view(ml_dtypes.bfloat16)).all()
     np.testing.assert_array_equal(found[~nan], expected[~nan].view(np.uint16))
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "mul"])
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"])
+def test_arithmetic_of_bf16_asks_for_no_nan(arch: str, name: str) -> None:
+    """A NaN that comes of bf16 numbers has nothing in its lower half that rounding could carry out of it: neither an operand's nor the machine's own."""
+    size = 4096
+    code = listed(kernels.computed, "x=*bf16:16, y=*bf16:16, out=*bf16:16", arch, {"N": size, "NAME": name})
+    text = str(code.stages["amdgcn"])
+    assert "v_cmp_u_f" not in text and "v_cmp_o_f" not in text and "v_cndmask" not in text
+    assert ("v_cvt_pk_bf16_f32" in text) == (arch == "gfx950")
+    rng = np.random.default_rng(1)
+    special = np.array([0, 0x8000, 1, 0x8001, 0x7F, 0x7F7F, 0xFF7F, 0x7F80, 0xFF80, 0x7FC0, 0x7F81, 0xFFFF, 0x7FFF, 0x3F80, 0x3F81], np.uint16)
+    x, y = (rng.integers(0, 1 << 16, size, np.uint16) for _ in range(2))
+    pairs = np.array(np.meshgrid(special, special)).reshape(2, -1)
+    x[: pairs.shape[1]], y[: pairs.shape[1]] = pairs
+    # close exponents, so that sums are rounded, ties among them
+    y[size // 2 :] = (x[size // 2 :] & 0x7F00) + rng.integers(0, 0x400, size // 2).astype(np.uint16) & 0xFFFF
+    found = np.zeros(size, np.uint16)
+    launched(code, [x, y, found])
+    with np.errstate(all="ignore"):
+        a, b = (bits.view(ml_dtypes.bfloat16).astype(np.float64) for bits in (x, y))
+        exact = {"add": a + b, "sub": a - b, "mul": a * b}[name]
+        expected = exact.astype(np.float32).astype(ml_dtypes.bfloat16)
+    nan = np.isnan(exact)
+    assert np.isnan(found[nan].view(ml_dtypes.bfloat16)).all()
+    np.testing.assert_array_equal(found[~nan], expected[~nan].view(np.uint16))

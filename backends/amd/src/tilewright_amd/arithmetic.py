@@ -15,7 +15,7 @@ from tilewright.llvm.registers import constant, register_type
 from tilewright.llvm.remainder import float_remainder
 from tilewright.llvm.writer import FunctionWriter, float_constant
 from tilewright_amd.architectures import Architecture
-from tilewright_amd.casts import machine_cast, of_upper_half
+from tilewright_amd.casts import computed_upper_half, of_upper_half
 
 Emitter = Callable[[FunctionWriter, list[str]], str]
 
@@ -59,6 +59,8 @@ APPROXIMATE: dict[str, Emitter] = {"div": _divide, "sqrt": _unary("sqrt")}
 FAST: dict[str, Emitter] = {"div": _by_reciprocal}
 
 
+#: Operations on bf16 numbers that f32 arithmetic computes: what it rounds to has more than twice the bits, and is rounded again as if it were exact.
+_ROUNDED_ONCE: Final = frozenset({"add", "sub", "mul"})
 #: Types of which sums with +0 are not left to the code generator.
 _BESIDE_ZERO: Final = frozenset({F16, BF16, F32, F64})
 
@@ -100,10 +102,11 @@ def _fma_in_single(w: FunctionWriter, row: Architecture, operands: list[str]) ->
     The result differs from the one that is rounded once where f32 rounds to the middle of two bf16 numbers: it is off by at most 0.5 + 2**-16 ULP. Rounding
     once takes f64 and the error of the sum, 24 instructions a number.
     """
-    singles = [("float", of_upper_half(w, w.emit(f"zext i16 {operand} to i32"))) for operand in operands]
-    result = machine_cast(w, row, w.intrinsic("llvm.fma", "float", singles), F32, BF16, "rtne")
-    assert result is not None
-    return result
+    return computed_upper_half(w, row, w.intrinsic("llvm.fma", "float", [("float", single) for single in _singles(w, operands)]))
+
+
+def _singles(w: FunctionWriter, operands: list[str]) -> list[str]:
+    return [of_upper_half(w, w.emit(f"zext i16 {operand} to i32")) for operand in operands]
 
 
 def element_operation(
@@ -121,6 +124,8 @@ def element_operation(
         return _sum_with_zero(w, *term, element)
     if relaxed and element is BF16 and name == "fma":
         return _fma_in_single(w, row, operands)
+    if element is BF16 and name in _ROUNDED_ONCE:
+        return computed_upper_half(w, row, w.emit(f"f{name} float {', '.join(_singles(w, operands))}"))
     if name == "rem" and isinstance(element, FloatType):
         return float_remainder(w, operands[0], operands[1], element)
     if element is F16:

@@ -26,9 +26,7 @@ _SINGLE: Final[Mapping[Type, Callable[[FunctionWriter, str], str]]] = {
 def machine_cast(w: FunctionWriter, row: Architecture, operand: str, source: Type, result: Type, rounding: str) -> str | None:
     """See :meth:`tilewright.simt.target.SimtTarget.cast`."""
     if source is F32 and result is BF16 and rounding == "rtne":
-        if (row.matrix, row.generation) == (MFMA, 4):
-            return w.emit(f"bitcast bfloat {w.emit(f'fptrunc float {operand} to bfloat')} to i16")
-        return _upper_half(w, operand)
+        return computed_upper_half(w, row, operand) if rounds_bf16(row) else _upper_half(w, operand)
     if source in _SINGLE and result in row.fp8 and rounding == "rtne":
         assert isinstance(result, FloatType)
         return _narrowed(w, row, _SINGLE[source](w, operand), result)
@@ -41,6 +39,20 @@ def machine_cast(w: FunctionWriter, row: Architecture, operand: str, source: Typ
         half = _half(w, operand, source)
         return w.emit(f"fpext half {half} to float") if half is not None and result is F32 else half
     return None
+
+
+def rounds_bf16(row: Architecture) -> bool:
+    """Whether the machine has an instruction that rounds f32 to bf16."""
+    return (row.matrix, row.generation) == (MFMA, 4)
+
+
+def computed_upper_half(w: FunctionWriter, row: Architecture, operand: str) -> str:
+    """The result of f32 arithmetic on bf16 numbers, as bf16 to nearest even. Where it is NaN it is one of the operands', or the machine's own, whose lower half
+    is zero: nothing is carried into the upper half, which stays as it is."""
+    if rounds_bf16(row):
+        return w.emit(f"bitcast bfloat {w.emit(f'fptrunc float {operand} to bfloat')} to i16")
+    rounded = rounded_upper_half(w, w.emit(f"bitcast float {operand} to i32"))
+    return w.emit(f"trunc i32 {w.emit(f'lshr i32 {rounded}, 16')} to i16")
 
 
 def of_upper_half(w: FunctionWriter, bits: str) -> str:
