@@ -194,7 +194,7 @@ def noted(kernel: Any, aligned: tuple[str, ...]) -> list[str]:
         (columns, ("x", "out", "near"), "no two addresses are known to be consecutive: `far` may be any stride (a stride that is 1 "),
         (displaced, ALL, "16 bytes: the constant 1 is no multiple of 4$"),
         (overlapped, ALL, "16 bytes: the factor 501 is no multiple of 4$"),
-        (by_program, ALL, "16 bytes: tl.program_id(1) is not known to be a multiple of 4 (tl.multiple_of states it)$"),
+        (by_program, ALL, "16 bytes: tl.program_id(1) is no multiple of 4$"),
         (every_second, ALL, "no two addresses are known to be consecutive: the stride is the constant 2$"),
         (reversed_rows, ALL, "no two addresses are known to be consecutive: the stride is the constant -1$"),
         (chosen_lanes, ALL, "the mask is not known to be the same for 4 elements in a row, which is computed for each by itself$"),

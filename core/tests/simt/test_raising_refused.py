@@ -56,6 +56,8 @@ def squares(a, c, m, n, step, table, CASE: tl.constexpr):
             x = tl.load(a + rows[:, None] * (16 * tl.program_id(1)) + columns[None, :], mask=columns[None, :] < n, other=0.0)
         elif CASE == "odd place":
             x = tl.load(a + rows[:, None] * step + (columns + tl.program_id(1))[None, :], mask=rows[:, None] < m, other=0.0)
+        elif CASE == "odd places":
+            x = tl.load(a + rows[:, None] * step + (columns + tl.program_id(1) + 4 * tl.program_id(2))[None, :], mask=rows[:, None] < m, other=0.0)
         elif CASE == "constant stride":
             x = tl.load(a + rows[:, None] * 100 + columns[None, :], mask=rows[:, None] < m, other=0.0)
         elif CASE == "product of strides":
@@ -104,7 +106,8 @@ REASONS = {
     "shifted before": "it may begin before the tensor along axis 1",
     "backwards": "along axis 0 it reads backwards",
     "stride by program": "the stride of axis 0 is not known at launch",
-    "odd place": "the place along axis 1 where blocks begin is not known to be a multiple of 16 bytes: tl.program_id(1) is not known to be a multiple of 8",
+    "odd place": "the place along axis 1 where blocks begin is not known to be a multiple of 16 bytes: tl.program_id(1) is no multiple of 8",
+    "odd places": "16 bytes: the factor 4 is no multiple of 8 and tl.program_id(1) is no multiple of 8",
     "constant stride": "the stride of axis 0 is not known to be a multiple of 16 bytes: the constant 100 is no multiple of 8",
     "product of strides": "the stride of axis 0 is not known to be a multiple of 16 bytes: `n` is not known to be a multiple of 2 (launches state it",
     "written": "the kernel, or one that it waits for, may write to the tensor",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops.arithmetic import Addptr, Arange, Binary, Bitcast, Cast, Cmp, ProgramId, Select, Unary
@@ -39,6 +39,7 @@ class Sources:
         arguments: name of a kernel's argument -> what it would have to be a multiple of; pointers: the arguments that are addresses, in bytes.
         loaded: line of a load, 0 where it is not known -> what the loaded number would have to be a multiple of.
         constants: a constant, in words -> what it would have to be a multiple of, and is not.
+        programs: axis of the grid -> what the program's place along it would have to be a multiple of, and is not for all programs.
         computed: what else it is, in words -> what it would have to be a multiple of.
     """
 
@@ -46,10 +47,11 @@ class Sources:
     pointers: dict[str, int] = field(default_factory=dict)
     loaded: dict[int, int] = field(default_factory=dict)
     constants: dict[str, int] = field(default_factory=dict)
+    programs: dict[int, int] = field(default_factory=dict)
     computed: dict[str, int] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.arguments or self.pointers or self.loaded or self.constants or self.computed)
+        return any(self._tables())
 
     def __str__(self) -> str:
         lacking = [f"the address `{name}` is not known to be a multiple of {need} bytes" for name, need in self.pointers.items()]
@@ -58,8 +60,18 @@ class Sources:
             place = f" at line {line}" if line else ""
             lacking.append(f"what is loaded{place} is not known to be a multiple of {need}")
         lacking += [f"{what} is no multiple of {need}" for what, need in self.constants.items()]
+        lacking += [f"tl.program_id({axis}) is no multiple of {need}" for axis, need in self.programs.items()]
         lacking += [f"{what} is not known to be a multiple of {need}" for what, need in self.computed.items()]
         return " and ".join(lacking)
+
+    def add(self, other: Sources) -> None:
+        """Add other sources, which would have to be multiples of as much at the least."""
+        for table, more in zip(self._tables(), other._tables(), strict=True):
+            for name, need in more.items():
+                table[name] = max(need, table.get(name, 1))
+
+    def _tables(self) -> tuple[dict[Any, int], ...]:
+        return self.arguments, self.pointers, self.loaded, self.constants, self.programs, self.computed
 
     @property
     def remedy(self) -> str:
@@ -77,22 +89,23 @@ def of_polynomial(number: Polynomial, affine: Affine, need: int) -> Sources:
         lacking = need // min(need, affine.divisor(term))
         if lacking == 1:
             continue
-        before = len(found.arguments) + len(found.loaded)
+        of_term = Sources()
         for unknown in monomial:
             others = affine.divisor(Polynomial.of({tuple(other for other in monomial if other != unknown): factor}))
-            _of_atom(affine.atom(unknown), need // min(need, others), found)
-        if len(found.arguments) + len(found.loaded) == before and abs(factor) != 1:
-            found.computed.clear()
-            found.constants[f"the {'factor' if monomial else 'constant'} {factor}"] = need
-        elif not monomial:
+            _of_atom(affine.atom(unknown), need // min(need, others), of_term)
+        if not monomial:
             found.constants[f"the constant {factor}"] = need
+        elif abs(factor) != 1 and not (of_term.arguments or of_term.loaded):
+            found.constants[f"the factor {factor}"] = need
+        else:
+            found.add(of_term)
     return found
 
 
 def _of_atom(atom: Atom, need: int, found: Sources) -> None:
     """Add an unknown of a polynomial that would have to be a multiple of a number."""
     if atom.kind == "program_id":
-        found.computed[f"tl.program_id({atom.of[0]})"] = need
+        found.programs[atom.of[0]] = need
     elif atom.kind == "value":
         (value,) = atom.of
         operation = value.definition
@@ -280,6 +293,8 @@ class AccessCauses:
                 self._follow(operand, width, need, found, seen)
         elif isinstance(operation, For):
             self._follow(operation.inits[value.index], width, need, found, seen)
+        elif isinstance(operation, ProgramId):
+            found.programs[operation.axis] = max(need, found.programs.get(operation.axis, 1))
         elif not isinstance(operation, Arange):
             what = _computed(operation)
             found.computed[what] = max(need, found.computed.get(what, 1))
@@ -328,8 +343,6 @@ class AccessCauses:
 
 def _computed(operation: Operation) -> str:
     """What an operation gives, in words."""
-    if isinstance(operation, ProgramId):
-        return f"tl.program_id({operation.axis})"
     line = _line(operation)
     return f"what is computed at line {line}" if line else "what the kernel computes"
 
