@@ -480,6 +480,22 @@ def test_neighbours_that_are_rounded_become_words(ptx: Ptx) -> None:
     assert "cvt.rn.bf16.f32" not in text and not re.search(r"mov\.b32 \s*%r\d+, \{", text)
 
 
+def test_numbers_rounded_to_bf16_go_on_as_f32_in_one_instruction(ptx: Ptx) -> None:
+    """The number is rounded into the upper half of a word, which is the f32: no conversion of a single number, at a quarter of the rate, and no shift. What is
+    stored as bf16 is rounded by pairs from the same f32."""
+
+    def kernel(x: Any, y: Any, z: Any, BLOCK: tl.constexpr) -> None:
+        at = tl.arange(0, BLOCK)
+        rounded = (tl.load(x + at) * 3.0).to(tl.bfloat16)
+        tl.store(y + at, rounded)
+        tl.store(z + at, rounded.to(tl.float32) + 1.0)
+
+    signature = {"x": "*fp32", "y": "*bf16", "z": "*fp32"}
+    text = ptx(device_function(kernel), signature, "sm_90a", constants={"BLOCK": 512})
+    assert len(re.findall(r"cvt\.rn\.bf16x2\.f32", text)) == 4 + 2
+    assert not re.search(r"cvt\.rn\.bf16\.f32|shl\.b32 \s*%r\d+, %r\d+, 16;", text)
+
+
 @pytest.mark.parametrize("fuse", [True, False])
 @pytest.mark.parametrize(("arch", "has_sum"), [("sm_80", False), ("sm_90a", True)])
 @pytest.mark.parametrize("type_", ["bf16", "fp16"])

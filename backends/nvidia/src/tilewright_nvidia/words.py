@@ -39,7 +39,13 @@ class Words:
         self._rounded_bytes[name] = operand, kind
 
     def single(self, w: FunctionWriter, name: str) -> str | None:
-        """A bf16 number as f32, made of the whole word that it was taken from: one instruction for either half. None where it was not taken from one."""
+        """A bf16 number as f32, in one instruction: made of the whole word that it was taken from, or rounded into the upper half of a word. None where it is
+        neither."""
+        number, pair = self._rounded.get(name, ("", ""))
+        if pair == "bf16x2":
+            # two numbers are rounded at four times the rate of one: the upper half of a word is the f32
+            (word,) = call_asm(w, "cvt.rn.bf16x2.f32 $0, $1, $2;", ["i32"], [("float", number), ("float", "0.0")], effects=False)
+            return w.emit(f"bitcast i32 {word} to float")
         word, word_type, at = self._sources.get(name, ("", "", 0))
         if word_type != "i32":
             return None
