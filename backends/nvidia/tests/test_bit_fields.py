@@ -25,7 +25,7 @@ _CONVERSION = re.compile(r"cvt\.rn\.f32\.[su]32")
 @tw.jit
 def bit_field(x, z, SHIFT: tl.constexpr, MASK: tl.constexpr, OFFSET: tl.constexpr):
     word = tl.arange(0, 32)
-    tl.store(z + word, (((tl.load(x + word) >> SHIFT) & MASK) + OFFSET).to(tl.float32))
+    tl.store(z + word, (((tl.load(x + word) >> SHIFT) & MASK) + OFFSET).to(z.dtype.element_ty))
 
 
 @tw.jit
@@ -41,15 +41,23 @@ def stored(text: str, words: Any) -> Any:
     def value(name: str) -> Any:
         if name in registers:
             return registers[name]
-        bits = int(name[2:], 16) if name.startswith("0f") else int(name) & 0xFFFFFFFF
+        bits = int(name[2:], 16) if name[:2] in ("0f", "0x") else int(name) & 0xFFFFFFFF
         return np.full(words.shape, bits, np.uint32)
 
     def number(name: str) -> Any:
         """An f32 number as f64, in which sums and products of two of them are exact here."""
         return value(name).view(np.float32).astype(np.float64)
 
+    def half(name: str) -> Any:
+        return (value(name) & 0xFFFF).astype(np.uint16).view(np.float16).astype(np.float64)
+
     results: dict[str, Callable[..., Any]] = {
         "mov.b32": value,
+        "mov.b16": value,
+        "cvt.u16.u32": value,
+        "add.rn.f16": lambda a, b: shortened(half(a) + half(b)),
+        "fma.rn.f16": lambda a, b, c: shortened(half(a) * half(b) + half(c)),
+        "cvt.rn.f16.f32": lambda a: shortened(number(a)),
         "and.b32": lambda a, b: value(a) & value(b),
         "or.b32": lambda a, b: value(a) | value(b),
         "shr.u32": lambda a, b: value(a) >> value(b),
@@ -69,6 +77,8 @@ def stored(text: str, words: Any) -> Any:
             registers[operands[0]] = words
         elif name == "st.global.b32":
             return value(operands[1]).view(np.float32)
+        elif name == "st.global.b16":
+            return half(operands[1]).astype(np.float32)
         elif name in results and all(operand in registers or not operand.startswith("%") for operand in operands[1:]):
             registers[operands[0]] = results[name](*operands[1:])
     raise AssertionError("nothing is stored")
@@ -76,6 +86,10 @@ def stored(text: str, words: Any) -> Any:
 
 def rounded(numbers: Any) -> Any:
     return numbers.astype(np.float32).view(np.uint32)
+
+
+def shortened(numbers: Any) -> Any:
+    return numbers.astype(np.float16).view(np.uint16).astype(np.uint32)
 
 
 _WORDS = np.random.default_rng(0).integers(0, 1 << 32, 4096, dtype=np.uint32)
@@ -93,11 +107,26 @@ def test_fields_of_a_word_take_no_conversion(ptx: Ptx, bits: int) -> None:
             np.testing.assert_array_equal(stored(text, _WORDS).view(np.uint32), rounded(expected))
 
 
-@pytest.mark.parametrize("result", ["*bf16", "*fp16"])
-def test_shorter_floats_are_rounded_from_f32(ptx: Ptx, result: str) -> None:
-    text = ptx(bit_field, {"x": "*i32", "z": result}, constants={"SHIFT": 8, "MASK": 15, "OFFSET": -8}, num_warps=1)
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 8, 10])
+def test_fields_become_f16_without_f32(ptx: Ptx, bits: int) -> None:
+    for shift in range(0, 33 - bits, bits):
+        for offset in (-(1 << bits - 1), 0, 1024):
+            constants = {"SHIFT": shift, "MASK": (1 << bits) - 1, "OFFSET": offset}
+            text = ptx(bit_field, {"x": "*i32", "z": "*fp16"}, constants=constants, num_warps=1)
+            assert not re.search(r"cvt\.rn", text)
+            expected = (_WORDS >> np.uint32(shift) & np.uint32((1 << bits) - 1)).astype(np.int64) + offset
+            np.testing.assert_array_equal(stored(text, _WORDS).view(np.uint32), rounded(expected))
+
+
+@pytest.mark.parametrize(("result", "mask", "offset"), [("bf16", 15, -8), ("f16", 2047, 0), ("f16", 15, 1025)])
+def test_other_short_floats_are_rounded_from_f32(ptx: Ptx, result: str, mask: int, offset: int) -> None:
+    types = {"x": "*i32", "z": "*bf16" if result == "bf16" else "*fp16"}
+    text = ptx(bit_field, types, constants={"SHIFT": 8, "MASK": mask, "OFFSET": offset}, num_warps=1)
     assert not re.search(r"cvt\.rn\.\w+\.[su]32", text)
-    assert re.search(rf"cvt\.rn\.{result[1:].replace('fp', 'f')}\.f32", text)
+    assert re.search(rf"cvt\.rn\.{result}\.f32", text)
+    if result == "f16":
+        expected = ((_WORDS >> np.uint32(8) & np.uint32(mask)).astype(np.float64) + offset).astype(np.float16)
+        np.testing.assert_array_equal(stored(text, _WORDS), expected.astype(np.float32))
 
 
 def test_a_mask_need_not_begin_at_its_lowest_bit(ptx: Ptx) -> None:

@@ -1,24 +1,35 @@
-"""Bit fields of 32-bit words as f32: ``(word >> shift & mask) + offset`` of weights that are packed.
+"""Bit fields of 32-bit words as f32 or f16: ``(word >> shift & mask) + offset`` of weights that are packed.
 
-The field is masked where it stands and becomes the lowest bits of the mantissa of 2^23, which one addition
-or FMA removes, together with the scale of its position and the offset: neither the shift, nor the addition
-of the offset, nor the machine's conversion of integers (at half the rate of these) is left. All of it is
-exact, for the numbers are integers below 2^24.
+The field is masked where it stands and becomes the lowest bits of the mantissa of 2^23 (f16: 2^10), which one
+addition or FMA removes, together with the scale of its position and the offset: neither the shift, nor the
+addition of the offset, nor the machine's conversion of integers (at half the rate of these, and an eighth in
+f16) is left. All of it is exact, for the numbers are integers below 2^24 (2^11).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
-from tilewright.ir.types import I32, U32, Type
+from tilewright.ir.types import F16, F32, I32, U32, Type
 from tilewright.llvm.writer import FunctionWriter, float_constant
 from tilewright_nvidia.words import Words, masked
 
-#: the bits of a mantissa, and those of the f32 number 2^23
-_MANTISSA = 23
-_UNIT = 0x4B000000
-#: shifts from here on are by this for all fields of a word
-_UPPER = 16
+
+@dataclass(frozen=True, slots=True)
+class _Format:
+    """A format: its LLVM type, the bits of a mantissa, the unit whose last bit is 1, and what the shifts of
+    fields that do not fit there are multiples of, so that fields of a word share them."""
+
+    type_: str
+    mantissa: int
+    unit: int
+    step: int
+
+
+_FORMATS: Final[dict[Type, _Format]] = {F32: _Format("float", 23, 0x4B000000, 16), F16: _Format("half", 10, 0x6400, 8)}
+#: of the widest format
+_MANTISSA: Final = 23
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +79,25 @@ class BitFields:
         most = 1 << _MANTISSA
         return replace(known, offset=offset) if (-most if element is I32 else 0) <= offset <= most else None
 
-    def single(self, w: FunctionWriter, words: Words, name: str) -> str | None:
-        """A bit field as f32; None for what is not known to be one."""
-        field = self._fields.get(name)
-        if field is None or not field.mask:
+    def converted(self, w: FunctionWriter, words: Words, name: str, result: Type) -> str | None:
+        """A bit field as f32 or f16; None for what is not known to be one, or to be exact."""
+        field, to = self._fields.get(name), _FORMATS[result]
+        if field is None or not field.mask or field.mask >> to.mantissa or abs(field.offset) > 1 << to.mantissa:
             return None
-        word, at = field.word, field.shift
-        if at + field.mask.bit_length() > _MANTISSA:
-            by = _UPPER if at >= _UPPER else at
+        word, at, bits = field.word, field.shift, field.mask.bit_length()
+        if at + bits > to.mantissa:
+            within = at % to.step
+            by = at - within if within + bits <= to.mantissa else at
             word, at = self._shifted(w, words, word, by), at - by
-        bits = masked(w, word, field.mask << at, _UNIT)
-        number = w.emit(f"bitcast i32 {bits} to float")
-        unit = float_constant("float", float(field.offset - (1 << _MANTISSA - at)))
+        number = masked(w, word, field.mask << at, to.unit)
+        if to.type_ == "half":
+            number = w.emit(f"trunc i32 {number} to i16")
+        number = w.emit(f"bitcast {'i16' if to.type_ == 'half' else 'i32'} {number} to {to.type_}")
+        unit = float_constant(to.type_, float(field.offset - (1 << to.mantissa - at)))
         if not at:
-            return w.emit(f"fadd float {number}, {unit}")
-        scale = float_constant("float", 0.5**at)
-        return w.intrinsic("llvm.fma", "float", [("float", name) for name in (number, scale, unit)])
+            return w.emit(f"fadd {to.type_} {number}, {unit}")
+        scale = float_constant(to.type_, 0.5**at)
+        return w.intrinsic("llvm.fma", to.type_, [(to.type_, name) for name in (number, scale, unit)])
 
     @staticmethod
     def _shifted(w: FunctionWriter, words: Words, word: str, by: int) -> str:

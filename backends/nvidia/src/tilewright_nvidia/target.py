@@ -358,8 +358,12 @@ class PtxTarget(SimtTarget):
     def cast(self, context: SimtContext, operand: str, source: Type, result: Type, rounding: str) -> str | None:
         words = words_in(context.writer)
         if source in (I32, U32) and result in (F32, F16, BF16):
-            field = kernel_state(context.writer).bit_fields.single(context.writer, words, operand)
-            return field if field is None or result is F32 else emit_cast(context, field, F32, result, 0)
+            fields, w = kernel_state(context.writer).bit_fields, context.writer
+            field = None if result is BF16 else fields.converted(w, words, operand, result)
+            if field is None and result is not F32:
+                single = fields.converted(w, words, operand, F32)
+                field = None if single is None else emit_cast(context, single, F32, result, 0)
+            return field
         if source is U32 and result is U16:
             return words.half(context.writer, operand)
         if source in (I8, U8) and result in (F32, F16, BF16) and self.capability >= 80 and operand.startswith("%"):
