@@ -32,7 +32,7 @@ A value is a number (`i1`, `i8` … `i64`, `u8` … `u64`, `f16`, `bf16`, `f32`,
 SIMT_INTRODUCTION = """# SIMT IR
 
 What the [GPU toolkit](../developers/toolkit.md) works on: Tile IR but for `dot`, and these {count} operations. This page is made from their table
-(`tilewright.simt.ops.OPS`); the toolkit's page shows each in an example, with types, layouts and rules.
+(`tilewright.simt.dialect.ops.OPS`); the toolkit's page shows each in an example, with types, layouts and rules.
 
 """
 
@@ -48,7 +48,7 @@ def ir_page() -> str:
 
 def simt_page() -> str:
     """The Markdown of ``reference/simt.md``."""
-    from tilewright.simt.ops import OPS
+    from tilewright.simt.dialect.ops import OPS
 
     return SIMT_INTRODUCTION.format(count=len(OPS)) + "".join(_operation(spec).replace("###", "##", 1) for spec in OPS)
 

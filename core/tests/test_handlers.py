@@ -21,7 +21,7 @@ from tilewright.reference import undefined
 from tilewright.reference.promises import CHECKS
 from tilewright.reference.regions import CONTROL
 from tilewright.reference.semantics import MEANINGS
-from tilewright.simt.lowering import atomics, indices, reduce, scan, shape
+from tilewright.simt.lowering import atomics, index, reduce, scan, shape
 from tilewright_cpu.lowering.methods import METHODS
 
 Handler = Callable[..., Any]
@@ -42,7 +42,7 @@ HANDLERS: dict[str, list[tuple[str, Handler]]] = {
     "undefined lanes": list(undefined._RULES.items()),
     **{
         module.__name__: [(name, interface.lower) for name, interface in module.INTERFACES.items() if name in TABLE]
-        for module in (atomics, indices, reduce, scan, shape)
+        for module in (atomics, index, reduce, scan, shape)
     },
     "lowering for the CPU": list(METHODS.statements.items()),
 }

@@ -30,9 +30,9 @@ ALLOWED: dict[str, set[str]] = {
     "llvm": {"ir", "passes", "errors", "child_process"},
     "simt": {"ir", "passes", "llvm", "errors", "environment"},
     # the host sides of backends: above the runtime, and nothing of the toolkit that compiles
-    "simt/host": {"ir", "llvm", "plugins", "runtime", "errors", "environment"},
+    "gpu_host": {"ir", "llvm", "plugins", "runtime", "errors", "environment"},
     "jax": {"ir", "language", "runtime", "errors"},
-    "testing": {"ir", "reference", "frontend", "passes", "runtime", "llvm", "simt", "simt/host", "errors"},
+    "testing": {"ir", "reference", "frontend", "passes", "runtime", "llvm", "simt", "gpu_host", "errors"},
     "compat": {"active_target", "ir", "language", "passes", "plugins", "runtime", "testing", "errors", "environment"},
     "tools": {"ir", "reference", "language", "passes", "plugins", "runtime", "simt", "compat", "testing", "errors", "environment"},
     "__init__": {"ir", "language", "plugins", "runtime", "testing", "tools", "errors", "forks"},

@@ -11,11 +11,10 @@ from tilewright.ir.core import Module
 from tilewright.ir.parser import parse_module
 from tilewright.ir.printer import print_module
 from tilewright.ir.verifier import verify
-from tilewright.simt import facts
-from tilewright.simt.async_hazards import check_in_flight
+from tilewright.simt.analysis.async_hazards import check_in_flight
 from tilewright.simt.compile import STAGES
-from tilewright.simt.ops import OPS, SIMT_TABLE
-from tilewright.simt.pipeline import decisions
+from tilewright.simt.dialect import attributes, pipeline_attributes
+from tilewright.simt.dialect.ops import OPS, SIMT_TABLE
 from tilewright.simt.pipeline.expand import FORMS
 
 PAGE = Path(__file__).resolve().parents[1] / "site" / "developers" / "toolkit.md"
@@ -52,9 +51,9 @@ def test_every_stage_has_a_paragraph_in_order() -> None:
 
 
 def test_every_attribute_that_stages_write_is_in_the_table() -> None:
-    values = [value for module in (facts, decisions) for name, value in vars(module).items() if name.isupper() and isinstance(value, str)]
+    values = [value for module in (attributes, pipeline_attributes) for name, value in vars(module).items() if name.isupper() and isinstance(value, str)]
     written = {value for value in values if value.startswith("simt.")}
     assert {"simt.offset", "simt.by", "simt.form"} <= written
     assert written <= set(re.findall(r"^\| `(simt\.\w+)` \|", TEXT, re.M))
-    for name in (facts.WARPS, facts.SHARED_BYTES, *FORMS):
+    for name in (attributes.WARPS, attributes.SHARED_BYTES, *FORMS):
         assert f"`{name}`" in TEXT

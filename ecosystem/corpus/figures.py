@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tilewright.simt.host.code_counts import Counts, without_zeros
+from tilewright.gpu_host.code_counts import Counts, without_zeros
 
 
 @dataclass

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from corpus.figures import Figures
-from tilewright.simt.host.code_counts import count, main_loop
-from tilewright.simt.host.resources import occupancy
+from tilewright.gpu_host.code_counts import count, main_loop
+from tilewright.gpu_host.resources import occupancy
 from tilewright_nvidia.architectures import ARCHITECTURES
 from tilewright_nvidia.linking import assemble
 from tilewright_nvidia.resources import processor, usage_of

@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from corpus.figures import Figures
-from tilewright.simt.host.code_counts import Counts
+from tilewright.gpu_host.code_counts import Counts
 
 #: A kernel is behind or ahead from so many points on.
 THRESHOLD = 0.35

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from corpus.amd_code import effect, figures_of, parse
 
-from tilewright.simt.host.code_counts import Counts, Effect
-from tilewright.simt.host.control_flow import Instruction
+from tilewright.gpu_host.code_counts import Counts, Effect
+from tilewright.gpu_host.control_flow import Instruction
 
 TEXT = """
 	.amdgcn_target "amdgcn-amd-amdhsa--gfx950"

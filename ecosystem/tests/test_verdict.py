@@ -13,7 +13,7 @@ from corpus.figures import Figures
 from corpus.page import page, page_of
 from corpus.verdict import judge
 
-from tilewright.simt.host.code_counts import Counts
+from tilewright.gpu_host.code_counts import Counts
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "performance" / "corpus.md"
 LOOP = Counts(instructions=100, loads={"16": 4}, mma={"HMMA.16816": 8}, barriers=1, work=8 * 2048)

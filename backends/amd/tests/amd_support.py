@@ -18,7 +18,7 @@ from tilewright.plugins.registry import registry
 from tilewright.runtime.compile import build_module, lower_module
 from tilewright.runtime.devices import named_target
 from tilewright.runtime.jit import JITFunction
-from tilewright.simt.target import Threads
+from tilewright.simt.target.simt_target import Threads
 from tilewright.tools.inspect import specialize
 from tilewright_amd.lower import lower
 from tilewright_amd.target import GcnTarget

@@ -17,10 +17,10 @@ import amd_kernels as kernels
 from amd_support import example
 
 from tilewright.errors import KernelError, LaunchError, ResidencyError
+from tilewright.gpu_host import launch
+from tilewright.gpu_host.table import Call
 from tilewright.plugins.manifest import Device
 from tilewright.plugins.registry import registry
-from tilewright.simt.host import launch
-from tilewright.simt.host.table import Call
 from tilewright_amd import prints
 from tilewright_conformance.emulation import emulate
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from tilewright.gpu_host.driver import Driver
 from tilewright.plugins.manifest import Device
-from tilewright.simt.host.driver import Driver
 from tilewright.testing.stand_in_driver import StandInBindings
 from tilewright_amd.architectures import ARCHITECTURES, architecture, target_of
 from tilewright_amd.ceilings import RATES, ceilings

@@ -16,8 +16,8 @@ from amd_support import all_barriers_but, example, listed
 from tilewright.ir.core import Function
 from tilewright.plugins.manifest import CodeObject
 from tilewright.simt import compile as stages
-from tilewright.simt.context import SimtContext
-from tilewright.simt.target import SimtTarget, Threads
+from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.target.simt_target import SimtTarget, Threads
 from tilewright_amd import lanes, memory_access, waits
 from tilewright_amd.matrix import _Product
 from tilewright_amd.target import GcnTarget

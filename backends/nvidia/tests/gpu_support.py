@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.gpu_host.kernels import LoadedKernel
+from tilewright.gpu_host.launch import make_launcher
+from tilewright.gpu_host.memory import DeviceMemory
 from tilewright.ir import Module
 from tilewright.plugins.manifest import Parameter
 from tilewright.plugins.registry import registry
-from tilewright.simt.host.kernels import LoadedKernel
-from tilewright.simt.host.launch import make_launcher
-from tilewright.simt.host.memory import DeviceMemory
 from tilewright_nvidia.driver import driver
 
 EXACT = {"enable_fp_fusion": False, "math": "strict"}

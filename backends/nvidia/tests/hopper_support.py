@@ -17,10 +17,10 @@ from tilewright.language.callable import device_function
 from tilewright.passes import pipeline
 from tilewright.plugins.manifest import CodeObject, Parameter
 from tilewright.simt.compile import kernel_of, run_stages
-from tilewright.simt.facts import SHARED_BYTES, WARPS
-from tilewright.simt.linear_layout import LinearLayout, SharedLayout, blocked
-from tilewright.simt.lower import write_function
-from tilewright.simt.matmul_plans import Product, ProductPlan
+from tilewright.simt.dialect.attributes import SHARED_BYTES, WARPS
+from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout, blocked
+from tilewright.simt.lowering.lower_function import write_function
+from tilewright.simt.target.matmul_plan import Product, ProductPlan
 from tilewright_nvidia import warpgroups
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.kernel_state import KernelState

@@ -3,8 +3,8 @@
 import pytest
 from stand_ins import FakeBindings
 
+from tilewright.gpu_host.driver import Driver
 from tilewright.plugins.manifest import Device
-from tilewright.simt.host.driver import Driver
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.ceilings import RATES, ceilings
 from tilewright_nvidia.table import TABLE

@@ -12,7 +12,7 @@ from tilewright.ir.types import F16, F32
 from tilewright.plugins.manifest import CodeObject
 from tilewright.plugins.registry import registry
 from tilewright.runtime.compile import lower_module
-from tilewright.simt.linear_layout import SharedLayout
+from tilewright.simt.layouts.linear_layout import SharedLayout
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.bulk_copies import boxes, shares
 from tilewright_nvidia.slabs import Slabs, slab_layout

@@ -10,9 +10,9 @@ from kernel_states import context_of
 from numpy.typing import NDArray
 
 from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, F64, I8, I32, U8, FloatType, IntType, Type
-from tilewright.simt.linear_layout import LinearLayout, coordinates
-from tilewright.simt.matmul_plans import Product
-from tilewright.simt.tiling import layouts, tile
+from tilewright.simt.layouts.linear_layout import LinearLayout, coordinates
+from tilewright.simt.layouts.mma_tiling import layouts, tile
+from tilewright.simt.target.matmul_plan import Product
 from tilewright_nvidia import matrix
 from tilewright_nvidia.fragments import Instruction
 from tilewright_nvidia.matrix import INSTRUCTIONS, choose

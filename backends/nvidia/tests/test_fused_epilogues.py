@@ -12,8 +12,8 @@ import pytest
 from tilewright.frontend.compile import compile_function
 from tilewright.passes import pipeline
 from tilewright.plugins.manifest import PORTABLE_OPTIONS
-from tilewright.simt.barriers import insert_barriers
-from tilewright.simt.check_proxies import ProxyError
+from tilewright.simt.passes.check_proxies import ProxyError
+from tilewright.simt.passes.insert_membar import insert_barriers
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.linking import assemble
 from tilewright_nvidia.lower import lower

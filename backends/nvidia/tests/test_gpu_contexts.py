@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from gpu_support import gpu_is_there, launch_on_gpu, prepare
 
+from tilewright.gpu_host.driver import Driver
+from tilewright.gpu_host.table import Entry
 from tilewright.reference.interpreter import run
-from tilewright.simt.host.driver import Driver
-from tilewright.simt.host.table import Entry
 from tilewright.testing.threads import side_by_side
 from tilewright_conformance.samples import Sample, check_outputs, samples
 from tilewright_nvidia.driver import driver

@@ -27,11 +27,11 @@ from warpgroup_kernels import KINDS, SIZES, matmul_module, persistent_module
 
 import tilewright.language as tl
 from tilewright.frontend.compile import compile_function
+from tilewright.gpu_host.kernels import LoadedKernel
+from tilewright.gpu_host.launch import make_launcher
+from tilewright.gpu_host.memory import DeviceMemory
 from tilewright.language.callable import device_function
 from tilewright.passes import pipeline
-from tilewright.simt.host.kernels import LoadedKernel
-from tilewright.simt.host.launch import make_launcher
-from tilewright.simt.host.memory import DeviceMemory
 from tilewright_nvidia.driver import driver
 from tilewright_nvidia.slabs import Slabs
 

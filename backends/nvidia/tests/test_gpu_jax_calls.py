@@ -11,10 +11,10 @@ from gpu_support import gpu_is_there
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright.gpu_host.memory import DeviceMemory
 from tilewright.jax.call import Call
 from tilewright.runtime.arguments import ArrayView
 from tilewright.runtime.dlpack import contiguous_strides
-from tilewright.simt.host.memory import DeviceMemory
 from tilewright_nvidia.driver import driver
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not gpu_is_there(), reason="there is no NVIDIA GPU here")]

@@ -12,9 +12,9 @@ from test_gpu_hopper import hopper_is_there
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.simt.host.driver import Driver
-from tilewright.simt.host.encoding import encoder_code, functions_of
-from tilewright.simt.host.errors import DriverError
+from tilewright.gpu_host.driver import Driver
+from tilewright.gpu_host.encoding import encoder_code, functions_of
+from tilewright.gpu_host.errors import DriverError
 from tilewright_nvidia.driver import driver
 from tilewright_nvidia.installation import library
 from tilewright_nvidia.tensor_maps import BYTES, TensorMap, opaque

@@ -16,13 +16,13 @@ from stand_ins import FakeBindings
 import tilewright.language as tl
 from tilewright.errors import CompilationError, LoweringError
 from tilewright.frontend.compile import compile_function
+from tilewright.gpu_host.driver import Driver
+from tilewright.gpu_host.encoding import encoder_code
 from tilewright.ir.parser import parse_module
 from tilewright.language.callable import device_function
 from tilewright.language.options import Options
 from tilewright.plugins.manifest import PORTABLE_OPTIONS, CodeObject, Target
 from tilewright.plugins.registry import registry
-from tilewright.simt.host.driver import Driver
-from tilewright.simt.host.encoding import encoder_code
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.linking import assemble
 from tilewright_nvidia.lower import lower

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tilewright.gpu_host.resources import occupancy
 from tilewright.plugins.manifest import CodeObject
 from tilewright.simt.compile import STAGES
-from tilewright.simt.host.resources import occupancy
 from tilewright.tools import cli
 from tilewright_nvidia import linking, resources
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of

@@ -13,13 +13,13 @@ import pytest
 from stand_ins import FakeBindings
 
 from tilewright.errors import KernelError, LaunchError, OutOfResources, ResidencyError
+from tilewright.gpu_host.driver import Driver
+from tilewright.gpu_host.kernels import LoadedKernel
+from tilewright.gpu_host.launch import PythonLauncher
+from tilewright.gpu_host.native_launch import attribute_records, native_launcher
+from tilewright.gpu_host.streams import stream_handle
+from tilewright.gpu_host.table import Call, Launch
 from tilewright.plugins.manifest import CodeObject, Parameter
-from tilewright.simt.host.driver import Driver
-from tilewright.simt.host.kernels import LoadedKernel
-from tilewright.simt.host.launch import PythonLauncher
-from tilewright.simt.host.native_launch import attribute_records, native_launcher
-from tilewright.simt.host.streams import stream_handle
-from tilewright.simt.host.table import Call, Launch
 from tilewright.testing.stand_in_driver import StandInLibrary
 from tilewright_nvidia.runtime import COOPERATIVE, PROGRAMMATIC_SERIALIZATION
 from tilewright_nvidia.table import TABLE, LaunchAttribute, LaunchConfig

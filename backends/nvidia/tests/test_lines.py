@@ -12,9 +12,9 @@ import pytest
 
 import tilewright.language as tl
 from tilewright.errors import LoweringError
+from tilewright.gpu_host.linking import Linked
 from tilewright.language.callable import device_function
 from tilewright.plugins.manifest import CodeObject
-from tilewright.simt.host.linking import Linked
 from tilewright_nvidia.linking import says_lines
 
 HERE = Path(__file__).name

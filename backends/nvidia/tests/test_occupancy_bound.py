@@ -13,9 +13,9 @@ from test_scaled import SIGNATURE, constants, scaled_kernel
 import tilewright.language as tl
 from tilewright import jit
 from tilewright.ir.parser import parse_module
-from tilewright.simt import expand_scaled
 from tilewright.simt.compile import kernel_of
-from tilewright.simt.facts import COLD, PROGRAMS
+from tilewright.simt.dialect.attributes import COLD, PROGRAMS
+from tilewright.simt.passes.scaled import expand_scaled
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.linking import assemble
 from tilewright_nvidia.occupancy_attempt import attempt_line

@@ -14,8 +14,8 @@ import tilewright.language as tl
 from tilewright.ir.types import BF16, F16, F32, F64, I8, I32, FloatType, IntType, Type
 from tilewright.language.callable import device_function
 from tilewright.llvm.registers import storage_size
-from tilewright.simt.linear_layout import LinearLayout, SharedLayout, axis_shifts, combine, log2
-from tilewright.simt.matmul_plans import Product
+from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout, axis_shifts, combine, log2
+from tilewright.simt.target.matmul_plan import Product
 from tilewright_nvidia import matrix, warpgroups
 from tilewright_nvidia.operand_loads import PAIRS_OF_A_WORD, ROWS_OF_TWO_WORDS, MatrixLoads, byte_matrix_loads, fragment_order, matrix_loads
 from tilewright_nvidia.slabs import Slabs, slab_layout

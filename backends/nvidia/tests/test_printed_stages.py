@@ -12,7 +12,7 @@ from tilewright.ir.parser import parse_module
 from tilewright.ir.printer import print_module
 from tilewright.ir.verifier import verify
 from tilewright.simt.compile import STAGES, kernel_of
-from tilewright.simt.lower import lower_function
+from tilewright.simt.lowering.lower_function import lower_function
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.target import PtxTarget
 

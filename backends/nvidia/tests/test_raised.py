@@ -11,10 +11,10 @@ from pointer_kernels import KERNELS, attention, batched, kernel_module, product_
 
 import tilewright.language as tl
 from tilewright.errors import LoweringError
+from tilewright.gpu_host.expressions import word
 from tilewright.ir import Module
 from tilewright.ir.parser import parse_module
 from tilewright.plugins.manifest import CodeObject
-from tilewright.simt.host.expressions import word
 from tilewright_nvidia.launched import expressions_of
 from tilewright_nvidia.linking import assemble
 from tilewright_nvidia.lower import lower

@@ -15,7 +15,7 @@ from tilewright.language.callable import device_function
 from tilewright.llvm.registers import storage_size
 from tilewright.passes import pipeline
 from tilewright.plugins.manifest import PORTABLE_OPTIONS, CodeObject
-from tilewright.simt.linear_layout import SharedLayout, row_major
+from tilewright.simt.layouts.linear_layout import SharedLayout, row_major
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.bulk_copies import row_boxes
 from tilewright_nvidia.linking import assemble

@@ -13,14 +13,14 @@ import pytest
 from stand_ins import FakeBindings
 
 from tilewright.errors import BackendError, KernelError, LoweringError, OutOfResources
+from tilewright.gpu_host.driver import Driver
+from tilewright.gpu_host.kernels import LoadedKernel
+from tilewright.gpu_host.memory import DeviceMemory
+from tilewright.gpu_host.timer import DeviceTimer
 from tilewright.plugins.manifest import CodeObject, Device
 from tilewright.plugins.registry import registry
 from tilewright.runtime import worker_server
 from tilewright.runtime.declared import check_declared
-from tilewright.simt.host.driver import Driver
-from tilewright.simt.host.kernels import LoadedKernel
-from tilewright.simt.host.memory import DeviceMemory
-from tilewright.simt.host.timer import DeviceTimer
 from tilewright_conformance.samples import samples
 from tilewright_nvidia import ahead_of_time, architectures, devices, driver, installation, linking
 from tilewright_nvidia.manifest import CAPABILITIES, manifest

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright.simt.host.code_counts import Counts, Effect, count, main_loop
-from tilewright.simt.host.control_flow import Instruction
+from tilewright.gpu_host.code_counts import Counts, Effect, count, main_loop
+from tilewright.gpu_host.control_flow import Instruction
 from tilewright_nvidia.sass import effect, parse
 
 HEAD = """

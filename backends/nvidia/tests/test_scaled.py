@@ -20,10 +20,10 @@ from tilewright.ir import Module
 from tilewright.ir.core import Function, Operation
 from tilewright.llvm.writer import FunctionWriter
 from tilewright.simt import emulator
+from tilewright.simt.dialect.op_interface import Interface
 from tilewright.simt.emulator import EmulatedTarget
-from tilewright.simt.interface import Interface
-from tilewright.simt.linear_layout import coordinates
-from tilewright.simt.tiling import layouts, tile
+from tilewright.simt.layouts.linear_layout import coordinates
+from tilewright.simt.layouts.mma_tiling import layouts, tile
 from tilewright_nvidia import scaled
 from tilewright_nvidia.kernel_state import KernelState
 from tilewright_nvidia.words import Words

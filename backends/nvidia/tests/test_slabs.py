@@ -8,7 +8,7 @@ import math
 import pytest
 
 from tilewright.ir.types import BF16, F8E5M2, F16, F32, F64, I8
-from tilewright.simt.linear_layout import SharedLayout, coordinates, row_major
+from tilewright.simt.layouts.linear_layout import SharedLayout, coordinates, row_major
 from tilewright_nvidia.bulk_copies import boxes
 from tilewright_nvidia.slabs import SPANS, Slabs, slab_layout, slabs_of, widest_slabs
 

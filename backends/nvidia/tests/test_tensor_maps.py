@@ -13,14 +13,14 @@ from hopper_support import compiled, product_kernel
 from stand_ins import FakeBindings
 
 from tilewright.errors import RefusedError
+from tilewright.gpu_host.arguments import ArgumentBlock
+from tilewright.gpu_host.driver import Driver
+from tilewright.gpu_host.encoding import encoder_code
+from tilewright.gpu_host.expressions import Expression, evaluate, word
+from tilewright.gpu_host.kernels import LoadedKernel
+from tilewright.gpu_host.launch import PythonLauncher
+from tilewright.gpu_host.native_launch import native_launcher
 from tilewright.plugins.manifest import CodeObject, Parameter
-from tilewright.simt.host.arguments import ArgumentBlock
-from tilewright.simt.host.driver import Driver
-from tilewright.simt.host.encoding import encoder_code
-from tilewright.simt.host.expressions import Expression, evaluate, word
-from tilewright.simt.host.kernels import LoadedKernel
-from tilewright.simt.host.launch import PythonLauncher
-from tilewright.simt.host.native_launch import native_launcher
 from tilewright.testing.stand_in_driver import StandInLibrary
 from tilewright_nvidia.runtime import image
 from tilewright_nvidia.table import TABLE

@@ -18,8 +18,8 @@ from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, I8, I32, Descr
 from tilewright.language.callable import device_function
 from tilewright.passes import pipeline
 from tilewright.simt import emulator
-from tilewright.simt.linear_layout import combine
-from tilewright.simt.matmul_plans import Product, ProductPlan
+from tilewright.simt.layouts.linear_layout import combine
+from tilewright.simt.target.matmul_plan import Product, ProductPlan
 from tilewright.testing.emulated import small
 from tilewright_nvidia import tensor_memory
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of

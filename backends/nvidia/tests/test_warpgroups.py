@@ -15,8 +15,8 @@ from test_slabs import exchanged
 
 from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, I8, I32, U8
 from tilewright.llvm.writer import ModuleWriter
-from tilewright.simt.linear_layout import SharedLayout, combine, coordinates
-from tilewright.simt.matmul_plans import Product, ProductPlan, SharedOperand
+from tilewright.simt.layouts.linear_layout import SharedLayout, combine, coordinates
+from tilewright.simt.target.matmul_plan import Product, ProductPlan, SharedOperand
 from tilewright_nvidia import warpgroups
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.slabs import SPANS, Slabs, slab_layout

@@ -18,8 +18,8 @@ from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import Capabilities, Manifest
 from tilewright.plugins.registry import registry
 from tilewright.simt.emulator import EmulatedTarget
-from tilewright.simt.expand_descriptors import expand_descriptors
-from tilewright.simt.expand_scaled import expand_scaled
+from tilewright.simt.passes.scaled.expand_scaled import expand_scaled
+from tilewright.simt.passes.tma.expand_descriptors import expand_descriptors
 from tilewright.tools import cli
 from tilewright_conformance.samples import samples
 from tilewright_conformance.samples.op_types import _leaf, op_types

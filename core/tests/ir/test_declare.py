@@ -22,7 +22,7 @@ from tilewright.ir.ops.memory import Load, Store
 from tilewright.ir.table import Attribute, Kind, Operand, OpSpec
 from tilewright.ir.types import I32, Type
 from tilewright.passes.clone import clone_operation
-from tilewright.simt.ops import OPS as SIMT_OPS
+from tilewright.simt.dialect.ops import OPS as SIMT_OPS
 
 OPS = Declarations()
 
@@ -196,7 +196,7 @@ from tilewright.ir.core import Operation, Region, Value
 from tilewright.ir.ops.arithmetic import Arange, Cmp
 from tilewright.ir.ops.control import For, If
 from tilewright.ir.ops.memory import Load
-from tilewright.simt.ops.copies import Wait
+from tilewright.simt.dialect.ops.async_copy import Wait
 
 def read(operation: Operation) -> None:
     if isinstance(operation, Load):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tilewright.ir import Module, verify
 from tilewright.ir.core import Operation
-from tilewright.simt.assign import assign
-from tilewright.simt.check_layouts import check
+from tilewright.simt.assign_layouts.assign import assign
+from tilewright.simt.assign_layouts.verify import check
 from tilewright.simt.emulator import EmulatedTarget
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from tilewright.ir import Module, verify
 from tilewright.ir.core import Region
 from tilewright.ir.parser import parse_module
-from tilewright.simt.assign import assign
-from tilewright.simt.barriers import insert_barriers
+from tilewright.simt.assign_layouts.assign import assign
 from tilewright.simt.emulator import EmulatedTarget
-from tilewright.simt.shared_memory import allocate
+from tilewright.simt.passes.allocate_shared import allocate
+from tilewright.simt.passes.insert_membar import insert_barriers
 
 TILE = """
 %zero = constant 0 : i32

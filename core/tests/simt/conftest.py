@@ -15,8 +15,8 @@ from tilewright.ir import Module
 from tilewright.ir.types import bit_width
 from tilewright.passes import pipeline
 from tilewright.simt.emulator import EmulatedTarget
-from tilewright.simt.linear_layout import Basis, LinearLayout, axis_shifts, log2
-from tilewright.simt.matmul_plans import Product, ProductPlan
+from tilewright.simt.layouts.linear_layout import Basis, LinearLayout, axis_shifts, log2
+from tilewright.simt.target.matmul_plan import Product, ProductPlan
 from tilewright.tools.inspect import find_kernel
 
 

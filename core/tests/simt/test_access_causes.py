@@ -12,8 +12,8 @@ import tilewright.language as tl
 from tilewright.frontend.compile import compile_function
 from tilewright.passes.pipeline import run as run_passes
 from tilewright.simt.compile import compile_kernel, kernel_of
+from tilewright.simt.dialect.attributes import notes_of
 from tilewright.simt.emulator import EmulatedTarget
-from tilewright.simt.facts import notes_of
 
 BLOCK = 512
 #: Arguments, all of which are multiples of 16

@@ -5,8 +5,8 @@ from __future__ import annotations
 from assigned_layouts import assigned, named
 
 from tilewright.ir.parser import parse_module
+from tilewright.simt.dialect.attributes import layout_of
 from tilewright.simt.emulator import EmulatedTarget
-from tilewright.simt.facts import layout_of
 
 
 def test_large_tiles_decide_the_layout_of_the_rows_that_are_broadcast_to_them() -> None:

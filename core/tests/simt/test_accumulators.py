@@ -19,11 +19,11 @@ from tilewright.ir.parser import parse_module
 from tilewright.language.callable import device_function
 from tilewright.passes.pipeline import run as run_passes
 from tilewright.simt import emulator
-from tilewright.simt.accumulators import ACCUMULATORS
 from tilewright.simt.compile import STAGES, kernel_of, run_stages
-from tilewright.simt.facts import offset_of
-from tilewright.simt.lower import lower_function
-from tilewright.simt.ops import SIMT_TABLE
+from tilewright.simt.dialect.attributes import offset_of
+from tilewright.simt.dialect.ops import SIMT_TABLE
+from tilewright.simt.lowering.lower_function import lower_function
+from tilewright.simt.passes.allocate_tensor_memory import ACCUMULATORS
 from tilewright.testing.emulated import compare, small
 from tilewright.testing.toy_targets import BulkTarget
 

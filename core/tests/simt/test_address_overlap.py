@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from tilewright.simt.address_overlap import has_solution
+from tilewright.simt.analysis.address_overlap import has_solution
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -21,18 +21,18 @@ from tilewright.ir.types import TileType
 from tilewright.passes.axis import axis_info
 from tilewright.reference.interpreter import run as run_reference
 from tilewright.simt import emulator
-from tilewright.simt.assign import assign
-from tilewright.simt.check_layouts import check
-from tilewright.simt.coalesce import tile_access, widened
-from tilewright.simt.conversion import within_warp
+from tilewright.simt.assign_layouts.assign import assign
+from tilewright.simt.assign_layouts.coalesce import tile_access, widened
+from tilewright.simt.assign_layouts.verify import check
+from tilewright.simt.dialect.attributes import layout_of, notes_of
+from tilewright.simt.dialect.layout_rules import LayoutError, from_operands, packed, result_layout
+from tilewright.simt.dialect.ops import SIMT_TABLE
 from tilewright.simt.emulator import EmulatedTarget
-from tilewright.simt.facts import layout_of, notes_of
-from tilewright.simt.fma import fma_plan
-from tilewright.simt.linear_layout import LinearLayout, blocked
-from tilewright.simt.matmul_plans import Product, ProductPlan
-from tilewright.simt.ops import SIMT_TABLE
-from tilewright.simt.plans import plan_of
-from tilewright.simt.rules import LayoutError, from_operands, packed, result_layout
+from tilewright.simt.layouts.linear_layout import LinearLayout, blocked
+from tilewright.simt.target.conversion_plan import within_warp
+from tilewright.simt.target.fma_plan import fma_plan
+from tilewright.simt.target.matmul_plan import Product, ProductPlan
+from tilewright.simt.target.plan_selection import plan_of
 from tilewright_conformance.programs import PORTABLE, Program, mismatch, programs
 from tilewright_conformance.samples import all_samples
 

@@ -7,8 +7,8 @@ import pytest
 from tilewright.ir.core import Function
 from tilewright.ir.parser import parse_module
 from tilewright.ir.verifier import verify
-from tilewright.simt.async_hazards import FlightError, InFlight, check_in_flight
-from tilewright.simt.ops import SIMT_TABLE
+from tilewright.simt.analysis.async_hazards import FlightError, InFlight, check_in_flight
+from tilewright.simt.dialect.ops import SIMT_TABLE
 
 
 def function_of(body: str) -> Function:

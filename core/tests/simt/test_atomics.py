@@ -10,13 +10,13 @@ import pytest
 
 import tilewright.language as tl
 from tilewright.language.callable import device_function
-from tilewright.simt.coalesce import spread
+from tilewright.simt.assign_layouts.coalesce import spread
 from tilewright.simt.compile import compile_kernel
-from tilewright.simt.context import SimtContext
+from tilewright.simt.dialect.attributes import layout_of
 from tilewright.simt.emulator import EmulatedTarget
-from tilewright.simt.facts import layout_of
-from tilewright.simt.linear_layout import LinearLayout
-from tilewright.simt.target import Update
+from tilewright.simt.layouts.linear_layout import LinearLayout
+from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.target.simt_target import Update
 from tilewright.testing.emulated import LANES, WARPS, build, compare, small
 from tilewright.testing.stage_text import after
 

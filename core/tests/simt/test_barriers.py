@@ -10,13 +10,13 @@ from barrier_shapes import ARGUMENTS, TILE, module_of, placed, shape_of_barriers
 from tilewright.ir import Module
 from tilewright.ir.parser import parse_module
 from tilewright.ir.printer import print_module
-from tilewright.simt.assign import assign
-from tilewright.simt.async_hazards import FlightError
-from tilewright.simt.barriers import insert_barriers
+from tilewright.simt.analysis.async_hazards import FlightError
+from tilewright.simt.assign_layouts.assign import assign
 from tilewright.simt.compile import run_stages
+from tilewright.simt.dialect.ops import SIMT_TABLE
 from tilewright.simt.emulator import EmulatedTarget
-from tilewright.simt.ops import SIMT_TABLE
-from tilewright.simt.shared_memory import allocate
+from tilewright.simt.passes.allocate_shared import allocate
+from tilewright.simt.passes.insert_membar import insert_barriers
 from tilewright.testing.stage_text import read
 from tilewright.testing.toy_targets import BulkTarget
 

@@ -14,10 +14,10 @@ from tilewright.ir.core import Operation
 from tilewright.ir.parser import parse_module
 from tilewright.ir.printer import print_module
 from tilewright.simt.compile import run_stages
-from tilewright.simt.copies import BARRIER, CopyMechanism
+from tilewright.simt.dialect.attributes import notes_of
+from tilewright.simt.dialect.ops import SIMT_TABLE
 from tilewright.simt.emulator import EmulatedTarget
-from tilewright.simt.facts import notes_of
-from tilewright.simt.ops import SIMT_TABLE
+from tilewright.simt.target.copy_mechanism import BARRIER, CopyMechanism
 
 OPTIONS = {"num_warps": 2, "num_stages": 3}
 WRITTEN = ["layouts", "select", "schedule", "expand", "blocks"]

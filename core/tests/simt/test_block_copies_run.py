@@ -13,8 +13,8 @@ from tilewright.language.callable import device_function
 from tilewright.passes.pipeline import run as run_passes
 from tilewright.simt import emulator
 from tilewright.simt.compile import STAGES, kernel_of
-from tilewright.simt.lower import lower_function
-from tilewright.simt.types import BufferType
+from tilewright.simt.dialect.types import BufferType
+from tilewright.simt.lowering.lower_function import lower_function
 from tilewright.testing.emulated import small
 from tilewright.testing.toy_targets import BulkTarget
 

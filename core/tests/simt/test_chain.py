@@ -10,10 +10,10 @@ import tilewright.language as tl
 from tilewright.ir import Module
 from tilewright.language.callable import device_function
 from tilewright.simt import emulator
-from tilewright.simt.async_hazards import check_in_flight
+from tilewright.simt.analysis.async_hazards import check_in_flight
 from tilewright.simt.compile import kernel_of
+from tilewright.simt.dialect.async_groups import Tokens
 from tilewright.simt.emulator import EmulatedDescriptor
-from tilewright.simt.tokens import Tokens
 from tilewright.testing.toy_targets import BulkTarget
 
 MODES = ("late", "early", "crossed", "random")

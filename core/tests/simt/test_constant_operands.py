@@ -7,8 +7,8 @@ from looped_kernels import ATTENTION, attending, attention
 
 from tilewright.passes.clone import clone_module
 from tilewright.simt.compile import kernel_of, run_stages
-from tilewright.simt.facts import notes_of
-from tilewright.simt.types import SlotType
+from tilewright.simt.dialect.attributes import notes_of
+from tilewright.simt.dialect.types import SlotType
 from tilewright.testing.emulated import WARPS, build, compare, inside
 from tilewright.testing.matrix_target import MatrixTarget
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright.ir.types import F16, F32, F64, I8
-from tilewright.simt.conversion import SharedMove, WarpMove, conversion_cost, plan_conversion, scratch_bytes, variables_in_groups, within_warp
 from tilewright.simt.emulator import EmulatedTarget
-from tilewright.simt.linear_layout import Basis, LinearLayout, blocked, combine, span
-from tilewright.simt.swizzle import accesses, intersection, shared_between, transactions
+from tilewright.simt.layouts.linear_layout import Basis, LinearLayout, blocked, combine, span
+from tilewright.simt.layouts.swizzle import accesses, intersection, shared_between, transactions
+from tilewright.simt.target.conversion_plan import SharedMove, WarpMove, conversion_cost, plan_conversion, scratch_bytes, variables_in_groups, within_warp
 
 WARP, BANKS = 32, 32
 

@@ -10,14 +10,14 @@ import pytest
 
 from tilewright.ir import Builder, Function
 from tilewright.ir.types import BF16, F16, F32, F64, I1, I8, I16, I32, I64, FloatType, PointerType, TileType, Type
-from tilewright.simt.barriers import insert_barriers
-from tilewright.simt.conversion import SharedMove, WarpMove, plan_conversion
+from tilewright.simt.dialect.attributes import WARPS
+from tilewright.simt.dialect.ops import SIMT_TABLE
 from tilewright.simt.emulator import EmulatedTarget, run_text
-from tilewright.simt.facts import WARPS
-from tilewright.simt.linear_layout import LinearLayout, blocked
-from tilewright.simt.lower import lower_function
-from tilewright.simt.ops import SIMT_TABLE
-from tilewright.simt.shared_memory import allocate
+from tilewright.simt.layouts.linear_layout import LinearLayout, blocked
+from tilewright.simt.lowering.lower_function import lower_function
+from tilewright.simt.passes.allocate_shared import allocate
+from tilewright.simt.passes.insert_membar import insert_barriers
+from tilewright.simt.target.conversion_plan import SharedMove, WarpMove, plan_conversion
 from tilewright.testing.random_layouts import random_layout
 
 NUMPY = {I1: np.bool_, I8: np.int8, I16: np.int16, I32: np.int32, I64: np.int64, F16: np.uint16, BF16: np.uint16, F32: np.uint32, F64: np.uint64}

@@ -8,7 +8,7 @@ import pytest
 import tilewright.language as tl
 from tilewright.ir.core import Function
 from tilewright.language.callable import device_function
-from tilewright.simt.types import SlotType
+from tilewright.simt.dialect.types import SlotType
 from tilewright.testing.emulated import compare, small
 from tilewright.testing.matrix_target import MatrixTarget
 

@@ -20,7 +20,7 @@ from tilewright.language.callable import device_function
 from tilewright.passes.pipeline import run as run_passes
 from tilewright.simt import emulator
 from tilewright.simt.compile import STAGES, kernel_of
-from tilewright.simt.target import Stage
+from tilewright.simt.target.simt_target import Stage
 from tilewright.testing.toy_targets import BulkTarget
 
 COMPLETIONS = ["late", "early", "crossed", "random"]

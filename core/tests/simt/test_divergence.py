@@ -15,10 +15,10 @@ from tilewright.ir.core import Operation
 from tilewright.language.callable import device_function
 from tilewright.llvm.assembly_operands import AssemblyOperand
 from tilewright.simt import emulator
+from tilewright.simt.analysis.divergence import Divergence
 from tilewright.simt.compile import compile_kernel, kernel_of
-from tilewright.simt.context import SimtContext
-from tilewright.simt.divergence import Divergence
 from tilewright.simt.emulator.code import let_others_go_on
+from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.testing.emulated import LANES, WARPS, build
 from tilewright.testing.stage_text import after, plain, read
 

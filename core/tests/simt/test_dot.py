@@ -15,9 +15,9 @@ from tilewright.reference.interpreter import run as run_reference
 from tilewright.reference.numerics import encode
 from tilewright.simt import emulator
 from tilewright.simt.compile import compile_kernel
-from tilewright.simt.fma import fma_plan, result_layout
-from tilewright.simt.linear_layout import log2
-from tilewright.simt.matmul_plans import Product
+from tilewright.simt.layouts.linear_layout import log2
+from tilewright.simt.target.fma_plan import fma_plan, result_layout
+from tilewright.simt.target.matmul_plan import Product
 from tilewright.testing.matrix_target import MatrixTarget
 
 F8 = FloatType("f8e4m3fn")

@@ -17,7 +17,7 @@ from tilewright.ir.types import F16, F32, I1, I32, I64, U8, DescriptorType
 from tilewright.reference.interpreter import DescriptorValue
 from tilewright.reference.interpreter import run as run_reference
 from tilewright.simt.emulator import EmulatedTarget
-from tilewright.simt.expand import prepare
+from tilewright.simt.passes.inline_and_expand import prepare
 from tilewright_conformance.samples import check_outputs, samples
 from tilewright_conformance.samples.kernel import INTEGRAL, ZEROS, Draw, Sample, SampleKernel
 

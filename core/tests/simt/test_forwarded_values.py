@@ -9,8 +9,8 @@ from tilewright.ir.parser import parse_module
 from tilewright.ir.table import OpSpec
 from tilewright.passes.affine import Affine
 from tilewright.passes.axis import axis_info
-from tilewright.simt.ops import SIMT_TABLE
-from tilewright.simt.roots import root_of
+from tilewright.simt.analysis.alias import root_of
+from tilewright.simt.dialect.ops import SIMT_TABLE
 
 FORWARDING = [spec for spec in SIMT_TABLE if spec.forwards]
 

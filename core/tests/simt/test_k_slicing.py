@@ -11,8 +11,8 @@ from tilewright.ir import Module
 from tilewright.ir.types import F32, TileType
 from tilewright.simt import emulator
 from tilewright.simt.compile import compile_fitting, compile_kernel, kernel_of
-from tilewright.simt.facts import SHARED_BYTES, notes_of
-from tilewright.simt.k_slicing import slice_along_k
+from tilewright.simt.dialect.attributes import SHARED_BYTES, notes_of
+from tilewright.simt.passes.split_k import slice_along_k
 
 OPTIONS = {"num_warps": 2, "num_stages": 1, "enable_fp_fusion": False}
 

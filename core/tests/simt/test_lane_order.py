@@ -11,10 +11,10 @@ from test_machines import BM, BN, MODES, by_pointers, matmul_module, matrices, o
 from tilewright.passes.axis import axis_info
 from tilewright.simt import emulator
 from tilewright.simt.compile import kernel_of
-from tilewright.simt.lane_order import lane_ordered, lane_ordered_shared
-from tilewright.simt.linear_layout import LinearLayout, blocked
-from tilewright.simt.lowering.asynchronous import copies_of
-from tilewright.simt.swizzle import transactions
+from tilewright.simt.layouts.lane_order import lane_ordered, lane_ordered_shared
+from tilewright.simt.layouts.linear_layout import LinearLayout, blocked
+from tilewright.simt.layouts.swizzle import transactions
+from tilewright.simt.lowering.async_copy import copies_of
 from tilewright.testing.toy_targets import RunsTarget, StagedTarget
 
 LANES, WARPS, BANKS, SIZE = 64, 4, 64, 2

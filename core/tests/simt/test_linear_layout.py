@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.simt.linear_layout import (
+from tilewright.simt.layouts.linear_layout import (
     Basis,
     LinearLayout,
     SharedLayout,

@@ -21,13 +21,13 @@ from tilewright.passes.clone import clone_module
 from tilewright.passes.decompose.decomposition import positions
 from tilewright.reference.interpreter import run as run_reference
 from tilewright.simt import emulator
+from tilewright.simt.analysis.xor_exchange import xor_distance
 from tilewright.simt.compile import compile_kernel
-from tilewright.simt.context import SimtContext
-from tilewright.simt.linear_layout import LinearLayout, blocked
-from tilewright.simt.lowering.scan_plan import plan_scan, scan_layout
-from tilewright.simt.lowering.shuffles import exchange, words_of
-from tilewright.simt.target import SimtTarget
-from tilewright.simt.xor_exchange import xor_distance
+from tilewright.simt.layouts.linear_layout import LinearLayout, blocked
+from tilewright.simt.layouts.scan_plan import plan_scan, scan_layout
+from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.lowering.emission.shuffles import exchange, words_of
+from tilewright.simt.target.simt_target import SimtTarget
 from tilewright.testing import random_layouts
 from tilewright_conformance.samples import check_outputs, samples
 from tilewright_conformance.samples.kernel import ANY, INTEGRAL, Draw, Sample, SampleKernel

@@ -16,10 +16,10 @@ from tilewright.language.callable import device_function
 from tilewright.passes.pipeline import run as run_passes
 from tilewright.simt import emulator
 from tilewright.simt.compile import kernel_of, run_stages
+from tilewright.simt.dialect.attributes import notes_of
+from tilewright.simt.dialect.pipeline_attributes import FORM
+from tilewright.simt.dialect.types import PRODUCTS
 from tilewright.simt.emulator import EmulatedDescriptor
-from tilewright.simt.facts import notes_of
-from tilewright.simt.pipeline.decisions import FORM
-from tilewright.simt.types import PRODUCTS
 from tilewright.testing.toy_targets import BulkTarget, StagedTarget
 from tilewright_conformance.oracles import attention
 

@@ -16,10 +16,10 @@ from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import I1
 from tilewright.simt import emulator
 from tilewright.simt.compile import STAGES, kernel_of
+from tilewright.simt.dialect.attributes import WARPS
 from tilewright.simt.emulator import EmulatedDescriptor, EmulatedTarget
 from tilewright.simt.emulator.layout import MODES
-from tilewright.simt.facts import WARPS
-from tilewright.simt.lower import lower_function
+from tilewright.simt.lowering.lower_function import lower_function
 from tilewright.testing.toy_targets import BulkTarget, StagedTarget
 
 from .test_machines import by_blocks, by_pointers, matmul_module, matrices

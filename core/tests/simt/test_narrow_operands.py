@@ -16,8 +16,8 @@ from tilewright.reference.interpreter import run as run_reference
 from tilewright.reference.numerics import encode
 from tilewright.simt import emulator
 from tilewright.simt.compile import compile_kernel, kernel_of, run_stages
-from tilewright.simt.fma import fma_plan
-from tilewright.simt.matmul_plans import Product, ProductPlan
+from tilewright.simt.target.fma_plan import fma_plan
+from tilewright.simt.target.matmul_plan import Product, ProductPlan
 
 F8, F8B = FloatType("f8e4m3fn"), FloatType("f8e5m2")
 OPTIONS = {"num_warps": 2, "num_stages": 1, "enable_fp_fusion": False}

@@ -9,8 +9,8 @@ import pytest
 from tilewright.ir.parser import ParseError, parse_module
 from tilewright.ir.printer import print_module
 from tilewright.ir.verifier import VerificationError, verify
-from tilewright.simt.linear_layout import LinearLayout, SharedLayout
-from tilewright.simt.ops import OPS, SIMT_TABLE
+from tilewright.simt.dialect.ops import OPS, SIMT_TABLE
+from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout
 
 HEAD = """tilewright.ir 1.0
 #L0 = layout<8x8, registers [], lanes [(0,1) (0,2) (0,4) (1,0) (2,0)], warps [(4,0)]>

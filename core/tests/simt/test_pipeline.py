@@ -12,8 +12,8 @@ import tilewright.language as tl
 from tilewright.language.callable import device_function
 from tilewright.simt import emulator
 from tilewright.simt.compile import compile_kernel
-from tilewright.simt.facts import notes_of
-from tilewright.simt.tokens import Tokens
+from tilewright.simt.dialect.async_groups import Tokens
+from tilewright.simt.dialect.attributes import notes_of
 from tilewright.testing.emulated import LANES, WARPS, build, compare, inside, small
 from tilewright.testing.matrix_target import MatrixTarget
 

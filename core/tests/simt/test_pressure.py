@@ -6,9 +6,9 @@ import pytest
 
 from tilewright.ir.core import Function
 from tilewright.ir.parser import parse_module
-from tilewright.simt.assign import assign
+from tilewright.simt.analysis.register_pressure import hot_peak_words, peak_words
+from tilewright.simt.assign_layouts.assign import assign
 from tilewright.simt.emulator import EmulatedTarget
-from tilewright.simt.pressure import hot_peak_words, peak_words
 
 HEAD = """tilewright.ir 1.0
 kernel @k(%p: ptr<f32>, %h: ptr<f16>, %n: i32) {

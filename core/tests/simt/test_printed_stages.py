@@ -10,8 +10,8 @@ from tilewright.ir.parser import parse_module
 from tilewright.ir.printer import print_module
 from tilewright.simt.compile import STAGES
 from tilewright.simt.emulator import EmulatedTarget
-from tilewright.simt.lower import lower_function
-from tilewright.simt.target import SimtTarget
+from tilewright.simt.lowering.lower_function import lower_function
+from tilewright.simt.target.simt_target import SimtTarget
 
 OPTIONS = {"num_warps": 4, "num_stages": 3, "enable_fp_fusion": False}
 SMALL = {"matmul": {"BM": 32, "BN": 32, "BK": 16}, "matmul_f32_out": {"BM": 32, "BN": 32, "BK": 16}, "attention": {"BLOCK_M": 32, "BLOCK_N": 32, "HEAD": 32}}

@@ -14,7 +14,7 @@ from tilewright.language.callable import device_function
 from tilewright.passes.pipeline import run as run_passes
 from tilewright.simt import emulator
 from tilewright.simt.emulator import EmulatedTarget
-from tilewright.simt.program_order import start_longest_first
+from tilewright.simt.passes.program_order import start_longest_first
 
 
 @device_function

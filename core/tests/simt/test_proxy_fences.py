@@ -9,10 +9,10 @@ import pytest
 
 from tilewright.ir import Module
 from tilewright.ir.core import Region
-from tilewright.simt.async_hazards import FlightError
-from tilewright.simt.check_proxies import ProxyError, check_proxies
+from tilewright.simt.analysis.async_hazards import FlightError
 from tilewright.simt.compile import run_stages
-from tilewright.simt.matmul_plans import Product, ProductPlan
+from tilewright.simt.passes.check_proxies import ProxyError, check_proxies
+from tilewright.simt.target.matmul_plan import Product, ProductPlan
 from tilewright.testing.stage_text import read
 from tilewright.testing.toy_targets import BulkTarget
 

@@ -13,7 +13,7 @@ from tilewright.ir.printer import print_module
 from tilewright.language.callable import device_function
 from tilewright.passes.pipeline import run as run_passes
 from tilewright.simt.compile import kernel_of, run_stages
-from tilewright.simt.facts import NOTES, notes_of
+from tilewright.simt.dialect.attributes import NOTES, notes_of
 from tilewright.testing.toy_targets import BulkTarget
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tilewright.simt.emulator import EmulatedTarget
-from tilewright.simt.target import SimtTarget
+from tilewright.simt.target.simt_target import SimtTarget
 from tilewright.testing.read_back import changes_in
 
 # mypy: ignore-errors

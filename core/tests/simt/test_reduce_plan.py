@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tilewright.simt.linear_layout import LinearLayout, blocked, coordinates, replicated, row_major
-from tilewright.simt.lowering.reduce_plan import ReducePlan, plan_reduction
-from tilewright.simt.parities import annihilators, parity, separator
+from tilewright.simt.layouts.f2 import annihilators, parity, separator
+from tilewright.simt.layouts.linear_layout import LinearLayout, blocked, coordinates, replicated, row_major
+from tilewright.simt.layouts.reduce_plan import ReducePlan, plan_reduction
 from tilewright.testing.random_layouts import random_layout
 
 #: An element's number, or a pair (left, right) that was combined.

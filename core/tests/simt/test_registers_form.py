@@ -17,12 +17,12 @@ from tilewright.ir.printer import print_module
 from tilewright.language.callable import device_function
 from tilewright.passes.clone import clone_module
 from tilewright.simt import emulator
-from tilewright.simt.address_steps import AddressSteps
 from tilewright.simt.compile import STAGES, compile_kernel, kernel_of, run_stages
-from tilewright.simt.facts import notes_of
-from tilewright.simt.ops import SIMT_TABLE
-from tilewright.simt.tokens import Tokens
-from tilewright.simt.types import SlotType
+from tilewright.simt.dialect.async_groups import Tokens
+from tilewright.simt.dialect.attributes import notes_of
+from tilewright.simt.dialect.ops import SIMT_TABLE
+from tilewright.simt.dialect.types import SlotType
+from tilewright.simt.lowering.emission.address_steps import AddressSteps
 from tilewright.testing.emulated import LANES, WARPS, build, compare, inside, small
 from tilewright.testing.matrix_target import MatrixTarget
 

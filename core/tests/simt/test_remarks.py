@@ -14,10 +14,10 @@ from tilewright.frontend.compile import compile_function
 from tilewright.ir.core import Function
 from tilewright.passes.pipeline import run as run_passes
 from tilewright.simt.compile import compile_kernel, kernel_of
-from tilewright.simt.context import UNWRITTEN
+from tilewright.simt.dialect.attributes import SHARED_BYTES, notes_of
 from tilewright.simt.emulator import EmulatedTarget
-from tilewright.simt.facts import SHARED_BYTES, notes_of
-from tilewright.simt.linear_layout import blocked, replicated
+from tilewright.simt.layouts.linear_layout import blocked, replicated
+from tilewright.simt.lowering.emission.context import UNWRITTEN
 from tilewright.simt.report import describe, report
 
 

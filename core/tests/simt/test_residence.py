@@ -16,11 +16,11 @@ from tilewright.ir import Module
 from tilewright.language.callable import device_function
 from tilewright.simt import emulator
 from tilewright.simt.compile import compile_fitting, kernel_of, run_stages
+from tilewright.simt.dialect.attributes import PROGRAMS, WARPS, notes_of
+from tilewright.simt.dialect.pipeline_attributes import CHAIN, FORM, PARTS, SLOTS
 from tilewright.simt.emulator import EmulatedDescriptor
-from tilewright.simt.facts import PROGRAMS, WARPS, notes_of
-from tilewright.simt.pipeline.decisions import CHAIN, FORM, PARTS, SLOTS
-from tilewright.simt.shared_memory import SHARED_MEMORY
-from tilewright.simt.target import SimtTarget, Stage
+from tilewright.simt.passes.allocate_shared import SHARED_MEMORY
+from tilewright.simt.target.simt_target import SimtTarget, Stage
 from tilewright.testing.toy_targets import BulkTarget
 
 OPTIONS: dict[str, Any] = {"num_warps": 2, "num_stages": 4}

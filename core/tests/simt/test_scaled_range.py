@@ -20,8 +20,8 @@ from tilewright.passes.clone import clone_module
 from tilewright.reference.interpreter import run as run_reference
 from tilewright.simt import emulator
 from tilewright.simt.emulator import EmulatedTarget
-from tilewright.simt.expand import prepare
-from tilewright.simt.scaled_operands import safe_codes
+from tilewright.simt.passes.inline_and_expand import prepare
+from tilewright.simt.passes.scaled.scaled_operands import safe_codes
 
 Array = NDArray[Any]
 

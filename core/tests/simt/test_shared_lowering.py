@@ -12,16 +12,16 @@ from tilewright.ir import Builder, Function, Value
 from tilewright.ir.types import BF16, F16, F32, F64, I1, I8, I32, I64, FloatType, PointerType, TileType, Type
 from tilewright.passes.axis import AxisInfo
 from tilewright.simt import emulator
-from tilewright.simt.barriers import insert_barriers
-from tilewright.simt.costs import copy_width
-from tilewright.simt.facts import WARPS as NUM_WARPS
-from tilewright.simt.fma import fma_plan
-from tilewright.simt.linear_layout import Basis, LinearLayout, SharedLayout, blocked, log2
-from tilewright.simt.lower import lower_function
-from tilewright.simt.matmul_plans import Product, ProductPlan
-from tilewright.simt.ops import SIMT_TABLE
-from tilewright.simt.shared_memory import allocate
-from tilewright.simt.types import COPIES, BufferType
+from tilewright.simt.dialect.attributes import WARPS as NUM_WARPS
+from tilewright.simt.dialect.ops import SIMT_TABLE
+from tilewright.simt.dialect.types import COPIES, BufferType
+from tilewright.simt.layouts.linear_layout import Basis, LinearLayout, SharedLayout, blocked, log2
+from tilewright.simt.lowering.lower_function import lower_function
+from tilewright.simt.passes.allocate_shared import allocate
+from tilewright.simt.passes.insert_membar import insert_barriers
+from tilewright.simt.target.cost_model import copy_width
+from tilewright.simt.target.fma_plan import fma_plan
+from tilewright.simt.target.matmul_plan import Product, ProductPlan
 from tilewright.testing.random_layouts import random_layout
 
 WARPS, LANES = 2, 8

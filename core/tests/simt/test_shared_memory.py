@@ -8,10 +8,10 @@ import pytest
 
 from tilewright.errors import OutOfResources
 from tilewright.ir.core import Operation
+from tilewright.simt.dialect.attributes import SHARED_BYTES, offset_of
+from tilewright.simt.dialect.types import BufferType
 from tilewright.simt.emulator import EmulatedTarget
-from tilewright.simt.facts import SHARED_BYTES, offset_of
-from tilewright.simt.shared_memory import allocate, scratch_of
-from tilewright.simt.types import BufferType
+from tilewright.simt.passes.allocate_shared import allocate, scratch_of
 from tilewright.testing.stage_text import read
 
 HEAD = """

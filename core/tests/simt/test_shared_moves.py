@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright.simt.linear_layout import SharedLayout, log2
-from tilewright.simt.shared_moves import moving_layout
-from tilewright.simt.swizzle import transactions
+from tilewright.simt.layouts.linear_layout import SharedLayout, log2
+from tilewright.simt.layouts.swizzle import transactions
+from tilewright.simt.passes.shared_moves import moving_layout
 
 BANKS, WIDEST = 32, 16
 

@@ -10,8 +10,8 @@ from tilewright.ir import Builder, Module, Operation, Value, verify
 from tilewright.ir.parser import parse_module
 from tilewright.ir.printer import print_module
 from tilewright.ir.types import I32
-from tilewright.simt.ops import SIMT_TABLE
-from tilewright.simt.threading_values import thread_values
+from tilewright.simt.dialect.ops import SIMT_TABLE
+from tilewright.simt.passes.ssa_repair import thread_values
 
 BEFORE = """tilewright.ir 1.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright.simt.tokens import Tokens
+from tilewright.simt.dialect.async_groups import Tokens
 from tilewright.testing.stage_text import read
 
 HEAD = "kernel @k(%n: i32, %go: i1, %given: token<copies>, %t: tile<4x4xf32>) attributes {warps = 2} {\n%zero = constant 0 : i32\n%one = constant 1 : i32\n"

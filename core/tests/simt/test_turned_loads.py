@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from tilewright.simt.coalesce import TileAccess, turned
-from tilewright.simt.linear_layout import LinearLayout, blocked
+from tilewright.simt.assign_layouts.coalesce import TileAccess, turned
+from tilewright.simt.layouts.linear_layout import LinearLayout, blocked
 
 #: Of a tile of 64 rows that a product sums over, and 128 columns that lie together in memory: a thread reads 4 rows, and 4 more from the 8th on.
 READER = LinearLayout((64, 128), (128, 256, 1024, 2048, 4096, 32), (1, 2, 4, 8, 16, 512), (0, 64))

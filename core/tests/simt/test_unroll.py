@@ -10,8 +10,8 @@ from tilewright.ir.parser import parse_module
 from tilewright.ir.verifier import verify
 from tilewright.reference.interpreter import run
 from tilewright.simt.emulator import EmulatedTarget
-from tilewright.simt.expand import prepare
-from tilewright.simt.unroll import unroll_short_loops
+from tilewright.simt.passes.inline_and_expand import prepare
+from tilewright.simt.passes.unroll import unroll_short_loops
 
 
 def looped(*, high: int = 12, extent: int = 8, upper: str = "%high", attributes: str = "", loaded: str = "load %at", also: str = "neg %r") -> Module:

@@ -28,21 +28,21 @@ from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import Capabilities, CodeObject, Device, Manifest, Parameter, Target
 from tilewright.plugins.registry import registry
 from tilewright.simt import emulator
-from tilewright.simt.check_layouts import check
+from tilewright.simt.assign_layouts.shape_rules import per_register
+from tilewright.simt.assign_layouts.solver import Origin
+from tilewright.simt.assign_layouts.verify import check
 from tilewright.simt.compile import STAGES, compile_kernel, kernel_of, run_stages
-from tilewright.simt.context import SimtContext
+from tilewright.simt.dialect.attributes import layout_of
+from tilewright.simt.dialect.layout_rules import LayoutError, packed
+from tilewright.simt.dialect.op_interface import Interface, SharedEffects, Statement
+from tilewright.simt.dialect.ops import SIMT_TABLE
+from tilewright.simt.dialect.types import SlotType, slot_type
 from tilewright.simt.emulator import EmulatedTarget
-from tilewright.simt.facts import layout_of
-from tilewright.simt.interface import Interface, SharedEffects, Statement
-from tilewright.simt.layout_rules import per_register
-from tilewright.simt.linear_layout import LinearLayout, SharedLayout, blocked, log2
-from tilewright.simt.lowering.shared import slot_address
-from tilewright.simt.lowering.shared_accesses import read_tile, write_tile
-from tilewright.simt.ops import SIMT_TABLE
-from tilewright.simt.rules import LayoutError, packed
-from tilewright.simt.target import SimtTarget, Stage
-from tilewright.simt.types import SlotType, slot_type
-from tilewright.simt.variables import Origin
+from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout, blocked, log2
+from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.lowering.emission.shared_access import read_tile, write_tile
+from tilewright.simt.lowering.shared_memory import slot_address
+from tilewright.simt.target.simt_target import SimtTarget, Stage
 
 WARPS, LANES = 2, 8
 OPTIONS = {"num_warps": WARPS, "num_stages": 2, "enable_fp_fusion": False}

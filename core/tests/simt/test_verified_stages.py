@@ -10,7 +10,7 @@ import pytest
 from tilewright.ir import Module, VerificationError
 from tilewright.simt.compile import STAGES, compile_kernel, kernel_of, run_stages
 from tilewright.simt.emulator import EmulatedTarget
-from tilewright.simt.target import SimtTarget, Stage
+from tilewright.simt.target.simt_target import SimtTarget, Stage
 
 OPTIONS = {"num_warps": 2, "num_stages": 2}
 

@@ -10,7 +10,7 @@ import pytest
 from tilewright.ir.parser import parse_module
 from tilewright.simt import emulator
 from tilewright.simt.compile import compile_kernel
-from tilewright.simt.facts import SHARED_BYTES
+from tilewright.simt.dialect.attributes import SHARED_BYTES
 
 KERNEL = """tilewright.ir 1.0
 kernel @k(%p: ptr<i32>, %o: ptr<i32>, %m: i1) {

@@ -11,7 +11,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.plugins.registry import registry
-from tilewright.simt.linear_layout import span
+from tilewright.simt.layouts.linear_layout import span
 from tilewright.tools import cli
 from tilewright.tools.explain.explanation import explain
 from tilewright.tools.explain.places import Line, Place, lines_of

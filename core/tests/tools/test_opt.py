@@ -17,7 +17,7 @@ from tilewright.plugins.registry import registry
 from tilewright.runtime import devices
 from tilewright.simt.compile import STAGES
 from tilewright.simt.emulator import EmulatedTarget
-from tilewright.simt.target import Stage
+from tilewright.simt.target.simt_target import Stage
 from tilewright.testing.stage_text import plain
 from tilewright.tools import cli
 

@@ -112,7 +112,7 @@ def _singles(w: FunctionWriter, operands: list[str]) -> list[str]:
 def element_operation(
     w: FunctionWriter, row: Architecture, relaxed: bool, name: str, operands: list[str], element: Type, attributes: Mapping[str, Any]
 ) -> str | None:
-    """See :meth:`tilewright.simt.target.SimtTarget.element_operation`."""
+    """See :meth:`tilewright.simt.target.simt_target.SimtTarget.element_operation`."""
     if element is F32:
         if attributes.get("approximate") and name in APPROXIMATE:
             return APPROXIMATE[name](w, operands)

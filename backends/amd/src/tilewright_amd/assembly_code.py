@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from tilewright.simt.host.code_counts import Effect
-from tilewright.simt.host.control_flow import Instruction
+from tilewright.gpu_host.code_counts import Effect
+from tilewright.gpu_host.control_flow import Instruction
 
 _LABEL = re.compile(r"^(\.?[\w$.]+):")
 _WIDTHS = (

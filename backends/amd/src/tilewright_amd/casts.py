@@ -24,7 +24,7 @@ _SINGLE: Final[Mapping[Type, Callable[[FunctionWriter, str], str]]] = {
 
 
 def machine_cast(w: FunctionWriter, row: Architecture, operand: str, source: Type, result: Type, rounding: str) -> str | None:
-    """See :meth:`tilewright.simt.target.SimtTarget.cast`."""
+    """See :meth:`tilewright.simt.target.simt_target.SimtTarget.cast`."""
     if source is F32 and result is BF16 and rounding == "rtne":
         return computed_upper_half(w, row, operand) if rounds_bf16(row) else _upper_half(w, operand)
     if source in _SINGLE and result in row.fp8 and rounding == "rtne":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from tilewright.simt.costs import MachineCosts
+from tilewright.simt.target.cost_model import MachineCosts
 from tilewright_amd.architectures import WMMA, Architecture
 
 _WAVE64: Final = MachineCosts(

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilewright.errors import BackendError
+from tilewright.gpu_host.devices import listed
+from tilewright.gpu_host.driver import Driver
+from tilewright.gpu_host.table import Call
 from tilewright.plugins.manifest import Device, Target
-from tilewright.simt.host.devices import listed
-from tilewright.simt.host.driver import Driver
-from tilewright.simt.host.table import Call
 from tilewright_amd.architectures import ARCHITECTURES, architecture, target_of
 from tilewright_amd.driver import driver, why_not
 

@@ -18,8 +18,8 @@ from __future__ import annotations
 from typing import Final
 
 from tilewright.llvm.writer import FunctionWriter
-from tilewright.simt.context import SimtContext
-from tilewright.simt.copies import GROUPS, CopyMechanism
+from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.target.copy_mechanism import GROUPS, CopyMechanism
 from tilewright_amd import memory_access, waits
 
 #: The mechanism's name.

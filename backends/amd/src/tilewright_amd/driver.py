@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import BackendError
-from tilewright.simt.host.driver import Driver, missing_module, open_library
+from tilewright.gpu_host.driver import Driver, missing_module, open_library
 from tilewright_amd import runtime_library
 
 

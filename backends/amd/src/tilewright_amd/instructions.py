@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tilewright.simt.tiling import Fragment, MatrixShape, powers
+from tilewright.simt.layouts.mma_tiling import Fragment, MatrixShape, powers
 from tilewright_amd.architectures import MFMA, WMMA
 
 

@@ -13,7 +13,7 @@ from tilewright.errors import LoweringError, OutOfResources
 from tilewright.ir.core import Module
 from tilewright.plugins.manifest import CodeObject, Target
 from tilewright.runtime.files import write_whole
-from tilewright.simt.launch_options import check_portable, configuration_text, refuse_externs
+from tilewright.simt.target.launch_options import check_portable, configuration_text, refuse_externs
 from tilewright_amd import rocm_llvm
 from tilewright_amd.architectures import MFMA
 from tilewright_amd.kernel_state import KernelState
@@ -50,7 +50,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any], *, assembl
     """
     from tilewright.llvm.compile import assembly, assembly_and_object, set_option
     from tilewright.simt.compile import compile_with_state
-    from tilewright.simt.facts import SHARED_BYTES, WARPS, notes_of
+    from tilewright.simt.dialect.attributes import SHARED_BYTES, WARPS, notes_of
     from tilewright.simt.report import report
 
     machine = GcnTarget(target, options)

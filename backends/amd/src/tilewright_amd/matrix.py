@@ -13,11 +13,11 @@ from tilewright.ir.types import BF16, F16, F32, F64, I8, I32, FloatType, IntType
 from tilewright.llvm.casts import emit_cast
 from tilewright.llvm.registers import register_type, storage_size
 from tilewright.llvm.writer import FunctionWriter
-from tilewright.simt.context import SimtContext
-from tilewright.simt.fragments import k_axis
-from tilewright.simt.matmul_plans import Product, ProductPlan
-from tilewright.simt.splits import BF16_SPLITS, split
-from tilewright.simt.tiling import Tiling, layouts, tile, transposed
+from tilewright.simt.layouts.mma_tiling import Tiling, layouts, tile, transposed
+from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.passes.split_f32_operands import BF16_SPLITS, split
+from tilewright.simt.target.fragments import k_axis
+from tilewright.simt.target.matmul_plan import Product, ProductPlan
 from tilewright_amd import turned_reads
 from tilewright_amd.architectures import MFMA, WMMA, Architecture
 from tilewright_amd.instructions import INSTRUCTIONS, Instruction

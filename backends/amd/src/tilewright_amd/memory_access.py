@@ -12,7 +12,7 @@ from typing import Final
 from tilewright.ir.types import Type
 from tilewright.llvm.registers import register_type, storage_size, storage_type
 from tilewright.llvm.writer import FunctionWriter, float_constant
-from tilewright.simt.target import Access
+from tilewright.simt.target.simt_target import Access
 from tilewright_amd.vectors import elements, join
 
 #: LLVM type of a pointer to global memory, which the instructions for it take.
@@ -40,7 +40,7 @@ def readable(w: FunctionWriter, pointer: str, predicate: str | None) -> str:
 
 
 def load(w: FunctionWriter, pointer: str, element: Type, count: int, predicate: str | None, other: Sequence[str] | None, access: Access) -> list[str]:
-    """See :meth:`tilewright.simt.target.SimtTarget.load`."""
+    """See :meth:`tilewright.simt.target.simt_target.SimtTarget.load`."""
     stored, size = storage_type(element), storage_size(element) * count
     whole = f"<{count} x {stored}>" if count > 1 else stored
     place = readable(w, pointer, predicate)
@@ -53,7 +53,7 @@ def load(w: FunctionWriter, pointer: str, element: Type, count: int, predicate: 
 
 
 def store(w: FunctionWriter, pointer: str, element: Type, values: Sequence[str], predicate: str | None, access: Access) -> None:
-    """See :meth:`tilewright.simt.target.SimtTarget.store`."""
+    """See :meth:`tilewright.simt.target.simt_target.SimtTarget.store`."""
     stored, count = storage_type(element), len(values)
     whole = f"<{count} x {stored}>" if count > 1 else stored
     place = global_pointer(w, pointer)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tilewright.gpu_host.hooks import launching, peer_access
 from tilewright.ir import Module
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import CodeObject, Device, Manifest, Target
-from tilewright.simt.host.hooks import launching, peer_access
 
 if TYPE_CHECKING:
+    from tilewright.gpu_host.driver import Driver
     from tilewright.plugins.ceilings import Ceilings
-    from tilewright.simt.host.driver import Driver
     from tilewright_amd.target import GcnTarget
 
 

@@ -17,13 +17,13 @@ from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
 from tilewright.errors import LaunchError
+from tilewright.gpu_host.capture import beside_captures
+from tilewright.gpu_host.driver import Driver
+from tilewright.gpu_host.errors import DeviceFaultError
+from tilewright.gpu_host.table import Call, OpaqueArgument
 from tilewright.ir.core import Function
 from tilewright.ir.types import shape_of
 from tilewright.llvm.writer import FunctionWriter
-from tilewright.simt.host.capture import beside_captures
-from tilewright.simt.host.driver import Driver
-from tilewright.simt.host.errors import DeviceFaultError
-from tilewright.simt.host.table import Call, OpaqueArgument
 
 #: The parameter behind those of the source, and that of assertions, of kernels that print: the address of three words of 8 bytes, of the device's memory: how
 #: many records were asked for, how many slots there are, and the address of the first.

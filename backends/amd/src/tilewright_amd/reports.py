@@ -11,9 +11,9 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Final
 
+from tilewright.gpu_host.driver import Driver
+from tilewright.gpu_host.table import Call, OpaqueArgument
 from tilewright.llvm.writer import FunctionWriter
-from tilewright.simt.host.driver import Driver
-from tilewright.simt.host.table import Call, OpaqueArgument
 from tilewright_amd.aborts import watch
 
 #: The parameter behind those of the source, of kernels with assertions: the address where a failed one leaves its number, from 1 on.

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.gpu_host.code_counts import counted
+from tilewright.gpu_host.resources import Processor, Usage, described
 from tilewright.plugins.manifest import CodeObject, Target
-from tilewright.simt.host.code_counts import counted
-from tilewright.simt.host.resources import Processor, Usage, described
 from tilewright_amd.architectures import architecture
 from tilewright_amd.assembly_code import effect, parse
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tilewright.errors import LoweringError
-from tilewright.simt.host.driver import missing_module
+from tilewright.gpu_host.driver import missing_module
 
 REMEDY: Final = "install AMD's LLVM, which has an assembler: pip install rocm-bindings-compiler"
 _PACKAGE: Final = "rocm.bindings.llvm"

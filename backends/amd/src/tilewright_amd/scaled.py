@@ -19,12 +19,12 @@ from tilewright.ir.core import Value
 from tilewright.ir.ops.linear import DotScaled
 from tilewright.ir.types import element_type
 from tilewright.llvm.registers import register_type
-from tilewright.simt.context import SimtContext
-from tilewright.simt.facts import warps_of
-from tilewright.simt.linear_layout import LinearLayout
-from tilewright.simt.scaled_products import GROUP, PER_BYTE, ScaledLayouts, extents, is_known, scaled_interface
-from tilewright.simt.target import SimtTarget
-from tilewright.simt.tiling import Fragment, MatrixShape, Tiling, layouts, powers, tile, transposed
+from tilewright.simt.assign_layouts.scaled_matmul import GROUP, PER_BYTE, ScaledLayouts, extents, is_known, scaled_interface
+from tilewright.simt.dialect.attributes import warps_of
+from tilewright.simt.layouts.linear_layout import LinearLayout
+from tilewright.simt.layouts.mma_tiling import Fragment, MatrixShape, Tiling, layouts, powers, tile, transposed
+from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.target.simt_target import SimtTarget
 from tilewright_amd.architectures import MFMA, Architecture
 from tilewright_amd.instructions import INSTRUCTIONS
 from tilewright_amd.vectors import elements, join

@@ -1,13 +1,13 @@
-"""The HIP runtime as :mod:`tilewright.simt.host` asks for it: the functions of ``rocm.bindings.hip`` by role, and what the runtime's numbers mean."""
+"""The HIP runtime as :mod:`tilewright.gpu_host` asks for it: the functions of ``rocm.bindings.hip`` by role, and what the runtime's numbers mean."""
 
 from __future__ import annotations
 
 import ctypes
 from typing import Any
 
+from tilewright.gpu_host.driver import Driver
+from tilewright.gpu_host.table import Call, DriverTable, Entries, Enumeration, Image, Launch, NativeEntries, Statuses, StreamNames
 from tilewright.plugins.manifest import CodeObject
-from tilewright.simt.host.driver import Driver
-from tilewright.simt.host.table import Call, DriverTable, Entries, Enumeration, Image, Launch, NativeEntries, Statuses, StreamNames
 from tilewright_amd import prints, reports
 from tilewright_amd.architectures import architecture
 from tilewright_amd.devices import architecture_name

@@ -16,14 +16,14 @@ from tilewright.llvm.inline_assembly import emit_inline_asm
 from tilewright.llvm.registers import register_type, storage_size
 from tilewright.llvm.writer import FunctionWriter, ModuleWriter
 from tilewright.plugins.manifest import Target
-from tilewright.simt.context import SimtContext
-from tilewright.simt.facts import WARPS, layout_of
-from tilewright.simt.interface import Interface
-from tilewright.simt.linear_layout import LinearLayout, log2
-from tilewright.simt.matmul_plans import Product, ProductPlan, product_of
-from tilewright.simt.ops.products import Multiplication, Step
-from tilewright.simt.target import Access, SimtTarget, Threads, Update
-from tilewright.simt.types import COPIES
+from tilewright.simt.dialect.attributes import WARPS, layout_of
+from tilewright.simt.dialect.op_interface import Interface
+from tilewright.simt.dialect.ops.dot import Multiplication, Step
+from tilewright.simt.dialect.types import COPIES
+from tilewright.simt.layouts.linear_layout import LinearLayout, log2
+from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.target.matmul_plan import Product, ProductPlan, product_of
+from tilewright.simt.target.simt_target import Access, SimtTarget, Threads, Update
 from tilewright_amd import arithmetic, casts, direct_copies, lanes, matrix, memory_access, prints, reports, scaled, waits
 from tilewright_amd.architectures import MFMA, TICK, architecture
 from tilewright_amd.costs import costs_of

@@ -11,11 +11,11 @@ from typing import Final
 from tilewright.ir.types import Type
 from tilewright.llvm.registers import storage_type
 from tilewright.llvm.writer import mangle
-from tilewright.simt.context import SimtContext
-from tilewright.simt.fragments import step_registers
-from tilewright.simt.linear_layout import LinearLayout, SharedLayout
-from tilewright.simt.lowering.shared_accesses import places
-from tilewright.simt.swizzle import accesses
+from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout
+from tilewright.simt.layouts.swizzle import accesses
+from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.lowering.emission.shared_access import places
+from tilewright.simt.target.fragments import step_registers
 from tilewright_amd.vectors import elements
 
 #: Bytes of an element, and how many of them a lane reads and gets.
@@ -33,7 +33,7 @@ def turned(layout: LinearLayout) -> LinearLayout | None:
 
 
 def loader(layout: LinearLayout, axis: int, step: int, across: LinearLayout, element: Type) -> Callable[..., list[str] | None]:
-    """What loads an operand in ``layout`` (:attr:`~tilewright.simt.matmul_plans.ProductPlan.load_a`) by reading it ``across``; it gives nothing where
+    """What loads an operand in ``layout`` (:attr:`~tilewright.simt.target.matmul_plan.ProductPlan.load_a`) by reading it ``across``; it gives nothing where
     neighbours in LDS are summed over."""
 
     def load(context: SimtContext, address: str, shared: SharedLayout, first: int = 0) -> list[str] | None:

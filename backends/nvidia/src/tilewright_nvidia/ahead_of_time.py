@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tilewright.errors import BackendError
+from tilewright.gpu_host.linking import Linked, is_worker
 from tilewright.plugins.manifest import CodeObject, Target
-from tilewright.simt.host.linking import Linked, is_worker
 from tilewright_nvidia.devices import first_of
 from tilewright_nvidia.driver import driver
 from tilewright_nvidia.installation import why_not

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tilewright.plugins.manifest import Target
 
 if TYPE_CHECKING:
-    from tilewright.simt.host.driver import Driver
+    from tilewright.gpu_host.driver import Driver
 
 #: The PTX version that a driver of each CUDA version (as ``cuDriverGetVersion`` numbers it) understands, newest first.
 PTX_OF_DRIVER: tuple[tuple[int, int], ...] = (

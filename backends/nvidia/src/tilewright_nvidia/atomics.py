@@ -18,8 +18,8 @@ from tilewright.llvm.atomics import extreme_of_bits
 from tilewright.llvm.casts import emit_cast
 from tilewright.llvm.registers import register_type, storage_size
 from tilewright.llvm.writer import FunctionWriter
-from tilewright.simt.context import SimtContext
-from tilewright.simt.target import Update
+from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.target.simt_target import Update
 from tilewright_nvidia.architectures import Architecture
 from tilewright_nvidia.assembly import call_asm, listed
 from tilewright_nvidia.kernel_state import words_in
@@ -31,7 +31,7 @@ _TWISTED = {"min": ("min", "max"), "max": ("max", "min")}
 
 
 def atomic_width(row: Architecture, kind: str, element: Type) -> int:
-    """See :meth:`tilewright.simt.target.SimtTarget.atomic_width`."""
+    """See :meth:`tilewright.simt.target.simt_target.SimtTarget.atomic_width`."""
     if kind != "add":
         return 1
     if row.vector_atomics and element in (F32, F16, BF16):
@@ -40,7 +40,7 @@ def atomic_width(row: Architecture, kind: str, element: Type) -> int:
 
 
 def atomic_rmw(context: SimtContext, capability: int, update: Update, pointer: str, values: Sequence[str], predicate: str | None) -> list[str]:
-    """See :meth:`tilewright.simt.target.SimtTarget.atomic_rmw`."""
+    """See :meth:`tilewright.simt.target.simt_target.SimtTarget.atomic_rmw`."""
     w, kind, element = context.writer, update.kind, update.element
     suffix = f"global.{SCOPES[update.scope]}.{update.order}"
     reduces = not update.used and update.order in ("relaxed", "release")
@@ -98,21 +98,21 @@ def _update(context: SimtContext, capability: int, kind: str, pointer: str, elem
 
 
 def atomic_cas(context: SimtContext, pointer: str, element: Type, compare: str, value: str, predicate: str | None, order: str, scope: str) -> str:
-    """See :meth:`tilewright.simt.target.SimtTarget.atomic_cas`."""
+    """See :meth:`tilewright.simt.target.simt_target.SimtTarget.atomic_cas`."""
     w, bits = context.writer, bit_width(element)
     operands = [to_bits(w, name, element) for name in (compare, value)]
     return from_bits(w, _instruction(w, f"atom.global.{order}.{SCOPES[scope]}.cas.b{bits}", bits, pointer, operands, predicate), element)
 
 
 def atomic_load(w: FunctionWriter, pointer: str, element: Type, predicate: str | None, order: str, scope: str) -> str:
-    """See :meth:`tilewright.simt.target.SimtTarget.atomic_load`."""
+    """See :meth:`tilewright.simt.target.simt_target.SimtTarget.atomic_load`."""
     bits = bit_width(element)
     (name,) = _call(w, f"ld.{order}.{SCOPES[scope]}.global.b{bits} $0, [$1];", [_register(bits)], [("ptr", pointer)], predicate)
     return from_bits(w, name if bits > 8 else w.emit(f"trunc i16 {name} to i8"), element)
 
 
 def atomic_store(w: FunctionWriter, pointer: str, element: Type, value: str, predicate: str | None, order: str, scope: str) -> None:
-    """See :meth:`tilewright.simt.target.SimtTarget.atomic_store`."""
+    """See :meth:`tilewright.simt.target.simt_target.SimtTarget.atomic_store`."""
     bits, name = bit_width(element), to_bits(w, value, element)
     operands = [("ptr", pointer), (_register(bits), name if bits > 8 else w.emit(f"zext i8 {name} to i16"))]
     _call(w, f"st.{order}.{SCOPES[scope]}.global.b{bits} [$0], $1;", (), operands, predicate)

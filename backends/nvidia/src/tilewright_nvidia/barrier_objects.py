@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tilewright.llvm.writer import FunctionWriter
-from tilewright.simt.target import Threads
+from tilewright.simt.target.simt_target import Threads
 from tilewright_nvidia.assembly import call_asm
 
 #: Bytes of a barrier object.

@@ -16,21 +16,21 @@ from dataclasses import dataclass
 from typing import Final
 
 from tilewright.errors import LoweringError
+from tilewright.gpu_host.expressions import Expression
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops.memory import DescriptorGather, DescriptorLoad, DescriptorReduce, DescriptorScatter, MakeDescriptor
 from tilewright.ir.types import BF16, F16, F32, I32, I64, U32, U64, DescriptorType, FloatType, TileType, Type
 from tilewright.llvm.registers import storage_size
 from tilewright.llvm.writer import FunctionWriter
-from tilewright.simt.context import SimtContext
-from tilewright.simt.copies import BARRIER, ROW_COPIES, BlockAccess, BlockCopy, CopyMechanism
-from tilewright.simt.facts import CLUSTER, function_of
-from tilewright.simt.host.expressions import Expression
-from tilewright.simt.linear_layout import SharedLayout, row_major
-from tilewright.simt.ops import block_copies as ops
-from tilewright.simt.ops import descriptors
-from tilewright.simt.ops.buffers import Slot
-from tilewright.simt.ops.products import Multiplication
-from tilewright.simt.types import slot_type
+from tilewright.simt.dialect.attributes import CLUSTER, function_of
+from tilewright.simt.dialect.ops import tensor_maps
+from tilewright.simt.dialect.ops import tma as ops
+from tilewright.simt.dialect.ops.buffers import Slot
+from tilewright.simt.dialect.ops.dot import Multiplication
+from tilewright.simt.dialect.types import slot_type
+from tilewright.simt.layouts.linear_layout import SharedLayout, row_major
+from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.target.copy_mechanism import BARRIER, ROW_COPIES, BlockAccess, BlockCopy, CopyMechanism
 from tilewright_nvidia import im2col
 from tilewright_nvidia.assembly import call_asm
 from tilewright_nvidia.kernel_state import kernel_state
@@ -224,11 +224,11 @@ class TensorMaps:
                 self._want_pixels(argument, function.argument_attributes[number].get("divisibility", 1), functools.partial(TensorMap.of_descriptor, number))
         #: the maps that the kernel makes itself
         self.made = MadeMaps(function)
-        for made in [operation for operation in function.walk() if isinstance(operation, descriptors.MakeDescriptor)]:
+        for made in [operation for operation in function.walk() if isinstance(operation, tensor_maps.MakeDescriptor)]:
             for copy in [user for user in made.result.uses if isinstance(user, _Copy)]:
                 self.made.want(made, _made_map(copy))
         known: dict[tuple[tuple[Expression, ...], ...], str] = {}
-        for tensor in [operation for operation in function.walk() if isinstance(operation, descriptors.Tensor)]:
+        for tensor in [operation for operation in function.walk() if isinstance(operation, tensor_maps.Tensor)]:
             address, extents, strides = (expressions_of(values, function) for values in ([tensor.base], tensor.shape, tensor.strides))
             name = self.tensors[tensor] = known.setdefault((address, extents, strides), f"tensor{len(known)}")
             self._want(tensor.result, name, functools.partial(_implied, address[0], extents, strides), nan=False)
@@ -269,7 +269,7 @@ class TensorMaps:
         """The parameter that is the map of a copy, or the address of the map."""
         assert isinstance(context.operation, _Copy)
         made = context.operation.descriptor.definition
-        if isinstance(made, descriptors.MakeDescriptor):
+        if isinstance(made, tensor_maps.MakeDescriptor):
             return self.made.name(context.writer, made, copy.descriptor, _made_map(context.operation))
         return self._names[copy.descriptor, found.shape, found.span, _engine_element(context.operation)]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from tilewright.simt.context import SimtContext
-from tilewright.simt.copies import GROUPS, CopyMechanism
+from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.target.copy_mechanism import GROUPS, CopyMechanism
 from tilewright_nvidia.assembly import call_asm
 
 

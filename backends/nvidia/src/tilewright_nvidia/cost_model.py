@@ -20,7 +20,7 @@ from typing import Final
 from tilewright.ir.types import FloatType, IntType, Type, bit_width
 from tilewright.ir.work import Body, Dot, Work
 from tilewright.plugins.manifest import Target
-from tilewright.simt.matmul_plans import Product
+from tilewright.simt.target.matmul_plan import Product
 from tilewright_nvidia import warpgroups
 from tilewright_nvidia.architectures import ARCHITECTURES
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tilewright.simt.costs import MachineCosts
+from tilewright.simt.target.cost_model import MachineCosts
 
 COSTS: Final = MachineCosts(
     operations={

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilewright.errors import BackendError
+from tilewright.gpu_host.devices import listed
+from tilewright.gpu_host.driver import Driver
 from tilewright.plugins.manifest import Device, Target
-from tilewright.simt.host.devices import listed
-from tilewright.simt.host.driver import Driver
 from tilewright_nvidia.architectures import ARCHITECTURES, Architecture, architecture_of, capability_of, ptx_of_driver, target_of
 from tilewright_nvidia.driver import driver
 from tilewright_nvidia.installation import driver_version, version_text, why_not

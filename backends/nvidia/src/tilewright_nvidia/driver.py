@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from tilewright.errors import BackendError
-from tilewright.simt.host.driver import Driver
+from tilewright.gpu_host.driver import Driver
 from tilewright_nvidia.installation import why_not
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.simt.tiling import Fragment, MatrixShape, powers
+from tilewright.simt.layouts.mma_tiling import Fragment, MatrixShape, powers
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tilewright.ir.types import BF16, F16, Type
 from tilewright.llvm.writer import FunctionWriter
-from tilewright.simt.context import UNWRITTEN, SimtContext
+from tilewright.simt.lowering.emission.context import UNWRITTEN, SimtContext
 from tilewright_nvidia.words import Words
 
 #: Element type -> (LLVM type of a register, LLVM type that is computed in), of compute capability 8.0 and later.

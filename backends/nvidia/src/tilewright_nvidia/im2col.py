@@ -17,13 +17,13 @@ from tilewright.errors import LoweringError
 from tilewright.ir.core import Value
 from tilewright.ir.types import DescriptorType, TileType, element_type
 from tilewright.llvm.registers import storage_size
-from tilewright.simt import layout_rules
-from tilewright.simt.context import SimtContext
-from tilewright.simt.facts import offset_of
-from tilewright.simt.interface import Interface
-from tilewright.simt.linear_layout import SharedLayout
-from tilewright.simt.lowering.shared_accesses import read_tile
-from tilewright.simt.target import SimtTarget
+from tilewright.simt.assign_layouts import shape_rules
+from tilewright.simt.dialect.attributes import offset_of
+from tilewright.simt.dialect.op_interface import Interface
+from tilewright.simt.layouts.linear_layout import SharedLayout
+from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.lowering.emission.shared_access import read_tile
+from tilewright.simt.target.simt_target import SimtTarget
 from tilewright_nvidia import barrier_objects
 from tilewright_nvidia.assembly import call_asm
 from tilewright_nvidia.kernel_state import kernel_state
@@ -43,7 +43,7 @@ def interfaces(*, there: bool) -> dict[str, Interface]:
         _require(operation, context.target, there=there)
         _lower(context, operation)
 
-    return {NAME: Interface(lower, layout_rules.block, scratch=_scratch)}
+    return {NAME: Interface(lower, shape_rules.block, scratch=_scratch)}
 
 
 def can_copy(operation: LoadIm2col, divisibility: int) -> bool:

@@ -7,7 +7,7 @@ import functools
 import sys
 from typing import Any
 
-from tilewright.simt.host.driver import missing_module, open_library
+from tilewright.gpu_host.driver import missing_module, open_library
 from tilewright_nvidia.architectures import OLDEST_DRIVER
 
 LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"

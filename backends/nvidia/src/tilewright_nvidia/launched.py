@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from tilewright.errors import LoweringError
+from tilewright.gpu_host.expressions import Expression, word
 from tilewright.ir.core import Function, Value
 from tilewright.ir.ops.arithmetic import Binary, Cast, Constant, Unary
 from tilewright.ir.types import IntType, PointerType
-from tilewright.simt.host.expressions import Expression, word
 
 _OPERATORS: Final = frozenset({"add", "sub", "mul", "min", "max", "div"})
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from tilewright.child_process import VARIABLE, time_limit
 from tilewright.errors import BackendError
+from tilewright.gpu_host.driver import Driver
+from tilewright.gpu_host.errors import DeviceFaultError, DriverError
+from tilewright.gpu_host.linking import Linked, kept_binary, log_text, rejected
 from tilewright.plugins.manifest import CodeObject
-from tilewright.simt.host.driver import Driver
-from tilewright.simt.host.errors import DeviceFaultError, DriverError
-from tilewright.simt.host.linking import Linked, kept_binary, log_text, rejected
 from tilewright_nvidia import __version__
 from tilewright_nvidia.architectures import capability_of
 from tilewright_nvidia.installation import driver_version

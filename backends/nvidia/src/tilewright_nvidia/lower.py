@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilewright.errors import LoweringError, OutOfResources
+from tilewright.gpu_host.expressions import Expression, word
 from tilewright.ir.core import Function, Module
 from tilewright.ir.types import DescriptorType
 from tilewright.plugins.manifest import CodeObject, Target
-from tilewright.simt.host.expressions import Expression, word
-from tilewright.simt.launch_options import check_portable, configuration_text
+from tilewright.simt.target.launch_options import check_portable, configuration_text
 from tilewright_nvidia.bulk_copies import TensorMaps
 from tilewright_nvidia.kernel_state import KernelState
 from tilewright_nvidia.manifest import OPTIONS
@@ -50,11 +50,11 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         LoweringError: something cannot be lowered, with the operation and its location; or an option is out of range.
         OutOfResources: a program needs more than the target has.
     """
-    from tilewright.simt.accumulators import ACCUMULATORS
     from tilewright.simt.compile import compile_with_state
-    from tilewright.simt.externs import libraries_called
-    from tilewright.simt.facts import CLUSTER, SHARED_BYTES, WARPS, notes_of
+    from tilewright.simt.dialect.attributes import CLUSTER, SHARED_BYTES, WARPS, notes_of
+    from tilewright.simt.passes.allocate_tensor_memory import ACCUMULATORS
     from tilewright.simt.report import report
+    from tilewright.simt.target.externs import libraries_called
 
     check_options(module.kernel.name, options)
     libraries = libraries_called(module, options.get("extern_libs"), TRIPLE)

@@ -14,10 +14,10 @@ from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.types import DescriptorType, FloatType, Type, bit_width
 from tilewright.llvm.registers import encode_float, storage_size
 from tilewright.llvm.writer import FunctionWriter, ModuleWriter
-from tilewright.simt.context import SimtContext
-from tilewright.simt.facts import SHARED_BYTES
-from tilewright.simt.ops import descriptors as ops
-from tilewright.simt.target import MadeDescriptor
+from tilewright.simt.dialect.attributes import SHARED_BYTES
+from tilewright.simt.dialect.ops import tensor_maps as ops
+from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.target.simt_target import MadeDescriptor
 from tilewright_nvidia.architectures import Architecture
 from tilewright_nvidia.assembly import call_asm
 from tilewright_nvidia.tensor_maps import ALIGNMENT, BYTES, fills_with_nan

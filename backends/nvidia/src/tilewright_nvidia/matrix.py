@@ -10,11 +10,11 @@ from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, F64, I8, I32, 
 from tilewright.llvm.casts import emit_cast
 from tilewright.llvm.registers import register_type, storage_size
 from tilewright.llvm.writer import FunctionWriter
-from tilewright.simt.context import SimtContext
-from tilewright.simt.linear_layout import LinearLayout, SharedLayout, axis_shifts
-from tilewright.simt.matmul_plans import Product, ProductPlan
-from tilewright.simt.splits import BF16_SPLITS, split
-from tilewright.simt.tiling import Tiling, layouts, tile, transposed
+from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout, axis_shifts
+from tilewright.simt.layouts.mma_tiling import Tiling, layouts, tile, transposed
+from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.passes.split_f32_operands import BF16_SPLITS, split
+from tilewright.simt.target.matmul_plan import Product, ProductPlan
 from tilewright_nvidia.assembly import call_asm
 from tilewright_nvidia.fragments import Instruction
 from tilewright_nvidia.kernel_state import words_in

@@ -8,7 +8,7 @@ from tilewright.ir.types import Type
 from tilewright.llvm.inline_assembly import BITS
 from tilewright.llvm.registers import register_type, storage_size, storage_type
 from tilewright.llvm.writer import FunctionWriter
-from tilewright.simt.target import Access
+from tilewright.simt.target.simt_target import Access
 from tilewright_nvidia.assembly import call_asm, listed
 from tilewright_nvidia.words import Words
 
@@ -40,7 +40,7 @@ class GlobalMemory:
         self._policies: dict[tuple[FunctionWriter, str], str] = {}
 
     def load(self, w: FunctionWriter, pointer: str, element: Type, count: int, predicate: str | None, other: Sequence[str] | None, access: Access) -> list[str]:
-        """See :meth:`tilewright.simt.target.SimtTarget.load`."""
+        """See :meth:`tilewright.simt.target.simt_target.SimtTarget.load`."""
         register, memory, number = machine_words(element, count)
         mnemonic, extra = self._mnemonic(w, "ld", access, memory, number)
         operands = [("ptr", pointer), *extra]
@@ -58,7 +58,7 @@ class GlobalMemory:
         return self._unpack(w, found, element, register, count)
 
     def store(self, w: FunctionWriter, pointer: str, element: Type, values: Sequence[str], predicate: str | None, access: Access) -> None:
-        """See :meth:`tilewright.simt.target.SimtTarget.store`."""
+        """See :meth:`tilewright.simt.target.simt_target.SimtTarget.store`."""
         register, memory, number = machine_words(element, len(values))
         mnemonic, extra = self._mnemonic(w, "st", access, memory, number)
         operands = [("ptr", pointer), *((register, name) for name in self._pack(w, values, element, register, number)), *extra]

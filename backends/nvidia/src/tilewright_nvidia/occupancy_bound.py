@@ -20,14 +20,14 @@ from typing import Any, Final
 
 from tilewright.ir.core import Function, Module
 from tilewright.ir.ops.control import Scan
+from tilewright.simt.analysis.register_pressure import hot_peak_words, peak_words
 from tilewright.simt.compile import kernel_of
-from tilewright.simt.facts import COLD, PROGRAMS, SHARED_BYTES, WARPS
-from tilewright.simt.matmul_plans import MULTIPLYING, REGISTERS
-from tilewright.simt.ops.partitions import Part
-from tilewright.simt.ops.products import DotStep, Multiplication
-from tilewright.simt.plans import plan_of
-from tilewright.simt.pressure import hot_peak_words, peak_words
-from tilewright.simt.target import SimtTarget
+from tilewright.simt.dialect.attributes import COLD, PROGRAMS, SHARED_BYTES, WARPS
+from tilewright.simt.dialect.ops.dot import DotStep, Multiplication
+from tilewright.simt.dialect.ops.warp_specialize import Part
+from tilewright.simt.target.matmul_plan import MULTIPLYING, REGISTERS
+from tilewright.simt.target.plan_selection import plan_of
+from tilewright.simt.target.simt_target import SimtTarget
 
 #: CTAs of an SM at most, for kernels with products and for others, and registers that a bound leaves to a thread at least.
 _CTAS: Final = 4

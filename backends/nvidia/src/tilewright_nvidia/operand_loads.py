@@ -15,10 +15,10 @@ from typing import Final
 from tilewright.ir.types import Type
 from tilewright.llvm.registers import register_type, storage_size
 from tilewright.llvm.writer import FunctionWriter
-from tilewright.simt.context import SimtContext
-from tilewright.simt.linear_layout import Basis, LinearLayout, SharedLayout, axis_shifts, log2, span
-from tilewright.simt.lowering.shared_accesses import places, plan_accesses
-from tilewright.simt.swizzle import accesses
+from tilewright.simt.layouts.linear_layout import Basis, LinearLayout, SharedLayout, axis_shifts, log2, span
+from tilewright.simt.layouts.swizzle import accesses
+from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.lowering.emission.shared_access import places, plan_accesses
 from tilewright_nvidia.kernel_state import words_in
 
 #: Bytes of a row of the banks.

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tilewright.gpu_host.hooks import launching, peer_access
 from tilewright.ir import Module
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import CodeObject, CProgram, Device, Manifest, Parameter, Target
-from tilewright.simt.host.hooks import launching, peer_access
 
 if TYPE_CHECKING:
+    from tilewright.gpu_host.driver import Driver
     from tilewright.ir.work import Work
     from tilewright.plugins.ceilings import Ceilings
-    from tilewright.simt.host.driver import Driver
     from tilewright_nvidia.target import PtxTarget
 
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tilewright.errors import BackendError
+from tilewright.gpu_host.code_counts import counted
+from tilewright.gpu_host.resources import Processor, Usage, described
 from tilewright.plugins.manifest import CodeObject, Target
-from tilewright.simt.host.code_counts import counted
-from tilewright.simt.host.resources import Processor, Usage, described
 from tilewright_nvidia.architectures import ARCHITECTURES
 from tilewright_nvidia.linking import assemble
 from tilewright_nvidia.sass import disassemble, effect, parse

@@ -1,11 +1,11 @@
 """What the host's side is told of a kernel's code object: what to load, and how it is launched. Loading, launching, memory and timing are of
-:mod:`tilewright.simt.host`."""
+:mod:`tilewright.gpu_host`."""
 
 from __future__ import annotations
 
+from tilewright.gpu_host.driver import Driver
+from tilewright.gpu_host.table import Image, LaunchAttribute
 from tilewright.plugins.manifest import CodeObject
-from tilewright.simt.host.driver import Driver
-from tilewright.simt.host.table import Image, LaunchAttribute
 from tilewright_nvidia.linking import cubin_of
 from tilewright_nvidia.tensor_maps import TensorMap, opaque
 

@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 
 from tilewright.errors import BackendError
-from tilewright.simt.host.code_counts import Effect
-from tilewright.simt.host.control_flow import Instruction
+from tilewright.gpu_host.code_counts import Effect
+from tilewright.gpu_host.control_flow import Instruction
 
 _LINE = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?(U?P\w+)\s+)?(.*?)\s*;")
 _LABEL = re.compile(r"^(\.L_\w+|\$\w[\w$]*):")

@@ -22,12 +22,12 @@ from typing import Final
 from tilewright.ir.core import Value
 from tilewright.ir.ops.linear import DotScaled
 from tilewright.llvm.writer import FunctionWriter
-from tilewright.simt.context import SimtContext
-from tilewright.simt.facts import warps_of
-from tilewright.simt.interface import Interface
-from tilewright.simt.linear_layout import LinearLayout
-from tilewright.simt.scaled_products import GROUP, PER_BYTE, ScaledLayouts, extents, is_known, scaled_interface
-from tilewright.simt.tiling import Fragment, MatrixShape, Tiling, layouts, tile, transposed
+from tilewright.simt.assign_layouts.scaled_matmul import GROUP, PER_BYTE, ScaledLayouts, extents, is_known, scaled_interface
+from tilewright.simt.dialect.attributes import warps_of
+from tilewright.simt.dialect.op_interface import Interface
+from tilewright.simt.layouts.linear_layout import LinearLayout
+from tilewright.simt.layouts.mma_tiling import Fragment, MatrixShape, Tiling, layouts, tile, transposed
+from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright_nvidia.assembly import call_asm
 from tilewright_nvidia.kernel_state import words_in
 

@@ -7,8 +7,8 @@ from typing import Final
 
 from tilewright.llvm.registers import storage_size
 from tilewright.llvm.writer import FunctionWriter
-from tilewright.simt.linear_layout import SharedLayout, log2
-from tilewright.simt.matmul_plans import Product
+from tilewright.simt.layouts.linear_layout import SharedLayout, log2
+from tilewright.simt.target.matmul_plan import Product
 from tilewright_nvidia.slabs import widest_slabs
 
 #: Descriptors hold addresses and offsets in units of so many bytes, addresses below so many.

@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from tilewright.simt.linear_layout import SharedLayout, axis_shifts, log2
+from tilewright.simt.layouts.linear_layout import SharedLayout, axis_shifts, log2
 
 #: Bytes of a row of a slab, those preferred first: the wider, the fewer bank conflicts.
 SPANS: Final = (128, 64, 32)

@@ -1,11 +1,11 @@
-"""The CUDA driver as :mod:`tilewright.simt.host` asks for it: the functions of ``cuda.bindings.driver`` by role, and what the driver's numbers mean."""
+"""The CUDA driver as :mod:`tilewright.gpu_host` asks for it: the functions of ``cuda.bindings.driver`` by role, and what the driver's numbers mean."""
 
 from __future__ import annotations
 
 import ctypes
 from typing import Any
 
-from tilewright.simt.host.table import Call, DriverTable, Entries, Enumeration, Launch, NativeEntries, Statuses, StreamNames
+from tilewright.gpu_host.table import Call, DriverTable, Entries, Enumeration, Launch, NativeEntries, Statuses, StreamNames
 from tilewright_nvidia.architectures import capability_of
 from tilewright_nvidia.installation import library
 from tilewright_nvidia.linking import says_lines

@@ -19,17 +19,17 @@ from tilewright.llvm.inline_assembly import emit_inline_asm
 from tilewright.llvm.registers import register_type, storage_size
 from tilewright.llvm.writer import FunctionWriter, ModuleWriter
 from tilewright.plugins.manifest import Target
-from tilewright.simt.context import SimtContext
-from tilewright.simt.copies import ROW_COPIES, BlockAccess
-from tilewright.simt.facts import CLUSTER, PROGRAMS, WARPS
-from tilewright.simt.interface import Interface
-from tilewright.simt.linear_layout import LinearLayout, SharedLayout
-from tilewright.simt.matmul_plans import Product, ProductPlan
-from tilewright.simt.ops.copies import Wait
-from tilewright.simt.ops.descriptors import Descriptors, FreeDescriptors, MakeDescriptor, ShowDescriptor, Tensor
-from tilewright.simt.ops.partitions import Part
-from tilewright.simt.target import Access, MadeDescriptor, SimtTarget, Stage, Threads, Update
-from tilewright.simt.types import COPIES, PRODUCTS, STORES
+from tilewright.simt.dialect.attributes import CLUSTER, PROGRAMS, WARPS
+from tilewright.simt.dialect.op_interface import Interface
+from tilewright.simt.dialect.ops.async_copy import Wait
+from tilewright.simt.dialect.ops.tensor_maps import Descriptors, FreeDescriptors, MakeDescriptor, ShowDescriptor, Tensor
+from tilewright.simt.dialect.ops.warp_specialize import Part
+from tilewright.simt.dialect.types import COPIES, PRODUCTS, STORES
+from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout
+from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.target.copy_mechanism import ROW_COPIES, BlockAccess
+from tilewright.simt.target.matmul_plan import Product, ProductPlan
+from tilewright.simt.target.simt_target import Access, MadeDescriptor, SimtTarget, Stage, Threads, Update
 from tilewright_nvidia import arithmetic, atomics, barrier_objects, bulk_copies, casts, im2col, matrix, reports, scaled, tensor_maps, tensor_memory, warpgroups
 from tilewright_nvidia.architectures import ARCHITECTURES
 from tilewright_nvidia.assembly import ASSEMBLY_REGISTERS, call_asm

@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Final
 
+from tilewright.gpu_host.driver import Driver
+from tilewright.gpu_host.expressions import Expression, checked, plain, with_words, word, words_of
+from tilewright.gpu_host.table import STRUCTURE, Condition, NativeCall, Number, Numbers, OpaqueArgument
 from tilewright.ir.type_text import parse_type
 from tilewright.ir.types import BF16, F16, F32, F64, I32, I64, U8, U16, U32, U64, FloatType, IntType, Type
 from tilewright.llvm.registers import storage_size
-from tilewright.simt.host.driver import Driver
-from tilewright.simt.host.expressions import Expression, checked, plain, with_words, word, words_of
-from tilewright.simt.host.table import STRUCTURE, Condition, NativeCall, Number, Numbers, OpaqueArgument
 
 #: Bytes of a tensor map.
 BYTES: Final = 128
@@ -59,7 +59,7 @@ class TensorMap:
     """What a tensor map says beside what it is made of at a launch.
 
     Attributes:
-        address: of the tensor's first element, as an expression over the words of the kernel's arguments (:mod:`tilewright.simt.host.expressions`).
+        address: of the tensor's first element, as an expression over the words of the kernel's arguments (:mod:`tilewright.gpu_host.expressions`).
         extents, strides: of the tensor, the strides in elements, outermost first, as such expressions; as many as ``box`` has.
         element: the type of elements, as Tile IR writes it, or :data:`ROUNDED`.
         box: extents of what one copy moves, outermost first.

@@ -35,9 +35,9 @@ from typing import Final
 from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, Type
 from tilewright.llvm.registers import storage_size
 from tilewright.llvm.writer import FunctionWriter
-from tilewright.simt.context import SimtContext
-from tilewright.simt.linear_layout import LinearLayout, SharedLayout, log2, row_major
-from tilewright.simt.matmul_plans import SHARED, Accumulator, Product, ProductPlan, SharedOperand
+from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout, log2, row_major
+from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.target.matmul_plan import SHARED, Accumulator, Product, ProductPlan, SharedOperand
 from tilewright_nvidia.assembly import call_asm
 from tilewright_nvidia.slab_operands import UNIT, SlabOperands, matrix_descriptor
 from tilewright_nvidia.slabs import MatrixOffsets, matrix_offsets

@@ -6,7 +6,7 @@ from __future__ import annotations
 from tilewright.ir.core import Operation
 from tilewright.ir.ops.arithmetic import Binary
 from tilewright.ir.types import I32, U32, Type
-from tilewright.simt.context import SimtContext
+from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright_nvidia.assembly import call_asm
 
 _OTHER = {"mul": "mulhi", "mulhi": "mul"}

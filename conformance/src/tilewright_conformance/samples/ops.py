@@ -38,10 +38,10 @@ _DESCRIPTORS = ("make_descriptor", *(f"descriptor_{what}" for what in ("load", "
 #: operation -> the pass or stage that replaces it by others, which a backend may run in place of lowering it. Functions and casts: :func:`decomposed_by`.
 _DECOMPOSED: Mapping[str, str] = {
     "call": "tilewright.passes.inline.inline puts the function's body in its place",
-    "dot_scaled": "tilewright.simt.expand_scaled.expand_scaled makes a dot of unpacked and scaled operands of it; a stage of the GPU toolkit",
+    "dot_scaled": "tilewright.simt.passes.scaled.expand_scaled makes a dot of unpacked and scaled operands of it; a stage of the GPU toolkit",
     **dict.fromkeys(
         _DESCRIPTORS,
-        "tilewright.simt.expand_descriptors.expand_descriptors makes pointers and masks of it, but for copies that the target has; a stage of the GPU toolkit",
+        "tilewright.simt.passes.tma.expand_descriptors makes pointers and masks of it, but for copies that the target has; a stage of the GPU toolkit",
     ),
 }
 #: operation -> how a manifest says that a target has it, where no feature does

@@ -56,8 +56,10 @@ def tilewright_lower(module: Module, target: Target, options: Mapping[str, Any])
 
 @hookspec(firstresult=True)
 def tilewright_simt_target(target: Target, options: Mapping[str, Any]) -> Any:
-    """For backends that are built on the GPU toolkit: the :class:`tilewright.simt.target.SimtTarget` of a target, for which ``tilewright opt`` runs the
-    toolkit's stages. No device is needed."""
+    """Return the :class:`tilewright.simt.target.simt_target.SimtTarget` of a target, for which ``tilewright opt`` runs the toolkit's stages.
+
+    For backends that are built on the GPU toolkit. No device is needed.
+    """
 
 
 @hookspec(firstresult=True)

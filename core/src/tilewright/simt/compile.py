@@ -15,31 +15,31 @@ from tilewright.ir.core import Function, Module
 from tilewright.llvm.writer import ModuleWriter
 from tilewright.passes.clone import clone_module
 from tilewright.passes.pipeline import check_after, verification
-from tilewright.simt.accumulators import ACCUMULATORS, write_accumulators
-from tilewright.simt.assign import assign
-from tilewright.simt.async_hazards import check_in_flight
-from tilewright.simt.barriers import insert_barriers
-from tilewright.simt.block_copies import write_block_copies
-from tilewright.simt.check_proxies import check_proxies
-from tilewright.simt.clusters import divide_program
-from tilewright.simt.constant_operands import share_constant_operands
-from tilewright.simt.converted_operands import share_converted_operands
-from tilewright.simt.expand import prepare
-from tilewright.simt.facts import note
-from tilewright.simt.k_slicing import slice_along_k
-from tilewright.simt.lower import write_function
-from tilewright.simt.masked_off_lanes import mark_unseen
-from tilewright.simt.narrow_operands import narrow_operands
-from tilewright.simt.partial_sums import defer_sums
+from tilewright.simt.analysis.async_hazards import check_in_flight
+from tilewright.simt.analysis.masked_off_lanes import mark_unseen
+from tilewright.simt.assign_layouts.assign import assign
+from tilewright.simt.dialect.attributes import note
+from tilewright.simt.lowering.lower_function import write_function
+from tilewright.simt.passes.allocate_shared import SHARED_MEMORY, allocate
+from tilewright.simt.passes.allocate_tensor_memory import ACCUMULATORS, write_accumulators
+from tilewright.simt.passes.check_proxies import check_proxies
+from tilewright.simt.passes.converted_operands import share_converted_operands
+from tilewright.simt.passes.cta_clusters import divide_program
+from tilewright.simt.passes.inline_and_expand import prepare
+from tilewright.simt.passes.insert_membar import insert_barriers
+from tilewright.simt.passes.narrow_operands import narrow_operands
+from tilewright.simt.passes.relax_atomics import relax_atomics
+from tilewright.simt.passes.remarks import note_slow_paths, warn_slow
+from tilewright.simt.passes.sink_reductions import defer_sums
+from tilewright.simt.passes.split_k import slice_along_k
+from tilewright.simt.passes.split_rows import split_rows
+from tilewright.simt.passes.stage_operands import stage_operands
+from tilewright.simt.passes.tma.lower_tma_loads import write_block_copies
+from tilewright.simt.passes.tma.promote_to_tma import raise_loads
+from tilewright.simt.passes.warp_count import set_warps, warps_asked
 from tilewright.simt.pipeline import expand, schedule, select
-from tilewright.simt.raising import raise_loads
-from tilewright.simt.relax_atomics import relax_atomics
-from tilewright.simt.remarks import note_slow_paths, warn_slow
-from tilewright.simt.shared_memory import SHARED_MEMORY, allocate
-from tilewright.simt.split_rows import split_rows
-from tilewright.simt.staging import stage_operands
-from tilewright.simt.target import SimtTarget, Stage
-from tilewright.simt.warp_count import set_warps, warps_asked
+from tilewright.simt.pipeline.constant_operands import share_constant_operands
+from tilewright.simt.target.simt_target import SimtTarget, Stage
 
 
 def _on_kernel(run: Callable[[Function, SimtTarget], None]) -> Callable[[Module, SimtTarget, Mapping[str, Any]], None]:
@@ -105,7 +105,7 @@ class Compiled(NamedTuple):
     Attributes:
         module: in its form after the last stage.
         text: the LLVM IR.
-        state: the target's, for the kernel (:meth:`~tilewright.simt.target.SimtTarget.prepare`).
+        state: the target's, for the kernel (:meth:`~tilewright.simt.target.simt_target.SimtTarget.prepare`).
     """
 
     module: Module

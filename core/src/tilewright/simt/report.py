@@ -8,15 +8,15 @@ from typing import Final
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.printer import Names
 from tilewright.ir.types import TileType, Type
-from tilewright.simt.carried import operations_of_program
-from tilewright.simt.conversion import stored_size
-from tilewright.simt.costs import element_size, warp_access
-from tilewright.simt.facts import OFFSET, SHARED_BYTES, WARPS, layout_of, notes_of
-from tilewright.simt.interfaces import interface_of
-from tilewright.simt.linear_layout import LinearLayout, SharedLayout, coordinates, span
-from tilewright.simt.swizzle import transactions
-from tilewright.simt.target import SimtTarget
-from tilewright.simt.tokens import Tokens
+from tilewright.simt.dialect.async_groups import Tokens
+from tilewright.simt.dialect.attributes import OFFSET, SHARED_BYTES, WARPS, layout_of, notes_of
+from tilewright.simt.dialect.loop_carried import operations_of_program
+from tilewright.simt.dialect.registry import interface_of
+from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout, coordinates, span
+from tilewright.simt.layouts.swizzle import transactions
+from tilewright.simt.target.conversion_plan import stored_size
+from tilewright.simt.target.cost_model import element_size, warp_access
+from tilewright.simt.target.simt_target import SimtTarget
 
 #: Bytes that memory moves for a byte that is used, from which on a report says it: what a tile's ends share with others is no loss.
 _WORTH_SAYING: Final = 1.5

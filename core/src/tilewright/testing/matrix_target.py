@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tilewright.ir.types import F32
-from tilewright.simt.context import SimtContext
 from tilewright.simt.emulator import EmulatedTarget
-from tilewright.simt.fragments import step_registers
-from tilewright.simt.linear_layout import LinearLayout, SharedLayout, log2
-from tilewright.simt.lowering.shared_accesses import places, plan_accesses, read
-from tilewright.simt.matmul_plans import Product, ProductPlan
+from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout, log2
+from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.lowering.emission.shared_access import places, plan_accesses, read
+from tilewright.simt.target.fragments import step_registers
+from tilewright.simt.target.matmul_plan import Product, ProductPlan
 
 
 class MatrixTarget(EmulatedTarget):
     """Every lane gets the row of a and the columns of b that it needs through shuffles.
 
     Attributes:
-        k_step: as in :class:`~tilewright.simt.matmul_plans.ProductPlan`.
+        k_step: as in :class:`~tilewright.simt.target.matmul_plan.ProductPlan`.
         fragments: whether there is an instruction that loads fragments of a.
         wish: whether it asks for a layout in shared memory, and reads no other.
         prices: whether it says how many turns of the memory fragments take: fewer than accesses of a lane's own.

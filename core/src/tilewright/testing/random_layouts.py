@@ -12,18 +12,19 @@ from tilewright.ir.ops.shape import Gather
 from tilewright.ir.parser import parse_module
 from tilewright.ir.printer import print_module
 from tilewright.ir.types import TileType
-from tilewright.simt import layout_rules, rules
-from tilewright.simt.check_layouts import check
+from tilewright.simt.analysis.xor_exchange import xor_distance
+from tilewright.simt.assign_layouts import shape_rules
+from tilewright.simt.assign_layouts.verify import check
+from tilewright.simt.dialect import layout_rules
+from tilewright.simt.dialect.attributes import OFFSET, SHARED_BYTES, WARPS, layout_of
+from tilewright.simt.dialect.ops import SIMT_TABLE
+from tilewright.simt.dialect.registry import interface_of
 from tilewright.simt.emulator import EmulatedTarget, run_text
-from tilewright.simt.expand import prepare
-from tilewright.simt.facts import OFFSET, SHARED_BYTES, WARPS, layout_of
-from tilewright.simt.interfaces import interface_of
-from tilewright.simt.linear_layout import Basis, LinearLayout, log2
-from tilewright.simt.lower import lower_function
-from tilewright.simt.lowering.scan_plan import scan_layout
-from tilewright.simt.ops import SIMT_TABLE
-from tilewright.simt.shared_memory import scratch_of
-from tilewright.simt.xor_exchange import xor_distance
+from tilewright.simt.layouts.linear_layout import Basis, LinearLayout, log2
+from tilewright.simt.layouts.scan_plan import scan_layout
+from tilewright.simt.lowering.lower_function import lower_function
+from tilewright.simt.passes.allocate_shared import scratch_of
+from tilewright.simt.passes.inline_and_expand import prepare
 
 
 def random_layout(rng: random.Random, shape: tuple[int, ...], lanes: int, warps: int, first: Sequence[int] = ()) -> LinearLayout:
@@ -77,7 +78,7 @@ class RandomAssignment:
             interface = interface_of(self.target, operation.name)
             if special is not None:
                 special(operation)
-            elif operation.spec.elementwise or (interface is not None and interface.layout in layout_rules.ONE_LAYOUT):
+            elif operation.spec.elementwise or (interface is not None and interface.layout in shape_rules.ONE_LAYOUT):
                 self._uniform(operation)
             else:
                 for position, operand in enumerate(operation.operands):
@@ -121,7 +122,7 @@ class RandomAssignment:
         if operation.name in ("join", "cat"):
             layout = self.layout(operation.operands[0])
             self._all(operation, lambda value: layout)
-            result.layout = rules.result_layout(operation, layout)
+            result.layout = layout_rules.result_layout(operation, layout)
             return
         if operation.name == "split":
             if isinstance(result.type, TileType):
@@ -134,7 +135,7 @@ class RandomAssignment:
                 self.need(operation, 0, LinearLayout((2,), (1,), (0,) * lanes, (0,) * warps))
             return
         result.layout = self.layout(result)
-        source = rules.operand_layout(operation, layout_of(result))
+        source = layout_rules.operand_layout(operation, layout_of(result))
         if operation.name == "broadcast":
             registers = list(source.registers)
             self.rng.shuffle(registers)
@@ -223,7 +224,7 @@ class RandomAssignment:
 
 
 def run(module: Module, arguments: Sequence[Any], grid: Sequence[int], rng: random.Random, num_warps: int, warp_size: int) -> str:
-    """Run a copy of the module; gives the LLVM IR that ran. Arguments are as after :func:`~tilewright.simt.expand.prepare`."""
+    """Run a copy of the module; gives the LLVM IR that ran. Arguments are as after :func:`~tilewright.simt.passes.inline_and_expand.prepare`."""
     module = parse_module(print_module(module))
     target = EmulatedTarget(warp_size)
     prepare(module, target)

@@ -16,8 +16,8 @@ from tilewright.ir.parser import parse_module
 from tilewright.ir.printer import print_module
 from tilewright.passes.clone import clone_module
 from tilewright.simt.compile import STAGES, kernel_of
-from tilewright.simt.lower import lower_function
-from tilewright.simt.target import SimtTarget
+from tilewright.simt.lowering.lower_function import lower_function
+from tilewright.simt.target.simt_target import SimtTarget
 
 #: Attributes of a target that are caches: what is in them follows from its other attributes.
 _CACHES: Final = frozenset(("known_plans", "_own_interfaces"))

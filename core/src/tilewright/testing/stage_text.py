@@ -11,7 +11,7 @@ from tilewright.ir.printer import print_module
 from tilewright.ir.verifier import verify
 from tilewright.simt.compile import run_stages
 from tilewright.simt.emulator import EmulatedTarget
-from tilewright.simt.target import SimtTarget
+from tilewright.simt.target.simt_target import SimtTarget
 
 _HEADER = "tilewright.ir 1.0\n"
 

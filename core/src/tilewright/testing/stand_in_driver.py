@@ -1,6 +1,6 @@
 """A GPU's driver in Python, over host memory: what tests of a backend's host side put in place of the driver's bindings and of its library.
 
-Both are made from the backend's :class:`~tilewright.simt.host.table.DriverTable`, keep what they are told, and fail where a test says so. A backend adds what
+Both are made from the backend's :class:`~tilewright.gpu_host.table.DriverTable`, keep what they are told, and fail where a test says so. A backend adds what
 its functions take that their roles do not: a method ``_<function of the driver>`` on a class of its own, which gives the results without the status.
 """
 
@@ -14,8 +14,8 @@ from dataclasses import fields
 from functools import partial
 from typing import Any
 
-from tilewright.simt.host.capture import GLOBAL, RELAXED
-from tilewright.simt.host.table import OPERANDS, DriverTable, Enumeration, Launch, NativeEntries
+from tilewright.gpu_host.capture import GLOBAL, RELAXED
+from tilewright.gpu_host.table import OPERANDS, DriverTable, Enumeration, Launch, NativeEntries
 
 #: Roles that no graph has a place for: refused while one is captured, unless in relaxed mode.
 _NOT_CAPTURED = frozenset(("module_load", "module_unload", "memory_allocate", "memory_free", "memory_to_device", "memory_to_host", "synchronize", "event_wait"))

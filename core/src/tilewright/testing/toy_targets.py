@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from tilewright.ir.types import F16, F32, F64, DescriptorType, FloatType, IntType, Type
 from tilewright.llvm.casts import emit_cast
 from tilewright.llvm.registers import register_type
-from tilewright.simt.context import SimtContext
-from tilewright.simt.copies import GROUPS, BlockAccess, CopyMechanism
 from tilewright.simt.emulator import EmulatedTarget, accumulating_plan, asynchronous_plan, bulk_mechanism, start_copy
 from tilewright.simt.emulator.multiply import operand_layout
-from tilewright.simt.fma import result_layout
-from tilewright.simt.linear_layout import LinearLayout, log2
-from tilewright.simt.matmul_plans import REGISTERS, SHARED, Product, ProductPlan
+from tilewright.simt.layouts.linear_layout import LinearLayout, log2
+from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.target.copy_mechanism import GROUPS, BlockAccess, CopyMechanism
+from tilewright.simt.target.fma_plan import result_layout
+from tilewright.simt.target.matmul_plan import REGISTERS, SHARED, Product, ProductPlan
 
 #: Names of the plans.
 ROWS_AND_COLUMNS = "rows and columns"

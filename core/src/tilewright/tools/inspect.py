@@ -321,7 +321,7 @@ def _shown(stage: str | bytes, locations: bool) -> str:
 def _without_locations(text: str) -> str:
     from tilewright.ir.parser import parse_module
     from tilewright.ir.printer import print_module
-    from tilewright.simt.ops import SIMT_TABLE
+    from tilewright.simt.dialect.ops import SIMT_TABLE
 
     try:
         return print_module(parse_module(text, SIMT_TABLE), locations=False)

@@ -21,7 +21,7 @@ from tilewright.plugins.registry import Backend
 from tilewright.tools.usage import UsageError
 
 if TYPE_CHECKING:
-    from tilewright.simt.target import SimtTarget, Stage
+    from tilewright.simt.target.simt_target import SimtTarget, Stage
 
 #: The machine that needs no backend; ``emulator:8`` has warps of 8 lanes.
 EMULATOR = "emulator"
@@ -60,7 +60,7 @@ class Place:
     @property
     def table(self) -> OpTable:
         """The operations that a text may have: those of the toolkit always, so that what it printed can be read without its target."""
-        from tilewright.simt.ops import SIMT_TABLE
+        from tilewright.simt.dialect.ops import SIMT_TABLE
 
         table = self.machine.table if self.machine is not None else SIMT_TABLE
         own = self.backend.manifest.ops if self.backend is not None else ()

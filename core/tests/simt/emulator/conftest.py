@@ -11,13 +11,13 @@ import pytest
 from tilewright.ir.core import Function
 from tilewright.ir.parser import parse_module
 from tilewright.ir.verifier import verify
-from tilewright.simt.barriers import insert_barriers
+from tilewright.simt.dialect.attributes import WARPS
+from tilewright.simt.dialect.ops import SIMT_TABLE
 from tilewright.simt.emulator import EmulatedDescriptor, EmulatedTarget, run_text
-from tilewright.simt.facts import WARPS
-from tilewright.simt.fma import result_layout
-from tilewright.simt.lower import lower_function
-from tilewright.simt.ops import SIMT_TABLE
-from tilewright.simt.shared_memory import allocate
+from tilewright.simt.lowering.lower_function import lower_function
+from tilewright.simt.passes.allocate_shared import allocate
+from tilewright.simt.passes.insert_membar import insert_barriers
+from tilewright.simt.target.fma_plan import result_layout
 from tilewright.testing.toy_targets import BulkTarget
 
 LANES = 8

@@ -16,8 +16,8 @@ from tilewright.llvm.writer import FunctionWriter, ModuleWriter
 from tilewright.simt import emulator
 from tilewright.simt.compile import run_stages
 from tilewright.simt.emulator.launch import expanded_arguments
-from tilewright.simt.lower import lower_function
-from tilewright.simt.target import Access
+from tilewright.simt.lowering.lower_function import lower_function
+from tilewright.simt.target.simt_target import Access
 from tilewright.testing.stage_text import read
 
 Body = Callable[[emulator.EmulatedTarget, FunctionWriter, str], None]

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from tilewright.errors import KernelError
-from tilewright.simt.async_hazards import FlightError
+from tilewright.simt.analysis.async_hazards import FlightError
 from tilewright.simt.emulator import EmulatedDescriptor, EmulatedTarget
 from tilewright.simt.emulator.layout import ARRIVE, AT_WARP_BARRIER, MODES
 from tilewright.simt.emulator.multiply import operand_layout
-from tilewright.simt.fma import result_layout
+from tilewright.simt.target.fma_plan import result_layout
 from tilewright.testing.toy_targets import BulkTarget
 
 SWIZZLED = "shared<4x8, 1 2 4 9 18>"

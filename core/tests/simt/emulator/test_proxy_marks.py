@@ -16,9 +16,9 @@ from tilewright.language.callable import device_function
 from tilewright.passes.pipeline import run as run_passes
 from tilewright.simt import emulator
 from tilewright.simt.compile import STAGES, kernel_of
+from tilewright.simt.dialect.attributes import WARPS
 from tilewright.simt.emulator.layout import MODES
-from tilewright.simt.facts import WARPS
-from tilewright.simt.lower import lower_function
+from tilewright.simt.lowering.lower_function import lower_function
 from tilewright.testing.toy_targets import BulkTarget
 
 ARRAYS = 3

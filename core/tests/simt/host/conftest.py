@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.plugins.manifest import CodeObject
-from tilewright.simt.host.driver import Driver
-from tilewright.simt.host.expressions import Expression
-from tilewright.simt.host.kernels import LoadedKernel
-from tilewright.simt.host.table import (
+from tilewright.gpu_host.driver import Driver
+from tilewright.gpu_host.expressions import Expression
+from tilewright.gpu_host.kernels import LoadedKernel
+from tilewright.gpu_host.table import (
     DEVICE_ATTRIBUTES,
     FUNCTION_ATTRIBUTES,
     Call,
@@ -33,6 +32,7 @@ from tilewright.simt.host.table import (
     Statuses,
     StreamNames,
 )
+from tilewright.plugins.manifest import CodeObject
 from tilewright.testing.stand_in_driver import StandInBindings, StandInLibrary
 
 

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from tilewright.errors import LaunchError
+from tilewright.gpu_host.arguments import OPAQUE_ALIGNMENT, ArgumentBlock, device_address
+from tilewright.gpu_host.expressions import word
 from tilewright.plugins.manifest import Parameter
-from tilewright.simt.host.arguments import OPAQUE_ALIGNMENT, ArgumentBlock, device_address
-from tilewright.simt.host.expressions import word
 
 
 def block(*types: str, opaque: Sequence[Any] = (), peers: Sequence[tuple[int, int]] = ()) -> ArgumentBlock:

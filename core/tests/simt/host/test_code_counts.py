@@ -1,7 +1,7 @@
 """What is told of counted machine code, for people and as JSON."""
 
-from tilewright.simt.host.code_counts import Counts, Effect, count, counted
-from tilewright.simt.host.control_flow import Instruction
+from tilewright.gpu_host.code_counts import Counts, Effect, count, counted
+from tilewright.gpu_host.control_flow import Instruction
 
 EFFECTS = {
     "load": Effect("load", 16),

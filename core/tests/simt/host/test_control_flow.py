@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.simt.host.control_flow import Instruction, Loop, loops
+from tilewright.gpu_host.control_flow import Instruction, Loop, loops
 
 
 def program(text: str) -> list[Instruction]:

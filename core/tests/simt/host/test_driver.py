@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from tilewright.errors import BackendError, KernelError, LaunchError
-from tilewright.simt.host.devices import listed
-from tilewright.simt.host.driver import Driver, missing_module, open_library
-from tilewright.simt.host.errors import DeviceFaultError, DriverError, translate
-from tilewright.simt.host.table import DriverTable, Enumeration
+from tilewright.gpu_host.devices import listed
+from tilewright.gpu_host.driver import Driver, missing_module, open_library
+from tilewright.gpu_host.errors import DeviceFaultError, DriverError, translate
+from tilewright.gpu_host.table import DriverTable, Enumeration
 
 
 def test_calls_give_results_and_raise_statuses(driver: Driver, bindings: Any) -> None:

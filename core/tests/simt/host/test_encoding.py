@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from tilewright.errors import RefusedError
+from tilewright.gpu_host.driver import Driver
+from tilewright.gpu_host.expressions import word
+from tilewright.gpu_host.launch import PythonLauncher
+from tilewright.gpu_host.native_launch import native_launcher
+from tilewright.gpu_host.table import STRUCTURE, Condition, NativeCall, Number, Numbers
 from tilewright.plugins.manifest import Parameter
-from tilewright.simt.host.driver import Driver
-from tilewright.simt.host.expressions import word
-from tilewright.simt.host.launch import PythonLauncher
-from tilewright.simt.host.native_launch import native_launcher
-from tilewright.simt.host.table import STRUCTURE, Condition, NativeCall, Number, Numbers
 
 #: What the structures of these tests are: an address, two extents of 32 bits, two strides, a constant.
 FORM = "<QIIqqi"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tilewright.errors import BackendError, LaunchError, OutOfResources
-from tilewright.simt.host.driver import Driver
+from tilewright.gpu_host.driver import Driver
 from tilewright.testing.threads import side_by_side
 
 

@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 
 from tilewright.errors import BackendError, KernelError, LaunchError, OutOfResources, ResidencyError
+from tilewright.gpu_host.driver import Driver
+from tilewright.gpu_host.expressions import word
+from tilewright.gpu_host.launch import PythonLauncher, make_launcher
+from tilewright.gpu_host.native_launch import driver_entries, native_launcher, stream_source
+from tilewright.gpu_host.table import DriverTable
 from tilewright.plugins.manifest import Parameter
-from tilewright.simt.host.driver import Driver
-from tilewright.simt.host.expressions import word
-from tilewright.simt.host.launch import PythonLauncher, make_launcher
-from tilewright.simt.host.native_launch import driver_entries, native_launcher, stream_source
-from tilewright.simt.host.table import DriverTable
 
 PARAMETERS = (
     Parameter("x", "ptr<f32>"),

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from tilewright.errors import BackendError, KernelError
+from tilewright.gpu_host.driver import Driver
+from tilewright.gpu_host.memory import DeviceMemory
+from tilewright.gpu_host.timer import DeviceTimer
 from tilewright.plugins.manifest import MomentTimer
-from tilewright.simt.host.driver import Driver
-from tilewright.simt.host.memory import DeviceMemory
-from tilewright.simt.host.timer import DeviceTimer
 
 
 def test_memory_goes_there_and_back_and_is_freed(bindings: Any, driver: Driver) -> None:

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from tilewright.errors import BackendError, LaunchError
+from tilewright.gpu_host.driver import Driver
+from tilewright.gpu_host.launch import PythonLauncher
+from tilewright.gpu_host.memory import DeviceMemory
+from tilewright.gpu_host.native_launch import native_launcher
+from tilewright.gpu_host.streams import current_stream, stream_handle
+from tilewright.gpu_host.table import DriverTable
 from tilewright.plugins.manifest import Parameter
-from tilewright.simt.host.driver import Driver
-from tilewright.simt.host.launch import PythonLauncher
-from tilewright.simt.host.memory import DeviceMemory
-from tilewright.simt.host.native_launch import native_launcher
-from tilewright.simt.host.streams import current_stream, stream_handle
-from tilewright.simt.host.table import DriverTable
 
 
 class Torch:

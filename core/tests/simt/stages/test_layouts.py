@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tilewright.ir.verifier import verify
+from tilewright.simt.assign_layouts.rematerialize import sink_conversions
 from tilewright.simt.emulator import EmulatedTarget
-from tilewright.simt.rematerialize import sink_conversions
 from tilewright.testing.stage_text import after, plain, read
 
 #: four lanes

@@ -6,10 +6,10 @@ import re
 
 from tilewright.ir.ops.memory import Load
 from tilewright.simt.compile import kernel_of, run_stages
+from tilewright.simt.dialect.attributes import layout_of
+from tilewright.simt.dialect.pipeline_attributes import shared_layout
 from tilewright.simt.emulator import EmulatedTarget
-from tilewright.simt.facts import layout_of
-from tilewright.simt.pipeline.decisions import shared_layout
-from tilewright.simt.swizzle import accesses, transactions
+from tilewright.simt.layouts.swizzle import accesses, transactions
 from tilewright.testing.stage_text import after, changed, plain, read
 
 #: four lanes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright.simt.masked_off_lanes import UNSEEN
+from tilewright.simt.analysis.masked_off_lanes import UNSEEN
 from tilewright.testing.stage_text import after
 
 HEAD = """

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tilewright.simt.copies import GROUPS, CopyMechanism
 from tilewright.simt.emulator import start_copy
+from tilewright.simt.target.copy_mechanism import GROUPS, CopyMechanism
 
 #: ``start_copy`` writes the emulated machine's instruction; on a machine of your own it is a function that writes yours.
 COPY = CopyMechanism("lyra.copy", GROUPS, widths=(4, 8), start=start_copy)

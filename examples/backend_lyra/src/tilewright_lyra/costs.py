@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.simt.costs import MachineCosts
+from tilewright.simt.target.cost_model import MachineCosts
 
 COSTS = MachineCosts(
     operations={"sqrt": 8.0, "rsqrt": 8.0, "div": 12.0, "rem": 12.0},

@@ -11,8 +11,8 @@ from tilewright.ir import Module
 from tilewright.ir.printer import print_module
 from tilewright.plugins.manifest import CodeObject
 from tilewright.simt.compile import compile_fitting
-from tilewright.simt.facts import SHARED_BYTES, WARPS
-from tilewright.simt.launch_options import check_portable, configuration_text, refuse_externs
+from tilewright.simt.dialect.attributes import SHARED_BYTES, WARPS
+from tilewright.simt.target.launch_options import check_portable, configuration_text, refuse_externs
 from tilewright_lyra.target import LyraTarget
 
 

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from tilewright.ir.types import BF16, F16, F32
 from tilewright.llvm.casts import emit_cast
-from tilewright.simt.context import SimtContext
 from tilewright.simt.emulator.multiply import operand_layout
-from tilewright.simt.fma import result_layout
-from tilewright.simt.linear_layout import LinearLayout, log2
-from tilewright.simt.matmul_plans import Product, ProductPlan
+from tilewright.simt.layouts.linear_layout import LinearLayout, log2
+from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.target.fma_plan import result_layout
+from tilewright.simt.target.matmul_plan import Product, ProductPlan
 
 #: Elements along K that one instruction takes, and those that threads have in registers at a time.
 WIDTH, STEP = 4, 16

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.simt.context import SimtContext
 from tilewright.simt.emulator import EmulatedTarget
-from tilewright.simt.matmul_plans import Product, ProductPlan
+from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.target.matmul_plan import Product, ProductPlan
 from tilewright_lyra.copies import COPY
 from tilewright_lyra.costs import COSTS
 from tilewright_lyra.matrix import plans

@@ -56,7 +56,8 @@ def _end_along_k(context: Context, dot: Dot, limits: Limits) -> str | None:
     assert isinstance(dot.a.type, TileType) and isinstance(dot.result.type, TileType)
     if limits.k is None:
         return None
-    extents = *dot.result.type.shape, dot.a.type.shape[1]
+    *_, rows, columns = dot.result.type.shape
+    extents = rows, columns, dot.a.type.shape[-1]
     at_once = steps_at_once((element_type(dot.a.type), element_type(dot.b.type)), extents, context.state.machine, dot.precision)
     if at_once is None:
         return None

@@ -1,7 +1,7 @@
 """Asynchronous products, and those with sums in memory of the machine's own: written as calls of the engine, which multiplies when it likes.
 
 While products are under way, a thread's registers of the result are in memory, a place for each chain of products that go on in the same registers
-(:mod:`tilewright.simt.async_hazards`); the values of the IR keep what they had. A wait brings them back.
+(:mod:`tilewright.simt.analysis.async_hazards`); the values of the IR keep what they had. A wait brings them back.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.types import Type, element_type
 from tilewright.llvm.registers import register_type, storage_size, storage_type
-from tilewright.simt.async_hazards import InFlight
-from tilewright.simt.context import SimtContext
+from tilewright.simt.analysis.async_hazards import InFlight
+from tilewright.simt.dialect.ops import dot as ops
+from tilewright.simt.dialect.ops.async_copy import Wait
 from tilewright.simt.emulator import layout
 from tilewright.simt.emulator.code import call_engine, word
 from tilewright.simt.emulator.multiply import ProductSite, SumsSite, operand_layout
-from tilewright.simt.linear_layout import LinearLayout
-from tilewright.simt.matmul_plans import SHARED, Accumulator, OperandSource, Product, ProductPlan, SharedOperand
-from tilewright.simt.ops import products as ops
-from tilewright.simt.ops.copies import Wait
+from tilewright.simt.layouts.linear_layout import LinearLayout
+from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.target.matmul_plan import SHARED, Accumulator, OperandSource, Product, ProductPlan, SharedOperand
 
 if TYPE_CHECKING:
     from tilewright.simt.emulator.target import EmulatedTarget

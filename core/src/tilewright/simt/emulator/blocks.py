@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.ir.types import FloatType, Type
 from tilewright.llvm.registers import encode_float, storage_size
-from tilewright.simt.linear_layout import SharedLayout
+from tilewright.simt.layouts.linear_layout import SharedLayout
 
 
 @dataclass(frozen=True, eq=False)

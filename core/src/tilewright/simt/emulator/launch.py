@@ -18,12 +18,12 @@ from tilewright.llvm.compile import compile_to_object, host_target
 from tilewright.llvm.cuts import cut_blocks
 from tilewright.llvm.link import LoadedObject, load_object
 from tilewright.llvm.registers import constant, register_type
+from tilewright.simt.dialect.attributes import CLUSTER, WARPS
 from tilewright.simt.emulator import layout
 from tilewright.simt.emulator.blocks import EmulatedDescriptor
 from tilewright.simt.emulator.code import called, helpers
 from tilewright.simt.emulator.engine import Engine
 from tilewright.simt.emulator.target import EmulatedTarget
-from tilewright.simt.facts import CLUSTER, WARPS
 
 
 def _compiled(text: str) -> bytes:
@@ -71,7 +71,7 @@ def run_text(
     completion: str | None = None,
     seed: int | None = None,
 ) -> None:
-    """Run LLVM IR that :func:`~tilewright.simt.lower.lower_function` wrote for ``target``.
+    """Run LLVM IR that :func:`~tilewright.simt.lowering.lower_function.lower_function` wrote for ``target``.
 
     Args:
         arguments: NumPy arrays, addresses, numbers, and :class:`EmulatedDescriptor` for descriptors.

@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.ir.types import BF16, F16, F32, F64, FloatType, IntType, Type
 from tilewright.llvm.registers import encode_float, storage_size
 from tilewright.simt.emulator.blocks import memory, offsets_of
-from tilewright.simt.linear_layout import LinearLayout, SharedLayout, combine, log2
+from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout, combine, log2
 
 _FLOATS: dict[Type, Any] = {F16: np.dtype(np.float16), F32: np.dtype(np.float32), F64: np.dtype(np.float64)}
 

@@ -1,4 +1,4 @@
-"""The emulated machine as the toolkit sees it: what :class:`~tilewright.simt.target.SimtTarget` asks, written as LLVM IR for the host."""
+"""The emulated machine as the toolkit sees it: what :class:`~tilewright.simt.target.simt_target.SimtTarget` asks, written as LLVM IR for the host."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from tilewright.ir.types import F16, F32, FloatType, IntType, Type
 from tilewright.llvm.atomics import atomic_read, atomic_update, atomic_write, compare_and_swap
 from tilewright.llvm.registers import constant, register_type, storage_size, storage_type
 from tilewright.llvm.writer import Block, FunctionWriter, ModuleWriter
-from tilewright.simt.context import SimtContext
-from tilewright.simt.copies import BARRIER, GROUPS, BlockCopy, CopyMechanism
-from tilewright.simt.costs import MachineCosts
+from tilewright.simt.dialect.attributes import CLUSTER
+from tilewright.simt.dialect.ops.async_copy import Wait
+from tilewright.simt.dialect.ops.dot import Multiplication
+from tilewright.simt.dialect.ops.tensor_maps import Descriptors, FreeDescriptors, MakeDescriptor, ShowDescriptor, Tensor
+from tilewright.simt.dialect.ops.tma import BlockCopy as BlockMove
+from tilewright.simt.dialect.ops.tma import RowCopy
+from tilewright.simt.dialect.ops.warp_specialize import Part, Partition
+from tilewright.simt.dialect.types import COPIES, PRODUCTS, STORES
 from tilewright.simt.emulator import layout
 from tilewright.simt.emulator.async_matmul import Products
 from tilewright.simt.emulator.blocks import BlockSite
 from tilewright.simt.emulator.code import begin_kernel, call_engine, declare_helpers, let_others_go_on, set_fault, word
 from tilewright.simt.emulator.multiply import ProductSite, SumsSite
-from tilewright.simt.facts import CLUSTER
-from tilewright.simt.linear_layout import SharedLayout
-from tilewright.simt.ops.block_copies import BlockCopy as BlockMove
-from tilewright.simt.ops.block_copies import RowCopy
-from tilewright.simt.ops.copies import Wait
-from tilewright.simt.ops.descriptors import Descriptors, FreeDescriptors, MakeDescriptor, ShowDescriptor, Tensor
-from tilewright.simt.ops.partitions import Part, Partition
-from tilewright.simt.ops.products import Multiplication
-from tilewright.simt.target import Access, MadeDescriptor, SimtTarget, Threads, Update
-from tilewright.simt.types import COPIES, PRODUCTS, STORES
+from tilewright.simt.layouts.linear_layout import SharedLayout
+from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.target.copy_mechanism import BARRIER, GROUPS, BlockCopy, CopyMechanism
+from tilewright.simt.target.cost_model import MachineCosts
+from tilewright.simt.target.simt_target import Access, MadeDescriptor, SimtTarget, Threads, Update
 
 
 class EmulatedTarget(SimtTarget):

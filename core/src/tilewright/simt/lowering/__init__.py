@@ -1,5 +1,27 @@
-"""How each operation is written as LLVM IR for one thread. A module has ``INTERFACES``: operation name -> what the toolkit is told of it.
-:mod:`tilewright.simt.interfaces` has them all.
+"""Lowering of operations to LLVM IR for one thread, a file a family of operations. A family registers the interfaces of its operations.
 
-Elementwise operations are not listed: :mod:`.elementwise` runs the emitters that the CPU and GPU backends share on each register.
+Elementwise operations have none: :mod:`.elementwise` runs the emitters that the CPU and GPU backends share on each register.
 """
+
+# for their registration
+from tilewright.simt.lowering import (  # noqa: F401
+    async_copy,
+    atomics,
+    control,
+    convert_layout,
+    debug,
+    dot,
+    element_groups,
+    gather,
+    global_memory,
+    index,
+    mbarrier,
+    reduce,
+    scan,
+    shape,
+    shared_memory,
+    stagger,
+    tensor_maps,
+    tensor_memory,
+    warp_specialize,
+)

@@ -10,15 +10,16 @@ from tilewright.ir.core import Operation, Value
 from tilewright.ir.ops.memory import AtomicCas, AtomicLoad, AtomicRmw, AtomicStore, Clock
 from tilewright.ir.types import TileType, Type, element_type, shape_of
 from tilewright.llvm.registers import storage_size
-from tilewright.simt import layout_rules
-from tilewright.simt.context import SimtContext
-from tilewright.simt.costs import element_size
-from tilewright.simt.facts import layout_of
-from tilewright.simt.interface import Interface, Reader
-from tilewright.simt.lowering.accesses import groups
-from tilewright.simt.lowering.publish import both, give_to_all
-from tilewright.simt.rules import one_layout
-from tilewright.simt.target import SimtTarget, Update
+from tilewright.simt.assign_layouts import shape_rules
+from tilewright.simt.dialect.attributes import layout_of
+from tilewright.simt.dialect.layout_rules import one_layout
+from tilewright.simt.dialect.op_interface import Interface, Reader
+from tilewright.simt.dialect.registry import register_interfaces
+from tilewright.simt.lowering.emission.broadcast import both, give_to_all
+from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.lowering.global_memory import groups
+from tilewright.simt.target.cost_model import element_size
+from tilewright.simt.target.simt_target import SimtTarget, Update
 
 Atomic = AtomicRmw | AtomicCas | AtomicLoad | AtomicStore
 #: Emits one access: (pointer, for each operand its elements, predicate, order, whether the old values are used) -> the old values.
@@ -131,10 +132,12 @@ def _describe(report: Reader, operation: Atomic) -> list[str]:
     return [report.accesses(pointer, mask, width * element_size(pointer), "atomic accesses")]
 
 
-INTERFACES: dict[str, Interface] = {
-    "atomic_rmw": Interface(lower_atomic_rmw, layout_rules.updated, one_layout, _scratch, describe=_describe),
-    "atomic_cas": Interface(lower_atomic_cas, layout_rules.updated, one_layout, _scratch, describe=_describe),
-    "atomic_load": Interface(lower_atomic_load, layout_rules.updated, one_layout, _scratch, describe=_describe),
-    "atomic_store": Interface(lower_atomic_store, layout_rules.updated, one_layout, describe=_describe),
-    "clock": Interface(lower_clock, scratch=_scratch),
-}
+INTERFACES = register_interfaces(
+    {
+        "atomic_rmw": Interface(lower_atomic_rmw, shape_rules.updated, one_layout, _scratch, describe=_describe),
+        "atomic_cas": Interface(lower_atomic_cas, shape_rules.updated, one_layout, _scratch, describe=_describe),
+        "atomic_load": Interface(lower_atomic_load, shape_rules.updated, one_layout, _scratch, describe=_describe),
+        "atomic_store": Interface(lower_atomic_store, shape_rules.updated, one_layout, describe=_describe),
+        "clock": Interface(lower_clock, scratch=_scratch),
+    }
+)

@@ -14,9 +14,10 @@ from tilewright.ir.ops.control import Condition, For, If, While
 from tilewright.ir.ops.memory import Barrier
 from tilewright.ir.types import FloatType, IntType, TileType, element_type
 from tilewright.llvm.writer import Block, FunctionWriter
-from tilewright.simt.context import UNWRITTEN, SimtContext
-from tilewright.simt.interface import Interface
-from tilewright.simt.types import PRODUCTS
+from tilewright.simt.dialect.op_interface import Interface
+from tilewright.simt.dialect.registry import register_interfaces
+from tilewright.simt.dialect.types import PRODUCTS
+from tilewright.simt.lowering.emission.context import UNWRITTEN, SimtContext
 
 #: Names of the registers of several values, one after the other, with their LLVM types.
 Typed = list[tuple[str, str]]
@@ -247,9 +248,11 @@ def lower_barrier(context: SimtContext, operation: Barrier) -> None:
     context.barrier()
 
 
-INTERFACES: dict[str, Interface] = {
-    "if": Interface(lower_if),
-    "for": Interface(lower_for),
-    "while": Interface(lower_while),
-    "barrier": Interface(lower_barrier),
-}
+INTERFACES = register_interfaces(
+    {
+        "if": Interface(lower_if),
+        "for": Interface(lower_for),
+        "while": Interface(lower_while),
+        "barrier": Interface(lower_barrier),
+    }
+)

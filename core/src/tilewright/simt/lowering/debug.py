@@ -13,12 +13,13 @@ from tilewright.ir.ops.debug import Assert, Print
 from tilewright.ir.types import F64, I1, FloatType, IntType, PointerType, TileType, Type, element_type, shape_of
 from tilewright.llvm.casts import emit_cast
 from tilewright.llvm.registers import register_type
-from tilewright.simt import layout_rules
-from tilewright.simt.context import SimtContext
-from tilewright.simt.interface import Interface
-from tilewright.simt.linear_layout import axis_shifts
-from tilewright.simt.lowering.indices import element_numbers
-from tilewright.simt.lowering.publish import both
+from tilewright.simt.assign_layouts import shape_rules
+from tilewright.simt.dialect.op_interface import Interface
+from tilewright.simt.dialect.registry import register_interfaces
+from tilewright.simt.layouts.linear_layout import axis_shifts
+from tilewright.simt.lowering.emission.broadcast import both
+from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.lowering.index import element_numbers
 
 # ---- print
 
@@ -112,7 +113,9 @@ def lower_assert(context: SimtContext, operation: Assert) -> None:
     context.target.fail(context, operation.message, file, line, function, failed)
 
 
-INTERFACES: dict[str, Interface] = {
-    "print": Interface(lower_print, layout_rules.each_own),
-    "assert": Interface(lower_assert, layout_rules.indifferent),
-}
+INTERFACES = register_interfaces(
+    {
+        "print": Interface(lower_print, shape_rules.each_own),
+        "assert": Interface(lower_assert, shape_rules.indifferent),
+    }
+)

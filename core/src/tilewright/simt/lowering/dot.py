@@ -1,5 +1,7 @@
-"""Products, by the plans of :class:`~tilewright.simt.matmul_plans.ProductPlan`: operands come in registers, or are in shared memory, from where they are read
-as they are needed."""
+"""Matmuls, by the plans of :class:`~tilewright.simt.target.matmul_plan.ProductPlan`.
+
+Operands come in registers, or are in shared memory, from where they are read as they are needed.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +10,22 @@ from collections.abc import Callable
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import Type
-from tilewright.simt import layout_rules
-from tilewright.simt.context import SimtContext
-from tilewright.simt.facts import layout_of
-from tilewright.simt.fma import fma_block
-from tilewright.simt.fragments import k_axis, step_registers
-from tilewright.simt.interface import Interface, Reader, SharedEffects
-from tilewright.simt.linear_layout import LinearLayout, SharedLayout
+from tilewright.simt.assign_layouts import shape_rules
+from tilewright.simt.dialect.attributes import layout_of
+from tilewright.simt.dialect.op_interface import Interface, Reader, SharedEffects
+from tilewright.simt.dialect.ops.dot import Dot, DotStart, DotStep, Fragment, Product
+from tilewright.simt.dialect.registry import register_interfaces
+from tilewright.simt.dialect.types import PRODUCTS, SlotType, slot_type
+from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout
+from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.lowering.emission.shared_access import places, plan_accesses, read, read_tile
 from tilewright.simt.lowering.fma_matmul import emit_fma_block
-from tilewright.simt.lowering.shared import slot_address
-from tilewright.simt.lowering.shared_accesses import places, plan_accesses, read, read_tile
-from tilewright.simt.matmul_plans import REGISTERS, OperandSource, ProductPlan, SharedOperand, product_of
-from tilewright.simt.ops.products import Dot, DotStart, DotStep, Fragment, Product
-from tilewright.simt.plans import plan_of
-from tilewright.simt.target import SimtTarget
-from tilewright.simt.types import PRODUCTS, SlotType, slot_type
+from tilewright.simt.lowering.shared_memory import slot_address
+from tilewright.simt.target.fma_plan import fma_block
+from tilewright.simt.target.fragments import k_axis, step_registers
+from tilewright.simt.target.matmul_plan import REGISTERS, OperandSource, ProductPlan, SharedOperand, product_of
+from tilewright.simt.target.plan_selection import plan_of
+from tilewright.simt.target.simt_target import SimtTarget
 
 
 def lower_dot(context: SimtContext, operation: Dot) -> None:
@@ -156,11 +159,13 @@ def _describe(report: Reader, operation: Product | DotStep) -> list[str]:
     return [f"by {operation.plan}"]
 
 
-INTERFACES: dict[str, Interface] = {
-    # what a product asks of layouts is known when it is planned; then it becomes a simt.dot
-    "dot": Interface(lower_dot, layout_rules.product),
-    "simt.dot": Interface(lower_dot, check=_check, effects=_reads, describe=_describe),
-    "simt.dot_start": Interface(lower_dot_start, check=_check, effects=_starts, describe=_describe),
-    "simt.fragment": Interface(lower_fragment, effects=_loads),
-    "simt.dot_step": Interface(lower_dot_step, describe=_describe),
-}
+INTERFACES = register_interfaces(
+    {
+        # what a product asks of layouts is known when it is planned; then it becomes a simt.dot
+        "dot": Interface(lower_dot, shape_rules.product),
+        "simt.dot": Interface(lower_dot, check=_check, effects=_reads, describe=_describe),
+        "simt.dot_start": Interface(lower_dot_start, check=_check, effects=_starts, describe=_describe),
+        "simt.fragment": Interface(lower_fragment, effects=_loads),
+        "simt.dot_step": Interface(lower_dot_step, describe=_describe),
+    }
+)

@@ -12,8 +12,8 @@ from tilewright.ir.types import I1, IntType, TileType, element_type
 from tilewright.llvm.elementwise import emit_operation
 from tilewright.passes.axis import power_of_two_in
 from tilewright.passes.fold import fold
-from tilewright.simt.context import UNWRITTEN, SimtContext
-from tilewright.simt.linear_layout import axis_shifts
+from tilewright.simt.layouts.linear_layout import axis_shifts
+from tilewright.simt.lowering.emission.context import UNWRITTEN, SimtContext
 
 _LITERAL: Final = re.compile(r"-?[0-9]+")
 

@@ -1,4 +1,4 @@
-"""Matmuls without matrix instructions (:mod:`tilewright.simt.fma`), written as LLVM IR.
+"""Matmuls without matrix instructions (:mod:`tilewright.simt.target.fma_plan`), written as LLVM IR.
 
 A thread reads a few elements along K at a time, in a loop: neither registers nor code grow with K. Lanes that need the same element read it together. Where
 the target adds two products of narrow elements in one instruction, those of neighbours along K are.
@@ -11,13 +11,13 @@ from dataclasses import replace
 from tilewright.ir.types import F32, F64, IntType, Type
 from tilewright.llvm.casts import emit_cast
 from tilewright.llvm.registers import register_type, storage_size
-from tilewright.simt.context import SimtContext, emit_linear
-from tilewright.simt.fma import FmaBlock
-from tilewright.simt.linear_layout import LinearLayout, bits_of, log2
-from tilewright.simt.lowering.shared_accesses import places, read
-from tilewright.simt.lowering.shuffles import packed
-from tilewright.simt.matmul_plans import SharedOperand
-from tilewright.simt.swizzle import accesses
+from tilewright.simt.layouts.linear_layout import LinearLayout, bits_of, log2
+from tilewright.simt.layouts.swizzle import accesses
+from tilewright.simt.lowering.emission.context import SimtContext, emit_linear
+from tilewright.simt.lowering.emission.shared_access import places, read
+from tilewright.simt.lowering.emission.shuffles import packed
+from tilewright.simt.target.fma_plan import FmaBlock
+from tilewright.simt.target.matmul_plan import SharedOperand
 
 #: Multiplications that the body of the loop over K has at most.
 _BODY = 512

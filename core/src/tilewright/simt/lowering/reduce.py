@@ -1,6 +1,6 @@
-"""Reductions along an axis: in the thread, then among lanes by exchanges, then among warps through shared memory, as :mod:`.reduce_plan` says.
+"""Reductions along an axis: in the thread, then among lanes by shuffles, then among warps through shared memory.
 
-Every thread that holds an element of the result ends with the same bits.
+:mod:`tilewright.simt.layouts.reduce_plan` decides which of these a layout needs. Every thread that holds an element of the result ends with the same bits.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ from tilewright.ir.core import Region
 from tilewright.ir.ops.control import Reduce
 from tilewright.ir.types import TileType, Type, element_type
 from tilewright.llvm.registers import storage_size
-from tilewright.simt import layout_rules
-from tilewright.simt.context import SimtContext
-from tilewright.simt.facts import layout_of
-from tilewright.simt.interface import Interface
-from tilewright.simt.linear_layout import LinearLayout, log2
-from tilewright.simt.lowering.reduce_plan import Exchange, ReducePlan, plan_reduction
-from tilewright.simt.lowering.shuffles import exchange
-from tilewright.simt.rules import operand_layouts
-from tilewright.simt.target import SimtTarget
+from tilewright.simt.assign_layouts import shape_rules
+from tilewright.simt.dialect.attributes import layout_of
+from tilewright.simt.dialect.layout_rules import operand_layouts
+from tilewright.simt.dialect.op_interface import Interface
+from tilewright.simt.dialect.registry import register_interfaces
+from tilewright.simt.layouts.linear_layout import LinearLayout, log2
+from tilewright.simt.layouts.reduce_plan import Exchange, ReducePlan, plan_reduction
+from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.lowering.emission.shuffles import exchange
+from tilewright.simt.target.simt_target import SimtTarget
 
 #: One register of each operand of a reduction.
 Row = list[str]
@@ -219,4 +220,4 @@ def _check(operation: Reduce, target: SimtTarget) -> str:
     return "" if all(layout == left for layout in tiles) else "results must be what is left of the inputs"
 
 
-INTERFACES: dict[str, Interface] = {"reduce": Interface(lower_reduce, layout_rules.reduced, _check, _scratch)}
+INTERFACES = register_interfaces({"reduce": Interface(lower_reduce, shape_rules.reduced, _check, _scratch)})

@@ -1,4 +1,4 @@
-"""Inclusive prefix combinations along an axis, with the steps of :mod:`.scan_plan`.
+"""Inclusive prefix combinations along an axis, with the steps of :mod:`tilewright.simt.layouts.scan_plan`.
 
 After the chunks are scanned in their threads, each has a total and a carry: the combination of all that comes before it in its block, absent at the block's
 beginning. A combination has no neutral element, so whether a carry is there is kept with it.
@@ -14,15 +14,16 @@ from tilewright.ir.core import Region
 from tilewright.ir.ops.control import Scan
 from tilewright.ir.types import element_type
 from tilewright.llvm.registers import storage_size
-from tilewright.simt import layout_rules
-from tilewright.simt.context import SimtContext
-from tilewright.simt.facts import layout_of
-from tilewright.simt.interface import Interface
-from tilewright.simt.linear_layout import LinearLayout, axis_shifts
-from tilewright.simt.lowering.scan_plan import LANE, REGISTER, ScanPlan, Step, plan_scan, scan_layout
-from tilewright.simt.lowering.shuffles import exchange
-from tilewright.simt.rules import one_layout
-from tilewright.simt.target import SimtTarget
+from tilewright.simt.assign_layouts import shape_rules
+from tilewright.simt.dialect.attributes import layout_of
+from tilewright.simt.dialect.layout_rules import one_layout
+from tilewright.simt.dialect.op_interface import Interface
+from tilewright.simt.dialect.registry import register_interfaces
+from tilewright.simt.layouts.linear_layout import LinearLayout, axis_shifts
+from tilewright.simt.layouts.scan_plan import LANE, REGISTER, ScanPlan, Step, plan_scan, scan_layout
+from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.lowering.emission.shuffles import exchange
+from tilewright.simt.target.simt_target import SimtTarget
 
 __all__ = ["INTERFACES", "scan_layout"]
 
@@ -300,4 +301,4 @@ def _check(operation: Scan, target: SimtTarget) -> str:
     return one_layout(operation, target) or ("" if works else "the scan does not work on this layout")
 
 
-INTERFACES: dict[str, Interface] = {"scan": Interface(lower_scan, layout_rules.scanned, _check, _scratch)}
+INTERFACES = register_interfaces({"scan": Interface(lower_scan, shape_rules.scanned, _check, _scratch)})

@@ -12,9 +12,10 @@ from typing import Any
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.ops.shape import Broadcast, Cat, Join, Moved, Permute, Split
 from tilewright.ir.types import TileType, shape_of
-from tilewright.simt.context import SimtContext
-from tilewright.simt.interface import Interface
-from tilewright.simt.linear_layout import LinearLayout, axis_shifts, coordinates, log2, row_major, span
+from tilewright.simt.dialect.op_interface import Interface
+from tilewright.simt.dialect.registry import register_interfaces
+from tilewright.simt.layouts.linear_layout import LinearLayout, axis_shifts, coordinates, log2, row_major, span
+from tilewright.simt.lowering.emission.context import SimtContext
 
 
 def numbered(context: SimtContext, value: Value) -> dict[int, str]:
@@ -93,9 +94,11 @@ def lower_split(context: SimtContext, operation: Split) -> None:
         context.bind(result, [held[number << 1 | half] for number in numbers])
 
 
-INTERFACES: dict[str, Interface] = {
-    **{name: Interface(_rename) for name in SOURCE_NUMBERS},
-    "cat": Interface(lower_cat),
-    "join": Interface(lower_join),
-    "split": Interface(lower_split),
-}
+INTERFACES = register_interfaces(
+    {
+        **{name: Interface(_rename) for name in SOURCE_NUMBERS},
+        "cat": Interface(lower_cat),
+        "join": Interface(lower_join),
+        "split": Interface(lower_split),
+    }
+)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from tilewright.ir.core import Function
 from tilewright.ir.ops.control import For
 from tilewright.passes.dce import dce_function
-from tilewright.simt.copies import BARRIER, GROUPS, REGISTERS
-from tilewright.simt.pipeline.blocks import expand_blocks
-from tilewright.simt.pipeline.decisions import CHAIN, FORM, PARTS, SLOTS
-from tilewright.simt.pipeline.overlap import start_products
-from tilewright.simt.pipeline.registers import expand_registers
-from tilewright.simt.pipeline.stream import expand_groups
+from tilewright.simt.dialect.pipeline_attributes import CHAIN, FORM, PARTS, SLOTS
+from tilewright.simt.pipeline.defer_matmul_wait import start_products
+from tilewright.simt.pipeline.expand_cp_async import expand_groups
+from tilewright.simt.pipeline.expand_register_loads import expand_registers
+from tilewright.simt.pipeline.expand_tma import expand_blocks
 from tilewright.simt.pipeline.warp_specialize import expand_parts
-from tilewright.simt.pipeline.warp_specialize_chain import expand_chained_parts
-from tilewright.simt.target import SimtTarget
+from tilewright.simt.pipeline.warp_specialize_back_to_back import expand_chained_parts
+from tilewright.simt.target.copy_mechanism import BARRIER, GROUPS, REGISTERS
+from tilewright.simt.target.simt_target import SimtTarget
 
 #: How each form is written out.
 FORMS = {GROUPS: expand_groups, BARRIER: expand_blocks, REGISTERS: expand_registers, PARTS: expand_parts}

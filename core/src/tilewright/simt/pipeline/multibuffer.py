@@ -12,19 +12,19 @@ from tilewright.ir.ops.control import For
 from tilewright.ir.ops.memory import Load
 from tilewright.ir.types import I1, I32, IntType, TileType, Type
 from tilewright.passes.rewriter import constant_of
-from tilewright.simt.masked_off_lanes import UNSEEN, fills_with_zeros
-from tilewright.simt.matmul_plans import MULTIPLYING, OPERAND_ALIGNMENT
-from tilewright.simt.ops import SIMT_TABLE
-from tilewright.simt.ops import buffers as ops
-from tilewright.simt.ops.products import Multiplication
-from tilewright.simt.pipeline.decisions import BY, FORM, SHARED, SLOTS, WIDTH, Ahead, selected, shared_layout
-from tilewright.simt.pipeline.overlap import Accumulation, Trailing, held_by, no_product, start, start_and_wait, wait
-from tilewright.simt.pipeline.slices import Reader, slice_of
-from tilewright.simt.pipeline.views import View, views_of
-from tilewright.simt.plans import plan_of
-from tilewright.simt.target import SimtTarget
-from tilewright.simt.threading_values import carry_in_for, yield_more
-from tilewright.simt.types import BufferType, SlotType
+from tilewright.simt.analysis.iteration_slices import Reader, slice_of
+from tilewright.simt.analysis.masked_off_lanes import UNSEEN, fills_with_zeros
+from tilewright.simt.analysis.shared_views import View, views_of
+from tilewright.simt.dialect.ops import SIMT_TABLE
+from tilewright.simt.dialect.ops import buffers as ops
+from tilewright.simt.dialect.ops.dot import Multiplication
+from tilewright.simt.dialect.pipeline_attributes import BY, FORM, SHARED, SLOTS, WIDTH, Ahead, selected, shared_layout
+from tilewright.simt.dialect.types import BufferType, SlotType
+from tilewright.simt.passes.ssa_repair import carry_in_for, yield_more
+from tilewright.simt.pipeline.defer_matmul_wait import Accumulation, Trailing, held_by, no_product, start, start_and_wait, wait
+from tilewright.simt.target.matmul_plan import MULTIPLYING, OPERAND_ALIGNMENT
+from tilewright.simt.target.plan_selection import plan_of
+from tilewright.simt.target.simt_target import SimtTarget
 
 
 class Ring:

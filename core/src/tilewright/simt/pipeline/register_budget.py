@@ -13,16 +13,16 @@ from tilewright.ir.core import Operation, Value
 from tilewright.ir.ops.control import For
 from tilewright.ir.types import FloatType, TileType, bit_width
 from tilewright.llvm.registers import storage_size
-from tilewright.simt.facts import is_made_in, layout_of
-from tilewright.simt.matmul_plans import OPERAND_ALIGNMENT, REGISTERS
-from tilewright.simt.ops.products import Dot, Multiplication
-from tilewright.simt.pipeline.decisions import IN_TURN, KEPT, SLOTS, Ahead
+from tilewright.simt.analysis.register_pressure import Pressure, words_of
+from tilewright.simt.analysis.shared_views import views_of
+from tilewright.simt.dialect.attributes import is_made_in, layout_of
+from tilewright.simt.dialect.layout_rules import SHAPE_OPERATIONS, SOURCES
+from tilewright.simt.dialect.ops.dot import Dot, Multiplication
+from tilewright.simt.dialect.pipeline_attributes import IN_TURN, KEPT, SLOTS, Ahead
 from tilewright.simt.pipeline.shared_memory_budget import scratch_beside, slot_bytes
-from tilewright.simt.pipeline.views import views_of
-from tilewright.simt.plans import plan_of
-from tilewright.simt.pressure import Pressure, words_of
-from tilewright.simt.rules import SHAPE_OPERATIONS, SOURCES
-from tilewright.simt.target import SimtTarget
+from tilewright.simt.target.matmul_plan import OPERAND_ALIGNMENT, REGISTERS
+from tilewright.simt.target.plan_selection import plan_of
+from tilewright.simt.target.simt_target import SimtTarget
 
 
 def spare_registers(loop: For, loads: list[Ahead], budget: int, target: SimtTarget) -> None:

@@ -10,13 +10,14 @@ from tilewright.ir.ops.control import For
 from tilewright.ir.ops.memory import DescriptorLoad, Load, MakeDescriptor
 from tilewright.ir.table import Effect
 from tilewright.ir.types import PointerType, TileType, bit_width, element_type
-from tilewright.simt.accumulators import accumulator_of
-from tilewright.simt.copies import BARRIER, GROUPS, REGISTERS
-from tilewright.simt.facts import PROGRAMS, function_of, layout_of, note, warps_of
-from tilewright.simt.fragments import fragment
-from tilewright.simt.ops.products import Dot
-from tilewright.simt.pipeline.chain import asynchronous_products, is_chain, late_half
-from tilewright.simt.pipeline.decisions import (
+from tilewright.simt.analysis.alias import is_address, reached, root_of, writer_in
+from tilewright.simt.analysis.iteration_slices import Slice, slice_of
+from tilewright.simt.analysis.pipelined_loads import stepped_product
+from tilewright.simt.analysis.pipelined_loops import pipelined_loops, stages_of, streaming_loops
+from tilewright.simt.analysis.register_pressure import peak_words_in, words_of
+from tilewright.simt.dialect.attributes import PROGRAMS, function_of, layout_of, note, warps_of
+from tilewright.simt.dialect.ops.dot import Dot
+from tilewright.simt.dialect.pipeline_attributes import (
     ALTERNATING,
     BY,
     CHAIN,
@@ -34,19 +35,18 @@ from tilewright.simt.pipeline.decisions import (
     forget,
     selected,
 )
-from tilewright.simt.pipeline.loads import stepped_product
-from tilewright.simt.pipeline.overlap import held_by, trailing_product
-from tilewright.simt.pipeline.phases import can_alternate
+from tilewright.simt.passes.allocate_tensor_memory import accumulator_of
+from tilewright.simt.pipeline.back_to_back import asynchronous_products, is_chain, late_half
+from tilewright.simt.pipeline.defer_matmul_wait import held_by, trailing_product
+from tilewright.simt.pipeline.occupancy import settle_chains
+from tilewright.simt.pipeline.ping_pong import can_alternate
 from tilewright.simt.pipeline.register_budget import spare_registers
-from tilewright.simt.pipeline.residence import settle_chains
 from tilewright.simt.pipeline.shared_memory_budget import fitting_slots, slot_bytes
-from tilewright.simt.pipeline.slices import Slice, slice_of
 from tilewright.simt.pipeline.warp_specialize import is_separable
-from tilewright.simt.pipelined_loops import pipelined_loops, stages_of, streaming_loops
-from tilewright.simt.plans import plan_of
-from tilewright.simt.pressure import peak_words_in, words_of
-from tilewright.simt.roots import is_address, reached, root_of, writer_in
-from tilewright.simt.target import SimtTarget
+from tilewright.simt.target.copy_mechanism import BARRIER, GROUPS, REGISTERS
+from tilewright.simt.target.fragments import fragment
+from tilewright.simt.target.plan_selection import plan_of
+from tilewright.simt.target.simt_target import SimtTarget
 
 #: Slots of a ring that is filled from registers: one is read while the other is written.
 _HALVES: Final = 2

@@ -9,15 +9,15 @@ from tilewright.ir.core import Function, Value
 from tilewright.ir.ops.control import For
 from tilewright.ir.ops.memory import DescriptorLoad, Load
 from tilewright.passes.axis import AxisInfo, axis_info
-from tilewright.simt.copies import BARRIER, GROUPS, THROUGH_REGISTERS, CopyMechanism
-from tilewright.simt.divergence import Divergence
-from tilewright.simt.linear_layout import SharedLayout
-from tilewright.simt.pipeline.decisions import BY, SHARED, WIDTH, Ahead, forget, selected
-from tilewright.simt.pipeline.loads import copied_elements, feeding_products, group_layout, is_copyable, is_plain, wished_layout
-from tilewright.simt.pipeline.sink_conversions import sink_conversions
-from tilewright.simt.pipeline.slices import slice_of
-from tilewright.simt.pipelined_loops import pipelined_loops, streaming_loops
-from tilewright.simt.target import SimtTarget
+from tilewright.simt.analysis.divergence import Divergence
+from tilewright.simt.analysis.iteration_slices import slice_of
+from tilewright.simt.analysis.pipelined_loads import copied_elements, feeding_products, group_layout, is_copyable, is_plain, wished_layout
+from tilewright.simt.analysis.pipelined_loops import pipelined_loops, streaming_loops
+from tilewright.simt.dialect.pipeline_attributes import BY, SHARED, WIDTH, Ahead, forget, selected
+from tilewright.simt.layouts.linear_layout import SharedLayout
+from tilewright.simt.passes.sink_conversions import sink_conversions
+from tilewright.simt.target.copy_mechanism import BARRIER, GROUPS, THROUGH_REGISTERS, CopyMechanism
+from tilewright.simt.target.simt_target import SimtTarget
 
 
 def select(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:

@@ -7,16 +7,16 @@ from collections.abc import Collection
 from tilewright.ir.core import Value
 from tilewright.ir.ops.control import For
 from tilewright.ir.types import TileType
-from tilewright.simt.block_stores import least_staging
-from tilewright.simt.facts import is_made_in
-from tilewright.simt.ops.buffers import Convert
-from tilewright.simt.ops.products import Multiplication
-from tilewright.simt.pipeline.decisions import Ahead, selected, shared_layout
-from tilewright.simt.pipeline.views import views_of
-from tilewright.simt.shared_memory import scratch_of
-from tilewright.simt.staging import staged_bytes
-from tilewright.simt.target import SimtTarget
-from tilewright.simt.types import SlotType
+from tilewright.simt.analysis.shared_views import views_of
+from tilewright.simt.dialect.attributes import is_made_in
+from tilewright.simt.dialect.ops.buffers import Convert
+from tilewright.simt.dialect.ops.dot import Multiplication
+from tilewright.simt.dialect.pipeline_attributes import Ahead, selected, shared_layout
+from tilewright.simt.dialect.types import SlotType
+from tilewright.simt.passes.allocate_shared import scratch_of
+from tilewright.simt.passes.stage_operands import staged_bytes
+from tilewright.simt.passes.tma.lower_tma_stores import least_staging
+from tilewright.simt.target.simt_target import SimtTarget
 
 
 def slot_bytes(load: Ahead) -> int:

@@ -27,14 +27,14 @@ from tilewright.ir.table import Effect
 from tilewright.ir.types import I1, I32, TileType
 from tilewright.passes.clone import clone_operation
 from tilewright.passes.effects import effects_of
-from tilewright.simt.carried import CARRIERS, all_carried, is_repeated, terminator
-from tilewright.simt.facts import PROGRAMS, WARPS, function_of
-from tilewright.simt.ops import SIMT_TABLE
-from tilewright.simt.pipeline.blocks import BlockRing
-from tilewright.simt.pipeline.decisions import selected
-from tilewright.simt.pipeline.overlap import Accumulation, accumulation, kept_sums
-from tilewright.simt.target import SimtTarget
-from tilewright.simt.threading_values import thread_values
+from tilewright.simt.dialect.attributes import PROGRAMS, WARPS, function_of
+from tilewright.simt.dialect.loop_carried import CARRIERS, all_carried, is_repeated, terminator
+from tilewright.simt.dialect.ops import SIMT_TABLE
+from tilewright.simt.dialect.pipeline_attributes import selected
+from tilewright.simt.passes.ssa_repair import thread_values
+from tilewright.simt.pipeline.defer_matmul_wait import Accumulation, accumulation, kept_sums
+from tilewright.simt.pipeline.expand_tma import BlockRing
+from tilewright.simt.target.simt_target import SimtTarget
 
 LOAD, MATH = "load", "math"
 

@@ -11,11 +11,11 @@ from tilewright.ir.core import Function, Module, Operation
 from tilewright.ir.ops.memory import Load, Store
 from tilewright.ir.types import TileType
 from tilewright.passes.axis import axis_info
-from tilewright.simt.access_causes import AccessCauses
-from tilewright.simt.facts import notes_of
-from tilewright.simt.linear_layout import LinearLayout
+from tilewright.simt.analysis.access_causes import AccessCauses
+from tilewright.simt.dialect.attributes import notes_of
+from tilewright.simt.layouts.linear_layout import LinearLayout
 from tilewright.simt.report import Report
-from tilewright.simt.target import SimtTarget
+from tilewright.simt.target.simt_target import SimtTarget
 from tilewright.tools.explain.places import Line, Place, is_instruction
 
 #: Kinds of findings, in the order in which people want them.

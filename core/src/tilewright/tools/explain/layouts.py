@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright.ir.core import Function
 from tilewright.ir.types import TileType
-from tilewright.simt.linear_layout import LinearLayout
+from tilewright.simt.layouts.linear_layout import LinearLayout
 from tilewright.simt.report import describe
 
 

@@ -1,0 +1,102 @@
+"""Code on a device: loaded once a context, however many kernels are of it, and unloaded when none is any more."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from typing import Any
+
+from tilewright.gpu_host.capture import beside_captures
+from tilewright.gpu_host.driver import Driver
+
+
+class Module:
+    """Code in a device's context. It unloads itself.
+
+    Attributes:
+        context: the context, as a number.
+    """
+
+    def __init__(self, driver: Driver, device: int, binary: bytes) -> None:
+        self._driver, self._device = driver, device
+        self._lock = threading.RLock()
+        self._functions: dict[str, Function] = {}
+        with beside_captures(driver, device):
+            self.context = driver.context(device)
+            self._handle = driver(driver.entries.module_load, binary)
+
+    def function(self, symbol: str) -> Function:
+        """A kernel of it. The function is valid as long as the module."""
+        with self._lock:
+            if symbol not in self._functions:
+                driver = self._driver
+                with beside_captures(driver, self._device):
+                    handle = driver(driver.entries.module_function, self._handle, symbol.encode())
+                    self._functions[symbol] = Function(driver, self._device, handle)
+            return self._functions[symbol]
+
+    def __del__(self) -> None:
+        handle = getattr(self, "_handle", None)
+        if handle is None or sys.is_finalizing():
+            return
+        try:
+            with beside_captures(self._driver, self._device):
+                self._driver(self._driver.entries.module_unload, handle)
+        except Exception:
+            pass
+
+
+class Function:
+    """A kernel in a module.
+
+    Attributes:
+        handle: the bindings' own.
+        number: the same, as a number.
+        registers: registers of a thread.
+        local_bytes: bytes of local memory of a thread.
+        max_threads: threads that a program could have with so many registers.
+    """
+
+    def __init__(self, driver: Driver, device: int, handle: Any) -> None:
+        self._driver, self._device, self.handle, self.number = driver, device, handle, int(handle)
+        self.registers, self.local_bytes, self.max_threads = (driver.function_attribute(handle, name) for name in ("registers", "local_bytes", "max_threads"))
+        self._allowed = driver.table.free_shared
+        self._lock = threading.Lock()
+
+    def allow_shared(self, size: int) -> None:
+        """Let programs have ``size`` bytes of shared memory. What another kernel of the same code was allowed stays allowed."""
+        entry = self._driver.entries.function_allow_shared
+        with self._lock:
+            if entry is not None and size > self._allowed:
+                with self._driver.use(self._device):
+                    self._driver(entry, self.handle, size)
+                self._allowed = size
+
+    def programs(self, threads: int, shared: int) -> int:
+        """Programs of so many threads and bytes of shared memory that a processor holds at a time."""
+        with self._driver.use(self._device):
+            return int(self._driver(self._driver.entries.occupancy, self.handle, threads, shared))
+
+
+_lock = threading.RLock()
+#: Driver -> what is loaded through it, by context and code.
+_loaded: weakref.WeakKeyDictionary[Driver, weakref.WeakValueDictionary[tuple[int, bytes], Module]] = weakref.WeakKeyDictionary()
+
+
+def load_module(driver: Driver, device: int, binary: bytes) -> Module:
+    """The module of ``binary`` in the device's context: the one that is loaded, or a new one.
+
+    Raises:
+        DriverError: the driver does not take it.
+    """
+    key = driver.context(device), binary
+    with _lock:
+        loaded = _loaded.setdefault(driver, weakref.WeakValueDictionary())
+        found = loaded.get(key)
+    if found is not None:
+        return found
+    made = Module(driver, device, binary)
+    with _lock:
+        # another thread may have been faster; then the second one unloads itself
+        return loaded.setdefault(key, made)

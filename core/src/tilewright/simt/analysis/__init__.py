@@ -1,0 +1,1 @@
+"""Analyses: questions about a kernel that passes ask. Nothing here changes the kernel."""

@@ -1,0 +1,244 @@
+"""Tiles in flight: results of products and loads that were started, before a wait makes them readable.
+
+They may be few things: the accumulator of a product that goes on in the same registers, carried by control flow, and waited for. Whatever else reads them
+reads registers that something is still writing. The products that go on in the same registers are a chain: values that become one another through
+accumulators and control flow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.ops.control import For
+from tilewright.ir.types import TileType
+from tilewright.passes.rewriter import constant_of
+from tilewright.simt.dialect.layout_rules import LayoutError
+from tilewright.simt.dialect.loop_carried import CARRIERS, Carried, carried_values
+from tilewright.simt.dialect.ops.async_copy import Commit, CopyStart, Wait
+from tilewright.simt.dialect.ops.buffers import Slot, View
+from tilewright.simt.dialect.ops.dot import DotStart
+from tilewright.simt.dialect.types import COPIES, LOADS, PRODUCTS, TokenType
+
+#: What starts a tile, and the queue that it is waited for in.
+_STARTS = {"simt.dot_start": PRODUCTS.queue, "simt.load_start": LOADS.queue}
+#: What reads a slot at once, and the operands that may be slots.
+_READERS = frozenset({"simt.load", "simt.dot", "simt.dot_into", "simt.fragment"})
+
+
+class FlightError(LayoutError):
+    """Something reads a tile in flight, or a slot that is being copied to."""
+
+
+class InFlight:
+    """The values of a function that may be in flight."""
+
+    def __init__(self, function: Function) -> None:
+        self._leaders: dict[Value, Value] = {}
+        #: the operations that may have started a value last
+        self._starts: dict[Value, set[Operation]] = {}
+        self.carried: dict[Value, Carried] = {}
+        operations = list(function.walk())
+        for operation in operations:
+            if operation.name in CARRIERS:
+                for one in carried_values(operation):
+                    self.carried.update(dict.fromkeys(one.values, one))
+        for operation in operations:
+            if operation.name in _STARTS:
+                self._starts[operation.results[0]] = {operation}
+        while self._spread():
+            pass
+        for operation in operations:
+            if isinstance(operation, DotStart) and operation.c in self._starts:
+                self._join(operation.results[0], operation.c)
+        leaders = dict.fromkeys(self._leader(value) for value in self._starts if self.queue(value) == PRODUCTS.queue)
+        self._numbers = {leader: number for number, leader in enumerate(leaders)}
+
+    def _spread(self) -> bool:
+        """Follow carried values once; whether something new was found."""
+        changed = False
+        for one in dict.fromkeys(self.carried.values()):
+            sources = [value for value in one.incoming() if value in self._starts]
+            found: set[Operation] = set().union(*(self._starts[value] for value in sources))
+            for value in one.values if found else ():
+                known = self._starts.setdefault(value, set())
+                if not found <= known:
+                    known |= found
+                    changed = True
+                for source in sources:
+                    self._join(value, source)
+        return changed
+
+    def _leader(self, value: Value) -> Value:
+        while (above := self._leaders.get(value, value)) is not value:
+            value = above
+        return value
+
+    def _join(self, a: Value, b: Value) -> None:
+        self._leaders[self._leader(a)] = self._leader(b)
+
+    @property
+    def values(self) -> Iterator[Value]:
+        """Those that may be in flight."""
+        return iter(self._starts)
+
+    def may_be(self, value: Value) -> bool:
+        """Whether a value may be in flight. One that is carried may also be one that never was."""
+        return value in self._starts
+
+    def starts(self, value: Value) -> set[Operation]:
+        """The operations that may have started a value last."""
+        return self._starts[value]
+
+    def queue(self, value: Value) -> str:
+        """The queue that a value is waited for in."""
+        return _STARTS[next(iter(self._starts[value])).name]
+
+    def chain(self, value: Value) -> int | None:
+        """The number of the registers that products of a value go on in, from 0 on; None for values that no product in flight gives."""
+        return self._numbers.get(self._leader(value)) if value in self._starts else None
+
+
+def check_in_flight(function: Function) -> None:
+    """Check that tiles in flight are read by nothing but waits and products that go on with them, that operands in registers are held until the wait for their
+    product, and, where program order tells, that no slot is read while a group of copies into it is under way.
+
+    Raises:
+        FlightError: naming the operation, its location and the rule.
+    """
+    flights = InFlight(function)
+    for value in flights.values:
+        plans = {start.plan for start in flights.starts(value) if isinstance(start, DotStart)}
+        for user in value.uses:
+            for position, operand in enumerate(user.operands):
+                if operand is value:
+                    _check_use(flights, value, user, position, plans)
+    for operation in function.walk():
+        if isinstance(operation, DotStart):
+            _check_held(operation)
+    _check_slots(function.body, [])
+
+
+def _check_held(start: DotStart) -> None:
+    """What a product reads in registers stays there until a wait for it, which names it; where a loop carries its token, the loop carries that too."""
+    _check_kept(start, start.results[1], [operand for operand in (start.a, start.b) if isinstance(operand.type, TileType)], set())
+
+
+def _check_kept(start: Operation, token: Value, read: list[Value], seen: set[Value]) -> None:
+    """Check the users of a product's token, beside which its operands in registers are ``read``."""
+    if not read or token in seen:
+        return
+    seen.add(token)
+    for user in token.uses:
+        if isinstance(user, Wait) and all(operand in user.held for operand in read):
+            continue
+        loop = user.parent.owner if user.spec.terminator and user.parent is not None else None
+        if not isinstance(loop, For) or any(operand not in user.operands for operand in read):
+            raise _error(start, f"reads {', '.join(map(_named, read))} in registers, which the {user.name} for it does not hold")
+        yielded = list(user.operands)
+        for place in (loop.body.arguments[1:], loop.results):
+            _check_kept(start, place[yielded.index(token)], [place[yielded.index(operand)] for operand in read], seen)
+
+
+def _check_use(flights: InFlight, value: Value, user: Operation, position: int, plans: set[str]) -> None:
+    if isinstance(user, Wait):
+        _check_wait(flights, value, user)
+    elif isinstance(user, DotStart) and position == 2 and flights.queue(value) == PRODUCTS.queue:
+        if plans != {user.plan}:
+            raise _error(user, f"goes on by {user.plan} with {_named(value)}, which is in flight by {', '.join(sorted(plans))}")
+    elif user.name not in CARRIERS and not (user.spec.terminator and _carries(user)):
+        raise _error(user, f"reads {_named(value)}, which is in flight: a simt.wait with its token makes it readable")
+
+
+def _carries(terminator: Operation) -> bool:
+    region = terminator.parent
+    return region is not None and isinstance(region.owner, Operation) and region.owner.name in CARRIERS
+
+
+def _check_wait(flights: InFlight, value: Value, wait: Wait) -> None:
+    """A tile's token, or a later one of its queue, is waited for."""
+    queue = flights.queue(value)
+    tokens = [token for token in wait.tokens if isinstance(token.type, TokenType) and token.type.queue == queue]
+    if not tokens:
+        raise _error(wait, f"waits for {_named(value)} without a token of {queue}")
+    start = value.definition
+    if start is not None and start.name in _STARTS and all(_is_before(token.definition, start) for token in tokens):
+        raise _error(wait, f"waits for {_named(value)} with tokens of earlier operations only")
+
+
+def _is_before(operation: Operation | None, other: Operation) -> bool:
+    """Whether an operation comes before another one of its region."""
+    if operation is None or operation.parent is None or operation.parent is not other.parent or operation is other:
+        return False
+    return any(one is operation for one in _until(operation.parent, other))
+
+
+def _until(region: Region, end: Operation) -> Iterator[Operation]:
+    for operation in region:
+        if operation is end:
+            return
+        yield operation
+
+
+# ---- slots
+
+#: A copy under way: the slot, and the token of its group once that has ended.
+_Copies = list[tuple[tuple[Value, object], Value | None]]
+
+
+def _check_slots(region: Region, copies: _Copies) -> None:
+    """Follow a region in order; ``copies`` are under way where it begins, and, changed, where it ends."""
+    ended: dict[Value, int] = {}
+    for number, operation in enumerate(region):
+        for result in operation.results:
+            ended[result] = number
+        if operation.name in _READERS:
+            for operand in operation.operands:
+                if any(slot == _slot(operand) for slot, _ in copies):
+                    raise _error(operation, f"reads {_named(operand)} while a copy into it is under way: a simt.wait for its group comes before")
+        elif isinstance(operation, CopyStart):
+            copies.append((_slot(operation.slot), None))
+        elif isinstance(operation, Commit) and operation.results[0].type is COPIES:
+            copies[:] = [(slot, token or operation.results[0]) for slot, token in copies]
+        elif isinstance(operation, Wait):
+            _end_waited(operation, copies, ended)
+        elif operation.regions:
+            _enter(operation, copies)
+
+
+def _end_waited(wait: Wait, copies: _Copies, ended: dict[Value, int]) -> None:
+    """Groups that ended before the youngest token that is waited for are over; one from outside of the region is older than all of the region."""
+    for token in wait.tokens:
+        if token.type is COPIES:
+            youngest = ended.get(token, -1)
+            copies[:] = [(slot, group) for slot, group in copies if group is None or (ended.get(group, -1) > youngest and group is not token)]
+
+
+def _enter(operation: Operation, copies: _Copies) -> None:
+    """What regions find is what was under way before. What they wait for may be anything, so that all they might have ended is taken to be over."""
+    waits = False
+    for inner in operation.regions:
+        _check_slots(inner, list(copies))
+        waits = waits or any(one.name == "simt.wait" for one in inner.walk())
+    if waits:
+        copies.clear()
+
+
+def _slot(value: Value) -> tuple[Value, object]:
+    """What tells a slot from others: its buffer and number where they are known, else the value."""
+    definition = value.definition
+    while isinstance(definition, View):
+        value = definition.x
+        definition = value.definition
+    if isinstance(definition, Slot):
+        index = constant_of(definition.index)
+        return definition.buffer, index if index is not None else definition.index
+    return value, None
+
+
+def _named(value: Value) -> str:
+    return f"%{value.name}" if value.name else f"a {value.type}"
+
+
+def _error(operation: Operation, text: str) -> FlightError:
+    return FlightError(f"{operation.name} at {operation.location}: {text}")

@@ -1,0 +1,124 @@
+"""What must be computed ahead for loads that are copied ahead: the addresses and masks of later iterations, and what stands in where a mask is false."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tilewright.ir.core import Operation, Region, Value
+from tilewright.ir.ops.memory import Load
+from tilewright.ir.types import TileType
+from tilewright.simt.dialect.attributes import layout_of
+from tilewright.simt.dialect.pipeline_attributes import Ahead
+from tilewright.simt.target.conversion_plan import SharedMove, plan_conversion
+from tilewright.simt.target.simt_target import SimtTarget
+
+#: Operations of no effect that are too expensive to do twice, or need memory of their own.
+_NOT_REPEATED = frozenset({"simt.dot", "dot_scaled", "gather", "histogram", "simt.convert", "make_descriptor"})
+#: Operations that are repeated at most.
+_SLICE_LIMIT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """An operation with the operands that it had when its slice was taken.
+
+    Expanding a loop lets the readers of a load read a slot instead. Where the loaded tile is an index of other loads, some
+    of them are in the slice, and the slot has the index of the iteration that runs, not of the one that is computed ahead.
+    """
+
+    operation: Operation
+    operands: tuple[Value, ...]
+
+    def operand(self, name: str) -> Value | None:
+        """The operand of a single or optional group; None where an optional one is absent."""
+        start = 0
+        for declared, size in zip(self.operation.spec.operands, self.operation.segments, strict=True):
+            if declared.name == name:
+                return self.operands[start] if size else None
+            start += size
+        raise KeyError(f"{self.operation.name} has no operand {name!r}")
+
+    def clone(self, mapping: dict[Value, Value]) -> Operation:
+        """A copy, in no region yet, that reads ``mapping[v]`` in place of each ``v`` found there. Add its results there."""
+        operation = self.operation
+        operands = [mapping.get(value, value) for value in self.operands]
+        types = [result.type for result in operation.results]
+        copy = Operation(operation.spec, operands, operation.segments, operation.attributes, types, location=operation.location)
+        for old, new in zip(operation.results, copy.results, strict=True):
+            new.name, new.layout = old.name, old.layout
+            mapping[old] = new
+        return copy
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """What one iteration of a loop computes for the addresses of loads, as the loop was when the slice was taken.
+
+    Attributes:
+        operations: in program order.
+        carried: indices of the carried values among what they read.
+        following: what the iteration yields for those, in the same order.
+        counter: whether they read the loop's counter.
+        loads: the loads themselves.
+    """
+
+    operations: tuple[Reader, ...]
+    carried: tuple[int, ...]
+    following: tuple[Value, ...]
+    counter: bool
+    loads: tuple[Reader, ...]
+
+    def load(self, load: Ahead) -> Reader:
+        """A load of the slice, with the operands that it had."""
+        return next(reader for reader in self.loads if reader.operation is load)
+
+
+def slice_of(body: Region, loads: Iterable[Ahead], target: SimtTarget) -> Slice | None:
+    """What must be repeated to know the operands of ``loads`` in later iterations; None where that should not be done. Loads among it, such as
+    of a table of pages, are repeated too: nothing in the loop may write to memory."""
+    last = body.terminator
+    assert last is not None
+    loads = tuple(loads)
+    needed: set[Operation] = set()
+    carried: set[int] = set()
+    counter = False
+    work = [operand for load in loads for operand in load.operands]
+    while work:
+        value = work.pop()
+        owner = value.owner
+        if owner is body:
+            index = value.index - 1
+            if index < 0:
+                counter = True
+            elif index not in carried:
+                carried.add(index)
+                work.append(last.operands[index])
+        elif isinstance(owner, Operation) and owner.parent is body and owner not in needed:
+            if not _is_repeatable(owner, target) or len(needed) >= _SLICE_LIMIT:
+                return None
+            needed.add(owner)
+            work += owner.operands
+    indices = tuple(sorted(carried))
+    return Slice(
+        tuple([_reader(operation) for operation in body if operation in needed]),
+        indices,
+        tuple([last.operands[index] for index in indices]),
+        counter,
+        tuple([_reader(load) for load in loads]),
+    )
+
+
+def _reader(operation: Operation) -> Reader:
+    return Reader(operation, tuple(operation.operands))
+
+
+def _is_repeatable(operation: Operation, target: SimtTarget) -> bool:
+    if isinstance(operation, Load):
+        return not operation.volatile
+    if operation.name == "simt.convert":
+        (x,), (result,) = operation.operands, operation.results
+        assert isinstance(x.type, TileType)
+        plan = plan_conversion(layout_of(x), layout_of(result), x.type.element, target)
+        return not isinstance(plan, SharedMove)
+    return operation.spec.pure and not operation.regions and operation.name not in _NOT_REPEATED

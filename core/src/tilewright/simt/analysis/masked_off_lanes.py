@@ -1,0 +1,155 @@
+"""Loads whose left-out lanes nobody sees.
+
+Where a load's mask is false and it has no ``other``, its lanes are zero. To write those zeros costs an instruction a register, and most kernels store what
+they compute under the mask they loaded under: the lanes are then followed through all that is computed of them, to the masks, selects and conjunctions that
+drop them. A load of which every use drops them is marked, and the machine may leave in them what it likes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.ops.arithmetic import Binary, Select
+from tilewright.ir.ops.debug import Assert
+from tilewright.ir.ops.memory import AtomicLoad, AtomicRmw, AtomicStore, Load, Store
+from tilewright.ir.ops.shape import Histogram, Moved, Reshape
+from tilewright.ir.table import Effect
+from tilewright.ir.types import I1, element_type
+from tilewright.passes.transfer import MOVES
+from tilewright.simt.dialect.loop_carried import CARRIERS, Carried, carried_values
+
+#: Of a load: no lane that its mask leaves out is seen, so that any value will do.
+UNSEEN: Final = "simt.unseen"
+
+_Masked = Load | Store | AtomicRmw | AtomicLoad | AtomicStore | Assert | Histogram
+#: A value, and the operations through which the lanes went to it, in order: those that move elements, and so would move the mask's.
+_Followed = tuple[Value, tuple[Moved, ...]]
+
+
+def mark_unseen(function: Function) -> None:
+    """Mark the loads of a function with a mask and no ``other`` whose left-out lanes nobody sees."""
+    loads = [operation for operation in function.walk() if isinstance(operation, Load) and operation.mask is not None and operation.other is None]
+    if not loads:
+        return
+    sources: dict[tuple[Operation, int], Carried] = {}
+    for operation in function.walk():
+        if operation.name in CARRIERS:
+            for carried in carried_values(operation):
+                sources |= dict.fromkeys(carried.sources, carried)
+    for load in loads:
+        if not _Search(load, sources).is_seen():
+            load.attributes[UNSEEN] = True
+
+
+def fills_with_zeros(load: Load) -> bool:
+    """Whether zeros are to be written in the lanes that a load leaves out."""
+    return load.mask is not None and load.other is None and not load.attributes.get(UNSEEN, False)
+
+
+class _Search:
+    def __init__(self, load: Load, sources: dict[tuple[Operation, int], Carried]) -> None:
+        assert load.mask is not None
+        self.mask = load.mask
+        self.load, self.sources = load, sources
+
+    def is_seen(self) -> bool:
+        """Whether anybody may see a lane where the mask is false."""
+        work: list[_Followed] = [(self.load.results[0], ())]
+        known = set(work)
+        while work:
+            value, path = work.pop()
+            for user in dict.fromkeys(value.uses):
+                for position, operand in enumerate(user.operands):
+                    if operand is not value:
+                        continue
+                    following = self._through(user, position, path)
+                    if following is None:
+                        return True
+                    work += [each for each in following if each not in known]
+                    known.update(following)
+        return False
+
+    def _through(self, user: Operation, position: int, path: tuple[Moved, ...]) -> list[_Followed] | None:
+        """Where an operation takes the lanes; None where it may show them."""
+        carried = self.sources.get((user, position))
+        if carried is not None:
+            return self._carried(carried, path)
+        rule = _RULES.get(user.name)
+        if rule is not None:
+            return rule(self, user, position, path)
+        if not user.spec.elementwise or user.spec.effects is not Effect.NONE:
+            return None
+        return [(result, path) for result in user.results]
+
+    def _drops(self, mask: Value | None, path: tuple[Moved, ...]) -> bool:
+        """Whether a mask is false wherever the load's is, once that has been moved as the lanes were."""
+        if mask is None:
+            return False
+        if mask is self.mask and not path:
+            return True
+        made = mask.definition
+        if made is None:
+            return False
+        if made.name == "and":
+            return any(self._drops(part, path) for part in made.operands)
+        return bool(path) and isinstance(made, Moved) and _moves_alike(made, path[-1]) and self._drops(made.x, path[:-1])
+
+    # ---- operations
+
+    def accessed(self, user: _Masked, position: int, path: tuple[Moved, ...]) -> list[_Followed] | None:
+        """What an access does under its mask it does not do in other lanes; a load gives back its ``other`` there."""
+        operand, mask = user.operands[position], user.mask
+        if operand is mask or not self._drops(mask, path):
+            return None
+        return [(user.results[0], path)] if isinstance(user, Load) and operand is user.other else []
+
+    def selected(self, user: Select, position: int, path: tuple[Moved, ...]) -> list[_Followed] | None:
+        return [] if position == 1 and self._drops(user.condition, path) else [(user.result, path)]
+
+    def conjoined(self, user: Binary, position: int, path: tuple[Moved, ...]) -> list[_Followed] | None:
+        """A condition that holds only where the mask does."""
+        is_condition = element_type(user.result.type) is I1
+        return [] if is_condition and self._drops(user.a if position else user.b, path) else [(user.result, path)]
+
+    def moved(self, user: Moved, position: int, path: tuple[Moved, ...]) -> list[_Followed] | None:
+        return None if isinstance(user, Reshape) and user.reorder else [(user.result, (*path, user))]
+
+    def promised(self, user: Operation, position: int, path: tuple[Moved, ...]) -> list[_Followed] | None:
+        return [(user.result, path)]
+
+    def _carried(self, carried: Carried, path: tuple[Moved, ...]) -> list[_Followed] | None:
+        """Another iteration has the same mask where that is made outside the loop."""
+        if carried.operation.name != "if" and _is_made_in(self.mask, carried.operation):
+            return None
+        return [(value, path) for value in carried.values]
+
+
+def _moves_alike(one: Moved, other: Moved) -> bool:
+    return one.name == other.name and one.attributes == other.attributes and _shapes(one) == _shapes(other)
+
+
+def _shapes(operation: Moved) -> list[object]:
+    return [getattr(value.type, "shape", ()) for value in (operation.x, operation.result)]
+
+
+def _is_made_in(value: Value, loop: Operation) -> bool:
+    owner = value.owner
+    place = owner.owner if isinstance(owner, Region) else owner
+    while isinstance(place, Operation):
+        if place is loop:
+            return True
+        place = place.parent.owner if place.parent is not None else None
+    return False
+
+
+# Operations are of the classes that their rows name, which a table by name cannot tell.
+_Rule = Callable[[_Search, Any, int, tuple[Moved, ...]], "list[_Followed] | None"]
+_RULES: dict[str, _Rule] = {
+    **dict.fromkeys(("load", "store", "atomic_rmw", "atomic_load", "atomic_store", "assert", "histogram"), _Search.accessed),
+    "select": _Search.selected,
+    "and": _Search.conjoined,
+    **dict.fromkeys(MOVES, _Search.moved),
+    "hint": _Search.promised,
+}

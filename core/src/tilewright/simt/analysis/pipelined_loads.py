@@ -1,0 +1,204 @@
+"""Loads that feed matrix products: which can be copied, and the layouts that their tiles can have in shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from tilewright.ir.core import Operation, Region, Value
+from tilewright.ir.ops.control import For
+from tilewright.ir.ops.memory import DescriptorGather, Load
+from tilewright.ir.types import I1, FloatType, IntType, TileType
+from tilewright.llvm.registers import storage_size
+from tilewright.passes.axis import AxisInfo
+from tilewright.passes.rewriter import constant_of
+from tilewright.simt.analysis.shared_views import View, renames, views_of
+from tilewright.simt.dialect.attributes import layout_of
+from tilewright.simt.dialect.ops.buffers import Convert
+from tilewright.simt.dialect.ops.dot import Dot, Multiplication
+from tilewright.simt.dialect.pipeline_attributes import Ahead
+from tilewright.simt.layouts.lane_order import lane_ordered_shared
+from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout, log2
+from tilewright.simt.layouts.swizzle import shared_between, transactions
+from tilewright.simt.target.copy_mechanism import CopyMechanism
+from tilewright.simt.target.cost_model import access_width, copy_width
+from tilewright.simt.target.matmul_plan import MULTIPLYING, REGISTERS, factors
+from tilewright.simt.target.plan_selection import plan_of
+from tilewright.simt.target.simt_target import SimtTarget
+
+
+def feeding_products(body: Region, products: tuple[type[Operation], ...] = MULTIPLYING) -> list[Ahead]:
+    """The loads from which what products, of these classes, multiply is computed, in program order."""
+    reached: set[Operation] = set()
+    work = [operand for operation in body if isinstance(operation, products) for operand in factors(operation)]
+    while work:
+        operation = work.pop().definition
+        if operation is None or operation.parent is not body or operation in reached:
+            continue
+        reached.add(operation)
+        if not isinstance(operation, Ahead) and operation.spec.pure and not operation.regions:
+            work += operation.operands
+    return [operation for operation in body if isinstance(operation, Ahead) and operation in reached]
+
+
+def is_plain(load: Load) -> bool:
+    """Whether a load is one of a tile of numbers."""
+    type_ = load.results[0].type
+    return isinstance(type_, TileType) and isinstance(type_.element, IntType | FloatType) and type_.element is not I1 and not load.volatile
+
+
+def is_copyable(load: Load) -> bool:
+    """Whether a load is plain, and fills with zeros where its mask is false."""
+    other = load.other
+    value = 0 if other is None else constant_of(other)
+    return is_plain(load) and value is not None and value == 0 and not str(value).startswith("-")
+
+
+def copied_elements(load: Load, mechanism: CopyMechanism, axes: Mapping[Value, AxisInfo]) -> int:
+    """How many elements one copy of a mechanism of groups can move, by the pointers; 0 where it can move none."""
+    pointer, mask = load.pointer, load.mask
+    (result,) = load.results
+    assert isinstance(result.type, TileType)
+    size = storage_size(result.type.element)
+    width = access_width(layout_of(pointer), axes[pointer], axes[mask] if mask is not None else None, size, max(mechanism.widths))
+    while width and width * size not in mechanism.widths:
+        width //= 2
+    return width
+
+
+def group_layout(load: Load, mechanism: CopyMechanism, target: SimtTarget, axes: Mapping[Value, AxisInfo]) -> SharedLayout | None:
+    """The layout in shared memory that the widest copies of a mechanism of groups can write and the first product that reads the tile, or else the first
+    conversion of its layout, reads best; None where there is none."""
+    width = copied_elements(load, mechanism, axes)
+    if not width:
+        return None
+    pointer, mask = load.pointer, load.mask
+    (result,) = load.results
+    assert isinstance(result.type, TileType)
+    layout, shape, size = layout_of(pointer), result.type.shape, storage_size(result.type.element)
+    pointer_axes, mask_axes = axes[pointer], axes[mask] if mask is not None else None
+
+    if mechanism.lanes_side_by_side:
+        return lane_ordered_shared(layout, width)
+
+    def copies(shared: SharedLayout) -> bool:
+        return copy_width(layout, shared, pointer_axes, mask_axes, size, mechanism.widths) == width
+
+    reader = _converted_to(result) or layout
+    for view, product, position in products_of(result):
+        wishes, own = _wanted(product, position, target)
+        for wished in wishes:
+            shared = view.unviewed_shared(wished, shape)
+            if copies(shared):
+                return shared
+        reader = reader if own is None else view.unviewed(own, shape)
+        break
+    shared = shared_between(layout, reader, size, target.max_access, target.banks, 0, layout.registers[: log2(width)])
+    return shared if copies(shared) else None
+
+
+def wished_layout(load: Ahead | DescriptorGather, mechanism: CopyMechanism, target: SimtTarget) -> SharedLayout | None:
+    """The layout in shared memory that the first product that reads the tile wishes for, or that it, or else the first conversion of the tile's layout, reads
+    best, if the mechanism can fill it."""
+    (result,) = load.results
+    assert isinstance(result.type, TileType)
+    shape, element = result.type.shape, result.type.element
+    layout, reader = layout_of(result), _converted_to(result)
+    for view, product, position in products_of(result):
+        wishes, own = _wanted(product, position, target)
+        for wished in wishes:
+            if mechanism.can_fill(shared := view.unviewed_shared(wished, shape), element):
+                return shared
+        reader = reader if own is None else view.unviewed(own, shape)
+        break
+    if reader is not None:
+        size = storage_size(element)
+        shared = shared_between(layout, reader, size, target.max_access, target.banks)
+        if mechanism.can_fill(shared, element):
+            return shared
+        offered = mechanism.layouts(shape, element) if mechanism.layouts is not None else ()
+        fitting = [one for one in (*offered, SharedLayout.row_major(shape)) if mechanism.can_fill(one, element)]
+        return min(fitting, key=lambda one: transactions(reader, one, size, target.max_access, target.banks)[::-1], default=None)
+    plain = SharedLayout.row_major(shape)
+    return plain if mechanism.can_fill(plain, element) else None
+
+
+def _wanted(product: Operation, position: int, target: SimtTarget) -> tuple[Sequence[SharedLayout], LinearLayout | None]:
+    """The shared layouts that an operand of a product is wanted in, the best first, and what a thread reads of it; None where instructions read it."""
+    if not isinstance(product, Multiplication):
+        return (), layout_of(product.operands[position])
+    plan = plan_of(product, target)
+    by_instructions = plan.reads[position] != REGISTERS and not plan.by_threads
+    return plan.wishes(position), None if by_instructions else plan.operand(position)
+
+
+def products_of(value: Value) -> Iterator[tuple[View, Operation, int]]:
+    """(view, product, operand position) of the products that read a tile as it is, in whatever layout and shape."""
+    for view in views_of(value):
+        for reader in _through_conversions(view.value):
+            for user in reader.uses:
+                if isinstance(user, MULTIPLYING):
+                    for position, factor in enumerate(factors(user)):
+                        if factor is reader:
+                            yield view, user, position
+
+
+def _converted_to(value: Value) -> LinearLayout | None:
+    """The layout that a tile is converted to first, such as one in which a product's operand is computed from it; None where it is not converted."""
+    assert isinstance(value.type, TileType)
+    for view in views_of(value):
+        for user in view.value.uses:
+            if isinstance(user, Convert):
+                return view.unviewed(layout_of(user.results[0]), value.type.shape)
+    return None
+
+
+def _through_conversions(value: Value) -> list[Value]:
+    converted = [user.results[0] for user in value.uses if user.name == "simt.convert"]
+    return [value, *converted, *(user.results[0] for one in converted for user in one.uses if user.name == "bitcast")]
+
+
+def stepped_product(loop: For, loads: list[Ahead], target: SimtTarget) -> Dot | None:
+    """The product that can be computed step by step along K, the fragments of its first step loaded in the iteration before: both of its operands are
+    copied ahead and go nowhere else, and it is the last to read what was copied. None where there is no such product."""
+    (body,) = loop.regions
+    sources = {load.results[0] for load in loads}
+    product: Dot | None = None
+    own: tuple[Value, ...] = ()
+    earlier: set[Operation] = set()
+    before: set[Operation] = set()
+    for operation in body:
+        if isinstance(operation, Dot) and _has_steps(operation, target):
+            first, second = (_only_source(operand) for operand in (operation.a, operation.b))
+            if first is not None and second is not None and first is not second and first in sources and second in sources:
+                product, own, earlier = operation, (first, second), set(before)
+        before.add(operation)
+    others = [value for value in sources if value not in own]
+    return product if all(reader in earlier for value in others for reader in _readers(value)) else None
+
+
+def _readers(value: Value) -> Iterator[Operation]:
+    """The operations before which a copied tile may be read from shared memory."""
+    for view in views_of(value):
+        for user in view.value.uses:
+            yield user
+            if user.name == "simt.convert":
+                yield from (reader for reader in user.results[0].uses if isinstance(reader, Multiplication))
+
+
+def _has_steps(product: Dot, target: SimtTarget) -> bool:
+    plan = plan_of(product, target)
+    return plan.reads == (REGISTERS, REGISTERS) and 0 < plan.k_step < plan.a.shape[-1]
+
+
+def _only_source(operand: Value) -> Value | None:
+    """The tile of which an operand of a product is a view, in the product's layout, if the product alone reads it; what is not one of ``views_of`` is
+    no tile that was copied."""
+    value = operand
+    while len(value.uses) == 1:
+        operation = value.definition
+        if operation is None:
+            return None
+        if not (renames(operation) or (isinstance(operation, Convert) and value is operand)):
+            return value
+        value = operation.x
+    return None

@@ -1,0 +1,38 @@
+"""The loops that software pipelining takes: which loops ask for stages, and which of them are over matmuls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tilewright.ir.core import Function, Operation
+from tilewright.ir.ops.control import For
+from tilewright.simt.dialect.loop_carried import operations_of_program
+from tilewright.simt.target.matmul_plan import MULTIPLYING
+
+
+def stages_of(loop: Operation, options: Mapping[str, Any]) -> int:
+    """How deep a loop is to be pipelined: its own number, or that of the options."""
+    return int(loop.num_stages or options.get("num_stages", 0)) if isinstance(loop, For) else 0
+
+
+def pipelined_loops(function: Function, options: Mapping[str, Any], products: tuple[type[Operation], ...] = MULTIPLYING) -> Iterator[For]:
+    """The innermost ``for`` loops over products, of these classes, that are to be pipelined."""
+    for loop in operations_of_program(function.body):
+        if isinstance(loop, For) and stages_of(loop, options) >= 2 and _has(loop, products) and _is_innermost(loop):
+            yield loop
+
+
+def streaming_loops(function: Function) -> Iterator[For]:
+    """The innermost ``for`` loops without products that ask for stages themselves: to be pipelined is nothing that loops get unasked."""
+    for loop in operations_of_program(function.body):
+        if isinstance(loop, For) and loop.num_stages >= 2 and not _has(loop, MULTIPLYING) and _is_innermost(loop):
+            yield loop
+
+
+def _has(loop: For, products: tuple[type[Operation], ...]) -> bool:
+    return any(isinstance(operation, products) for operation in loop.body)
+
+
+def _is_innermost(loop: For) -> bool:
+    return not any(inner.name in ("for", "while") for inner in loop.body.walk())

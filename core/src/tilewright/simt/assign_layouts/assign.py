@@ -1,0 +1,469 @@
+"""Giving every tile a layout.
+
+Operations that work in one layout share an unknown (:mod:`.solver`): runs of elementwise operations, what loops carry, each memory access, each
+reduction. Memory accesses propose layouts that coalesce (:mod:`.coalesce`), matrix products demand those of the target's instructions, and the cheapest
+choice of all is taken, conversions included. Index arithmetic has no layout: it is repeated in each that is asked of it (:mod:`.rematerializable`,
+:mod:`.rematerialize`). What each operation demands is in :mod:`tilewright.simt.dialect.layout_rules`, and checked by :mod:`.verify`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tilewright.errors import LoweringError
+from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.ops.arithmetic import Cast
+from tilewright.ir.ops.control import For
+from tilewright.ir.ops.linear import Dot
+from tilewright.ir.ops.memory import AtomicRmw, DescriptorLoad, Load, Store
+from tilewright.ir.ops.shape import Split
+from tilewright.ir.types import TileType, bit_width, element_type, shape_of
+from tilewright.passes.axis import axis_info
+from tilewright.simt.analysis.pipelined_loads import feeding_products, is_copyable, is_plain
+from tilewright.simt.analysis.pipelined_loops import pipelined_loops
+from tilewright.simt.analysis.shared_views import named_before, renames, views_of
+from tilewright.simt.assign_layouts.coalesce import ACCESSES, TileAccess, coalesced, default_layout, tile_access, turned, widened
+from tilewright.simt.assign_layouts.direct_to_shared import mark_direct_to_shared
+from tilewright.simt.assign_layouts.rematerializable import fixed_tiles
+from tilewright.simt.assign_layouts.rematerialize import Materializer
+from tilewright.simt.assign_layouts.shape_rules import holding, per_register
+from tilewright.simt.assign_layouts.solver import Edge, Origin, Problem, Variable, tile_shape
+from tilewright.simt.dialect.attributes import WARPS, note
+from tilewright.simt.dialect.layout_rules import SHAPE_OPERATIONS, SOURCES
+from tilewright.simt.dialect.loop_carried import CARRIERS, Carried, all_carried, operations_of_program
+from tilewright.simt.dialect.ops import SIMT_TABLE
+from tilewright.simt.dialect.pipeline_attributes import Ahead
+from tilewright.simt.dialect.registry import interface_of
+from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout, axis_shifts, log2, replicated
+from tilewright.simt.target.copy_mechanism import GROUPS
+from tilewright.simt.target.cost_model import operation_cost
+from tilewright.simt.target.fma_plan import FMA
+from tilewright.simt.target.matmul_plan import REGISTERS, ProductPlan, product_of
+from tilewright.simt.target.plan_selection import plans
+from tilewright.simt.target.simt_target import SimtTarget
+
+#: How often a loop's body is taken to run.
+_TRIPS: Final = 8.0
+
+
+def assign(function: Function, target: SimtTarget, num_warps: int, options: Mapping[str, Any] | None = None) -> None:
+    """Give every tile of a function a layout, and every product a plan. Conversions are put in, and cheap operations repeated, where layouts differ. The launch
+    ``options`` say which loops are pipelined.
+
+    Raises:
+        LoweringError: a tile has an extent that is no power of two, or an operation has no rule.
+    """
+    LayoutStatement(function, target, num_warps).run(options or {})
+
+
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    """Elements of a copied tile of which a product's operand is computed.
+
+    Attributes:
+        bits: of an element.
+        neighbour: by which elements of the operand the numbers of two that are neighbours in memory differ, as a bit.
+    """
+
+    bits: int
+    neighbour: int
+
+
+class LayoutStatement:
+    """The layout problem of one function, as it is stated, solved, and written into the function. What an operation asks, its interface's rule says
+    (:mod:`.shape_rules`).
+
+    Attributes:
+        target, num_warps: the machine, and how many of its warps run the function.
+        accesses: what is known of the addresses of each access of a tile.
+        fixed: the tiles that have a layout of their own; all others are computed anew in each that is asked of them.
+        origins: where the layout of each of those comes from: rules set it.
+        reads: the layouts, known or not, that an operation reads its operands in, None for one that is no tile: rules set it.
+        plans: how each product is computed.
+    """
+
+    def __init__(self, function: Function, target: SimtTarget, num_warps: int) -> None:
+        log2(num_warps)  # a power of two
+        self.function, self.target, self.num_warps = function, target, num_warps
+        function.attributes[WARPS] = num_warps
+        self.plans: dict[Operation, ProductPlan] = {}
+        self._pipelined: list[For] = []
+        self.axes = axis_info(function)
+        self.operations = operations_of_program(function.body)
+        self.carried = all_carried(function)
+        for value in self._tiles():
+            self._require_powers_of_two(value)
+        self.fixed = fixed_tiles(self.operations, self.carried, function.arguments, target.warp_size * num_warps, target.costs)
+        self.origins: dict[Value, Origin] = {}
+        self.recompute: set[Value] = set()
+        self.problem = Problem(self.origins, self.recompute, target.costs)
+        self.variables: list[Variable] = []
+        #: fixed values whose readers may share their variable
+        self._shared: dict[Value, Variable] = {}
+        self.reads: dict[Operation, list[Variable | LinearLayout | None]] = {}
+        self._weights: dict[Region, float] = {function.body: 1.0}
+        self._default = functools.partial(default_layout, lanes=target.warp_size, warps=self.num_warps)
+        #: layouts of loads that are copied in another layout than they are read in
+        self._apart: dict[Operation, LinearLayout] = {}
+        #: layouts of loads that are copied lane after lane
+        self._side_by_side: dict[Operation, LinearLayout] = {}
+        self.accesses: dict[Operation, TileAccess] = {}
+        for operation in self.operations:
+            if isinstance(operation, ACCESSES) and (access := tile_access(operation, self.axes, target)) is not None:
+                self.accesses[operation] = access
+        self.coalesced = coalesced(self.accesses.values(), target.warp_size, self.num_warps, target.max_access)
+
+    def run(self, options: Mapping[str, Any]) -> None:
+        self._pipelined = list(pipelined_loops(self.function, options, (Dot,)))
+        for argument in self.function.arguments:
+            if isinstance(argument.type, TileType):
+                self._share(argument, self.variable(argument))
+        for operation in self.operations:
+            self._state(operation)
+        self._side_by_side = mark_direct_to_shared(self, options)
+        self._keep_copied()
+        self._connect()
+        self.problem.solve([variable for variable in self.variables if variable.merged is None], self._default)
+        self._spread_copies()
+        self._rewrite()
+
+    def _tiles(self) -> list[Value]:
+        found = [argument for argument in self.function.arguments if isinstance(argument.type, TileType)]
+        for operation in self.operations:
+            found += [result for result in operation.results if isinstance(result.type, TileType)]
+        return found
+
+    def _require_powers_of_two(self, value: Value) -> None:
+        shape = tile_shape(value)
+        if any(extent & (extent - 1) for extent in shape):
+            operation = value.definition
+            where = f"{operation.name} at {operation.location}" if operation is not None else f"argument {value.name}"
+            raise LoweringError(f"{where}: {self.target.name} works on tiles whose extents are powers of two, not on {value.type}")
+
+    # ---- stating the problem
+
+    def weight(self, operation: Operation) -> float:
+        """How often an operation runs."""
+        region = operation.parent
+        assert region is not None
+        return self._weights[region]
+
+    def variable(self, value: Value, weight: float = 1.0) -> Variable:
+        """An unknown layout for a tile."""
+        variable = Variable(tile_shape(value), weight)
+        self.variables.append(variable)
+        return variable
+
+    def _share(self, value: Value, variable: Variable) -> None:
+        """A value whose readers may be computed in its variable."""
+        self.origins[value] = Origin(variable)
+        self._shared[value] = variable
+
+    def _state(self, operation: Operation) -> None:
+        name = operation.name
+        if name in CARRIERS:
+            self._state_carrier(operation)
+        elif operation.spec.terminator or name in SOURCES:
+            return
+        elif name in SHAPE_OPERATIONS:
+            if isinstance(operation, Split) and not isinstance(operation.results[0].type, TileType):  # the halves of a pair, as scalars
+                shape = tile_shape(operation.x)
+                self.reads[operation] = [replicated(shape, self.target.warp_size, self.num_warps)]
+        elif not any(isinstance(value.type, TileType) for value in (*operation.operands, *operation.results)):
+            return
+        elif (interface := interface_of(self.target, name)) is not None and interface.layout is not None:
+            interface.layout(self, operation)
+        elif operation.spec.elementwise:
+            if operation.results[0] in self.fixed:
+                self._state_elementwise(operation)
+        else:
+            raise LoweringError(f"{name} at {operation.location}: {self.target.name} has no rule for where its tiles are")
+
+    def _state_carrier(self, operation: Operation) -> None:
+        weight = self.weight(operation)
+        inside = weight if operation.name == "if" else weight * _TRIPS
+        for region in operation.regions:
+            self._weights[region] = inside
+        for value in (*operation.results, *(argument for region in operation.regions for argument in region.arguments)):
+            if value in self.fixed and value not in self.origins:
+                variable = self.variable(value, inside)
+                variable.prices.append(holding)
+                for other in self.carried[value].values:
+                    self._share(other, variable)
+
+    def _state_elementwise(self, operation: Operation) -> None:
+        (result,) = operation.results
+        variable = next((self._shared[operand] for operand in operation.operands if operand in self._shared), None)
+        weight = self.weight(operation)
+        if variable is None:
+            variable = self.variable(result, weight)
+        variable = variable.root()
+        for operand in operation.operands:
+            if operand in self._shared:
+                variable.merge(self._shared[operand])
+        variable.weight = max(variable.weight, weight)
+        variable.prices.append(per_register(operation_cost(operation, self.target.costs)))
+        self._share(result, variable)
+        self.reads[operation] = [variable] * len(operation.operands)
+        if isinstance(operation, Cast) and bit_width(element_type(operation.x.type)) < bit_width(element_type(result.type)):
+            self.recompute.add(result)
+
+    # ---- what rules ask (:mod:`.shape_rules`)
+
+    def candidates_of(self, access: TileAccess, operation: Operation) -> list[LinearLayout]:
+        """Layouts in which an access is coalesced."""
+        found = list(self.coalesced[access.shape])
+        if isinstance(operation, Store) or (isinstance(operation, AtomicRmw) and access.vector > 1):
+            # accumulators may be exchanged within warps for this
+            products = dict.fromkeys(plan.c for plan in self.plans.values() if plan.c.shape == access.shape)
+            found += filter(None, (widened(layout, access.order[0], access.vector) for layout in products))
+        return found
+
+    def access_price(self, access: TileAccess) -> Callable[[LinearLayout], float]:
+        """What an access costs in a layout."""
+        costs = self.target.costs
+        return lambda layout: access.cost(layout, costs)
+
+    def plan(self, operation: Dot) -> ProductPlan:
+        """The plan of a product: the target's first choice, or one that reads from registers what is there anyway."""
+        product = product_of(operation)
+        plan = self._in_place(operation) or self._by_rows(operation) or self._copied_before(operation) or plans(product, self.target)[0]
+        if plan.name == FMA:
+            a, b = operation.a.type, operation.b.type
+            note(operation, f"no matrix instruction for {a} by {b} in {product.accumulator} ({product.precision}): multiplied and added")
+        self.plans[operation] = plan
+        return plan
+
+    def _in_place(self, operation: Dot) -> ProductPlan | None:
+        """A plan that reads the first operand from registers, in the layout of the product's result that the operand was computed from, element by element,
+        where the target would have it put into shared memory."""
+        known = plans(product_of(operation), self.target)
+        if known[0].reads[0] == REGISTERS:
+            return None
+        for source in self._computed_from(operation.a):
+            for plan in known:
+                if plan.reads == (REGISTERS, known[0].reads[1]) and plan.a == self.plans[source].c:
+                    return plan
+        return None
+
+    def _copied_before(self, operation: Dot) -> ProductPlan | None:
+        """A plan that reads from registers an operand that was copied to shared memory, where the target would have it put there again, and each warp has its
+        own part of it: what is computed of copied tiles, or lies there as no instruction reads it. Threads read less than a word at a time of narrower elements
+        than the operand's: that is done where nothing is then left to be put into shared memory."""
+        known = plans(product_of(operation), self.target)
+        loop = next((loop for loop in self._pipelined if loop.body is operation.parent), None)
+        if loop is None or known[0].reads == (REGISTERS, REGISTERS):
+            return None
+        first, second = known[0].reads
+        operands = operation.a, operation.b
+        copied = [self._copied_elements(operand, loop.body, known[0].wishes(position)) for position, operand in enumerate(operands)]
+        for position, reads in enumerate(((REGISTERS, second), (first, REGISTERS))):
+            fitting = [plan for plan in known if plan.reads == reads and all(plan.operand(position).warps)]
+            source = copied[position]
+            if not fitting or source is None:
+                continue
+            if source.bits < bit_width(element_type(operands[position].type)) and copied[1 - position] is not None:
+                continue
+            if source.bits > 8:
+                return fitting[0]
+            # bytes that are together are read together where a thread has them
+            return next((plan for plan in fitting if source.neighbour in plan.operand(position).registers), fitting[0])
+        return None
+
+    def _copied_elements(self, operand: Value, body: Region, readable: Sequence[SharedLayout]) -> _Copied | None:
+        """The narrowest elements of the tiles, as large and copied to shared memory, of which an operand is computed element by element; None where it is not,
+        or of another product, or is such a tile itself, and no layouts are ``readable`` alone, or one has neighbours together."""
+        count = log2(math.prod(tile_shape(operand)))
+        work, seen, computed = [(operand, tuple(1 << bit for bit in range(count)))], {operand}, False
+        found: list[_Copied] = []
+        while work:
+            value, bits = work.pop()
+            operation = value.definition
+            if operation is None or operation.parent is not body:
+                continue
+            if isinstance(operation, Dot):
+                return None
+            if isinstance(operation, Ahead) and self._is_copied(operation):
+                if len(bits) == count:
+                    found.append(_Copied(bit_width(element_type(value.type)), bits[self._fastest_bit(operation)]))
+            elif operation.spec.elementwise or renames(operation):
+                computed |= operation.spec.elementwise
+                for source in operation.operands:
+                    if source not in seen and isinstance(source.type, TileType):
+                        seen.add(source)
+                        work.append((source, named_before(operation, bits) if renames(operation) else bits))
+        narrowest = min(found, key=lambda one: one.bits, default=None)
+        if narrowest is None or computed:
+            return narrowest
+        return narrowest if readable and all(layout.offset(narrowest.neighbour) != 1 for layout in readable) else None
+
+    def _fastest_bit(self, load: Ahead) -> int:
+        """The bit of an element's number that tells neighbours in memory apart."""
+        shape = tile_shape(load.results[0])
+        axis = self.accesses[load].order[0] if isinstance(load, Load) else len(shape) - 1
+        return axis_shifts(shape)[axis]
+
+    def _by_rows(self, operation: Dot) -> ProductPlan | None:
+        """A plan that leaves rows in their warps, for products of which one is computed of the other."""
+        plan = next((plan for plan in plans(product_of(operation), self.target) if plan.whole_rows), None)
+        return plan if plan is not None and (self._computed_from(operation.a) or _feeds_product(operation.results[0])) else None
+
+    def _computed_from(self, value: Value) -> list[Dot]:
+        """The products from whose results a tile is computed element by element."""
+        found, work, seen = [], [value], {value}
+        while work:
+            operation = work.pop().definition
+            if operation is None:
+                continue
+            if isinstance(operation, Dot) and operation in self.plans:
+                found.append(operation)
+            elif operation.spec.elementwise:
+                fresh = [operand for operand in operation.operands if operand not in seen and isinstance(operand.type, TileType)]
+                seen.update(fresh)
+                work += fresh
+        return found
+
+    def _connect(self) -> None:
+        """Merge what is carried with the arithmetic that makes it, and tell the problem who reads what."""
+        carried: dict[Carried, Variable] = {}
+        for value, one in self.carried.items():
+            if value in self.fixed:
+                carried[one] = self._shared[value]
+        for one, variable in carried.items():
+            for source in one.incoming():
+                if source in self._shared:
+                    variable.merge(self._shared[source])
+        for one, variable in carried.items():
+            for operation, position in one.sources:
+                self.problem.connect(Edge(operation.operands[position], variable.root(), self.weight(operation)))
+        for operation, reads in self.reads.items():
+            weight = self.weight(operation)
+            for operand, read in dict.fromkeys(zip(operation.operands, reads, strict=True)):
+                if read is None:
+                    continue
+                if operation.name == "dot" and weight > 1:
+                    self._keep_coalesced(operand, read, operation.operands.index(operand))
+                self.problem.connect(Edge(operand, read.root() if isinstance(read, Variable) else read, weight))
+
+    def _keep_coalesced(self, operand: Value, read: Variable | LinearLayout, position: int) -> None:
+        """A load in a loop that feeds a matrix product is copied to shared memory ahead of its use, from where any layout may be read."""
+        for leaf, _ in self.problem.paths(operand):
+            operation = leaf.owner
+            source = self.origins[leaf].source
+            if isinstance(operation, Operation) and operation.name == "load" and isinstance(source, Variable):
+                source.root().closed = True
+                access, layout = self.accesses.get(operation), self._side_by_side.get(operation)
+                if layout is None and self.target.turned_by_loads and access is not None and isinstance(read, LinearLayout) and read.shape == access.shape:
+                    layout = turned(access, len(access.shape) - 1 - position, read, self.target.warp_size, self.num_warps)
+                if layout is not None:
+                    source.root().candidates = [layout]
+
+    def _keep_copied(self) -> None:
+        """Loads of pipelined loops of which the operands of products are computed are copied to shared memory too: they stay coalesced, and what is computed of
+        them reads them from there. What is smaller than the operand, such as factors of its rows, is as well loaded where it is used."""
+        for loop in self._pipelined:
+            least = min(min(math.prod(tile_shape(dot.a)), math.prod(tile_shape(dot.b))) for dot in loop.body if isinstance(dot, Dot))
+            for load in feeding_products(loop.body, (Dot,)):
+                if math.prod(shape_of(load.results[0].type)) < least or not self._is_copied(load) or self._is_multiplied_there(load):
+                    continue
+                self.problem.in_shared[load.results[0]] = self.accesses[load].order[0] if isinstance(load, Load) else len(tile_shape(load.results[0])) - 1
+                if isinstance(load, Load):
+                    source = self.origins[load.results[0]].source
+                    assert isinstance(source, Variable)
+                    source.root().closed = True
+
+    def _spread_copies(self) -> None:
+        """Loads of pipelined loops that are smaller than operands, and that are to be read in a layout in which several threads have each element, are copied
+        in one in which they have different ones, where that takes fewer than half as many copies."""
+        for loop in self._pipelined:
+            for load in feeding_products(loop.body, (Dot,)):
+                access = self.accesses.get(load)
+                if not isinstance(load, Load) or access is None or load in self._side_by_side or not self._is_copied(load):
+                    continue
+                layout, costs = self.origins[load.results[0]].layout(), self.target.costs
+                best = min(self.coalesced[access.shape], key=lambda candidate: access.cost(candidate, costs))
+                if layout is not None and best.register_count < layout.register_count and 2 * access.count(best) < access.count(layout):
+                    self._apart[load] = best
+
+    def _is_multiplied_there(self, load: Ahead) -> bool:
+        """Whether all that reads the tile of a load are products, and take it from shared memory as it is."""
+        for view in views_of(load.results[0]):
+            for user in view.value.uses:
+                if renames(user):
+                    continue
+                if not isinstance(user, Dot) or view.value is user.c:
+                    return False
+                reads = self.plans[user].reads
+                if any(operand is view.value and reads[position] == REGISTERS for position, operand in enumerate((user.a, user.b))):
+                    return False
+        return True
+
+    def _is_copied(self, load: Ahead) -> bool:
+        """Whether a mechanism of the target can copy a load, by what is known of its addresses."""
+        if isinstance(load, DescriptorLoad) or load not in self.accesses:
+            return isinstance(load, DescriptorLoad)
+        widths = [width for mechanism in self.target.mechanisms if mechanism.completes == GROUPS for width in mechanism.widths]
+        access = self.accesses[load]
+        return (is_copyable(load) and access.vector * access.size >= min(widths)) if widths else is_plain(load)
+
+    # ---- rewriting
+
+    def _rewrite(self) -> None:
+        layouts = {value: layout for value, origin in self.origins.items() if (layout := origin.layout()) is not None}
+        layouts.update({load.results[0]: layout for load, layout in self._apart.items()})
+        materializer = Materializer(layouts, self.carried, self.recompute, self._needs)
+        demanded: set[Carried] = set()
+        for value, one in self.carried.items():
+            if value in layouts and one not in demanded:
+                demanded.add(one)
+                one.layouts.append(layouts[value])
+                for source in one.incoming():
+                    materializer.demand(source, layouts[value])
+        for argument in self.function.arguments:
+            if argument in layouts:
+                argument.layout = layouts[argument]
+                materializer.demand(argument, layouts[argument])
+        for operation in self.reads:
+            for operand, layout in zip(operation.operands, self._needs(operation), strict=True):
+                if layout is not None and isinstance(operand.type, TileType):
+                    materializer.demand(operand, layout)
+        materializer.settle()
+        materializer.rewrite(self.function.body)
+        for operation, plan in self.plans.items():
+            _name_plan(operation, plan)
+
+    def _needs(self, operation: Operation) -> Sequence[LinearLayout | None]:
+        reads = self.reads.get(operation, (None,) * len(operation.operands))
+        if operation in self._apart:
+            return [self._apart[operation] if read is not None else None for read in reads]
+        return [read.root().chosen if isinstance(read, Variable) else read for read in reads]
+
+
+def _feeds_product(value: Value) -> bool:
+    """Whether the first operand of a product is computed from a tile element by element."""
+    work, seen = [value], {value}
+    while work:
+        tile = work.pop()
+        for user in tile.uses:
+            if isinstance(user, Dot) and user.a is tile:
+                return True
+            if user.spec.elementwise and user.results[0] not in seen:
+                seen.add(user.results[0])
+                work.append(user.results[0])
+    return False
+
+
+def _name_plan(operation: Operation, plan: ProductPlan) -> None:
+    """Put ``simt.dot`` by a plan in place of a ``dot``."""
+    attributes = {**operation.attributes, "plan": plan.name}
+    made = Operation(SIMT_TABLE["simt.dot"], operation.operands, (1, 1, 1), attributes, [operation.results[0].type], location=operation.location)
+    result, before = made.results[0], operation.results[0]
+    result.name, result.layout = before.name, before.layout
+    assert operation.parent is not None
+    operation.parent.insert_before(made, operation)
+    before.replace_all_uses(result)
+    operation.erase()

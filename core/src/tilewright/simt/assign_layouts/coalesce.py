@@ -1,0 +1,190 @@
+"""The layouts that memory accesses want: neighbouring threads at neighbouring addresses, each with as many bytes as one access may have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tilewright.ir.core import Value
+from tilewright.ir.ops.memory import AtomicCas, AtomicLoad, AtomicRmw, AtomicStore, Load, Store
+from tilewright.ir.types import TileType, element_type
+from tilewright.passes.axis import AxisInfo
+from tilewright.simt.layouts.linear_layout import LinearLayout, axis_shifts, blocked, log2
+from tilewright.simt.target.cost_model import MachineCosts, access_cost, access_width, element_size, fits
+from tilewright.simt.target.simt_target import SimtTarget
+
+#: An access of global memory at pointers.
+Access = Load | Store | AtomicRmw | AtomicCas | AtomicLoad | AtomicStore
+ACCESSES = (Load, Store, AtomicRmw, AtomicCas, AtomicLoad, AtomicStore)
+#: Bytes of a register, which a load of fewer fills in part.
+_WORD: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class TileAccess:
+    """An access of a tile of pointers.
+
+    Attributes:
+        order: its axes, the one along which addresses are consecutive first; axes of extent 1 last.
+        vector: consecutive elements, aligned, that one access may have.
+        size: bytes of an element.
+        limit: bytes that one access of a thread moves at most.
+    """
+
+    operation: Access
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+    vector: int
+    size: int
+    limit: int
+    pointer: AxisInfo
+    mask: AxisInfo | None
+
+    @property
+    def writes(self) -> bool:
+        return not isinstance(self.operation, Load | AtomicLoad)
+
+    def cost(self, layout: LinearLayout, costs: MachineCosts) -> float:
+        return access_cost(layout, self.pointer, self.mask, self.size, self.limit, costs, store=self.writes)
+
+    def count(self, layout: LinearLayout) -> int:
+        """How many accesses a thread makes in a layout."""
+        return layout.register_count // access_width(layout, self.pointer, self.mask, self.size, self.limit)
+
+
+def access_limit(operation: Access, target: SimtTarget) -> int:
+    """Bytes that one access of a thread moves at most."""
+    if isinstance(operation, Load | Store):
+        return target.max_access
+    size = element_size(operation.pointer)
+    if isinstance(operation, AtomicRmw):
+        return size * target.atomic_width(operation.kind, element_type(operation.value.type), operation.scope)
+    return size
+
+
+def tile_access(operation: Access, axes: Mapping[Value, AxisInfo], target: SimtTarget) -> TileAccess | None:
+    """What is known of an access; None for one of a scalar."""
+    pointer, mask = operation.pointer, mask_of(operation)
+    type_ = pointer.type
+    if not isinstance(type_, TileType):
+        return None
+    info, mask_info = axes[pointer], axes[mask] if mask is not None else None
+    size, limit = element_size(pointer), access_limit(operation, target)
+    order = tuple(sorted(range(type_.rank), key=lambda axis: (type_.shape[axis] == 1, -info.contiguity[axis], -axis)))
+    first = order[0]
+    vector = limit // size
+    while vector > 1 and not fits(first, vector, info, mask_info, size):
+        vector //= 2
+    return TileAccess(operation, type_.shape, order, max(1, vector), size, limit, info, mask_info)
+
+
+def mask_of(operation: Access) -> Value | None:
+    """The mask of an access, if it has one."""
+    return None if isinstance(operation, AtomicCas) else operation.mask
+
+
+def coalesced(accesses: Iterable[TileAccess], lanes: int, warps: int, limit: int) -> dict[tuple[int, ...], list[LinearLayout]]:
+    """For each shape, layouts for its accesses: accesses of one shape and order share theirs, so that values need not move between them.
+
+    Accesses without consecutive addresses follow those that have them.
+    """
+    groups: dict[tuple[int, ...], dict[tuple[int, ...], list[TileAccess]]] = {}
+    for access in accesses:
+        groups.setdefault(access.shape, {}).setdefault(access.order, []).append(access)
+    found: dict[tuple[int, ...], list[LinearLayout]] = {}
+    for shape, orders in groups.items():
+        running = {order: group for order, group in orders.items() if any(access.pointer.contiguity[order[0]] > 1 for access in group)}
+        layouts: list[LinearLayout] = []
+        for order, group in (running or orders).items():
+            layouts += [layout for layout in _layouts(shape, order, group, lanes, warps, limit) if layout not in layouts]
+        found[shape] = layouts
+    return found
+
+
+def _layouts(shape: tuple[int, ...], order: tuple[int, ...], group: Sequence[TileAccess], lanes: int, warps: int, limit: int) -> list[LinearLayout]:
+    most = math.prod(shape) // (lanes * warps)
+    shared = min(max(access.vector for access in group), max(1, 2 * limit // max(access.size for access in group)))
+    # A store of wider elements than the loads have is no good in their layout: its threads would each write every other part of a sector. So is an atomic
+    # update that takes fewer elements, and a load that is not aligned to words: its threads would each read a few bytes, far from the next one's.
+    own = sorted({access.vector for access in group if access.writes or access.vector * access.size < _WORD}, reverse=True)
+    layouts: list[LinearLayout] = []
+    for vector in dict.fromkeys(max(1, min(vector, most)) for vector in (shared, *own)):
+        layouts.append(blocked(shape, order, vector, lanes, warps))
+        if len(shape) > 1 and warps > 1:
+            layouts.append(warps_apart(shape, order, vector, lanes, warps))
+    return layouts
+
+
+def warps_apart(shape: tuple[int, ...], order: tuple[int, ...], vector: int, lanes: int, warps: int) -> LinearLayout:
+    """As :func:`blocked`, but warps are spread over the slowest axis first: what runs along the fastest axis stays within a warp as far as it can."""
+    shifts = axis_shifts(shape)
+    free = [shifts[axis] + bit for axis in order for bit in range(log2(shape[axis]))]
+    taken = min(log2(vector), log2(shape[order[0]]))
+    registers, rest = free[:taken], free[taken:]
+    lane_bits, rest = rest[: log2(lanes)], rest[log2(lanes) :]
+    outer = [bit for axis in reversed(order) for bit in range(shifts[axis] + log2(shape[axis]) - 1, shifts[axis] - 1, -1) if bit in rest]
+    warp_bits = sorted(outer[: log2(warps)], key=rest.index)
+    rest = [bit for bit in rest if bit not in warp_bits]
+
+    def images(bits: Sequence[int], count: int) -> tuple[int, ...]:
+        return (*(1 << bit for bit in bits), *(0,) * (count - len(bits)))
+
+    return LinearLayout(shape, images([*registers, *rest], 0), images(lane_bits, log2(lanes)), images(warp_bits, log2(warps)))
+
+
+def turned(access: TileAccess, axis: int, reader: LinearLayout, lanes: int, warps: int) -> LinearLayout | None:
+    """A layout for a load that a product reads, in which a thread has elements that the product sums over together: those along ``axis`` that the reader has
+    in one thread, beside what lies together in memory. None where these are the same, or a thread has too few elements."""
+    shape, shifts = access.shape, axis_shifts(access.shape)
+    own = log2(math.prod(shape)) - log2(lanes * warps)
+    count = min(log2(access.vector), log2(shape[access.order[0]]))
+    along = [1 << shifts[axis] + bit for bit in range(log2(shape[axis]))]
+    together = [image for image in reader.registers if image in along][: min(own - count, log2(max(1, 16 // access.size)))]
+    if access.order[0] == axis or not 1 <= count < own or not together:
+        return None
+    free = [1 << shifts[one] + bit for one in access.order for bit in range(log2(shape[one]))]
+    registers = (*free[:count], *together)
+    rest = [image for image in free if image not in registers]
+    threads = log2(lanes * warps)
+    return LinearLayout(shape, (*registers, *rest[threads:]), tuple(rest[: log2(lanes)]), tuple(rest[log2(lanes) : threads]))
+
+
+def widened(layout: LinearLayout, axis: int, width: int) -> LinearLayout | None:
+    """``layout`` with ``width`` consecutive elements along an axis in each thread, for which threads of a warp exchange others; None where they cannot.
+
+    What a thread gives away are its elements that are nearest along the axis, so that the threads together have longer runs.
+    """
+    shift, mask = axis_shifts(layout.shape)[axis], layout.axis_mask(axis)
+    wanted = [1 << shift + bit for bit in range(log2(width))]
+    registers, lanes = list(layout.registers), list(layout.lanes)
+    for image in wanted:
+        if image in registers:
+            continue
+        spare = [other for other in registers if other not in wanted]
+        if image not in lanes or not spare:
+            return None
+        given = min(spare, key=lambda other: (other & mask != other, other))
+        lanes[lanes.index(image)] = given
+        registers[registers.index(given)] = image
+    return LinearLayout(layout.shape, (*wanted, *(image for image in registers if image not in wanted)), tuple(lanes), layout.warps)
+
+
+def spread(layout: LinearLayout) -> LinearLayout:
+    """``layout`` with register bits, the highest first, at lane bits along which lanes hold the same elements, or at such warp bits, as far as there are any.
+
+    One thread of those that hold an element updates it: the others then update elements of their own, in place of one thread doing so one after the other.
+    """
+    lanes, warps = list(layout.lanes), list(layout.warps)
+    idle = [(images, bit) for images in (lanes, warps) for bit, image in enumerate(images) if not image]
+    count = min(len(idle), len(layout.registers))
+    kept = len(layout.registers) - count
+    for (images, bit), image in zip(idle, layout.registers[kept:], strict=False):
+        images[bit] = image
+    return replace(layout, registers=layout.registers[:kept], lanes=tuple(lanes), warps=tuple(warps))
+
+
+def default_layout(shape: tuple[int, ...], lanes: int, warps: int) -> LinearLayout:
+    """For tiles that nothing has a wish for: row-major, a few elements a thread side by side."""
+    return blocked(shape, tuple(reversed(range(len(shape)))), max(1, min(4, math.prod(shape) // (lanes * warps))), lanes, warps)

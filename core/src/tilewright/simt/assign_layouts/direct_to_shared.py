@@ -1,0 +1,92 @@
+"""Loads of loops that are copied to shared memory lane after lane: which they are, and the layouts they need for it.
+
+Such a copy brings elements to shared memory as they lie in global memory. So a loop's loads are copied this way where each product that reads them can read
+that: the loop is one that is pipelined, all it loads for products goes to them as it is, and what it loads across K the machine turns when it is read. Else
+all of them go through registers, since the copies of a loop are all of one kind.
+
+What is decided is in the IR: the mechanism is named at the load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.ir.core import Operation, Region
+from tilewright.ir.ops.linear import Dot
+from tilewright.ir.ops.memory import Load
+from tilewright.passes.effects import clobbers_memory
+from tilewright.simt.analysis.pipelined_loads import feeding_products, is_copyable
+from tilewright.simt.analysis.pipelined_loops import pipelined_loops
+from tilewright.simt.dialect.op_interface import Statement
+from tilewright.simt.dialect.pipeline_attributes import BY
+from tilewright.simt.layouts.lane_order import lane_ordered, lane_ordered_shared
+from tilewright.simt.layouts.linear_layout import LinearLayout
+from tilewright.simt.layouts.swizzle import accesses
+from tilewright.simt.target.copy_mechanism import GROUPS, CopyMechanism
+from tilewright.simt.target.simt_target import SimtTarget
+
+#: Products before they have plans.
+_PRODUCTS = (Dot,)
+#: Bytes that a lane reads of shared memory at once, at least: narrower reads cost more than the way through registers.
+_LEAST_READ = 4
+
+
+def mark_direct_to_shared(statement: Statement, options: Mapping[str, Any]) -> dict[Operation, LinearLayout]:
+    """Name the mechanism at the loads of a function that are copied lane after lane; their layouts."""
+    mechanism = direct_to_shared_mechanism(statement.target)
+    if mechanism is None:
+        return {}
+    found: dict[Operation, LinearLayout] = {}
+    for loop in pipelined_loops(statement.function, options, _PRODUCTS):
+        for load, layout in _of_loop(statement, loop.regions[0], mechanism).items():
+            load.attributes[BY] = mechanism.name
+            found[load] = layout
+    return found
+
+
+def direct_to_shared_mechanism(target: SimtTarget) -> CopyMechanism | None:
+    """The mechanism whose lanes write side by side, if a machine has one."""
+    return next((one for one in target.mechanisms if one.completes == GROUPS and one.lanes_side_by_side), None)
+
+
+def _of_loop(statement: Statement, body: Region, mechanism: CopyMechanism) -> dict[Operation, LinearLayout]:
+    """The layouts of all loads that feed a loop's products; none where one of them cannot be copied."""
+    if any(clobbers_memory(operation) for operation in body):
+        return {}
+    wanted = feeding_products(body, _PRODUCTS)
+    found: dict[Operation, LinearLayout] = {}
+    for product in body:
+        if not isinstance(product, Dot):
+            continue
+        for position in (0, 1):
+            for leaf, path in statement.problem.paths((product.a, product.b)[position]):
+                load = leaf.definition
+                if not isinstance(load, Load) or load not in wanted or load in found:
+                    continue
+                readers = [statement.problem.seen_before(path, reader) for reader in statement.plans[product].readers(position)]
+                layout = _layout(statement, load, mechanism, readers)
+                if layout is None:
+                    return {}
+                found[load] = layout
+    return found if len(found) == len(wanted) else {}
+
+
+def _layout(statement: Statement, load: Load, mechanism: CopyMechanism, readers: list[LinearLayout]) -> LinearLayout | None:
+    """A load's layout, by which one of the layouts in which the product can read it reads it best; None where it cannot be copied."""
+    access, target = statement.accesses.get(load), statement.target
+    if access is None or not is_copyable(load):
+        return None
+    width = next((width // access.size for width in sorted(mechanism.widths, reverse=True) if access.size <= width <= access.vector * access.size), 0)
+    if not width:
+        return None
+    for reader in readers:
+        machine = target.warp_size, statement.num_warps, target.max_access, target.banks
+        layout = lane_ordered(access.shape, access.order, width, reader, access.size, *machine)
+        if layout is None:
+            return None
+        shared = lane_ordered_shared(layout, width)
+        assert shared is not None
+        if accesses(reader, shared, target.max_access // access.size).width * access.size >= _LEAST_READ:
+            return layout
+    return None

@@ -1,0 +1,96 @@
+"""Which tiles are free: cheap to compute anew in any layout, so that none need be chosen for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from tilewright.ir.core import Operation, Value
+from tilewright.ir.table import Effect
+from tilewright.ir.types import TileType
+from tilewright.simt.dialect.layout_rules import SHAPE_OPERATIONS, SOURCES
+from tilewright.simt.dialect.loop_carried import CARRIERS, Carried
+from tilewright.simt.target.cost_model import MachineCosts, operation_cost
+
+#: Slots an element that a tile may cost and still be free.
+_CHEAP: Final = 24.0
+
+
+def fixed_tiles(
+    operations: Sequence[Operation], carried: Mapping[Value, Carried], arguments: Sequence[Value], threads: int, costs: MachineCosts
+) -> dict[Value, None]:
+    """The tiles that have a layout of their own, in program order: results of loads, dots and reductions, and arithmetic on them or too expensive to
+    repeat. What only moves or repeats elements of such tiles is free but *derived* from them."""
+    search = _Search(carried, threads, costs)
+    for argument in arguments:
+        if isinstance(argument.type, TileType):
+            search.fix(argument)
+    while True:
+        search.changed = False
+        for operation in operations:
+            search.visit(operation)
+        if not search.changed:
+            return search.fixed
+
+
+class _Search:
+    def __init__(self, carried: Mapping[Value, Carried], threads: int, costs: MachineCosts) -> None:
+        self.carried, self.threads, self.costs = carried, threads, costs
+        self.fixed: dict[Value, None] = {}
+        #: free tiles computed from fixed ones
+        self.derived: set[Value] = set()
+        self.cost: dict[Value, float] = {}
+        #: whether a carried value turned out fixed after it was looked at
+        self.changed = False
+
+    def fix(self, value: Value) -> None:
+        self.fixed[value] = None
+
+    def depends(self, value: Value) -> bool:
+        return value in self.fixed or value in self.derived
+
+    def visit(self, operation: Operation) -> None:
+        if operation.name in CARRIERS:
+            for value in (*operation.results, *(argument for region in operation.regions for argument in region.arguments)):
+                self._visit_carried(value)
+            return
+        if operation.spec.terminator:
+            owner = operation.parent.owner if operation.parent is not None else None
+            if isinstance(owner, Operation) and owner.name in CARRIERS:
+                for value in (*owner.results, *(argument for region in owner.regions for argument in region.arguments)):
+                    self._visit_carried(value)
+            return
+        tiles = [result for result in operation.results if isinstance(result.type, TileType)]
+        if not tiles:
+            return
+        shape = operation.name in SHAPE_OPERATIONS
+        elementwise = operation.spec.elementwise and operation.spec.effects is Effect.NONE
+        if not (shape or elementwise or operation.name in SOURCES):
+            for result in tiles:
+                self.fix(result)
+            return
+        depends = any(self.depends(operand) for operand in operation.operands)
+        if shape and depends:
+            self.derived.update(tiles)
+            return
+        (first, *_) = tiles
+        type_ = first.type
+        assert isinstance(type_, TileType)
+        each = max(1.0, math.prod(type_.shape) / self.threads)
+        cost = operation_cost(operation, self.costs) * each + sum(self.cost.get(operand, 0.0) for operand in operation.operands)
+        if elementwise and (depends or cost > _CHEAP * each):
+            for result in tiles:
+                self.fix(result)
+        else:
+            for result in tiles:
+                self.cost[result] = cost
+
+    def _visit_carried(self, value: Value) -> None:
+        if not isinstance(value.type, TileType) or value in self.fixed:
+            return
+        carried = self.carried.get(value)
+        if carried is not None and any(self.depends(source) for source in carried.incoming()):
+            for other in carried.values:
+                self.fix(other)
+            self.changed = True

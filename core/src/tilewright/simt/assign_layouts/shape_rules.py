@@ -1,0 +1,196 @@
+"""What operations ask of layouts: rules that state it, for the :attr:`~tilewright.simt.dialect.op_interface.Interface.layout` of an operation.
+
+A rule is a function of the statement that is being made (:class:`~tilewright.simt.dialect.op_interface.Statement`) and the operation. It makes unknown layouts
+(:meth:`~tilewright.simt.dialect.op_interface.Statement.variable`) or names known ones, gives them prices, and says which its operands are read in
+(``reads``) and which its results have (``origins``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from tilewright.errors import LoweringError
+from tilewright.ir.core import Operation
+from tilewright.ir.ops.control import Map, Reduce, Scan
+from tilewright.ir.ops.debug import InlineAsm
+from tilewright.ir.ops.linear import Dot
+from tilewright.ir.ops.shape import Gather
+from tilewright.ir.types import TileType
+from tilewright.llvm.assembly_sites import blamed_at
+from tilewright.simt.analysis.xor_exchange import exchange_within_warp, xor_distance
+from tilewright.simt.assign_layouts.coalesce import spread
+from tilewright.simt.assign_layouts.solver import Origin, Variable
+from tilewright.simt.dialect.layout_rules import packed
+from tilewright.simt.dialect.op_interface import Statement
+from tilewright.simt.layouts.linear_layout import LinearLayout
+from tilewright.simt.layouts.scan_plan import scan_layout
+from tilewright.simt.target.cost_model import bits_of_element, reduction_cost
+
+#: Price of holding a register where nothing is computed: keeps threads from holding the same elements without need.
+_HOLDING: Final = 0.25
+
+
+def holding(layout: LinearLayout) -> float:
+    """The price of holding a tile where nothing is computed."""
+    return _HOLDING * layout.register_count
+
+
+def per_register(cost: float) -> Callable[[LinearLayout], float]:
+    """The price of an operation that costs so much for each register."""
+    return lambda layout: cost * layout.register_count
+
+
+def _uniform(statement: Statement, operation: Operation) -> Variable:
+    """One unknown for all tile operands and results."""
+    tile = next(value for value in (*operation.operands, *operation.results) if isinstance(value.type, TileType))
+    variable = statement.variable(tile, statement.weight(operation))
+    for result in operation.results:
+        statement.origins[result] = Origin(variable)
+    statement.reads[operation] = [variable if isinstance(operand.type, TileType) else None for operand in operation.operands]
+    return variable
+
+
+def uniform(statement: Statement, operation: Operation) -> None:
+    """All tile operands and results in one layout."""
+    _uniform(statement, operation).prices.append(per_register(4.0))
+
+
+def access(statement: Statement, operation: Operation) -> None:
+    """An access of memory: one layout, in which it is coalesced."""
+    variable = _uniform(statement, operation)
+    found = statement.accesses[operation]
+    variable.candidates = list(statement.candidates_of(found, operation))
+    variable.prices.append(statement.access_price(found))
+
+
+def updated(statement: Statement, operation: Operation) -> None:
+    """An atomic access: as any other access, but no lane is idle that could update what another has in a register."""
+    access(statement, operation)
+    for read in statement.reads[operation]:
+        if isinstance(read, Variable):
+            read.admit = spread
+
+
+def grouped(statement: Statement, operation: Map | InlineAsm) -> None:
+    """Groups of ``pack`` elements in a row, in registers in a row."""
+    variable, pack = _uniform(statement, operation), operation.pack
+    if pack & (pack - 1):
+        told = f"it takes {pack} elements at once, and registers of a tile are divided into groups of 1, 2, 4, 8 and so on: choose another pack"
+        if isinstance(operation, InlineAsm):
+            raise blamed_at(operation.location, told)
+        raise LoweringError(f"{operation.location}: {told}")
+    variable.prices.append(per_register(sum(1 for region in operation.regions for _ in region) or 2.0))
+    if pack > 1:
+        variable.admit = lambda layout: packed(layout, pack)
+
+
+def _folded(statement: Statement, operation: Reduce | Scan, times: float) -> tuple[Variable, int]:
+    """The operands of a reduction or scan, which share a layout, and the axis; the price is that of so many reductions."""
+    variable, axis = statement.variable(operation.inputs[0], statement.weight(operation)), operation.axis
+    words = sum(max(1.0, bits_of_element(operand) / 32) for operand in operation.inputs)
+    combine = max(1.0, len(operation.combine) - 1.0)
+    costs = statement.target.costs
+    variable.prices.append(lambda layout: times * reduction_cost(layout, axis, words, combine, costs))
+    statement.reads[operation] = [variable] * len(operation.operands)
+    return variable, axis
+
+
+def reduced(statement: Statement, operation: Reduce) -> None:
+    """Results are what is left of the operands without an axis."""
+    variable, axis = _folded(statement, operation, 1.0)
+    for result in operation.results:
+        if isinstance(result.type, TileType):
+            statement.origins[result] = Origin(variable, axis)
+
+
+def scanned(statement: Statement, operation: Scan) -> None:
+    """One layout, on which the scan along an axis works."""
+    variable, axis = _folded(statement, operation, 2.0)
+    variable.admit = lambda layout: scan_layout(layout, axis)
+    for result in operation.results:
+        statement.origins[result] = Origin(variable)
+
+
+def gathered(statement: Statement, operation: Gather) -> None:
+    """A source in any layout; index and result in one. The elements of an exchange stay in the layout they have."""
+    weight = statement.weight(operation)
+    distance = xor_distance(operation)
+    if distance is not None:
+        variable = statement.variable(operation.x, weight)
+        variable.prices.append(_exchange_price(statement, operation, distance))
+        statement.origins[operation.results[0]] = Origin(variable)
+        statement.reads[operation] = [variable, variable]
+        return
+    reads: list[Any] = [statement.variable(operation.x, weight), statement.variable(operation.index, weight)]
+    for variable in reads:
+        variable.prices.append(per_register(2.0))
+    statement.origins[operation.results[0]] = Origin(reads[1])
+    statement.reads[operation] = reads
+
+
+def _exchange_price(statement: Statement, operation: Gather, distance: int) -> Callable[[LinearLayout], float]:
+    """The price of an exchange over a distance: nothing between registers, shuffles between lanes, a trip through shared memory between warps."""
+    costs, words = statement.target.costs, max(1.0, bits_of_element(operation.x) / 32)
+
+    def price(layout: LinearLayout) -> float:
+        partner = exchange_within_warp(layout, distance)
+        if partner is None:
+            return costs.trip + 2 * costs.stored_word * words * layout.register_count
+        return holding(layout) + (costs.shuffled_word * words * layout.register_count if partner.lane else 0.0)
+
+    return price
+
+
+def each_own(statement: Statement, operation: Operation) -> None:
+    """Operands in any layout, each its own."""
+    _indifferent(statement, operation, together=False)
+
+
+def indifferent(statement: Statement, operation: Operation) -> None:
+    """Operands in any layout, all in the same, for they are looked at together."""
+    _indifferent(statement, operation, together=True)
+
+
+def _indifferent(statement: Statement, operation: Operation, *, together: bool) -> None:
+    shared: Variable | None = None
+    reads: list[Variable | LinearLayout | None] = []
+    for operand in operation.operands:
+        if not isinstance(operand.type, TileType):
+            reads.append(None)
+        elif shared is not None and together:
+            reads.append(shared)
+        else:
+            shared = statement.variable(operand, statement.weight(operation))
+            shared.prices.append(holding)
+            reads.append(shared)
+    for result in operation.results:
+        if isinstance(result.type, TileType):
+            variable = statement.variable(result, statement.weight(operation))
+            variable.prices.append(holding)
+            statement.origins[result] = Origin(variable)
+    statement.reads[operation] = reads
+
+
+def block(statement: Statement, operation: Operation) -> None:
+    """A block that goes through shared memory whole: the tile in any layout."""
+    indifferent(statement, operation)
+
+
+def product(statement: Statement, operation: Dot) -> None:
+    """The layouts of the product's plan. An operand that the plan reads from shared memory is put there, from any layout."""
+    plan = statement.plan(operation)
+    statement.origins[operation.results[0]] = Origin(plan.c)
+    reads: list[Variable | LinearLayout | None] = []
+    for position, operand in enumerate((operation.a, operation.b)):
+        if plan.reads[position] == "registers":
+            reads.append(plan.operand(position))
+            continue
+        variable = statement.variable(operand, statement.weight(operation))
+        variable.prices.append(per_register(2.0))
+        reads.append(variable)
+    statement.reads[operation] = [*reads, plan.c]
+
+
+#: Rules by which all tile operands and results have one layout.
+ONE_LAYOUT: Final = frozenset({uniform, access, updated, grouped, scanned})

@@ -1,0 +1,129 @@
+"""How many groups are under way behind a token: what a wait for it comes to on machines that count groups.
+
+What one thread started in a queue ends in order. A wait for a token is a wait until no more groups are under way than were ended after the token's own, on
+whatever path the program came: the least number over all paths.
+
+Machines that count single copies are told how many of those: at least so many were started after the group ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.simt.dialect.loop_carried import CARRIERS, Carried, carried_values
+from tilewright.simt.dialect.ops.async_copy import CopyStart, Wait
+from tilewright.simt.dialect.types import COPIES, PRODUCTS, TokenType
+
+#: For each token that is known at a place, how many groups of its queue ended after its own (or copies started, where those are counted).
+_Ages = dict[Value, int]
+
+
+class Tokens:
+    """The tokens of one function.
+
+    Args:
+        copies: how many copies each thread starts by a ``simt.copy_start``, at least, where waits count them; None where they count groups.
+    """
+
+    def __init__(self, function: Function, copies: Callable[[CopyStart], int] | None = None) -> None:
+        self._copies = copies
+        self._pending: dict[Operation, dict[str, int]] = {}
+        self._region(function.body, {})
+
+    def pending(self, wait: Operation) -> list[tuple[str, int]]:
+        """(queue, groups or copies that may still be under way) for each queue that a ``simt.wait`` waits for."""
+        return list(self._pending.get(wait, {}).items())
+
+    def _region(self, region: Region, ages: _Ages) -> None:
+        """Follow a region's operations; ``ages`` becomes what is known at its end."""
+        for operation in region:
+            if isinstance(operation, Wait):
+                self._wait(operation, ages)
+            elif operation.name in CARRIERS:
+                self._structured(operation, ages)
+            elif operation.regions:
+                for inner in operation.regions:
+                    self._region(inner, dict(ages))
+            else:
+                self._start(operation, ages)
+
+    def _wait(self, operation: Wait, ages: _Ages) -> None:
+        found = self._pending.setdefault(operation, {})
+        for token in operation.tokens:
+            queue = _queue(token)
+            assert queue is not None
+            found[queue] = min(found.get(queue, ages.get(token, 0)), ages.get(token, 0))
+
+    def _start(self, operation: Operation, ages: _Ages) -> None:
+        if self._copies is not None and isinstance(operation, CopyStart):
+            _follow(ages, COPIES.queue, self._copies(operation))
+        for result in operation.results:
+            queue = _queue(result)
+            if queue is not None:
+                # each product is a group of its own, so that a commit among products ends none: its token stands for nothing
+                if (operation.name != "simt.commit" or queue != PRODUCTS.queue) and (self._copies is None or queue != COPIES.queue):
+                    _follow(ages, queue, 1)
+                ages[result] = 0
+
+    def _structured(self, operation: Operation, ages: _Ages) -> None:
+        carried = [one for one in carried_values(operation) if _queue(one.values[0]) is not None]
+        if operation.name == "if":
+            branches = [dict(ages) for _ in operation.regions]
+            for region, branch in zip(operation.regions, branches, strict=True):
+                self._region(region, branch)
+            # in the order of the branches, as the sources are
+            results = [(one, [branch.get(token, 0) for token, branch in zip(one.incoming(), branches, strict=True)]) for one in carried]
+            after = {token: min(branch[token] for branch in branches) for token in ages}
+        else:
+            results, after = self._loop(operation, carried, ages)
+        ages.clear()
+        ages.update(after)
+        for one, arriving in results:
+            _set(ages, one.values, arriving)
+
+    def _loop(self, operation: Operation, carried: list[Carried], ages: _Ages) -> tuple[list[tuple[Carried, list[int]]], _Ages]:
+        """Again until what arrives at the top is no younger than before; (what is carried, the ages with which it leaves), what else is known after: no
+        less than before, for a loop may end at once."""
+        arriving: dict[Carried, list[int]] = {one: [] for one in carried}
+        while True:
+            state = dict(ages)
+            for one in carried:
+                # before an iteration ended, only what comes from outside is known
+                _set(state, one.values, arriving[one] or [ages[token] for token in one.incoming() if token in ages])
+            at_end: dict[Region, _Ages] = {}
+            for region in operation.regions:
+                self._region(region, state)
+                at_end[region] = dict(state)
+                for one in carried:
+                    # what a condition forwards goes on into the next region, and out of the loop
+                    if region is not operation.regions[-1] and one.sources[0][0].parent is region:
+                        _set(state, one.values, [state.get(one.incoming()[0], 0)])
+            ended = {one: [_of_source(source, ages, at_end) for source in one.sources] for one in carried}
+            if ended == arriving:
+                return list(ended.items()), dict(ages)
+            arriving = ended
+
+
+def _of_source(source: tuple[Operation, int], ages: _Ages, at_end: Mapping[Region, _Ages]) -> int:
+    """The age with which a carried token comes from a place: before the loop, or at the end of one of its regions. Of what is not known, all is waited for."""
+    operation, position = source
+    assert operation.parent is not None
+    return at_end.get(operation.parent, ages).get(operation.operands[position], 0)
+
+
+def _follow(ages: _Ages, queue: str, count: int) -> None:
+    """So many more came after the groups of a queue."""
+    for token in ages:
+        if _queue(token) == queue:
+            ages[token] += count
+
+
+def _set(ages: _Ages, values: Iterable[Value], arriving: Sequence[int]) -> None:
+    """Carried values are as old as the youngest of what arrives there, if anything is known to."""
+    for value in values if arriving else ():
+        ages[value] = min(arriving)
+
+
+def _queue(value: Value) -> str | None:
+    return value.type.queue if isinstance(value.type, TokenType) else None

@@ -1,0 +1,96 @@
+"""Values that control flow carries: what of a ``for``, ``while`` or ``if`` is one and the same value, at different places."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.simt.layouts.linear_layout import LinearLayout
+
+
+@dataclass(slots=True, eq=False)
+class Carried:
+    """One carried value.
+
+    Attributes:
+        operation: the one that carries it.
+        values: region arguments and results that stand for it.
+        sources: (operation, position of an operand): where it comes from.
+        layouts: the layouts it is carried in, once they are known.
+    """
+
+    operation: Operation
+    values: list[Value]
+    sources: list[tuple[Operation, int]]
+    layouts: list[LinearLayout] = field(default_factory=list)
+
+    def incoming(self) -> list[Value]:
+        return [operation.operands[position] for operation, position in self.sources]
+
+
+def terminator(region: Region) -> Operation:
+    """The last operation of a complete region."""
+    last = region.terminator
+    assert last is not None
+    return last
+
+
+def carried_values(operation: Operation) -> list[Carried]:
+    """What an operation with regions carries, in order; for ``while``, what ``before`` gets, then what it forwards."""
+    if operation.name == "for":
+        (body,) = operation.regions
+        last, first = terminator(body), len(operation.operands) - len(operation.results)
+        return [
+            Carried(operation, [body.arguments[i + 1], result], [(operation, first + i), (last, i)])
+            for i, result in enumerate(operation.results)
+        ]  # fmt: skip
+    if operation.name == "if":
+        lasts = [terminator(region) for region in operation.regions]
+        return [Carried(operation, [result], [(last, i) for last in lasts]) for i, result in enumerate(operation.results)]
+    if operation.name == "while":
+        before, after = operation.regions
+        condition, last = terminator(before), terminator(after)
+        again = [Carried(operation, [argument], [(operation, i), (last, i)]) for i, argument in enumerate(before.arguments)]
+        forwarded = [
+            Carried(operation, [argument, result], [(condition, i + 1)])
+            for i, (argument, result) in enumerate(zip(after.arguments, operation.results, strict=True))
+        ]
+        return again + forwarded
+    return []
+
+
+#: Operations that carry values.
+CARRIERS = frozenset({"for", "while", "if"})
+#: Operations whose regions run beside each other, and those regions.
+PARTED = frozenset({"simt.partition", "simt.part"})
+
+
+def all_carried(function: Function) -> dict[Value, Carried]:
+    """The carried value that each region argument or result is."""
+    found: dict[Value, Carried] = {}
+    for operation in operations_of_program(function.body):
+        if operation.name in CARRIERS:
+            for carried in carried_values(operation):
+                for value in carried.values:
+                    found[value] = carried
+    return found
+
+
+def is_repeated(operation: Operation) -> bool:
+    """Whether an operation is in a loop."""
+    return any(outer.name in ("for", "while") for outer in operation.ancestors())
+
+
+def operations_of_program(region: Region) -> list[Operation]:
+    """The operations on tiles in program order: regions of ``reduce``, ``scan`` and ``map``, which are about scalars, stay outside."""
+    found: list[Operation] = []
+    _collect(region, found)
+    return found
+
+
+def _collect(region: Region, found: list[Operation]) -> None:
+    for operation in region:
+        found.append(operation)
+        if operation.name in CARRIERS or operation.name in PARTED:
+            for inner in operation.regions:
+                _collect(inner, found)

@@ -1,0 +1,112 @@
+"""Products of matrices by a plan, whole or by steps along K, whose sums are in registers."""
+
+from __future__ import annotations
+
+from tilewright.ir.core import Operation
+from tilewright.ir.declare import Declarations, SingleOperand, TypedAttribute
+from tilewright.ir.table import Effect, RuleError, Shape
+from tilewright.ir.types import TileType, Type
+from tilewright.simt.dialect.ops import fields
+from tilewright.simt.dialect.ops.type_rules import slot_of
+from tilewright.simt.dialect.types import PRODUCTS, SlotType
+
+
+def _dot(shape: Shape) -> list[Type]:
+    a, b, c = (shape.type(name) for name in ("a", "b", "c"))
+    if not isinstance(a, TileType | SlotType) or not isinstance(b, TileType | SlotType) or not isinstance(c, TileType):
+        raise RuleError(f"a and b must be tiles or slots and c a tile, not {a}, {b} and {c}")
+    if not (a.shape[:-2] == b.shape[:-2] == c.shape[:-2] and a.shape[-1] == b.shape[-2] and c.shape[-2:] == (a.shape[-2], b.shape[-1])):
+        raise RuleError(f"{a} times {b} does not give {c}")
+    return [c]
+
+
+def _dot_start(shape: Shape) -> list[Type]:
+    return [*_dot(shape), PRODUCTS]
+
+
+def _fragment(shape: Shape) -> list[Type]:
+    slot_of(shape)
+    if not isinstance(shape.result, TileType):
+        raise RuleError(f"the result must be a tile, not {shape.result}")
+    return [shape.result]
+
+
+def _dot_step(shape: Shape) -> list[Type]:
+    return [shape.type("c_in")]
+
+
+OPS = Declarations()
+
+
+class Multiplication(Operation):
+    """A product by a plan, of a and b."""
+
+    __slots__ = ()
+
+    a = SingleOperand("a tile, or a slot")
+    b = SingleOperand("a tile, or a slot")
+    plan = fields.PLAN
+    precision = fields.PRECISION
+    max_imprecise = fields.MAX_IMPRECISE
+
+
+class Product(Multiplication):
+    """One that is added to c, and whose sums are a tile."""
+
+    __slots__ = ()
+
+    c = SingleOperand("the accumulator")
+
+
+@OPS.operation("simt.dot", "a @ b + c by a plan", _dot, effects=Effect.READ)
+class Dot(Product):
+    __slots__ = ()
+
+
+@OPS.operation(
+    "simt.dot_start",
+    "start a @ b + c by an asynchronous plan; the result may be read after a wait, or be the accumulator of the next one",
+    _dot_start,
+    effects=Effect.READ | Effect.ORDER,
+)
+class DotStart(Product):
+    __slots__ = ()
+
+
+class Step(Operation):
+    """An operation on a part of a product, of which it says everything."""
+
+    __slots__ = ()
+
+    plan = fields.PLAN
+    shape = TypedAttribute[tuple[int, ...]]("extents of the product's result")
+    k = TypedAttribute[int]("elements that each sum of the whole product is over")
+    a = TypedAttribute[Type]("of a's elements")
+    b = TypedAttribute[Type]("of b's elements")
+    c = TypedAttribute[Type]("of the result's elements")
+    precision = fields.PRECISION
+    max_imprecise = fields.MAX_IMPRECISE
+
+
+@OPS.operation(
+    "simt.fragment",
+    "each thread's registers of one step along K of a product's operand that is in shared memory, in words, threads in order",
+    _fragment,
+    effects=Effect.READ,
+    explicit_results=True,
+)
+class Fragment(Step):
+    __slots__ = ()
+
+    slot = fields.SLOT
+    operand_ = TypedAttribute[int]("0 for a, 1 for b")
+    first = TypedAttribute[int]("the coordinate along K at which the step begins")
+
+
+@OPS.operation("simt.dot_step", "c and the product of one step along K of both operands, which are fragments", _dot_step)
+class DotStep(Step):
+    __slots__ = ()
+
+    a_in = SingleOperand()
+    b_in = SingleOperand()
+    c_in = SingleOperand()

@@ -1,0 +1,114 @@
+"""Descriptors of tensors, which copies of blocks take: those that launchers make, and those that a program makes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from tilewright.ir.core import Operation
+from tilewright.ir.declare import Declarations, SingleOperand, TypedAttribute, VariadicOperand
+from tilewright.ir.ops.memory import descriptor_of
+from tilewright.ir.table import Effect, RuleError, Shape
+from tilewright.ir.types import I32, I64, DescriptorType, IntType, PointerType, Type
+from tilewright.simt.dialect.ops import fields
+from tilewright.simt.dialect.ops.type_rules import slot_of
+
+
+def _tensor(shape: Shape) -> list[Type]:
+    result, base = shape.result, shape.type("base")
+    if not isinstance(result, DescriptorType):
+        raise RuleError(f"the result must be a descriptor, not {result}")
+    if not isinstance(base, PointerType) or base.pointee is not result.element:
+        raise RuleError(f"base must be a pointer to {result.element}, not {base}")
+    for name in ("shape", "strides"):
+        group = shape.groups[name]
+        if len(group) != result.rank or any(type_ is not I64 for type_ in group):
+            raise RuleError(f"{name} must be {result.rank} numbers of {I64}, not {', '.join(map(str, group)) or 'none'}")
+    return [result]
+
+
+def _memory(shape: Shape) -> list[Type]:
+    return [I32]
+
+
+def _free_descriptors(shape: Shape) -> list[Type]:
+    if not isinstance(shape.type("memory"), IntType):
+        raise RuleError(f"memory must be what simt.descriptors gives, not {shape.type('memory')}")
+    return []
+
+
+def _make_descriptor(shape: Shape) -> list[Type]:
+    _free_descriptors(shape)
+    slot_of(shape)
+    return _tensor(shape)
+
+
+def _descriptor_only(shape: Shape) -> list[Type]:
+    descriptor_of(shape)
+    return []
+
+
+OPS = Declarations()
+
+_BASE = SingleOperand()
+_EXTENTS = VariadicOperand("extents")
+_STRIDES = VariadicOperand("in elements")
+_MEMORY = SingleOperand()
+
+
+@OPS.operation(
+    "simt.tensor",
+    "a descriptor of the tensor at an argument's address, by numbers that are computed of arguments alone: launchers know it. Outside it is zero",
+    _tensor,
+    explicit_results=True,
+)
+class Tensor(Operation):
+    __slots__ = ()
+
+    base = _BASE
+    shape = _EXTENTS
+    strides = _STRIDES
+
+
+@OPS.operation(
+    "simt.descriptors",
+    "memory for the descriptors that this program, or this part of it, makes, known by a number. No one else has it until it is given back",
+    _memory,
+    effects=Effect.ORDER,
+)
+class Descriptors(Operation):
+    __slots__ = ()
+
+
+@OPS.operation(
+    "simt.make_descriptor",
+    "make a descriptor of the tensor at base, in place of the one that the operation made before; a slot is where it is put together. No copy may be under"
+    " way that reads the one before",
+    _make_descriptor,
+    effects=Effect.ORDER,
+    explicit_results=True,
+)
+class MakeDescriptor(Operation):
+    __slots__ = ()
+
+    memory = _MEMORY
+    slot = fields.SLOT
+    base = _BASE
+    shape = _EXTENTS
+    strides = _STRIDES
+    padding = TypedAttribute[Literal["zero", "nan"]]("what a load gives outside the tensor", "zero")
+
+
+@OPS.operation(
+    "simt.show_descriptor", "let copies of blocks, which this program starts after, read a descriptor that it made", _descriptor_only, effects=Effect.ORDER
+)
+class ShowDescriptor(Operation):
+    __slots__ = ()
+
+    descriptor = SingleOperand()
+
+
+@OPS.operation("simt.free_descriptors", "give memory for descriptors back: no copy is under way that reads one in it", _free_descriptors, effects=Effect.ORDER)
+class FreeDescriptors(Operation):
+    __slots__ = ()
+
+    memory = _MEMORY

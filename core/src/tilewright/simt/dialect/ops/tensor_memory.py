@@ -1,0 +1,122 @@
+"""Memory of the machine's own for sums, and products that are added up there."""
+
+from __future__ import annotations
+
+from tilewright.ir.core import Operation
+from tilewright.ir.declare import Declarations, OptionalOperand, SingleOperand, TypedAttribute
+from tilewright.ir.table import Effect, RuleError, Shape
+from tilewright.ir.types import I1, I32, Type
+from tilewright.simt.dialect.ops.dot import Multiplication, Step
+from tilewright.simt.dialect.types import AccumulatorType, SlotType
+
+
+def _memory(shape: Shape) -> list[Type]:
+    return [I32]
+
+
+def _free_accumulators(shape: Shape) -> list[Type]:
+    if shape.type("memory") is not I32:
+        raise RuleError(f"memory must be what simt.accumulators gives, not {shape.type('memory')}")
+    return []
+
+
+def _accumulator(shape: Shape) -> list[Type]:
+    _free_accumulators(shape)
+    if not isinstance(shape.result, AccumulatorType):
+        raise RuleError(f"the result must be an accumulator, not {shape.result}")
+    return [shape.result]
+
+
+def _into(shape: Shape) -> AccumulatorType:
+    type_ = shape.type("accumulator")
+    if not isinstance(type_, AccumulatorType):
+        raise RuleError(f"accumulator must be one, not {type_}")
+    return type_
+
+
+def _accumulator_load(shape: Shape) -> list[Type]:
+    if any(type_ is not I1 for type_ in shape.groups.get("there", ())):
+        raise RuleError(f"there must be {I1}, not {shape.groups['there'][0]}")
+    return [_into(shape).tile]
+
+
+def _accumulator_store(shape: Shape) -> list[Type]:
+    tile = _into(shape).tile
+    if shape.type("x") is not tile:
+        raise RuleError(f"x must be {tile}, not {shape.type('x')}")
+    return []
+
+
+def _dot_into(shape: Shape) -> list[Type]:
+    a, b, c = shape.type("a"), shape.type("b"), _into(shape)
+    if not isinstance(a, SlotType) or not isinstance(b, SlotType):
+        raise RuleError(f"a and b must be slots, not {a} and {b}")
+    if (a.shape[0], b.shape[1]) != c.shape or a.shape[1] != b.shape[0]:
+        raise RuleError(f"{a} times {b} does not give {c}")
+    if shape.type("adds") is not I1:
+        raise RuleError(f"adds must be {I1}, not {shape.type('adds')}")
+    return []
+
+
+OPS = Declarations()
+
+_MEMORY = SingleOperand("what simt.accumulators gave")
+_ACCUMULATOR = SingleOperand("the place of the sums")
+
+
+@OPS.operation(
+    "simt.accumulators",
+    "memory of the machine's own for so many units of sums, taken by the program, known by a number. No one else has it until it is given back",
+    _memory,
+    effects=Effect.ORDER,
+)
+class Accumulators(Operation):
+    __slots__ = ()
+
+    units = TypedAttribute[int]("of the machine's, such as columns")
+
+
+@OPS.operation("simt.accumulator", "the place of sums in it", _accumulator, explicit_results=True)
+class Accumulator(Operation):
+    __slots__ = ()
+
+    memory = _MEMORY
+    first = TypedAttribute[int]("the first of its units")
+
+
+@OPS.operation("simt.accumulator_load", "the sums that are there: no product that writes them is under way", _accumulator_load, effects=Effect.ORDER)
+class AccumulatorLoad(Step):
+    __slots__ = ()
+
+    accumulator = _ACCUMULATOR
+    there = OptionalOperand("whether any are; without, all are zero")
+
+
+@OPS.operation(
+    "simt.accumulator_store", "write sums there, for products to add to: none that touches them is under way", _accumulator_store, effects=Effect.ORDER
+)
+class AccumulatorStore(Step):
+    __slots__ = ()
+
+    accumulator = _ACCUMULATOR
+    x = SingleOperand()
+
+
+@OPS.operation(
+    "simt.dot_into",
+    "start a @ b, of slots, by one thread, added to the sums that are there, or in place of them. Those of one place end in order",
+    _dot_into,
+    effects=Effect.READ | Effect.ORDER,
+)
+class DotInto(Multiplication):
+    __slots__ = ()
+
+    accumulator = _ACCUMULATOR
+    adds = SingleOperand("whether it is added")
+
+
+@OPS.operation("simt.free_accumulators", "give memory for sums back: nothing touches it any more", _free_accumulators, effects=Effect.ORDER)
+class FreeAccumulators(Operation):
+    __slots__ = ()
+
+    memory = _MEMORY

@@ -1,0 +1,140 @@
+"""Copies of blocks of a descriptor's tensor, and of rows of it, each started by one thread."""
+
+from __future__ import annotations
+
+from tilewright.ir.core import Operation
+from tilewright.ir.declare import Declarations, SingleOperand, TypedAttribute, VariadicOperand
+from tilewright.ir.ops.memory import descriptor_of
+from tilewright.ir.table import Effect, RuleError, Shape
+from tilewright.ir.types import I32, DescriptorType, IntType, TileType, Type
+from tilewright.simt.dialect.ops import fields
+from tilewright.simt.dialect.ops.type_rules import require_barrier, slot_of
+
+
+def _block(shape: Shape, *, pieces: bool = False) -> None:
+    """A descriptor, as many offsets as it has axes, and a slot for its block, or for a piece of it."""
+    descriptor, slot = descriptor_of(shape), slot_of(shape)
+    if len(shape.groups["offsets"]) != descriptor.rank:
+        raise RuleError(f"{descriptor} takes {descriptor.rank} offsets, not {len(shape.groups['offsets'])}")
+    block = descriptor.block_type
+    fits = slot.element is block.element and len(slot.shape) == descriptor.rank and not any(b % a for a, b in zip(slot.shape, block.shape, strict=True))
+    if slot.tile is not block and not (pieces and fits):
+        raise RuleError(f"slot must be one of {block}{' or of a piece of it' if pieces else ''}, not {slot}")
+
+
+def _block_load_start(shape: Shape) -> list[Type]:
+    _block(shape)
+    require_barrier(shape)
+    return []
+
+
+def _block_store_start(shape: Shape) -> list[Type]:
+    _block(shape, pieces=True)
+    return []
+
+
+def _row_copy(shape: Shape) -> None:
+    """A descriptor of rows, a slot for as many of them as another slot has numbers, and the first column."""
+    descriptor, slot, rows = shape.type("descriptor"), slot_of(shape), slot_of(shape, "rows")
+    if not isinstance(descriptor, DescriptorType) or descriptor.rank != 2 or descriptor.block_shape[0] != 1:
+        raise RuleError(f"descriptor must be one of rows, not {descriptor}")
+    if len(rows.shape) != 1 or rows.element is not I32:
+        raise RuleError(f"rows must be a slot of numbers of {I32}, not {rows}")
+    wanted = TileType((rows.shape[0], descriptor.block_shape[1]), descriptor.block_type.element)
+    if slot.tile is not wanted:
+        raise RuleError(f"slot must be one of {wanted}, not {slot}")
+    if not isinstance(shape.type("column"), IntType):
+        raise RuleError(f"column must be an integer, not {shape.type('column')}")
+
+
+def _rows_load_start(shape: Shape) -> list[Type]:
+    _row_copy(shape)
+    require_barrier(shape)
+    return []
+
+
+def _rows_store_start(shape: Shape) -> list[Type]:
+    _row_copy(shape)
+    return []
+
+
+OPS = Declarations()
+
+
+class BlockCopy(Operation):
+    """A copy between a slot and a descriptor's block."""
+
+    __slots__ = ()
+
+    slot = fields.SLOT
+    descriptor = SingleOperand()
+    offsets = VariadicOperand("of the block, in elements")
+    by = fields.BY
+
+
+class RowCopy(Operation):
+    """A copy between a slot and rows of a descriptor's tensor."""
+
+    __slots__ = ()
+
+    slot = fields.SLOT
+    descriptor = SingleOperand()
+    rows = SingleOperand("a place in shared memory of the rows' numbers")
+    column = SingleOperand("the first one, in elements")
+    by = fields.BY
+
+
+@OPS.operation(
+    "simt.block_load_start",
+    "start copying a descriptor's block to shared memory; its bytes are counted by a barrier object when they are there",
+    _block_load_start,
+    effects=Effect.READ | Effect.WRITE,
+)
+class BlockLoadStart(BlockCopy):
+    __slots__ = ()
+
+    barriers = fields.BARRIERS
+    index = fields.INDEX
+    condition = fields.CONDITION
+    cache = fields.CACHE
+    eviction = fields.EVICTION
+    ordered = fields.ORDERED
+    to_all = TypedAttribute[bool]("of a cluster: each block copies a part of it, to all of them", False)
+
+
+@OPS.operation(
+    "simt.block_store_start",
+    "start copying a slot to a descriptor's block, or to a piece of it; what is outside the tensor is dropped. The slot may be written after a wait for"
+    " the next commit",
+    _block_store_start,
+    effects=Effect.READ | Effect.WRITE,
+)
+class BlockStoreStart(BlockCopy):
+    __slots__ = ()
+
+    reduction = TypedAttribute[str]("the kind of an atomic, by which elements of the tensor are updated in place of being written", "")
+
+
+@OPS.operation(
+    "simt.rows_load_start",
+    "start copying the rows of a descriptor's tensor that numbers in shared memory name, from a column on, to shared memory; their bytes are counted by a"
+    " barrier object when they are there",
+    _rows_load_start,
+    effects=Effect.READ | Effect.WRITE,
+)
+class RowsLoadStart(RowCopy):
+    __slots__ = ()
+
+    barriers = fields.BARRIERS
+    index = fields.INDEX
+
+
+@OPS.operation(
+    "simt.rows_store_start",
+    "start copying a slot to the rows of a descriptor's tensor that numbers in shared memory name, from a column on; what is outside the tensor is dropped."
+    " The slot may be written after a wait for the next commit",
+    _rows_store_start,
+    effects=Effect.READ | Effect.WRITE,
+)
+class RowsStoreStart(RowCopy):
+    __slots__ = ()

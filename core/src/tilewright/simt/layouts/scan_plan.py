@@ -1,0 +1,83 @@
+"""How a scan along an axis is done, and which layouts it can be done in.
+
+A scan goes through the bits of the coordinate from the lowest to the highest, since its combination need not commute: blocks of 2**k neighbours become
+blocks of 2**(k+1). The lowest bits that are registers make up a chunk that one thread scans; from there on a chunk has a total, and what comes before it in
+its block. A lane bit costs one exchange of totals, the warp bits together one trip through shared memory, further register bits nothing but combinations.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from tilewright.simt.layouts.linear_layout import LinearLayout, axis_shifts, blocked, log2
+
+#: Kinds of steps, which are the kinds of bits.
+REGISTER, LANE, WARPS = "register", "lane", "warps"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step from one length of blocks to a greater one.
+
+    Attributes:
+        kind: :data:`REGISTER`, :data:`LANE` or :data:`WARPS`.
+        masks: the register, lane or warp numbers with the bit set, from the lowest bit of the coordinate to the highest; one but for warps.
+        position: the lowest bit of the coordinate that the step is about.
+    """
+
+    kind: str
+    masks: tuple[int, ...]
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPlan:
+    """The steps of a scan.
+
+    Attributes:
+        chunk: register masks of the bits that a thread scans first, lowest first.
+        steps: the others.
+    """
+
+    chunk: tuple[int, ...]
+    steps: tuple[Step, ...]
+
+
+@functools.lru_cache(maxsize=1024)
+def plan_scan(layout: LinearLayout, axis: int) -> ScanPlan | None:
+    """The steps in ``layout``, or None where it does not serve: a bit of a register, lane or warp moves along the axis by one bit of the coordinate and
+    nowhere else, or not at all along it; every bit of the coordinate is moved by one of them; bits of warps follow each other, above those of lanes."""
+    shift, mask = axis_shifts(layout.shape)[axis], layout.axis_mask(axis)
+    found: dict[int, tuple[str, int]] = {}
+    for kind, images in ((REGISTER, layout.registers), (LANE, layout.lanes), (WARPS, layout.warps)):
+        for bit, image in enumerate(images):
+            if not image & mask:
+                continue
+            position = image.bit_length() - 1 - shift
+            if image != 1 << (shift + position) or position in found:
+                return None
+            found[position] = (kind, 1 << bit)
+    if len(found) != log2(layout.shape[axis]):
+        return None
+    bits = [found[position] for position in range(len(found))]
+    first = next((position for position, (kind, _) in enumerate(bits) if kind is not REGISTER), len(bits))
+    steps: list[Step] = []
+    for position, (kind, number) in enumerate(bits[first:], first):
+        if kind is WARPS and steps and steps[-1].kind is WARPS:
+            steps[-1] = Step(WARPS, (*steps[-1].masks, number), steps[-1].position)
+        elif kind is not REGISTER and any(step.kind is WARPS for step in steps):
+            return None
+        else:
+            steps.append(Step(kind, (number,), position))
+    return ScanPlan(tuple(number for _, number in bits[:first]), tuple(steps))
+
+
+def scan_layout(layout: LinearLayout, axis: int) -> LinearLayout:
+    """``layout`` itself where a scan along ``axis`` can be done in it, else one to convert to: as much of the axis in a thread as it has registers."""
+    if plan_scan(layout, axis) is not None:
+        return layout
+    lanes, warps = 1 << len(layout.lanes), 1 << len(layout.warps)
+    numel = 1 << sum(map(log2, layout.shape))
+    order = (axis, *(other for other in reversed(range(len(layout.shape))) if other != axis))
+    return blocked(layout.shape, order, max(1, numel // (lanes * warps)), lanes, warps)

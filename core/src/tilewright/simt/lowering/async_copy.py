@@ -1,0 +1,309 @@
+"""What is started and waited for: copies from pointers and of blocks, loads into registers, groups.
+
+``simt.copy_start`` starts copies into shared memory, in some order, at any time until a ``simt.wait`` of the same thread for their group. Then this thread
+may read what *it* copied. What the other threads copied may be read after a barrier that follows everyone's wait. Before a copy into (or a store to)
+memory that other threads may still read, a barrier is needed after their reads. One barrier after the wait serves both in a ring of buffers: it comes after
+all reads of the slot read in the iteration before, which is the one filled next.
+
+A wait for a token becomes a wait until so many groups are under way as were ended after the token's (:mod:`tilewright.simt.dialect.async_groups`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tilewright.errors import LoweringError
+from tilewright.ir.core import Operation, Value
+from tilewright.ir.types import DescriptorType, PointerType, Type, element_type
+from tilewright.llvm.registers import constant, storage_size
+from tilewright.passes.axis import AxisInfo
+from tilewright.simt.assign_layouts import shape_rules
+from tilewright.simt.dialect.attributes import layout_of
+from tilewright.simt.dialect.op_interface import Interface, Reader, SharedEffects
+from tilewright.simt.dialect.ops.async_copy import Commit, CopyStart, KeepOrder, LoadStart, Wait
+from tilewright.simt.dialect.ops.tensor_maps import MakeDescriptor, Tensor
+from tilewright.simt.dialect.ops.tma import BlockCopy as BlockCopyStart
+from tilewright.simt.dialect.ops.tma import BlockLoadStart, BlockStoreStart, RowCopy, RowsLoadStart, RowsStoreStart
+from tilewright.simt.dialect.registry import register_interfaces
+from tilewright.simt.dialect.types import TokenType, slot_type
+from tilewright.simt.layouts.linear_layout import combine
+from tilewright.simt.layouts.swizzle import Accesses
+from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.lowering.emission.shared_access import places, when, write_tile
+from tilewright.simt.lowering.global_memory import groups
+from tilewright.simt.lowering.mbarrier import barrier_address, in_one_thread
+from tilewright.simt.lowering.shared_memory import slot_address
+from tilewright.simt.target.copy_mechanism import BlockCopy, CopyMechanism
+from tilewright.simt.target.cost_model import copy_width, element_size
+from tilewright.simt.target.simt_target import Access, SimtTarget
+
+
+def width_of(operation: CopyStart, mechanism: CopyMechanism, pointer: AxisInfo, mask: AxisInfo | None) -> int:
+    """How many elements a copy of a ``simt.copy_start`` moves; 0 where it has to go through registers."""
+    layout, shared = layout_of(operation.pointer), slot_type(operation.slot).layout
+    width = copy_width(layout, shared, pointer, mask, element_size(operation.pointer), mechanism.widths)
+    if mechanism.lanes_side_by_side and shared.through(layout.lanes) != tuple(width << bit for bit in range(len(layout.lanes))):
+        return 0
+    return width
+
+
+def copies_of(operation: CopyStart, target: SimtTarget, axes: Mapping[Value, AxisInfo]) -> int:
+    """How many copies each thread starts by a ``simt.copy_start``, at least: none where not all do."""
+    pointer, mask = operation.pointer, operation.mask
+    width = width_of(operation, target.mechanism(operation.by), axes[pointer], axes[mask] if mask is not None else None)
+    layout = layout_of(pointer)
+    return layout.register_count // width if width and layout.redundant_threads() == (0, 0) else 0
+
+
+def lower_copy_start(context: SimtContext, operation: CopyStart) -> None:
+    slot, pointer, mask = operation.slot, operation.pointer, operation.mask
+    layout, shared, element = context.layout(pointer), slot_type(slot).layout, slot_type(slot).element
+    base, size = slot_address(context, slot), storage_size(element)
+    mechanism = context.target.mechanism(operation.by)
+    width = width_of(operation, mechanism, context.axes[pointer], context.axes[mask] if mask is not None else None)
+    masks = context.registers[mask] if mask is not None else None
+    if not width:
+        _load_and_store(context, operation, base)
+        return
+    images = shared.through(layout.registers)
+    starts = range(0, layout.register_count, width)
+    pointers = _addresses(context, operation, pointer, starts)
+    plan = Accesses(
+        width,
+        tuple((tuple(range(start, start + width)), combine(images, start)) for start in starts),
+        () if mechanism.lanes_side_by_side else shared.through(layout.lanes),
+        shared.through(layout.warps),
+    )
+    found = places(context, base, plan, element)
+
+    def copy() -> None:
+        w, target = context.writer, context.target
+        assert mechanism.start is not None
+        if mechanism.around is not None:
+            mechanism.around(context, False)
+        for place in found:
+            first = place.registers[0]
+            to = w.emit(f"getelementptr i8, {target.shared_pointer} {place.base}, i32 {place.offset}") if place.offset else place.base
+            mechanism.start(context, to, pointers[first], width * size, masks[first] if masks is not None else None)
+        if mechanism.around is not None:
+            mechanism.around(context, True)
+
+    when(context, context.is_owner(layout), copy)
+
+
+def _load_and_store(context: SimtContext, operation: CopyStart, base: str) -> None:
+    """What cannot be copied asynchronously: through registers."""
+    type_, layout = slot_type(operation.slot), context.layout(operation.pointer)
+    names = _loaded(context, operation, type_.element, [constant(type_.element, 0)] * layout.register_count)
+    write_tile(context, base, layout, type_.layout, type_.element, names)
+
+
+def _loaded(context: SimtContext, operation: CopyStart | LoadStart, element: Type, others: list[str] | None) -> list[str]:
+    """The registers of a tile at pointers."""
+    pointer, mask = operation.pointer, operation.mask
+    parts = groups(context, pointer, mask, context.target.max_access)
+    pointers = _addresses(context, operation, pointer, [part.start for part in parts])
+    masks = context.registers[mask] if mask is not None else None
+    access = Access(operation.cache, operation.eviction or "normal")
+    names: list[str] = []
+    for part in parts:
+        other = [others[i] for i in part] if masks is not None and others is not None else None
+        names += context.target.load(context.writer, pointers[part.start], element, len(part), masks[part.start] if masks is not None else None, other, access)
+    return names
+
+
+def _addresses(context: SimtContext, operation: CopyStart | LoadStart, pointer: Value, wanted: Sequence[int]) -> list[str]:
+    """The addresses of the registers of pointers, of those that are wanted at the least."""
+    names, steps = list(context.registers[pointer]), context.steps.of(operation)
+    for register in wanted if steps is not None else ():
+        assert steps is not None
+        names[register] = names[0]
+        if steps[register].terms:
+            distance = context.steps.distance(context, steps[register], element_size(pointer))
+            names[register] = context.writer.emit(f"getelementptr i8, ptr {names[0]}, i64 {distance}")
+    return names
+
+
+def lower_load_start(context: SimtContext, operation: LoadStart) -> None:
+    other, (tile, token) = operation.other, operation.results
+    element, others = element_type(tile.type), context.registers[other] if other is not None else None
+    if operation.mask is not None and other is None and not operation.unseen:
+        others = [constant(element, 0)] * len(context.registers[operation.pointer])
+    names = _loaded(context, operation, element, others)
+    context.bind(tile, names)
+    context.bind(token, ["0"])
+
+
+def lower_keep_order(context: SimtContext, operation: KeepOrder) -> None:
+    context.target.keep_order(context.writer, everything=operation.everything)
+
+
+def lower_commit(context: SimtContext, operation: Commit) -> None:
+    (token,) = operation.results
+    assert isinstance(token.type, TokenType)
+    context.target.commit(context, token.type.queue)
+    context.bind(token, ["0"])
+
+
+def lower_wait(context: SimtContext, operation: Wait) -> None:
+    names = [context.registers[tile] for tile in operation.tiles]
+    for queue, pending in context.tokens.pending(operation):
+        names = context.target.wait(context, queue, pending, names)
+    for result, registers in zip(operation.results, names, strict=True):
+        context.bind(result, registers)
+
+
+# ---- blocks of descriptors, and rows
+
+
+def _block(context: SimtContext, operation: BlockCopyStart | RowCopy, barrier: str) -> BlockCopy:
+    descriptor, type_ = operation.descriptor, slot_type(operation.slot)
+    assert isinstance(descriptor.type, DescriptorType)
+    offsets = []
+    for offset in [operation.column] if isinstance(operation, RowCopy) else operation.offsets:
+        name, llvm_type = context.scalar(offset), context.llvm_type(offset.type)
+        if llvm_type != "i32":
+            name = context.writer.emit(f"{'trunc' if llvm_type == 'i64' else 'sext'} {llvm_type} {name} to i32")
+        offsets.append(name)
+    made = descriptor.definition
+    padding = made.padding if isinstance(made, MakeDescriptor) else context.argument_facts(descriptor).get("padding", "zero")
+    bytes_ = math.prod(type_.shape) * storage_size(type_.element)
+    rows = slot_address(context, operation.rows) if isinstance(operation, RowCopy) else ""
+    there = slot_address(context, operation.slot)
+    return BlockCopy(there, type_.layout, type_.element, context.scalar(descriptor), tuple(offsets), barrier, bytes_, padding, rows=rows)
+
+
+def lower_tensor(context: SimtContext, operation: Tensor) -> None:
+    context.bind(operation.result, [context.target.tensor(context, operation)])
+
+
+def lower_block_load_start(context: SimtContext, operation: BlockLoadStart) -> None:
+    copy = _block(context, operation, barrier_address(context, operation))
+    if operation.to_all:
+        copy = replace(copy, parts=context.cluster)
+    _start(context, operation, copy, operation.condition)
+
+
+def lower_rows_load_start(context: SimtContext, operation: RowsLoadStart) -> None:
+    _start(context, operation, _block(context, operation, barrier_address(context, operation)))
+
+
+def lower_block_store_start(context: SimtContext, operation: BlockStoreStart) -> None:
+    _store(context, operation, replace(_block(context, operation, ""), reduction=operation.reduction))
+
+
+def lower_rows_store_start(context: SimtContext, operation: RowsStoreStart) -> None:
+    _store(context, operation, _block(context, operation, ""))
+
+
+def _start(context: SimtContext, operation: BlockLoadStart | RowsLoadStart, copy: BlockCopy, condition: Value | None = None) -> None:
+    start = context.target.mechanism(operation.by).start
+    assert start is not None
+    in_one_thread(context, lambda: start(context, copy), condition)
+
+
+def _store(context: SimtContext, operation: BlockStoreStart | RowsStoreStart, copy: BlockCopy) -> None:
+    store = context.target.mechanism(operation.by).store
+    assert store is not None
+    in_one_thread(context, lambda: store(context, copy))
+
+
+def _not_written_out(context: SimtContext, operation: Operation) -> None:
+    raise LoweringError(f"{operation.name} at {operation.location} is to be written out as copies of blocks first (stage blocks)")
+
+
+# ---- what passes are told
+
+
+def _check_start(operation: CopyStart | LoadStart, target: object) -> str:
+    mask = operation.mask
+    return "" if mask is None or mask.layout == operation.pointer.layout else "pointers and mask must have one layout"
+
+
+def _copies(operation: CopyStart) -> SharedEffects:
+    return SharedEffects(copies=(operation.slot,), ordered=operation.ordered)
+
+
+def _blocks(operation: BlockLoadStart) -> SharedEffects:
+    return SharedEffects(blocks=(operation.slot,), ordered=operation.ordered)
+
+
+def _rows_loaded(operation: RowsLoadStart) -> SharedEffects:
+    return SharedEffects(blocks=(operation.slot,), reads=(operation.rows,))
+
+
+def _rows_stored(operation: RowsStoreStart) -> SharedEffects:
+    return SharedEffects(stores=(operation.slot,), reads=(operation.rows,))
+
+
+def _stored(operation: BlockStoreStart) -> SharedEffects:
+    return SharedEffects(stores=(operation.slot,))
+
+
+def _describe_copy(report: Reader, operation: CopyStart) -> list[str]:
+    pointer, mask = operation.pointer, operation.mask
+    size = element_size(pointer)
+    mechanism = report.target.mechanism(operation.by)
+    width = width_of(operation, mechanism, report.axes[pointer], report.axes[mask] if mask is not None else None)
+    if not width:
+        return [report.layout(pointer), "through registers"]
+    return [report.layout(pointer), report.accesses(pointer, mask, width * size, f"asynchronous copies ({operation.by})")]
+
+
+def _describe_load(report: Reader, operation: LoadStart) -> list[str]:
+    return [f"{report.accesses(operation.pointer, operation.mask, report.target.max_access)}, into registers, ahead of their use"]
+
+
+def _describe_block(report: Reader, operation: BlockLoadStart | BlockStoreStart) -> list[str]:
+    way = "to global memory" if isinstance(operation, BlockStoreStart) else "from global to shared memory"
+    to_all = ", to all CTAs of the cluster" if isinstance(operation, BlockLoadStart) and operation.to_all else ""
+    reduction = f", which updates by {operation.reduction}" if isinstance(operation, BlockStoreStart) and operation.reduction else ""
+    return [f"{_block_bytes(operation)} {way} by {operation.by}, started by one thread{to_all}{reduction}"]
+
+
+def _describe_rows(report: Reader, operation: RowsLoadStart | RowsStoreStart) -> list[str]:
+    way = "to global memory" if isinstance(operation, RowsStoreStart) else "from global to shared memory"
+    return [f"{_block_bytes(operation)} in rows that are anywhere, {way} by {operation.by}"]
+
+
+def _block_bytes(operation: BlockCopyStart | RowCopy) -> str:
+    """The bytes of the elements of a slot, and the argument whose they are."""
+    type_, place = slot_type(operation.slot), operation.descriptor
+    if isinstance(place.definition, Tensor | MakeDescriptor):
+        place = place.definition.base
+    of = f" of `{place.name}`" if place.definition is None and place.name else ""
+    return f"{math.prod(type_.shape) * storage_size(type_.element)} bytes{of}"
+
+
+def _describe_wait(report: Reader, operation: Wait) -> list[str]:
+    return [f"until at most {pending} groups of {queue} are in flight" for queue, pending in report.tokens.pending(operation)]
+
+
+def pointee(pointer: Value) -> Type:
+    """What a pointer, or a tile of pointers, points to."""
+    element = element_type(pointer.type)
+    assert isinstance(element, PointerType)
+    return element.pointee
+
+
+INTERFACES = register_interfaces(
+    {
+        "descriptor_load": Interface(_not_written_out, shape_rules.block),
+        "descriptor_store": Interface(_not_written_out, shape_rules.block),
+        "descriptor_reduce": Interface(_not_written_out, shape_rules.block),
+        "descriptor_gather": Interface(_not_written_out, shape_rules.each_own),
+        "descriptor_scatter": Interface(_not_written_out, shape_rules.each_own),
+        "simt.tensor": Interface(lower_tensor),
+        "simt.copy_start": Interface(lower_copy_start, check=_check_start, effects=_copies, describe=_describe_copy),
+        "simt.load_start": Interface(lower_load_start, check=_check_start, describe=_describe_load),
+        "simt.block_load_start": Interface(lower_block_load_start, effects=_blocks, describe=_describe_block),
+        "simt.block_store_start": Interface(lower_block_store_start, effects=_stored, describe=_describe_block),
+        "simt.rows_load_start": Interface(lower_rows_load_start, effects=_rows_loaded, describe=_describe_rows),
+        "simt.rows_store_start": Interface(lower_rows_store_start, effects=_rows_stored, describe=_describe_rows),
+        "simt.keep_order": Interface(lower_keep_order),
+        "simt.commit": Interface(lower_commit),
+        "simt.wait": Interface(lower_wait, describe=_describe_wait),
+    }
+)

@@ -1,0 +1,95 @@
+"""How far the addresses of a thread's registers are from that of its first one, where that is the same for all threads: a thread then holds one address of a
+tile.
+
+The distances are polynomials over numbers of the program, which a machine keeps once for all threads of a warp, or folds into its accesses. Index arithmetic is
+taken not to overflow, as in :mod:`tilewright.passes.affine`. It is done where the target has few registers, and elsewhere for what is copied ahead into shared
+memory at distances that are constants, which take no registers.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+
+from tilewright.ir.core import Function, Operation, Value
+from tilewright.ir.types import IntType, TileType
+from tilewright.llvm.writer import FunctionWriter
+from tilewright.passes.affine import Affine, is_inside
+from tilewright.passes.affine_forms import Wrapped
+from tilewright.passes.polynomials import Polynomial
+from tilewright.simt.dialect.attributes import layout_of
+from tilewright.simt.dialect.ops.async_copy import CopyStart, LoadStart
+from tilewright.simt.layouts.linear_layout import coordinates
+from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.target.simt_target import SimtTarget
+
+
+class AddressSteps:
+    """Of a function in its final form."""
+
+    def __init__(self, function: Function, target: SimtTarget) -> None:
+        self._function, self._few = function, target.few_registers
+        self._affine: Affine | None = None
+        self._known: dict[Operation, tuple[Polynomial, ...] | None] = {}
+
+    def of(self, operation: Operation) -> tuple[Polynomial, ...] | None:
+        """For each register of the pointers of an operation, how many elements its address is from the first one's; None where threads may differ in that, or
+        where the operation computes its addresses on their own."""
+        if not isinstance(operation, CopyStart) and not (self._few and isinstance(operation, LoadStart)):
+            return None
+        if operation not in self._known:
+            self._affine = self._affine or Affine(self._function)
+            found = _steps(self._affine, operation)
+            pays = self._few or (found is not None and not any(distance.unknowns() for distance in found))
+            self._known[operation] = found if pays else None
+        return self._known[operation]
+
+    def distance(self, context: SimtContext, polynomial: Polynomial, size: int) -> str:
+        """Bytes, as an i64, of so many elements of ``size`` bytes."""
+        assert self._affine is not None
+        w, terms = context.writer, []
+        for monomial, factor in polynomial.terms:
+            name = str(factor * size)
+            for number in monomial:
+                name = w.emit(f"mul i64 {_wide(context, w, self._affine.atom(number).of[0])}, {name}")
+            terms.append(name)
+        return functools.reduce(lambda a, b: w.emit(f"add i64 {a}, {b}"), terms)
+
+
+def _wide(context: SimtContext, w: FunctionWriter, value: Value) -> str:
+    """A signed number as an i64."""
+    name, type_ = context.scalar(value), context.llvm_type(value.type)
+    return name if type_ == "i64" else w.emit(f"sext {type_} {name} to i64")
+
+
+def _steps(affine: Affine, operation: CopyStart | LoadStart) -> tuple[Polynomial, ...] | None:
+    pointer = operation.pointer
+    assert isinstance(pointer.type, TileType)
+    layout = layout_of(pointer)
+    # no carries from what a register adds to what a thread adds
+    form = affine.form(pointer) if sum(layout.images) == functools.reduce(operator.or_, layout.images, 0) else None
+    if form is None:
+        return None
+    wrapped = {key.axis for key, _ in form.steps if isinstance(key, Wrapped)}
+    along = {key: step for key, step in form.steps if isinstance(key, int)}
+    found = []
+    for element in layout.register_elements():
+        distance = Polynomial()
+        for axis, coordinate in enumerate(coordinates(element, pointer.type.shape)):
+            if coordinate and axis in wrapped:
+                return None
+            distance = distance.plus(along.get(axis, Polynomial()), coordinate)
+        found.append(distance)
+    return tuple(found) if all(_is_known(affine, distance, operation) for distance in found) else None
+
+
+def _is_known(affine: Affine, polynomial: Polynomial, operation: Operation) -> bool:
+    """Whether a polynomial is of signed scalars that are known before the loops around an operation."""
+    for number in polynomial.unknowns():
+        atom = affine.atom(number)
+        if atom.kind != "value":
+            return False
+        (value,) = atom.of
+        if not isinstance(value.type, IntType) or not value.type.signed or any(is_inside(value, outer) for outer in operation.ancestors()):
+            return False
+    return True

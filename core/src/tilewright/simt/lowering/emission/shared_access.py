@@ -1,0 +1,135 @@
+"""Moving a tile's registers to and from shared memory: the accesses that :mod:`tilewright.simt.layouts.swizzle` plans, written as LLVM IR.
+
+An i1 is a byte there, a pointer 8 bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.ir.types import I1, FloatType, IntType, Type
+from tilewright.llvm.registers import storage_size, storage_type
+from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout
+from tilewright.simt.layouts.swizzle import Accesses, accesses
+from tilewright.simt.lowering.emission.context import SimtContext
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one access goes.
+
+    Attributes:
+        registers: the registers it moves, in the order of their places.
+        base: the name of an address in shared memory.
+        offset: bytes to add to it.
+        offset_bits: what the access adds to the thread's offset by exclusive or, in elements.
+    """
+
+    registers: tuple[int, ...]
+    base: str
+    offset: int
+    offset_bits: int
+
+
+def plan_accesses(context: SimtContext, layout: LinearLayout, shared: SharedLayout, element: Type) -> Accesses:
+    return accesses(layout, shared, max(1, context.target.max_access // storage_size(element)))
+
+
+def places(context: SimtContext, base: str, plan: Accesses, element: Type, inside: int = -1, index: tuple[str, int] | None = None) -> list[Place]:
+    """The addresses of a plan's accesses to the tile at address ``base``, written here.
+
+    Args:
+        inside: the bits of an offset, in elements, that count; the others say in which round an element passes.
+        index: the name of an i32 that is added by exclusive or to the offsets in bytes, and the bits that it may have set.
+    """
+    w, size = context.writer, storage_size(element)
+    lanes, warps = ([(image & inside) * size for image in images] for images in (plan.lanes, plan.warps))
+    thread = context.thread_part(lanes, warps)
+    varying = 0
+    for image in (*lanes, *warps):
+        varying |= image
+    if index is not None:
+        thread = w.emit(f"xor i32 {thread}, {index[0]}")
+        varying |= index[1]
+    # Bits that no thread sets are added as a constant, which the machine's addressing does for free.
+    bases: dict[int, str] = {}
+    found = []
+    for registers, bits in plan.groups:
+        offset = (bits & inside) * size
+        mixed = offset & varying
+        name = bases.get(mixed)
+        if name is None:
+            moved = w.emit(f"xor i32 {thread}, {mixed}") if mixed else thread
+            name = bases[mixed] = w.emit(f"getelementptr i8, {context.target.shared_pointer} {base}, i32 {moved}")
+        found.append(Place(registers, name, offset ^ mixed, bits))
+    return found
+
+
+def read(context: SimtContext, place: Place, element: Type) -> list[str]:
+    """The elements at a place."""
+    size, count = storage_size(element), len(place.registers)
+    word, each = _words(context, element, count)
+    if each > 1:
+        words = context.shared_load(place.base, storage_type(word), count // each, place.offset, count * size)
+        return context.target.unpack(context.writer, words, element)
+    names = context.shared_load(place.base, storage_type(element), count, place.offset, count * size)
+    return [context.writer.emit(f"trunc i8 {name} to i1") for name in names] if element is I1 else names
+
+
+def write(context: SimtContext, place: Place, element: Type, registers: Sequence[str]) -> None:
+    """Write to a place the registers that belong there, of all ``registers`` of the tile."""
+    names = [registers[register] for register in place.registers]
+    size = len(names) * storage_size(element)
+    word, each = _words(context, element, len(names))
+    if each > 1:
+        context.shared_store(place.base, storage_type(word), context.target.pack(context.writer, names, element), place.offset, size)
+        return
+    if element is I1:
+        names = [context.writer.emit(f"zext i1 {name} to i8") for name in names]
+    context.shared_store(place.base, storage_type(element), names, place.offset, size)
+
+
+def _words(context: SimtContext, element: Type, count: int) -> tuple[Type, int]:
+    """The type of words that ``count`` narrow elements are moved in, so that those which stay together are not taken apart, and how many are in one; 1 where
+    elements are moved as they are."""
+    if element is I1 or not isinstance(element, IntType | FloatType):
+        return element, 1
+    word, each = context.target.fragment_word(element)
+    return (word, each) if count % each == 0 else (element, 1)
+
+
+def read_tile(context: SimtContext, base: str, layout: LinearLayout, shared: SharedLayout, element: Type) -> list[str]:
+    """The registers of a tile that is in shared memory."""
+    names = [""] * layout.register_count
+    for place in places(context, base, plan_accesses(context, layout, shared, element), element):
+        for register, name in zip(place.registers, read(context, place, element), strict=True):
+            names[register] = name
+    return names
+
+
+def write_tile(context: SimtContext, base: str, layout: LinearLayout, shared: SharedLayout, element: Type, registers: Sequence[str]) -> None:
+    """Write a tile to shared memory. Of warps that hold the same elements one writes."""
+    found = places(context, base, plan_accesses(context, layout, shared, element), element)
+
+    def write_all() -> None:
+        for place in found:
+            write(context, place, element, registers)
+
+    when(context, writing_warp(context, layout), write_all)
+
+
+def writing_warp(context: SimtContext, layout: LinearLayout) -> str | None:
+    """An i1 that holds in one warp of those that hold the same elements; None where each holds its own. Lanes that repeat each other write the same
+    word, which costs nothing."""
+    return context.thread_is_zero(0, layout.redundant_threads()[1])
+
+
+def when(context: SimtContext, condition: str | None, body: object) -> None:
+    """Write ``body()`` under a condition, if there is one."""
+    assert callable(body)
+    if condition is None:
+        body()
+        return
+    with context.writer.when(condition):
+        body()

@@ -1,0 +1,152 @@
+"""Barrier objects and turns: how parts of a program wait for each other and for copies of blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+
+from tilewright.ir.core import Operation, Value
+from tilewright.simt.dialect.attributes import offset_of
+from tilewright.simt.dialect.op_interface import Interface, SharedEffects
+from tilewright.simt.dialect.ops import mbarrier as ops
+from tilewright.simt.dialect.ops.tma import BlockLoadStart, RowsLoadStart
+from tilewright.simt.dialect.ops.warp_specialize import Turn
+from tilewright.simt.dialect.registry import register_interfaces
+from tilewright.simt.dialect.types import BarriersType
+from tilewright.simt.lowering.emission.context import SimtContext
+
+#: What names a barrier object.
+OnBarrier = ops.OnBarrier | BlockLoadStart | RowsLoadStart
+
+
+def in_one_thread(context: SimtContext, body: Callable[[], None], condition: Value | None = None) -> None:
+    """Write ``body()`` for the first thread of those that run what is being written, where a condition holds."""
+    with context.writer.when(context.is_first_thread()), context.writer.when(context.scalar(condition)) if condition is not None else nullcontext():
+        body()
+
+
+def barrier_address(context: SimtContext, operation: OnBarrier) -> str:
+    """The address of the barrier object that an operation names."""
+    barriers, index = operation.barriers, operation.index
+    w, start, number, size = context.writer, context.scalar(barriers), context.scalar(index), context.target.barrier_bytes
+    if number.isdecimal():
+        return context.shared_address(int(start) + int(number) * size)
+    type_ = context.llvm_type(index.type)
+    if type_ != "i32":
+        number = w.emit(f"{'trunc' if type_ == 'i64' else 'zext'} {type_} {number} to i32")
+    return context.shared_address(w.emit(f"add i32 {w.emit(f'mul i32 {number}, {size}')}, {start}"))
+
+
+def lower_barriers(context: SimtContext, operation: ops.Barriers) -> None:
+    """Objects that are made one after the other are shown to all threads at once, when the last of them are made. In a cluster those of other blocks too wait
+    for that, before which nobody may arrive at objects that were in their place."""
+    (result,) = operation.results
+    assert isinstance(result.type, BarriersType)
+    context.bind(result, [str(offset_of(operation))])
+    more = _makes_more(operation)
+    if context.cluster > 1 and not _were_made(operation):
+        if context.target.published:
+            context.target.publish(context.writer, everywhere=False)
+        context.target.meet(context)
+    with context.writer.when(context.is_first_thread()):
+        for i in range(result.type.count):
+            address = context.shared_address(offset_of(operation) + i * context.target.barrier_bytes)
+            context.target.barrier_init(context, address, operation.count)
+        if not more:
+            context.target.barriers_made(context)
+    if not more:
+        context.target.meet(context) if context.cluster > 1 else context.barrier()
+
+
+def _makes_more(operation: Operation) -> bool:
+    """Whether other barrier objects follow, with nothing between that does anything."""
+    following = operation.next
+    while following is not None and following.name in _IDLE:
+        following = following.next
+    return following is not None and following.name == "simt.barriers"
+
+
+def _were_made(operation: Operation) -> bool:
+    """Whether this goes on with objects that were made just before."""
+    earlier = operation.previous
+    while earlier is not None and earlier.name in _IDLE:
+        earlier = earlier.previous
+    return earlier is not None and earlier.name == "simt.barriers"
+
+
+#: Operations that no instruction is written for.
+_IDLE = frozenset({"simt.buffer", "constant"})
+
+
+def lower_publish(context: SimtContext, operation: ops.Publish) -> None:
+    context.target.publish(context.writer, everywhere=operation.everywhere)
+
+
+def lower_expect(context: SimtContext, operation: ops.Expect) -> None:
+    address = barrier_address(context, operation)
+    in_one_thread(context, lambda: context.target.barrier_expect(context, address, operation.bytes), operation.condition)
+
+
+def lower_arrive(context: SimtContext, operation: ops.Arrive) -> None:
+    """Once for each warp, whose lanes meet first, so that what each of them read and wrote is over."""
+    w, condition = context.writer, operation.condition
+    address = barrier_address(context, operation)
+    context.target.warp_barrier(w)
+    first = context.thread_is_zero(context.target.warp_size - 1, 0)
+    with w.when(first or "true"), w.when(context.scalar(condition)) if condition is not None else nullcontext():
+        if operation.at_all and context.cluster > 1:
+            context.target.barrier_arrive_at_all(context, address)
+        else:
+            context.target.barrier_arrive(context, address)
+
+
+def lower_await(context: SimtContext, operation: ops.Await) -> None:
+    address, parity, condition, alone = barrier_address(context, operation), context.scalar(operation.phase), operation.condition, operation.alone
+    first = context.thread_is_zero(0, _all_warps(context)) if alone else None
+    with context.writer.when(first or "true"), context.writer.when(context.scalar(condition)) if condition is not None else nullcontext():
+        context.target.barrier_wait(context, address, parity)
+        if alone:
+            # one lane goes on to what may end the next phase
+            context.target.warp_barrier(context.writer)
+
+
+def _all_warps(context: SimtContext) -> int:
+    """The bits that the numbers of the warps that run what is being written may have."""
+    return (1 << (context.threads.count - 1).bit_length()) - 1
+
+
+def _object(operation: OnBarrier) -> tuple[tuple[Value, Value], ...]:
+    return ((operation.barriers, operation.index),)
+
+
+def _expects(operation: ops.Expect) -> SharedEffects:
+    return SharedEffects(announced=_object(operation), ordered=operation.ordered)
+
+
+def _awaits(operation: ops.Await) -> SharedEffects:
+    return SharedEffects() if operation.alone else SharedEffects(awaited=_object(operation))
+
+
+def _turn(context: SimtContext, operation: Turn) -> tuple[int, int, int]:
+    return context.orders.setdefault(operation.order, len(context.orders)), operation.place, operation.of
+
+
+def lower_turn_wait(context: SimtContext, operation: Turn) -> None:
+    context.target.turn_wait(context, *_turn(context, operation), context.threads)
+
+
+def lower_turn_pass(context: SimtContext, operation: Turn) -> None:
+    context.target.turn_pass(context, *_turn(context, operation), context.threads)
+
+
+INTERFACES = register_interfaces(
+    {
+        "simt.barriers": Interface(lower_barriers),
+        "simt.expect": Interface(lower_expect, effects=_expects),
+        "simt.arrive": Interface(lower_arrive),
+        "simt.await": Interface(lower_await, effects=_awaits),
+        "simt.publish": Interface(lower_publish),
+        "simt.turn_wait": Interface(lower_turn_wait),
+        "simt.turn_pass": Interface(lower_turn_pass),
+    }
+)

@@ -1,0 +1,43 @@
+"""Descriptors that a kernel makes in memory of its own: by one thread, the one that starts copies by them."""
+
+from __future__ import annotations
+
+from tilewright.simt.dialect.op_interface import Interface, SharedEffects
+from tilewright.simt.dialect.ops.tensor_maps import Descriptors, FreeDescriptors, MakeDescriptor, ShowDescriptor
+from tilewright.simt.dialect.registry import register_interfaces
+from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.lowering.shared_memory import slot_address
+from tilewright.simt.target.simt_target import MadeDescriptor
+
+
+def lower_descriptors(context: SimtContext, operation: Descriptors) -> None:
+    context.bind(operation.result, [context.target.descriptors(context, operation)])
+
+
+def lower_make(context: SimtContext, operation: MakeDescriptor) -> None:
+    extents, strides = (tuple([context.scalar(value) for value in values]) for values in (operation.shape, operation.strides))
+    memory, there, base = context.scalar(operation.memory), slot_address(context, operation.slot), context.scalar(operation.base)
+    made = MadeDescriptor(memory, there, base, extents, strides, operation.padding)
+    context.bind(operation.result, [context.target.make_descriptor(context, operation, made)])
+
+
+def lower_show(context: SimtContext, operation: ShowDescriptor) -> None:
+    context.target.show_descriptor(context, operation, context.scalar(operation.descriptor))
+
+
+def lower_free(context: SimtContext, operation: FreeDescriptors) -> None:
+    context.target.free_descriptors(context, operation, context.scalar(operation.memory))
+
+
+def _put_together(operation: MakeDescriptor) -> SharedEffects:
+    return SharedEffects(writes=(operation.slot,))
+
+
+INTERFACES = register_interfaces(
+    {
+        "simt.descriptors": Interface(lower_descriptors),
+        "simt.make_descriptor": Interface(lower_make, effects=_put_together),
+        "simt.show_descriptor": Interface(lower_show),
+        "simt.free_descriptors": Interface(lower_free),
+    }
+)

@@ -1,0 +1,262 @@
+"""Where in shared memory things are: scratch space of operations, buffers, barrier objects.
+
+Scratch space lives while its operation runs, a buffer from its allocation to the last use of an address in it, over loops that do not hold the allocation
+and until what copies, multiplies or stores it asynchronously has ended. Where parts of a program share a buffer it lives as long as they do, but for a part
+that is told that the others are past it (``simt.release``). Buffers are placed first, largest first; scratch space goes where no buffer lives, and beside the
+scratch space used just before where that costs little: the barrier inside the second operation then also ends the first one's use, and none is needed
+between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tilewright.errors import OutOfResources
+from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.passes.rewriter import constant_of
+from tilewright.simt.dialect.async_groups import Tokens
+from tilewright.simt.dialect.attributes import OFFSET, SHARED_BYTES, function_of, part_of
+from tilewright.simt.dialect.loop_carried import CARRIERS, PARTED, all_carried, operations_of_program
+from tilewright.simt.dialect.ops.buffers import Buffer
+from tilewright.simt.dialect.ops.mbarrier import ArriveAfter, Await, OnBarrier
+from tilewright.simt.dialect.registry import interface_of
+from tilewright.simt.dialect.types import COPIES, PRODUCTS, STORES, BarriersType, BufferType, MemoryType
+from tilewright.simt.target.simt_target import SimtTarget
+
+#: What there is too little of, as errors say.
+SHARED_MEMORY: Final = "shared memory"
+#: How scratch space is aligned: to the widest access.
+_ALIGNMENT: Final = 16
+#: Bytes that may be spent to put scratch space beside that of the operation before.
+_SPREAD: Final = 1024
+
+#: Operations that take shared memory for others to use.
+_ALLOCATIONS: Final = frozenset({"simt.buffer", "simt.barriers"})
+
+
+def allocate(function: Function, target: SimtTarget) -> None:
+    """Place all shared memory of a function whose tiles have layouts: each operation is told its offset, the function how many bytes it takes.
+
+    Raises:
+        OutOfResources: the target has less shared memory.
+    """
+    _Allocation(function, target).run()
+    if function.attributes[SHARED_BYTES] > target.shared_memory:
+        raise OutOfResources(function.attributes[SHARED_BYTES], target.shared_memory, SHARED_MEMORY)
+
+
+def scratch_of(operation: Operation, target: SimtTarget) -> int:
+    """Bytes of scratch space that an operation needs."""
+    interface = interface_of(target, operation.name)
+    return interface.scratch(operation, target) if interface is not None and interface.scratch is not None else 0
+
+
+def peak_bytes(region: Region, target: SimtTarget) -> int:
+    """The most bytes that buffers, barrier objects and scratch space take at a time while a region runs."""
+    return max(bytes_in_use(region, target).values(), default=0)
+
+
+def bytes_in_use(region: Region, target: SimtTarget) -> dict[Operation, int]:
+    """The bytes that buffers, barrier objects and scratch space take while each operation of a region runs, in program order."""
+    return _Allocation(function_of(region), target).bytes_in_use(region)
+
+
+@dataclass(slots=True, eq=False)
+class _Buffer:
+    """An allocation: live from position ``start`` to ``end`` in program order, and while other parts run than that which it is in; but not in a part after the
+    position where it was released there."""
+
+    operation: Operation
+    size: int
+    alignment: int
+    start: int
+    end: int
+    part: Operation | None
+    released: tuple[Operation, int] | None = None
+    offset: int = 0
+
+    def meets(self, start: int, end: int, part: Operation | None) -> bool:
+        """Whether it is live at the same time as something else."""
+        if self.released is not None and part is self.released[0] and start > self.released[1]:
+            return False
+        return (self.start <= end and start <= self.end) or _beside(self.part, part)
+
+    def meets_buffer(self, other: _Buffer) -> bool:
+        return self.meets(other.start, other.end, other.part) and other.meets(self.start, self.end, self.part)
+
+
+class _Allocation:
+    def __init__(self, function: Function, target: SimtTarget) -> None:
+        self.function, self.target = function, target
+        self.tokens = Tokens(function)
+        self.positions: dict[Operation, int] = {}
+        #: the first and last position in each operation with regions
+        self.spans: dict[Operation, tuple[int, int]] = {}
+        #: waits for all of a queue, in order: where they are, and in which region
+        self.waits: dict[str, list[tuple[int, Region | None]]] = {}
+
+    def run(self) -> None:
+        self._number(self.function.body)
+        buffers = self._buffers()
+        placed: list[_Buffer] = []
+        for buffer in sorted(buffers, key=lambda one: (-one.size, one.start)):
+            taken = [(one.offset, one.offset + one.size) for one in placed if one.meets_buffer(buffer)]
+            buffer.offset = buffer.operation.attributes[OFFSET] = _first_fit(taken, buffer.size, buffer.alignment)
+            placed.append(buffer)
+        total = max((buffer.offset + buffer.size for buffer in buffers), default=0)
+        scratch = [(operation, size) for operation in self.positions if (size := scratch_of(operation, self.target)) > 0]
+        total = max([total, *(self._first(operation, size, buffers) + size for operation, size in scratch)])
+        limit = total if total > _SPREAD else min(_SPREAD, self.target.shared_memory)
+        previous: list[tuple[int, int]] = []
+        parts: list[tuple[Operation, tuple[int, int]]] = []
+        for operation, size in scratch:
+            part = part_of(operation)
+            taken = [*self._live(operation, buffers), *(range_ for other, range_ in parts if _beside(part, other))]
+            beside = _first_fit(taken + previous, size, _ALIGNMENT)
+            offset = beside if beside + size <= limit else _first_fit(taken, size, _ALIGNMENT)
+            operation.attributes[OFFSET] = offset
+            total = max(total, offset + size)
+            previous = [(offset, offset + size)]
+            if part is not None:
+                parts.append((part, (offset, offset + size)))
+        self.function.attributes[SHARED_BYTES] = total
+
+    def bytes_in_use(self, region: Region) -> dict[Operation, int]:
+        """The bytes that are taken while each operation of a region runs."""
+        self._number(self.function.body)
+        buffers, found = self._buffers(), {}
+        for operation in operations_of_program(region):
+            position, part = self.positions[operation], part_of(operation)
+            live = sum(-(-one.size // one.alignment) * one.alignment for one in buffers if one.meets(position, position, part))
+            found[operation] = live + scratch_of(operation, self.target)
+        return found
+
+    def _live(self, operation: Operation, buffers: list[_Buffer]) -> list[tuple[int, int]]:
+        position = self.positions[operation]
+        return [(one.offset, one.offset + one.size) for one in buffers if one.meets(position, position, part_of(operation))]
+
+    def _first(self, operation: Operation, size: int, buffers: list[_Buffer]) -> int:
+        return _first_fit(self._live(operation, buffers), size, _ALIGNMENT)
+
+    def _number(self, region: Region) -> None:
+        for operation in region:
+            start = self.positions[operation] = len(self.positions)
+            for queue, left in self.tokens.pending(operation):
+                if not left:
+                    self.waits.setdefault(queue, []).append((start, operation.parent))
+            if operation.name in CARRIERS or operation.name in PARTED:
+                for inner in operation.regions:
+                    self._number(inner)
+                self.spans[operation] = start, len(self.positions) - 1
+
+    def _buffers(self) -> list[_Buffer]:
+        allocations = [operation for operation in self.positions if operation.name in _ALLOCATIONS]
+        if not allocations:
+            return []
+        carried = all_carried(self.function)
+        readers: dict[Value, list[Value]] = {}
+        for one in dict.fromkeys(carried.values()):
+            for value in one.incoming():
+                readers.setdefault(value, []).extend(one.values)
+        found = []
+        for operation in allocations:
+            start = end = self.positions[operation]
+            released = None
+            for user in self._users(operation.results[0], readers):
+                part = part_of(user)
+                if user.name == "simt.release" and part is not None and user.parent is part.regions[0]:
+                    released = part, self.positions[user]
+                end = max(end, self._end_of_use(user, operation))
+            type_ = operation.results[0].type
+            if isinstance(type_, BufferType):
+                assert isinstance(operation, Buffer)
+                size, alignment = type_.bytes, operation.alignment
+            else:
+                assert isinstance(type_, BarriersType)
+                size, alignment, start, end = type_.count * self.target.barrier_bytes, self.target.barrier_bytes, 0, len(self.positions)
+            found.append(_Buffer(operation, size, alignment, start, end, part_of(operation), released))
+        return found
+
+    def _users(self, address: Value, carried: Mapping[Value, list[Value]]) -> list[Operation]:
+        """The operations that use an address, or one computed from it."""
+        found: list[Operation] = []
+        seen = {address}
+        work = [address]
+        while work:
+            value = work.pop()
+            following = list(carried.get(value, ()))
+            for user in value.uses:
+                found.append(user)
+                following += [result for result in user.results if is_place(result) and user.name not in CARRIERS]
+            for other in following:
+                if other not in seen:
+                    seen.add(other)
+                    work.append(other)
+        return found
+
+    def _end_of_use(self, user: Operation, allocation: Operation) -> int:
+        """Where a use is over: at the end of the outermost loop around it that does not hold the allocation, and when copies have arrived."""
+        around = set(allocation.ancestors())
+        end = self.positions[user]
+        for operation in user.ancestors():
+            if operation in around:
+                break
+            if operation.name in PARTED:
+                return len(self.positions)  # other parts run beside it
+            if operation.name != "if":
+                end = max(end, self.spans[operation][1])
+        if user.name == "simt.dot_into":
+            end = max(end, self._end_of_product(user))
+        interface = interface_of(self.target, user.name)
+        effects = interface.effects(user) if interface is not None and interface.effects is not None else None
+        if effects is not None:
+            for queue, slots in ((COPIES, effects.copies), (PRODUCTS, effects.products), (STORES, effects.stores)):
+                if slots:
+                    end = max(end, self._end_of_queue(user, queue.queue))
+        return end
+
+    def _end_of_product(self, start: Operation) -> int:
+        """Where a product that one thread starts has ended: at the next wait in its region for the barrier object that is told of it. Where there is none,
+        whoever wrote the loop saw to it that what it reads is there."""
+        told = start.next
+        assert told is not None
+        following = told.next if isinstance(told, ArriveAfter) else None
+        while following is not None:
+            if isinstance(told, ArriveAfter) and isinstance(following, Await) and not following.alone and _same_object(following, told):
+                return self.positions[following]
+            following = following.next
+        return self.positions[start]
+
+    def _end_of_queue(self, user: Operation, queue: str) -> int:
+        """Where what an operation starts in a queue has ended: at the first wait for all of it that every way from there comes to."""
+        regions = {user.parent, *(operation.parent for operation in user.ancestors())}
+        waits = self.waits.get(queue, ())
+        return next((position for position, region in waits if position > self.positions[user] and region in regions), len(self.positions))
+
+
+def _same_object(operation: OnBarrier, other: OnBarrier) -> bool:
+    """Whether two operations are on the same barrier object, as far as its number is known."""
+    number = constant_of(operation.index)
+    return operation.barriers is other.barriers and number is not None and number == constant_of(other.index)
+
+
+def _beside(part: Operation | None, other: Operation | None) -> bool:
+    """Whether two parts run at the same time."""
+    return part is not None and other is not None and part is not other
+
+
+def is_place(value: Value) -> bool:
+    """Whether a value is a place in shared memory."""
+    return isinstance(value.type, MemoryType | BarriersType)
+
+
+def _first_fit(taken: list[tuple[int, int]], size: int, alignment: int) -> int:
+    """The lowest offset where ``size`` bytes fit between the ranges taken."""
+    offset = 0
+    for start, end in sorted(taken):
+        if offset + size <= start:
+            break
+        offset = max(offset, -(-end // alignment) * alignment)
+    return offset

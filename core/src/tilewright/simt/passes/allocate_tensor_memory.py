@@ -1,0 +1,370 @@
+"""Matmuls whose accumulator is in tensor memory (:class:`~tilewright.simt.target.matmul_plan.Accumulator`).
+
+One thread starts them, and an mbarrier tells when they are done.
+
+    %c = simt.dot %a, %b, %x
+
+becomes
+
+    simt.accumulator_store %sums, %x            (unless it is zero; then the product does not add)
+    barrier
+    simt.dot_into %a, %b, %sums, %adds
+    simt.arrive_after %ended, 0
+    simt.await %ended, 0, %phase
+    %c = simt.accumulator_load %sums
+
+All such products of a kernel have their sums in one place, one after the other. A product of a loop that only adds to what the loop carries has a place of its
+own, where the sums stay from one iteration to the next: they are written before the loop and read after it. The loop then carries whether anything is there.
+
+A product of a chain that was started and is waited for later (``simt.dot_start``, ``simt.wait``) has a place and a barrier object of its own, with all its
+copies: that in a loop, and that behind it, which ends the last iteration. If they only add to what the loop carries, the sums stay in place until the latter.
+
+Pipelined loops whose copies are of blocks write such products themselves (:mod:`tilewright.simt.pipeline.expand_tma`), with the barrier objects of their slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tilewright.errors import OutOfResources
+from tilewright.ir.builder import Builder
+from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.ops import TABLE
+from tilewright.ir.ops.control import For
+from tilewright.ir.types import I1, I32
+from tilewright.passes.dce import dce_function
+from tilewright.passes.rewriter import constant_of, is_positive_zero
+from tilewright.simt.dialect.attributes import SUMS, function_of, part_of
+from tilewright.simt.dialect.loop_carried import operations_of_program, terminator
+from tilewright.simt.dialect.ops.async_copy import Wait
+from tilewright.simt.dialect.ops.dot import DotStart, Product
+from tilewright.simt.dialect.ops.tensor_memory import Accumulators
+from tilewright.simt.dialect.types import AccumulatorType, BarriersType
+from tilewright.simt.passes.ssa_repair import carry_in_for, thread_values, yield_more
+from tilewright.simt.target.matmul_plan import Accumulator, product_of, step_attributes
+from tilewright.simt.target.plan_selection import plan_of
+from tilewright.simt.target.simt_target import SimtTarget
+from tilewright.simt.target.tma_mechanism import create
+
+#: What there is too little of, as errors say.
+ACCUMULATORS: Final = "memory for sums"
+
+
+# ---- pieces that pipelined loops write too
+
+
+def accumulator_of(product: Operation, target: SimtTarget) -> Accumulator | None:
+    """Where the sums of a product are, if not in registers."""
+    return plan_of(product, target).accumulator if isinstance(product, Product) else None
+
+
+def accumulated(product: Product) -> int | None:
+    """The number of the value carried by the loop around a product that it only adds to, and that nothing else in the loop reads; None where there is none."""
+    body = product.parent
+    assert body is not None
+    loop, accumulator, result = body.owner, product.c, product.results[0]
+    if not isinstance(loop, For) or accumulator.owner is not body or accumulator.index == 0 or len(accumulator.uses) != 1:
+        return None
+    last, index = body.terminator, accumulator.index - 1
+    assert last is not None
+    return index if set(result.uses) == {last} and result.uses[last] == 1 and last.operands[index] is result else None
+
+
+def new_place(product: Product, target: SimtTarget, first: int | None = None) -> Value:
+    """A place for the sums of a product: of its own, or at a known unit. The function takes memory for it where it begins."""
+    function, found = function_of(product), accumulator_of(product, target)
+    assert found is not None
+    memory = _memory(function)
+    if memory is None:
+        builder = Builder(function.body, function.body.first, product.location)
+        made = create(builder, "simt.accumulators", result=I32, units=0)
+        assert isinstance(made, Accumulators)
+        memory = made
+    if first is None:
+        first = memory.units
+    memory.attributes["units"] = max(memory.units, first + found.units)
+    type_ = product.results[0].type
+    builder = Builder(memory.parent, memory.next, product.location)
+    return create(builder, "simt.accumulator", [memory.results[0]], result=AccumulatorType(type_.shape, type_.element), first=first).results[0]  # type: ignore[attr-defined]
+
+
+def _memory(function: Function) -> Accumulators | None:
+    """What a function takes of the memory for sums, if it does."""
+    return next((operation for operation in function.body if isinstance(operation, Accumulators)), None)
+
+
+def starts_at_zero(value: Value) -> bool:
+    """Whether sums are known to start at zero."""
+    return is_positive_zero(constant_of(value))
+
+
+def write_sums(builder: Builder, place: Value, sums: Value, product: Product, target: SimtTarget) -> None:
+    """Write sums to a place, by all threads."""
+    create(builder, "simt.accumulator_store", [place], [sums], **_described(product, target))
+
+
+def read_sums(builder: Builder, place: Value, there: Value | None, product: Product, target: SimtTarget) -> Value:
+    """Read sums from a place, by all threads: zeros where nothing is there."""
+    type_ = place.type
+    assert isinstance(type_, AccumulatorType)
+    made = create(builder, "simt.accumulator_load", [place], [] if there is None else [there], **_described(product, target)).results[0]
+    made.layout = plan_of(product, target).c
+    return made
+
+
+def start_into(builder: Builder, product: Product, place: Value, adds: Value, barriers: Value, index: Value) -> None:
+    """Start a product, and let a barrier object know of its end."""
+    known = {"plan": product.plan, "precision": product.precision, "max_imprecise": product.max_imprecise}
+    create(builder, "simt.dot_into", [product.a], [product.b], [place], [adds], **known)
+    create(builder, "simt.arrive_after", [barriers], [index])
+
+
+def _described(product: Product, target: SimtTarget) -> dict[str, object]:
+    return step_attributes(product_of(product), plan_of(product, target))
+
+
+# ---- the stage
+
+
+def write_accumulators(function: Function, target: SimtTarget) -> None:
+    """Write out the products of a function whose sums are in memory of the machine's own.
+
+    Raises:
+        OutOfResources: the machine has less of it.
+    """
+    if not target.accumulator_units:
+        return
+    products = [operation for operation in operations_of_program(function.body) if isinstance(operation, Product)]
+    found = [operation for operation in products if accumulator_of(operation, target) is not None]
+    started = [operation for operation in found if isinstance(operation, DotStart)]
+    if started:
+        _Started(function, started, target).run()
+    if len(found) > len(started):
+        _Products(function, [operation for operation in found if operation not in started], target).run()
+    if found:
+        dce_function(function)
+    _take_and_give_back(function, target)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A product whose sums stay in a place while its loop runs: number ``index`` of what the loop carries."""
+
+    loop: For
+    index: int
+    place: Value
+    adds: Value
+
+
+class _Products:
+    """Writes products out.
+
+    Attributes:
+        ended: a barrier object for those that are waited for one by one, in the order of the parts that they are in.
+    """
+
+    def __init__(self, function: Function, found: Sequence[Product], target: SimtTarget) -> None:
+        self.function, self.found, self.target = function, found, target
+        #: the parts that products are in, None for the program
+        self.parts = list(dict.fromkeys(part_of(product) for product in found))
+
+    def run(self) -> None:
+        start = Builder(self.function.body, self.function.body.first, self.found[0].location)
+        self.ended = create(start, "simt.barriers", result=BarriersType(len(self.parts)), count=1).results[0]
+        false = start.constant(value=False, result=I1)
+        kept = {product: found for product in self.found if (found := self._keep(product)) is not None}
+        others = [product for product in self.found if product not in kept]
+        self.same_threads = len({plan_of(product, self.target).c for product in others}) == 1
+        shared = new_first(self.function)
+        places = {product: new_place(product, self.target, shared) for product in others}
+        for number, part in enumerate(self.parts):
+            region: Region = part.regions[0] if part is not None else self.function.body
+            mine = [product for product in self.found if part_of(product) is part]
+
+            def update(product: Product, values: tuple[Value, ...], number: int = number) -> list[Value]:
+                (phase,) = values
+                builder = Builder.at(product)
+                if product in kept:
+                    self._add(product, kept[product], number, phase)
+                else:
+                    self._compute(product, places[product], number, phase)
+                flipped: Value = builder.xor(phase, builder.constant(value=True, result=I1))
+                product.erase()
+                return [flipped]
+
+            thread_values(region, mine, [false], update)
+
+    def _keep(self, product: Product) -> _Kept | None:
+        """Let the loop around a product carry whether there are sums in place of the sums, if it only adds to them."""
+        index = accumulated(product)
+        if index is None:
+            return None
+        body = product.parent
+        assert body is not None and isinstance(body.owner, For)
+        loop = body.owner
+        place, before = new_place(product, self.target), Builder.at(loop)
+        init, readers = loop.inits[index], list(loop.results[index].uses)
+        fresh = starts_at_zero(init)
+        if not fresh:
+            write_sums(before, place, init, product, self.target)
+        before.barrier()
+        adds = carry_in_for(loop, before.constant(value=not fresh, result=I1))
+        yield_more(body, [Builder.at(terminator(body)).constant(value=True, result=I1)])
+        after = Builder(loop.parent, loop.next, loop.location)
+        tile = read_sums(after, place, loop.results[-1] if fresh else None, product, self.target)
+        _replace(loop.results[index], readers, tile)
+        return _Kept(loop, index, place, adds)
+
+    def _add(self, product: Product, kept: _Kept, number: int, phase: Value) -> None:
+        """Start a product that adds to what is in its place. It is waited for where the iteration ends, if nothing before that may touch what it reads."""
+        builder, body = Builder.at(product), product.parent
+        assert body is not None
+        which = builder.constant(value=number, result=I32)
+        start_into(builder, product, kept.place, kept.adds, self.ended, which)
+        last, following = terminator(body), product.next
+        while following is not None and following is not last and _is_idle(following):
+            following = following.next
+        waiting = Builder.at(last) if following is last else builder
+        create(waiting, "simt.await", [self.ended], [which], [phase])
+        last.set_operand(kept.index, body.arguments[1 + kept.index])
+
+    def _compute(self, product: Product, place: Value, number: int, phase: Value) -> None:
+        """Start a product, and wait for its sums."""
+        builder, sums = Builder.at(product), product.c
+        adds = not starts_at_zero(sums)
+        if adds:
+            if not self.same_threads:
+                builder.barrier()  # others may still read what was there
+            write_sums(builder, place, sums, product, self.target)
+        builder.barrier()
+        which = builder.constant(value=number, result=I32)
+        start_into(builder, product, place, builder.constant(value=adds, result=I1), self.ended, which)
+        create(builder, "simt.await", [self.ended], [which], [phase])
+        product.results[0].replace_all_uses(read_sums(builder, place, None, product, self.target))
+
+
+@dataclass(frozen=True, slots=True)
+class _Carried:
+    """A product in a loop that only adds to number ``index`` of what the loop carries, with its copy behind the loop, which goes on with that."""
+
+    loop: For
+    index: int
+    inside: DotStart
+    behind: DotStart
+
+
+class _Started:
+    """Writes out the products of chains, which are started in one place and waited for in another one of the same region."""
+
+    def __init__(self, function: Function, started: Sequence[DotStart], target: SimtTarget) -> None:
+        self.function, self.started, self.target = function, started, target
+        self.count = 1 + max(start.attributes[SUMS] for start in started)
+
+    def run(self) -> None:
+        beginning = Builder(self.function.body, self.function.body.first, self.started[0].location)
+        ended = create(beginning, "simt.barriers", result=BarriersType(self.count), count=1).results[0]
+        false = beginning.constant(value=False, result=I1)
+        waits = {_wait_for(start): start for start in self.started}
+        places: dict[DotStart, Value] = {}
+        for number in range(self.count):
+            mine, first = [start for start in self.started if start.attributes[SUMS] == number], new_first(self.function)
+            places.update((start, new_place(start, self.target, first)) for start in mine)
+
+        adds = self._keep(places)
+
+        def read(wait: Wait, phases: tuple[Value, ...]) -> list[Value]:
+            start, builder = waits[wait], Builder.at(wait)
+            number = start.attributes[SUMS]
+            create(builder, "simt.await", [ended], [builder.constant(value=number, result=I32)], [phases[number]])
+            if wait.results[0].uses:
+                wait.results[0].replace_all_uses(read_sums(builder, places[start], None, start, self.target))
+            flipped = builder.xor(phases[number], builder.constant(value=True, result=I1))
+            wait.erase()
+            return [flipped if position == number else phase for position, phase in enumerate(phases)]
+
+        (part,) = {part_of(start) for start in self.started}
+        region = part.regions[0] if part is not None else self.function.body
+        thread_values(region, list(waits), [false] * self.count, read)
+        for start, place in places.items():
+            builder, sums = Builder.at(start), start.c
+            if start not in adds:
+                adds[start] = builder.constant(value=not starts_at_zero(sums), result=I1)
+                if not starts_at_zero(sums):
+                    write_sums(builder, place, sums, start, self.target)
+            builder.barrier()
+            which = builder.constant(value=start.attributes[SUMS], result=I32)
+            start_into(builder, start, place, adds[start], ended, which)
+            start.erase()
+
+    def _keep(self, places: Mapping[DotStart, Value]) -> dict[DotStart, Value]:
+        """Let loops carry whether there are sums in place of sums that they only add to; whether products add to what is in their place, if they do not write
+        it."""
+        adds: dict[DotStart, Value] = {}
+        for one in filter(None, map(_carried_by, self.started)):
+            before, body = Builder.at(one.loop), one.loop.body
+            init = one.loop.inits[one.index]
+            fresh = starts_at_zero(init)
+            if not fresh:
+                write_sums(before, places[one.inside], init, one.inside, self.target)
+            adds[one.inside] = carry_in_for(one.loop, before.constant(value=not fresh, result=I1))
+            yield_more(body, [Builder.at(terminator(body)).constant(value=True, result=I1)])
+            adds[one.behind] = one.loop.results[-1]
+            terminator(body).set_operand(one.index, body.arguments[1 + one.index])
+        return adds
+
+
+def _carried_by(start: DotStart) -> _Carried | None:
+    """The loop that carries what a product of a chain adds to, if that goes nowhere else."""
+    body, sums, result = start.parent, start.c, _wait_for(start).results[0]
+    assert body is not None
+    loop = body.owner
+    if not isinstance(loop, For) or sums.owner is not body or sums.index == 0 or len(sums.uses) != 1:
+        return None
+    last, index = terminator(body), sums.index - 1
+    if set(result.uses) != {last} or result.uses[last] != 1 or last.operands[index] is not result:
+        return None
+    readers = list(loop.results[index].uses)
+    if len(readers) != 1 or not isinstance(reader := readers[0], DotStart) or reader.attributes.get(SUMS) != start.attributes[SUMS]:
+        return None
+    return _Carried(loop, index, start, reader) if reader.c is loop.results[index] else None
+
+
+def _wait_for(start: DotStart) -> Wait:
+    """The wait for a product of a chain."""
+    tile, token = start.results
+    (waiting,) = token.uses
+    assert set(tile.uses) == {waiting} and isinstance(waiting, Wait) and len(waiting.operands) == 2
+    return waiting
+
+
+def new_first(function: Function) -> int:
+    """The first unit that no place of a function has."""
+    memory = _memory(function)
+    return memory.units if memory is not None else 0
+
+
+def _is_idle(operation: Operation) -> bool:
+    """Whether an operation is about numbers alone."""
+    return operation.spec.pure and not operation.regions and all(result.layout is None for result in operation.results)
+
+
+def _replace(value: Value, readers: Sequence[Operation], other: Value) -> None:
+    """Let some readers of a value read another one."""
+    for reader in readers:
+        for position, operand in enumerate(reader.operands):
+            if operand is value:
+                reader.set_operand(position, other)
+
+
+def _take_and_give_back(function: Function, target: SimtTarget) -> None:
+    """Let the program give its memory for sums back where it ends."""
+    memory = _memory(function)
+    if memory is None:
+        return
+    if memory.units > target.accumulator_units:
+        raise OutOfResources(memory.units, target.accumulator_units, ACCUMULATORS)
+    last = terminator(function.body)
+    function.body.insert_before(Operation(TABLE["barrier"], (), (), {}, (), location=last.location), last)
+    create(Builder.at(last), "simt.free_accumulators", [memory.results[0]])

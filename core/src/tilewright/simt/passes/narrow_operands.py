@@ -1,0 +1,89 @@
+"""Products of f32 whose operands are exact in 16 bits, as products of those.
+
+A kernel that widens what it loads before it multiplies it asks for products in which nothing is rounded, and for sums in f32. Matrix instructions for 16 bits
+give both, in half the steps or fewer, and take the operands as they were loaded. Where f32 operands are to be multiplied as such (``ieee``), they stay.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tilewright.ir.builder import Builder
+from tilewright.ir.core import Module, Value
+from tilewright.ir.ops.arithmetic import Cast
+from tilewright.ir.ops.linear import Dot
+from tilewright.ir.ops.shape import Broadcast, ExpandDims, Moved, Permute, Reshape
+from tilewright.ir.types import BF16, F16, F32, FloatType, IntType, TileType, Type, element_type
+from tilewright.passes.canonicalize import canonicalize
+from tilewright.passes.cse import cse
+from tilewright.passes.dce import dce
+from tilewright.passes.formats import contains
+from tilewright.simt.passes.warp_count import warps_asked
+from tilewright.simt.target.fma_plan import FMA
+from tilewright.simt.target.matmul_plan import product_of
+from tilewright.simt.target.plan_selection import plans
+from tilewright.simt.target.simt_target import SimtTarget
+
+#: Types that operands may become, those preferred first where both hold an operand's numbers.
+_NARROW: Final = (BF16, F16)
+#: Operations that only move or repeat elements.
+_MOVES: Final = (Permute, Reshape, ExpandDims, Broadcast)
+
+
+def narrow_operands(module: Module, target: SimtTarget, options: Mapping[str, Any]) -> None:
+    """Give the kernel's products of f32 the 16-bit operands that theirs were widened from, where the target has matrix instructions for those."""
+    function = module.kernel
+    warps = warps_asked(function, options)
+    found = [operation for operation in function.walk() if isinstance(operation, Dot) and _narrow(operation, target, warps)]
+    if found:
+        for pass_ in (canonicalize, cse, dce):
+            pass_(module)
+
+
+def _narrow(product: Dot, target: SimtTarget, warps: int) -> bool:
+    """Narrow the operands of one product; whether they are exact in a type that the target multiplies."""
+    if element_type(product.a.type) is not F32 or product.precision == "ieee":
+        return False
+    sources = _widened_from(product.a), _widened_from(product.b)
+    if None in sources:
+        return False
+    for type_ in dict.fromkeys((*(type_ for type_ in _NARROW if type_ in sources), *_NARROW)):
+        wanted = dataclasses.replace(product_of(product), a=type_, b=type_, warps=warps, precision="ieee")
+        if all(_holds(type_, source) for source in sources) and plans(wanted, target)[0].name != FMA:
+            builder = Builder.at(product)
+            operands = [_narrowed(builder, operand, type_) for operand in (product.a, product.b)]
+            made = builder.dot(*operands, product.c)
+            product.results[0].replace_all_uses(made)
+            product.erase()
+            return True
+    return False
+
+
+def _widened_from(value: Value) -> Type | None:
+    """The element type that an f32 tile was widened from; None where it was not."""
+    operation = value.definition
+    if isinstance(operation, Cast):
+        return element_type(operation.x.type)
+    return _widened_from(operation.x) if isinstance(operation, _MOVES) else None
+
+
+def _holds(wide: FloatType, source: Type | None) -> bool:
+    """Whether every number of a type is one of ``wide``."""
+    if isinstance(source, IntType):
+        return source.bits - source.signed <= wide.mantissa + 1
+    return isinstance(source, FloatType) and contains(wide, source)
+
+
+def _narrowed(builder: Builder, value: Value, type_: FloatType) -> Value:
+    """The tile that an f32 tile was widened from, in a type that holds its numbers."""
+    operation = value.definition
+    assert isinstance(operation, Cast | Moved) and isinstance(value.type, TileType)
+    if isinstance(operation, Cast):
+        source = operation.x
+        return source if element_type(source.type) is type_ else builder.cast(source, result=TileType(value.type.shape, type_))
+    source = _narrowed(builder, operation.x, type_)
+    result = (TileType(value.type.shape, type_),) if operation.spec.explicit_results else ()
+    made: Value = builder.create(operation.spec, ((source,),), operation.attributes, result).results[0]
+    return made

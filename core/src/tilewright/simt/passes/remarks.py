@@ -1,0 +1,150 @@
+"""What leaves the fast path, and why: accesses narrower than the machine's widest, loads of loops that are not copied ahead of time.
+
+The notes are shown by ``tilewright inspect``; with ``TILEWRIGHT_WARN_SLOW=1`` in the environment each is a warning, once a kernel. Other passes add theirs
+where they decide: products without a matrix instruction, loops that cannot be pipelined.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tilewright.environment import flag
+from tilewright.ir.core import Function, Location, Operation, Value
+from tilewright.ir.ops.control import For
+from tilewright.ir.ops.memory import Load, Store
+from tilewright.ir.types import I1, FloatType, IntType, TileType
+from tilewright.llvm.registers import storage_size
+from tilewright.passes.axis import AxisInfo, axis_info, power_of_two_in
+from tilewright.passes.rewriter import constant_of
+from tilewright.simt.analysis.access_causes import AccessCauses
+from tilewright.simt.dialect.attributes import NOTES, layout_of, note, notes_of, warps_of
+from tilewright.simt.dialect.loop_carried import operations_of_program
+from tilewright.simt.dialect.ops import buffers as ops
+from tilewright.simt.dialect.ops.async_copy import LoadStart
+from tilewright.simt.target.copy_mechanism import GROUPS
+from tilewright.simt.target.cost_model import access_width, element_size, fits
+from tilewright.simt.target.matmul_plan import MULTIPLYING, factors
+from tilewright.simt.target.simt_target import SimtTarget
+
+_ACCESSES = (Load, Store, LoadStart)
+#: Operations that repeat a block.
+_LOOPS = frozenset({"for", "while"})
+
+
+def note_slow_paths(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
+    """Add the notes about accesses and pipelines of a function in its final form."""
+    axes = axis_info(function)
+    causes = AccessCauses(function, axes)
+    told: set[tuple[Location | None, str]] = set()  # a pipelined load stands in the loop and before it
+    for operation in operations_of_program(function.body):
+        if isinstance(operation, _ACCESSES) and isinstance(operation.pointer.type, TileType):
+            why = _narrow(operation, target, axes, causes)
+            if why and not (isinstance(operation, LoadStart) and (operation.location, why) in told):
+                told.add((operation.location, why))
+                note(operation, why)
+        elif isinstance(operation, For) and not any("pipelined" in told for told in operation.attributes.get(NOTES, ())):
+            for place, why in _not_pipelined(operation, target, axes, options):
+                note(place, why)
+
+
+def _narrow(operation: Load | Store | LoadStart, target: SimtTarget, axes: Mapping[Value, AxisInfo], causes: AccessCauses) -> str:
+    """Why an access moves fewer bytes at once than a thread has of the tile, up to the machine's widest access; the empty string where it does not."""
+    pointer, mask = operation.pointer, operation.mask
+    type_ = pointer.type
+    assert isinstance(type_, TileType)
+    size, layout = element_size(pointer), layout_of(pointer)
+    info, mask_info = axes[pointer], axes[mask] if mask is not None else None
+    threads = target.warp_size * warps_of(operation)
+    possible = min(target.max_access // size, math.prod(type_.shape) // threads)
+    width = access_width(layout, info, mask_info, size, target.max_access)
+    if possible <= 1 or width >= possible:
+        return ""
+    axis = max(range(type_.rank), key=lambda i: (type_.shape[i] > 1, info.contiguity[i], i))
+    if info.contiguity[axis] <= width and info.contiguity[axis] < type_.shape[axis]:
+        if info.constancy[axis] > width:
+            why = f"{min(info.constancy[axis], possible)} elements in a row are at one address"
+        else:
+            known = "no two addresses" if info.contiguity[axis] == 1 else f"only runs of {info.contiguity[axis]} addresses"
+            why = f"{known} are known to be consecutive{causes.stride_note(pointer, axis, 2 * width)}"
+    elif not fits(axis, 2 * width, info, None, size):
+        aim = max(2 * width, min(possible, power_of_two_in(info.contiguity[axis])))
+        cause = causes.of_address(pointer, aim)
+        why = f"addresses are not known to be multiples of {aim * size} bytes{f': {cause}' if cause else ''}{cause.remedy}"
+    elif mask_info is not None and not fits(axis, 2 * width, info, mask_info, size):
+        assert mask is not None
+        cause = causes.of_mask(mask, axis, possible)
+        found = f": {cause}{cause.remedy}" if cause else ", which is computed for each by itself"
+        why = f"the mask is not known to be the same for {possible} elements in a row{found}"
+    else:
+        why = "in the layout that it shares with other operations a thread has no more consecutive elements"
+    return f"{'store' if isinstance(operation, Store) else 'load'} moves {width * size} bytes at once instead of {possible * size}: {why}"
+
+
+def _not_pipelined(loop: For, target: SimtTarget, axes: Mapping[Value, AxisInfo], options: Mapping[str, Any]) -> list[tuple[Operation, str]]:
+    """Why loads that feed the products of a loop stay in it."""
+    body = loop.body
+    products = [operation for operation in body if isinstance(operation, MULTIPLYING)]
+    stages = loop.num_stages or options.get("num_stages", 0)
+    if not products or stages < 2:
+        return []
+    loads = _feeding(products)
+    if not loads:
+        return []
+    if any(inner.name in _LOOPS for inner in body.walk()):
+        return [(loop, "not pipelined: there is a loop inside")]
+    return [(load, f"load is not pipelined: {_why_not_ahead(load, target, axes)}") for load in loads]
+
+
+def _why_not_ahead(load: Load, target: SimtTarget, axes: Mapping[Value, AxisInfo]) -> str:
+    pointer, mask, other = load.pointer, load.mask, load.other
+    type_ = load.results[0].type
+    if not isinstance(type_, TileType) or not isinstance(type_.element, IntType | FloatType) or type_.element is I1:
+        return f"{type_} cannot be copied as it is"
+    if load.volatile:
+        return "it is volatile"
+    widths = next((mechanism.widths for mechanism in target.mechanisms if mechanism.completes == GROUPS and not mechanism.lanes_side_by_side), ())
+    if widths and other is not None and constant_of(other) != 0:
+        return "asynchronous copies fill with zeros where the mask is false, not with another value"
+    size = storage_size(type_.element)
+    width = size * access_width(layout_of(pointer), axes[pointer], axes[mask] if mask is not None else None, size, max(widths, default=target.max_access))
+    if widths and width < min(widths):
+        return f"it reads {width} bytes at once, and asynchronous copies take {', '.join(map(str, widths))}"
+    return "its addresses depend on what the loop computes, or its layout in shared memory does not fit copies"
+
+
+def _feeding(products: Sequence[Operation]) -> list[Load]:
+    """The loads of the products' block from which what they multiply is computed, those that are put into shared memory first too."""
+    found: dict[Operation, None] = {}
+    work = [operand for product in products for operand in factors(product)]
+    while work:
+        value = work.pop()
+        # what was put in shared memory for this product alone
+        work += [user.x for user in value.uses if isinstance(user, ops.Store) and user.slot is value]
+        operation = value.definition
+        if operation is None or operation.parent is not products[0].parent or operation in found:
+            continue
+        found[operation] = None
+        if not isinstance(operation, Load) and operation.spec.pure and not operation.regions:
+            work += operation.operands
+    return [operation for operation in found if isinstance(operation, Load)]
+
+
+# ---- warnings
+
+_warned: set[tuple[str, str]] = set()
+
+
+def warn_slow(function: Function) -> None:
+    """Warn of what left the fast path, once a kernel and note, where ``TILEWRIGHT_WARN_SLOW`` is set."""
+    if not flag("TILEWRIGHT_WARN_SLOW"):
+        return
+    for operation, told in notes_of(function):
+        key = function.name, f"{operation.location}: {told}"
+        if key not in _warned:
+            _warned.add(key)
+            place = operation.location
+            file, line = (place.file, place.line) if place is not None else ("", 0)
+            warnings.warn_explicit(f"kernel {function.name}, {key[1]}", RuntimeWarning, file, line)

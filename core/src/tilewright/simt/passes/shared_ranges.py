@@ -1,0 +1,93 @@
+"""Bytes of shared memory that slots, barrier objects and scratch space take, once a function's
+shared memory is placed.
+
+A slot whose number is not a constant may be any slot of its buffer: the range is the whole buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from tilewright.ir.core import Function, Operation, Value
+from tilewright.passes.rewriter import constant_of
+from tilewright.simt.dialect.attributes import offset_of
+from tilewright.simt.dialect.loop_carried import Carried, all_carried
+from tilewright.simt.dialect.ops.buffers import Slot
+from tilewright.simt.dialect.types import BarriersType, BufferType
+from tilewright.simt.passes.allocate_shared import is_place, scratch_of
+from tilewright.simt.target.simt_target import SimtTarget
+
+#: Bytes of shared memory, from the first to before the second.
+ByteRange = tuple[int, int]
+
+
+class SharedRanges:
+    """The byte ranges of one function whose shared memory is placed."""
+
+    def __init__(self, function: Function, target: SimtTarget, carried: Mapping[Value, Carried] | None = None) -> None:
+        self.target = target
+        self.carried = all_carried(function) if carried is None else carried
+
+    def of_slots(self, slots: Iterable[Value]) -> list[ByteRange]:
+        """The ranges that slots may be in."""
+        found = []
+        for slot in slots:
+            for allocation, index in self._allocations(slot, set()):
+                start = offset_of(allocation)
+                type_ = allocation.results[0].type
+                assert isinstance(type_, BufferType)
+                if index is not None:
+                    first = start + index * type_.tile_bytes
+                    found.append((first, first + type_.tile_bytes))
+                else:
+                    found.append((start, start + type_.bytes))
+        return found
+
+    def of_objects(self, objects: Iterable[tuple[Value, Value]]) -> list[ByteRange]:
+        """The ranges of barrier objects, given with their numbers."""
+        found = []
+        for barriers, number in objects:
+            index = constant_of(number)
+            for allocation, _ in self._allocations(barriers, set()):
+                found.append(self.of_object(allocation, index if isinstance(index, int) else None))
+        return found
+
+    def of_object(self, allocation: Operation, index: int | None) -> ByteRange:
+        """The range of one barrier object of an allocation, or of all of them."""
+        start, type_ = offset_of(allocation), allocation.results[0].type
+        size = self.target.barrier_bytes
+        assert isinstance(type_, BarriersType)
+        if index is None:
+            return (start, start + type_.count * size)
+        return (start + index * size, start + (index + 1) * size)
+
+    def of_scratch(self, operation: Operation) -> list[ByteRange]:
+        """The range of an operation's scratch space, if it has any."""
+        size = scratch_of(operation, self.target)
+        return [(offset_of(operation), offset_of(operation) + size)] if size else []
+
+    def _allocations(self, place: Value, seen: set[Value]) -> list[tuple[Operation, int | None]]:
+        """The allocations that a place may be in, with its number where that is known."""
+        if place in seen:
+            return []
+        seen.add(place)
+        carried = self.carried.get(place)
+        if carried is not None:
+            sources = carried.incoming()
+            return [found for value in sources for found in self._allocations(value, seen)]
+        operation = place.definition
+        assert operation is not None
+        if isinstance(operation, Slot):
+            index = constant_of(operation.index)
+            number = index if isinstance(index, int) else None
+            return [(one, number) for one, _ in self._allocations(operation.buffer, seen)]
+        if operation.name in ("simt.buffer", "simt.barriers"):
+            return [(operation, None)]
+        sources = [value for value in operation.operands if is_place(value)]
+        return [found for value in sources for found in self._allocations(value, seen)]
+
+
+def overlap(ranges: Iterable[ByteRange], others: Iterable[ByteRange]) -> bool:
+    """Return whether any of some ranges has bytes in common with any of some others."""
+    others = tuple(others)
+    return bool(others) and any(start < other_end and other_start < end for start, end in ranges for other_start, other_end in others)

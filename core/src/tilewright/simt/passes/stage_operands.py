@@ -1,0 +1,138 @@
+"""Operands that a product's plan reads from shared memory, and that are in registers, are put there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.ir.builder import Builder
+from tilewright.ir.core import Function, Operation, Value
+from tilewright.ir.types import I32, TileType
+from tilewright.llvm.registers import storage_size
+from tilewright.simt.dialect.attributes import layout_of, warps_of
+from tilewright.simt.dialect.loop_carried import CARRIERS, operations_of_program
+from tilewright.simt.dialect.ops import SIMT_TABLE
+from tilewright.simt.dialect.ops.buffers import Convert, Load
+from tilewright.simt.dialect.ops.dot import Dot, Multiplication
+from tilewright.simt.dialect.types import BufferType, SlotType
+from tilewright.simt.layouts.linear_layout import SharedLayout
+from tilewright.simt.layouts.swizzle import shared_between, transactions
+from tilewright.simt.passes.shared_moves import moving_layout
+from tilewright.simt.target.matmul_plan import OPERAND_ALIGNMENT, REGISTERS, ProductPlan
+from tilewright.simt.target.plan_selection import plan_of
+from tilewright.simt.target.simt_target import SimtTarget
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A product that reads an operand from shared memory."""
+
+    product: Multiplication
+    position: int
+
+
+def stage_operands(function: Function, target: SimtTarget) -> None:
+    """Give each product its operands where its plan reads them. What several products read in the same layout is put there once, for all of them."""
+    reads: dict[tuple[Value, SharedLayout], list[_Read]] = {}
+    for operation in operations_of_program(function.body):
+        if isinstance(operation, Multiplication):
+            plan = plan_of(operation, target)
+            for position, operand in enumerate((operation.a, operation.b)):
+                if plan.reads[position] != REGISTERS and isinstance(operand.type, TileType):
+                    shared = staging_layout(plan, position, operand, target)
+                    reads.setdefault((operand, shared), []).append(_Read(operation, position))
+    for (operand, shared), found in reads.items():
+        _move_well(operand, shared, target)
+        slot = staged(_place_before([read.product for read in found], operand), operand, shared)
+        for read in found:
+            read.product.set_operand(read.position, slot)
+
+
+def staging_layout(plan: ProductPlan, position: int, operand: Value, target: SimtTarget) -> SharedLayout:
+    """The layout in shared memory of an operand that comes in registers: of those that serve the plan, the one that threads can write in the fewest turns."""
+    assert isinstance(operand.type, TileType)
+    layout, size = layout_of(operand), storage_size(operand.type.element)
+    wishes = plan.wishes(position)
+    if not wishes:
+        return shared_between(layout, plan.operand(position), size, target.max_access, target.banks)
+    return min(wishes, key=lambda wish: transactions(layout, wish, size, target.max_access, target.banks)[::-1])
+
+
+def staged_bytes(operation: Multiplication, target: SimtTarget, elsewhere: set[Value]) -> int:
+    """Shared memory for the operands of a product that come in registers and are read from shared memory; those of ``elsewhere`` are there already."""
+    plan, found = plan_of(operation, target), 0
+    for position, operand in enumerate((operation.a, operation.b)):
+        if plan.reads[position] != REGISTERS and isinstance(operand.type, TileType) and operand not in elsewhere:
+            found += -(-operand.type.numel * storage_size(operand.type.element) // 16) * 16
+    return found
+
+
+def put_in_shared(product: Dot, position: int, target: SimtTarget) -> Value:
+    """Put an operand in registers, which a product reads from there, into shared memory, before the outermost loop that it is made before; the slot."""
+    operand = (product.a, product.b)[position]
+    place, conversion = _outermost(product, operand), operand.definition
+    if isinstance(conversion, Convert):
+        operand = conversion.x
+    return staged(place, operand, staging_layout(plan_of(product, target), position, operand, target))
+
+
+def _move_well(operand: Value, shared: SharedLayout, target: SimtTarget) -> None:
+    """Let an operand that only moves, from one place in shared memory to another, pass through registers in the layout that is best for that."""
+    load = operand.definition
+    if not isinstance(load, Load) or len(operand.uses) != 1:
+        return
+    source = load.slot.type
+    assert isinstance(source, SlotType) and isinstance(operand.type, TileType)
+    size, warps = storage_size(operand.type.element), warps_of(load)
+    layout = moving_layout(source.layout, shared, size, target.warp_size, warps, target.max_access, target.banks)
+    if layout is not None:
+        operand.layout = layout
+
+
+def staged(place: Operation, operand: Value, shared: SharedLayout) -> Value:
+    """Put an operand into shared memory before an operation."""
+    builder = Builder.at(place)
+    assert isinstance(operand.type, TileType)
+    type_ = BufferType(1, operand.type.shape, operand.type.element, shared)
+    buffer = builder.create(SIMT_TABLE["simt.buffer"], [], {"alignment": OPERAND_ALIGNMENT}, (type_,)).results[0]
+    slot = builder.create(SIMT_TABLE["simt.slot"], [[buffer], [builder.constant(value=0, result=I32)]], {}).results[0]
+    builder.create(SIMT_TABLE["simt.store"], [[slot], [operand]], {})
+    return slot
+
+
+def _place_before(products: list[Operation], operand: Value) -> Operation:
+    """Where an operand is staged for products: before the first of them, and before the outermost loop around it that the operand is made before. Where they
+    are in different regions: before what holds the first, in the innermost region that holds them all."""
+    first = products[0]
+    if len(products) == 1:
+        return _outermost(first, operand)
+    paths = [_within(product, operand) for product in products]
+    depth = 0
+    while all(len(path) > depth and path[depth].parent is paths[0][depth].parent for path in paths):
+        depth += 1
+    return _outermost(paths[0][depth - 1], operand)
+
+
+def _within(operation: Operation, operand: Value) -> list[Operation]:
+    """The operation, and those around it up to the region that an operand is made in, outermost first."""
+    owner = operand.owner
+    home = owner.parent if isinstance(owner, Operation) else owner
+    path = [operation]
+    while path[-1].parent is not home:
+        region = path[-1].parent
+        assert region is not None and isinstance(region.owner, Operation)
+        path.append(region.owner)
+    return path[::-1]
+
+
+def _outermost(product: Operation, operand: Value) -> Operation:
+    """The product, or the outermost loop around it that an operand is made before."""
+    place = inner = product
+    owner = operand.owner
+    home = owner.parent if isinstance(owner, Operation) else owner
+    for outer in product.ancestors():
+        if outer.name not in CARRIERS or inner.parent is home:
+            break
+        inner = outer
+        if outer.name != "if":
+            place = outer
+    return place

@@ -1,0 +1,136 @@
+"""Which blocks a target copies by tensor descriptors themselves; all other accesses become pointers under masks (:mod:`tilewright.passes.descriptors`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.ir.builder import Builder
+from tilewright.ir.core import Function, Operation, Value
+from tilewright.ir.ops.memory import AtomicCas, AtomicLoad, AtomicRmw, DescriptorLoad, Load, MakeDescriptor
+from tilewright.ir.table import Effect
+from tilewright.passes.axis import axis_info
+from tilewright.passes.descriptors import WRITES, Expansion, has_descriptors
+from tilewright.simt.analysis.alias import may_be_same, reached, root_of
+from tilewright.simt.dialect.attributes import note
+from tilewright.simt.dialect.ops import SIMT_TABLE
+from tilewright.simt.target.copy_mechanism import BLOCK_STORES, ROW_COPIES, BlockAccess
+from tilewright.simt.target.simt_target import SimtTarget
+
+
+def expand_descriptors(function: Function, target: SimtTarget) -> bool:
+    """Expand a kernel's descriptors; whether it has any."""
+    if not has_descriptors(function):
+        return False
+    _Expansion(function, target).run()
+    return True
+
+
+class _Expansion(Expansion):
+    """The expansion of one kernel, but for what the target copies by descriptors that are given or made."""
+
+    def __init__(self, function: Function, target: SimtTarget) -> None:
+        super().__init__(function)
+        self.target = target
+        #: stores of threads that loads by descriptors which the kernel makes may come after
+        self._published: set[Operation] = set()
+        self._known = axis_info(function)
+
+    def choose(self) -> None:
+        for descriptor in self.given:
+            self._keep(descriptor)
+        if self.target.descriptor_bytes:
+            self._keep_made()
+
+    def stored(self, b: Builder, access: Operation) -> None:
+        if access in self._published:
+            self._publish(b)
+
+    def _keep(self, descriptor: Value) -> None:
+        """Choose the accesses of an argument that the target copies by the descriptor itself. Copies by the machine and accesses by threads do not see each
+        other in order: where one writes, all are of one kind."""
+        accesses = [user for user in descriptor.uses if user.name not in _NUMBERS]
+        kept = {user for user in accesses if isinstance(user, _KEPT) and self._is_kept(user)}
+        if len(kept) == len(accesses) or not _writes(accesses):
+            self.kept |= kept
+
+    def _is_kept(self, access: BlockAccess) -> bool:
+        known = [self._known[offset] for offset in ([access.column] if isinstance(access, ROW_COPIES) else access.offsets)]
+        return self.target.keeps_descriptor(access, [info.apart_from_addresses().divisibility_of_all() for info in known], self._width(access.descriptor))
+
+    def _width(self, descriptor: Value) -> int:
+        """What divides the last extent of a descriptor's tensor, in elements."""
+        made = descriptor.definition
+        if made is not None:
+            assert isinstance(made, MakeDescriptor)
+            return self._known[made.shape[-1]].apart_from_addresses().divisibility_of_all()
+        place = self.function.arguments.index(descriptor)
+        return int(self.function.argument_attributes[place].get("extent_divisibility", 1))
+
+    def _keep_made(self) -> None:
+        """Choose the descriptors made in the kernel that the target is to make, and their accesses that it copies by them. They are those that control flow
+        does not carry. What threads write is not seen by the machine's copies, nor are their writes in order: they must be of different memory, or be plain
+        stores that loads alone come after, for which they are published."""
+        kept: dict[Operation, set[Operation]] = {}
+        for operation in self.function.walk():
+            if operation.name == "make_descriptor":
+                accesses = [user for user in operation.results[0].uses if user.name not in _NUMBERS]
+                found: set[Operation] = {user for user in accesses if isinstance(user, _KEPT) and self._is_kept(user)}
+                if (
+                    all(isinstance(user, _KEPT) or user.name in WRITES for user in accesses)
+                    and found
+                    and (len(found) == len(accesses) or not _writes(accesses))
+                ):
+                    kept[operation] = found
+        waiting = any(map(_waits_for_others, self.function.walk()))
+        while kept:
+            copied = self.kept.union(*kept.values())
+            writers = {operation: roots for operation in self.function.walk() if operation not in copied and (roots := reached(operation, Effect.WRITE))}
+            hidden: list[Operation] = []
+            self._published = set()
+            for made, copies in kept.items():
+                root = root_of(made.results[0])
+                earlier = {writer for writer, roots in writers.items() if any(may_be_same(root, other) for other in roots)}
+                if waiting or (earlier and (_writes([*copies]) or any(writer.name not in _PUBLISHED for writer in earlier))):
+                    hidden.append(made)
+                self._published |= earlier
+            if not hidden:
+                break
+            for made in hidden:
+                del kept[made]
+                self._tell(made)
+        self.made = set(kept)
+        self._published = self._published if kept else set()
+        self.kept = self.kept.union(*kept.values())
+        for store in [writer for writer in self._published if writer.name == "store"]:
+            self._publish(Builder(store.parent, store.next, store.location))
+
+    def _publish(self, b: Builder) -> None:
+        """Let copies see what threads wrote."""
+        if self.target.published:
+            b.create(SIMT_TABLE["simt.publish"], [], {"everywhere": True})
+        b.barrier()
+
+    def _tell(self, made: Operation) -> None:
+        """Note at the loop around it why a descriptor is not the target's."""
+        loop = next((outer for outer in made.ancestors() if outer.name in ("for", "while")), None)
+        if loop is not None:
+            why = "the kernel may write to its tensor in other ways, or waits for what others write, which copies of blocks do not see"
+            note(loop, f"blocks of the descriptor made at {made.location} are accessed by threads: {why}")
+
+
+def _waits_for_others(operation: Operation) -> bool:
+    """Whether an operation lets a program see what others wrote before."""
+    if isinstance(operation, Load):
+        return operation.volatile
+    ordered = isinstance(operation, AtomicRmw | AtomicCas | AtomicLoad) and operation.order in ("acquire", "acq_rel")
+    return ordered and any(result.uses for result in operation.results)
+
+
+def _writes(accesses: Sequence[Operation]) -> bool:
+    return any(access.name in WRITES for access in accesses)
+
+
+#: What a target may copy by the descriptor itself.
+_KEPT = (DescriptorLoad, *BLOCK_STORES, *ROW_COPIES)
+_PUBLISHED = frozenset({"store", "descriptor_store"})
+_NUMBERS = frozenset({"descriptor_extent", "descriptor_stride"})

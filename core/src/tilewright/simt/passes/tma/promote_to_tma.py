@@ -1,0 +1,308 @@
+"""Loads at affine pointers that feed products in loops, raised to loads of blocks of tensors:
+
+    %x = load %pointers, mask=%inside, other=%zeros
+
+becomes, where the pointers are those of a block of a tensor whose address, extents and strides the
+launch knows (:mod:`tilewright.simt.analysis.tensor_accesses`),
+
+    %t = simt.tensor %a, [%M, %K], [%stride, %one]          (at the function's entry)
+    %x = descriptor_load %t, %row, %k
+
+as if the program had been given a descriptor. So does a descriptor that the program itself makes of what the launch knows. What the target's copies need of
+the tensor beside must be known: :meth:`.SimtTarget.reaches`. All loads of a loop that are worth it are raised, or none: copies that end in different ways do
+not go together. What keeps them as they are is noted at the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from tilewright.ir.builder import Builder
+from tilewright.ir.core import Function, Module, Operation, Region, Value
+from tilewright.ir.ops.control import For
+from tilewright.ir.ops.linear import Dot
+from tilewright.ir.ops.memory import Load, MakeDescriptor
+from tilewright.ir.table import Effect
+from tilewright.ir.types import I32, I64, DescriptorType, FloatType, IntType, PointerType, TileType, Type
+from tilewright.llvm.registers import storage_size
+from tilewright.passes.affine import Affine
+from tilewright.passes.canonicalize import canonicalize
+from tilewright.passes.cse import cse
+from tilewright.passes.dce import dce
+from tilewright.passes.effects import clobbers_memory, effects_of
+from tilewright.passes.licm import licm
+from tilewright.passes.polynomials import Polynomial
+from tilewright.simt.analysis.access_causes import ARGUMENTS_REMEDY, Sources, of_polynomial
+from tilewright.simt.analysis.alias import is_address, root_of
+from tilewright.simt.analysis.pipelined_loads import feeding_products, is_copyable
+from tilewright.simt.analysis.pipelined_loops import stages_of
+from tilewright.simt.analysis.tensor_accesses import NotRaisedError, Tensor, alignments, is_on_host, tensor_of
+from tilewright.simt.dialect.attributes import WHOLE, function_of, note
+from tilewright.simt.dialect.ops import SIMT_TABLE
+from tilewright.simt.passes.warp_count import warps_asked
+from tilewright.simt.target.matmul_plan import Product
+from tilewright.simt.target.simt_target import SimtTarget
+
+_DOT: Final = (Dot,)
+#: A load of less than one part in so many of what the greatest of a loop brings is not worth it.
+_SMALL: Final = 8
+#: What copies may ask addresses and strides to be multiples of, in bytes.
+_ALIGNMENTS: Final = (2, 4, 8, 16, 32, 64, 128)
+
+
+def raise_loads(module: Module, target: SimtTarget, options: Mapping[str, Any]) -> None:
+    """Raise the loads of a module's kernel that it pays for, and the descriptors that it makes of arguments alone."""
+    (function,) = module.functions.values()
+    loops = [loop for loop in function.walk() if isinstance(loop, For) and _pays(loop, target, options)]
+    made = [operation for operation in function.body if isinstance(operation, MakeDescriptor)]
+    if not loops and not made:
+        return
+    affine = Affine(function)
+    written = _written(function)
+    raised: list[tuple[Load, Tensor]] = []
+    for loop in loops:
+        raised += _raised_in(loop, target, affine, written)
+    writer = _Writer(affine)
+    for load, tensor in raised:
+        writer.write(load, tensor)
+    known = [one for one in made if _is_known_at_launch(one, affine)]
+    for one in known:
+        writer.write_made(one)
+    if raised or known:
+        for pass_ in (dce, canonicalize, cse, licm):
+            pass_(module)
+
+
+def _is_known_at_launch(made: MakeDescriptor, affine: Affine) -> bool:
+    """Whether a descriptor that the kernel makes is of numbers that the launch knows, at an argument's address, and zero outside the tensor."""
+    base, type_ = made.base, made.result.type
+    assert isinstance(type_, DescriptorType)
+    numbers = [affine.number(value) for value in (*made.shape, *made.strides)]
+    zero = made.padding == "zero" or not isinstance(type_.element, FloatType)
+    return zero and base.owner is affine.function.body and all(is_on_host(number, affine) for number in numbers)
+
+
+def _pays(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> bool:
+    """Whether a loop is to be pipelined, and has products that the target wants blocks for."""
+    if stages_of(loop, options) < 2:
+        return False
+    body = loop.body
+    if any(inner.name in ("for", "while") for inner in body.walk()) or any(clobbers_memory(inner) for inner in body):
+        return False
+    return any(isinstance(inner, Dot) and target.wants_blocks(_product(inner, warps_asked(function_of(loop), options))) for inner in body)
+
+
+def _product(dot: Dot, warps: int) -> Product:
+    a, b, c = dot.a.type, dot.b.type, dot.c.type
+    assert isinstance(a, TileType) and isinstance(b, TileType) and isinstance(c, TileType) and isinstance(c.element, FloatType | IntType)
+    return Product(c.shape, a.shape[-1], a.element, b.element, c.element, dot.precision, dot.max_imprecise, warps)
+
+
+def _bytes(load: Operation) -> int:
+    type_ = load.results[0].type
+    return type_.numel * storage_size(type_.element) if isinstance(type_, TileType) else 0
+
+
+def _raised_in(loop: For, target: SimtTarget, affine: Affine, written: frozenset[Value] | None) -> list[tuple[Load, Tensor]]:
+    """The loads of a loop that are raised, which are all or none."""
+    feeding = feeding_products(loop.body, _DOT)
+    if 2 * sum(map(_bytes, feeding)) > target.shared_memory:
+        return []
+    most = max(map(_bytes, feeding), default=0)
+    found: list[tuple[Load, Tensor]] = []
+    for load in [load for load in feeding if isinstance(load, Load) and _bytes(load) * _SMALL >= most]:
+        try:
+            found.append((load, _raised(load, target, affine, written)))
+        except NotRaisedError as why:
+            note(loop, f"loads are not raised to copies of blocks, for that at {load.location}: {why}")
+            return []
+    return found
+
+
+def _raised(load: Load, target: SimtTarget, affine: Affine, written: frozenset[Value] | None) -> Tensor:
+    if not is_copyable(load):
+        raise NotRaisedError("it is volatile, or gives something else than zero where its mask is false")
+    tensor = tensor_of(load, affine)
+    if written is None or tensor.base in written:
+        raise NotRaisedError("the kernel, or one that it waits for, may write to the tensor, which copies of blocks do not see")
+    block, known = _descriptor(tensor), alignments(tensor, affine)
+    if block is None:
+        raise NotRaisedError(f"its tensor would have {len(tensor.axes)} axes")
+    least = min(known, key=lambda each: each.divisor)
+    if not target.reaches(block, least.divisor):
+        need = next((need for need in _ALIGNMENTS if target.reaches(block, need)), 0)
+        if not need:
+            raise NotRaisedError(f"{target.name} copies no block of {block}")
+        cause = Sources() if least.number is None else of_polynomial(least.number, affine, need // least.size)
+        remedy = cause.remedy or (ARGUMENTS_REMEDY if least.number is None else "")
+        why = f"{least.what} is not known to be a multiple of {need} bytes{f': {cause}' if cause else ''}{remedy}"
+        raise NotRaisedError(f"{target.name} copies no block of {block}: {why}")
+    return tensor
+
+
+def _descriptor(tensor: Tensor) -> DescriptorType | None:
+    assert isinstance(tensor.base.type, PointerType)
+    return DescriptorType(tuple(axis.block for axis in tensor.axes), tensor.base.type.pointee) if len(tensor.axes) <= 5 else None
+
+
+def _written(function: Function) -> frozenset[Value] | None:
+    """The arguments through which a kernel writes; None where it may write anywhere, or waits for what others write."""
+    found: set[Value] = set()
+    for operation in function.walk():
+        if operation.name.startswith("atomic") and any(result.uses for result in operation.results):
+            return None
+        if isinstance(operation, Load) and operation.volatile:
+            return None
+        if Effect.WRITE not in effects_of(operation) or operation.regions:
+            continue
+        bases = [root_of(operand) for operand in operation.operands if is_address(operand.type)]
+        if not bases or None in bases:
+            return None
+        found.update(base for base in bases if base is not None)
+    return frozenset(found)
+
+
+# ---- writing
+
+
+class _Writer:
+    """Writes tensors at the function's entry, and loads of their blocks."""
+
+    def __init__(self, affine: Affine) -> None:
+        self.affine = affine
+        body = affine.function.body
+        self.entry = body.first
+
+    def write(self, load: Load, tensor: Tensor) -> None:
+        type_ = _descriptor(tensor)
+        assert type_ is not None and self.entry is not None
+        head = Builder(self.affine.function.body, self.entry, load.location)
+        extents = []
+        for axis in tensor.axes:
+            ends = [self._emit(head, extent, I64) for extent in axis.ends()]
+            while len(ends) > 1:
+                ends.append(head.min(ends.pop(0), ends.pop(0)))
+            extents += ends
+        strides = [self._emit(head, axis.step, I64) for axis in tensor.axes]
+        descriptor = head.create(SIMT_TABLE["simt.tensor"], [[tensor.base], extents, strides], {}, (type_,)).results[0]
+        b = Builder.at(load)
+        offsets = [self._emit(b, axis.start, I32) for axis in tensor.axes]
+        block = b.descriptor_load(descriptor, offsets)
+        if WHOLE in load.attributes:
+            block.definition.attributes[WHOLE] = True
+        tile = self._seen(b, block, tensor, load.result.type)
+        tile.name = load.result.name
+        load.result.replace_all_uses(tile)
+        load.erase()
+
+    def write_made(self, made: MakeDescriptor) -> None:
+        """A descriptor that the kernel makes, as one of the launch's."""
+        assert self.entry is not None
+        head = Builder(self.affine.function.body, self.entry, made.location)
+        groups = [[self._emit(head, self.affine.number(value), I64) for value in values] for values in (made.shape, made.strides)]
+        tensor = head.create(SIMT_TABLE["simt.tensor"], [[made.base], *groups], {}, (made.result.type,)).results[0]
+        tensor.name = made.result.name
+        made.result.replace_all_uses(tensor)
+        if self.entry is made:
+            self.entry = made.next
+        made.erase()
+
+    def _seen(self, b: Builder, block: Value, tensor: Tensor, type_: Type) -> Value:
+        """A block with the axes of the tile."""
+        assert isinstance(type_, TileType)
+        axes = [axis for axis in tensor.axes if axis.source is not None]
+        sources = [axis.source for axis in axes if axis.source is not None]
+        block = _reshaped(b, block, tuple(axis.block for axis in axes))
+        if sources != sorted(sources):
+            block = b.permute(block, order=tuple(sources.index(source) for source in sorted(sources)))
+        return _reshaped(b, block, type_.shape)
+
+    def _emit(self, b: Builder, polynomial: Polynomial, type_: IntType) -> Value:
+        """A polynomial as a scalar."""
+        polynomial = self._by_counters(polynomial)
+        there = self._there(b, polynomial, type_) if polynomial.constant is None else None
+        if there is not None:
+            return there
+        value: Value | None = None
+        for monomial, factor in polynomial.terms:
+            term: Value | None = None
+            for number in monomial:
+                unknown = self._unknown(b, number, type_)
+                term = unknown if term is None else b.mul(term, unknown)
+            if term is None or factor != 1:
+                constant = b.constant(value=factor, result=type_)
+                term = constant if term is None else b.mul(term, constant)
+            value = term if value is None else b.add(value, term)
+        return value if value is not None else b.constant(value=0, result=type_)
+
+    def _by_counters(self, polynomial: Polynomial) -> Polynomial:
+        """Iterations by the counters of their loops, where those count in constant steps that divide what depends on them."""
+        for number in sorted(polynomial.unknowns()):
+            atom = self.affine.atom(number)
+            if atom.kind != "iteration":
+                continue
+            loop: For = atom.of[0]
+            step = self.affine.number(loop.step).constant
+            ours = Polynomial(tuple(term for term in polynomial.terms if number in term[0]))
+            if not step or any(monomial.count(number) != 1 or factor % step for monomial, factor in ours.terms):
+                continue
+            counter = self.affine.unknown("counter", loop.body.arguments[0], value=loop.body.arguments[0])
+            counted = counter.minus(self.affine.number(loop.lower))
+            for piece in ours.pieces():
+                rest = piece.divided(Polynomial.unknown(number).scaled(step))
+                assert rest is not None
+                polynomial = polynomial.minus(piece).plus(rest.times(counted))
+        return polynomial
+
+    def _there(self, b: Builder, polynomial: Polynomial, type_: IntType) -> Value | None:
+        """A scalar that is a polynomial already."""
+        assert b.before is not None
+        there = next((value for value in self.affine.scalars(polynomial) if _is_seen(value, b.before)), None)
+        return there if there is None or there.type is type_ else b.cast(there, result=type_)
+
+    def _unknown(self, b: Builder, number: int, type_: IntType) -> Value:
+        atom = self.affine.atom(number)
+        there = self._there(b, Polynomial.unknown(number), type_)
+        if there is not None:
+            return there
+        if atom.kind == "iteration":
+            loop: For = atom.of[0]
+            lower, step = (self._emit(b, self.affine.number(operand), type_) for operand in (loop.lower, loop.step))
+            counter = loop.body.arguments[0]
+            counter = counter if counter.type is type_ else b.cast(counter, result=type_)
+            turns: Value = b.div(b.sub(counter, lower), step)
+            return turns
+        if atom.kind in ("program_id", "num_programs"):
+            value: Value = getattr(b, atom.kind)(axis=atom.of[0])
+            return value if value.type is type_ else b.cast(value, result=type_)
+        found: Value = getattr(b, atom.kind)(*(self._emit(b, part, type_) for part in atom.of))
+        return found
+
+
+def _reshaped(b: Builder, value: Value, shape: Sequence[int]) -> Value:
+    assert isinstance(value.type, TileType)
+    return value if value.type.shape == tuple(shape) else b.reshape(value, result=TileType(tuple(shape), value.type.element))
+
+
+def _is_seen(value: Value, place: Operation) -> bool:
+    """Whether a value is known at an operation."""
+    if isinstance(value.owner, Region):
+        return value.owner in _regions(place)
+    for inner in (place, *place.ancestors()):
+        if inner.parent is value.owner.parent:
+            return value.owner is not inner and _comes_before(value.owner, inner)
+    return False
+
+
+def _regions(place: Operation) -> Iterator[Region]:
+    for inner in (place, *place.ancestors()):
+        assert inner.parent is not None
+        yield inner.parent
+
+
+def _comes_before(first: Operation, second: Operation) -> bool:
+    operation: Operation | None = first
+    while operation is not None and operation is not second:
+        operation = operation.next
+    return operation is not None

@@ -1,0 +1,320 @@
+"""Loops in which one product reads what is computed from another: their two halves side by side.
+
+A chain of asynchronous products, such as ``s = a @ b; p = f(s); acc = p @ v + g(s) * acc``, is cut in two. *Late* is each product with an operand that is
+computed from another product of the iteration, and all that depends on it; the rest is *early*. Nothing early depends on what is late, not even in a later
+iteration. So the early half of the next iteration is written beside the late half of this one:
+
+    if it runs at all:
+        early half of the first iteration
+        for each iteration but the first:
+            start the early products
+            start the late products of the iteration before
+            wait for the early products; the rest of the early half
+            wait for the late products; the rest of the late half
+        late half of the last iteration
+
+While threads compute ``f`` the late products run. What crosses from one half to the other is carried, but for what is cheap to compute anew where it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from tilewright.ir.builder import Builder
+from tilewright.ir.core import Operation, Region, Value
+from tilewright.ir.ops import TABLE
+from tilewright.ir.ops.control import For
+from tilewright.ir.types import IntType
+from tilewright.passes.clone import clone_operation
+from tilewright.passes.effects import clobbers_memory
+from tilewright.simt.dialect.ops.dot import Dot
+from tilewright.simt.target.plan_selection import plan_of
+from tilewright.simt.target.simt_target import SimtTarget
+
+#: Operations that are repeated where both halves read what they give.
+_REPEATED: Final = frozenset({"constant", "splat", "broadcast", "expand_dims", "arange", "simt.slot", "simt.view"})
+
+
+def asynchronous_products(body: Region, target: SimtTarget) -> list[Dot]:
+    """The products of a loop's body that can be started and waited for later."""
+    plans = {operation: plan_of(operation, target) for operation in body if isinstance(operation, Dot)}
+    return [product for product, plan in plans.items() if plan.asynchronous or plan.accumulator is not None]
+
+
+def late_half(body: Region, products: Sequence[Dot]) -> set[Operation] | None:
+    """The late operations of a body, for its products; None where they are no chain, or the halves depend on each other both ways."""
+    late_products = [product for product in products if _reads_any(body, (product.a, product.b), set(products))]
+    late = _dependents(body, late_products)
+    if not late_products or all(product in late for product in products):
+        return None
+    # what only the late half reads of a slot is read there
+    late |= {one for one in body if one.name == "simt.load" and all(_of_body(body, user) in late for user in one.results[0].uses)}
+    return late
+
+
+def is_chain(loop: For, target: SimtTarget) -> bool:
+    """Whether a loop is worth two halves side by side: products in both, nothing that writes to memory, and room for the sums of all products at a time."""
+    (body,) = loop.regions
+    if any(clobbers_memory(operation) for operation in body):
+        return False
+    products = asynchronous_products(body, target)
+    sums = (plan_of(product, target).accumulator for product in products)
+    units = sum(one.units for one in sums if one is not None)
+    return units <= target.accumulator_units and late_half(body, products) is not None
+
+
+def _of_body(body: Region, operation: Operation) -> Operation | None:
+    """The operation of a body that is, or holds, another one."""
+    while operation.parent is not body:
+        owner = operation.parent.owner if operation.parent is not None else None
+        if not isinstance(owner, Operation):
+            return None
+        operation = owner
+    return operation
+
+
+def _read_by(operation: Operation) -> Iterator[Value]:
+    """What an operation and those in its regions read."""
+    yield from operation.operands
+    for region in operation.regions:
+        for inner in region.walk():
+            yield from inner.operands
+
+
+def _reads_any(body: Region, values: Iterable[Value], wanted: set[Operation]) -> bool:
+    """Whether values are computed from one of some operations, in the same iteration."""
+    work, seen = list(values), set[Operation]()
+    while work:
+        operation = work.pop().definition
+        top = _of_body(body, operation) if operation is not None else None
+        if top is None or top in seen:
+            continue
+        if top in wanted:
+            return True
+        seen.add(top)
+        work += _read_by(top)
+    return False
+
+
+def _dependents(body: Region, seeds: Iterable[Operation]) -> set[Operation]:
+    """Operations of a body and all that depend on them, in this iteration or by what it carries."""
+    last = body.terminator
+    assert last is not None
+    found, work = set[Operation](), list(seeds)
+    carried = set[int]()
+
+    def follow(value: Value) -> None:
+        for user in value.uses:
+            if user is last:
+                for index, operand in enumerate(last.operands):
+                    if operand is value and index not in carried:
+                        carried.add(index)
+                        follow(body.arguments[1 + index])
+            elif (top := _of_body(body, user)) is not None:
+                work.append(top)
+
+    while work:
+        operation = work.pop()
+        if operation not in found:
+            found.add(operation)
+            for result in operation.results:
+                follow(result)
+    return found
+
+
+@dataclass
+class Halves:
+    """A loop whose products are started and waited for where they stand, before its halves are put side by side.
+
+    Attributes:
+        loop: the ``for``.
+        late: the late operations of its body.
+        after: what an operation comes after besides what it reads: what waits for the memory that it names, say.
+    """
+
+    loop: For
+    late: set[Operation]
+    after: dict[Operation, list[Operation]] = field(default_factory=dict)
+
+    def interleave(self) -> list[Value]:
+        """Write the halves side by side in place of the loop; what stands for its results."""
+        return _Interleaved(self).run()
+
+
+class _Interleaved:
+    def __init__(self, halves: Halves) -> None:
+        self.loop, self.after = halves.loop, halves.after
+        (self.body,) = self.loop.regions
+        last = self.body.terminator
+        assert last is not None
+        self.last = last
+        operations = [operation for operation in self.body if operation is not last]
+        self.late_arguments = self._late_arguments(halves.late)
+        early, late = ([one for one in operations if (one in halves.late) is half] for half in (False, True))
+        self.early, self.late = self._starts_first(early), self._starts_first(late)
+        self.crossing = self._crossing(late)
+
+    def _late_arguments(self, late: set[Operation]) -> set[int]:
+        """Indices of the values carried that the late half gives."""
+        found = set[int]()
+        while True:
+            more = {
+                index
+                for index, operand in enumerate(self.last.operands)
+                if operand.definition in late or (operand.owner is self.body and operand.index - 1 in found)
+            }
+            if more == found:
+                return found
+            found = more
+
+    def _starts_first(self, operations: list[Operation]) -> tuple[list[Operation], list[Operation]]:
+        """(the starts of products that wait for no product of the half, with what they need; the rest), each in program order."""
+        own = set(operations)
+        needed = set[Operation]()
+        for start in (operation for operation in operations if operation.name == "simt.dot_start"):
+            closure = self._needed(start, own)
+            if not any(operation.name == "simt.wait" for operation in closure):
+                needed |= closure
+        return [one for one in operations if one in needed], [one for one in operations if one not in needed]
+
+    def _needed(self, operation: Operation, own: set[Operation]) -> set[Operation]:
+        found, work = set[Operation](), [operation]
+        while work:
+            one = work.pop()
+            if one in found or one not in own:
+                continue
+            found.add(one)
+            work += self.after.get(one, ())
+            for value in _read_by(one):
+                definition = value.definition
+                top = _of_body(self.body, definition) if definition is not None else None
+                if top is not None:
+                    work.append(top)
+        return found
+
+    def _is_early(self, value: Value) -> bool:
+        """Whether a value is one of the early half, or of the iteration as it begins."""
+        if value.owner is self.body:
+            return value.index - 1 not in self.late_arguments or value.index == 0
+        definition = value.definition
+        return definition is not None and definition.parent is self.body and definition not in self._late_set
+
+    def _crossing(self, late: list[Operation]) -> list[Value]:
+        """The early values that the late half reads, but for those that it computes anew."""
+        self._late_set = set(late)
+        found: dict[Value, None] = {}
+        work = [value for operation in late for value in _read_by(operation)]
+        work += [operand for index, operand in enumerate(self.last.operands) if index in self.late_arguments]
+        seen = set[Value]()
+        while work:
+            value = work.pop()
+            if value in seen or not self._is_early(value):
+                continue
+            seen.add(value)
+            definition = value.definition
+            if definition is not None and definition.name in _REPEATED:
+                work += definition.operands
+            else:
+                found[value] = None
+        return list(found)
+
+    # ---- writing
+
+    def run(self) -> list[Value]:
+        loop, place = self.loop, Builder.at(self.loop)
+        lower, upper, step, inits = loop.lower, loop.upper, loop.step, loop.inits
+        runs = place.cmp(lower, upper, predicate="lt")
+        then, otherwise = Region(), Region()
+        inside = Builder(then, None, loop.location)
+
+        first: dict[Value, Value] = dict(zip(self.body.arguments, (lower, *inits), strict=True))
+        self._write(inside, (*self.early[0], *self.early[1]), first)
+        following = self._rest(inside, lower, upper, step, first)
+        results = self._final(inside, following)
+        inside.insert(_yield(results))
+        Builder(otherwise, None, loop.location).insert(_yield(inits))
+        types = [result.type for result in loop.results]
+        made = place.insert(Operation(TABLE["if"], [runs], (1,), {}, types, [then, otherwise], loop.location))
+        for old, new in zip(loop.results, made.results, strict=True):
+            new.name, new.layout = old.name, old.layout
+            old.replace_all_uses(new)
+        loop.erase()
+        return list(made.results)
+
+    def _rest(self, builder: Builder, lower: Value, upper: Value, step: Value, first: Mapping[Value, Value]) -> dict[Value, Value]:
+        """The iterations after the first one; where it ends, what the late half of the last one reads."""
+        arguments, counter = self.body.arguments, lower.type
+        assert isinstance(counter, IntType)
+        unsigned = IntType(counter.bits, signed=False)
+        distance = builder.sub(*(value if value.type is unsigned else builder.cast(value, result=unsigned) for value in (upper, lower)))
+        stride = step if step.type is unsigned else builder.cast(step, result=unsigned)
+        again = builder.select(builder.cmp(distance, stride, predicate="gt"), builder.add(lower, step), upper)
+
+        indices = range(len(self.last.operands))
+        early = [index for index in indices if index not in self.late_arguments]
+        late = [index for index in indices if index in self.late_arguments]
+        inits = [first.get(self.last.operands[index], self.last.operands[index]) for index in early]
+        inits += [first[arguments[1 + index]] for index in late]
+        inits += [first[value] for value in self.crossing]
+        olds = [arguments[1 + index] for index in (*early, *late)] + self.crossing
+        region = Region([counter, *(value.type for value in olds)], [arguments[0].name, *(value.name for value in olds)])
+        for old, new in zip(olds, region.arguments[1:], strict=True):
+            new.layout = old.layout
+        inner = Builder(region, None, self.loop.location)
+        made = region.arguments[1:]
+        ahead = {arguments[0]: region.arguments[0], **dict(zip(olds[: len(early)], made, strict=False))}
+        behind = dict(zip(olds[len(early) :], made[len(early) :], strict=True))
+        for operations, mapping in ((self.early[0], ahead), (self.late[0], behind), (self.early[1], ahead), (self.late[1], behind)):
+            self._write(inner, operations, mapping)
+        yielded = [ahead.get(self.last.operands[index], self.last.operands[index]) for index in early]
+        yielded += [self._late_value(inner, self.last.operands[index], behind) for index in late]
+        yielded += [ahead[value] for value in self.crossing]
+        inner.insert(_yield(yielded))
+        operation = Operation(
+            self.loop.spec,
+            [again, upper, step, *inits],
+            (1, 1, 1, len(inits)),
+            self.loop.attributes,
+            [value.type for value in olds],
+            [region],
+            self.loop.location,
+        )
+        builder.insert(operation)
+        for old, new in zip(olds, operation.results, strict=True):
+            new.name, new.layout = old.name, old.layout
+        self._early_results = dict(zip(early, operation.results, strict=False))
+        return dict(zip(olds[len(early) :], operation.results[len(early) :], strict=True))
+
+    def _final(self, builder: Builder, behind: dict[Value, Value]) -> list[Value]:
+        """The late half of the last iteration; the results of the loop."""
+        self._write(builder, (*self.late[0], *self.late[1]), behind)
+        return [
+            self._late_value(builder, operand, behind) if index in self.late_arguments else self._early_results[index]
+            for index, operand in enumerate(self.last.operands)
+        ]
+
+    def _late_value(self, builder: Builder, value: Value, behind: dict[Value, Value]) -> Value:
+        self._repeat(builder, value, behind)
+        return behind.get(value, value)
+
+    def _write(self, builder: Builder, operations: Iterable[Operation], mapping: dict[Value, Value]) -> None:
+        for operation in operations:
+            if operation in self._late_set:
+                for value in _read_by(operation):
+                    self._repeat(builder, value, mapping)
+            builder.insert(clone_operation(operation, mapping))
+
+    def _repeat(self, builder: Builder, value: Value, mapping: dict[Value, Value]) -> None:
+        """Compute an early value of the late half anew, if it is not carried."""
+        definition = value.definition
+        if value in mapping or definition is None or not self._is_early(value):
+            return
+        for operand in definition.operands:
+            self._repeat(builder, operand, mapping)
+        builder.insert(clone_operation(definition, mapping))
+
+
+def _yield(values: Sequence[Value]) -> Operation:
+    return Operation(TABLE["yield"], list(values), (len(values),), {}, ())

@@ -1,0 +1,37 @@
+"""Operands that stay the same in a loop are read from shared memory step by step, where a thread has too few registers to hold them all the time.
+
+The compiler of the machine's instructions would put them into memory anyway, but into memory that each thread has of its own: several times as much, element
+by element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.ir.core import Function, Value
+from tilewright.ir.ops.control import For
+from tilewright.simt.analysis.register_pressure import words_of
+from tilewright.simt.dialect.attributes import note, warps_of
+from tilewright.simt.passes.allocate_shared import peak_bytes
+from tilewright.simt.passes.stage_operands import put_in_shared
+from tilewright.simt.pipeline.register_budget import aligned, to_be_shared, words_in_loop
+from tilewright.simt.target.simt_target import SimtTarget
+
+
+def share_constant_operands(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
+    """Put constant operands of the loops of a function into shared memory, until what a thread holds fits."""
+    for loop in [operation for operation in function.walk() if isinstance(operation, For)]:
+        threads = target.warp_size * warps_of(loop)
+        registers = min(target.registers, target.register_file // threads, options.get("maxnreg") or target.registers)
+        words = words_in_loop(loop, [], target)
+        if words <= registers:
+            continue
+        free = aligned(target.resident_memory(max(1, target.register_file // (threads * registers))) - peak_bytes(function.body, target))
+        slots: dict[Value, Value] = {}
+        for product, position in to_be_shared(loop, words - registers, free, target):
+            operand = (product.a, product.b)[position]
+            if operand not in slots:
+                note(loop, f"an operand of {words_of(operand)} registers is read from shared memory in each iteration: the loop holds {words} of {registers}")
+                slots[operand] = put_in_shared(product, position, target)
+            product.set_operand(position, slots[operand])

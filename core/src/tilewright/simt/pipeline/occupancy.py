@@ -1,0 +1,128 @@
+"""How many programs share a multiprocessor, and what each gets of it, where a program has loops over chains of products.
+
+Such a loop (:mod:`.back_to_back`) is divided among warps, of which those that start copies need few
+registers. What they leave is for the warps that compute, or for other programs: while one program
+waits for its products, another one computes. So there are as many programs as have registers for
+what a thread has under way at a time, and shared memory for two slots of each load; and where they
+are few, and registers are left, the halves of the chain are side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tilewright.ir.core import Function
+from tilewright.ir.ops.control import For
+from tilewright.simt.analysis.register_pressure import words_of
+from tilewright.simt.analysis.shared_views import views_of
+from tilewright.simt.dialect.attributes import PROGRAMS, note, warps_of
+from tilewright.simt.dialect.pipeline_attributes import BY, CHAIN, FORM, PARTS, SLOTS, selected
+from tilewright.simt.pipeline.back_to_back import asynchronous_products
+from tilewright.simt.pipeline.defer_matmul_wait import held_by
+from tilewright.simt.pipeline.expand_tma import block_bytes
+from tilewright.simt.pipeline.shared_memory_budget import scratch_beside, slot_bytes
+from tilewright.simt.pipeline.warp_specialize import LOAD, MATH
+from tilewright.simt.pipeline.warp_specialize_back_to_back import rings_of
+from tilewright.simt.target.copy_mechanism import BARRIER
+from tilewright.simt.target.simt_target import SimtTarget
+
+#: Bytes that are left for barrier objects and alignment.
+_OBJECTS: Final = 2048
+#: Slots that a ring has at least: one is filled while the other is read.
+_LEAST: Final = 2
+#: Registers of a thread that computes beside the tiles under way, where products are waited for one by one: not all of those tiles are there at a time.
+_BESIDE: Final = 8
+
+#: Registers beside the result of a product that one instruction of it may need: of those that threads begin with, whatever parts give each other.
+_INSTRUCTION: Final = 32
+#: With more programs than this on a multiprocessor there is always one that computes (measured: a chain's halves side by side are slower then).
+_SIDE_BY_SIDE: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """What a program gets: whether the halves of its chains are side by side, and how many slots its rings have."""
+
+    programs: int
+    chained: bool
+    slots: int
+
+
+def settle_chains(function: Function, target: SimtTarget) -> None:
+    """Decide on the programs of a multiprocessor, the form and the depth of a function's loops over chains."""
+    chains = [operation for operation in function.walk() if isinstance(operation, For) and operation.attributes.get(FORM) == CHAIN]
+    if not chains:
+        return
+    words = max(_words_under_way(loop, target) for loop in chains)
+    # a program with a loop around such a loop is one of as many as there are multiprocessors
+    most = 1 if any(outer.name == "for" for loop in chains for outer in loop.ancestors()) else target.resident_programs
+    shares = (_share(function, chains, words, programs, target) for programs in range(most, 0, -1))
+    share = next(share for share in shares if share is not None)
+    if share.programs > 1:
+        function.attributes[PROGRAMS] = share.programs
+    if not share.chained:
+        limit = _registers(chains[0], share.programs, target)
+        for loop in chains:
+            note(loop, f"products are waited for one by one: {words} registers of what would be under way, of {limit}")
+            loop.attributes[FORM] = BARRIER
+        if share.slots >= _LEAST:
+            max(chains, key=lambda loop: sum(map(slot_bytes, selected(loop)))).attributes[FORM] = PARTS
+    elif share.slots < _LEAST:
+        for loop in chains:
+            loop.attributes[FORM] = BARRIER
+    for loop in _scheduled(function):
+        if _LEAST <= share.slots < loop.attributes[SLOTS]:
+            note(loop, f"pipelined {share.slots} deep instead of {loop.attributes[SLOTS]}, for want of shared memory")
+            loop.attributes[SLOTS] = share.slots
+
+
+def _scheduled(function: Function) -> list[For]:
+    """The loops of a function that are to be pipelined."""
+    return [operation for operation in function.walk() if isinstance(operation, For) and SLOTS in operation.attributes]
+
+
+def _share(function: Function, chains: Sequence[For], words: int, programs: int, target: SimtTarget) -> _Share | None:
+    """What each of some programs gets; None where that is too little."""
+    limit, widest = _registers(chains[0], programs, target), max(_widest(loop, target) for loop in chains)
+    if programs > 1 and (words + _BESIDE > limit or widest + _INSTRUCTION > _first_registers(chains[0], programs, target)):
+        return None
+    # copies are started by others, and what they need is not needed here
+    chained = programs <= _SIDE_BY_SIDE and words + target.costs.other_registers * 3 // 4 <= limit
+    loops = _scheduled(function)
+    # loops whose loads are alike share their rings where the halves of chains are side by side
+    rings = {(rings_of(loop) if chained and loop in chains else loop): loop for loop in loops}
+    # of several programs, a guess too small costs one: blocks are taken to be stored when no ring is needed any more, and loaded ones to be read in place
+    names = ("descriptor_load",) if programs > 1 else ("descriptor_load", "descriptor_store")
+    around = [operation for operation in function.walk() if operation.name in names and BY not in operation.attributes]
+    there = {view.value for load in around for view in views_of(load.results[0])} if programs > 1 else set()
+    beside = sum(map(block_bytes, around)) + max(scratch_beside(loop, target, there) for loop in loops) + _OBJECTS
+    free = target.resident_memory(programs) - beside
+    slots = min(*(loop.attributes[SLOTS] for loop in chains), max(0, free) // sum(slot_bytes(load) for loop in rings.values() for load in selected(loop)))
+    return _Share(programs, chained, slots) if programs == 1 or slots >= _LEAST else None
+
+
+def _words_under_way(loop: For, target: SimtTarget) -> int:
+    """Words that a thread holds of what a chain has under way at a time: the results of all products, and what the late ones read."""
+    (body,) = loop.regions
+    products = asynchronous_products(body, target)
+    tiles = {value for product in products for value in (product.results[0], *held_by(product, target))}
+    return sum(map(words_of, tiles))
+
+
+def _widest(loop: For, target: SimtTarget) -> int:
+    """Words that a thread holds of the largest result of a product."""
+    return max(words_of(product.results[0]) for product in asynchronous_products(loop.regions[0], target))
+
+
+def _registers(loop: For, programs: int, target: SimtTarget) -> int:
+    """Registers of a thread that computes, where so many programs share a multiprocessor."""
+    warps = warps_of(loop)
+    given = target.part_registers({MATH: warps, LOAD: target.part_warps}, programs).get(MATH)
+    return given or min(target.registers, _first_registers(loop, programs, target))
+
+
+def _first_registers(loop: For, programs: int, target: SimtTarget) -> int:
+    """Registers that each thread begins with, where so many programs share a multiprocessor."""
+    return target.register_file // (target.warp_size * (warps_of(loop) + target.part_warps) * programs)
