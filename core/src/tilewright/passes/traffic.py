@@ -26,6 +26,7 @@ from tilewright.ir.ops.memory import (
     AtomicRmw,
     AtomicStore,
     DescriptorBlocks,
+    DescriptorGather,
     DescriptorLoad,
     DescriptorRows,
     Load,
@@ -271,7 +272,7 @@ class _Walk:
             elif isinstance(operation, MakeDescriptor):
                 place = operation.base
             elif operation is not None and (operation.spec.moves or operation.spec.forwards or isinstance(operation, Bitcast)):
-                place = operation.operands[0]
+                place, *_ = operation.operands
             elif operation is None and isinstance(place.owner, Region) and isinstance(loop := place.owner.owner, For) and place.index:
                 place = loop.inits[place.index - 1]
             elif isinstance(operation, For):
@@ -410,8 +411,7 @@ def _moved(touched: Sequence[_Touched]) -> Moved:
 def _accessed_shape(operation: Any) -> tuple[int, ...]:
     """The shape of what an access reads or writes."""
     if isinstance(operation, DescriptorBlocks | DescriptorRows):
-        moved = operation.results[0] if operation.results else operation.operand("value")
-        assert moved is not None
+        moved = operation.results[0] if isinstance(operation, DescriptorLoad | DescriptorGather) else operation.value
         return tuple(shape_of(moved.type))
     return tuple(shape_of(operation.pointer.type))
 

@@ -255,7 +255,7 @@ class AccessCauses:
         """Whether what runs on along an axis is taken from something else, or from 0."""
         if operation.name not in ("sub", "neg"):
             return False
-        taken = operation.operands[-1]
+        taken = operation.b if isinstance(operation, Binary) else operation.x
         return isinstance(taken.type, TileType) and self._axes[taken].contiguity[axis] >= width
 
     def _argument(self, value: Value) -> str:
