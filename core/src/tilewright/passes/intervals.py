@@ -1,4 +1,4 @@
-"""The least and the greatest value that an integer, or any element of a tile of them, can have.
+"""Value ranges of integers: the minimum and the maximum that an integer, or any element of a tile of them, can have.
 
 What is asked of one value is found from those it is computed from, a few steps back; a loop's counter lies between the loop's bounds. Arithmetic that may wrap
 around gives anything its type holds.
@@ -18,14 +18,14 @@ from tilewright.ir.types import IntType, element_type
 from tilewright.passes.rewriter import constant_of
 from tilewright.passes.transfer import Domain
 
-#: (least, greatest); None for what is no integer
+#: (minimum, maximum); None for other types
 Interval = tuple[int, int] | None
 #: How many operations are followed back.
 _DEPTH: Final = 8
 
 
 def interval_of(value: Value, depth: int = _DEPTH) -> Interval:
-    """The least and the greatest that an integer or an element of a tile can be; None for other types."""
+    """Return the minimum and the maximum of an integer or of an element of a tile; None for other types."""
     anything = _anything(value)
     if anything is None or depth == 0:
         return anything

@@ -2,7 +2,7 @@
 
 Every run of every region is followed (:mod:`.launch_runs`), its accesses as boxes of addresses under their masks, so that each distinct element of an
 argument counts once for what must move, and every time for what is asked for. Where addresses or masks depend on what is loaded, that is said, and no
-number made up. Without a launch the same is told of one run of each region.
+number made up. Without a launch the pass reports one run of each region.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ class _Walk:
 
 
 def dot_of(operation: linear.Dot | linear.DotScaled) -> Dot:
-    """A matmul of the IR as backends are told of it."""
+    """Return the description of a matmul that backends get."""
     a, b = operation.a, operation.b
     assert isinstance(a.type, TileType) and isinstance(b.type, TileType) and isinstance(operation.result.type, TileType)
     *batch, m, n = operation.result.type.shape

@@ -119,7 +119,7 @@ def _write_panels(
     panel: Panel,
     count: Extent,
 ) -> None:
-    """Add, to ``count`` panels of a row of the accumulator, the products of each factor with its row of B; ``later``: how many elements further on B is
+    """Add, to ``count`` panels of a row of the accumulator, each factor times its row of B; ``later``: how many elements further on B is
     prefetched."""
     unit, stored, size = kernel.scheme.unit, storage_type(b.element), byte_size(b.element)
     splats = {width: [w.splat(unit, factor, width) for factor in factors] for width in set(panel.widths)}

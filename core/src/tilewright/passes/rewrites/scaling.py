@@ -1,6 +1,6 @@
 """Laws of numbers that a constant scales, as scores of attention are before their softmax. They hold to the last bit, as those of :mod:`.arithmetic` do.
 
-Rounding never swaps two numbers, so a positive factor leaves the greatest of them the greatest: a reduction to it is scaled once, instead of each number, and
+Rounding is monotonic, so the maximum of numbers stays the maximum under a positive factor: a reduction to it is scaled once, instead of each number, and
 what subtracts it scales by a fused multiply-add.
 """
 
