@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tilewright.llvm.subprocess_codegen import has_inline_assembly
 from tilewright.passes import pipeline
 from tilewright.plugins.manifest import CodeObject
 from tilewright.plugins.registry import registry
@@ -69,8 +70,12 @@ def _compiled(
     module = build_module(specialization, backend, target)
     if assembly_only:
         pipeline.run(module)
-        return lower(module, target, specialization.options, assembly_only=True)
-    return lower_module(module, specialization.options, backend, target).code
+        code = lower(module, target, specialization.options, assembly_only=True)
+    else:
+        code = lower_module(module, specialization.options, backend, target).code
+    if "inline_asm" not in str(code.stages["tileir"]):
+        assert not has_inline_assembly(str(code.stages["llir"])), "a kernel without inline assembly must compile without an assembler"
+    return code
 
 
 def sections(data: bytes) -> dict[str, tuple[int, int, int, int]]:

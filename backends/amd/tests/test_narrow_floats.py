@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from amd_emulated import launched
-from amd_support import listed
+from amd_support import ARCHS, listed
 
 from tilewright.ir.types import F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, FloatType
 from tilewright.llvm.registers import encode_float
@@ -89,3 +89,11 @@ def test_arithmetic_of_bf16_asks_for_no_nan(arch: str, name: str) -> None:
     nan = np.isnan(exact)
     assert np.isnan(found[nan].view(ml_dtypes.bfloat16)).all()
     np.testing.assert_array_equal(found[~nan], expected[~nan].view(np.uint16))
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_no_conversion_needs_an_assembler(arch: str) -> None:
+    names = ("fp64", "fp32", "fp16", "bf16", "fp8e4nv", "fp8e5")
+    for source in names:
+        for result in names:
+            listed(kernels.converted, f"x=*{source}:16, out=*{result}:16", arch, {"N": 512})  # which asserts it

@@ -63,13 +63,14 @@ def of_upper_half(w: FunctionWriter, bits: str) -> str:
 def _upper_half(w: FunctionWriter, operand: str) -> str:
     """An f32 number as bf16 to nearest even; any NaN as the quiet one.
 
-    The NaN comes from a statement that LLVM does not look into: of a constant it would choose between halves, which takes a shift for each number, where
-    ``v_perm_b32`` packs the upper halves of two words.
+    The NaN passes through empty assembly, which hides that it is a constant: LLVM would select between
+    16-bit halves of a constant, with a shift for each number, where ``v_perm_b32`` packs the upper
+    halves of two words. Assembly with an instruction would need an assembler.
     """
     bits = w.emit(f"bitcast float {operand} to i32")
     rounded = rounded_upper_half(w, bits)
     is_nan = w.emit(f"fcmp uno float {operand}, {operand}")
-    nan = w.emit(f'call i32 asm "s_mov_b32 $0, {_QUIET_NAN:#x}", "=s"() memory(none)')
+    nan = w.emit(f'call i32 asm "", "=s,0"(i32 {_QUIET_NAN}) memory(none)')
     chosen = w.emit(f"select i1 {is_nan}, i32 {nan}, i32 {rounded}")
     return w.emit(f"trunc i32 {w.emit(f'lshr i32 {chosen}, 16')} to i16")
 

@@ -19,9 +19,9 @@ from tilewright.llvm.writer import ModuleWriter
 _TABLE: Final = "!tilewright.assembly"
 #: A call of assembly that is marked: its text, and the node of the mark.
 _CALL: Final = re.compile(r' asm (?:sideeffect )?"(?P<text>[^"]*)", "[^"]*".*?, !srcloc !(?P<node>\d+)')
-#: Assembly but for what backends write without any instruction that an assembler could reject: a
-#: mark that memory is not accessed across, and registers that pass through unchanged.
-ASSEMBLY: Final = re.compile(r' asm (?!sideeffect "", "(?:~\{memory\}"\(\)|=v(?:,=v)*(?:,\d+)+"\([^()]*\)(?!.*!srcloc)))')
+#: Assembly that an assembler reads. Backends write empty assembly without a source mark: a mark that
+#: memory is not accessed across, and values that pass through unchanged.
+ASSEMBLY: Final = re.compile(r' asm (?!sideeffect "", "~\{memory\}"\(\)|(?:sideeffect )?"", "=([vs])(?:,=\1)*(?:,\d+)+"\([^()]*\)(?!.*!srcloc))')
 #: What LLVM says of assembly, and of constraints.
 _REJECTED: Final = re.compile(r"<inline asm>:(?P<line>\d+):(?P<column>\d+): (?:error: )?(?P<rest>.*)", re.S)
 _MISFIT: Final = re.compile(r"(?:error: )?(?P<reason>.*) at line (?P<site>\d+)")
