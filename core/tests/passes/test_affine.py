@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_axis import Indices
+from index_arithmetic import Indices
 
 import tilewright.language as tl
 from tilewright.frontend.compile import compile_function

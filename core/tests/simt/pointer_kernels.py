@@ -198,7 +198,7 @@ def kernel_module(fn: Any, types: dict[str, str], constants: dict[str, Any], ali
     return module
 
 
-def product_module(
+def dot_module(
     fn: Any,
     element: str,
     result: str,

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matmul_kernels import by_blocks, by_pointers, matmul_module, matrices
 
 from tilewright.errors import KernelError
 from tilewright.ir import Module
@@ -21,8 +22,6 @@ from tilewright.simt.emulator import EmulatedDescriptor, EmulatedTarget
 from tilewright.simt.emulator.layout import MODES
 from tilewright.simt.lowering.lower_function import lower_function
 from tilewright.testing.toy_targets import BulkTarget, StagedTarget
-
-from .test_machines import by_blocks, by_pointers, matmul_module, matrices
 
 M, N, K = 16, 8, 104
 Mutation = Callable[[Module], None]

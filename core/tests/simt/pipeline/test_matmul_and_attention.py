@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from back_to_back_kernels import exp2_attention
+from matmul_kernels import BK, BM, BN, MODES, build, by_blocks, by_pointers, matmul_module, matrices, operations
 
 import tilewright.language as tl
-from tilewright.frontend.compile import compile_function
 from tilewright.ir import Module
-from tilewright.ir.core import Operation
 from tilewright.language.callable import device_function
-from tilewright.passes.pipeline import run as run_passes
 from tilewright.simt import emulator
 from tilewright.simt.compile import kernel_of, run_stages
 from tilewright.simt.dialect.attributes import notes_of
@@ -21,32 +20,6 @@ from tilewright.simt.dialect.pipeline_attributes import FORM
 from tilewright.simt.dialect.types import PRODUCTS
 from tilewright.simt.emulator import EmulatedDescriptor
 from tilewright.testing.toy_targets import BulkTarget, StagedTarget
-from tilewright_conformance.oracles import attention
-
-MODES = ("late", "early", "random")
-BM, BN, BK = 16, 8, 8
-
-
-@device_function
-def by_pointers(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, FILL: tl.constexpr = 0.0):
-    rows, columns = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN)
-    total = tl.zeros((BM, BN), dtype=tl.float32)
-    for k in range(0, K, BK):
-        inner = k + tl.arange(0, BK)
-        x = tl.load(a + rows[:, None] * K + inner[None, :], mask=(rows[:, None] < M) & (inner[None, :] < K), other=FILL)
-        y = tl.load(b + inner[:, None] * N + columns[None, :], mask=(inner[:, None] < K) & (columns[None, :] < N), other=0.0)
-        total = tl.dot(x, y, total)
-    tl.store(out + rows[:, None] * N + columns[None, :], total, mask=(rows[:, None] < M) & (columns[None, :] < N))
-
-
-@device_function
-def by_blocks(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PARTS: tl.constexpr):
-    row, column = tl.program_id(0) * BM, tl.program_id(1) * BN
-    total = tl.zeros((BM, BN), dtype=tl.float32)
-    for k in tl.range(0, K, BK, warp_specialize=PARTS):
-        total = tl.dot(a.load([row, k]), b.load([k, column]), total)
-    rows, columns = row + tl.arange(0, BM), column + tl.arange(0, BN)
-    tl.store(out + rows[:, None] * N + columns[None, :], total, mask=(rows[:, None] < M) & (columns[None, :] < N))
 
 
 @device_function
@@ -98,34 +71,6 @@ def attention_by_blocks(q, k, v, out, n, BM: tl.constexpr, BN: tl.constexpr, HEA
     tl.store(out + rows[:, None] * HEAD + dims[None, :], gathered / total[:, None], mask=rows[:, None] < n)
 
 
-def build(fn: Any, signature: dict[str, str], **constants: Any) -> Module:
-    module = compile_function(fn, {**signature, **dict.fromkeys(constants, "constexpr")}, constants)
-    run_passes(module)
-    return module
-
-
-def matmul_module(fn: Any, *, blocks: bool, **constants: Any) -> Module:
-    a, b = (f"tensordesc<fp32[{BM},{BK}]>", f"tensordesc<fp32[{BK},{BN}]>") if blocks else ("*fp32", "*fp32")
-    return build(fn, {"a": a, "b": b, "out": "*fp32", **dict.fromkeys("MNK", "i32")}, BM=BM, BN=BN, BK=BK, **constants)
-
-
-def matrices(m: int, n: int, k: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Small whole numbers, whose products are exact in any order, and a result full of what it must not be."""
-    rng = np.random.default_rng(seed)
-    a, b = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((m, k), (k, n)))
-    return a, b, np.full((m, n), np.nan, np.float32)
-
-
-def softmax_of_products(q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool = False) -> np.ndarray:
-    """Attention whose weights are powers of two."""
-    (found,), _ = attention.forward(q[None], k[None], v[None], float(np.log(2)), causal)
-    return found
-
-
-def operations(module: Module, name: str) -> list[Operation]:
-    return [operation for operation in kernel_of(module).walk() if operation.name == name]
-
-
 # ---- wide warps, loads through registers
 
 SIZES = [(16, 8, 8), (32, 16, 40), (19, 11, 21), (16, 8, 1), (5, 3, 0)]
@@ -151,7 +96,7 @@ def test_attention_through_registers(stages: int) -> None:
     out = np.full_like(q, np.nan)
     module = build(attention_by_pointers, {**dict.fromkeys(("q", "k", "v", "out"), "*fp32"), "n": "i32"}, BM=16, BN=8, HEAD=8)
     emulator.run(module, [q, k, v, out, 27], (2, 1, 1), num_warps=2, target=StagedTarget(64), num_stages=stages)
-    np.testing.assert_allclose(out, softmax_of_products(q, k, v), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(out, exp2_attention(q, k, v), rtol=1e-5, atol=1e-6)
     assert operations(module, "simt.load_start")
 
 
@@ -205,7 +150,7 @@ def test_attention_by_groups(length: int, rows: bool, completion: str) -> None:
         module = build(attention_by_pointers, {**dict.fromkeys(("q", "k", "v", "out"), "*fp32"), "n": "i32"}, BM=16, BN=8, HEAD=8)
         options = {"num_stages": stages, "completion": completion, "debug": True}
         emulator.run(module, [q, k, v, out, length], (-(-length // 16), 1, 1), num_warps=2, target=BulkTarget(8, groups=True, rows=rows), **options)
-        np.testing.assert_allclose(out, softmax_of_products(q, k, v), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(out, exp2_attention(q, k, v), rtol=1e-5, atol=1e-6)
         _, last = operations(module, "simt.dot_start")
         (loop,) = operations(module, "for")
         carried = [position for position, value in enumerate(loop.regions[0].terminator.operands) if value is last.results[1]]
@@ -289,7 +234,7 @@ def test_attention_by_blocks(parts: bool, completion: str) -> None:
     signature = {"q": "tensordesc<fp32[16,8]>", **dict.fromkeys("kv", "tensordesc<fp32[8,8]>"), "out": "*fp32", "n": "i32"}
     module = build(attention_by_blocks, signature, BM=16, BN=8, HEAD=8, PARTS=parts)
     run_blocks(module, [*map(EmulatedDescriptor, (q, k, v)), out, 27], (2, 1, 1), completion, 3)
-    np.testing.assert_allclose(out, softmax_of_products(q, k, v), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(out, exp2_attention(q, k, v), rtol=1e-5, atol=1e-6)
     assert len(operations(module, "simt.part")) == (2 if parts else 0)
 
 

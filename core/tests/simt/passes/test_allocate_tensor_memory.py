@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from back_to_back_kernels import HEAD, attention_module, exp2_attention
 from descriptor_kernels import differ
-from test_machines import softmax_of_products
+from matmul_kernels import BM, BN, build
 
 import tilewright.language as tl
 from tilewright.errors import KernelError, LoweringError, OutOfResources
@@ -26,8 +27,6 @@ from tilewright.simt.lowering.lower_function import lower_function
 from tilewright.simt.passes.allocate_tensor_memory import ACCUMULATORS
 from tilewright.testing.emulated import compare, small
 from tilewright.testing.toy_targets import BulkTarget
-
-from . import test_chain
 
 COMPLETIONS = ["late", "early", "crossed", "random"]
 BLOCKS = {"a": (16, 16), "b": (16, 16), "c": (16, 16)}
@@ -212,12 +211,12 @@ def test_without_the_wait_for_a_slots_product_it_is_filled_too_early() -> None:
 @pytest.mark.parametrize("completion", COMPLETIONS)
 @pytest.mark.parametrize(("causal", "blocks"), [(False, 2), (False, 4), (True, 4)])
 def test_chains_of_attention(causal: bool, blocks: int, completion: str) -> None:
-    n = blocks * test_chain.BN
-    q, k, v = np.random.default_rng(blocks).standard_normal((3, n, test_chain.HEAD)).astype(np.float32)
-    out, module = np.full_like(q, np.nan), test_chain.attention_module(causal)
-    arguments = [*map(emulator.EmulatedDescriptor, (q, k, v)), out, n, test_chain.BN, n // test_chain.BM]
+    n = blocks * BN
+    q, k, v = np.random.default_rng(blocks).standard_normal((3, n, HEAD)).astype(np.float32)
+    out, module = np.full_like(q, np.nan), attention_module(causal)
+    arguments = [*map(emulator.EmulatedDescriptor, (q, k, v)), out, n, BN, n // BM]
     emulator.run(module, arguments, num_warps=2, target=machine(completion, rows=True), num_stages=3)
-    np.testing.assert_allclose(out, softmax_of_products(q, k, v, causal), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(out, exp2_attention(q, k, v, causal), rtol=1e-5, atol=1e-6)
     found = list(kernel_of(module).walk())
     assert sum(one.name == "simt.part" for one in found) == 2 and sum(one.name == "simt.dot_into" for one in found) == 4 * (1 + causal)
     # in the loop both products are started before the first is waited for, and the second is written and read
@@ -231,11 +230,11 @@ def test_chains_of_attention(causal: bool, blocks: int, completion: str) -> None
 @pytest.mark.parametrize("n", [0, 8, 16, 40])
 @pytest.mark.parametrize("start", [False, True])
 def test_sums_of_chains_stay_in_their_memory_too(start: bool, n: int, completion: str) -> None:
-    rng, head = np.random.default_rng(n), test_chain.HEAD
+    rng, head = np.random.default_rng(n), HEAD
     q, k, g = (rng.integers(-2, 3, (max(extent, 1), head)).astype(np.float32) for extent in (n, 32, n))
     dk = np.full_like(k, 7)
     blocks = {name: f"tensordesc<fp32[{extent},{head}]>" for name, extent in (("q", 8), ("k", 16), ("g", 8))}
-    module = test_chain.build(weighted, {**blocks, "dk": "*fp32", "n": "i32"}, BM=8, BN=16, HEAD=head, FROM=start)
+    module = build(weighted, {**blocks, "dk": "*fp32", "n": "i32"}, BM=8, BN=16, HEAD=head, FROM=start)
     emulator.run(module, [*map(emulator.EmulatedDescriptor, (q, k, g)), dk, n], (2, 1, 1), num_warps=2, target=machine(completion), num_stages=3)
     np.testing.assert_array_equal(dk, 7 * start + (k @ q[:n].T) @ g[:n])
     found = list(kernel_of(module).walk())
@@ -255,7 +254,7 @@ def weighted(q, k, g, dk, n, BM: tl.constexpr, BN: tl.constexpr, HEAD: tl.conste
 
 
 def test_a_product_that_was_not_written_out_is_named() -> None:
-    module = test_chain.attention_module(False)
+    module = attention_module(False)
     target, options = machine("late"), {"num_warps": 2, "num_stages": 1}
     for stage in STAGES:
         if stage.name != "accumulators":

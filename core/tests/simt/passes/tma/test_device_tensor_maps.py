@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from back_to_back_kernels import span
 from made_kernels import batched, copied, grouped, kept, met, surrounded, updated
-from test_chain import span
 
 import tilewright.language as tl
 from tilewright.errors import KernelError

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_chain import HEAD, gradients
-from test_machines import build, operations
+from back_to_back_kernels import HEAD, gradients
+from matmul_kernels import build, operations
 
 import tilewright.language as tl
 from tilewright.errors import OutOfResources
@@ -94,7 +94,7 @@ def product(a, b, c, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     c.store([0, 0], acc)
 
 
-def product_module(rows: int, columns: int) -> Module:
+def dot_module(rows: int, columns: int) -> Module:
     blocks = {name: f"tensordesc<fp32[{shape[0]},{shape[1]}]>" for name, shape in (("a", (rows, 16)), ("b", (16, columns)), ("c", (rows, columns)))}
     return build(product, {**blocks, "n": "i32"}, ROWS=rows, COLUMNS=columns)
 
@@ -109,14 +109,14 @@ def product_module(rows: int, columns: int) -> Module:
     ],
 )
 def test_as_many_warps_as_hold_the_sums(shape: tuple[int, int], options: dict[str, int], warps: int) -> None:
-    made = product_module(*shape)
+    made = dot_module(*shape)
     run_stages(made, BulkTarget(8), {**OPTIONS, **options}, ["prepare", "warps"])
     assert kernel_of(made).attributes[WARPS] == warps
     assert (warps > OPTIONS["num_warps"]) == any("for want of registers" in text for _, text in notes_of(kernel_of(made)))
 
 
 def test_no_more_warps_than_a_program_may_have() -> None:
-    made, target = product_module(64, 128), BulkTarget(8)
+    made, target = dot_module(64, 128), BulkTarget(8)
     target.max_threads = 8 * (4 + target.part_warps)
     run_stages(made, target, OPTIONS, ["prepare", "warps"])
     assert kernel_of(made).attributes[WARPS] == 4
@@ -126,7 +126,7 @@ def test_more_warps_give_the_same_sums() -> None:
     rng = np.random.default_rng(2)
     a, b = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((64, 48), (48, 64)))
     c = np.full((64, 64), np.nan, np.float32)
-    emulator.run(made := product_module(64, 64), [*map(EmulatedDescriptor, (a, b, c)), 3], (1, 1, 1), target=BulkTarget(8), **OPTIONS)
+    emulator.run(made := dot_module(64, 64), [*map(EmulatedDescriptor, (a, b, c)), 3], (1, 1, 1), target=BulkTarget(8), **OPTIONS)
     np.testing.assert_array_equal(c, a @ b)
     assert kernel_of(made).attributes[WARPS] >= 4
 
@@ -148,7 +148,7 @@ class Short(BulkTarget):
 
 
 def test_loads_are_copied_less_far_ahead_where_memory_is_short() -> None:
-    given = product_module(64, 32)
+    given = dot_module(64, 32)
     before = str(given)
     made, text = compile_fitting(given, Short(8), OPTIONS)
     assert str(given) == before and "define" in text
@@ -159,4 +159,4 @@ def test_what_never_fits_is_said_for_what_was_asked() -> None:
     target = Short(8)
     target.most = 1
     with pytest.raises(OutOfResources, match="Required: 4000, Hardware limit: 2000"):
-        compile_fitting(product_module(64, 32), target, OPTIONS)
+        compile_fitting(dot_module(64, 32), target, OPTIONS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_dot import product_module
+from matmul_kernels import dot_module
 
 from tilewright.errors import OutOfResources
 from tilewright.ir import Module
@@ -24,7 +24,7 @@ class Small(emulator.EmulatedTarget):
 
 
 def module(batches: tuple[int, ...], k: int) -> Module:
-    return product_module(*(TileType((*batches, *shape), F32) for shape in ((16, k), (k, 8), (16, 8))), chain=2)
+    return dot_module(*(TileType((*batches, *shape), F32) for shape in ((16, k), (k, 8), (16, 8))), chain=2)
 
 
 @pytest.mark.parametrize("batches", [(), (2,)], ids=str)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pointer_kernels import KERNELS, attention, batched, kernel_module, matrix, part_of_the_sum, product_module, switched
+from pointer_kernels import KERNELS, attention, batched, dot_module, kernel_module, matrix, part_of_the_sum, switched
 
 from tilewright.simt import emulator
 from tilewright.simt.compile import kernel_of
@@ -25,7 +25,7 @@ def product(
     a, b = (rng.integers(-3, 4, extents).astype(np.float16) for extents in ((m, k), (k, n)))
     x, y = (matrix(values, turns, np.nan) for values, turns in zip((a, b), turned, strict=True))
     c = np.full((m + 3, n + 5), 77, np.float32)
-    module = product_module(KERNELS[name], "fp16", "fp32", block, turned=turned)
+    module = dot_module(KERNELS[name], "fp16", "fp32", block, turned=turned)
     programs = 2 if name == "persistent" else -(-m // block[0]) * -(-n // block[1])
     strides = [step // 2 for turns, array in zip(turned, (x, y), strict=True) for step in (array.strides[1:] if turns else array.strides[:1])]
     target = BulkTarget(8, raises=16, **{key: options.pop(key) for key in ("completion", "seed") if key in options})

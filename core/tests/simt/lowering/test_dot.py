@@ -8,9 +8,9 @@ import random
 
 import numpy as np
 import pytest
+from matmul_kernels import dot_module
 
-from tilewright.ir import Builder, Function, Module, Value, verify
-from tilewright.ir.types import BF16, F16, F32, F64, I8, I32, U8, FloatType, PointerType, TileType, Type
+from tilewright.ir.types import BF16, F16, F32, F64, I8, I32, U8, FloatType, TileType, Type
 from tilewright.reference.interpreter import run as run_reference
 from tilewright.reference.numerics import encode
 from tilewright.simt import emulator
@@ -35,25 +35,6 @@ def whole(rng: np.random.Generator, type_: TileType) -> np.ndarray:
     )
 
 
-def product_module(a: TileType, b: TileType, c: TileType, precision: str = "ieee", chain: int = 1) -> Module:
-    """out = a @ b + c, ``chain`` times in a row."""
-
-    def addresses(builder: Builder, base: Value, shape: tuple[int, ...]) -> Value:
-        flat = builder.addptr(builder.splat(base, result=TileType((math.prod(shape),), base.type)), builder.arange(start=0, end=math.prod(shape)))
-        return builder.reshape(flat, result=TileType(shape, base.type))
-
-    module = Module()
-    function = module.add(Function("kernel", [PointerType(tile.element) for tile in (a, b, c, c)], argument_names=["a", "b", "c", "out"]))
-    builder = Builder.at_end(function.body)
-    x, y, total = (builder.load(addresses(builder, pointer, tile.shape)) for pointer, tile in zip(function.arguments, (a, b, c), strict=False))
-    for _ in range(chain):
-        total = builder.dot(x, y, total, precision=precision)
-    builder.store(addresses(builder, function.arguments[3], c.shape), total)
-    builder.return_()
-    verify(module)
-    return module
-
-
 def compare(
     a: TileType, b: TileType, c: TileType, *, target: emulator.EmulatedTarget, num_warps: int, chain: int = 1, precision: str = "ieee", seed: int = 0
 ) -> str:
@@ -61,8 +42,8 @@ def compare(
     rng = np.random.default_rng(seed)
     arrays = [whole(rng, tile) for tile in (a, b, c)]
     expected, out = (np.full_like(arrays[2], 77) for _ in range(2))
-    run_reference(product_module(a, b, c, precision, chain), [*arrays, expected], (1, 1, 1))
-    module = product_module(a, b, c, precision, chain)
+    run_reference(dot_module(a, b, c, precision, chain), [*arrays, expected], (1, 1, 1))
+    module = dot_module(a, b, c, precision, chain)
     text = compile_kernel(module, target, {"num_warps": num_warps, "num_stages": 1, "enable_fp_fusion": False})
     emulator.run_text(text, target, [argument.type for argument in module.kernel.arguments], [*arrays, out], (1, 1, 1), num_warps)
     np.testing.assert_array_equal(out, expected)
@@ -99,7 +80,7 @@ def test_no_precision_is_lost(precision: str) -> None:
     rng = np.random.default_rng(1)
     a, b, c = rng.normal(size=(m, k)).astype(np.float32), rng.normal(size=(k, n)).astype(np.float32), rng.normal(size=(m, n)).astype(np.float32)
     out = np.full_like(c, np.nan)
-    module = product_module(TileType((m, k), F32), TileType((k, n), F32), TileType((m, n), F32), precision)
+    module = dot_module(TileType((m, k), F32), TileType((k, n), F32), TileType((m, n), F32), precision)
     emulator.run(module, [a, b, c, out], num_warps=2, warp_size=8)
     exact = a.astype(np.float64) @ b.astype(np.float64) + c
     bound = (np.abs(a).astype(np.float64) @ np.abs(b) + np.abs(c)) * 2.0**-24 * k

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from test_lane_order import run_matmul
-from test_machines import MODES, operations
+from matmul_kernels import MODES, operations, run_matmul
 
 from tilewright.ir import Module
 from tilewright.ir.core import Operation

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_machines import build, operations, softmax_of_products
+from back_to_back_kernels import HEAD, attention_module, exp2_attention, gradients
+from matmul_kernels import BM, BN, build, operations
 
-import tilewright.language as tl
-from tilewright.ir import Module
-from tilewright.language.callable import device_function
 from tilewright.simt import emulator
 from tilewright.simt.analysis.async_hazards import check_in_flight
 from tilewright.simt.compile import kernel_of
@@ -17,60 +15,6 @@ from tilewright.simt.emulator import EmulatedDescriptor
 from tilewright.testing.toy_targets import BulkTarget
 
 MODES = ("late", "early", "crossed", "random")
-BM, BN, HEAD = 16, 8, 8
-
-
-@device_function
-def span(acc, total, highest, queries, k, v, rows, first, last, step, BN: tl.constexpr, MASKED: tl.constexpr):
-    for start in tl.range(first, last, step):
-        scores = tl.dot(queries, k.load([start, 0]).T)
-        if MASKED:
-            scores = tl.where(rows[:, None] >= (start + tl.arange(0, BN))[None, :], scores, -1e6)
-        higher = tl.maximum(highest, tl.max(scores, axis=1))
-        weights = tl.exp2(scores - higher[:, None])
-        kept = tl.exp2(highest - higher)
-        acc = acc * kept[:, None]
-        acc = tl.dot(weights, v.load([start, 0]), acc)
-        total, highest = total * kept + tl.sum(weights, axis=1), higher
-    return acc, total, highest
-
-
-@device_function
-def causal_attention(q, k, v, out, n, step, tiles, BM: tl.constexpr, BN: tl.constexpr, HEAD: tl.constexpr, CAUSAL: tl.constexpr):
-    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        row = tile * BM
-        rows, dims = row + tl.arange(0, BM), tl.arange(0, HEAD)
-        queries = q.load([row, 0])
-        highest, total = tl.full([BM], -float("inf"), dtype=tl.float32), tl.zeros([BM], dtype=tl.float32)
-        acc = tl.zeros([BM, HEAD], dtype=tl.float32)
-        if CAUSAL:
-            acc, total, highest = span(acc, total, highest, queries, k, v, rows, 0, row, step, BN, False)
-            acc, total, highest = span(acc, total, highest, queries, k, v, rows, row, row + BM, step, BN, True)
-        else:
-            acc, total, highest = span(acc, total, highest, queries, k, v, rows, 0, n, step, BN, False)
-        tl.store(out + rows[:, None] * HEAD + dims[None, :], acc / total[:, None])
-
-
-@device_function
-def gradients(q, k, v, g, dk, dv, n, BM: tl.constexpr, BN: tl.constexpr, HEAD: tl.constexpr):
-    """Of keys and values, without a softmax: what the early half loads, the late half reads as well."""
-    column = tl.program_id(0) * BN
-    keys, values = k.load([column, 0]), v.load([column, 0])
-    key_gradient, value_gradient = tl.zeros([BN, HEAD], dtype=tl.float32), tl.zeros([BN, HEAD], dtype=tl.float32)
-    for start in tl.range(0, n, BM, warp_specialize=True):
-        queries, incoming = q.load([start, 0]), g.load([start, 0])
-        weights = tl.dot(keys, queries.T)
-        value_gradient = tl.dot(weights, incoming, value_gradient)
-        weights *= tl.dot(values, incoming.T)
-        key_gradient = tl.dot(weights, queries, key_gradient)
-    columns, dims = column + tl.arange(0, BN), tl.arange(0, HEAD)
-    tl.store(dk + columns[:, None] * HEAD + dims[None, :], key_gradient)
-    tl.store(dv + columns[:, None] * HEAD + dims[None, :], value_gradient)
-
-
-def attention_module(causal: bool) -> Module:
-    blocks = {"q": f"tensordesc<fp32[{BM},{HEAD}]>", **dict.fromkeys("kv", f"tensordesc<fp32[{BN},{HEAD}]>")}
-    return build(causal_attention, {**blocks, "out": "*fp32", "n": "i32", "step": "i32", "tiles": "i32"}, BM=BM, BN=BN, HEAD=HEAD, CAUSAL=causal)
 
 
 # every two of the four values meet
@@ -92,7 +36,7 @@ def test_attention(causal: bool, stages: int, completion: str, blocks: int) -> N
         module = attention_module(causal)
         arguments = [*map(EmulatedDescriptor, (q, k, v)), out, n, BN, tiles]
         emulator.run(module, arguments, (programs, 1, 1), num_warps=2, target=BulkTarget(8, rows=True), num_stages=stages, completion=completion, seed=blocks)
-        np.testing.assert_allclose(out, softmax_of_products(q, k, v, causal), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(out, exp2_attention(q, k, v, causal), rtol=1e-5, atol=1e-6)
     loops = 2 if causal else 1
     assert len(operations(module, "simt.part")) == 2 and len(operations(module, "simt.dot_start")) == 4 * loops
     # rings are shared; the queries are copied and not stored again
@@ -132,5 +76,5 @@ def test_rings_that_do_not_fit_are_those_of_one_loop() -> None:
     module, target = attention_module(True), BulkTarget(8, rows=True)
     target.shared_memory = 3000
     emulator.run(module, [*map(EmulatedDescriptor, (q, k, v)), out, 32, BN, 2], (2, 1, 1), num_warps=2, target=target, num_stages=2)
-    np.testing.assert_allclose(out, softmax_of_products(q, k, v, True), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(out, exp2_attention(q, k, v, True), rtol=1e-5, atol=1e-6)
     assert not operations(module, "simt.part")

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import pytest
-from test_machines import BM, BN, MODES, by_pointers, matmul_module, matrices, operations
+from matmul_kernels import MODES, operations, run_matmul
 
 from tilewright.passes.axis import axis_info
-from tilewright.simt import emulator
 from tilewright.simt.compile import kernel_of
 from tilewright.simt.layouts.lane_order import lane_ordered, lane_ordered_shared
 from tilewright.simt.layouts.linear_layout import LinearLayout, blocked
 from tilewright.simt.layouts.swizzle import transactions
 from tilewright.simt.lowering.async_copy import copies_of
-from tilewright.testing.toy_targets import RunsTarget, StagedTarget
+from tilewright.testing.toy_targets import RunsTarget
 
 LANES, WARPS, BANKS, SIZE = 64, 4, 64, 2
 #: rows of 64 elements of 16 bits; each lane reads 8 of a row, 16 lanes a column of rows
@@ -65,19 +61,6 @@ def test_a_tile_of_too_few_elements_has_no_such_layout() -> None:
 
 
 SIZES = [(16, 8, 8), (32, 16, 40), (19, 12, 20), (16, 8, 4), (5, 4, 0)]
-
-
-def run_matmul(size: tuple[int, int, int], stages: int, target: StagedTarget, fill: float = 0.0, num_warps: int = 1, **options: Any) -> Any:
-    m, n, k = size
-    a, b, out = matrices(m, n, k)
-    # rows are multiples of 16 bytes, and so is where they end
-    facts = {"N": 4, "K": 4}
-    module = matmul_module(by_pointers, blocks=False, FILL=fill)
-    for argument, attributes in zip(kernel_of(module).arguments, kernel_of(module).argument_attributes, strict=True):
-        attributes["divisibility"] = 16 if argument.name in ("a", "b") else facts.get(argument.name, 1)
-    emulator.run(module, [a, b, out, m, n, k], (-(-m // BM), -(-n // BN), 1), num_warps=num_warps, target=target, num_stages=stages, **options)
-    np.testing.assert_array_equal(out, a @ b)
-    return module
 
 
 @pytest.mark.parametrize("completion", MODES)
