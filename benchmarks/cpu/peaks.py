@@ -13,7 +13,7 @@ import numpy as np
 from tilewright.llvm.compile import compile_to_object, host_target
 from tilewright.llvm.link import load_object
 from tilewright.llvm.writer import ModuleWriter, vector
-from tilewright_cpu.machine import machine_of
+from tilewright_cpu.hardware import machine_of
 from tilewright_cpu.target import host
 
 #: Sums that are independent of each other: more than the latency of one times how many begin in a cycle.

@@ -22,7 +22,7 @@ from tilewright.reference.promises import CHECKS
 from tilewright.reference.regions import CONTROL
 from tilewright.reference.semantics import MEANINGS
 from tilewright.simt.lowering import atomics, index, reduce, scan, shape
-from tilewright_cpu.lowering.methods import METHODS
+from tilewright_cpu.codegen.registry import METHODS
 
 Handler = Callable[..., Any]
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tilewright_cpu.crashes import _watch
+from tilewright_cpu.fault_handler import _watch
 
 pytestmark = pytest.mark.skipif(_watch() is None, reason="for Linux on x86-64 and aarch64")
 

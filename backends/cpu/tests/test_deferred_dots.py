@@ -7,8 +7,9 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright_cpu.lowering import dot, dot_product
-from tilewright_cpu.lowering.dot_deferred import Notes, depth_of
+from tilewright_cpu.codegen.gemm import gemm
+from tilewright_cpu.codegen.gemm.batched_k import Notes, depth_of
+from tilewright_cpu.codegen.ops import dot
 
 RNG = np.random.default_rng(0)
 SUMS = {"float32": tl.float32, "float16": tl.float32, "float64": tl.float64, "int8": tl.int32, "uint8": tl.int32}
@@ -28,7 +29,7 @@ def noted(monkeypatch, tmp_path):
             super().__init__(*arguments)
             found.append(self)
 
-    monkeypatch.setattr(dot_product, "Notes", Counted)
+    monkeypatch.setattr(gemm, "Notes", Counted)
     return found
 
 

@@ -9,8 +9,8 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright_cpu.lowering.dot_memo import WAYS
-from tilewright_cpu.pool import PACE_SECONDS, pool
+from tilewright_cpu.codegen.gemm.pack_cache import WAYS
+from tilewright_cpu.threading.pool import PACE_SECONDS, pool
 
 RNG = np.random.default_rng(0)
 #: makes kernels that are compiled anew in each test

@@ -6,7 +6,7 @@ import pytest
 
 from tilewright.ir.core import Value
 from tilewright.ir.parser import parse_module
-from tilewright_cpu.lowering.analysis import Analysis
+from tilewright_cpu.codegen.analysis.tiles import Analysis
 
 #: An exponential that is summed, and then read rounded; %read says by what.
 _TEXT = """tilewright.ir 1.0

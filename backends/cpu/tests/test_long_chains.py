@@ -60,7 +60,7 @@ def test_the_code_of_a_chain_grows_with_its_length(link: str, count: int) -> Non
 
 
 def lower_text(text: str) -> str:
-    from tilewright_cpu.lowering.kernel import write_module
+    from tilewright_cpu.codegen.kernel import write_module
 
     return write_module(parse_module(f"tilewright.ir 1.0\n{text}"), host(), {}).text
 

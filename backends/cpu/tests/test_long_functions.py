@@ -16,8 +16,8 @@ from tilewright.frontend.compile import compile_function
 from tilewright.language.options import Options
 from tilewright.llvm.outline import LONG, LONGEST, cut_function
 from tilewright.plugins.manifest import Target
-from tilewright_cpu.lowering import functions
-from tilewright_cpu.lowering.kernel import write_module
+from tilewright_cpu.codegen.control import functions
+from tilewright_cpu.codegen.kernel import write_module
 from tilewright_cpu.manifest import CAPABILITIES
 from tilewright_cpu.target import host
 

@@ -9,7 +9,7 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.ir.types import F32
 from tilewright.passes.math_library import MATH
-from tilewright_cpu.machine import machine_of
+from tilewright_cpu.hardware import machine_of
 from tilewright_cpu.target import host
 
 torch = pytest.importorskip("torch")

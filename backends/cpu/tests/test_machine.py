@@ -11,9 +11,9 @@ from tilewright.ir.parser import parse_module
 from tilewright.plugins.registry import registry
 from tilewright.runtime.devices import named_target
 from tilewright_cpu import target
+from tilewright_cpu.hardware import NAMED, USUAL_CACHES, machine_of, vector_unit
+from tilewright_cpu.hardware import named_target as row_target
 from tilewright_cpu.lower import lower
-from tilewright_cpu.machine import NAMED, USUAL_CACHES, machine_of, vector_unit
-from tilewright_cpu.machine import named_target as row_target
 from tilewright_cpu.runtime import load
 
 

@@ -295,7 +295,7 @@ def goes_on(x, y, flags, start, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 @pytest.fixture
 def exact_checks_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     """Code that is compiled now takes every lane for outside that is looked at on its own, or among those of its row; a single row may be looked at as one."""
-    from tilewright_cpu.lowering import bounds
+    from tilewright_cpu.codegen.sanitizer import bounds
 
     monkeypatch.setattr(bounds, "_inside", lambda context, operation, number, size, width=0: "zeroinitializer" if width else "false")
     before = bounds._Row._before

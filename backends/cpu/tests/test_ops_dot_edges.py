@@ -14,9 +14,9 @@ import tilewright.language as tl
 from tilewright.ir import Value
 from tilewright.ir.types import BF16, F16, F32, I1, I8, I32, FloatType, TileType, Type, element_type
 from tilewright_conformance.samples.kernel import INTEGRAL, Draw, SampleKernel
-from tilewright_cpu.lowering import slots
-from tilewright_cpu.lowering.kernel import write_module
-from tilewright_cpu.machine import named_target
+from tilewright_cpu.codegen.kernel import write_module
+from tilewright_cpu.codegen.state import stack_slots
+from tilewright_cpu.hardware import named_target
 from tilewright_cpu.status import ALIGNMENT
 
 _M, _N, _K = 32, 48, 24
@@ -225,7 +225,7 @@ def test_memory_beyond_the_edges_is_not_written(
     m: int, n: int, k: int, kibibytes: int, module_of: Callable[..., Any], compiled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither of the accumulator, which nobody sees there, nor of copies and packed panels of operands, which nobody multiplies."""
-    monkeypatch.setattr(slots, "STACK_LIMIT", 0)
+    monkeypatch.setattr(stack_slots, "STACK_LIMIT", 0)
     rng = np.random.default_rng(m)
     a, b = (rng.integers(-8, 8, shape).astype(np.float32) for shape in ((m, k), (k, n)))
     out = np.full((m, n), np.nan, np.float32)

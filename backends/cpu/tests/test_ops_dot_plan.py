@@ -9,9 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tilewright.ir.types import BF16, F16, F32, F64, I8, U8, FloatType
-from tilewright_cpu.lowering.dot_kernel import Accumulator
-from tilewright_cpu.lowering.dot_pack import Matrix
-from tilewright_cpu.lowering.dot_plan import (
+from tilewright_cpu.codegen.gemm.gemm import Product
+from tilewright_cpu.codegen.gemm.microkernel import Accumulator
+from tilewright_cpu.codegen.gemm.pack import Matrix
+from tilewright_cpu.codegen.gemm.plan import (
     BF16_PAIRS,
     BF16_TILES,
     BYTE_QUADS,
@@ -30,8 +31,7 @@ from tilewright_cpu.lowering.dot_plan import (
     split_columns,
     split_rows,
 )
-from tilewright_cpu.lowering.dot_product import Product
-from tilewright_cpu.machine import USUAL_CACHES, Machine
+from tilewright_cpu.hardware import USUAL_CACHES, Machine
 
 _EXTENTS = st.integers(1, 300)
 

@@ -17,9 +17,9 @@ from tilewright.llvm.compile import assembly
 from tilewright.plugins.manifest import Target
 from tilewright.reference import interpreter
 from tilewright_conformance.samples import Sample, all_samples, check_outputs
+from tilewright_cpu.codegen.kernel import write_module
+from tilewright_cpu.hardware import LEVELS, NAMED, named_target
 from tilewright_cpu.lower import lower
-from tilewright_cpu.lowering.kernel import write_module
-from tilewright_cpu.machine import LEVELS, NAMED, named_target
 from tilewright_cpu.target import llvm_target, processor
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "examples"))

@@ -17,10 +17,10 @@ from tilewright.errors import VariableError
 from tilewright.llvm.compile import compile_to_object, host_target
 from tilewright.llvm.link import load_object
 from tilewright.testing.threads import side_by_side
-from tilewright_cpu import pool as pool_module
-from tilewright_cpu.pool import KernelRecord, Pool
-from tilewright_cpu.pool_ir import supports_threads
 from tilewright_cpu.status import INTERRUPTED, OUT_OF_MEMORY, STATUS_WORDS
+from tilewright_cpu.threading import pool as pool_module
+from tilewright_cpu.threading.native_pool import supports_threads
+from tilewright_cpu.threading.pool import KernelRecord, Pool
 
 #: Seconds after which a test that waits for what does not come fails.
 GUARD = 900
@@ -221,7 +221,7 @@ import ctypes, os, sys, time
 import numpy as np
 from tilewright.llvm.compile import compile_to_object, host_target
 from tilewright.llvm.link import load_object
-from tilewright_cpu.pool import KernelRecord, pool
+from tilewright_cpu.threading.pool import KernelRecord, pool
 triple, cpu, features = host_target()
 loaded = load_object(compile_to_object('''{KERNEL}''', triple=triple, cpu=cpu, features=features), ["kernel"])
 def check(programs, rounds, repeats=3):

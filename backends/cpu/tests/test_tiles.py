@@ -22,8 +22,8 @@ import tilewright.language as tl
 import tilewright_cpu.target
 from tilewright.llvm import compile as compilation
 from tilewright.runtime import devices
-from tilewright_cpu.lowering import dot_product
-from tilewright_cpu.lowering.dot_deferred import Notes
+from tilewright_cpu.codegen.gemm import gemm
+from tilewright_cpu.codegen.gemm.batched_k import Notes
 
 RNG = np.random.default_rng(0)
 FEATURES = ("+amx-tile", "+amx-bf16", "+amx-int8")
@@ -224,7 +224,7 @@ def test_iterations_are_taken_together(machine: Machine, monkeypatch: Any) -> No
             super().__init__(*arguments)
             noted.append(self)
 
-    monkeypatch.setattr(dot_product, "Notes", Counted)
+    monkeypatch.setattr(gemm, "Notes", Counted)
     a, b = draw(bfloat16, (64, 1000)), draw(bfloat16, (1000, 64))
     check(run(a, b, (64, 64, 32)), a, b)
     assert noted

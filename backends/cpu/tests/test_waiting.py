@@ -12,7 +12,8 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.errors import KernelError, ResidencyError
-from tilewright_cpu import launch, pool
+from tilewright_cpu import launch
+from tilewright_cpu.threading import pool
 
 
 @tw.jit

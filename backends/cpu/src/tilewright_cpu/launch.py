@@ -21,10 +21,10 @@ from tilewright.runtime.arguments import address_of
 from tilewright.runtime.bounds import memory_of
 from tilewright.runtime.slots import MISFITS, misfit, slot_codec
 from tilewright.runtime.writability import write_guard
-from tilewright_cpu.pool import RESIDENT, Pool, TooFewThreadsError, pool
 from tilewright_cpu.prepack import packed_list
 from tilewright_cpu.runtime import PRINTED, LoadedKernel
 from tilewright_cpu.status import STATUS_WORDS
+from tilewright_cpu.threading.pool import RESIDENT, Pool, TooFewThreadsError, pool
 
 #: Words before the arguments: the grid, the addresses of the status block and of the list of packed operands.
 HEADER = "qqqQQ"

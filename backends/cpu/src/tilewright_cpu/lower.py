@@ -12,16 +12,16 @@ from tilewright.ir.ops.memory import Load
 from tilewright.ir.table import Effect
 from tilewright.passes.reach import certain_writes
 from tilewright.plugins.manifest import CodeObject, Target
-from tilewright_cpu.lowering.bounds import bounded_arguments
-from tilewright_cpu.lowering.kernel import write_module
+from tilewright_cpu.codegen.kernel import write_module
+from tilewright_cpu.codegen.sanitizer.bounds import bounded_arguments
 
 
 def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObject:
     """Turn a module of one kernel into an object file.
 
     The module is left as it is. Stages: ``tileir``, ``llir``. Metadata: ``kernel`` (the symbol), ``arch`` and ``features`` that it needs, ``asserts``
-    (messages by index), ``bounds`` (the arguments whose bounds the launcher puts behind them, see :mod:`.lowering.bounds`), ``memory_bytes`` and
-    ``cleared_bytes`` (what a thread gives to the kernel's function, see :mod:`.lowering.kernel`), ``arena_bytes`` (heap memory a thread takes in all),
+    (messages by index), ``bounds`` (the arguments whose bounds the launcher puts behind them, see :mod:`.codegen.sanitizer.bounds`), ``memory_bytes`` and
+    ``cleared_bytes`` (what a thread gives to the kernel's function, see :mod:`.codegen.kernel`), ``arena_bytes`` (heap memory a thread takes in all),
     ``contracted`` (whether products and sums were fused), ``prepackable`` (whether it asks for operands that were packed before the launch),
     ``polls`` (whether its loops ask whether to go on), ``cooperative`` (whether all programs run at once), ``waits`` (where a loop is that may wait for another
     program), ``writes`` (see :mod:`tilewright.runtime.bounds`).

@@ -6,7 +6,7 @@ from tilewright.ir.ops.debug import IMPLIED_ASSERTS
 from tilewright.plugins.common import every_type, why_disabled
 from tilewright.plugins.manifest import Manifest
 from tilewright_cpu import __version__
-from tilewright_cpu.machine import NAMED
+from tilewright_cpu.hardware import NAMED
 
 #: Every precision of products may be asked for: where the machine has nothing quicker, all are computed as IEEE.
 CAPABILITIES = every_type(
@@ -17,7 +17,7 @@ CAPABILITIES = every_type(
 
 #: Launch options of this backend beyond the portable ones.
 #:
-#: num_threads: threads that run the grid; 0 is as many as the process may use (see ``tilewright_cpu.pool``).
+#: num_threads: threads that run the grid; 0 is as many as the process may use (see ``tilewright_cpu.threading.pool``).
 #: line_info: the code says which lines of the source it comes from, for profilers and debuggers; its instructions are the same.
 #: What a long kernel calls, once it is cut into functions, has none.
 OPTIONS = {"num_threads": 0, "line_info": False}

@@ -21,10 +21,10 @@ from tilewright.ir.types import F32, FloatType, IntType, Type
 from tilewright.reference.numerics import decode
 from tilewright.runtime.arguments import ArgumentError, ArrayKind, address_of, array_kind, launch_value
 from tilewright.runtime.dtypes import IR_TEXT, NUMPY_STORAGE, dtype_text
-from tilewright_cpu.lowering.dot_plan import TILE, Scheme, block_of, choose_scheme
-from tilewright_cpu.lowering.dot_prepacked import Record, form
-from tilewright_cpu.lowering.dot_split import split_array
-from tilewright_cpu.machine import machine_of
+from tilewright_cpu.codegen.gemm.bf16_split import split_array
+from tilewright_cpu.codegen.gemm.plan import TILE, Scheme, block_of, choose_scheme
+from tilewright_cpu.codegen.gemm.prepack_lookup import Record, form
+from tilewright_cpu.hardware import machine_of
 
 #: NumPy's name of a scheme's packed element.
 _ELEMENTS = {"float": "float32", "double": "float64", "i8": "int8", "i16": "int16", "i32": "int32"}

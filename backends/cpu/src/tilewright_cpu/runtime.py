@@ -21,9 +21,9 @@ from tilewright.errors import BackendError, KernelError
 from tilewright.ir.type_text import parse_type
 from tilewright.ir.types import FloatType, IntType, PointerType, Type
 from tilewright.plugins.manifest import CodeObject
-from tilewright_cpu.crashes import watch
-from tilewright_cpu.pool import KernelRecord, pool
+from tilewright_cpu.fault_handler import watch
 from tilewright_cpu.status import ASSERTION_FAILED, OUT_OF_BOUNDS, OUT_OF_MEMORY, poll_symbol
+from tilewright_cpu.threading.pool import KernelRecord, pool
 
 
 class LoadedKernel:
@@ -178,7 +178,7 @@ _print_callback = _PRINT_TYPE(_print)
 
 
 def print_address() -> int:
-    """The address of ``tilewright_print``, which kernels call; see ``lowering/debug.py``."""
+    """The address of ``tilewright_print``, which kernels call; see ``codegen/ops/debug.py``."""
     return ctypes.cast(_print_callback, ctypes.c_void_p).value or 0
 
 

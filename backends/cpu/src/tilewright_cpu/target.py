@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tilewright.errors import VariableError
 from tilewright.plugins.manifest import Device, Target
-from tilewright_cpu.machine import LEVELS, NAMED, USUAL_CACHES, Machine, machine_of, named_target, vector_unit
+from tilewright_cpu.hardware import LEVELS, NAMED, USUAL_CACHES, Machine, machine_of, named_target, vector_unit
 
 
 def architecture(triple: str) -> str:
@@ -76,7 +76,7 @@ def _number(text: str) -> int:
 
 
 def cache_limits(found: tuple[Cache, ...]) -> dict[str, int]:
-    """What code generation asks of caches, by the names of :data:`~tilewright_cpu.machine.USUAL_CACHES`; usual quantities for what is not known."""
+    """What code generation asks of caches, by the names of :data:`~tilewright_cpu.hardware.USUAL_CACHES`; usual quantities for what is not known."""
     limits = dict(USUAL_CACHES)
     for cache in found:
         level = {1: "l1d", 2: "l2", 3: "l3"}.get(cache.level)
@@ -185,7 +185,7 @@ def _host(level: str) -> Target:
 
 
 def target_of(device: Device) -> Target:
-    """The target of the host, or of a processor of :data:`~tilewright_cpu.machine.NAMED` that the device stands for."""
+    """The target of the host, or of a processor of :data:`~tilewright_cpu.hardware.NAMED` that the device stands for."""
     return named_target(device.name) if device.name in NAMED else host()
 
 

@@ -1,0 +1,87 @@
+"""Index tiles that are consecutive unless they wrap around: ``(start + arange) % n``, or what the kernel promises to be contiguous.
+
+Kernels index with them so that a tile at the edge reads something valid. All other tiles have plain strides, which is where the speed is: a check in one
+scalar, made where the tile is computed, decides between code that relies on it and code that does not. Promises (``max_contiguous``) are checked too:
+kernels are known to give them for tiles that wrap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from tilewright.ir.core import Operation, Value
+from tilewright.ir.ops.arithmetic import Binary
+from tilewright.ir.ops.debug import Hint
+from tilewright.ir.types import I1, IntType, TileType
+from tilewright_cpu.codegen.analysis.strides import form
+from tilewright_cpu.codegen.analysis.tiles import is_lazy, is_tile
+from tilewright_cpu.codegen.context import Context
+
+
+def is_promised(operation: Operation) -> bool:
+    """Whether an operation promises that a rank-1 tile of integers is consecutive as a whole."""
+    if not isinstance(operation, Hint):
+        return False
+    type_ = operation.results[0].type
+    if not isinstance(type_, TileType) or type_.rank != 1 or type_.shape[0] == 1 or not _countable(type_):
+        return False
+    contiguity = operation.contiguity
+    return bool(contiguity) and contiguity[0] >= type_.shape[0]
+
+
+def _countable(type_: TileType) -> bool:
+    element = type_.element
+    return isinstance(element, IntType) and element.signed and element is not I1 and element.bits >= 32
+
+
+def note_contiguity(context: Context, operation: Operation) -> None:
+    """After a tile was defined: put it into memory and write the check if it is consecutive unless it wraps."""
+    (value,) = operation.results
+    type_ = value.type
+    assert isinstance(type_, TileType)
+    wraps = False
+    if operation.name == "rem" and isinstance(operation, Binary) and value in context.buffers and type_.rank == 1 and _countable(type_):
+        wraps = form(context, operation.a, 0) == 1 and form(context, operation.b, 0) == 0
+    if not wraps and not (is_promised(operation) and form(context, value, 0) is None):
+        return
+    buffer = context.materialize(value)
+    writer, extent = context.writer, type_.shape[0]
+    first, last = (context.load_element(buffer, [at]) for at in (0, extent - 1))
+    register = context.llvm_type(type_)
+    # a remainder that wraps ends lower than it would otherwise; divisors of one tile are equal
+    expected = writer.emit(f"add {register} {first}, {extent - 1}")
+    flag = writer.emit(f"icmp eq {register} {last}, {expected}")
+    context.consecutive[value] = flag
+
+
+@contextmanager
+def assuming(context: Context, values: Iterable[Value]) -> Iterator[None]:
+    """Take tiles of :attr:`Context.consecutive` for consecutive, in questions about forms."""
+    saved = context.assumed, context.forms
+    added = frozenset(values) - context.assumed
+    if added:
+        context.assumed, context.forms = context.assumed | added, {}
+    try:
+        yield
+    finally:
+        context.assumed, context.forms = saved
+
+
+def reached(context: Context, value: Value) -> list[Value]:
+    """The tiles of :attr:`Context.consecutive` that a value is computed from."""
+    if not context.consecutive:
+        return []
+    found: list[Value] = []
+    stack, seen = [value], set()
+    while stack:
+        here = context.resolve(stack.pop())
+        if here in seen or not is_tile(here):
+            continue
+        seen.add(here)
+        if here in context.consecutive:
+            found.append(here)
+        operation = here.definition
+        if here not in context.buffers and operation is not None and is_lazy(operation):
+            stack.extend(operation.operands)
+    return found

@@ -1,0 +1,141 @@
+"""Masks as bounds: the lanes of a row that a comparison admits."""
+
+from __future__ import annotations
+
+from tilewright.ir.core import Value
+from tilewright.ir.ops.arithmetic import Cmp
+from tilewright.ir.ops.debug import Hint
+from tilewright.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape, Splat
+from tilewright.ir.types import I1, I64, IntType, TileType, element_type, shape_of
+from tilewright.llvm.casts import emit_cast
+from tilewright.passes.transfer import unit_reshape
+from tilewright_cpu.codegen.analysis.strides import form
+from tilewright_cpu.codegen.context import ZERO, Context, Index, scope_of, with_coordinate
+
+#: For each axis of a value, the axis of the nest it runs along; None for a coordinate that is always 0.
+Axes = tuple[int | None, ...]
+
+
+def operand_axes(value: Value, axes: Axes, number: int) -> Axes:
+    """The axes of operand ``number`` of the lazy operation that makes ``value``, for axes of ``value``."""
+    operation = value.definition
+    assert operation is not None
+    operand = operation.operands[number]
+    if not isinstance(operand.type, TileType):
+        return ()
+    match operation:
+        case ExpandDims():
+            axis = operation.axis
+            return (*axes[:axis], *axes[axis + 1 :])
+        case Broadcast():
+            return tuple(None if extent == 1 else axis for extent, axis in zip(operand.type.shape, axes, strict=True))
+        case Permute():
+            found: list[int | None] = [None] * len(axes)
+            for axis, origin in enumerate(operation.order):
+                found[origin] = axes[axis]
+            return tuple(found)
+        case Reshape():
+            assert isinstance(value.type, TileType)
+            mapped = unit_reshape(operand.type.shape, value.type.shape)
+            assert mapped is not None
+            return tuple(axes[mapped[axis]] if axis in mapped else None for axis in range(operand.type.rank))
+    return axes
+
+
+def conjuncts(context: Context, mask: Value, axes: Axes) -> list[tuple[Value, Axes]]:
+    """The conditions that ``mask`` is the conjunction of, each with its axes."""
+    found: list[tuple[Value, Axes]] = []
+    stack = [(mask, axes)]
+    while stack:
+        value, here = stack.pop()
+        if not isinstance(value.type, TileType):
+            continue
+        value = context.resolve(value)
+        operation = value.definition
+        if operation is None or value in context.buffers:
+            found.append((value, here))
+        elif operation.name == "and" or isinstance(operation, ExpandDims | Broadcast | Permute | Hint):
+            stack.extend((operand, operand_axes(value, here, number)) for number, operand in enumerate(operation.operands))
+        elif isinstance(operation, Splat):
+            found.append((value, here))
+        elif isinstance(operation, Reshape) and unit_reshape(shape_of(operation.x.type), shape_of(value.type)) is not None:
+            stack.append((operation.x, operand_axes(value, here, 0)))
+        else:
+            found.append((value, here))
+    return found
+
+
+_FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+
+
+class Bound:
+    """A comparison that holds for the first lanes of a row and for no later one: ``x0 + step * lane < u`` or the like.
+
+    Attributes:
+        leaf: the comparison.
+        axis: its axis that is the lane axis.
+        axes: its axes in the nest.
+    """
+
+    __slots__ = ("axes", "axis", "leaf", "moving", "step", "still", "strict")
+
+    def __init__(self, leaf: Value, axes: Axes, axis: int, moving: Value, still: Value, step: int, strict: bool) -> None:
+        self.leaf, self.axes, self.axis, self.moving, self.still, self.step, self.strict = leaf, axes, axis, moving, still, step, strict
+
+
+def bound_of(context: Context, leaf: Value, axes: Axes, lane: int) -> Bound | None:
+    """The comparison ``leaf`` as a bound along the nest's axis ``lane``, if it is one."""
+    operation = leaf.definition
+    if not isinstance(operation, Cmp) or lane not in axes or leaf in context.buffers:
+        return None
+    axis = axes.index(lane)
+    predicate: str = operation.predicate
+    if predicate not in _FLIPPED:
+        return None
+    a, b = operation.a, operation.b
+    element = element_type(a.type)
+    if not isinstance(element, IntType) or element is I1 or (element.bits == 64 and not element.signed):
+        return None
+    step, other = form(context, a, axis), form(context, b, axis)
+    if step == 0 and other != 0:
+        a, b, step, other, predicate = b, a, other, step, _FLIPPED[predicate]
+    if other != 0 or not isinstance(step, int) or step == 0:
+        return None
+    if (step > 0) != (predicate in ("lt", "le")):
+        return None
+    if not element.signed:
+        return None
+    return Bound(leaf, axes, axis, a, b, step, predicate in ("lt", "gt"))
+
+
+def emit_limit(context: Context, bound: Bound, index: Index, extent: int) -> str:
+    """How many lanes of the row ``index`` a bound admits: an i64 between 0 and ``extent``."""
+
+    own: Index = tuple(ZERO if axis is None else index[axis] for axis in bound.axes)
+    row = with_coordinate(own, bound.axis, ZERO)
+    key = (bound.leaf, (*row, ZERO._replace(width=-1)))
+
+    scope = scope_of(context, row)
+    found = scope.memo.get(key)
+    if found is not None:
+        return found
+    element = element_type(bound.moving.type)
+    first, end = context.evaluate(bound.moving, row), context.evaluate(bound.still, row)
+    writer = context.writer
+    saved = writer.current
+    if scope is not context.scopes[-1]:
+        writer.current = scope.block
+    first, end = (emit_cast(context, text, element, I64, 0) for text in (first, end))
+    size = abs(bound.step)
+    high, low = (end, first) if bound.step > 0 else (first, end)
+    distance = high if low == "0" else writer.emit(f"sub i64 {high}, {low}")
+    slack = size - 1 if bound.strict else size
+    if slack:
+        distance = writer.emit(f"add i64 {distance}, {slack}")
+    distance = writer.intrinsic("llvm.smax", "i64", [("i64", distance), ("i64", "0")])
+    if size > 1:
+        distance = writer.emit(f"udiv i64 {distance}, {size}")
+    found = writer.intrinsic("llvm.smin", "i64", [("i64", distance), ("i64", str(extent))])
+    writer.current = saved
+    scope.memo[key] = found
+    return found

@@ -1,0 +1,76 @@
+"""Lowering a region, operation by operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.errors import LoweringError, TilewrightError
+from tilewright.ir.core import Operation, Region
+from tilewright.ir.types import TileType
+from tilewright_cpu.codegen.analysis.contiguity import note_contiguity
+from tilewright_cpu.codegen.analysis.tiles import is_lazy
+from tilewright_cpu.codegen.context import Context
+from tilewright_cpu.codegen.loops.materialize import materialize
+from tilewright_cpu.codegen.ops.memory import before_write
+from tilewright_cpu.codegen.sanitizer.bounds import stop_where_told
+
+
+def lower_region(context: Context, region: Region, finish: Callable[[Operation], None] | None = None) -> Operation:
+    """Lower a region's operations, then ``finish`` with its terminator, where tiles of the region may still be read; the terminator.
+
+    A region of scalars that an operation runs on elements (a combine, a map) is part of that operation: see ``in_elements`` of the context.
+    """
+    analysis = context.analysis
+    saved = context.operation, context.position, context.buffers, context.pending, context.partial, context.lane_sums, context.consecutive
+    # what is put into memory in this region is in memory in this region only
+    context.buffers, context.pending = dict(context.buffers), dict(context.pending)
+    context.partial, context.lane_sums, context.consecutive = dict(context.partial), dict(context.lane_sums), dict(context.consecutive)
+    passed = context.checks.passed
+    terminator: Operation | None = None
+    lines, mark = context.lines, context.writer.mark
+    for operation in region:
+        context.operation = operation
+        if lines is not None:
+            context.writer.mark = lines.mark(operation.location)
+        if not context.in_elements:
+            context.position = analysis.start[operation]
+        if operation.spec.terminator:
+            terminator = operation
+            if finish is not None:
+                finish(operation)
+            break
+        try:
+            _lower(context, operation)
+        except TilewrightError:
+            raise
+        except (AssertionError, KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
+            told = f"the CPU backend could not lower {operation.name} at {operation.location}, a defect of its own: {type(error).__name__}: {error}"
+            raise LoweringError(told) from error
+        if not context.in_elements:
+            stop_where_told(context)
+            context.release()
+    context.operation, context.position, context.buffers, context.pending, context.partial, context.lane_sums, context.consecutive = saved
+    context.writer.mark, context.checks.passed = mark, passed
+    assert terminator is not None
+    return terminator
+
+
+def _lower(context: Context, operation: Operation) -> None:
+    results, methods = operation.results, context.state.methods
+    if operation in context.analysis.writes:
+        before_write(context, operation)
+    if results and isinstance(results[0].type, TileType) and is_lazy(operation):
+        if operation.name == "load":
+            context.pending[results[0]] = operation
+        if context.analysis.is_kept_at_once(results[0]):
+            materialize(context, results[0])
+        if operation.name in ("rem", "hint"):
+            note_contiguity(context, operation)
+        return
+    lowering = methods.statements.get(operation.name)
+    if lowering is not None:
+        lowering(context, operation)
+    elif operation.spec.elementwise:
+        methods.scalar(context, operation)
+    else:
+        raise LoweringError(f"the CPU backend does not lower {operation.name}, at {operation.location}")

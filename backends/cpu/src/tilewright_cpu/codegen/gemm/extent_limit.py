@@ -1,0 +1,32 @@
+"""How much of a matmul's tiles there is to compute, as code counts it: see :mod:`.remainder`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.llvm.writer import FunctionWriter
+from tilewright_cpu.codegen.gemm.plan import Extent
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many rows, columns and steps along K count: i64 operands between 0 and the extent, None where all do.
+
+    ``end``: how far along K operands are in memory, which is not less than ``k``; beyond the other limits they are not either.
+    """
+
+    rows: str | None = None
+    columns: str | None = None
+    k: str | None = None
+    end: str | None = None
+
+    def blocks(self, w: FunctionWriter, limit: str | None, first: int, size: int, count: int) -> Extent:
+        """How many of ``count`` blocks of ``size`` from ``first`` on begin below a limit."""
+        if limit is None:
+            return count
+        past = w.emit(f"add i64 {limit}, {size - 1 - first}")
+        past = w.intrinsic("llvm.smax", "i64", [("i64", past), ("i64", "0")])
+        return w.intrinsic("llvm.smin", "i64", [("i64", w.emit(f"udiv i64 {past}, {size}")), ("i64", str(count))])
+
+
+ALL = Limits()

@@ -1,0 +1,386 @@
+"""One matrix product: chooses what is read in place and what is packed, then writes the loops over blocks."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.ir.types import F16, F32, F64, I32, FloatType, IntType, Type, byte_size
+from tilewright.llvm.registers import storage_type
+from tilewright.llvm.writer import FunctionWriter
+from tilewright_cpu.codegen.gemm.amx import configured
+from tilewright_cpu.codegen.gemm.amx_microkernel import holds_rows, turn_panels, write_held_rows, write_tile_block
+from tilewright_cpu.codegen.gemm.batched_k import Deferral, Noted, Notes, depth_of
+from tilewright_cpu.codegen.gemm.extent_limit import ALL, Limits
+from tilewright_cpu.codegen.gemm.gemv import MOST_COLUMNS, write_columns
+from tilewright_cpu.codegen.gemm.microkernel import Accumulator, Kernel, UnitsA, UnitsB, write_block, write_column_sums
+from tilewright_cpu.codegen.gemm.pack import Matrix, Packer, plus, scaled
+from tilewright_cpu.codegen.gemm.pack_cache import Memo
+from tilewright_cpu.codegen.gemm.plan import (
+    FMA32,
+    FMA64,
+    IEEE,
+    TILE,
+    Block,
+    Extent,
+    Panel,
+    Scheme,
+    a_is_unsigned,
+    block_of,
+    choose_block,
+    choose_scheme,
+    flips_sign,
+    packed_columns,
+    split_columns,
+    split_rows,
+)
+from tilewright_cpu.codegen.gemm.prepack_lookup import can_be_prepacked, find_or_pack
+from tilewright_cpu.codegen.gemm.skinny_gemm import ROWS_TOGETHER, most_rows, write_rows, write_rows_along_k
+from tilewright_cpu.codegen.gemm.widen import widen
+from tilewright_cpu.hardware import Machine
+
+#: Gives the address of room for a number of elements, aligned to 64 bytes.
+Allocate = Callable[[int, Type], str]
+
+#: As many blocks along M must read a panel of B before packing it pays.
+_REUSES_TO_PACK = 3
+
+#: With fewer products a sum, adding up the lanes of vectors along K costs more than it saves.
+_LEAST_K = 16
+
+_BUFFER_ELEMENT: dict[str, Type] = {"float": F32, "double": F64, "i32": I32}
+
+
+@dataclass(frozen=True)
+class Product:
+    """What is to be written: ``c += a @ b`` (``c = a @ b`` where ``c.zero``) for matrices M x K and K x N.
+
+    Attributes:
+        elements: the operand types of the dot; a matrix may hold narrower floats, which are widened exactly.
+        precision: how exact a product of f32 must be.
+        limits: how much of the matrices counts.
+        prepacked: the address of the list of matrices that were packed before (see :mod:`.prepack_lookup`), or the null pointer; None where B is not one of
+            them for certain.
+        deferral: how it is added up together with those of other iterations of a loop; None where it is not.
+        memos: where packed tiles of A, and of B, are kept for later programs; None where they are not.
+    """
+
+    w: FunctionWriter
+    machine: Machine
+    elements: tuple[Type, Type]
+    a: Matrix
+    b: Matrix
+    c: Accumulator
+    allocate: Allocate
+    limits: Limits = ALL
+    prepacked: str | None = None
+    deferral: Deferral | None = None
+    memos: tuple[Memo | None, Memo | None] = (None, None)
+    precision: str = IEEE
+
+    @property
+    def scheme(self) -> Scheme:
+        extents = self.a.rows, self.b.columns, self.a.columns
+        scheme = choose_scheme(*self.elements, self.machine, extents, self.precision)
+        # sums in f16 are rounded as the products are added up
+        return FMA32 if scheme.split is not None and self.c.element is F16 else scheme
+
+
+def steps_at_once(elements: tuple[Type, Type], extents: tuple[int, int, int], machine: Machine, precision: str) -> int | None:
+    """Steps along K of an M x N x K matmul that are multiplied together at most, a power of two; None where all are."""
+    if extents[1] <= MOST_COLUMNS:
+        return None
+    scheme = choose_scheme(*elements, machine, extents, precision)
+    lanes = machine.vector_bytes // byte_size(F32)
+    return max(ROWS_TOGETHER, lanes, scheme.group * (TILE if scheme.tiled else 1))
+
+
+def write_product(product: Product) -> None:
+    """Write a product at the writer's place."""
+    w, a, b = product.w, product.a, product.b
+    if b.columns <= MOST_COLUMNS and isinstance(product.c.element, FloatType) and a.column_stride == 1 and a.columns >= _LEAST_K:
+        _write_columns(product)
+        return
+    few, write_few = _widened(product), _few_rows(product)
+    rows, most = product.limits.rows, most_rows(few.scheme, b)
+    if write_few is None:
+        _write_whole(product)
+    elif a.rows <= most and not _is_near(product.machine, b):
+        write_few(few, a.rows)
+    elif a.rows <= most or rows is None:
+        _write_whole(product)
+    else:
+        narrow, wide, join = w.new_block("few"), w.new_block("many"), w.new_block("join")
+        w.branch_if(w.emit(f"icmp ule i64 {rows}, {most}"), narrow, wide)
+        w.place(narrow)
+        write_few(few, most)
+        w.branch(join)
+        w.place(wide)
+        _write_whole(product)
+        w.branch(join)
+        w.place(join)
+
+
+def _few_rows(product: Product) -> Callable[[Product, int], None] | None:
+    """What writes a product with few rows, given how many there are at most; None where B must be packed for them too."""
+    machine, a, b, c = product.machine, product.a, product.b, product.c
+    scheme = _widened(product).scheme
+    if c.element is F16 or scheme.group > 1:
+        return None
+    if b.column_stride == 1:
+        return _write_rows
+    lanes = machine.vector_bytes // scheme.unit_bytes
+    if b.row_stride == 1 and isinstance(c.element, FloatType) and a.columns % lanes == 0 and a.columns >= _LEAST_K:
+        return _write_rows_along_k
+    return None
+
+
+def _write_rows(product: Product, rows: int) -> None:
+    kernel = Kernel(product.scheme, product.machine.can("fused"), False, product.a.columns, product.a.columns)
+    write_rows(product.w, product.machine, kernel, product.a, product.b, product.c, product.limits)
+
+
+def _write_rows_along_k(product: Product, rows: int) -> None:
+    w, machine, scheme = product.w, product.machine, product.scheme
+    a = replace(product.a, rows=rows)
+    if storage_type(a.element) != scheme.element or a.column_stride != 1:
+        element = _BUFFER_ELEMENT[scheme.unit]
+        packed = product.allocate(a.rows * a.columns, element)
+        Packer(w, scheme, a.transposed, False, machine).pack_transposed(packed, machine.vector_bytes // scheme.unit_bytes)
+        a = Matrix(packed, element, a.rows, a.columns, a.columns, 1)
+    kernel = Kernel(scheme, machine.can("fused"), False, a.columns, a.columns)
+    write_rows_along_k(w, machine, kernel, a, product.b, product.c, product.limits)
+
+
+def _widened(product: Product) -> Product:
+    """The product whose narrow floats are multiplied in f32, for which B need not be packed."""
+    narrow = isinstance(product.c.element, FloatType) and product.c.element is F32
+    return replace(product, elements=(F32, F32), precision=IEEE) if narrow else product
+
+
+def _write_whole(product: Product) -> None:
+    """The product by blocks of sums in registers."""
+    w, machine, a, b, limits, scheme = product.w, product.machine, product.a, product.b, product.limits, product.scheme
+    block = block_of(scheme, product.elements, a.rows, b.columns, machine)
+    panels = split_columns(b.columns, block)
+    flip = flips_sign(scheme, *product.elements)
+    notes = _notes(product, block, panels)
+    room = product.allocate if notes is None else notes.room
+    units_a = _operand_a(product, flip, room)
+    units_b = _operand_b(product, panels, -(-a.rows // block.rows), room)
+    units = -(-a.columns // scheme.group)
+    steps = limits.blocks(w, limits.k, 0, scheme.group, units)
+    kernel = Kernel(scheme, machine.can("fused"), a_is_unsigned(a.element, flip), units, steps)
+
+    def multiply(noted: Noted | None) -> None:
+        corrected = _corrected(w, kernel, b, units_b, panels, product.allocate, noted) if flip else kernel
+        with configured(w) if scheme.tiled else contextlib.nullcontext():
+            _write_blocks(w, machine, corrected, product.elements, units_a, units_b, product.c, a.rows, block, panels, limits, noted)
+
+    if notes is None:
+        multiply(None)
+    else:
+        noted = notes.add(units_a, units_b, steps)
+        with w.when(noted.due):
+            multiply(noted)
+
+
+def _notes(product: Product, block: Block, panels: tuple[Panel, ...]) -> Notes | None:
+    """Where iterations wait until their products are added up together; None where they do not."""
+    a, scheme, machine = product.a, product.scheme, product.machine
+    if product.deferral is None or _reads_in_place(product, -(-a.rows // block.rows)):
+        return None
+    units = -(-a.columns // scheme.group)
+    columns, rows = packed_columns(panels), 0 if _a_in_place(scheme, a, flips_sign(scheme, *product.elements)) else a.rows
+    panel_units = machine.panel_bytes // (block.columns * scheme.unit_bytes)
+    depth = depth_of(units * scheme.parts, panel_units, (rows + columns) * units * scheme.packed_bytes, machine.packed_bytes)
+    return Notes(product.w, product.deferral, depth) if depth > 1 else None
+
+
+def _write_columns(product: Product) -> None:
+    """The product with few columns: each column of B made contiguous, rows of A read in place."""
+    w, machine, b = product.w, product.machine, product.b
+    scheme = FMA64 if product.c.element is F64 else FMA32
+    lanes = machine.vector_bytes // scheme.unit_bytes
+    columns = b
+    if storage_type(b.element) != scheme.element or b.row_stride != 1:
+        packed = product.allocate(b.rows * b.columns, _BUFFER_ELEMENT[scheme.unit])
+        Packer(w, scheme, b, False, machine).pack_transposed(packed, lanes)
+        columns = Matrix(packed, _BUFFER_ELEMENT[scheme.unit], b.rows, b.columns, 1, b.rows)
+
+    def convert(value: str, width: int) -> str:
+        return widen(w, product.a.element, value, width, scheme.element, machine.can("half"))
+
+    write_columns(w, scheme.element, lanes, machine, product.a, columns, product.c, convert)
+
+
+def _corrected(w: FunctionWriter, kernel: Kernel, b: Matrix, units_b: UnitsB, panels: tuple[Panel, ...], allocate: Allocate, noted: Noted | None) -> Kernel:
+    """The kernel with the correction that A moved by 128 needs."""
+    assert isinstance(b.element, IntType)
+    sums = allocate(packed_columns(panels), I32)
+    # A + 128 unsigned adds 128 * B too much, A - 128 signed as much too little.
+    write_column_sums(w, kernel, units_b, panels, not b.element.signed, -128 if kernel.a_unsigned else 128, sums, noted)
+    return replace(kernel, correction=sums)
+
+
+def _operand_a(product: Product, flip: bool, allocate: Allocate) -> UnitsA:
+    """A in place where its memory holds units already, else packed: along K where that is contiguous, else as its transpose is."""
+    w, machine, scheme, a = product.w, product.machine, product.scheme, product.a
+    if _a_in_place(scheme, a, flip):
+        return UnitsA(a.pointer, scheme.element, a.row_stride, scaled(w, scheme.group, a.column_stride), byte_size(a.element))
+    packer = Packer(w, scheme, a.transposed, flip, machine)
+    lanes = machine.vector_bytes // scheme.unit_bytes
+
+    def placed(rows: int, pack: Callable[[str], None]) -> tuple[str, Extent]:
+        return _kept(product, 0, packer, rows * packer.units, allocate, pack)
+
+    if a.column_stride == 1:
+        target, infinite = placed(a.rows, lambda place: packer.pack_columns(place, lanes))
+        return UnitsA(target, scheme.unit, packer.units, 1, scheme.unit_bytes, infinite)
+    if scheme.tiled:
+        panels = split_columns(a.rows, Block(1, 1, TILE))
+
+        def pack(place: str) -> None:
+            packed = product.allocate(a.rows * packer.units, _BUFFER_ELEMENT[scheme.unit])
+            packer.pack_panels(panels, packed)
+            turn_panels(w, scheme, packed, panels[0].count, TILE, packer.units, place)
+
+        target, infinite = placed(a.rows, pack)
+        return UnitsA(target, scheme.unit, packer.units, 1, scheme.unit_bytes, infinite)
+    panels = split_columns(a.rows, Block(1, -(-a.rows // lanes), lanes))
+    assert len(panels) == 1
+    target, _ = placed(packed_columns(panels), lambda place: packer.pack_panels(panels, place))
+    return UnitsA(target, scheme.unit, 1, panels[0].columns, scheme.unit_bytes)
+
+
+def _kept(product: Product, which: int, packer: Packer, units: int, allocate: Allocate, pack: Callable[[str], None]) -> tuple[str, Extent]:
+    """(the address of operand A packed (``which`` 0) or B (1) in so many units, other than 0 where an element may be infinite). It is where it was packed for
+    an earlier program, else ``pack`` packs it; whether one is infinite stands behind it."""
+    w, scheme, memo = product.w, product.scheme, product.memos[which]
+    size, flag_bytes = units * scheme.unit_bytes, 0 if scheme.split is None else 8
+
+    def pack_and_tell(place: str) -> None:
+        pack(place)
+        if flag_bytes:
+            w.store("i64", packer.take_infinite(), w.gep("i8", place, size), 8)
+
+    target = allocate(units + flag_bytes // scheme.unit_bytes, _BUFFER_ELEMENT[scheme.unit])
+    if memo is None:
+        pack_and_tell(target)
+    else:
+        target = memo.packed(w, (product.a, product.b)[which], size + flag_bytes, target, pack_and_tell)
+    return target, w.load("i64", w.gep("i8", target, size), 8) if flag_bytes else 0
+
+
+def _a_in_place(scheme: Scheme, a: Matrix, flip: bool) -> bool:
+    """Whether the memory of A holds units already."""
+    whole = scheme.group == 1 or (a.column_stride == 1 and a.columns % scheme.group == 0)
+    return storage_type(a.element) == scheme.element and scheme.split is None and not flip and whole
+
+
+def _readable_in_place(scheme: Scheme, b: Matrix) -> bool:
+    """Whether rows of B are vectors of units as they lie in memory."""
+    return scheme.group == 1 and b.column_stride == 1
+
+
+def _reads_in_place(product: Product, row_blocks: int) -> bool:
+    """Whether B is read where it lies: its rows are contiguous, and packing would not pay."""
+    scheme, b = product.scheme, product.b
+    same = storage_type(b.element) == scheme.element
+    return _readable_in_place(scheme, b) and (row_blocks < _REUSES_TO_PACK or (same and _is_near(product.machine, b)))
+
+
+def _is_near(machine: Machine, b: Matrix) -> bool:
+    """Return whether the rows of B, or its columns where those are contiguous, are known to lie close together."""
+    stride = b.column_stride if b.row_stride == 1 else b.row_stride
+    return isinstance(stride, int) and stride * byte_size(b.element) <= machine.far_bytes
+
+
+def _operand_b(product: Product, panels: tuple[Panel, ...], row_blocks: int, allocate: Allocate) -> UnitsB:
+    """B in place, or packed: before the launch, or here."""
+    w, machine, scheme, b = product.w, product.machine, product.scheme, product.b
+    if _reads_in_place(product, row_blocks):
+
+        def convert(value: str, lanes: int) -> str:
+            return widen(w, b.element, value, lanes, scheme.element, machine.can("half"))
+
+        same = storage_type(b.element) == scheme.element
+        return UnitsB(b.pointer, False, b.row_stride, byte_size(b.element), storage_type(b.element), None if same else convert)
+    packer = Packer(w, scheme, b, False, machine)
+
+    def pack() -> tuple[str, Extent]:
+        return _kept(product, 1, packer, packed_columns(panels) * packer.units, allocate, lambda place: packer.pack_panels(panels, place, product.limits))
+
+    units: Extent = packer.units
+    if product.prepacked is None or not can_be_prepacked(b, panels):
+        pointer, infinite = pack()
+    else:
+        pointer, units, infinite = find_or_pack(w, scheme, b, panels[0], packer.units, product.prepacked, pack)
+    return UnitsB(pointer, True, 0, scheme.unit_bytes, scheme.unit, units=units, infinite=infinite)
+
+
+def _write_blocks(
+    w: FunctionWriter,
+    machine: Machine,
+    kernel: Kernel,
+    elements: tuple[Type, Type],
+    a: UnitsA,
+    b: UnitsB,
+    c: Accumulator,
+    m: int,
+    block: Block,
+    panels: tuple[Panel, ...],
+    limits: Limits,
+    noted: Noted | None,
+) -> None:
+    """The loops over panels of columns and, inside, blocks of rows, so that a panel of B stays in the nearest cache; the other way around where tiles hold
+    rows of A."""
+    lone = None if limits.columns is None or kernel.scheme.tiled or block.vectors == 1 else choose_block(m, block.lanes, block.lanes, machine)
+    tallest = block.rows if lone is None else max(block.rows, lone.rows)
+    row_offsets: list[Extent] = [scaled(w, r, a.row_stride) for r in range(min(m, tallest))]
+
+    def in_blocks(block: Block) -> list[tuple[int, Extent, int]]:
+        return [(first, limits.blocks(w, limits.rows, first, rows, count), rows) for first, count, rows in split_rows(m, block)]
+
+    rows_of_blocks, rows_of_lone = in_blocks(block), [] if lone is None else in_blocks(lone)
+    panel_counts = [limits.blocks(w, limits.columns, panel.start, panel.columns, panel.count) for panel in panels]
+
+    def each_panel() -> Iterator[tuple[Panel, Extent]]:
+        for panel, count in zip(panels, panel_counts, strict=True):
+            with w.loop("0", str(count), 1, nonempty=isinstance(count, int)) as columns:
+                yield panel, plus(w, scaled(w, columns.index, panel.columns), panel.start)
+
+    def each_row(rows_of_blocks: Sequence[tuple[int, Extent, int]] = rows_of_blocks) -> Iterator[tuple[int, Extent]]:
+        for first, count, rows in rows_of_blocks:
+            with w.loop("0", str(count), 1, nonempty=isinstance(count, int)) as blocks:
+                yield rows, plus(w, scaled(w, blocks.index, rows), first)
+
+    if holds_rows(kernel, noted):
+        for rows, row in each_row():
+            write_held_rows(w, kernel, elements, a, b, c, row, rows, each_panel)
+        return
+
+    def write(panel: Panel, column: Extent, rows_of_blocks: Sequence[tuple[int, Extent, int]] = rows_of_blocks) -> None:
+        for rows, row in each_row(rows_of_blocks):
+            if kernel.scheme.tiled:
+                write_tile_block(w, kernel, elements, a, b, c, row, rows, panel, column, noted)
+            else:
+                write_block(w, kernel, a, b, c, row, row_offsets[:rows], panel, column, noted)
+
+    for panel, column in each_panel():
+        narrow = None if lone is None else panel.first_vector
+        if narrow is None:
+            write(panel, column)
+            continue
+        # the last panel below a limit costs what its columns do: often a few of many are left over
+        few, many, join = w.new_block("few"), w.new_block("many"), w.new_block("join")
+        left = w.emit(f"sub i64 {limits.columns}, {column}")
+        w.branch_if(w.emit(f"icmp ule i64 {left}, {narrow.columns}"), few, many)
+        w.place(few)
+        write(narrow, column, rows_of_lone)
+        w.branch(join)
+        w.place(many)
+        write(panel, column)
+        w.branch(join)
+        w.place(join)

@@ -1,0 +1,111 @@
+"""Finding an operand B that was packed before the launch (:mod:`tilewright_cpu.prepack`), when the kernel runs.
+
+A launch names the packed matrices among its arguments in the reserved word of its slots: the address of a count and as many addresses of
+:class:`Record`, or 0. A dot that would pack B asks whether B lies in one of those matrices, at a place where a panel begins, and was packed the way it would
+pack it (:func:`form`). If so it reads the panels that are there; else it packs, so a tile at an edge, or one of another shape, costs what it always did.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from collections.abc import Callable
+
+from tilewright.ir.types import Type, byte_size
+from tilewright.llvm.writer import FunctionWriter
+from tilewright_cpu.codegen.gemm.pack import Matrix, plus, scaled
+from tilewright_cpu.codegen.gemm.plan import Extent, Panel, Scheme
+
+#: The slot that holds the address of the list of packed matrices.
+SLOT = 4
+
+
+class Record(ctypes.Structure):
+    """A packed matrix: where the matrix lies, its extents, its strides in elements, where its panels lie, units along K in a panel, and its form."""
+
+    _fields_ = (
+        ("base", ctypes.c_uint64),
+        ("rows", ctypes.c_int64),
+        ("columns", ctypes.c_int64),
+        ("row_stride", ctypes.c_int64),
+        ("column_stride", ctypes.c_int64),
+        ("packed", ctypes.c_uint64),
+        ("units", ctypes.c_int64),
+        ("form", ctypes.c_int64),
+    )
+
+
+def form(scheme: Scheme, stored: Type, columns: int) -> int:
+    """A number, of 63 bits, for how a matrix of ``stored`` elements is packed for a scheme in panels of ``columns``; another one for every other way."""
+    text = f"{scheme.unit} {scheme.group} {scheme.element} {scheme.parts} {stored} {columns}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
+
+
+def can_be_prepacked(b: Matrix, panels: tuple[Panel, ...]) -> bool:
+    """Whether B's packing is found at run time: its panels are alike and without padding, and one of its axes is known to be contiguous."""
+    alike = len(panels) == 1 and panels[0].valid == panels[0].widths[-1]
+    return alike and (b.column_stride == 1 or b.row_stride == 1)
+
+
+def find_or_pack(
+    w: FunctionWriter, scheme: Scheme, b: Matrix, panel: Panel, units: int, matrices: str, pack: Callable[[], tuple[str, Extent]]
+) -> tuple[str, Extent, Extent]:
+    """(address of panels, units along K in one of them, other than 0 where an element may be infinite): what was packed before, else what ``pack`` gives, which
+    is the address and the last. ``matrices`` is the list's address, or null."""
+    search, packing, done = w.new_block("search"), w.new_block("packing"), w.new_block("packed")
+    w.branch_if(w.emit(f"icmp eq ptr {matrices}, null"), packing, search)
+    w.place(search)
+    found: list[tuple[str, str]] = []
+    hits = []
+    with w.loop("0", w.load("i64", matrices, 8), 1) as loop:
+        record = w.load("ptr", w.gep("ptr", w.gep("i64", matrices, 1), loop.index), 8)
+        following = w.new_block("following")
+        address, length = _look_up(w, scheme, b, panel, units, record, following.label)
+        found.append((address, length))
+        hits.append(w.current)
+        w.branch(done)
+        w.place(following)
+    w.branch(packing)
+    w.place(packing)
+    target, infinite = pack()
+    packed = w.current
+    w.branch(done)
+    w.place(done)
+    address = w.phi("ptr", ((found[0][0], hits[0]), (target, packed)))
+    if infinite != 0:
+        infinite = w.phi("i64", (("0", hits[0]), (str(infinite), packed)))
+    return address, w.phi("i64", ((found[0][1], hits[0]), (str(units), packed))), infinite
+
+
+def _look_up(w: FunctionWriter, scheme: Scheme, b: Matrix, panel: Panel, units: int, record: str, otherwise: str) -> tuple[str, str]:
+    """(address of B's first unit, units along K) in the matrix of a record; goes to the block of the label ``otherwise`` where B is not there."""
+
+    def field(name: str, type_: str = "i64") -> str:
+        return w.load(type_, w.gep("i8", record, getattr(Record, name).offset), 8)
+
+    def need(condition: str) -> None:
+        fine = w.new_block("fine")
+        w.current.terminator = f"  br i1 {condition}, label %{fine.label}, label %{otherwise}"
+        w.place(fine)
+
+    need(w.emit(f"icmp eq i64 {field('form')}, {form(scheme, b.element, panel.columns)}"))
+    strides = field("row_stride"), field("column_stride")
+    for given, stride in zip(strides, (b.row_stride, b.column_stride), strict=True):
+        need(w.emit(f"icmp eq i64 {given}, {stride}"))
+    rows, columns = field("rows"), field("columns")
+    by_rows = b.column_stride == 1
+    across = strides[0] if by_rows else strides[1]
+    offset = w.emit(f"sub i64 {w.emit(f'ptrtoint ptr {b.pointer} to i64')}, {field('base')}")
+    within = w.emit(f"udiv i64 {offset}, {byte_size(b.element)}")
+    # An address before the matrix is a large number here, and fails one of the comparisons with its extents.
+    far, near = w.emit(f"udiv i64 {within}, {across}"), w.emit(f"urem i64 {within}, {across}")
+    row, column = (far, near) if by_rows else (near, far)
+    for first, count, extent in ((row, b.rows, rows), (column, b.columns, columns)):
+        need(w.emit(f"icmp ule i64 {w.emit(f'add i64 {first}, {count}')}, {extent}"))
+    for first, step in ((row, scheme.step), (column, panel.columns)):
+        if step > 1:
+            need(w.emit(f"icmp eq i64 {w.emit(f'and i64 {first}, {step - 1}')}, 0"))
+    length = field("units")
+    unit = w.emit(f"udiv i64 {row}, {scheme.group}") if scheme.group > 1 else row
+    place = plus(w, w.emit(f"mul i64 {column}, {length}"), scaled(w, unit, scheme.parts * panel.columns))
+    return w.gep(scheme.unit, field("packed", "ptr"), place), length

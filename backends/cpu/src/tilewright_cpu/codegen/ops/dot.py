@@ -1,0 +1,252 @@
+"""Lowering of dot: where the operands and the accumulator lie, and a loop over batches.
+
+:mod:`~tilewright_cpu.codegen.gemm.gemm` writes the matmul itself, of matrices in memory. Operands are
+read where the kernel's data lies if that is possible; a transposition in front of a dot costs nothing
+(the strides change places), nor does a widening cast of an operand (the micro-kernels' packing does
+it). The result goes into the accumulator's own memory where the dot is its last reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from tilewright.ir.core import Operation, Value
+from tilewright.ir.ops.arithmetic import Cast
+from tilewright.ir.ops.control import For
+from tilewright.ir.ops.debug import Hint
+from tilewright.ir.ops.linear import Dot
+from tilewright.ir.ops.memory import DescriptorLoad, Load
+from tilewright.ir.ops.shape import Moved, Permute
+from tilewright.ir.types import F32, FloatType, TileType, Type, element_type
+from tilewright.llvm.registers import storage_size, storage_type
+from tilewright.passes.rewriter import constant_of
+from tilewright_cpu.codegen.context import Buffer, Context
+from tilewright_cpu.codegen.gemm.batched_k import Deferral, can_be_deferred
+from tilewright_cpu.codegen.gemm.extent_limit import ALL, Limits
+from tilewright_cpu.codegen.gemm.gemm import Product, steps_at_once, write_product
+from tilewright_cpu.codegen.gemm.microkernel import Accumulator
+from tilewright_cpu.codegen.gemm.pack import Matrix, scaled
+from tilewright_cpu.codegen.gemm.pack_cache import WAYS, Memo, can_be_kept
+from tilewright_cpu.codegen.gemm.plan import IEEE, Extent
+from tilewright_cpu.codegen.gemm.prepack_lookup import SLOT
+from tilewright_cpu.codegen.gemm.remainder import limits_of
+from tilewright_cpu.codegen.loops.materialize import copy_buffer, materialize_into
+
+
+def lower_dot(context: Context, operation: Dot) -> None:
+    """``a @ b + c``."""
+    a, b, c = operation.a, operation.b, operation.c
+    limits = limits_of(context, operation)
+    limits = replace(limits, end=_end_along_k(context, operation, limits))
+    place_a, place_b = _operand(context, a, (limits.rows, limits.end)), _operand(context, b, (limits.end, limits.columns))
+    carried = context.buffers.get(c)
+    target, zero = sums_of(context, c, (place_a.pointer, place_b.pointer))
+    in_loop = carried is not None and carried.pointer == target.pointer and place_a.stays != "false"
+    deferral = _deferral(context, operation, place_a.stays) if in_loop else None
+    elements = element_type(a.type), element_type(b.type)
+    memos = _memos(context, operation, place_a.stays, place_b.stays) if len(target.shape) == 2 else (None, None)
+    precision = operation.precision
+    multiply(context, elements, place_a, place_b, target, zero, limits, _prepacked(context, b), deferral, memos, precision)
+    context.bind_buffer(operation.result, target)
+
+
+def _end_along_k(context: Context, dot: Dot, limits: Limits) -> str | None:
+    """How far along K the operands of a dot are read: the limit, and what is multiplied at once with the last step before it."""
+    assert isinstance(dot.a.type, TileType) and isinstance(dot.result.type, TileType)
+    if limits.k is None:
+        return None
+    *_, rows, columns = dot.result.type.shape
+    extents = rows, columns, dot.a.type.shape[-1]
+    at_once = steps_at_once((element_type(dot.a.type), element_type(dot.b.type)), extents, context.state.machine, dot.precision)
+    if at_once is None:
+        return None
+    w = context.writer
+    return w.emit(f"and i64 {w.emit(f'add i64 {limits.k}, {at_once - 1}')}, {-at_once}")
+
+
+def _deferral(context: Context, dot: Dot, stays: str) -> Deferral | None:
+    """How a dot's products are added up together with those of the loop's other iterations; None where they are not."""
+    analysis = context.analysis
+    if not can_be_deferred(analysis, dot):
+        return None
+    assert dot.parent is not None and isinstance(dot.parent.owner, Operation)
+    loop = dot.parent.owner
+    end = analysis.end[loop]
+    return Deferral(context.writer.is_last(context.loops[loop]), stays, lambda size: context.lasting(size, end))
+
+
+def _memos(context: Context, dot: Dot, *stay: str) -> tuple[Memo | None, Memo | None]:
+    """Where packed tiles of the operands are kept; None where they are not."""
+    analysis, machine, w = context.analysis, context.state.machine, context.writer
+    if w.name != context.state.symbol or not can_be_kept(analysis, dot):
+        return None, None
+    owner = dot.parent.owner if dot.parent is not None else None
+    turns = w.turns(context.loops[owner]) if isinstance(owner, For) else ("0", "0")
+    others = sum(isinstance(operation, Dot) for operation in analysis.start)
+    a, b = (
+        None if stays == "false" else Memo(turns, stays, ways, most // others, context.in_arena, context.cleared)
+        for stays, ways, most in zip(stay, (WAYS, 1), (machine.kept_bytes, machine.packed_bytes), strict=True)
+    )
+    return a, b
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a tile of rank 2 or more lies: element ``i`` at ``pointer`` + sum(strides[d] * i[d]), in elements of ``element``. ``stays``: an i1, whether it is
+    memory of the kernel's arguments, which nothing writes but stores."""
+
+    pointer: str
+    shape: tuple[int, ...]
+    strides: tuple[Extent, ...]
+    element: Type
+    stays: str = "false"
+
+    def swapped(self) -> Place:
+        """The place of the tile with its last two axes exchanged."""
+        return Place(self.pointer, _swapped(self.shape), _swapped(self.strides), self.element, self.stays)
+
+    def matrix(self, pointer: str) -> Matrix:
+        """One batch, at ``pointer``."""
+        return Matrix(pointer, self.element, self.shape[-2], self.shape[-1], self.strides[-2], self.strides[-1])
+
+
+_T = TypeVar("_T")
+
+#: How many rows and columns of an operand of rank 2 count: i64s, None where all do.
+Ends = tuple[str | None, ...]
+
+
+def _swapped(items: tuple[_T, ...]) -> tuple[_T, ...]:
+    return (*items[:-2], items[-1], items[-2])
+
+
+def place_of_buffer(buffer: Buffer) -> Place:
+    return Place(buffer.pointer, buffer.shape, buffer.strides, buffer.element)
+
+
+def _operand(context: Context, value: Value, ends: Ends = (None, None)) -> Place:
+    """Where an operand lies in memory, perhaps in a narrower type that packing widens; it is put there if it must be. Beyond ``ends`` it is not read."""
+    value = context.resolve(value)
+    operation = value.definition
+    if value not in context.buffers and operation is not None and not context.analysis.is_kept_at_once(value):
+        if isinstance(operation, Permute):
+            rank = len(operation.order)
+            if operation.order == (*range(rank - 2), rank - 1, rank - 2):
+                return _operand(context, operation.x, _swapped(ends)).swapped()
+        if isinstance(operation, Cast) and element_type(value.type) is F32:
+            narrow = element_type(operation.x.type)
+            if isinstance(narrow, FloatType) and narrow.bits < 32:
+                return _operand(context, operation.x, ends)
+    strided = context.in_place(value)
+    if strided is None or (strided.valid != "true" and "1" not in strided.strides[-2:]):
+        return place_of_buffer(context.materialize(value))
+    assert isinstance(value.type, TileType)
+    stays = strided.valid if _is_loaded(context, value) else "false"
+    place = Place(strided.pointer, value.type.shape, tuple(_extent(stride) for stride in strided.strides), strided.element, stays)
+    return place if strided.valid == "true" else _in_place_or_copied(context, value, place, strided.valid, ends)
+
+
+def _is_loaded(context: Context, value: Value) -> bool:
+    """Whether a tile that is read in place lies in memory of the kernel's arguments, and not in a buffer."""
+    while value not in context.buffers:
+        definition = value.definition
+        if not isinstance(definition, Moved | Hint):
+            return isinstance(definition, Load | DescriptorLoad)
+        value = context.resolve(definition.x)
+    return False
+
+
+def _in_place_or_copied(context: Context, value: Value, place: Place, valid: str, ends: Ends) -> Place:
+    """A masked load where it lies if an i1 tells that no lane is masked off, else a copy in memory, whose contiguous axis is the same: decided when the kernel
+    runs, once a tile."""
+    w, copy = context.writer, context.new_buffer(place.shape, place.element)
+    if place.strides[-1] != 1:
+        copy = replace(copy, transposed=True)
+    whole, edge = w.current, w.new_block("edge")
+    join = w.new_block("join")
+    w.branch_if(valid, join, edge, likely=True)
+    w.place(edge)
+    # What is put into memory here is in memory on this way only.
+    saved = context.buffers, context.pending, context.partial, context.lane_sums
+    context.buffers, context.pending, context.partial, context.lane_sums = dict(saved[0]), dict(saved[1]), dict(saved[2]), dict(saved[3])
+    materialize_into(context, value, copy, {axis: end for axis, end in enumerate(ends) if end is not None}, brief=True)
+    context.buffers, context.pending, context.partial, context.lane_sums = saved
+    edge = w.current
+    w.branch(join)
+    w.place(join)
+
+    def either(type_: str, here: Extent, there: Extent) -> Extent:
+        return here if here == there else w.phi(type_, ((str(here), whole), (str(there), edge)))
+
+    strides = tuple(either("i64", here, there) for here, there in zip(place.strides, copy.strides, strict=True))
+    return Place(str(either("ptr", place.pointer, copy.pointer)), place.shape, strides, place.element, place.stays)
+
+
+def _extent(text: str) -> Extent:
+    return int(text) if text.lstrip("-").isdigit() else text
+
+
+def sums_of(context: Context, c: Value, operands: tuple[str, ...]) -> tuple[Buffer, bool]:
+    """The memory of the result, and whether its sums start at zero instead of what it holds."""
+    assert isinstance(c.type, TileType)
+    if constant_of(context.resolve(c)) == 0:
+        return context.new_buffer(c.type.shape, c.type.element), True
+    owned = context.materialize_owned(c)
+    if owned.pointer not in operands:
+        return owned, False
+    # The accumulator is an operand too: the blocks would overwrite what others still read.
+    copy = context.new_buffer(c.type.shape, c.type.element)
+    copy_buffer(context, owned, copy)
+    return copy, False
+
+
+def _prepacked(context: Context, b: Value) -> str | None:
+    """The list of matrices that were packed before the launch; None where B is computed, so that none of them holds it."""
+    definition = context.resolve(b).definition
+    while isinstance(definition, Permute | Cast):
+        definition = context.resolve(definition.x).definition
+    if not isinstance(definition, Load | DescriptorLoad):
+        return None
+    context.state.prepackable = True
+    return context.writer.load("ptr", context.writer.gep("i64", "%args", SLOT), 8)
+
+
+def multiply(
+    context: Context,
+    elements: tuple[Type, Type],
+    a: Place,
+    b: Place,
+    target: Buffer,
+    zero: bool,
+    limits: Limits = ALL,
+    prepacked: str | None = None,
+    deferral: Deferral | None = None,
+    memos: tuple[Memo | None, Memo | None] = (None, None),
+    precision: str = IEEE,
+) -> None:
+    """Write the product of two places into ``target``, or add it to what is there unless ``zero``, for each batch.
+
+    ``elements`` are the operands' own types, which those of the places may be narrower than. The other arguments: see :class:`Product`.
+    """
+    w, machine = context.writer, context.state.machine
+
+    def allocate(count: int, element: Type) -> str:
+        return context.scratch(count * storage_size(element))
+
+    def batch(axis: int, a_at: str, b_at: str, c_at: str) -> None:
+        if axis == len(target.shape) - 2:
+            sums = Accumulator(c_at, target.element, target.shape[-1], storage_size(target.element), zero)
+            write_product(Product(w, machine, elements, a.matrix(a_at), b.matrix(b_at), sums, allocate, limits, prepacked, deferral, memos, precision))
+            return
+        with w.loop("0", str(target.shape[axis]), 1, nonempty=True) as loop:
+            moved = []
+            for pointer, strides, element in ((a_at, a.strides, a.element), (b_at, b.strides, b.element), (c_at, target.strides, target.element)):
+                moved.append(w.gep(storage_type(element), pointer, scaled(w, loop.index, strides[axis])))
+            batch(axis + 1, *moved)
+
+    batch(0, a.pointer, b.pointer, target.pointer)
+
+
+LOWERINGS: dict[str, Callable[[Context, Any], None]] = {"dot": lower_dot}

@@ -1,0 +1,54 @@
+"""Records of the sanitizer while a module and its functions are lowered.
+
+:mod:`~tilewright_cpu.codegen.sanitizer.bounds` and :mod:`~tilewright_cpu.codegen.ops.assertions`
+write them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tilewright.ir.core import Operation
+
+
+@dataclass(slots=True)
+class ModuleChecks:
+    """What the functions of one module share.
+
+    Attributes:
+        accesses: the operations whose accesses are held against bounds -> the positions of the kernel's arguments that they may be of; none without debug.
+        bounded: the positions of the arguments that have bounds; the first one's slot is ``slot``.
+        names: what messages call the kernel's arguments.
+        messages: the message of each checked operation, by its index.
+    """
+
+    accesses: dict[Operation, tuple[int, ...]] = field(default_factory=dict)
+    bounded: list[int] = field(default_factory=list)
+    slot: int = 0
+    names: list[str] = field(default_factory=list)
+    messages: dict[Operation, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class FunctionChecks:
+    """What belongs to one function.
+
+    Attributes:
+        bounds: (position of an argument, bytes of an access) -> where its memory begins, and how many places in it so many bytes may begin at.
+        landings: bytes -> the address of as many of our own, in place of what is not inside.
+        told: the word that messages are written to; "" where there is none yet.
+        unlooked: whether that word is still to be looked at.
+        unlooked_lanes: (operation, width) -> memory of the lanes of its accesses that were outside, which are still to be told.
+        trusted: the operations all of whose accesses are inside where code is being written now.
+        passed: the loads of which that is known behind the statements of the region that have been lowered: an assertion has read all of their lanes.
+        asserted: assertions that were tested with an earlier one.
+    """
+
+    bounds: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
+    landings: dict[int, str] = field(default_factory=dict)
+    told: str = ""
+    unlooked: bool = False
+    unlooked_lanes: dict[tuple[Operation, int], str] = field(default_factory=dict)
+    trusted: frozenset[Operation] = frozenset()
+    passed: frozenset[Operation] = frozenset()
+    asserted: set[Operation] = field(default_factory=set)
