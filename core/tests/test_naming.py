@@ -1,0 +1,514 @@
+"""The naming rules: the field's words, one name for one thing, and limits that only fall."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tilewright.simt.dialect.ops import SIMT_TABLE
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Modules of the Triton shim, which have the names that Triton's have.
+SHIM = "tilewright/compat/triton/"
+
+
+class Source(NamedTuple):
+    """A module: the folder of its distribution, its path in there, its lines and its tree."""
+
+    distribution: str
+    path: str
+    lines: tuple[str, ...]
+    tree: ast.Module
+
+    @property
+    def stem(self) -> str:
+        return Path(self.path).stem
+
+
+@functools.cache
+def sources() -> tuple[Source, ...]:
+    found = []
+    for folder in (*ROOT.glob("*/src"), *ROOT.glob("backends/**/src")):
+        for file in sorted(folder.rglob("*.py")):
+            text, path = file.read_text(), str(file.relative_to(folder))
+            distribution = str(folder.relative_to(ROOT))
+            found.append(Source(distribution, path, tuple(text.split("\n")), ast.parse(text)))
+    return tuple(found)
+
+
+def named_by_us() -> list[Source]:
+    return [source for source in sources() if SHIM not in source.path]
+
+
+def exceeding(found: Mapping[str, int], limits: Mapping[str, int]) -> list[str]:
+    """Names that occur more often than their limit, or that have none."""
+    over = (name for name in found if found[name] > limits.get(name, 0))
+    return [f"{name}: {found[name]}, at most {limits.get(name, 0)}" for name in over]
+
+
+# ---- files
+
+#: Words that say nothing of what a file holds.
+VAGUE = {
+    "causes", "crashes", "cuts", "edges", "facts", "folds", "halves", "limits", "lines", "needs", "notes", "parts",
+    "pieces", "places", "polls", "promises", "roots", "rows", "slabs", "turns", "units", "words",
+}  # fmt: skip
+#: Irregular participles.
+PARTICIPLES = {
+    "built", "drawn", "found", "given", "held", "kept", "known", "laid", "left", "lent", "made", "met", "put", "seen",
+    "shown", "taken", "told", "written",
+}  # fmt: skip
+#: Names and last words that end as participles do, and are the field's.
+ESTABLISHED = {"embed", "feed", "loop_carried", "seed", "shared", "speed", "scaled", "typed"}
+#: Files that are named by a participle or by a vague plural. The list may only shrink.
+MISNAMED_FILES: set[str] = {
+    "batched",
+    "bounded",
+    "carried",
+    "causes",
+    "checked",
+    "cuts",
+    "declared",
+    "emulated",
+    "folds",
+    "kept_values",
+    "known_integers",
+    "launched",
+    "left_out",
+    "lines",
+    "made_maps",
+    "needs",
+    "packed",
+    "parts",
+    "pipelined",
+    "places",
+    "promises",
+    "rows",
+    "slabs",
+    "tuned",
+    "turns",
+    "undefined",
+    "words",
+}
+
+
+def is_misnamed(stem: str) -> bool:
+    """Return whether a file is named by a participle, or by a plural that says nothing."""
+    words = stem.strip("_").split("_")
+    participle = words[-1].endswith("ed") or PARTICIPLES & {words[0], words[-1]}
+    return stem in VAGUE or (bool(participle) and not ESTABLISHED & {stem, words[-1]})
+
+
+@pytest.mark.parametrize(
+    ("stem", "misnamed"),
+    [
+        ("insert_membar", False), ("alias", False), ("allocate_shared", False),
+        ("masked_off_lanes", False), ("tensor_maps", False),
+        ("made_maps", True), ("left_out", True), ("launched", True), ("words", True),
+    ],
+)  # fmt: skip
+def test_misnamed_files_are_found(stem: str, misnamed: bool) -> None:
+    assert is_misnamed(stem) == misnamed
+
+
+def test_files_are_named_by_nouns_and_verb_phrases() -> None:
+    found = {source.stem for source in named_by_us() if is_misnamed(source.stem)}
+    wrong = sorted(found - MISNAMED_FILES)
+    assert not wrong, f"named by a participle or a vague plural: {wrong}"
+
+
+#: Distribution -> names of files that it has twice. The lists may only shrink.
+REPEATED_FILES: dict[str, set[str]] = {
+    "conformance/src": {
+        "arguments",
+        "arithmetic",
+        "assembly",
+        "atomics",
+        "blocks",
+        "compare",
+        "control",
+        "conversions",
+        "debug",
+        "descriptors",
+        "elementwise",
+        "functions",
+        "gathers",
+        "kernels",
+        "launching",
+        "linear",
+        "matrices",
+        "matrix",
+        "memory",
+        "order",
+        "program",
+        "reductions",
+        "rows",
+        "shapes",
+        "sorting",
+        "table",
+        "tiles",
+        "values",
+    },
+    "core/src": {
+        "arguments",
+        "arithmetic",
+        "atomics",
+        "attributes",
+        "binding",
+        "breakpoints",
+        "buffers",
+        "compile",
+        "control",
+        "core",
+        "creation",
+        "debug",
+        "descriptors",
+        "devices",
+        "dispatch",
+        "dtypes",
+        "elementwise",
+        "encoding",
+        "errors",
+        "expressions",
+        "floats",
+        "frame",
+        "hooks",
+        "launch",
+        "linear",
+        "math",
+        "memory",
+        "numbers",
+        "operators",
+        "options",
+        "regions",
+        "registry",
+        "report",
+        "result_types",
+        "shape",
+        "table",
+        "tensors",
+        "tuned_dispatch",
+        "types",
+        "values",
+        "work",
+    },
+}
+#: Packages whose folders are stages of one family: what has the same name in two of them belongs
+#: together, and the folder says which stage it is.
+FAMILIES = ("tilewright/simt/",)
+
+
+def family_of(path: str) -> str:
+    return next((family for family in FAMILIES if path.startswith(family)), path)
+
+
+def test_no_two_files_of_a_distribution_have_the_same_name() -> None:
+    places: dict[tuple[str, str], set[str]] = {}
+    for source in named_by_us():
+        if not source.stem.startswith("__"):
+            places.setdefault((source.distribution, source.stem), set()).add(family_of(source.path))
+    repeated = sorted(key for key, where in places.items() if len(where) > 1)
+    wrong = [key for key in repeated if key[1] not in REPEATED_FILES.get(key[0], ())]
+    assert not wrong, f"names of two files: {wrong}"
+
+
+# ---- classes
+
+#: Names that several classes of the core have -> how many. The numbers may only fall.
+REPEATED_CLASSES: dict[str, int] = {
+    "Access": 2,
+    "Accumulator": 2,
+    "Alignment": 2,
+    "Block": 3,
+    "BlockCopy": 2,
+    "Buffer": 2,
+    "Call": 3,
+    "Carried": 2,
+    "Condition": 3,
+    "Constant": 2,
+    "Dot": 3,
+    "Effect": 2,
+    "Exchange": 2,
+    "Finding": 3,
+    "Fragment": 2,
+    "Frame": 2,
+    "Function": 2,
+    "Generator": 2,
+    "Job": 2,
+    "Launch": 2,
+    "Load": 2,
+    "Loop": 2,
+    "MakeDescriptor": 2,
+    "Memory": 2,
+    "Module": 2,
+    "Moved": 2,
+    "Number": 3,
+    "Numbers": 2,
+    "Place": 4,
+    "Product": 2,
+    "Reach": 2,
+    "Reader": 2,
+    "Step": 3,
+    "Store": 2,
+    "Tensor": 3,
+    "View": 2,
+    "_Check": 3,
+    "_Loads": 2,
+    "_Math": 2,
+    "_Read": 2,
+    "_Search": 3,
+    "_Walk": 2,
+    "_Writer": 3,
+}
+
+
+def classes() -> Counter[str]:
+    core = [source for source in named_by_us() if source.distribution == "core/src"]
+    nodes = (node for source in core for node in ast.walk(source.tree))
+    return Counter(node.name for node in nodes if isinstance(node, ast.ClassDef))
+
+
+def test_no_two_classes_of_the_core_have_the_same_name() -> None:
+    found = {name: count for name, count in classes().items() if count > 1}
+    assert not (wrong := exceeding(found, REPEATED_CLASSES)), wrong
+
+
+# ---- words
+
+#: Words -> the field's, and how often the sources have them still. The numbers may only fall.
+WORDS: dict[str, tuple[str, int]] = {
+    "block of threads": ("CTA", 2),
+    "blocks of threads": ("CTAs", 10),
+    "by turns": ("in turn, ping-pong", 4),
+    "copy engine": ("TMA", 21),
+    "functionals": ("linear forms", 6),
+    "gives": ("returns, yields", 323),
+    "greatest": ("maximum", 286),
+    "least": ("minimum", 358),
+    "left out": ("masked off", 82),
+    "machine s own": ("tensor memory, target's", 31),
+    "meetings": ("barriers, rendezvous", 10),
+    "multiprocessor": ("SM, CU", 44),
+    "paced": ("throttled", 10),
+    "parted": ("partitioned", 5),
+    "product": ("matmul, dot, MMA", 1566),
+    "products": ("matmuls, dots, MMAs", 537),
+    "promised": ("assumed, hinted", 31),
+    "published": ("fenced, visible to the async proxy", 24),
+    "slab": ("swizzle atom", 35),
+    "slabs": ("swizzle atoms", 62),
+    "sums": ("accumulator, partial sums", 684),
+    "taken apart": ("decomposed, legalized", 21),
+    "taken for": ("assumed", 20),
+    "told": ("reported, emitted", 279),
+    "trails": ("deferred wait", 6),
+    "turned": ("transposed", 143),
+    "under way": ("in flight", 120),
+    "unseen": ("masked-off", 22),
+}
+
+
+def occurrences(text: str) -> Counter[str]:
+    """How often words of the table stand in names and prose of a text; but for "at least"."""
+    words = [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", text)]
+    spaced = "  ".join(["", *words, ""])
+    found = {one: spaced.count(f" {one.replace(' ', '  ')} ") for one in WORDS}
+    return Counter({**found, "least": found["least"] - spaced.count(" at  least ")})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("class ProductPlan:  # _lane_sums, in_registers", {"product": 1, "sums": 1}),
+        ("copies under_way; one under way", {"under way": 2}),
+        ("memory of the machine's own", {"machine s own": 1}),
+        ("at least the least; productive, returned, TMALoads", {"least": 1}),
+    ],
+)
+def test_words_are_found_in_names_and_prose(text: str, expected: dict[str, int]) -> None:
+    assert +occurrences(text) == Counter(expected)
+
+
+def test_the_sources_use_the_words_of_the_field() -> None:
+    found = sum(
+        (occurrences("\n".join(source.lines)) for source in sources() if SHIM not in source.path),
+        Counter(),
+    )
+    wrong = exceeding(found, {words: limit for words, (_, limit) in WORDS.items()})
+    assert not wrong, "; ".join(f"{one} (say {WORDS[one.partition(':')[0]][0]})" for one in wrong)
+
+
+# ---- docstrings and lines
+
+#: Columns that a line has at most.
+COLUMNS = 100
+#: Distribution -> longer lines. The numbers may only fall.
+LONG_LINES: dict[str, int] = {
+    "backends/amd/src": 438,
+    "backends/cpu/src": 1475,
+    "backends/nvidia/src": 862,
+    "conformance/src": 3763,
+    "core/src": 8588,
+}
+#: Distribution -> docstrings with a longer first line. The numbers may only fall.
+LONG_TITLES: dict[str, int] = {
+    "backends/amd/src": 72,
+    "backends/cpu/src": 275,
+    "backends/nvidia/src": 147,
+    "conformance/src": 516,
+    "core/src": 1734,
+}
+#: Distribution -> docstrings that begin with a relative clause. The numbers may only fall.
+RELATIVE_TITLES: dict[str, int] = {
+    "backends/amd/src": 35,
+    "backends/cpu/src": 108,
+    "backends/nvidia/src": 71,
+    "conformance/src": 154,
+    "core/src": 713,
+}
+RELATIVE = re.compile(r"(What|Which|Whether|Who|How|That)\b")
+
+
+def titles() -> Iterator[tuple[str, str, int]]:
+    """(distribution, the first line of a docstring, the columns that its line has before it)."""
+    for source in sources():
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                doc = ast.get_docstring(node, clean=False)
+                if doc:
+                    yield (
+                        source.distribution,
+                        doc.strip().split("\n")[0],
+                        node.body[0].col_offset + 3,
+                    )
+
+
+def test_lines_are_short() -> None:
+    lines = ((source.distribution, line) for source in sources() for line in source.lines)
+    found = Counter(distribution for distribution, line in lines if len(line) > COLUMNS)
+    assert not (wrong := exceeding(found, LONG_LINES)), wrong
+
+
+def test_first_lines_of_docstrings_are_short() -> None:
+    long = (one for one, title, before in titles() if before + len(title) > COLUMNS)
+    found = Counter(long)
+    assert not (wrong := exceeding(found, LONG_TITLES)), wrong
+
+
+def test_docstrings_begin_with_an_imperative_or_a_noun() -> None:
+    found = Counter(distribution for distribution, title, _ in titles() if RELATIVE.match(title))
+    assert not (wrong := exceeding(found, RELATIVE_TITLES)), wrong
+
+
+# ---- lists of operations, and targets that remember
+
+#: Sets of names of operations, where a trait or a class would do. The list may only shrink.
+NAME_LISTS: set[str] = {
+    "CARRIERS",
+    "FIRST",
+    "OPERATIONS",
+    "PARTED",
+    "SOURCES",
+    "WRITES",
+    "_ACCESSES",
+    "_ADDRESSES",
+    "_ADDRESSING",
+    "_ALIKE",
+    "_ALLOCATIONS",
+    "_ATOMICS",
+    "_BITS",
+    "_CHOICE",
+    "_DOTS",
+    "_FOLLOWS",
+    "_FREE",
+    "_HARMLESS",
+    "_IDLE",
+    "_LOADS",
+    "_LOOPS",
+    "_MEETINGS",
+    "_MOVING",
+    "_NOT_REPEATED",
+    "_NUMBERS",
+    "_ON_HOST",
+    "_OPERATORS",
+    "_ORDERED_WITHOUT_MEMORY",
+    "_PASSING",
+    "_PICKED",
+    "_POSITIONS",
+    "_PRODUCTS",
+    "_PUBLISHED",
+    "_READERS",
+    "_REPEATED",
+    "_ROUNDED",
+    "_ROUNDED_ONCE",
+    "_ROUNDING",
+    "_SAME_INDEX",
+    "_SCALING",
+    "_SINGLE_STEP",
+    "_STORES",
+    "_SUMS",
+    "_SYNCHRONIZING",
+    "_WHILE",
+    "_WRITES",
+}
+
+
+def name_lists(tree: ast.Module) -> Iterator[str]:
+    """The module's constants that are sets of two and more names of operations."""
+    for node in tree.body:
+        if not isinstance(node, ast.Assign | ast.AnnAssign):
+            continue
+        value = node.value
+        if isinstance(value, ast.Call) and getattr(value.func, "id", "") == "frozenset" and value.args:
+            value = value.args[0]
+        if isinstance(value, ast.Set | ast.Tuple | ast.List) and len(value.elts) > 1:
+            names = [getattr(element, "value", None) for element in value.elts]
+            if all(isinstance(name, str) and name in SIMT_TABLE for name in names):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                yield from (target.id for target in targets if isinstance(target, ast.Name))
+
+
+def test_sets_of_names_are_found() -> None:
+    text = 'A = frozenset({"load", "store"})\nB: Final = ("for", "while")\nC = {"load", "red"}'
+    assert list(name_lists(ast.parse(text))) == ["A", "B"]
+
+
+def test_operations_are_classified_by_traits() -> None:
+    wrong = {name for source in named_by_us() for name in name_lists(source.tree)} - NAME_LISTS
+    assert not wrong, f"sets of operations' names: {sorted(wrong)}"
+
+
+#: Methods of the emulated target that assign to attributes. The list may only shrink.
+REMEMBERING = {"EmulatedTarget.begin", "EmulatedTarget.descriptors", "EmulatedTarget.prepare"}
+
+
+def targets() -> Iterator[ast.ClassDef]:
+    """Classes that derive from ``SimtTarget``, by the names of their bases."""
+    nodes = (node for source in sources() for node in source.tree.body)
+    bases = {node: {getattr(base, "id", "") for base in node.bases} for node in nodes if isinstance(node, ast.ClassDef)}
+    known = {"SimtTarget"}
+    while more := {node.name for node in bases if known & bases[node]} - known:
+        known |= more
+    return (node for node in bases if node.name in known)
+
+
+def test_targets_answer_and_remember_nothing() -> None:
+    found = list(targets())
+    assert len(found) > 5
+    methods = {
+        f"{target.name}.{method.name}"
+        for target in found
+        for method in target.body
+        if isinstance(method, ast.FunctionDef) and method.name != "__init__"
+        for node in ast.walk(method)
+        if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load)
+        if getattr(node.value, "id", "") == "self"
+    }
+    assert methods <= REMEMBERING, f"targets are immutable: {sorted(methods - REMEMBERING)}"
