@@ -8,9 +8,9 @@ from corpus.figures import Figures
 from tilewright.gpu_host.code_counts import count, main_loop
 from tilewright.gpu_host.resources import occupancy
 from tilewright_nvidia.architectures import ARCHITECTURES
-from tilewright_nvidia.linking import assemble
-from tilewright_nvidia.resources import processor, usage_of
-from tilewright_nvidia.sass import disassemble, effect, parse
+from tilewright_nvidia.toolchain.linking import assemble
+from tilewright_nvidia.toolchain.resources import processor, usage_of
+from tilewright_nvidia.toolchain.sass import disassemble, effect, parse
 
 
 def figures_of(ptx: str, shared: int) -> Figures:

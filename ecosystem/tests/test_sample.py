@@ -14,8 +14,8 @@ from corpus.packages import present
 from corpus.sample import SAMPLE
 from corpus.targets import TARGETS
 
-from tilewright_nvidia.linking import find_ptxas
-from tilewright_nvidia.sass import find_nvdisasm
+from tilewright_nvidia.toolchain.linking import find_ptxas
+from tilewright_nvidia.toolchain.sass import find_nvdisasm
 
 LAUNCHES = {launch.id: launch for launch in read_all()}
 

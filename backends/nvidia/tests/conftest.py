@@ -10,7 +10,7 @@ from nvidia_support import compile_kernel, module_of
 
 from tilewright.ir import Module
 from tilewright.plugins.manifest import CodeObject
-from tilewright_nvidia.linking import Linked, assemble
+from tilewright_nvidia.toolchain.linking import Linked, assemble
 
 
 @pytest.fixture

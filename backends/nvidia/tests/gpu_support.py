@@ -14,7 +14,7 @@ from tilewright.gpu_host.memory import DeviceMemory
 from tilewright.ir import Module
 from tilewright.plugins.manifest import Parameter
 from tilewright.plugins.registry import registry
-from tilewright_nvidia.driver import driver
+from tilewright_nvidia.host.driver import driver
 
 EXACT = {"enable_fp_fusion": False, "math": "strict"}
 

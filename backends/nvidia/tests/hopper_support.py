@@ -21,12 +21,12 @@ from tilewright.simt.dialect.attributes import SHARED_BYTES, WARPS
 from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout, blocked
 from tilewright.simt.lowering.lower_function import write_function
 from tilewright.simt.target.matmul_plan import Product, ProductPlan
-from tilewright_nvidia import warpgroups
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
-from tilewright_nvidia.kernel_state import KernelState
+from tilewright_nvidia.async_copy.swizzle_atoms import SwizzleAtoms, swizzled_layout
+from tilewright_nvidia.codegen.kernel_state import KernelState
 from tilewright_nvidia.lower import tensor_maps, to_ptx
 from tilewright_nvidia.manifest import OPTIONS
-from tilewright_nvidia.slabs import Slabs, slab_layout
+from tilewright_nvidia.mma import wgmma
 from tilewright_nvidia.target import PtxTarget
 
 TARGET = target_of(ARCHITECTURES["sm_90a"])
@@ -99,9 +99,9 @@ def stored(pointer: str, tile: str, elements: int, element: str, layout: str) ->
   store %places, %{tile}"""
 
 
-def described_block(block: tuple[int, ...], element: str, slabs: Slabs) -> tuple[str, SharedLayout]:
+def described_block(block: tuple[int, ...], element: str, slabs: SwizzleAtoms) -> tuple[str, SharedLayout]:
     """The text of a descriptor's type, and where its block's elements lie."""
-    shared = slab_layout(block, size_of(parse_type(element)), slabs)
+    shared = swizzled_layout(block, size_of(parse_type(element)), slabs)
     assert shared is not None
     return f"desc<{'x'.join(map(str, block))}x{element}>", shared
 
@@ -140,7 +140,7 @@ def barrier_kernel(arrivals: int) -> Text:
     return kernel([("out", "ptr<i32>", {})], "\n".join(lines), L0=layout)
 
 
-def load_kernel(block: tuple[int, ...], element: str, slabs: Slabs, padding: str = "zero") -> Text:
+def load_kernel(block: tuple[int, ...], element: str, slabs: SwizzleAtoms, padding: str = "zero") -> Text:
     """A block of a descriptor by one copy, read out again in row-major order."""
     text, shared = described_block(block, element, slabs)
     elements, axes = math.prod(block), range(len(block))
@@ -161,7 +161,7 @@ def load_kernel(block: tuple[int, ...], element: str, slabs: Slabs, padding: str
     return kernel(arguments, body, L0=flat_layout(elements, 4), S0=shared, S1=flat_shared(shared))
 
 
-def store_kernel(block: tuple[int, ...], element: str, slabs: Slabs) -> Text:
+def store_kernel(block: tuple[int, ...], element: str, slabs: SwizzleAtoms) -> Text:
     """A row-major block to a descriptor's tensor by one copy."""
     text, shared = described_block(block, element, slabs)
     elements, axes = math.prod(block), range(len(block))
@@ -189,7 +189,7 @@ def plan_of(shape: tuple[int, int], k: int, a: str, b: str, sums: str = "f32", w
     types = [parse_type(name) for name in (a, b, sums)]
     precision = "tf32" if a == "f32" else "ieee"
     product = Product(shape, k, types[0], types[1], types[2], precision, 0, warps)  # type: ignore[arg-type]
-    return next(plan for plan in warpgroups.plans(product) if plan.name.endswith(kind))
+    return next(plan for plan in wgmma.plans(product) if plan.name.endswith(kind))
 
 
 @dataclass(frozen=True)
@@ -225,8 +225,8 @@ def product_kernel(
         block = tile[::-1] if operand.transposed else tile
         text = f"desc<{block[0]}x{block[1]}x{element}>"
         bits = size_of(parse_type(element))
-        in_memory = slab_layout(block, bits, Slabs(1, operand.span))
-        seen = slab_layout(tile, bits, Slabs(0 if operand.transposed else 1, operand.span))
+        in_memory = swizzled_layout(block, bits, SwizzleAtoms(1, operand.span))
+        seen = swizzled_layout(tile, bits, SwizzleAtoms(0 if operand.transposed else 1, operand.span))
         assert in_memory is not None and seen is not None
         layouts |= {f"S{2 * number}": in_memory, f"S{2 * number + 1}": seen}
         arguments.append((name, text, {}))

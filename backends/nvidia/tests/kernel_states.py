@@ -5,11 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from tilewright_nvidia.kernel_state import KernelState
-from tilewright_nvidia.words import Words
+from tilewright_nvidia.codegen.kernel_state import KernelState
+from tilewright_nvidia.codegen.packed_registers import PackedRegisters
 
 
-def state_of(words: Words) -> KernelState:
+def state_of(words: PackedRegisters) -> KernelState:
     """Return the state of a kernel that accesses no memory."""
     nothing: Any = None
     return KernelState(
@@ -25,6 +25,6 @@ def state_of(words: Words) -> KernelState:
     )
 
 
-def context_of(words: Words) -> Any:
+def context_of(words: PackedRegisters) -> Any:
     """Return a mock of the lowering context of a kernel whose packed registers are ``words``."""
     return SimpleNamespace(writer=SimpleNamespace(module=SimpleNamespace(state=state_of(words))))

@@ -6,7 +6,7 @@ import enum
 from typing import Any
 
 from tilewright.testing.stand_in_driver import StandInBindings
-from tilewright_nvidia.table import TABLE
+from tilewright_nvidia.host.driver_table import TABLE
 
 
 def _enum(name: str, *members: str) -> Any:

@@ -29,7 +29,7 @@ from tilewright.plugins.registry import registry
 from tilewright.runtime.compile import lower_module
 from tilewright.runtime.jit import JITFunction
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
-from tilewright_nvidia.linking import Linked, assemble
+from tilewright_nvidia.toolchain.linking import Linked, assemble
 
 ARCHS = ("sm_80", "sm_90a", "sm_100a")
 

@@ -12,7 +12,7 @@ from tilewright.ir import Module
 from tilewright.plugins.manifest import CodeObject
 from tilewright.plugins.registry import registry
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
-from tilewright_nvidia.linking import assemble
+from tilewright_nvidia.toolchain.linking import assemble
 
 #: (head dimension, BM, BN, warps, stages)
 SHAPES = [

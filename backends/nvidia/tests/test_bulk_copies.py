@@ -14,11 +14,11 @@ from tilewright.errors import LoweringError
 from tilewright.frontend.compile import compile_function
 from tilewright.language.callable import device_function
 from tilewright.passes import pipeline
-from tilewright_nvidia.barrier_objects import divided_registers
-from tilewright_nvidia.linking import assemble
+from tilewright_nvidia.async_copy.mbarrier import divided_registers
+from tilewright_nvidia.async_copy.swizzle_atoms import SwizzleAtoms
+from tilewright_nvidia.async_copy.tensor_maps import ROUNDED
 from tilewright_nvidia.lower import lower
-from tilewright_nvidia.slabs import Slabs
-from tilewright_nvidia.tensor_maps import ROUNDED
+from tilewright_nvidia.toolchain.linking import assemble
 
 
 def instructions(ptx: object, *names: str) -> list[str]:
@@ -96,13 +96,13 @@ def test_parts_share_the_registers(warps: dict[str, int], programs: int, expecte
 @pytest.mark.parametrize(
     ("block", "element", "slabs", "copies", "padding"),
     [
-        ((64, 64), "f16", Slabs(1, 128), [(0, 0)], "zero"),
-        ((64, 64), "f16", Slabs(1, 64), [(0, 0), (4096, 32)], "nan"),
-        ((16, 16, 32), "f32", Slabs(2, 64), [(0, 0), (16384, 16)], "zero"),
-        ((1024,), "i32", Slabs(0, 0), [(0, 0), (1024, 256), (2048, 512), (3072, 768)], "zero"),
+        ((64, 64), "f16", SwizzleAtoms(1, 128), [(0, 0)], "zero"),
+        ((64, 64), "f16", SwizzleAtoms(1, 64), [(0, 0), (4096, 32)], "nan"),
+        ((16, 16, 32), "f32", SwizzleAtoms(2, 64), [(0, 0), (16384, 16)], "zero"),
+        ((1024,), "i32", SwizzleAtoms(0, 0), [(0, 0), (1024, 256), (2048, 512), (3072, 768)], "zero"),
     ],
 )
-def test_blocks_to_shared_memory(block: tuple[int, ...], element: str, slabs: Slabs, copies: list[tuple[int, int]], padding: str) -> None:
+def test_blocks_to_shared_memory(block: tuple[int, ...], element: str, slabs: SwizzleAtoms, copies: list[tuple[int, int]], padding: str) -> None:
     code = compiled(load_kernel(block, element, slabs, padding))
     ptx = str(code.stages["ptx"])
     rank = len(block)
@@ -122,7 +122,7 @@ def test_blocks_to_shared_memory(block: tuple[int, ...], element: str, slabs: Sl
 
 
 def test_blocks_from_shared_memory() -> None:
-    ptx = str(compiled(store_kernel((64, 64), "f16", Slabs(1, 128))).stages["ptx"])
+    ptx = str(compiled(store_kernel((64, 64), "f16", SwizzleAtoms(1, 128))).stages["ptx"])
     order = ["st.shared", "fence.proxy.async.shared::cta;", "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [", "cp.async.bulk.commit_group;"]
     order.append("cp.async.bulk.wait_group.read 0;")  # nothing of the kernel reads the tensor
     places = [ptx.index(text) for text in order]

@@ -12,8 +12,8 @@ import pytest
 
 from tilewright.llvm.writer import ModuleWriter
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
+from tilewright_nvidia.codegen.packed_registers import PackedRegisters
 from tilewright_nvidia.lower import to_ptx
-from tilewright_nvidia.words import Words
 
 Ptx = Callable[..., str]
 
@@ -114,7 +114,7 @@ def test_bytes_are_taken_from_where_they_were_before_a_permutation(type_: str, r
     """Pairs of a word whose bytes 1 and 2 change places are its even and its odd bytes: no permutation is left, and the odd ones of bf16 take one shift."""
     module, register = ModuleWriter("nounwind"), "half" if result == "*fp16" else "i16"
     w = module.function("f", [("ptr", "x"), ("ptr", "z")])
-    words = Words()
+    words = PackedRegisters()
     word = words.permute(w, w.load("i32", "%x", align=4), 0x3120)
     names = [words.narrow_float(w, name, register, signed=type_ == "*i8") for name in words.unpack(w, word, "i32", "i8")]
     for i in range(2):

@@ -7,7 +7,7 @@ from tilewright.gpu_host.driver import Driver
 from tilewright.plugins.manifest import Device
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.ceilings import RATES, ceilings
-from tilewright_nvidia.table import TABLE
+from tilewright_nvidia.host.driver_table import TABLE
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_a_device_has_the_rates_that_follow_from_its_clocks(monkeypatch):
     bindings = FakeBindings()
     bindings.settings.attributes |= {"processors": 100, "clock_khz": 2_000_000, "memory_clock_khz": 2_500_000, "memory_bus_bits": 4096}
     cuda = Driver(TABLE, bindings)
-    monkeypatch.setattr("tilewright_nvidia.driver.driver", lambda: cuda)
+    monkeypatch.setattr("tilewright_nvidia.host.driver.driver", lambda: cuda)
     found = ceilings(target_of(ARCHITECTURES["sm_90a"]), Device("nvidia", "cuda", 0, "a GPU"))
     assert (found.source, found.processors, found.bandwidth) == ("a GPU, by its driver", 100, 2 * 2.5e9 * 512)
     assert found.matmuls["f16"] == 4096 * 100 * 2e9 and found.arithmetic == {"f32": 256 * 100 * 2e9, "f64": 128 * 100 * 2e9}

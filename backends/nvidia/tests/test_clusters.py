@@ -14,8 +14,8 @@ from tilewright.plugins.registry import registry
 from tilewright.runtime.compile import lower_module
 from tilewright.simt.layouts.linear_layout import SharedLayout
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
-from tilewright_nvidia.bulk_copies import boxes, shares
-from tilewright_nvidia.slabs import Slabs, slab_layout
+from tilewright_nvidia.async_copy.swizzle_atoms import SwizzleAtoms, swizzled_layout
+from tilewright_nvidia.async_copy.tma import boxes, shares
 
 
 def compiled(case: Case, arch: str = "sm_90a") -> CodeObject:
@@ -48,14 +48,14 @@ def test_other_machines_and_greater_clusters_run_in_one_block(options: dict[str,
 
 
 def test_parts_are_whole_repeats_of_the_swizzle() -> None:
-    slabs = slab_layout((128, 64), 2, Slabs(1, 128))
+    slabs = swizzled_layout((128, 64), 2, SwizzleAtoms(1, 128))
     assert slabs is not None
     half = boxes(slabs, F16, 2)
     assert half is not None and half.shape == (64, 64) and half.starts == ((0, (0, 0)),)
-    wide = slab_layout((64, 128), 2, Slabs(1, 128))
+    wide = swizzled_layout((64, 128), 2, SwizzleAtoms(1, 128))
     assert wide is not None
     parts = boxes(wide, F16, 2)  # two slabs, of each of which a block brings half of the rows
     assert parts is not None and parts.shape == (32, 64) and [start for start, _ in parts.starts] == [0, 64 * 128]
-    few = slab_layout((8, 256), 4, Slabs(1, 128))
+    few = swizzled_layout((8, 256), 4, SwizzleAtoms(1, 128))
     assert few is not None and boxes(few, F32) is not None and not shares(few, F32, 2)
     assert not shares(SharedLayout.row_major((1024,)), F32, 2)

@@ -13,10 +13,10 @@ from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, F64, I8, I32, 
 from tilewright.simt.layouts.linear_layout import LinearLayout, coordinates
 from tilewright.simt.layouts.mma_tiling import layouts, tile
 from tilewright.simt.target.matmul_plan import Product
-from tilewright_nvidia import matrix
-from tilewright_nvidia.fragments import Instruction
-from tilewright_nvidia.matrix import INSTRUCTIONS, choose
-from tilewright_nvidia.words import Words
+from tilewright_nvidia.codegen.packed_registers import PackedRegisters
+from tilewright_nvidia.mma import mma
+from tilewright_nvidia.mma.fragments import Instruction
+from tilewright_nvidia.mma.mma import INSTRUCTIONS, choose
 
 ALL = [(kind, instruction) for kind, family in INSTRUCTIONS.items() for instruction in family]
 
@@ -61,7 +61,7 @@ def test_fragments_are_those_of_the_instruction_set(kind: str, instruction: Inst
 # ---- whole products
 
 
-class LaneWords(Words):
+class LaneWords(PackedRegisters):
     """Words as tuples of the values of all lanes."""
 
     def pack(self, w: Any, names: Any, type_: str, word_type: str) -> Any:
@@ -132,13 +132,13 @@ def test_the_written_instructions_give_the_product(
     monkeypatch: pytest.MonkeyPatch, capability: int, a: Type, b: Type, c: FloatType | IntType, shape: tuple[int, ...], k: int, num_warps: int
 ) -> None:
     rng = np.random.default_rng(3)
-    plan = matrix.plan(capability, Product(shape, k, a, b, c, "ieee", 0, num_warps))
+    plan = mma.plan(capability, Product(shape, k, a, b, c, "ieee", 0, num_warps))
     assert plan is not None and plan.emit is not None
     left, right = rng.integers(-8, 8, (*shape[:-1], k)).astype(float), rng.integers(-8, 8, (*shape[:-2], k, shape[-1])).astype(float)
     start = rng.integers(-8, 8, shape).astype(float)
     found = choose(capability, shape, k, a, b, c, "ieee") or choose(capability, (*shape[:-2], shape[-1], shape[-2]), k, b, a, c, "ieee")
     assert found is not None
-    monkeypatch.setattr(matrix, "call_asm", multiply_by_tables(found.instruction))
+    monkeypatch.setattr(mma, "call_asm", multiply_by_tables(found.instruction))
     registers = [scatter(layout, values, num_warps) for layout, values in ((plan.a, left), (plan.b, right), (plan.c, start))]
     sums = registers[2]
     for first in range(0, k, plan.k_step):
@@ -161,4 +161,4 @@ def test_f32_is_not_rounded_unless_asked_to() -> None:
 
 def test_small_products_have_no_instruction() -> None:
     assert choose(90, (4, 4), 16, F16, F16, F32, "ieee") is None
-    assert matrix.plan(90, Product((4, 16), 16, F16, F16, F32, "ieee", 0, 4)) is None
+    assert mma.plan(90, Product((4, 16), 16, F16, F16, F32, "ieee", 0, 4)) is None

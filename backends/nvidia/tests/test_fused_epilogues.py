@@ -15,9 +15,9 @@ from tilewright.plugins.manifest import PORTABLE_OPTIONS
 from tilewright.simt.passes.check_proxies import ProxyError
 from tilewright.simt.passes.insert_membar import insert_barriers
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
-from tilewright_nvidia.linking import assemble
 from tilewright_nvidia.lower import lower
 from tilewright_nvidia.manifest import OPTIONS
+from tilewright_nvidia.toolchain.linking import assemble
 
 TILE, LEFT, RIGHT = "bf16[64,64]", "bf16[64,32]", "bf16[32,64]"
 #: kernel -> (descriptors, integers, proxy fences: of mbarriers, of reads, of what is stored)

@@ -17,8 +17,8 @@ from tilewright.gpu_host.table import Entry
 from tilewright.reference.interpreter import run
 from tilewright.testing.threads import side_by_side
 from tilewright_conformance.samples import Sample, check_outputs, samples
-from tilewright_nvidia.driver import driver
-from tilewright_nvidia.table import TABLE
+from tilewright_nvidia.host.driver import driver
+from tilewright_nvidia.host.driver_table import TABLE
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not gpu_is_there(), reason="there is no NVIDIA GPU here")]
 

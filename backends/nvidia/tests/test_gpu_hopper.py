@@ -32,8 +32,8 @@ from tilewright.gpu_host.launch import make_launcher
 from tilewright.gpu_host.memory import DeviceMemory
 from tilewright.language.callable import device_function
 from tilewright.passes import pipeline
-from tilewright_nvidia.driver import driver
-from tilewright_nvidia.slabs import Slabs
+from tilewright_nvidia.async_copy.swizzle_atoms import SwizzleAtoms
+from tilewright_nvidia.host.driver import driver
 
 
 def hopper_is_there() -> bool:
@@ -128,15 +128,15 @@ def expected_block(array: np.ndarray[Any, Any], offsets: Sequence[int], block: S
 
 
 COPIES = [
-    ((64, 64), "f16", Slabs(1, 0)),
-    ((64, 64), "f16", Slabs(1, 128)),
-    ((64, 64), "f16", Slabs(1, 64)),
-    ((64, 64), "f16", Slabs(1, 32)),
-    ((16, 128), "f32", Slabs(1, 128)),
-    ((64, 128), "u8", Slabs(1, 64)),
-    ((1024,), "f32", Slabs(0, 0)),
-    ((4, 16, 64), "f16", Slabs(2, 128)),
-    ((2, 2, 4, 8, 16), "f32", Slabs(4, 64)),
+    ((64, 64), "f16", SwizzleAtoms(1, 0)),
+    ((64, 64), "f16", SwizzleAtoms(1, 128)),
+    ((64, 64), "f16", SwizzleAtoms(1, 64)),
+    ((64, 64), "f16", SwizzleAtoms(1, 32)),
+    ((16, 128), "f32", SwizzleAtoms(1, 128)),
+    ((64, 128), "u8", SwizzleAtoms(1, 64)),
+    ((1024,), "f32", SwizzleAtoms(0, 0)),
+    ((4, 16, 64), "f16", SwizzleAtoms(2, 128)),
+    ((2, 2, 4, 8, 16), "f32", SwizzleAtoms(4, 64)),
 ]
 _DTYPES = {"f16": np.float16, "f32": np.float32, "u8": np.uint8}
 
@@ -144,7 +144,7 @@ _DTYPES = {"f16": np.float16, "f32": np.float32, "u8": np.uint8}
 @pytest.mark.parametrize(("block", "element", "slabs"), COPIES, ids=str)
 @pytest.mark.parametrize("place", ["inside", "across the end", "before the beginning"])
 @pytest.mark.parametrize("padding", ["zero", "nan"])
-def test_a_block_is_copied(block: tuple[int, ...], element: str, slabs: Slabs, place: str, padding: str) -> None:
+def test_a_block_is_copied(block: tuple[int, ...], element: str, slabs: SwizzleAtoms, place: str, padding: str) -> None:
     if padding == "nan" and element == "u8":
         pytest.skip("integers have no NaN")
     array = aligned(tuple(extent + 16 for extent in block), _DTYPES[element])
@@ -163,7 +163,7 @@ def test_a_block_is_copied(block: tuple[int, ...], element: str, slabs: Slabs, p
 
 @pytest.mark.parametrize(("block", "element", "slabs"), COPIES, ids=str)
 @pytest.mark.parametrize("across", [False, True], ids=["inside", "across the end"])
-def test_a_block_is_copied_back(block: tuple[int, ...], element: str, slabs: Slabs, across: bool) -> None:
+def test_a_block_is_copied_back(block: tuple[int, ...], element: str, slabs: SwizzleAtoms, across: bool) -> None:
     array = aligned(tuple(extent + 16 for extent in block), _DTYPES[element])
     array[...] = 99
     offsets = [16 + extent // 2 for extent in block] if across else [*[8] * (len(block) - 1), 16 // array.itemsize]

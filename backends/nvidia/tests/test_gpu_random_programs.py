@@ -17,9 +17,9 @@ from tilewright.plugins.manifest import PORTABLE_OPTIONS
 from tilewright.reference.interpreter import run
 from tilewright_conformance.programs import Program, mismatch, programs
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
-from tilewright_nvidia.linking import assemble
 from tilewright_nvidia.lower import lower
 from tilewright_nvidia.manifest import OPTIONS
+from tilewright_nvidia.toolchain.linking import assemble
 
 _QUIET = {"deadline": None, "derandomize": True, "database": None, "suppress_health_check": list(HealthCheck)}
 

@@ -15,9 +15,9 @@ import tilewright.language as tl
 from tilewright.gpu_host.driver import Driver
 from tilewright.gpu_host.encoding import encoder_code, functions_of
 from tilewright.gpu_host.errors import DriverError
-from tilewright_nvidia.driver import driver
-from tilewright_nvidia.installation import library
-from tilewright_nvidia.tensor_maps import BYTES, TensorMap, opaque
+from tilewright_nvidia.async_copy.tensor_maps import BYTES, TensorMap, opaque
+from tilewright_nvidia.host.driver import driver
+from tilewright_nvidia.toolchain.installation import library
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not hopper_is_there(), reason="there is no Hopper GPU here")]
 

@@ -24,11 +24,11 @@ from tilewright.language.options import Options
 from tilewright.plugins.manifest import PORTABLE_OPTIONS, CodeObject, Target
 from tilewright.plugins.registry import registry
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
-from tilewright_nvidia.linking import assemble
+from tilewright_nvidia.async_copy.tensor_maps import PixelBox, TensorMap, opaque
+from tilewright_nvidia.host.driver_table import TABLE
 from tilewright_nvidia.lower import lower
 from tilewright_nvidia.manifest import OPTIONS
-from tilewright_nvidia.table import TABLE
-from tilewright_nvidia.tensor_maps import PixelBox, TensorMap, opaque
+from tilewright_nvidia.toolchain.linking import assemble
 
 driver = pytest.importorskip("cuda.bindings.driver")
 

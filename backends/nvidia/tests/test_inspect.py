@@ -12,10 +12,10 @@ from tilewright.gpu_host.resources import occupancy
 from tilewright.plugins.manifest import CodeObject
 from tilewright.simt.compile import STAGES
 from tilewright.tools import cli
-from tilewright_nvidia import linking, resources
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
-from tilewright_nvidia.resources import processor, registers_of
-from tilewright_nvidia.sass import find_nvdisasm
+from tilewright_nvidia.toolchain import linking, resources
+from tilewright_nvidia.toolchain.resources import processor, registers_of
+from tilewright_nvidia.toolchain.sass import find_nvdisasm
 
 KERNELS = Path(__file__).with_name("gpu_kernels.py")
 MATMUL = "*fp16:16, *fp16:16, *fp16:16, i32:16, i32:16, i32:16"
@@ -133,6 +133,6 @@ def test_the_machine_code_and_its_innermost_loop_are_counted(capsys: pytest.Capt
 
 
 def test_machine_code_that_cannot_be_read_says_what_to_install(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tilewright_nvidia.sass.find_nvdisasm", lambda: None)
+    monkeypatch.setattr("tilewright_nvidia.toolchain.sass.find_nvdisasm", lambda: None)
     text = inspected(capsys, "matmul", MATMUL, "BM=64,BN=64,BK=32,GROUP=8", arch="sm_80")
     assert re.search(r"^machine code +not known: nvdisasm was not found: pip install nvidia-cuda-nvdisasm$", text, re.M)

@@ -21,8 +21,8 @@ from tilewright.gpu_host.streams import stream_handle
 from tilewright.gpu_host.table import Call, Launch
 from tilewright.plugins.manifest import CodeObject, Parameter
 from tilewright.testing.stand_in_driver import StandInLibrary
-from tilewright_nvidia.runtime import COOPERATIVE, PROGRAMMATIC_SERIALIZATION
-from tilewright_nvidia.table import TABLE, LaunchAttribute, LaunchConfig
+from tilewright_nvidia.host.driver_table import TABLE, LaunchAttribute, LaunchConfig
+from tilewright_nvidia.host.image import COOPERATIVE, PROGRAMMATIC_SERIALIZATION
 
 
 class DeviceArray:

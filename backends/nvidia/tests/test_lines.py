@@ -15,7 +15,7 @@ from tilewright.errors import LoweringError
 from tilewright.gpu_host.linking import Linked
 from tilewright.language.callable import device_function
 from tilewright.plugins.manifest import CodeObject
-from tilewright_nvidia.linking import says_lines
+from tilewright_nvidia.toolchain.linking import says_lines
 
 HERE = Path(__file__).name
 SOURCE = Path(__file__).read_text().splitlines()

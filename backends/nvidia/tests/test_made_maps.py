@@ -14,8 +14,8 @@ from tilewright.frontend.compile import compile_function
 from tilewright.language.callable import device_function
 from tilewright.passes import pipeline
 from tilewright.plugins.manifest import CodeObject
-from tilewright_nvidia.linking import assemble
 from tilewright_nvidia.lower import lower
+from tilewright_nvidia.toolchain.linking import assemble
 
 TABLES = {"addresses": "*i64", "numbers": "*i32", "count": "i32"}
 

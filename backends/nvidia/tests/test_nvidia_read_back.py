@@ -13,7 +13,7 @@ from tilewright.runtime.jit import JITFunction
 from tilewright.testing.read_back import changes_in, check_read_back
 from tilewright_conformance.kernels.pipelined import SIGNATURES, attention, tile_ir
 from tilewright_nvidia.architectures import ARCHITECTURES
-from tilewright_nvidia.kernel_state import KernelState
+from tilewright_nvidia.codegen.kernel_state import KernelState
 from tilewright_nvidia.target import PtxTarget
 
 

@@ -17,11 +17,11 @@ from tilewright.simt.compile import kernel_of
 from tilewright.simt.dialect.attributes import COLD, PROGRAMS
 from tilewright.simt.passes.scaled import expand_scaled
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
-from tilewright_nvidia.linking import assemble
-from tilewright_nvidia.occupancy_attempt import attempt_line
-from tilewright_nvidia.occupancy_bound import bound_occupancy
-from tilewright_nvidia.resources import registers_of
 from tilewright_nvidia.target import PtxTarget
+from tilewright_nvidia.toolchain.linking import assemble
+from tilewright_nvidia.toolchain.occupancy_attempt import attempt_line
+from tilewright_nvidia.toolchain.occupancy_bound import bound_occupancy
+from tilewright_nvidia.toolchain.resources import registers_of
 
 #: (architecture, formats, shape, warps, CTAs of an SM); the loop of the last needs all registers.
 CASES = [

@@ -17,9 +17,9 @@ from tilewright.language.callable import device_function
 from tilewright.plugins.manifest import PORTABLE_OPTIONS
 from tilewright_conformance.samples import FAMILIES, samples
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
-from tilewright_nvidia.linking import assemble
 from tilewright_nvidia.lower import lower
 from tilewright_nvidia.manifest import OPTIONS
+from tilewright_nvidia.toolchain.linking import assemble
 
 Ptx = Callable[..., str]
 GENERATIONS = ("sm_75", "sm_80", "sm_90a", "sm_100a", "sm_120a")

@@ -15,9 +15,9 @@ from tilewright.gpu_host.expressions import word
 from tilewright.ir import Module
 from tilewright.ir.parser import parse_module
 from tilewright.plugins.manifest import CodeObject
-from tilewright_nvidia.launched import expressions_of
-from tilewright_nvidia.linking import assemble
+from tilewright_nvidia.async_copy.launch_expressions import expressions_of
 from tilewright_nvidia.lower import lower
+from tilewright_nvidia.toolchain.linking import assemble
 
 A, B, M, N, K, A_STRIDE, B_STRIDE = (["word", argument, 0] for argument in (0, 1, 3, 4, 5, 6, 7))
 

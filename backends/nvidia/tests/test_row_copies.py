@@ -17,12 +17,12 @@ from tilewright.passes import pipeline
 from tilewright.plugins.manifest import PORTABLE_OPTIONS, CodeObject
 from tilewright.simt.layouts.linear_layout import SharedLayout, row_major
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
-from tilewright_nvidia.bulk_copies import row_boxes
-from tilewright_nvidia.linking import assemble
+from tilewright_nvidia.async_copy.swizzle_atoms import SPANS, SwizzleAtoms, swizzled_layout
+from tilewright_nvidia.async_copy.tensor_maps import TensorMap
+from tilewright_nvidia.async_copy.tma import row_boxes
 from tilewright_nvidia.lower import lower
 from tilewright_nvidia.manifest import OPTIONS
-from tilewright_nvidia.slabs import SPANS, Slabs, slab_layout
-from tilewright_nvidia.tensor_maps import TensorMap
+from tilewright_nvidia.toolchain.linking import assemble
 
 
 @device_function
@@ -86,7 +86,7 @@ def placed(starts: Any, box: tuple[int, int], span: int, shape: tuple[int, int],
 @pytest.mark.parametrize(("shape", "element"), [((32, 64), F16), ((8, 128), F32), ((64, 256), U8), ((16, 512), U8), ((128, 64), F32)])
 def test_four_rows_are_where_the_layout_has_them(shape: tuple[int, int], element: Type, span: int) -> None:
     size = storage_size(element)
-    layout = slab_layout(shape, size, Slabs(1, span)) if span else SharedLayout.row_major(shape)
+    layout = swizzled_layout(shape, size, SwizzleAtoms(1, span)) if span else SharedLayout.row_major(shape)
     if layout is None:
         return
     found = row_boxes(layout, element)

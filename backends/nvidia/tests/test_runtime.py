@@ -22,9 +22,11 @@ from tilewright.plugins.registry import registry
 from tilewright.runtime import worker_server
 from tilewright.runtime.declared import check_declared
 from tilewright_conformance.samples import samples
-from tilewright_nvidia import ahead_of_time, architectures, devices, driver, installation, linking
+from tilewright_nvidia import architectures
+from tilewright_nvidia.host import ahead_of_time, devices, driver
+from tilewright_nvidia.host.driver_table import TABLE
 from tilewright_nvidia.manifest import CAPABILITIES, manifest
-from tilewright_nvidia.table import TABLE
+from tilewright_nvidia.toolchain import installation, linking
 
 
 @pytest.fixture

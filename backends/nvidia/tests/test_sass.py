@@ -6,7 +6,7 @@ import pytest
 
 from tilewright.gpu_host.code_counts import Counts, Effect, count, main_loop
 from tilewright.gpu_host.control_flow import Instruction
-from tilewright_nvidia.sass import effect, parse
+from tilewright_nvidia.toolchain.sass import effect, parse
 
 HEAD = """
 	.target	sm_90a

@@ -24,9 +24,9 @@ from tilewright.simt.dialect.op_interface import Interface
 from tilewright.simt.emulator import EmulatedTarget
 from tilewright.simt.layouts.linear_layout import coordinates
 from tilewright.simt.layouts.mma_tiling import layouts, tile
-from tilewright_nvidia import scaled
-from tilewright_nvidia.kernel_state import KernelState
-from tilewright_nvidia.words import Words
+from tilewright_nvidia.codegen.kernel_state import KernelState
+from tilewright_nvidia.codegen.packed_registers import PackedRegisters
+from tilewright_nvidia.mma import block_scaled
 
 Array = NDArray[Any]
 NUMBERS = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2, "e2m1": ml_dtypes.float4_e2m1fn}
@@ -96,17 +96,17 @@ def lane_of_scale_b(column: int, thread_id: int = 0) -> int:
     return 4 * column + thread_id
 
 
-def taken_from(kind: scaled.Kind, byte: int) -> int:
+def taken_from(kind: block_scaled.Kind, byte: int) -> int:
     """The byte of a row of an operand that is given for byte ``byte`` along k: of k = 32 the order is another one within the 32 that share a scale."""
     thread, rest = divmod(byte % 16, 4)
-    return 8 * thread + rest + (4 if byte >= 16 else 0) if kind is scaled.MXF8F6F4 else byte
+    return 8 * thread + rest + (4 if byte >= 16 else 0) if kind is block_scaled.MXF8F6F4 else byte
 
 
-@pytest.mark.parametrize("kind", [scaled.MXF8F6F4, scaled.MXF4], ids=lambda kind: kind.name)
-def test_fragments_are_those_of_the_instruction_set(kind: scaled.Kind) -> None:
+@pytest.mark.parametrize("kind", [block_scaled.MXF8F6F4, block_scaled.MXF4], ids=lambda kind: kind.name)
+def test_fragments_are_those_of_the_instruction_set(kind: block_scaled.Kind) -> None:
     """Of elements of a byte, or pairs of them of four bits: 16 bytes of a lane in A, 8 in B, both words of a row after each other."""
-    per_unit = 2 if kind is scaled.MXF4 else 1
-    shape = scaled._shape(kind, per_unit)
+    per_unit = 2 if kind is block_scaled.MXF4 else 1
+    shape = block_scaled._shape(kind, per_unit)
     a, b, c = layouts(shape, tile(shape, (16, 8), 32, 1), (16, 8), 32, 1)
     assert (a.register_count, b.register_count, c.register_count) == (16, 8, 4)
     seen = set()
@@ -123,9 +123,9 @@ def test_fragments_are_those_of_the_instruction_set(kind: scaled.Kind) -> None:
     assert seen == set(range(32))
 
 
-@pytest.mark.parametrize("kind", [scaled.MXF8F6F4, scaled.MXF4], ids=lambda kind: kind.name)
-def test_scales_are_in_the_lanes_that_the_selectors_name(kind: scaled.Kind) -> None:
-    shape = scaled._shape(kind, 32)
+@pytest.mark.parametrize("kind", [block_scaled.MXF8F6F4, block_scaled.MXF4], ids=lambda kind: kind.name)
+def test_scales_are_in_the_lanes_that_the_selectors_name(kind: block_scaled.Kind) -> None:
+    shape = block_scaled._shape(kind, 32)
     groups = kind.depth // 32
     a, b, _ = layouts(shape, tile(shape, (16, 8), groups, 1), (16, 8), groups, 1)
     assert a.register_count == b.register_count == groups
@@ -153,7 +153,7 @@ class Warp:
         self._entry = ctypes.CFUNCTYPE(None, ctypes.c_int32, ctypes.c_int32)(self._multiply)
 
     def write(self, w: FunctionWriter, name: str, a: Sequence[str], b: Sequence[str], c: Sequence[str], scales: Sequence[tuple[str, int]]) -> list[str]:
-        """In place of :func:`tilewright_nvidia.scaled.multiply`."""
+        """In place of :func:`tilewright_nvidia.mma.block_scaled.multiply`."""
         site = len(self._sites)
         self._sites.append((name, (scales[0][1], scales[1][1])))
         self.names.append(name)
@@ -219,15 +219,15 @@ class Blackwell(EmulatedTarget):
     """The emulated machine with the instructions."""
 
     def keeps_scaled(self, operation: Operation) -> bool:
-        return scaled.serves(120, operation)
+        return block_scaled.serves(120, operation)
 
     @property
     def interfaces(self) -> Mapping[str, Interface]:
-        return scaled.INTERFACES
+        return block_scaled.INTERFACES
 
     def prepare(self, function: Function) -> KernelState:
         super().prepare(function)
-        return state_of(Words())
+        return state_of(PackedRegisters())
 
 
 def drawn(rng: np.random.Generator, format_: str, rows: int, k: int) -> Array:
@@ -272,7 +272,7 @@ def test_kernels_give_what_the_reference_gives(
     expected, found = np.full((m, n), 7, np.float32), np.full((m, n), 7, np.float32)
     scaled_kernel[(1,)](a, powers[0], b, powers[1], c, expected, trips, **given, backend="reference")
     warp = Warp(warps)
-    monkeypatch.setattr(scaled, "multiply", warp.write)
+    monkeypatch.setattr(block_scaled, "multiply", warp.write)
     module = tile_ir(scaled_kernel, SIGNATURE, given, arch="sm_120a", num_warps=warps)
     emulator.run(module, [a, powers[0], b, powers[1], c, found, trips], num_warps=warps, target=Blackwell())
     assert not warp.errors, warp.errors

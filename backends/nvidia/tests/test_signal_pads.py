@@ -10,7 +10,7 @@ import pytest
 import tilewright.language as tl
 from tilewright.errors import LoweringError
 from tilewright.language.callable import device_function
-from tilewright_nvidia.uniform_assembly import is_uniform
+from tilewright_nvidia.codegen.uniform_ptx import is_uniform
 
 
 @device_function

@@ -20,9 +20,9 @@ from tilewright.plugins.registry import registry
 from tilewright.reference.interpreter import run
 from tilewright.simt.compile import run_stages
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
-from tilewright_nvidia.linking import assemble
 from tilewright_nvidia.manifest import OPTIONS
 from tilewright_nvidia.target import PtxTarget
+from tilewright_nvidia.toolchain.linking import assemble
 
 TARGET = target_of(ARCHITECTURES["sm_90a"])
 

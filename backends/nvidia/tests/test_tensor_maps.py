@@ -22,9 +22,9 @@ from tilewright.gpu_host.launch import PythonLauncher
 from tilewright.gpu_host.native_launch import native_launcher
 from tilewright.plugins.manifest import CodeObject, Parameter
 from tilewright.testing.stand_in_driver import StandInLibrary
-from tilewright_nvidia.runtime import image
-from tilewright_nvidia.table import TABLE
-from tilewright_nvidia.tensor_maps import ROUNDED, TensorMap, element_of, opaque
+from tilewright_nvidia.async_copy.tensor_maps import ROUNDED, TensorMap, element_of, opaque
+from tilewright_nvidia.host.driver_table import TABLE
+from tilewright_nvidia.host.image import image
 
 driver = pytest.importorskip("cuda.bindings.driver")
 

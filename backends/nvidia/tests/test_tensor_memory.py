@@ -21,13 +21,13 @@ from tilewright.simt import emulator
 from tilewright.simt.layouts.linear_layout import combine
 from tilewright.simt.target.matmul_plan import Product, ProductPlan
 from tilewright.testing.emulated import small
-from tilewright_nvidia import tensor_memory
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
-from tilewright_nvidia.linking import assemble
+from tilewright_nvidia.async_copy.swizzle_atoms import SwizzleAtoms, matrix_offsets, swizzled_layout
 from tilewright_nvidia.lower import lower
 from tilewright_nvidia.manifest import OPTIONS
-from tilewright_nvidia.slabs import Slabs, matrix_offsets, slab_layout
+from tilewright_nvidia.mma import tcgen05
 from tilewright_nvidia.target import PtxTarget
+from tilewright_nvidia.toolchain.linking import assemble
 
 TARGET = target_of(ARCHITECTURES["sm_100a"])
 
@@ -46,11 +46,11 @@ SWIZZLING_MODE = {128: 2, 64: 4, 32: 6}
 @pytest.mark.parametrize("span", SWIZZLING_MODE)
 @pytest.mark.parametrize(("size", "inner"), [(2, 1), (2, 0), (1, 1), (1, 0), (4, 1)])
 def test_a_shared_memory_descriptor_has_the_fields_of_the_table(span: int, size: int, inner: int) -> None:
-    shared = slab_layout((128, 128), size, Slabs(inner, span))
+    shared = swizzled_layout((128, 128), size, SwizzleAtoms(inner, span))
     assert shared is not None
     found = matrix_offsets(shared, size, 1)
     assert found is not None and found.turned == (inner == 0)
-    value = tensor_memory.descriptor_bits(found)
+    value = tcgen05.descriptor_bits(found)
     # section "Strides": of layouts with K innermost the leading offset is not used (taken for 1); of the others it is from one piece of a swizzle's width along
     # M or N to the next, and the stride offset from 8 rows to the next 8
     assert bits(value, 16, 29) == (1 if inner == 1 else 128 * span // 16)
@@ -74,10 +74,10 @@ INSTRUCTION_TYPES = [
 @pytest.mark.parametrize(("a", "b", "name", "a_type", "b_type"), INSTRUCTION_TYPES)
 @pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True)])
 def test_an_instruction_descriptor_has_the_fields_of_the_table(a: Any, b: Any, name: str, a_type: int, b_type: int, turned: tuple[bool, bool]) -> None:
-    kind = tensor_memory.kind_of(Product((128, 64), 64, a, b, F32, "tf32", 0, 4))
+    kind = tcgen05.kind_of(Product((128, 64), 64, a, b, F32, "tf32", 0, 4))
     assert kind is not None and kind.name == name
     for rows, columns in ((128, 16), (64, 64), (128, 256)):
-        value = tensor_memory.instruction_descriptor(kind, a, b, rows, columns, turned)
+        value = tcgen05.instruction_descriptor(kind, a, b, rows, columns, turned)
         assert bits(value, 0, 3) == 0 and bits(value, 4, 5) == 1 and bits(value, 6, 6) == 0
         assert (bits(value, 7, 9), bits(value, 10, 12)) == (a_type, b_type)
         assert bits(value, 13, 14) == 0 and (bits(value, 15, 15), bits(value, 16, 16)) == tuple(map(int, turned))
@@ -98,16 +98,16 @@ def test_registers_hold_what_instructions_move(shape: tuple[int, int], warps: in
     """PTX ISA, "Data path layout organization", layout D: row i of 128 is in lane i, column j in column j. "Access restrictions": warp w of four reaches lanes
     32 w to 32 w + 31. "Matrix fragments for shape .32x32b": register i of lane l of a warp is column i of its lane l."""
     m, n = shape
-    tiling = tensor_memory.tile(product_of(shape, warps=warps))
+    tiling = tcgen05.tile(product_of(shape, warps=warps))
     assert tiling is not None
-    c = tensor_memory.layouts(tiling, shape, 64)[2]
-    images, elements = tensor_memory.warp_images(tiling, shape), c.register_elements()
+    c = tcgen05.layouts(tiling, shape, 64)[2]
+    images, elements = tcgen05.warp_images(tiling, shape), c.register_elements()
     seen = set()
     for warp in range(warps):
         address = combine(images, warp)
         first_lane, first_column = address >> 16, address & 0xFFFF
         assert first_lane == 32 * (warp % 4)
-        for run in tensor_memory.runs(tiling, shape):
+        for run in tcgen05.runs(tiling, shape):
             assert run.count in (1, 2, 4, 8, 16, 32, 64, 128)
             for lane in range(32):
                 for i in range(run.count):
@@ -115,7 +115,7 @@ def test_registers_hold_what_instructions_move(shape: tuple[int, int], warps: in
                     element = elements[run.register + i] ^ combine(c.lanes, lane) ^ combine(c.warps, warp)
                     assert divmod(element, n) == (column // n * 128 + first_lane + lane, column % n)
                     seen.add(element)
-    assert len(seen) == m * n and tensor_memory.columns_of(shape) >= m // 128 * n
+    assert len(seen) == m * n and tcgen05.columns_of(shape) >= m // 128 * n
 
 
 @pytest.mark.parametrize(("n", "warps"), [(16, 4), (64, 4), (256, 4), (128, 8), (256, 16)])
@@ -123,15 +123,15 @@ def test_registers_hold_what_instructions_of_64_rows_move(n: int, warps: int) ->
     """Layout F: row i of 64 is in lane 32 (i / 16) + i mod 16. "Matrix fragments for shape .16x256b": of 8 columns, lane l has in registers 0 and 1 those from
     2 (l mod 4) on of its row l / 4, in registers 2 and 3 the same ones 8 rows on; the next four registers are of the next 8 columns."""
     shape = 64, n
-    tiling = tensor_memory.tile(product_of(shape, warps=warps))
+    tiling = tcgen05.tile(product_of(shape, warps=warps))
     assert tiling is not None and tiling.rows == 64
-    c = tensor_memory.layouts(tiling, shape, 64)[2]
-    images, elements = tensor_memory.warp_images(tiling, shape), c.register_elements()
+    c = tcgen05.layouts(tiling, shape, 64)[2]
+    images, elements = tcgen05.warp_images(tiling, shape), c.register_elements()
     seen = set()
     for warp in range(warps):
         address = combine(images, warp)
         assert address >> 16 == 32 * (warp % 4)
-        for run in tensor_memory.runs(tiling, shape):
+        for run in tcgen05.runs(tiling, shape):
             assert run.count in (4, 8, 16, 32, 64, 128)
             for lane in range(32):
                 for i in range(run.count):
@@ -145,7 +145,7 @@ def test_registers_hold_what_instructions_of_64_rows_move(n: int, warps: int) ->
 
 @pytest.mark.parametrize(("columns", "taken"), [(1, 32), (32, 32), (33, 64), (192, 256), (512, 512)])
 def test_a_power_of_two_of_columns_is_taken(columns: int, taken: int) -> None:
-    assert tensor_memory.taken_columns(columns) == taken
+    assert tcgen05.taken_columns(columns) == taken
 
 
 # ---- plans
@@ -166,7 +166,7 @@ def test_a_power_of_two_of_columns_is_taken(columns: int, taken: int) -> None:
     ],
 )
 def test_kinds_of_products(a: Any, b: Any, sums: Any, precision: str, name: str) -> None:
-    found = tensor_memory.plans(product_of((128, 64), a=a, b=b, sums=sums, precision=precision))
+    found = tcgen05.plans(product_of((128, 64), a=a, b=b, sums=sums, precision=precision))
     assert [plan.name for plan in found] == ([name] if name else [])
 
 
@@ -184,16 +184,16 @@ def test_kinds_of_products(a: Any, b: Any, sums: Any, precision: str, name: str)
     ],
 )
 def test_products_that_are_too_small_or_too_large(shape: tuple[int, ...], k: int, warps: int) -> None:
-    assert not tensor_memory.plans(Product(shape, k, F16, F16, F32, "ieee", 0, warps))
+    assert not tcgen05.plans(Product(shape, k, F16, F16, F32, "ieee", 0, warps))
 
 
 def test_operands_that_instructions_cannot_read() -> None:
-    (plan,) = tensor_memory.plans(product_of((128, 64), a=F32, k=32))
-    along_k, along_m = slab_layout((128, 32), 4, Slabs(1, 128)), slab_layout((128, 32), 4, Slabs(0, 128))
+    (plan,) = tcgen05.plans(product_of((128, 64), a=F32, k=32))
+    along_k, along_m = swizzled_layout((128, 32), 4, SwizzleAtoms(1, 128)), swizzled_layout((128, 32), 4, SwizzleAtoms(0, 128))
     assert along_k is not None and along_m is not None
     assert plan.can_read(0, along_k) and not plan.can_read(0, along_m), "slabs of words along M would need another swizzle"
     assert len(plan.wishes(0)) == 1
-    (plan,) = tensor_memory.plans(product_of((128, 16)))
+    (plan,) = tcgen05.plans(product_of((128, 16)))
     assert all(matrix_offsets(wish, 2, 0) is not None for wish in plan.wishes(1))
 
 
@@ -381,7 +381,7 @@ class Emulated(emulator.EmulatedTarget):
         return operation.name == "descriptor_load"
 
     def products(self, product: Product) -> Sequence[ProductPlan]:
-        (plan,) = tensor_memory.plans(product)
+        (plan,) = tcgen05.plans(product)
         assert plan.accumulator is not None
         made = emulator.accumulating_plan(plan.name, product, plan.c, plan.accumulator.units)
         return (

@@ -18,9 +18,9 @@ from tilewright.plugins.manifest import Target
 from tilewright.plugins.registry import registry
 from tilewright.runtime.compile import Specialization, build_module
 from tilewright_conformance.samples import samples
-from tilewright_nvidia import cost_model
+from tilewright_nvidia import performance_model
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
-from tilewright_nvidia.cost_model import Estimate, estimate
+from tilewright_nvidia.performance_model import Estimate, estimate
 from tilewright_nvidia.tuning import cost, prune, tuning_space
 
 PROCESSORS = 132
@@ -29,7 +29,7 @@ PROCESSORS = 132
 @pytest.fixture(autouse=True)
 def usual_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """The GPU that the figures are of, whichever is here."""
-    monkeypatch.setattr(cost_model, "_processors", lambda arch: 0)
+    monkeypatch.setattr(performance_model, "_processors", lambda arch: 0)
 
 
 @tw.jit

@@ -15,10 +15,10 @@ import tilewright.language as tl
 from tilewright.frontend.compile import compile_function
 from tilewright.language.callable import device_function
 from tilewright.passes import pipeline
-from tilewright_nvidia.linking import assemble
+from tilewright_nvidia.async_copy.swizzle_atoms import SPANS
 from tilewright_nvidia.lower import lower
-from tilewright_nvidia.operand_loads import PAIRS_OF_A_WORD, ROWS_OF_TWO_WORDS
-from tilewright_nvidia.slabs import SPANS
+from tilewright_nvidia.mma.operand_loads import PAIRS_OF_A_WORD, ROWS_OF_TWO_WORDS
+from tilewright_nvidia.toolchain.linking import assemble
 
 
 @pytest.mark.parametrize("x", [Operand(turned, span) for turned in (False, True) for span in SPANS], ids=str)

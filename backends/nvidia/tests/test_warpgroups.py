@@ -17,12 +17,12 @@ from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, I8, I32, U8
 from tilewright.llvm.writer import ModuleWriter
 from tilewright.simt.layouts.linear_layout import SharedLayout, combine, coordinates
 from tilewright.simt.target.matmul_plan import Product, ProductPlan, SharedOperand
-from tilewright_nvidia import warpgroups
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
-from tilewright_nvidia.slabs import SPANS, Slabs, slab_layout
+from tilewright_nvidia.async_copy.swizzle_atoms import SPANS, SwizzleAtoms, swizzled_layout
+from tilewright_nvidia.codegen.packed_registers import PackedRegisters
+from tilewright_nvidia.mma import wgmma
+from tilewright_nvidia.mma.wgmma import descriptor_bits, readable
 from tilewright_nvidia.target import PtxTarget
-from tilewright_nvidia.warpgroups import descriptor_bits, readable
-from tilewright_nvidia.words import Words
 
 # ---- registers
 
@@ -51,9 +51,9 @@ def test_accumulators_are_those_of_the_instruction_set(columns: int) -> None:
 @pytest.mark.parametrize("warps", [4, 8, 16])
 def test_groups_share_the_result(shape: tuple[int, int], warps: int) -> None:
     product = Product(shape, 64, F16, F16, F32, "ieee", 0, warps)
-    found = warpgroups.plans(product)
+    found = wgmma.plans(product)
     words = shape[0] * shape[1] // (32 * warps)
-    assert (len(found) > 0) == (words <= min(255, 65536 // (32 * warps)) - warpgroups.OTHER_REGISTERS)
+    assert (len(found) > 0) == (words <= min(255, 65536 // (32 * warps)) - wgmma.OTHER_REGISTERS)
     for plan in found:
         places = [coordinates(plan.c.element(r, t % 32, t // 32), shape) for t in range(32 * warps) for r in range(plan.c.register_count)]
         assert len(places) == len(set(places)) == shape[0] * shape[1]
@@ -66,17 +66,17 @@ def test_groups_share_the_result(shape: tuple[int, int], warps: int) -> None:
     ("shape", "slabs", "k_axis", "expected"),
     [
         # K inside: offset of the next slab unused (1), eight rows further, swizzle
-        ((128, 64), Slabs(1, 128), 1, 1 << 16 | 1024 // 16 << 32 | 1 << 62),
-        ((128, 32), Slabs(1, 64), 1, 1 << 16 | 512 // 16 << 32 | 2 << 62),
-        ((128, 16), Slabs(1, 32), 1, 1 << 16 | 256 // 16 << 32 | 3 << 62),
+        ((128, 64), SwizzleAtoms(1, 128), 1, 1 << 16 | 1024 // 16 << 32 | 1 << 62),
+        ((128, 32), SwizzleAtoms(1, 64), 1, 1 << 16 | 512 // 16 << 32 | 2 << 62),
+        ((128, 16), SwizzleAtoms(1, 32), 1, 1 << 16 | 256 // 16 << 32 | 3 << 62),
         # the other axis inside, slabs of 64 elements by 64 rows of 128 bytes: 8,192 bytes to the next
-        ((64, 256), Slabs(1, 128), 0, 8192 // 16 << 16 | 1024 // 16 << 32 | 1 << 62),
-        ((128, 32), Slabs(0, 128), 1, 4096 // 16 << 16 | 1024 // 16 << 32 | 1 << 62),
-        ((64, 256), Slabs(1, 64), 0, 4096 // 16 << 16 | 512 // 16 << 32 | 2 << 62),
+        ((64, 256), SwizzleAtoms(1, 128), 0, 8192 // 16 << 16 | 1024 // 16 << 32 | 1 << 62),
+        ((128, 32), SwizzleAtoms(0, 128), 1, 4096 // 16 << 16 | 1024 // 16 << 32 | 1 << 62),
+        ((64, 256), SwizzleAtoms(1, 64), 0, 4096 // 16 << 16 | 512 // 16 << 32 | 2 << 62),
     ],
 )
-def test_descriptors_of_layouts(shape: tuple[int, int], slabs: Slabs, k_axis: int, expected: int) -> None:
-    shared = slab_layout(shape, 2, slabs)
+def test_descriptors_of_layouts(shape: tuple[int, int], slabs: SwizzleAtoms, k_axis: int, expected: int) -> None:
+    shared = swizzled_layout(shape, 2, slabs)
     assert shared is not None
     found = readable(shared, 2, k_axis)
     assert found is not None and descriptor_bits(found) == expected and found.turned == (slabs.inner != k_axis)
@@ -87,17 +87,17 @@ def test_layouts_without_a_descriptor() -> None:
     assert plan.accepts is not None
     assert not plan.accepts(0, SharedLayout.row_major((64, 64)))
     for inner in (0, 1):
-        shared = slab_layout((64, 64), 2, Slabs(inner, 128))
+        shared = swizzled_layout((64, 64), 2, SwizzleAtoms(inner, 128))
         assert shared is not None and plan.accepts(0, shared) and plan.accepts(1, shared)
     # elements of other sizes have K inside
     bytes_ = plan_of((64, 128), 128, "f8e4m3fn", "f8e4m3fn")
     assert bytes_.accepts is not None
     for position, shape in enumerate(((64, 128), (128, 128))):
-        accepted = [bytes_.accepts(position, layout) for inner in (0, 1) if (layout := slab_layout(shape, 1, Slabs(inner, 64)))]
+        accepted = [bytes_.accepts(position, layout) for inner in (0, 1) if (layout := swizzled_layout(shape, 1, SwizzleAtoms(inner, 64)))]
         assert accepted == [position == 1, position == 0]
     # an instruction of 32 columns does not begin within a slab of 64
     halves = plan_of((64, 64), 64, "f16", "f16", warps=8)
-    wide, narrow = (slab_layout((64, 64), 2, Slabs(1, span)) for span in (128, 64))
+    wide, narrow = (swizzled_layout((64, 64), 2, SwizzleAtoms(1, span)) for span in (128, 64))
     assert halves.accepts is not None and wide is not None and narrow is not None
     assert not halves.accepts(1, wide) and halves.accepts(1, narrow)
 
@@ -142,10 +142,12 @@ class Memory:
 Fragments = Callable[[int], list[list[int]]]
 
 
-def emitted(plan: ProductPlan, a: SharedOperand | list[str], b: SharedOperand, first: str = "0.0", words: Words | None = None) -> tuple[str, Recorder]:
+def emitted(
+    plan: ProductPlan, a: SharedOperand | list[str], b: SharedOperand, first: str = "0.0", words: PackedRegisters | None = None
+) -> tuple[str, Recorder]:
     """The text of a product whose sums begin at ``first``."""
     module = ModuleWriter()
-    module.state = state_of(words or Words())
+    module.state = state_of(words or PackedRegisters())
     w = module.function("f", [("ptr addrspace(3)", "a"), ("ptr addrspace(3)", "b"), ("float", "sum")])
     context = Recorder(w)
     results = plan.emit(context, a, b, [first] * plan.c.register_count)  # type: ignore[arg-type]
@@ -297,13 +299,13 @@ def test_sums_of_16_bits_lie_in_registers_by_twos(shape: tuple[int, int], k: int
 ])  # fmt: skip
 def test_promoted_sums_compute_the_product(shape: tuple[int, int], k: int, imprecise: int, warps: int) -> None:
     product = Product(shape, k, F8E4M3FN, F8E5M2, F32, "ieee", imprecise, warps)
-    plan = warpgroups.plans(product)[0]
+    plan = wgmma.plans(product)[0]
     assert not plan.asynchronous
     text = computes_the_product(plan, k, "f8e5m2", warps)
     lines = text.split("\\0A")
     # as many instructions between additions as were asked for, and no more
-    tiling = warpgroups.tile(product)
-    assert tiling is not None and tiling.registers(product) <= warpgroups.registers_left(warps)
+    tiling = wgmma.tile(product)
+    assert tiling is not None and tiling.registers(product) <= wgmma.registers_left(warps)
     runs = re.findall(r"(?:m|y+)", "".join("m" if "commit" in line else "y" if "mma_async" in line else "" for line in lines))
     assert max(len(one) for one in runs) * 32 <= imprecise
     assert lines.count("wgmma.commit_group.sync.aligned;") == -(-k // (imprecise // 32 * 32)) * tiling.repeats_m * tiling.repeats_n
@@ -320,7 +322,7 @@ def computes_the_product(plan: ProductPlan, k: int, element: str, warps: int) ->
     assert plan.accepts is not None
     candidates: list[list[SharedLayout]] = []
     for position, tile in enumerate(values):
-        every = [slab_layout(tile.shape, size, Slabs(inner, span)) for inner in (0, 1) for span in SPANS]
+        every = [swizzled_layout(tile.shape, size, SwizzleAtoms(inner, span)) for inner in (0, 1) for span in SPANS]
         candidates.append([layout for layout in every if layout is not None and plan.accepts(position, layout)])
         assert set(plan.wishes(position)) <= set(candidates[-1])
     assert all(candidates)
@@ -337,7 +339,7 @@ def computes_the_product(plan: ProductPlan, k: int, element: str, warps: int) ->
     return text
 
 
-class Packer(Words):
+class Packer(PackedRegisters):
     """Words that are known by their number."""
 
     def __init__(self) -> None:
@@ -356,7 +358,7 @@ def test_instructions_with_a_in_registers_compute_the_product(shape: tuple[int, 
     (m, n), type_ = shape, {"f16": F16, "bf16": BF16, "i8": I8, "f8e5m2": F8E5M2}[element]
     packer = Packer()
     product = Product(shape, k, type_, type_, I32 if element == "i8" else F32, "ieee", 0, warps)
-    (plan,) = (plan for plan in warpgroups.plans(product) if plan.name.endswith(f".rs{order}"))
+    (plan,) = (plan for plan in wgmma.plans(product) if plan.name.endswith(f".rs{order}"))
     assert (k in plan.a.registers) == (order == ".pairs"), "a thread has neighbouring rows"
     rng = np.random.default_rng(1)
     left, right = rng.integers(-50, 50, (m, k)), rng.integers(-50, 50, (k, n))
@@ -384,7 +386,7 @@ def test_instructions_with_b_in_registers_compute_the_transposed_product(
     (m, n), type_ = shape, {"f16": F16, "bf16": BF16, "i8": I8}[element]
     packer = Packer()
     product = Product(shape, k, type_, type_, I32 if element == "i8" else F32, "ieee", 0, warps)
-    (plan,) = (plan for plan in warpgroups.plans(product) if plan.name.endswith(f".sr{order}"))
+    (plan,) = (plan for plan in wgmma.plans(product) if plan.name.endswith(f".sr{order}"))
     assert plan.reads == ("shared", "registers") and plan.c.shape == shape and plan.b.shape == (k, n)
     rng = np.random.default_rng(1)
     left, right = rng.integers(-50, 50, (m, k)), rng.integers(-50, 50, (k, n))
@@ -425,7 +427,7 @@ def test_instructions_with_b_in_registers_compute_the_transposed_product(
     ],
 )
 def test_kinds_of_products(a: Any, b: Any, sums: Any, precision: str, imprecise: int, name: str) -> None:
-    found = warpgroups.plans(Product((64, 64), 128, a, b, sums, precision, imprecise, 4))
+    found = wgmma.plans(Product((64, 64), 128, a, b, sums, precision, imprecise, 4))
     # of the transpose the first operand is the second
     *head, left, right, _ = name.split(".") if name else ("", "", "")
     turned = [] if imprecise else [".".join((*head, right, left, "sr"))]
@@ -437,7 +439,7 @@ def test_kinds_of_products(a: Any, b: Any, sums: Any, precision: str, imprecise:
     ("shape", "k", "warps"), [((32, 64), 64, 4), ((64, 64), 64, 2), ((64, 4), 64, 4), ((64, 64), 8, 4), ((128, 256), 64, 4), ((2, 64, 64), 64, 4)]
 )
 def test_products_that_are_too_small_or_too_large(shape: tuple[int, ...], k: int, warps: int) -> None:
-    assert not warpgroups.plans(Product(shape, k, F16, F16, F32, "ieee", 0, warps))
+    assert not wgmma.plans(Product(shape, k, F16, F16, F32, "ieee", 0, warps))
 
 
 def test_not_where_refused_nor_on_other_machines() -> None:

@@ -11,8 +11,8 @@ import pytest
 from tilewright.llvm.compile import compile_to_object, host_target
 from tilewright.llvm.link import load_object
 from tilewright.llvm.writer import FunctionWriter, ModuleWriter
-from tilewright_nvidia import words
-from tilewright_nvidia.words import Words
+from tilewright_nvidia.codegen import packed_registers
+from tilewright_nvidia.codegen.packed_registers import PackedRegisters
 
 
 def upper_bytes(w: FunctionWriter, text: str, results: Any, operands: list[tuple[str, str]], **options: Any) -> list[str]:
@@ -25,10 +25,10 @@ def upper_bytes(w: FunctionWriter, text: str, results: Any, operands: list[tuple
 
 @pytest.mark.parametrize("count", [2, 4])
 def test_bytes_are_rounded_by_pairs_in_order(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    monkeypatch.setattr(words, "call_asm", upper_bytes)
+    monkeypatch.setattr(packed_registers, "call_asm", upper_bytes)
     module = ModuleWriter()
     w = module.function("f", [("ptr", "x"), ("ptr", "y")])
-    known, names, word_type = Words(), [], f"i{8 * count}"
+    known, names, word_type = PackedRegisters(), [], f"i{8 * count}"
     for i in range(count):
         number = w.load("float", w.emit(f"getelementptr float, ptr %x, i64 {i}"))
         names.append(w.emit(f"trunc i32 {w.emit(f'bitcast float {number} to i32')} to i8"))

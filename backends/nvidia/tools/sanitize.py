@@ -32,7 +32,7 @@ from tilewright.runtime.arguments import ArrayView
 from tilewright_conformance.oracles import attention as exact_attention
 from tilewright_conformance.oracles import rows
 from tilewright_conformance.samples import Sample, check_outputs, samples
-from tilewright_nvidia.driver import driver
+from tilewright_nvidia.host.driver import driver
 
 #: Operations whose samples no GPU runs; the classic kernels have inline assembly.
 _APART = {"inline_asm", "extern"}

@@ -15,7 +15,7 @@ from tilewright.compat import triton
 from tilewright.compat.triton.backends.compiler import GPUTarget
 from tilewright.compat.triton.compiler import ASTSource
 from tilewright.errors import BackendError
-from tilewright_nvidia.linking import find_ptxas
+from tilewright_nvidia.toolchain.linking import find_ptxas
 
 
 @triton.jit

@@ -118,7 +118,8 @@ def test_a_directory_that_cannot_be_written_is_warned_of(tmp_path, monkeypatch):
 
 
 def test_device_code_is_there_without_a_device(monkeypatch):
-    from tilewright_nvidia import ahead_of_time, linking
+    from tilewright_nvidia.host import ahead_of_time
+    from tilewright_nvidia.toolchain import linking
 
     kernel = compiled_for_cuda()
     assert triton.compiler.make_backend(GPUTarget("cuda", 90, 32)).binary_ext == "cubin"
@@ -142,7 +143,7 @@ def test_pytorchs_static_launcher_takes_kernels(directory):
     pytest.importorskip("torch")
     from torch._inductor.runtime.static_triton_launcher import StaticallyLaunchedCudaKernel
 
-    from tilewright_nvidia.linking import find_ptxas
+    from tilewright_nvidia.toolchain.linking import find_ptxas
 
     if find_ptxas() is None:
         pytest.skip("there is no ptxas")

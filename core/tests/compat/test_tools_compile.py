@@ -75,7 +75,7 @@ def test_other_types_grids_and_options_are_other_functions(args):
 
 
 def test_functions_for_gpus_load_themselves(args, tmp_path):
-    linking = pytest.importorskip("tilewright_nvidia.linking")
+    linking = pytest.importorskip("tilewright_nvidia.toolchain.linking")
     if linking.find_ptxas() is None:
         pytest.skip("there is no ptxas")
     name, paths = compile_kernel(args(target="cuda:90:32"))

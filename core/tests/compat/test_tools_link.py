@@ -119,7 +119,7 @@ def test_no_argument_fits_where_all_are_specialized(compiled, tmp_path):
 
 
 def test_functions_for_gpus_take_device_addresses(compiled, tmp_path):
-    linking = pytest.importorskip("tilewright_nvidia.linking")
+    linking = pytest.importorskip("tilewright_nvidia.toolchain.linking")
     if linking.find_ptxas() is None:
         pytest.skip("there is no ptxas")
     for hints in HINTS[:2]:

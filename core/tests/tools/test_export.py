@@ -333,7 +333,7 @@ CUresult cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsign
 
 @needs_cc
 def test_a_c_program_launches_device_code(compiled):
-    linking = pytest.importorskip("tilewright_nvidia.linking")
+    linking = pytest.importorskip("tilewright_nvidia.toolchain.linking")
     if linking.find_ptxas() is None:
         pytest.skip("there is no ptxas")
     folder = compiled(*BLEND, "--backend", "nvidia", "--arch", "sm_80", "--option", "num_warps=2")
@@ -409,7 +409,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction function, void **a
 @needs_cc
 @pytest.mark.parametrize("blocks", [1, 2])
 def test_a_c_program_launches_device_code_cooperatively(compiled, blocks):
-    linking = pytest.importorskip("tilewright_nvidia.linking")
+    linking = pytest.importorskip("tilewright_nvidia.toolchain.linking")
     if linking.find_ptxas() is None:
         pytest.skip("there is no ptxas")
     folder = compiled(
@@ -417,7 +417,7 @@ def test_a_c_program_launches_device_code_cooperatively(compiled, blocks):
     )
     if blocks > 1:  # as of a program that is a cluster
         from tilewright.plugins.manifest import CodeObject
-        from tilewright_nvidia import export
+        from tilewright_nvidia.host import export
 
         facts = {"kernel": "shift", "num_warps": 2, "shared": 0, "cluster": blocks, "cooperative": True, "format": "cubin"}
         code = CodeObject("shift", (folder / "shift.cubin").read_bytes(), {}, facts)

@@ -72,7 +72,7 @@ def ceilings(target: Target, device: Device | None) -> Ceilings | None:
 
 def _of_device(rates: Rates, device: Device) -> Ceilings | None:
     """The ceilings of a device by what its driver says of it; None where that fails."""
-    from tilewright_nvidia.driver import driver
+    from tilewright_nvidia.host.driver import driver
 
     try:
         cuda = driver()

@@ -13,12 +13,12 @@ from tilewright.ir.core import Function, Module
 from tilewright.ir.types import DescriptorType
 from tilewright.plugins.manifest import CodeObject, Target
 from tilewright.simt.target.launch_options import check_portable, configuration_text
-from tilewright_nvidia.bulk_copies import TensorMaps
-from tilewright_nvidia.kernel_state import KernelState
+from tilewright_nvidia.async_copy.tma import TensorMaps
+from tilewright_nvidia.codegen.kernel_state import KernelState
 from tilewright_nvidia.manifest import OPTIONS
-from tilewright_nvidia.occupancy_attempt import attempt_line
-from tilewright_nvidia.occupancy_bound import ATTEMPTED
 from tilewright_nvidia.target import TRIPLE, PtxTarget
+from tilewright_nvidia.toolchain.occupancy_attempt import attempt_line
+from tilewright_nvidia.toolchain.occupancy_bound import ATTEMPTED
 
 #: LLVM's passes before code generation. Without this one, code generation takes ten times as long for products of matrices: its reduction of strength
 #: compares all addresses of a block with each other.
@@ -41,10 +41,10 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     """Turn a module of one kernel into PTX. The module is left as it is.
 
     Stages: ``tileir`` (as it came), ``simt`` (with conversions and shared memory), ``layouts`` (each tile's layout, what conversions and accesses cost, what
-    left the fast path), ``llir``, ``ptx``, and ``cubin`` where it was made. The binary is the cubin, else the PTX, which :mod:`.runtime` links when it loads
+    left the fast path), ``llir``, ``ptx``, and ``cubin`` where it was made. The binary is the cubin, else the PTX, which :mod:`.host.image` links when it loads
     it. Metadata: ``kernel`` (the symbol), ``num_warps`` and ``shared`` (bytes) of a block of threads, ``cluster`` (blocks of a program), ``launch_pdl``,
-    ``cooperative``, ``tensor_maps`` (see :mod:`.tensor_maps`), ``otherwise`` (options for launches for which such a map cannot be made), ``format`` (``cubin``
-    or ``ptx``), ``configuration`` (for messages), ``notes`` (what left the fast path).
+    ``cooperative``, ``tensor_maps`` (see :mod:`.async_copy.tensor_maps`), ``otherwise`` (options for launches for which
+    such a map cannot be made), ``format`` (``cubin`` or ``ptx``), ``configuration`` (for messages), ``notes`` (what left the fast path).
 
     Raises:
         LoweringError: something cannot be lowered, with the operation and its location; or an option is out of range.
@@ -163,7 +163,7 @@ def to_ptx(text: str, target: Target, timings: dict[str, float] | None = None) -
 
 def attach_cubin(code: CodeObject, target: Target) -> None:
     """Link the PTX where this process already may use a device, so that the disk cache keeps device code; elsewhere whoever loads it links it."""
-    from tilewright_nvidia.ahead_of_time import link_here
+    from tilewright_nvidia.host.ahead_of_time import link_here
 
     started = time.perf_counter()
     linked = link_here(code.binary, target, f"{code.name} ({code.metadata['configuration']})")

@@ -26,7 +26,7 @@ OPTIONS = {"math": "relaxed", "launch_pdl": False, "asynchronous": True, "warp_s
 
 def manifest() -> Manifest:
     """The backend's manifest. ``TILEWRIGHT_NVIDIA_DISABLE=1`` in the environment keeps the backend out of use."""
-    from tilewright_nvidia.installation import why_not
+    from tilewright_nvidia.toolchain.installation import why_not
 
     return Manifest(
         name="nvidia",

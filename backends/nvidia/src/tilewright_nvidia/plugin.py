@@ -26,21 +26,21 @@ def tilewright_backend() -> Manifest:
 
 @hookimpl
 def tilewright_devices() -> Sequence[Device]:
-    from tilewright_nvidia.devices import devices
+    from tilewright_nvidia.host.devices import devices
 
     return devices()
 
 
 @hookimpl
 def tilewright_target(device: Device) -> Target:
-    from tilewright_nvidia.devices import target_of_device
+    from tilewright_nvidia.host.devices import target_of_device
 
     return target_of_device(device)
 
 
 @hookimpl
 def tilewright_export(name: str, code: CodeObject, parameters: Sequence[Parameter], target: Target) -> CProgram:
-    from tilewright_nvidia.export import export
+    from tilewright_nvidia.host.export import export
 
     return export(name, code, parameters, target)
 
@@ -62,7 +62,7 @@ def tilewright_link(code: CodeObject, target: Target) -> CodeObject:
 
 @hookimpl
 def tilewright_assemble(code: CodeObject, target: Target) -> bytes | None:
-    from tilewright_nvidia.ahead_of_time import assembled
+    from tilewright_nvidia.host.ahead_of_time import assembled
 
     return assembled(code, target)
 
@@ -83,13 +83,13 @@ def tilewright_ceilings(target: Target, device: Device | None) -> Ceilings | Non
 
 @hookimpl
 def tilewright_resources(code: CodeObject, target: Target) -> Mapping[str, Any]:
-    from tilewright_nvidia.resources import resources
+    from tilewright_nvidia.toolchain.resources import resources
 
     return resources(code, target)
 
 
 def _driver() -> Driver:
-    from tilewright_nvidia.driver import driver
+    from tilewright_nvidia.host.driver import driver
 
     return driver()
 

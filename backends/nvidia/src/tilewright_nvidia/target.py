@@ -30,20 +30,22 @@ from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.target.copy_mechanism import ROW_COPIES, BlockAccess
 from tilewright.simt.target.matmul_plan import Product, ProductPlan
 from tilewright.simt.target.simt_target import Access, MadeDescriptor, SimtTarget, Stage, Threads, Update
-from tilewright_nvidia import arithmetic, atomics, barrier_objects, bulk_copies, casts, im2col, matrix, reports, scaled, tensor_maps, tensor_memory, warpgroups
 from tilewright_nvidia.architectures import ARCHITECTURES
-from tilewright_nvidia.assembly import ASSEMBLY_REGISTERS, call_asm
-from tilewright_nvidia.copies import CP_ASYNC
-from tilewright_nvidia.costs import COSTS
-from tilewright_nvidia.half_arithmetic import half_operation
-from tilewright_nvidia.kernel_state import KernelState, kernel_state, words_in
+from tilewright_nvidia.async_copy import im2col, mbarrier, tensor_maps, tma
+from tilewright_nvidia.async_copy.cp_async import CP_ASYNC
+from tilewright_nvidia.codegen import arithmetic, atomics, casts, print_and_assert
+from tilewright_nvidia.codegen.half_arithmetic import half_operation
+from tilewright_nvidia.codegen.inline_ptx import ASSEMBLY_REGISTERS, call_asm
+from tilewright_nvidia.codegen.kernel_state import KernelState, kernel_state, words_in
+from tilewright_nvidia.codegen.memory_access import GlobalMemory
+from tilewright_nvidia.codegen.packed_registers import PackedRegisters
+from tilewright_nvidia.codegen.uniform_ptx import is_uniform
+from tilewright_nvidia.instruction_costs import COSTS
 from tilewright_nvidia.manifest import OPTIONS
-from tilewright_nvidia.memory_access import GlobalMemory
-from tilewright_nvidia.occupancy_bound import bound_occupancy, has_products, is_light, most_registers
-from tilewright_nvidia.operand_loads import read_fragments
+from tilewright_nvidia.mma import block_scaled, mma, tcgen05, wgmma
+from tilewright_nvidia.mma.operand_loads import read_fragments
 from tilewright_nvidia.operations import OPS
-from tilewright_nvidia.uniform_assembly import is_uniform
-from tilewright_nvidia.words import Words
+from tilewright_nvidia.toolchain.occupancy_bound import bound_occupancy, has_products, is_light, most_registers
 
 if TYPE_CHECKING:
     from tilewright.llvm.libraries import Libraries
@@ -104,19 +106,19 @@ class PtxTarget(SimtTarget):
         self.shared_memory = int(target.limits.get("shared_memory", row.shared_memory))
         self.engine = row.capability in (90, *_TENSOR_MEMORY) and bool((options or {}).get("asynchronous", OPTIONS["asynchronous"]))
         self.hopper = self.engine and row.capability == 90
-        self.accumulator_units = tensor_memory.COLUMNS if tensor_sums and self.engine and not self.hopper else 0
+        self.accumulator_units = tcgen05.COLUMNS if tensor_sums and self.engine and not self.hopper else 0
         self.mechanisms = (CP_ASYNC,) if row.capability >= 80 else ()
         self.gathers = row.capability >= 100 and bool((options or {}).get("asynchronous", OPTIONS["asynchronous"]))
         if self.engine or self.gathers:
-            self.mechanisms = (bulk_copies.mechanism(rows=self.gathers), *self.mechanisms)
-            self.barrier_bytes, self.descriptor_bytes = barrier_objects.BYTES, tensor_maps.BYTES
+            self.mechanisms = (tma.mechanism(rows=self.gathers), *self.mechanisms)
+            self.barrier_bytes, self.descriptor_bytes = mbarrier.BYTES, tensor_maps.BYTES
             self.published = True
         if self.engine:
-            self.part_warps = warpgroups.GROUP
+            self.part_warps = wgmma.GROUP
             # of programs with tensor memory nothing was measured
             self.resident_programs = 1 if (options or {}).get("maxnreg") or self.accumulator_units else _RESIDENT
         if self.hopper:
-            self.cluster_blocks, self.cluster_part = _CLUSTER, (warpgroups.ROWS, _LEAST_COLUMNS)
+            self.cluster_blocks, self.cluster_part = _CLUSTER, (wgmma.ROWS, _LEAST_COLUMNS)
         self._limited = bool((options or {}).get("maxnreg"))
         self.relaxed = (options or {}).get("math", "relaxed") == "relaxed"
         self.native_exp = self.relaxed
@@ -134,9 +136,9 @@ class PtxTarget(SimtTarget):
         operations = list(function.walk())
         matrices, light = has_products(function), is_light(function)
         moves_registers = any(isinstance(operation, Part) and operation.registers for operation in operations)
-        words = Words()
+        words = PackedRegisters()
         return KernelState(
-            maps=bulk_copies.TensorMaps(function),
+            maps=tma.TensorMaps(function),
             memory=GlobalMemory(self.capability, words, frugal=light),
             num_warps=function.attributes[WARPS],
             most_registers=most_registers(function),
@@ -163,7 +165,7 @@ class PtxTarget(SimtTarget):
             attributes.append(f'"nvvm.cluster_dim"="{state.cluster},1,1"')
         maps = state.maps
         given = [(type_, parameter) for type_, parameter in parameters if parameter not in maps.descriptors]
-        given += [(bulk_copies.MAP_TYPE, parameter) for parameter, _ in maps.wanted]
+        given += [(tma.MAP_TYPE, parameter) for parameter, _ in maps.wanted]
         maps.made.begin(module, threads, ARCHITECTURES[self.name])
         w = module.function(name, given, linkage="ptx_kernel", attributes=" ".join(attributes))
         if state.waits_at_entry:
@@ -201,7 +203,7 @@ class PtxTarget(SimtTarget):
         if threads.count == 1:
             self.warp_barrier(w)
         elif threads.parts > 1:
-            barrier_objects.part_barrier(w, threads)
+            mbarrier.part_barrier(w, threads)
         else:
             w.call("llvm.nvvm.barrier.cta.sync.aligned.all", "void", [("i32", "0")])
 
@@ -209,45 +211,45 @@ class PtxTarget(SimtTarget):
         w.call("llvm.nvvm.bar.warp.sync", "void", [("i32", _ALL_LANES)])
 
     def publish(self, w: FunctionWriter, *, everywhere: bool) -> None:
-        barrier_objects.proxy_fence(w, everywhere=everywhere)
+        mbarrier.proxy_fence(w, everywhere=everywhere)
 
     def barrier_init(self, context: SimtContext, address: str, count: int) -> None:
-        barrier_objects.initialize(context.writer, address, count)
+        mbarrier.initialize(context.writer, address, count)
 
     def barriers_made(self, context: SimtContext) -> None:
-        barrier_objects.show(context.writer)
+        mbarrier.show(context.writer)
 
     def barrier_expect(self, context: SimtContext, address: str, size: int) -> None:
-        barrier_objects.expect(context.writer, address, size)
+        mbarrier.expect(context.writer, address, size)
 
     def barrier_arrive(self, context: SimtContext, address: str) -> None:
-        barrier_objects.arrive(context.writer, address)
+        mbarrier.arrive(context.writer, address)
 
     def barrier_arrive_at_all(self, context: SimtContext, address: str) -> None:
-        barrier_objects.arrive_at_all(context.writer, address, context.cluster)
+        mbarrier.arrive_at_all(context.writer, address, context.cluster)
 
     def meet(self, context: SimtContext) -> None:
-        barrier_objects.meet(context.writer)
+        mbarrier.meet(context.writer)
 
     def barrier_wait(self, context: SimtContext, address: str, phase: str) -> None:
-        barrier_objects.wait(context.writer, address, phase)
+        mbarrier.wait(context.writer, address, phase)
 
     def barrier_arrive_after(self, context: SimtContext, address: str) -> None:
-        tensor_memory.arrive_after(context.writer, address)
+        tcgen05.arrive_after(context.writer, address)
 
     def take_accumulators(self, context: SimtContext, units: int, scratch: str) -> str:
-        return tensor_memory.take(context, units, scratch)
+        return tcgen05.take(context, units, scratch)
 
     def free_accumulators(self, context: SimtContext, units: int, memory: str) -> None:
-        tensor_memory.give_back(context, units, memory)
+        tcgen05.give_back(context, units, memory)
 
     def set_registers(self, w: FunctionWriter, count: int) -> None:
         state = kernel_state(w)
-        given = barrier_objects.given_registers(state.num_warps, state.programs)
-        barrier_objects.set_registers(w, count, given)
+        given = mbarrier.given_registers(state.num_warps, state.programs)
+        mbarrier.set_registers(w, count, given)
 
     def part_registers(self, warps: Mapping[str, int], programs: int = 1) -> Mapping[str, int]:
-        return {} if self._limited else barrier_objects.divided_registers(warps, programs)
+        return {} if self._limited else mbarrier.divided_registers(warps, programs)
 
     def resident_memory(self, programs: int) -> int:
         # a multiprocessor has what a program may use, and a part for each program that it does not see
@@ -319,7 +321,7 @@ class PtxTarget(SimtTarget):
 
     def commit(self, context: SimtContext, queue: str) -> None:
         if queue == STORES.queue:
-            bulk_copies.commit(context)
+            tma.commit(context)
         elif queue == COPIES.queue:
             context.writer.call("llvm.nvvm.cp.async.commit.group", "void", [])
 
@@ -329,13 +331,13 @@ class PtxTarget(SimtTarget):
             operation = context.operation
             tiles, held = operation.results[: len(names)], []
             for tile in operation.held if isinstance(operation, Wait) else ():
-                held += warpgroups.operand_words(context.writer, context.registers[tile], element_type(tile.type))
-            return warpgroups.wait(context.writer, pending, names, [element_type(tile.type) for tile in tiles], held)
+                held += wgmma.operand_words(context.writer, context.registers[tile], element_type(tile.type))
+            return wgmma.wait(context.writer, pending, names, [element_type(tile.type) for tile in tiles], held)
         if queue == COPIES.queue:
             context.writer.call("llvm.nvvm.cp.async.wait.group", "void", [("i32", str(pending))])
         elif queue == STORES.queue:
             assert isinstance(context.operation, Wait)
-            bulk_copies.wait(context, pending, written=context.operation.written)
+            tma.wait(context, pending, written=context.operation.written)
         return [list(tile) for tile in names]
 
     # ---- arithmetic
@@ -380,32 +382,32 @@ class PtxTarget(SimtTarget):
         return name
 
     def products(self, product: Product) -> Sequence[ProductPlan]:
-        plan = matrix.plan(self.capability, product)
+        plan = mma.plan(self.capability, product)
         wide = self._wide_products(product)
         return wide if plan is None else (*wide, plan)
 
     def _wide_products(self, product: Product) -> tuple[ProductPlan, ...]:
         """The plans of instructions that more than a warp works on."""
         if self.accumulator_units:
-            return tensor_memory.plans(product)
-        return warpgroups.plans(product) if self.hopper else ()
+            return tcgen05.plans(product)
+        return wgmma.plans(product) if self.hopper else ()
 
     def keeps_scaled(self, operation: DotScaled) -> bool:
-        return scaled.serves(self.capability, operation)
+        return block_scaled.serves(self.capability, operation)
 
     @property
     def interfaces(self) -> Mapping[str, Interface]:
-        return merged(scaled.INTERFACES, im2col.interfaces(there=self.hopper or self.gathers))
+        return merged(block_scaled.INTERFACES, im2col.interfaces(there=self.hopper or self.gathers))
 
     def keeps_descriptor(self, operation: BlockAccess, divisors: Sequence[int], width: int) -> bool:
         rows = self.gathers and (isinstance(operation, DescriptorGather) or self.capability < 120)
-        return (rows if isinstance(operation, ROW_COPIES) else self.engine) and bulk_copies.keeps(operation, divisors, width)
+        return (rows if isinstance(operation, ROW_COPIES) else self.engine) and tma.keeps(operation, divisors, width)
 
     def wants_blocks(self, product: Product) -> bool:
         return bool(self._wide_products(product))
 
     def reaches(self, block: DescriptorType, divisor: int) -> bool:
-        return bulk_copies.reaches(block, divisor)
+        return tma.reaches(block, divisor)
 
     def tensor(self, context: SimtContext, operation: Tensor) -> str:
         return kernel_state(context.writer).maps.tensors[operation]
@@ -434,10 +436,10 @@ class PtxTarget(SimtTarget):
     # ---- reports
 
     def print(self, context: SimtContext, form: str, operands: Sequence[tuple[str, str]], predicate: str | None) -> None:
-        reports.emit_print(context.writer, form, operands, predicate)
+        print_and_assert.emit_print(context.writer, form, operands, predicate)
 
     def fail(self, context: SimtContext, message: str, file: str, line: int, function: str, predicate: str) -> None:
-        reports.emit_failure(context.writer, message, file, line, function, predicate)
+        print_and_assert.emit_failure(context.writer, message, file, line, function, predicate)
 
 
 def _waits_for_kernel_before(operation: Operation) -> bool:

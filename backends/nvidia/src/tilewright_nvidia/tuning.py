@@ -1,6 +1,6 @@
 """What the autotuner is told about this backend: what is worth trying, what cannot fit or is hopeless, what to try first.
 
-Kernels that multiply matrices are judged by :mod:`.cost_model`; others by how many elements of their greatest tile a thread has.
+Kernels that multiply matrices are judged by :mod:`.performance_model`; others by how many elements of their greatest tile a thread has.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tilewright.ir.types import TileType, byte_size
 from tilewright.ir.work import Work
 from tilewright.plugins.manifest import Target
 from tilewright_nvidia.architectures import ARCHITECTURES
-from tilewright_nvidia.cost_model import Estimate, estimate
+from tilewright_nvidia.performance_model import Estimate, estimate
 
 #: Elements that a thread should have of a tile.
 _IDEAL_ELEMENTS: Final = 16

@@ -1,0 +1,1 @@
+"""Asynchronous copies: ``cp.async``, TMA and its tensor maps, mbarriers, swizzle atoms."""

@@ -1,0 +1,102 @@
+"""``mbarrier`` objects, named barriers, proxy fences and ``setmaxnreg``, from sm_90 on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from tilewright.llvm.writer import FunctionWriter
+from tilewright.simt.target.simt_target import Threads
+from tilewright_nvidia.codegen.inline_ptx import call_asm
+
+#: Bytes of a barrier object.
+BYTES: Final = 8
+#: Barriers that the hardware has for the threads of a program; number 0 is that of all of them.
+NAMED_BARRIERS: Final = 16
+_SHARED = "ptr addrspace(3)"
+#: Registers of a multiprocessor, lanes of a warp, warps that give and take registers together, and in what multiples, up to how many for a thread.
+_FILE, _LANES, _GROUP, _STEP, _MOST = 65536, 32, 4, 8, 240
+#: Registers of a thread that starts copies, and of one that needs no more than it is given.
+_FEW, _ENOUGH = 24, 232
+
+
+def initialize(w: FunctionWriter, address: str, count: int) -> None:
+    """Make a barrier object of ``count`` arrivals a phase."""
+    call_asm(w, "mbarrier.init.shared::cta.b64 [$0], $1;", (), [(_SHARED, address), ("i32", str(count))], memory=True)
+
+
+def show(w: FunctionWriter) -> None:
+    """Let the copy engine see the barrier objects that this thread made."""
+    call_asm(w, "fence.mbarrier_init.release.cluster; fence.proxy.async.shared::cta;", (), (), memory=True)
+
+
+def expect(w: FunctionWriter, address: str, size: int) -> None:
+    """Arrive, and announce bytes."""
+    text = "mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [$0], $1;"
+    call_asm(w, text, (), [(_SHARED, address), ("i32", str(size))], memory=True)
+
+
+def arrive(w: FunctionWriter, address: str) -> None:
+    call_asm(w, "mbarrier.arrive.release.cta.shared::cta.b64 _, [$0];", (), [(_SHARED, address)], memory=True)
+
+
+def arrive_at_all(w: FunctionWriter, address: str, blocks: int) -> None:
+    """The same at the objects of all blocks of a cluster that have this address. What was read before was waited for: a release to the cluster would flush
+    more than is needed."""
+    for block in range(blocks):
+        text = f"{{\n.reg .b32 %there;\nmapa.shared::cluster.u32 %there, $0, {block};\nmbarrier.arrive.release.cta.shared::cluster.b64 _, [%there];\n}}"
+        call_asm(w, text, (), [(_SHARED, address)], memory=True)
+
+
+def meet(w: FunctionWriter) -> None:
+    """A barrier of all threads of a cluster."""
+    call_asm(w, "barrier.cluster.arrive.release; barrier.cluster.wait.acquire;", (), (), memory=True, convergent=True)
+
+
+def wait(w: FunctionWriter, address: str, phase: str) -> None:
+    """Until the phase of parity ``phase`` (i1) has ended. The instruction itself waits for a while before it gives up."""
+    text = "{\n.reg .pred %ended;\nagain:\nmbarrier.try_wait.parity.acquire.cta.shared::cta.b64 %ended, [$0], $1;\n@!%ended bra again;\n}"
+    parity = {"true": "1", "false": "0"}.get(phase) or w.emit(f"zext i1 {phase} to i32")
+    call_asm(w, text, (), [(_SHARED, address), ("i32", parity)], memory=True, convergent=True)
+
+
+def part_barrier(w: FunctionWriter, threads: Threads) -> None:
+    """A barrier of the threads of one part."""
+    assert threads.number + 1 < NAMED_BARRIERS, "a program has no more barriers than the hardware"
+    call_asm(w, f"barrier.cta.sync.aligned {threads.number + 1}, {32 * threads.count};", (), (), memory=True, convergent=True)
+
+
+def proxy_fence(w: FunctionWriter, *, everywhere: bool = False) -> None:
+    """Order what this thread did to shared memory, or ``everywhere``, before what matrix
+    instructions and bulk copies do there after a barrier (``fence.proxy.async``).
+
+    It is needed for writes, which they would not see, and for reads, which the write of a bulk
+    copy would overtake: loads are queued, and a barrier does not wait for them.
+    """
+    call_asm(w, "fence.proxy.async;" if everywhere else "fence.proxy.async.shared::cta;", (), (), memory=True)
+
+
+def given_registers(warps: int, programs: int = 1) -> int:
+    """Registers that each thread of a program begins with, where so many programs take all that there are."""
+    return min(_FILE // (_LANES * warps * programs), _MOST) // _STEP * _STEP
+
+
+def divided_registers(warps: Mapping[str, int], programs: int = 1) -> dict[str, int]:
+    """How parts share the registers of a program, one of so many: few for those that only start copies, the rest for the largest part. None are moved where
+    threads have enough, or where a part is no whole number of groups of warps, which give and take them together."""
+    most = max(warps, key=lambda name: warps[name])
+    total = sum(warps.values())
+    given = given_registers(total, programs)
+    if given >= _ENOUGH or any(count % _GROUP for count in warps.values()):
+        return {}
+    others = {name: _FEW for name in warps if name != most}
+    left = given * total - sum(_FEW * warps[name] for name in others)
+    return {**others, most: min(left // warps[most], _MOST) // _STEP * _STEP}
+
+
+def set_registers(w: FunctionWriter, count: int, before: int) -> None:
+    """Give each thread of a group of four warps ``count`` registers in place of ``before``."""
+    if count == before:
+        return
+    direction = "dec" if count < before else "inc"
+    call_asm(w, f"setmaxnreg.{direction}.sync.aligned.u32 {count};", (), (), memory=True, convergent=True)

@@ -1,0 +1,200 @@
+"""Host-side tensor maps (``CUtensorMap``): the 128 bytes that describe a tensor to TMA.
+
+A map is made of an address, extents and strides, which the arguments of a launch give, one for each
+tensor and shape of box that the kernel copies.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+from tilewright.gpu_host.driver import Driver
+from tilewright.gpu_host.expressions import Expression, checked, plain, with_words, word, words_of
+from tilewright.gpu_host.table import STRUCTURE, Condition, NativeCall, Number, Numbers, OpaqueArgument
+from tilewright.ir.type_text import parse_type
+from tilewright.ir.types import BF16, F16, F32, F64, I32, I64, U8, U16, U32, U64, FloatType, IntType, Type
+from tilewright.llvm.registers import storage_size
+
+#: Bytes of a tensor map.
+BYTES: Final = 128
+#: Extents of a box, and axes, at the most.
+MOST_BOX, MOST_AXES = 256, 5
+#: What addresses and strides, and the bytes of a box's innermost row, are multiples of.
+ALIGNMENT: Final = 16
+_MOST_EXTENT, _MOST_STRIDE = 1 << 32, 1 << 40
+
+#: What :attr:`TensorMap.element` says of f32 that the engine rounds to the bits of tf32 on the way.
+ROUNDED: Final = "tf32"
+#: ``CUtensorMapDataType``, by elements; what is not listed is copied as numbers without sign of its size.
+_TYPES: Final[dict[Type, int]] = {U8: 0, U16: 1, U32: 2, I32: 3, U64: 4, I64: 5, F16: 6, F32: 7, F64: 8, BF16: 9}
+#: ``CU_TENSOR_MAP_DATA_TYPE_TFLOAT32``
+_ROUNDED_FLOATS: Final = 11
+_PLAIN: Final = {1: U8, 2: U16, 4: U32, 8: U64}
+#: ``CUtensorMapSwizzle``, by bytes of a row of a slab.
+_SWIZZLES: Final = {0: 0, 32: 1, 64: 2, 128: 3}
+#: ``CU_TENSOR_MAP_L2_PROMOTION_L2_128B``
+_LINES_OF_128: Final = 2
+_TILED, _PIXELS = "cuTensorMapEncodeTiled", "cuTensorMapEncodeIm2col"
+#: The enumerations that the function takes last, in order.
+_BEHIND: Final = ("CUtensorMapInterleave", "CUtensorMapSwizzle", "CUtensorMapL2promotion", "CUtensorMapFloatOOBfill")
+
+
+@dataclass(frozen=True, slots=True)
+class PixelBox:
+    """Of a map of images, channels innermost, by which a copy brings pixels in the order of a convolution: the pixels that it goes through.
+
+    Attributes:
+        lower, upper: where they begin in an image, and end from its last pixel on, by axes of an image.
+        pixels: how many a copy brings.
+    """
+
+    lower: tuple[int, ...]
+    upper: tuple[int, ...]
+    pixels: int
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """What a tensor map says beside what it is made of at a launch.
+
+    Attributes:
+        address: of the tensor's first element, as an expression over the words of the kernel's arguments (:mod:`tilewright.gpu_host.expressions`).
+        extents, strides: of the tensor, the strides in elements, outermost first, as such expressions; as many as ``box`` has.
+        element: the type of elements, as Tile IR writes it, or :data:`ROUNDED`.
+        box: extents of what one copy moves, outermost first.
+        span: bytes of a row of a slab; 0: the box is not swizzled.
+        nan: whether what is outside the tensor reads as NaN, in place of 0.
+        pixel_box: of a map by which pixels are brought in the order of a convolution; ``box`` then has the channels of one. None: boxes are brought.
+        implied: the compiler's own, of pointers that the source adds up, and not of a descriptor: where it cannot be made, the kernel without it does.
+    """
+
+    address: Expression
+    extents: tuple[Expression, ...]
+    strides: tuple[Expression, ...]
+    element: str
+    box: tuple[int, ...]
+    span: int
+    nan: bool
+    implied: bool = False
+    pixel_box: PixelBox | None = None
+
+    @classmethod
+    def of_descriptor(cls, argument: int, element: str, box: tuple[int, ...], span: int, nan: bool, pixel_box: PixelBox | None = None) -> TensorMap:
+        """The map of a descriptor, an argument of the kernel."""
+        rank = len(box)
+        extents, strides = (tuple(word(argument, first + axis) for axis in range(rank)) for first in (1, 1 + rank))
+        return cls(word(argument), extents, strides, element, box, span, nan, pixel_box=pixel_box)
+
+    def with_words(self, replacement: Callable[[int, int], Expression]) -> TensorMap:
+        """The same map with ``replacement(argument, index)`` for each word."""
+
+        def replaced(*expressions: Expression) -> tuple[Expression, ...]:
+            return tuple(with_words(expression, replacement) for expression in expressions)
+
+        return replace(self, address=replaced(self.address)[0], extents=replaced(*self.extents), strides=replaced(*self.strides))
+
+    def facts(self) -> dict[str, Any]:
+        """As plain data, for a code object's metadata."""
+        found = {name: plain(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        if self.pixel_box is not None:
+            found["pixel_box"] = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self.pixel_box).items()}
+        return found
+
+    @classmethod
+    def of(cls, facts: dict[str, Any]) -> TensorMap:
+        """What :meth:`facts` gave."""
+        extents, strides = (tuple(map(checked, facts[name])) for name in ("extents", "strides"))
+        pixels = facts["pixel_box"]
+        box = PixelBox(tuple(pixels["lower"]), tuple(pixels["upper"]), pixels["pixels"]) if pixels else None
+        return cls(checked(facts["address"]), extents, strides, facts["element"], tuple(facts["box"]), facts["span"], facts["nan"], facts["implied"], box)
+
+
+def fills_with_nan(element: Type) -> bool:
+    """Whether the copy engine can put NaN in place of elements of a type."""
+    return isinstance(element, FloatType) and element in _TYPES
+
+
+def engine_type(element: Type) -> Type:
+    """What the copy engine takes elements for."""
+    assert isinstance(element, IntType | FloatType)
+    return element if element in _TYPES else _PLAIN[storage_size(element)]
+
+
+def element_of(wanted: TensorMap) -> Type:
+    """The type of elements in memory."""
+    return F32 if wanted.element == ROUNDED else parse_type(wanted.element)
+
+
+def opaque(cuda: Driver, wanted: TensorMap) -> OpaqueArgument:
+    """The parameter that a map is: what it is made of, when it can be, and by which calls."""
+    size = storage_size(element_of(wanted))
+    *steps, last = wanted.strides
+    steps = [("mul", step, size) for step in steps]
+    rows = Condition(last, 1, 1, 1, "the elements of a row must be side by side, its stride 1")
+    start = Condition(wanted.address, 0, 2**63 - 1, ALIGNMENT, f"the address must be a multiple of {ALIGNMENT}")
+    strides = [Condition(step, 0, _MOST_STRIDE - 1, ALIGNMENT, f"strides must be multiples of {ALIGNMENT} bytes from 0 to below 2**40") for step in steps]
+    extents = [Condition(extent, 1, _MOST_EXTENT, 1, "extents must be from 1 to 2**32") for extent in wanted.extents]
+    arguments = ", ".join(str(argument) for argument in sorted({argument for argument, _ in words_of(wanted.address)}))
+    what = f"the memory at addresses made of arguments {arguments}" if wanted.implied else f"the tensor of argument {arguments}"
+    facts = _facts(wanted)
+    # a rank of 1 has no strides, but the driver reads where they are
+    told = Numbers("i64", tuple(reversed(steps)) or (ALIGNMENT,))
+    return OpaqueArgument(
+        subject=f"the copy engine cannot access {what}",
+        inputs=(wanted.address, *wanted.extents, *steps),
+        size=BYTES,
+        conditions=(rows, start, *strides, *extents),
+        encode=partial(_encoded, cuda, wanted, facts),
+        native=NativeCall(
+            _PIXELS if wanted.pixel_box else _TILED,
+            (
+                STRUCTURE,
+                Number("i32", facts["CUtensorMapDataType"]),
+                Number("i32", len(wanted.box)),
+                Number("i64", wanted.address),
+                Numbers("i64", wanted.extents[::-1]),
+                told,
+                *(Numbers("i32", one) if isinstance(one, tuple) else Number("i32", one) for one in _box(wanted)),
+                Numbers("i32", (1,) * len(wanted.box)),
+                *(Number("i32", facts[name]) for name in _BEHIND),
+            ),
+        ),
+    )
+
+
+def _box(wanted: TensorMap) -> tuple[tuple[int, ...] | int, ...]:
+    """What a copy moves, the innermost axis first: the extents of a box; or where pixels begin and end, channels, and how many pixels."""
+    pixels = wanted.pixel_box
+    return (wanted.box[::-1],) if pixels is None else (pixels.lower[::-1], pixels.upper[::-1], wanted.box[-1], pixels.pixels)
+
+
+def _facts(wanted: TensorMap) -> dict[str, int]:
+    """The driver's enumerations -> what a map takes of each."""
+    return {
+        "CUtensorMapDataType": _ROUNDED_FLOATS if wanted.element == ROUNDED else _TYPES[engine_type(element_of(wanted))],
+        "CUtensorMapInterleave": 0,
+        "CUtensorMapSwizzle": _SWIZZLES[wanted.span],
+        "CUtensorMapL2promotion": _LINES_OF_128,
+        "CUtensorMapFloatOOBfill": int(wanted.nan),
+    }
+
+
+def _encoded(cuda: Driver, wanted: TensorMap, facts: Mapping[str, int], values: tuple[int, ...]) -> bytes:
+    b, rank = cuda.bindings, len(wanted.box)
+    address, extents, steps = values[0], values[1 : 1 + rank], values[1 + rank :] or (ALIGNMENT,)
+    made = cuda(
+        _PIXELS if wanted.pixel_box else _TILED,
+        b.CUtensorMapDataType(facts["CUtensorMapDataType"]),
+        rank,
+        address,
+        [b.cuuint64_t(extent) for extent in reversed(extents)],
+        [b.cuuint64_t(step) for step in reversed(steps)],
+        *(_box(wanted) if wanted.pixel_box else ([b.cuuint32_t(extent) for extent in reversed(wanted.box)],)),
+        [b.cuuint32_t(1) for _ in wanted.box],
+        *(getattr(b, name)(facts[name]) for name in _BEHIND),
+    )
+    return struct.pack("<16Q", *(int(word) for word in made.opaque))

@@ -1,0 +1,392 @@
+"""TMA: bulk tensor copies (``cp.async.bulk.tensor``), from sm_90 on.
+
+One thread starts a copy, and an mbarrier counts its bytes. Tiles lie in shared memory in swizzle
+atoms (:mod:`.swizzle_atoms`) or row-major. A store may update the tensor's elements instead, each
+by an atomic (``cp.reduce.async.bulk.tensor``).
+
+From compute capability 10.0 on they copy rows too that are anywhere in a tensor of rank 2, four an instruction, whose numbers it takes (``tile::gather4``, and
+on 10.x ``tile::scatter4``): by the PTX ISA (the modes of tensors) the map's box is then one row, and four rows of it are side by side in shared memory, or in
+a slab, as those of a box of four are."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tilewright.errors import LoweringError
+from tilewright.gpu_host.expressions import Expression
+from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.ops.memory import DescriptorGather, DescriptorLoad, DescriptorReduce, DescriptorScatter, MakeDescriptor
+from tilewright.ir.types import BF16, F16, F32, I32, I64, U32, U64, DescriptorType, FloatType, TileType, Type
+from tilewright.llvm.registers import storage_size
+from tilewright.llvm.writer import FunctionWriter
+from tilewright.simt.dialect.attributes import CLUSTER, function_of
+from tilewright.simt.dialect.ops import tensor_maps
+from tilewright.simt.dialect.ops import tma as ops
+from tilewright.simt.dialect.ops.buffers import Slot
+from tilewright.simt.dialect.ops.dot import Multiplication
+from tilewright.simt.dialect.types import slot_type
+from tilewright.simt.layouts.linear_layout import SharedLayout, row_major
+from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.target.copy_mechanism import BARRIER, ROW_COPIES, BlockAccess, BlockCopy, CopyMechanism
+from tilewright_nvidia.async_copy import im2col
+from tilewright_nvidia.async_copy.device_tensor_maps import DeviceTensorMap, DeviceTensorMaps
+from tilewright_nvidia.async_copy.launch_expressions import expressions_of
+from tilewright_nvidia.async_copy.swizzle_atoms import SPANS, SwizzleAtoms, swizzle_atoms_of, swizzled_layout
+from tilewright_nvidia.async_copy.tensor_maps import ALIGNMENT, BYTES, MOST_AXES, MOST_BOX, ROUNDED, PixelBox, TensorMap, engine_type, fills_with_nan
+from tilewright_nvidia.codegen.inline_ptx import call_asm
+from tilewright_nvidia.codegen.kernel_state import kernel_state
+from tilewright_nvidia.operations import LoadIm2col
+
+NAME: Final = "tma"
+#: Bytes that slots are multiples of, so that each of a buffer's is aligned for every swizzle.
+SLOT_ALIGNMENT: Final = 1024
+#: What the engine updates elements by, and of which types.
+_INTEGERS: Final = frozenset({U32, I32, U64, I64})
+_REDUCED: Final = {"add": frozenset({U32, I32, U64, F32, F16, BF16})} | dict.fromkeys(("min", "max", "and", "or", "xor"), _INTEGERS)
+_Copy = ops.BlockCopy | ops.RowCopy
+_LOADS: Final = (ops.BlockLoadStart, ops.RowsLoadStart)
+#: Rows that an instruction copies whose numbers it takes, and what their place in shared memory is a multiple of, in bytes.
+_FOUR: Final = 4
+_ROWS_ALIGNMENT: Final = 128
+_SHARED: Final = "ptr addrspace(3)"
+#: The LLVM type of a parameter that is a tensor map: it stays in the memory of parameters, where the engine reads it.
+MAP_TYPE: Final = f'ptr byval([{BYTES} x i8]) align 64 "nvvm.grid_constant"'
+
+
+@dataclass(frozen=True, slots=True)
+class Boxes:
+    """How a tile is copied: in boxes of one shape.
+
+    Attributes:
+        shape: extents of a box of the map.
+        span: bytes of a row of a slab; 0 without slabs.
+        starts: (offset in shared memory in bytes, coordinates in the tile) of each.
+    """
+
+    shape: tuple[int, ...]
+    span: int
+    starts: tuple[tuple[int, tuple[int, ...]], ...]
+
+
+def boxes(shared: SharedLayout, element: Type, parts: int = 1) -> Boxes | None:
+    """How a tile of a shared layout is copied, or the first of some equal ``parts`` of it along the first axis; None where the engine cannot write the layout,
+    or the parts do not lie there alike."""
+    shape, size = shared.shape, storage_size(element)
+    slabs = swizzle_atoms_of(shared, size)
+    if slabs is None or slabs.inner != len(shape) - 1 or len(shape) > MOST_AXES or shape[-1] * size % ALIGNMENT:
+        return None
+    if math.prod(shape) * size % SLOT_ALIGNMENT:
+        return None
+    if parts > 1:
+        if len(shape) < 2 or shape[0] % parts or _part_bytes(shared, element, parts) is None:
+            return None
+        shape = (shape[0] // parts, *shape[1:])
+    box = [1] * len(shape)
+    box[-1] = slabs.span // size or min(shape[-1], MOST_BOX)
+    # the elements of a box lie side by side: an axis that is cut leaves one coordinate of those around it
+    whole = bool(slabs.span) or box[-1] == shape[-1]
+    for axis in reversed(range(len(shape) - 1)):
+        if whole:
+            box[axis] = min(shape[axis], MOST_BOX)
+            whole = box[axis] == shape[axis]
+    points = itertools.product(*(range(0, extent, step) for extent, step in zip(shape, box, strict=True)))
+    return Boxes(tuple(box), slabs.span, tuple((size * shared.offset(row_major(point, shared.shape)), point) for point in points))
+
+
+def _part_bytes(shared: SharedLayout, element: Type, parts: int) -> int | None:
+    """By how many bytes each part of a tile along the first axis lies behind the one before, its rows swizzled like that one's; None where they do not."""
+    size, rows = storage_size(element), shared.shape[0] // parts
+    step = shared.offset(row_major((rows, *(0,) * (len(shared.shape) - 1)), shared.shape)) * size
+    along = [shared.offset(row_major((number * rows, *(0,) * (len(shared.shape) - 1)), shared.shape)) * size for number in range(parts)]
+    return step if step % SLOT_ALIGNMENT == 0 and along == [number * step for number in range(parts)] else None
+
+
+def shares(shared: SharedLayout, element: Type, blocks: int) -> bool:
+    """Whether the blocks of a cluster can copy parts of a tile to each other."""
+    return boxes(shared, element, blocks) is not None
+
+
+def row_boxes(shared: SharedLayout, element: Type) -> Boxes | None:
+    """How a tile of rows that numbers name is copied, four at a time: each of its starts stands for four boxes of one row; None where the engine cannot write
+    the layout."""
+    whole = boxes(shared, element)
+    if whole is None or len(shared.shape) != 2 or shared.shape[0] % _FOUR:
+        return None
+    (rows, columns), size = shared.shape, storage_size(element)
+    width = whole.shape[-1]
+    # without slabs, four rows are side by side if each is whole
+    if (not whole.span and width != columns) or _FOUR * width * size % _ROWS_ALIGNMENT:
+        return None
+    points = [(row, column) for row in range(0, rows, _FOUR) for column in range(0, columns, width)]
+    # the rows of a slab are below each other; their pieces are exchanged by where they come to be, not by the row of a box
+    starts = ((size * (shared.offset(row_major((0, column), shared.shape)) + row * width), (row, column)) for row, column in points)
+    return Boxes((1, width), whole.span, tuple(starts))
+
+
+def can_fill_rows(shared: SharedLayout, element: Type) -> bool:
+    return row_boxes(shared, element) is not None
+
+
+def _boxes_of(copy: _Copy) -> Boxes:
+    """How the tile of a copy is copied."""
+    type_ = slot_type(copy.slot)
+    if isinstance(copy, ops.RowCopy):
+        found = row_boxes(type_.layout, type_.element)
+    else:
+        found = boxes(type_.layout, type_.element, function_of(copy).attributes[CLUSTER] if isinstance(copy, ops.BlockLoadStart) and copy.to_all else 1)
+    assert found is not None, f"{copy.name} at {copy.location}: the copy engine cannot reach {type_}"
+    return found
+
+
+def can_fill(shared: SharedLayout, element: Type) -> bool:
+    return boxes(shared, element) is not None
+
+
+def layouts(shape: tuple[int, ...], element: Type) -> list[SharedLayout]:
+    """Those in slabs, the widest first. Slabs of 32 bytes are left to tiles that have no wider ones: the engine copies one row of a slab at a time, of whatever
+    width."""
+    found = (swizzled_layout(shape, storage_size(element), SwizzleAtoms(len(shape) - 1, span)) for span in SPANS)
+    fitting = [layout for layout in found if layout is not None and can_fill(layout, element)]
+    return fitting[:-1] if len(fitting) == len(SPANS) else fitting
+
+
+def keeps(operation: BlockAccess, divisors: Sequence[int], width: int) -> bool:
+    """Whether the engine can copy the block of a load or store through a descriptor: its rows are aligned, as the runtime found, or the kernel that makes it
+    promises, the block begins at an aligned place of them (elsewhere the engine faults), its elements are known, and what is outside the tensor can be filled
+    in. Of a row of a tensor the engine writes whole pieces of 16 bytes, the last one too: ``width``, which divides the number of a row's elements, must say
+    that none goes beyond the end."""
+    descriptor = operation.descriptor
+    type_ = descriptor.type
+    assert isinstance(type_, DescriptorType)
+    divisor, padding = _known(descriptor)
+    if isinstance(operation, DescriptorReduce) and type_.element not in _REDUCED.get(operation.kind, ()):
+        return False
+    if padding == "nan" and isinstance(type_.element, FloatType) and not fills_with_nan(type_.element):
+        return False
+    if not isinstance(operation, DescriptorLoad | DescriptorGather) and width * storage_size(type_.element) % ALIGNMENT:
+        return False
+    place = math.gcd(divisor, divisors[-1] * storage_size(type_.element))
+    if isinstance(operation, ROW_COPIES):
+        return _reaches_rows(operation, type_, place)
+    return reaches(type_, place)
+
+
+def _reaches_rows(operation: DescriptorGather | DescriptorScatter, type_: DescriptorType, divisor: int) -> bool:
+    """Whether the engine can copy rows that numbers name: of 32 bits, for a multiple of four rows that fill what slots are multiples of."""
+    rows = operation.rows
+    assert isinstance(rows.type, TileType)
+    shape = rows.type.shape[0], type_.block_shape[1]
+    return rows.type.element is I32 and divisor % ALIGNMENT == 0 and can_fill_rows(SharedLayout.row_major(shape), type_.element)
+
+
+def _known(descriptor: Value) -> tuple[int, str]:
+    """What divides a descriptor's address and strides, in bytes, and what is read outside the tensor."""
+    made = descriptor.definition
+    if made is not None:
+        assert isinstance(made, MakeDescriptor)
+        return ALIGNMENT if made.aligned else 1, made.padding
+    function = descriptor.owner.owner if isinstance(descriptor.owner, Region) else None
+    assert isinstance(function, Function)
+    facts = function.argument_attributes[function.arguments.index(descriptor)]
+    return facts.get("divisibility", 1), facts.get("padding", "zero")
+
+
+def reaches(block: DescriptorType, divisor: int) -> bool:
+    """Whether the engine can copy blocks of a tensor whose address and strides, and whose blocks' places in a row, are multiples of so many bytes."""
+    return divisor % ALIGNMENT == 0 and block.rank <= MOST_AXES and can_fill(SharedLayout.row_major(block.block_shape), block.element)
+
+
+class TensorMaps:
+    """The tensor maps that a kernel takes: one for each descriptor and shape of box.
+
+    A descriptor is an argument, or made of arguments (``simt.tensor``). Beside them are those of descriptors that the kernel makes (``simt.make_descriptor``).
+    """
+
+    def __init__(self, function: Function) -> None:
+        self._names: dict[tuple[str, tuple[int, ...], int, str], str] = {}
+        #: the maps by which pixels are loaded
+        self._pixels: dict[Operation, str] = {}
+        #: names of the parameters in place of which maps are passed
+        self.descriptors: set[str] = set()
+        #: what stands for descriptors that are made of arguments; nothing of them is left but maps
+        self.tensors: dict[Operation, str] = {}
+        #: (name of the map's parameter, what it says of the words of the function's arguments)
+        self.wanted: list[tuple[str, TensorMap]] = []
+        for number, argument in enumerate(function.arguments):
+            if isinstance(argument.type, DescriptorType):
+                self.descriptors.add(f"a{number}")
+                padding = function.argument_attributes[number].get("padding", "zero")
+                nan = padding == "nan" and fills_with_nan(argument.type.element)
+                self._want(argument, f"%a{number}", functools.partial(TensorMap.of_descriptor, number), nan)
+                self._want_pixels(argument, function.argument_attributes[number].get("divisibility", 1), functools.partial(TensorMap.of_descriptor, number))
+        #: the maps that the kernel makes itself
+        self.made = DeviceTensorMaps(function)
+        for made in [operation for operation in function.walk() if isinstance(operation, tensor_maps.MakeDescriptor)]:
+            for copy in [user for user in made.result.uses if isinstance(user, _Copy)]:
+                self.made.want(made, _made_map(copy))
+        known: dict[tuple[tuple[Expression, ...], ...], str] = {}
+        for tensor in [operation for operation in function.walk() if isinstance(operation, tensor_maps.Tensor)]:
+            address, extents, strides = (expressions_of(values, function) for values in ([tensor.base], tensor.shape, tensor.strides))
+            name = self.tensors[tensor] = known.setdefault((address, extents, strides), f"tensor{len(known)}")
+            self._want(tensor.result, name, functools.partial(_implied, address[0], extents, strides), nan=False)
+
+    def _want(self, descriptor: Value, stands_for: str, made: Callable[..., TensorMap], nan: bool) -> None:
+        for copy in [user for user in descriptor.uses if isinstance(user, _Copy)]:
+            found, element = _boxes_of(copy), _engine_element(copy)
+            key = stands_for, found.shape, found.span, element
+            if key not in self._names:
+                name = f"map{len(self.wanted)}"
+                self._names[key] = f"%{name}"
+                self.wanted.append((name, made(element, found.shape, found.span, nan)))
+
+    def _want_pixels(self, descriptor: Value, divisibility: int, made: Callable[..., TensorMap]) -> None:
+        known: dict[PixelBox, str] = {}
+        for load in [user for user in descriptor.uses if isinstance(user, LoadIm2col) and im2col.can_copy(user, divisibility)]:
+            type_, box = descriptor.type, PixelBox(load.lower, load.upper, load.pixels)
+            assert isinstance(type_, DescriptorType)
+            if box not in known:
+                known[box] = f"%map{len(self.wanted)}"
+                self.wanted.append((known[box][1:], made(str(type_.element), type_.block_shape, 0, nan=False, pixel_box=box)))
+            self._pixels[load] = known[box]
+
+    def im2col(self, load: LoadIm2col) -> str:
+        """The parameter that is the map of a load of pixels.
+
+        Raises:
+            LoweringError: there is none.
+        """
+        if load not in self._pixels:
+            raise LoweringError(
+                f"load_im2col at {load.location}: the tensor's address and strides must be multiples of {ALIGNMENT} bytes, and so must the channels of a "
+                f"pixel be, {MOST_BOX} at the most; the descriptor is {load.descriptor.type}"
+            )
+        return self._pixels[load]
+
+    def name(self, context: SimtContext, copy: BlockCopy, found: Boxes) -> str:
+        """The parameter that is the map of a copy, or the address of the map."""
+        assert isinstance(context.operation, _Copy)
+        made = context.operation.descriptor.definition
+        if isinstance(made, tensor_maps.MakeDescriptor):
+            return self.made.name(context.writer, made, copy.descriptor, _made_map(context.operation))
+        return self._names[copy.descriptor, found.shape, found.span, _engine_element(context.operation)]
+
+
+def _made_map(copy: _Copy) -> DeviceTensorMap:
+    """The map that a copy needs of a descriptor that the kernel makes."""
+    type_, found, element = slot_type(copy.slot), _boxes_of(copy), _engine_element(copy)
+    return DeviceTensorMap(element if element == ROUNDED else str(engine_type(type_.element)), found.shape, found.span, not isinstance(copy, _LOADS))
+
+
+def _engine_element(copy: _Copy) -> str:
+    """What the engine takes the elements of a copy for: f32 that only products of tf32 read are rounded on the way, since such a product cuts off what it has
+    no bits for."""
+    type_ = slot_type(copy.slot)
+    rounded = type_.element is F32 and isinstance(copy, _LOADS) and _feeds_tf32_alone(copy.slot)
+    return ROUNDED if rounded else str(type_.element)
+
+
+def _feeds_tf32_alone(slot: Value) -> bool:
+    """Whether all that reads a slot, or another one of its buffer, are products of tf32 that take it from there."""
+    definition = slot.definition
+    if not isinstance(definition, Slot):
+        return False
+    readers = [user for one in definition.buffer.uses if isinstance(one, Slot) for user in one.results[0].uses]
+    found = False
+    while readers:
+        reader = readers.pop()
+        if reader.name == "simt.view":
+            readers += reader.results[0].uses
+        elif isinstance(reader, Multiplication) and reader.precision == "tf32":
+            found = True
+        elif not isinstance(reader, _LOADS):
+            return False
+    return found
+
+
+def _implied(
+    address: Expression, extents: tuple[Expression, ...], strides: tuple[Expression, ...], element: str, box: tuple[int, ...], span: int, nan: bool
+) -> TensorMap:
+    return TensorMap(address, extents, strides, element, box, span, nan, implied=True)
+
+
+def mechanism(*, rows: bool) -> CopyMechanism:
+    """The mechanism; ``rows``: whether the machine copies rows that numbers name."""
+
+    def start(context: SimtContext, copy: BlockCopy) -> None:
+        w = context.writer
+        for address, name, point in _pieces(context, copy):
+            axes = ", ".join(f"${3 + axis}" for axis in range(len(point)))
+            operands = [(_SHARED, address), ("ptr", name), (_SHARED, copy.barrier), *(("i32", at) for at in point)]
+            how = "2d.shared::cta.global.tile::gather4" if copy.rows else f"{len(point)}d.shared::cluster.global"
+            what, to = f"[$0], [$1, {{{axes}}}], [$2]", ""
+            if copy.parts > 1:
+                what, to = f"{what}, ${len(operands)}", ".multicast::cluster"
+                operands.append(("i16", str((1 << copy.parts) - 1)))
+            call_asm(w, f"cp.async.bulk.tensor.{how}.mbarrier::complete_tx::bytes{to} {what};", (), operands, memory=True)
+
+    def store(context: SimtContext, copy: BlockCopy) -> None:
+        w, how = context.writer, ".tile::scatter4" if copy.rows else f".{copy.reduction}" if copy.reduction else ""
+        for address, name, point in _pieces(context, copy):
+            axes = ", ".join(f"${2 + axis}" for axis in range(len(point)))
+            rank = 2 if copy.rows else len(point)
+            text = f"cp.{'reduce.' if copy.reduction else ''}async.bulk.tensor.{rank}d.global.shared::cta{how}.bulk_group [$1, {{{axes}}}], [$0];"
+            call_asm(w, text, (), [(_SHARED, address), ("ptr", name), *(("i32", at) for at in point)], memory=True)
+
+    return CopyMechanism(
+        NAME,
+        BARRIER,
+        fills=can_fill,
+        layouts=layouts,
+        start=start,
+        store=store,
+        fills_rows=can_fill_rows if rows else None,
+        alignment=SLOT_ALIGNMENT,
+        shares=shares,
+    )
+
+
+def _pieces(context: SimtContext, copy: BlockCopy) -> list[tuple[str, str, list[str]]]:
+    """(address in shared memory, tensor map, coordinates in the tensor with the innermost first) of each box of a block; of rows that numbers name, of each
+    four: the column, and their numbers."""
+    w = context.writer
+    assert isinstance(context.operation, _Copy)
+    found = _boxes_of(context.operation)
+    pieces, name, numbers = [], kernel_state(context.writer).maps.name(context, copy, found), dict[int, list[str]]()
+    first, offsets = copy.shared, copy.offsets
+    if copy.parts > 1:  # this block's part
+        rank, step = context.target.rank(w), _part_bytes(copy.layout, copy.element, copy.parts)
+        first = w.emit(f"getelementptr i8, {_SHARED} {first}, i32 {w.emit(f'mul i32 {rank}, {step}')}")
+        offsets = (w.emit(f"add i32 {offsets[0]}, {w.emit(f'mul i32 {rank}, {copy.layout.shape[0] // copy.parts}')}"), *offsets[1:])
+    for offset, point in found.starts:
+        address = w.emit(f"getelementptr i8, {_SHARED} {first}, i32 {offset}") if offset else first
+        if copy.rows:
+            row, column = point
+            if row not in numbers:
+                numbers[row] = _four(w, copy.rows, row)
+            pieces.append((address, name, [w.emit(f"add i32 {offsets[0]}, {column}") if column else offsets[0], *numbers[row]]))
+            continue
+        at = [w.emit(f"add i32 {start}, {step}") if step else start for start, step in zip(offsets, point, strict=True)]
+        pieces.append((address, name, at[::-1]))
+    return pieces
+
+
+def _four(w: FunctionWriter, rows: str, first: int) -> list[str]:
+    """Four numbers of rows, from shared memory."""
+    place = w.emit(f"getelementptr i32, {_SHARED} {rows}, i32 {first}") if first else rows
+    word = w.emit(f"load <4 x i32>, {_SHARED} {place}, align 16")
+    return [w.emit(f"extractelement <4 x i32> {word}, i32 {i}") for i in range(_FOUR)]
+
+
+def commit(context: SimtContext) -> None:
+    """End a group of this thread's copies from shared memory."""
+    call_asm(context.writer, "cp.async.bulk.commit_group;", (), (), memory=True)
+
+
+def wait(context: SimtContext, pending: int, *, written: bool) -> None:
+    """Until at most so many groups of this thread's copies still read shared memory or, with ``written``, have not written all."""
+    call_asm(context.writer, f"cp.async.bulk.wait_group{'' if written else '.read'} {pending};", (), (), memory=True)

@@ -1,0 +1,107 @@
+"""Bit fields of 32-bit words as f32 or f16: ``(word >> shift & mask) + offset`` of packed weights.
+
+The field is masked where it stands and becomes the lowest bits of the mantissa of 2^23 (f16: 2^10), which one
+addition or FMA removes, together with the scale of its position and the offset: neither the shift, nor the
+addition of the offset, nor the machine's conversion of integers (at half the rate of these, and an eighth in
+f16) is left. All of it is exact, for the numbers are integers below 2^24 (2^11).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tilewright.ir.types import F16, F32, I32, U32, Type
+from tilewright.llvm.writer import FunctionWriter, float_constant
+from tilewright_nvidia.codegen.packed_registers import PackedRegisters, masked
+
+
+@dataclass(frozen=True, slots=True)
+class _Format:
+    """A format: its LLVM type, the bits of a mantissa, the unit whose last bit is 1, and what the shifts of
+    fields that do not fit there are multiples of, so that fields of a word share them."""
+
+    type_: str
+    mantissa: int
+    unit: int
+    step: int
+
+
+_FORMATS: Final[dict[Type, _Format]] = {F32: _Format("float", 23, 0x4B000000, 16), F16: _Format("half", 10, 0x6400, 8)}
+#: of the widest format
+_MANTISSA: Final = 23
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """``(word >> shift & mask) + offset``; a shifted word that is not masked has the mask 0."""
+
+    word: str
+    shift: int = 0
+    mask: int = 0
+    offset: int = 0
+
+
+class BitFields:
+    """Follow shifts, masks and offsets of words by literals, and convert what they make."""
+
+    def __init__(self) -> None:
+        self._fields: dict[str, _Field] = {}
+
+    def emit(self, w: FunctionWriter, name: str, operands: list[str], element: Type) -> str | None:
+        """Emit an integer operation whose result is part of a bit field; None for any other."""
+        if element not in (I32, U32) or name not in ("shr", "and", "add", "sub"):
+            return None
+        a, b = operands
+        if name in ("and", "add") and b.startswith("%"):
+            a, b = b, a
+        if not a.startswith("%") or b.startswith("%"):
+            return None
+        field = self._made(name, a, int(b), element)
+        if field is None:
+            return None
+        instruction = {"shr": "ashr" if element is I32 else "lshr"}.get(name, name)
+        result = w.emit(f"{instruction} i32 {a}, {b}")
+        self._fields[result] = field
+        return result
+
+    def _made(self, name: str, a: str, number: int, element: Type) -> _Field | None:
+        known = self._fields.get(a)
+        if name == "shr":
+            return _Field(a, number) if 0 < number < 32 else None
+        if name == "and":
+            field = known if known is not None and not known.mask else _Field(a)
+            fits = 0 < number < 1 << _MANTISSA and field.shift + number.bit_length() <= 32
+            return replace(field, mask=number) if fits else None
+        if known is None or not known.mask:
+            return None
+        offset = known.offset + (number if name == "add" else -number)
+        most = 1 << _MANTISSA
+        return replace(known, offset=offset) if (-most if element is I32 else 0) <= offset <= most else None
+
+    def converted(self, w: FunctionWriter, words: PackedRegisters, name: str, result: Type) -> str | None:
+        """A bit field as f32 or f16; None for what is not known to be one, or to be exact."""
+        field, to = self._fields.get(name), _FORMATS[result]
+        if field is None or not field.mask or field.mask >> to.mantissa or abs(field.offset) > 1 << to.mantissa:
+            return None
+        word, at, bits = field.word, field.shift, field.mask.bit_length()
+        if at + bits > to.mantissa:
+            within = at % to.step
+            by = at - within if within + bits <= to.mantissa else at
+            word, at = self._shifted(w, words, word, by), at - by
+        number = masked(w, word, field.mask << at, to.unit)
+        if to.type_ == "half":
+            number = w.emit(f"trunc i32 {number} to i16")
+        number = w.emit(f"bitcast {'i16' if to.type_ == 'half' else 'i32'} {number} to {to.type_}")
+        unit = float_constant(to.type_, float(field.offset - (1 << to.mantissa - at)))
+        if not at:
+            return w.emit(f"fadd {to.type_} {number}, {unit}")
+        scale = float_constant(to.type_, 0.5**at)
+        return w.intrinsic("llvm.fma", to.type_, [(to.type_, name) for name in (number, scale, unit)])
+
+    @staticmethod
+    def _shifted(w: FunctionWriter, words: PackedRegisters, word: str, by: int) -> str:
+        key = word, "shifted", by
+        if not words.is_written(w, key):
+            words.write(w, key, w.emit(f"lshr i32 {word}, {by}"))
+        return words.written(w, key)

@@ -1,0 +1,88 @@
+"""Arithmetic on f16 and bf16, two elements at a time.
+
+Instructions such as ``fma.rn.bf16x2`` work on both halves of a word. Elements that were taken from one word
+(:mod:`.packed_registers`) are computed together, once a block; what was computed is a word again, so that
+a chain from loads to stores is packed nowhere. LLVM writes the instructions: it fuses products and sums
+where the launch options allow it, and where a machine has no addition of bf16 (before compute capability 9.0) it takes ``fma``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from tilewright.ir.types import BF16, F16, Type
+from tilewright.llvm.writer import FunctionWriter
+from tilewright.simt.lowering.emission.context import UNWRITTEN, SimtContext
+from tilewright_nvidia.codegen.packed_registers import PackedRegisters
+
+#: Element type -> (LLVM type of a register, LLVM type that is computed in), of compute capability 8.0 and later.
+_TYPES: Final[dict[Type, tuple[str, str]]] = {F16: ("half", "half"), BF16: ("i16", "bfloat")}
+#: Operations that may be fused with others.
+_ARITHMETIC: Final = {"add": "fadd", "sub": "fsub", "mul": "fmul"}
+_OPERATIONS: Final = frozenset((*_ARITHMETIC, "neg", "fma", "min", "max"))
+
+
+def half_operation(
+    context: SimtContext,
+    words: PackedRegisters,
+    name: str,
+    operands: Sequence[str],
+    element: Type,
+    attributes: Mapping[str, Any],
+) -> str | None:
+    """The result of an operation on f16 or bf16 numbers, of compute capability 8.0 and later; None where numbers that share no word are better computed
+    otherwise.
+    """
+    if element not in _TYPES or name not in _OPERATIONS:
+        return None
+    w, contract = context.writer, context.contract
+    register, type_ = _TYPES[element]
+    _join_neighbours(context, words, name, register)
+    pair = words.pair(w, operands, register)
+    if pair is None:
+        return _single(w, name, operands, contract) if element is BF16 else None
+    at, packed = pair
+    key = (name, contract, attributes.get("nan"), *packed)
+    if not words.is_written(w, key):
+        vector = f"<2 x {type_}>"
+        both = [w.emit(f"bitcast i32 {word} to {vector}") for word in packed]
+        words.write(w, key, w.emit(f"bitcast {vector} {_computed(w, name, both, vector, attributes, contract)} to i32"))
+    return words.unpack(w, words.written(w, key), "i32", register)[at]
+
+
+def _join_neighbours(context: SimtContext, words: PackedRegisters, name: str, register: str) -> None:
+    """Pack the operands of an operation on tiles as elements follow each other in a thread, unless the words of another operand have them in another order."""
+    operation = context.operation
+    if operation is None or operation.name != name:
+        return  # what is combined in a reduction
+    w, key = context.writer, ("join", operation)
+    if words.is_written(w, key):
+        return
+    words.write(w, key, "")
+    tiles = [names for operand in operation.operands if len(names := context.registers.get(operand, ())) > 1 and UNWRITTEN not in names]
+    if all(words.follow_registers(w, names) for names in tiles):
+        for names in tiles:
+            words.join(w, names, register)
+
+
+def _single(w: FunctionWriter, name: str, operands: Sequence[str], contract: str) -> str | None:
+    """A sum or product of two numbers of bf16 in registers of i16."""
+    if name not in _ARITHMETIC:
+        return None
+    singles = [w.emit(f"bitcast i16 {operand} to bfloat") for operand in operands]
+    return w.emit(f"bitcast bfloat {w.emit(f'{_ARITHMETIC[name]}{contract} bfloat {singles[0]}, {singles[1]}')} to i16")
+
+
+def _computed(w: FunctionWriter, name: str, operands: Sequence[str], vector: str, attributes: Mapping[str, Any], contract: str) -> str:
+    if name in _ARITHMETIC:
+        return w.emit(f"{_ARITHMETIC[name]}{contract} {vector} {operands[0]}, {operands[1]}")
+    if name == "neg":
+        return w.emit(f"fneg {vector} {operands[0]}")
+    typed = [(vector, operand) for operand in operands]
+    if name == "fma":
+        return w.intrinsic("llvm.fma", vector, typed)
+    return w.intrinsic(f"llvm.{name}{'imum' if attributes.get('nan') == 'propagate' else 'num'}", vector, typed)
+
+
+__all__ = ["half_operation"]

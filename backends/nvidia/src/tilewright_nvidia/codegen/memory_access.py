@@ -1,0 +1,119 @@
+"""Loads and stores of global memory: one instruction for up to 16 bytes, predicated, with cache operators and eviction hints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.ir.types import Type
+from tilewright.llvm.inline_assembly import BITS
+from tilewright.llvm.registers import register_type, storage_size, storage_type
+from tilewright.llvm.writer import FunctionWriter
+from tilewright.simt.target.simt_target import Access
+from tilewright_nvidia.codegen.inline_ptx import call_asm, listed
+from tilewright_nvidia.codegen.packed_registers import PackedRegisters
+
+_PRIORITIES = {"first": "evict_first", "last": "evict_last"}
+
+
+def machine_words(element: Type, count: int) -> tuple[str, str, int]:
+    """How ``count`` elements are moved: (LLVM type of a register, PTX type in memory, registers)."""
+    size = storage_size(element) * count
+    if storage_size(element) == 8:
+        return "i64", "b64", count
+    if size >= 4:
+        return "i32", "b32", size // 4
+    return "i16", f"b{8 * size}", 1
+
+
+class GlobalMemory:
+    """Writes accesses of one kernel.
+
+    Attributes:
+        capability: compute capability, 10 * major + minor.
+        words: where elements were taken from.
+        frugal: registers come before loads in flight. What masked-off lanes would leave undefined starts as zero then: the assembler does not move the zeros,
+            and so not the loads, up to where the registers are still taken by other values.
+    """
+
+    def __init__(self, capability: int, words: PackedRegisters, *, frugal: bool) -> None:
+        self.capability, self.words, self.frugal = capability, words, frugal
+        self._policies: dict[tuple[FunctionWriter, str], str] = {}
+
+    def load(self, w: FunctionWriter, pointer: str, element: Type, count: int, predicate: str | None, other: Sequence[str] | None, access: Access) -> list[str]:
+        """See :meth:`tilewright.simt.target.simt_target.SimtTarget.load`."""
+        register, memory, number = machine_words(element, count)
+        mnemonic, extra = self._mnemonic(w, "ld", access, memory, number)
+        operands = [("ptr", pointer), *extra]
+        guard = ""
+        if predicate is not None:
+            guard = f"@${number + len(operands)} "
+            operands.append(("i1", predicate))
+        policy = f", ${number + 1}" if extra else ""
+        text = f"{guard}{mnemonic} {listed(0, number)}, [${number}]{policy};"
+        initial: list[str] = []
+        if predicate is not None:
+            unset = ["0" if self.frugal else "undef"] * number
+            initial = unset if other is None else self._pack(w, other, element, register, number)
+        found = call_asm(w, text, [register] * number, operands, initial=initial)
+        return self._unpack(w, found, element, register, count)
+
+    def store(self, w: FunctionWriter, pointer: str, element: Type, values: Sequence[str], predicate: str | None, access: Access) -> None:
+        """See :meth:`tilewright.simt.target.simt_target.SimtTarget.store`."""
+        register, memory, number = machine_words(element, len(values))
+        mnemonic, extra = self._mnemonic(w, "st", access, memory, number)
+        operands = [("ptr", pointer), *((register, name) for name in self._pack(w, values, element, register, number)), *extra]
+        policy = f", ${number + 1}" if extra else ""
+        guard = ""
+        if predicate is not None:
+            guard = f"@${len(operands)} "
+            operands.append(("i1", predicate))
+        call_asm(w, f"{guard}{mnemonic} [$0], {listed(1, number)}{policy};", (), operands)
+
+    def _mnemonic(self, w: FunctionWriter, name: str, access: Access, memory: str, number: int) -> tuple[str, list[tuple[str, str]]]:
+        """The instruction without operands, and the operand that says how its lines are kept, if there is one."""
+        vector = f".v{number}" if number > 1 else ""
+        if access.volatile:
+            return f"{name}.volatile.global{vector}.{memory}", []
+        parts, extra = f"{name}.global", []
+        priority = _PRIORITIES.get(access.eviction, "")
+        if access.cache:
+            parts += f".{access.cache}"
+        elif priority:
+            parts += f".L1::{priority}"
+        if priority and self.capability >= 80:
+            parts += ".L2::cache_hint"
+            extra.append(("i64", self._policy(w, priority)))
+        return f"{parts}{vector}.{memory}", extra
+
+    def _policy(self, w: FunctionWriter, priority: str) -> str:
+        """How the second-level cache keeps lines, made once at the kernel's entry."""
+        key = (w, priority)
+        if key not in self._policies:
+            with w.inserting(w.entry):
+                (self._policies[key],) = call_asm(w, f"createpolicy.fractional.L2::{priority}.b64 $0, 1.0;", ["i64"], [], effects=False)
+        return self._policies[key]
+
+    def _unpack(self, w: FunctionWriter, found: list[str], element: Type, register: str, count: int) -> list[str]:
+        type_ = storage_type(element)
+        if BITS[type_] == 8 and count == 1:
+            names = [w.emit(f"trunc i16 {found[0]} to i8")]
+        else:
+            names = [name for word in found for name in self.words.unpack(w, word, register, type_)]
+        if register_type(element) == "i1":
+            return [w.emit(f"icmp ne i8 {name}, 0") for name in names]
+        return names
+
+    def _pack(self, w: FunctionWriter, values: Sequence[str], element: Type, register: str, number: int) -> list[str]:
+        type_ = storage_type(element)
+        if register_type(element) == "i1":
+            values = [_byte(w, value) for value in values]
+        if BITS[type_] == 8 and len(values) == 1:
+            return [w.emit(f"zext i8 {values[0]} to i16")]
+        each = len(values) // number
+        return [self.words.pack(w, values[i * each : (i + 1) * each], type_, register) for i in range(number)]
+
+
+def _byte(w: FunctionWriter, value: str) -> str:
+    if value[0] != "%":
+        return "1" if value in ("true", "1") else "0"
+    return w.emit(f"zext i1 {value} to i8")

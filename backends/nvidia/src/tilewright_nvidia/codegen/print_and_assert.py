@@ -1,0 +1,34 @@
+"""Prints and failed assertions, through the device runtime's ``vprintf`` and ``__assertfail``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+
+from tilewright.llvm.inline_assembly import BITS
+from tilewright.llvm.writer import FunctionWriter
+
+
+def emit_print(w: FunctionWriter, form: str, operands: Sequence[tuple[str, str]], predicate: str | None) -> None:
+    """``vprintf``: the values are in memory one after the other, each aligned to its size."""
+    w.module.declare("vprintf", "i32", ("ptr", "ptr"))
+    text = w.module.string(form.encode())
+    places, end = [], 0
+    for type_, _ in operands:
+        size = BITS[type_] // 8
+        end = -(-end // size) * size
+        places.append(end)
+        end += size
+    buffer = w.alloca("i64", max(1, -(-end // 8)), 8)
+    with w.when(predicate) if predicate is not None else nullcontext():
+        for (type_, name), place in zip(operands, places, strict=True):
+            w.store(type_, name, w.gep("i8", buffer, place), BITS[type_] // 8)
+        w.emit(f"call i32 @vprintf(ptr {text}, ptr {buffer})")
+
+
+def emit_failure(w: FunctionWriter, message: str, file: str, line: int, function: str, predicate: str) -> None:
+    """``__assertfail`` ends the kernel; the driver prints the message and the context cannot be used any more."""
+    w.module.declare("__assertfail", "void", ("ptr", "ptr", "i32", "ptr", "i64"))
+    texts = [w.module.string(text.encode()) for text in (message, file, function)]
+    with w.when(predicate, likely=False):
+        w.do(f"call void @__assertfail(ptr {texts[0]}, ptr {texts[1]}, i32 {line}, ptr {texts[2]}, i64 1)")

@@ -1,0 +1,62 @@
+"""The GPUs of this machine."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.errors import BackendError
+from tilewright.gpu_host.devices import listed
+from tilewright.gpu_host.driver import Driver
+from tilewright.plugins.manifest import Device, Target
+from tilewright_nvidia.architectures import ARCHITECTURES, Architecture, architecture_of, capability_of, ptx_of_driver, target_of
+from tilewright_nvidia.host.driver import driver
+from tilewright_nvidia.toolchain.installation import driver_version, version_text, why_not
+
+
+def devices() -> list[Device]:
+    """The GPUs that there is code for; none where there is no driver. Properties: arch, compute_capability, driver, and those of every GPU."""
+    return [] if why_not() else listed(driver, _facts)
+
+
+def _facts(cuda: Driver, index: int) -> Mapping[str, Any] | None:
+    row = _architecture(cuda, index)
+    if row is None:
+        return None
+    capability = capability_of(cuda, index)
+    return {"arch": row.name, "compute_capability": f"{capability // 10}.{capability % 10}", "driver": f"CUDA {version_text(driver_version())}"}
+
+
+def _architecture(cuda: Driver, index: int) -> Architecture | None:
+    """None where the device is too old, or the driver too old for what is written for the device."""
+    row = architecture_of(capability_of(cuda, index))
+    return row if row is not None and row.least_ptx <= ptx_of_driver(driver_version()) else None
+
+
+def target_of_device(device: Device) -> Target:
+    """The target of a GPU, in the PTX that its driver understands; of an architecture that is named in a GPU's place, to compile for without one.
+
+    Raises:
+        BackendError: there is no code for it.
+    """
+    named = ARCHITECTURES.get(device.name)
+    if named is not None:
+        return target_of(named)
+    cuda = driver()
+    row = _architecture(cuda, device.index)
+    if row is None:
+        capability, driven = capability_of(cuda, device.index), version_text(driver_version())
+        raise BackendError(f"there is no code for {device.name}, of compute capability {capability // 10}.{capability % 10}, by a driver for CUDA {driven}")
+    found = target_of(row, driver_version())
+    limits = {**found.limits, "shared_memory": cuda.attribute(device.index, "shared_memory")}
+    return dataclasses.replace(found, limits=limits)
+
+
+def first_of(cuda: Driver, target: Target) -> int | None:
+    """The first GPU that the target's code is for."""
+    for index in range(int(cuda(cuda.entries.device_count))):
+        row = architecture_of(capability_of(cuda, index))
+        if row is not None and row.name == target.arch:
+            return index
+    return None

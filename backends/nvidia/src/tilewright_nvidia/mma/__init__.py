@@ -1,0 +1,1 @@
+"""Matrix instructions: ``mma.sync``, ``wgmma``, ``tcgen05``, their fragments and operand loads."""

@@ -1,0 +1,59 @@
+"""Fragments of ``mma.sync``: which lane holds which elements of A, B and C.
+
+Each is ``D = A @ B + C`` of an (m x k) and a (k x n) matrix, in words of 32 bits (64 for f64). By the PTX ISA ("Matrix fragments for mma"), lane
+``4 * g + t`` holds of A the rows g and g + 8, of B the columns g, each ``e`` neighbours along k from ``e * t`` on and from ``e * (t + 4)`` on where a word
+holds e elements, and of C the columns 2t and 2t + 1 of the rows g and g + 8.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.simt.layouts.mma_tiling import Fragment, MatrixShape, powers
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One matrix instruction.
+
+    Attributes:
+        m, n, k: extents.
+        packed: elements a word of an operand holds.
+        text: its name; ``{a}`` and ``{b}`` stand for the operands' types.
+        operand: LLVM type of a word of A or B.
+        accumulator: LLVM type of a word of C: ``float``, ``i32`` (an integer, or two halves) or ``double``.
+        least: compute capability that has it.
+    """
+
+    m: int
+    n: int
+    k: int
+    packed: int
+    text: str
+    operand: str
+    accumulator: str
+    least: int
+
+    @property
+    def shape(self) -> MatrixShape:
+        """Its extents and fragments. Of an operand: the elements of a word, of A the rows 8 further, then the columns four words further."""
+        e = self.packed
+        within, far = powers(1, e), powers(4 * e, min(8 * e, self.k))
+        tall = tuple((row, 0) for row in powers(8, self.m))
+        rows, columns = ((1, 0), (2, 0), (4, 0)), ((0, 1), (0, 2), (0, 4))
+        a = Fragment((*((0, k) for k in within), *tall, *((0, k) for k in far)), ((0, e), (0, 2 * e), *rows))
+        b = Fragment(tuple((k, 0) for k in (*within, *far)), ((e, 0), (2 * e, 0), *columns))
+        c = Fragment(((0, 1), *tall), ((0, 2), (0, 4), *rows))
+        return MatrixShape(self.m, self.n, self.k, a, b, c)
+
+    @property
+    def words(self) -> tuple[int, int, int]:
+        """Words of a thread in A, B and C."""
+        halves = 2 if self.k >= 8 * self.packed else 1
+        rows = self.m // 8
+        return rows * halves, halves, rows if self.halves_accumulate else rows * 2
+
+    @property
+    def halves_accumulate(self) -> bool:
+        """Whether a word of C holds two halves."""
+        return ".row.col.f16." in self.text

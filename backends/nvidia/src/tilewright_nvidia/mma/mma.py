@@ -1,0 +1,231 @@
+"""``mma.sync``: selection of a warp's matrix instruction for a matmul, and its emission."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, F64, I8, I32, U8, IntType, Type
+from tilewright.llvm.casts import emit_cast
+from tilewright.llvm.registers import register_type, storage_size
+from tilewright.llvm.writer import FunctionWriter
+from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout, axis_shifts
+from tilewright.simt.layouts.mma_tiling import Tiling, layouts, tile, transposed
+from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.passes.split_f32_operands import BF16_SPLITS, split
+from tilewright.simt.target.matmul_plan import Product, ProductPlan
+from tilewright_nvidia.codegen.inline_ptx import call_asm
+from tilewright_nvidia.codegen.kernel_state import words_in
+from tilewright_nvidia.mma.fragments import Instruction
+from tilewright_nvidia.mma.operand_loads import load_operand, matrix_turns, operand_shared
+
+
+def _family(name: str, packed: int, extents: Sequence[tuple[int, int, int, int]], operand: str, accumulator: str) -> tuple[Instruction, ...]:
+    """Instructions that differ in their extents, given as (m, k, compute capability, n)."""
+    return tuple(Instruction(m, n, k, packed, f"mma.sync.aligned.m{m}n{n}k{k}.row.col.{name}", operand, accumulator, least) for m, k, least, n in extents)
+
+
+#: Instructions by kind of operands and accumulator, those preferred first.
+INSTRUCTIONS: dict[str, tuple[Instruction, ...]] = {
+    "f16 f32": _family("f32.f16.f16.f32", 2, ((16, 16, 80, 8), (16, 8, 75, 8)), "i32", "float"),
+    "f16 f16": _family("f16.f16.f16.f16", 2, ((16, 16, 80, 8), (16, 8, 75, 8)), "i32", "i32"),
+    "bf16 f32": _family("f32.bf16.bf16.f32", 2, ((16, 16, 80, 8), (16, 8, 80, 8)), "i32", "float"),
+    "tf32 f32": _family("f32.tf32.tf32.f32", 1, ((16, 8, 80, 8), (16, 4, 80, 8)), "i32", "float"),
+    # a sum beyond 32 bits stays at the end of their range: what it is then is not said by the language
+    "i8 i32": _family("satfinite.s32.{a}.{b}.s32", 4, ((16, 32, 80, 8), (16, 16, 80, 8), (8, 16, 75, 8)), "i32", "i32"),
+    "fp8 f32": _family("f32.{a}.{b}.f32", 4, ((16, 32, 89, 8),), "i32", "float"),
+    "f64 f64": _family("f64.f64.f64.f64", 1, ((8, 4, 80, 8),), "double", "double"),
+}
+_NAMES: dict[Type, str] = {I8: "s8", U8: "u8", F8E4M3FN: "e4m3", F8E5M2: "e5m2"}
+
+#: How f32 operands are split into parts for each precision: (kind of instruction, parts, products of parts that are summed, least ones first).
+SPLITS: dict[str, tuple[str, int, tuple[tuple[int, int], ...]]] = {
+    "tf32": ("tf32 f32", 1, ((0, 0),)),
+    "tf32x3": ("tf32 f32", 2, ((1, 0), (0, 1), (0, 0))),
+    **{name: ("bf16 f32", *parts) for name, parts in BF16_SPLITS.items()},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a product is computed with.
+
+    Attributes:
+        instruction: the instruction.
+        through: the element type that operands are converted to first.
+        precision: how f32 operands are split; empty where they are not.
+    """
+
+    instruction: Instruction
+    through: tuple[Type, Type]
+    precision: str = ""
+
+
+def choose(capability: int, shape: Sequence[int], k: int, a: Type, b: Type, accumulator: Type, precision: str) -> Choice | None:
+    """The instruction for a product; None where there is none of its types and extents."""
+    kinds = _kinds(a, b, accumulator, precision)
+    m, n = shape[-2:]
+    for kind, through, parts in kinds:
+        for instruction in INSTRUCTIONS[kind]:
+            if capability >= instruction.least and instruction.m <= m and instruction.n <= n and instruction.k <= k:
+                return Choice(instruction, through, parts)
+    return None
+
+
+def _kinds(a: Type, b: Type, accumulator: Type, precision: str) -> list[tuple[str, tuple[Type, Type], str]]:
+    """(kind of instruction, what operands become, how they are split), those preferred first."""
+    if a is F32:
+        return [(SPLITS[precision][0], (F32, F32), precision)] if precision in SPLITS else []
+    if isinstance(a, IntType):
+        return [("i8 i32", (a, b), "")] if accumulator is I32 else []
+    if a is F64:
+        return [("f64 f64", (F64, F64), "")]
+    if a is BF16:
+        return [("bf16 f32", (BF16, BF16), "")]
+    found: list[tuple[str, tuple[Type, Type], str]] = []
+    if a in _NAMES and b in _NAMES and accumulator is F32:
+        found.append(("fp8 f32", (a, b), ""))
+    # every fp8 number is one of f16
+    found.append(("f16 f16" if accumulator is F16 else "f16 f32", (F16, F16), ""))
+    return found
+
+
+def plan(capability: int, wanted: Product) -> ProductPlan | None:
+    """How a product is computed; None where there is no instruction for it.
+
+    Where only its transpose has enough rows for an instruction, the transpose is computed: the operands change places.
+    """
+    shape, k, a, b, accumulator, precision = wanted.shape, wanted.k, wanted.a, wanted.b, wanted.accumulator, wanted.precision
+    choice = choose(capability, shape, k, a, b, accumulator, precision)
+    turned = False
+    if choice is None:
+        swapped = (*shape[:-2], shape[-1], shape[-2])
+        choice, turned = choose(capability, swapped, k, b, a, accumulator, precision), True
+        shape, a, b = swapped, b, a
+    if choice is None:
+        return None
+    tiling = tile(choice.instruction.shape, shape, k, wanted.warps)
+    a_layout, b_layout, c_layout = layouts(choice.instruction.shape, tiling, shape, k, wanted.warps)
+    product = _Product(choice, tiling, (a, b), accumulator, tf32_rounding(capability))
+    emit: Callable[[SimtContext, list[str], list[str], list[str]], list[str]] = product.emit
+    elements = (a, b)
+    if turned:
+        a_layout, b_layout, c_layout = transposed(b_layout), transposed(a_layout), transposed(c_layout)
+        elements = (b, a)
+
+        def emit(context: SimtContext, x: list[str], y: list[str], z: list[str]) -> list[str]:
+            return product.emit(context, y, x, z)
+
+    step = choice.instruction.k
+    parts = [_step(layout, axis, step) for layout, axis in zip((a_layout, b_layout), (-1, -2), strict=True)]
+    loads = [_loader(part, element, axis) for part, element, axis in zip(parts, elements, (-1, -2), strict=True)]
+
+    def load_turns(position: int, shared: SharedLayout) -> int | None:
+        turns = matrix_turns(parts[position], shared, storage_size(elements[position]))
+        return None if turns is None else turns * (a_layout, b_layout)[position].register_count // parts[position].register_count
+
+    shared = [operand_shared(layout, storage_size(element)) for layout, element in zip((a_layout, b_layout), elements, strict=True)]
+    name = choice.instruction.text.format(**_type_names(choice))
+    fragments: dict[str, Any] = {"load_a": loads[0], "load_b": loads[1], "load_turns": load_turns, "k_step": step}
+    return ProductPlan(name, a_layout, b_layout, c_layout, emit, a_shared=shared[0], b_shared=shared[1], **fragments)
+
+
+def _type_names(choice: Choice) -> dict[str, str]:
+    return {"a": _NAMES.get(choice.through[0], ""), "b": _NAMES.get(choice.through[1], "")}
+
+
+def _step(layout: LinearLayout, axis: int, step: int) -> LinearLayout:
+    """An operand's layout, without the registers that are beyond the first step along K, which is axis ``axis``."""
+    shift = axis_shifts(layout.shape)[axis]
+    mask = layout.axis_mask(axis % len(layout.shape))
+    steps = [image for image in layout.registers if image & mask and image >> shift >= step]
+    return LinearLayout(layout.shape, tuple(image for image in layout.registers if image not in steps), layout.lanes, layout.warps)
+
+
+def _loader(part: LinearLayout, element: Type, axis: int) -> Callable[[SimtContext, str, SharedLayout, int], list[str] | None]:
+    """Loads the registers of one step along K, which is axis ``axis`` of the operand."""
+    shift = axis_shifts(part.shape)[axis]
+
+    def load(context: SimtContext, address: str, shared: SharedLayout, first: int) -> list[str] | None:
+        return load_operand(context, part, element, address, shared, first << shift)
+
+    return load
+
+
+class _Product:
+    """Writes one product."""
+
+    def __init__(self, choice: Choice, tiling: Tiling, elements: tuple[Type, Type], accumulator: Type, rounding: str) -> None:
+        self.choice, self.tiling, self.elements, self.accumulator, self.rounding = choice, tiling, elements, accumulator, rounding
+        self.text = choice.instruction.text.format(**_type_names(choice))
+
+    def emit(self, context: SimtContext, a: list[str], b: list[str], c: list[str]) -> list[str]:
+        """Registers of the result, in the layouts of :mod:`.fragments`, after one step along K."""
+        t, (a_words, b_words, c_words) = self.tiling, self.choice.instruction.words
+        precision = self.choice.precision
+        _, parts, products = SPLITS[precision] if precision else ("", 1, ((0, 0),))
+        a_parts, b_parts = self._operand(context, a, 0, parts), self._operand(context, b, 1, parts)
+        sums = self._accumulators(context.writer, c)
+        for x, y, z in t.instructions(1):
+            left, right, place = x * a_words, y * b_words, z * c_words
+            for i, j in products:
+                operands = (a_parts[i][left : left + a_words], b_parts[j][right : right + b_words], sums[place : place + c_words])
+                sums[place : place + c_words] = self._multiply(context.writer, *operands)
+        return self._results(context.writer, sums)
+
+    def _multiply(self, w: FunctionWriter, a: list[str], b: list[str], c: list[str]) -> list[str]:
+        instruction = self.choice.instruction
+        groups, first = [], 0
+        for group in (c, a, b, c):
+            groups.append("{" + ", ".join(f"${first + i}" for i in range(len(group))) + "}")
+            first += len(group)
+        operands = [*((instruction.operand, name) for name in (*a, *b)), *((instruction.accumulator, name) for name in c)]
+        return call_asm(w, f"{self.text} {', '.join(groups)};", [instruction.accumulator] * len(c), operands, effects=False, convergent=True)
+
+    def _operand(self, context: SimtContext, names: list[str], side: int, parts: int) -> list[list[str]]:
+        """For each part of the split elements, the words in order."""
+        w, element, through = context.writer, self.elements[side], self.choice.through[side]
+        if self.choice.precision:
+            columns = [_split(w, self.choice.precision, name, parts, self.rounding) for name in names]
+            type_ = "i32" if self.choice.instruction.packed == 1 else "i16"
+            return [self._packed(w, [pieces[part] for pieces in columns], type_) for part in range(parts)]
+        if element is not through:
+            names = [emit_cast(context, name, element, through, 0) for name in names]
+        return [self._packed(w, names, register_type(through))]
+
+    def _packed(self, w: FunctionWriter, names: list[str], type_: str) -> list[str]:
+        packed, operand = self.choice.instruction.packed, self.choice.instruction.operand
+        if packed == 1:
+            return names
+        return [words_in(w).pack(w, names[i : i + packed], type_, operand) for i in range(0, len(names), packed)]
+
+    def _accumulators(self, w: FunctionWriter, c: list[str]) -> list[str]:
+        if self.accumulator is F16:
+            return [words_in(w).pack(w, c[i : i + 2], "half", "i32") for i in range(0, len(c), 2)]
+        return list(c)
+
+    def _results(self, w: FunctionWriter, sums: list[str]) -> list[str]:
+        if self.accumulator is F16:
+            return [name for word in sums for name in words_in(w).unpack(w, word, "i32", "half")]
+        return sums
+
+
+def tf32_rounding(capability: int) -> str:
+    """The conversion of f32 to tf32: one instruction from 9.0 on, which rounds ties to even; before that only ties away from zero are known, by three."""
+    return "cvt.rn.tf32.f32" if capability >= 90 else "cvt.rna.tf32.f32"
+
+
+def _split(w: FunctionWriter, precision: str, name: str, parts: int, rounding: str) -> list[str]:
+    """An f32 number as a sum of numbers of tf32 or bf16, the largest first; ``rounding`` makes those of tf32."""
+    tf32 = precision.startswith("tf32")
+
+    def narrow(name: str) -> str:
+        text, type_ = (rounding, "i32") if tf32 else ("cvt.rn.bf16.f32", "i16")
+        return call_asm(w, f"{text} $0, $1;", [type_], [("float", name)], effects=False)[0]
+
+    def widen(piece: str) -> str:
+        wide = piece if tf32 else w.emit(f"shl i32 {w.emit(f'zext i16 {piece} to i32')}, 16")
+        return w.emit(f"bitcast i32 {wide} to float")
+
+    return split(w, name, parts, narrow, widen)

@@ -1,0 +1,429 @@
+"""``wgmma``: asynchronous warpgroup matmul of 64 rows by up to 256 columns, on sm_90a.
+
+B is in shared memory, A there or in registers. What is in shared memory is told by a *matrix descriptor* of 64 bits (PTX ISA, "Matrix descriptor"):
+    bits 0 to 13      address / 16
+    bits 16 to 29     leading byte offset / 16: from one slab to the next, where the inner axis is that of the rows of A or the columns of B
+    bits 32 to 45     stride byte offset / 16: from eight rows of a slab to the next eight
+    bits 62 and 63    swizzle: 1, 2, 3 for rows of 128, 64, 32 bytes
+An instruction takes 32 bytes of each row along K. The address of the next step is the descriptor's own plus the step's offset: what is exchanged within a
+row depends on the final address alone.
+
+Accumulators stay in registers while products are under way. Nothing may touch them until a wait, which takes them in and gives them out again, so that no
+compiler moves an access across it. Those of 16 bits lie in registers by twos.
+
+Instructions on operands of 8 bits add up about 14 bits of a sum. Where a product says after how many elements along K sums are to be *promoted*, so many are
+added up in registers of their own, waited for, and added to the accumulator in f32; a product that does so has ended when it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, I8, I32, U8, Type
+from tilewright.llvm.registers import register_type, storage_size
+from tilewright.llvm.writer import FunctionWriter
+from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout, log2, row_major
+from tilewright.simt.layouts.mma_tiling import transposed
+from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.target.matmul_plan import REGISTERS, SHARED, OperandSource, Product, ProductPlan, SharedOperand
+from tilewright_nvidia.async_copy.swizzle_atoms import MatrixOffsets, matrix_offsets
+from tilewright_nvidia.codegen.inline_ptx import call_asm
+from tilewright_nvidia.codegen.kernel_state import words_in
+from tilewright_nvidia.mma.matrix_descriptors import UNIT, DescriptorOperands, matrix_descriptor
+
+#: Warps of a group, and the rows that it multiplies at a time.
+GROUP: Final = 4
+ROWS: Final = 64
+#: Columns of one instruction.
+LEAST_COLUMNS, MOST_COLUMNS = 8, 256
+#: Bytes of a row along K that one instruction takes.
+STEP: Final = 32
+#: Registers that a thread needs beside its accumulators.
+OTHER_REGISTERS: Final = 36
+#: Swizzle of a matrix descriptor, by the bytes of a slab's row.
+SWIZZLES: Final = {128: 1, 64: 2, 32: 3}
+_FENCE, _COMMIT = "wgmma.fence.sync.aligned;", "wgmma.commit_group.sync.aligned;"
+#: Registers of A that an instruction takes.
+_WORDS: Final = 4
+
+#: Of an accumulator: its name in instructions, the LLVM type of its registers, how many elements are in one.
+_SUMS: Final[dict[Type, tuple[str, str, int]]] = {F32: ("f32", "float", 1), F16: ("f16", "i32", 2), I32: ("s32", "i32", 1)}
+_NAMES: Final[dict[Type, str]] = {F16: "f16", BF16: "bf16", F32: "tf32", F8E4M3FN: "e4m3", F8E5M2: "e5m2", I8: "s8", U8: "u8"}
+#: Kinds of operands that an instruction may mix, and what it adds up in.
+_FAMILIES: Final[tuple[tuple[frozenset[Type], Type], ...]] = (
+    (frozenset({F16}), F32),
+    (frozenset({F16}), F16),
+    (frozenset({BF16}), F32),
+    (frozenset({F32}), F32),
+    (frozenset({F8E4M3FN, F8E5M2}), F32),
+    (frozenset({F8E4M3FN, F8E5M2}), F16),
+    (frozenset({I8, U8}), I32),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How groups of warps share a product.
+
+    Attributes:
+        groups_m, groups_n: groups along the rows and columns of the result.
+        columns: those of one instruction.
+        repeats_m, repeats_n: instructions of a group along each.
+        steps: instructions along K.
+        step: elements along K of one.
+        promoted: instructions along K after which sums are promoted; 0: they are not.
+        partial: instructions' sums that are there at a time before they are promoted.
+    """
+
+    groups_m: int
+    groups_n: int
+    columns: int
+    repeats_m: int
+    repeats_n: int
+    steps: int
+    step: int
+    promoted: int = 0
+    partial: int = 0
+
+    def registers(self, product: Product) -> int:
+        """Those of a thread for accumulators, and for sums before they are promoted."""
+        each = self.columns // 2 // _SUMS[product.accumulator][2]
+        return (self.repeats_m * self.repeats_n + self.partial) * each
+
+
+def tile(product: Product) -> Tiling | None:
+    """How a product is shared; None where it is too small, or its accumulators are too many for a thread."""
+    if len(product.shape) != 2 or product.warps % GROUP:
+        return None
+    (m, n), groups, step = product.shape, product.warps // GROUP, STEP // storage_size(product.a)
+    groups_m = min(groups, m // ROWS)
+    if not groups_m or product.k < step:
+        return None
+    groups_n = groups // groups_m
+    columns, promoted = min(n // groups_n, MOST_COLUMNS), promoted_steps(product)
+    while columns >= LEAST_COLUMNS:
+        repeats = m // ROWS // groups_m, n // groups_n // columns
+        for partial in (2, 1) if promoted else (0,):
+            tiling = Tiling(groups_m, groups_n, columns, *repeats, product.k // step, step, promoted, partial)
+            if tiling.registers(product) <= registers_left(product.warps):
+                return tiling
+        if not promoted:
+            break
+        # fewer sums at a time
+        columns //= 2
+    return None
+
+
+def promoted_steps(product: Product) -> int:
+    """Instructions along K after which sums are promoted; 0 where they are not."""
+    return product.max_imprecise // STEP if _is_promoted(product) else 0
+
+
+def _is_promoted(product: Product) -> bool:
+    return product.accumulator is F32 and storage_size(product.a) == 1 and 0 < product.max_imprecise <= product.k
+
+
+def registers_left(warps: int) -> int:
+    """Registers that a thread has for accumulators and operands."""
+    return min(255, 65536 // (32 * warps)) - OTHER_REGISTERS
+
+
+def layouts(tiling: Tiling, shape: tuple[int, ...], k: int, packed: int, row_pairs: bool = False) -> tuple[LinearLayout, LinearLayout, LinearLayout]:
+    """Of A, B and C, for ``packed`` elements of an operand in a register.
+
+    C is as in the PTX ISA ("Register fragments for wgmma"): lane ``4 * g + t`` of warp w of a group has the columns 2t and 2t + 1 of the rows 16w + g and
+    16w + g + 8, then those 8 columns on. A in registers: the same rows, ``packed`` neighbours along K from ``packed * t`` on, and from 4 such words on. B has
+    no registers; its layout is what threads would read side by side.
+
+    With ``row_pairs`` the instruction's rows g and g + 8 are the rows 2g and 2g + 1 of A and C: a thread has neighbours along the rows. A must then be in
+    registers.
+    """
+    m, n = shape
+
+    def bits(first: int, last: int) -> list[int]:
+        return [first << i for i in range(log2(last // first))]
+
+    def place(rows: Sequence[int], width: int) -> list[int]:
+        return [row * width for row in rows]
+
+    m_repeats, n_repeats = bits(ROWS, ROWS * tiling.repeats_m), bits(tiling.columns, tiling.columns * tiling.repeats_n)
+    m_groups, n_groups = bits(ROWS * tiling.repeats_m, m), bits(tiling.columns * tiling.repeats_n, n)
+    half, *group = (1, 2, 4, 8) if row_pairs else (8, 1, 2, 4)
+    c = LinearLayout(
+        shape,
+        (1, *place([half], n), *bits(8, tiling.columns), *place(m_repeats, n), *n_repeats),
+        (2, 4, *place(group, n)),
+        (*place([16, 32], n), *place(m_groups, n), *n_groups),
+    )
+    a = LinearLayout(
+        (m, k),
+        (*bits(1, packed), *place([half], k), 4 * packed, *bits(8 * packed, k), *place(m_repeats, k)),
+        (packed, 2 * packed, *place(group, k)),
+        (*place([16, 32], k), *place(m_groups, k), *(0 for _ in n_groups)),
+    )
+    b = LinearLayout(
+        (k, n),
+        (*place(bits(1, packed), n), *place(bits(4 * packed, k), n), *bits(8, tiling.columns), *n_repeats),
+        (*place([packed, 2 * packed], n), 1, 2, 4),
+        (0, 0, *(0 for _ in m_groups), *n_groups),
+    )
+    return a, b, c
+
+
+def plans(product: Product) -> tuple[ProductPlan, ...]:
+    """The plans for a product: both operands in shared memory, then with A in registers, then with B, each as the instruction orders rows and then by pairs of
+    them. They are asynchronous unless sums are promoted. There are none where there is no instruction for the product."""
+    if not any(product.a in operands and product.b in operands and product.accumulator is sums for operands, sums in _FAMILIES):
+        return ()
+    if product.a is F32 and product.precision != "tf32":
+        return ()
+    if _is_promoted(product) and product.max_imprecise < STEP:
+        # one instruction adds up more
+        return ()
+    tiling = tile(product)
+    if tiling is None:
+        return ()
+    found = [_plan(_Writer(product, tiling, SHARED))]
+    found += [_plan(_Writer(product, tiling, REGISTERS), row_pairs=pairs) for pairs in (False, True)]
+    found += [_transposed_plan(product, row_pairs=pairs) for pairs in (False, True)]
+    return tuple(plan for plan in found if plan is not None)
+
+
+def _transposed_plan(product: Product, *, row_pairs: bool) -> ProductPlan | None:
+    """The plan with B in registers, which are those of A of the transposed product; None where there is none, or a sum is promoted."""
+    swapped = replace(product, shape=product.shape[::-1], a=product.b, b=product.a)
+    tiling = tile(swapped)
+    plan = _plan(writer := _Writer(swapped, tiling, REGISTERS), row_pairs=row_pairs) if tiling is not None and not tiling.promoted else None
+    if plan is None:
+        return None
+
+    def emit(context: SimtContext, a: OperandSource, b: OperandSource, c: list[str]) -> list[str]:
+        assert isinstance(a, SharedOperand)
+        return writer.emit(context, b, SharedOperand(a.address, _transposed(a.shared), a.element), c)
+
+    wishes = [_transposed(shared) for shared in plan.wishes(1)]
+    return ProductPlan(
+        plan.name.replace(".rs", ".sr"),
+        transposed(plan.b),
+        transposed(plan.a),
+        transposed(plan.c),
+        emit,
+        reads=(SHARED, REGISTERS),
+        asynchronous=plan.asynchronous,
+        a_shared=wishes[0],
+        a_others=tuple(wishes[1:]),
+        accepts=lambda position, shared: writer.accepts(1 - position, _transposed(shared)),
+    )
+
+
+def _transposed(shared: SharedLayout) -> SharedLayout:
+    """The shared layout of a matrix as that of its transpose."""
+    columns = log2(shared.shape[1])
+    return SharedLayout(shared.shape[::-1], (*shared.images[columns:], *shared.images[:columns]))
+
+
+def _plan(writer: _Writer, *, row_pairs: bool = False) -> ProductPlan | None:
+    product, in_registers = writer.product, writer.first == REGISTERS
+    a, b, c = layouts(writer.tiling, product.shape, product.k, writer.packed, row_pairs)
+    wishes = [writer.layouts(position) for position in (0, 1)]
+    if in_registers:
+        wishes[0] = ()
+        if writer.tiling.registers(product) + a.register_count // writer.packed > registers_left(product.warps):
+            return None
+    elif not wishes[0]:
+        return None
+    if not wishes[1]:
+        return None
+    return ProductPlan(
+        f"{writer.name}.pairs" if row_pairs else writer.name,
+        a,
+        b,
+        c,
+        writer.emit,
+        reads=(writer.first, SHARED),
+        asynchronous=writer.asynchronous,
+        a_shared=None if in_registers else wishes[0][0],
+        b_shared=wishes[1][0],
+        a_others=wishes[0][1:],
+        b_others=wishes[1][1:],
+        accepts=writer.accepts,
+    )
+
+
+def descriptor_bits(offsets: MatrixOffsets) -> int:
+    """The matrix descriptor, for address 0."""
+    return offsets.bits | SWIZZLES[offsets.span] << 62
+
+
+def readable(shared: SharedLayout, size: int, k_axis: int) -> MatrixOffsets | None:
+    """How instructions read an operand whose axis ``k_axis`` the product sums over; None where they cannot."""
+    found = matrix_offsets(shared, size, k_axis)
+    return None if found is None or (found.turned and size != 2) else found
+
+
+class _Writer(DescriptorOperands):
+    """Writes one product, whose first operand is in shared memory or in registers."""
+
+    def __init__(self, product: Product, tiling: Tiling, first: str) -> None:
+        super().__init__(product)
+        self.tiling, self.first = tiling, first
+        self.packed = 4 // storage_size(product.a)
+        sums, self.register, self.together = _SUMS[product.accumulator]
+        operands = f"{_NAMES[product.a]}.{_NAMES[product.b]}"
+        kind = f"m{ROWS}n{tiling.columns}k{tiling.step}.{sums}.{operands}"
+        self.asynchronous = not tiling.promoted
+        self.instruction, self.name = f"wgmma.mma_async.sync.aligned.{kind}", f"wgmma.{kind}.{'ss' if first == SHARED else 'rs'}"
+
+    # ---- operands in shared memory
+
+    def accepts(self, position: int, shared: SharedLayout) -> bool:
+        shape, k_axis = self.axes(position)
+        found = readable(shared, self.sizes[position], k_axis)
+        if shared.shape != shape or found is None:
+            return False
+        along = ROWS if position == 0 else self.tiling.columns
+        return not found.turned or along * self.sizes[position] >= found.span
+
+    def _base(self, context: SimtContext, position: int, operand: SharedOperand) -> tuple[str, MatrixOffsets]:
+        """The descriptor of a group's part of an operand, as i64."""
+        w, t, size = context.writer, self.tiling, self.sizes[position]
+        shape, k_axis = self.axes(position)
+        found = readable(operand.shared, size, k_axis)
+        assert found is not None
+        address = w.emit(f"ptrtoint ptr addrspace(3) {operand.address} to i32")
+        before, groups = (1, t.groups_m) if position == 0 else (t.groups_m, t.groups_n)
+        if groups > 1:
+            part = shape[1 - k_axis] // groups
+            images = [0] * log2(GROUP * before) + [self._offset(position, operand.shared, part << bit, 0) for bit in range(log2(groups))]
+            address = w.emit(f"add i32 {address}, {context.thread_part((), images)}")
+        return matrix_descriptor(w, address, descriptor_bits(found)), found
+
+    def _offset(self, position: int, shared: SharedLayout, along: int, k: int) -> int:
+        """Where, in bytes from the operand's beginning, a row of A or a column of B and a coordinate along K are; both where a swizzle begins anew."""
+        point = (along, k) if position == 0 else (k, along)
+        return self.sizes[position] * shared.offset(row_major(point, shared.shape))
+
+    # ---- instructions
+
+    def emit(self, context: SimtContext, a: OperandSource, b: OperandSource, c: list[str]) -> list[str]:
+        """The registers in which the sums will be after a wait for the product; where sums are promoted, in which they are. Sums that begin at zero are not
+        read: the first step writes them."""
+        assert isinstance(b, SharedOperand)
+        w, t = context.writer, self.tiling
+        fresh = not t.promoted and all(_is_zero(name) for name in c)
+        c = words_of(w, c, self.product.accumulator)
+        base_b, found_b = self._base(context, 1, b)
+        operands, flags = [("i64", base_b)], [found_b.turned]
+        if isinstance(a, SharedOperand):
+            base_a, found_a = self._base(context, 0, a)
+            operands.append(("i64", base_a))
+            flags.insert(0, found_a.turned)
+        else:
+            operands += [("i32", word) for word in operand_words(w, a, self.product.a)]
+        turned = "".join(f", {int(flag)}" for flag in flags) if self.sizes == (2, 2) else ""
+        lines = ["{", ".reg .pred %yes, %no;", ".reg .b64 %a, %b;", "setp.eq.u32 %yes, 0, 0;", "setp.ne.u32 %no, 0, 0;"]
+        if t.promoted:
+            lines += self._promoted(a, b, len(c), turned)
+        else:
+            lines.append(_FENCE)
+            each = t.columns // 2 // self.together
+            for step in range(t.steps):
+                for number, repeat in enumerate(self._repeats()):
+                    names = [f"${register}" for register in range(number * each, (number + 1) * each)]
+                    lines += self._instruction(repeat, step, names, a, b, len(c), turned, "%no" if fresh and not step else "%yes")
+            lines.append(_COMMIT)
+            if not self.asynchronous:
+                lines.append(_waited(0))
+        lines.append("}")
+        sums = call_asm(w, "\n".join(lines), [self.register] * len(c), operands, initial=() if fresh else c, memory=True, convergent=True)
+        return elements_of(w, sums, self.product.accumulator)
+
+    def _repeats(self) -> list[tuple[int, int]]:
+        """The instructions of a group for one step along K, by rows and columns, in the order of their accumulators."""
+        return [(i, j) for j in range(self.tiling.repeats_n) for i in range(self.tiling.repeats_m)]
+
+    def _instruction(
+        self, repeat: tuple[int, int], step: int, sums: Sequence[str], a: OperandSource, b: SharedOperand, count: int, turned: str, go_on: str = "%yes"
+    ) -> list[str]:
+        """One instruction, whose sums are in registers of these names; before ``go_on`` holds, they are nothing. ``count`` operands of the text are sums."""
+        t, (i, j) = self.tiling, repeat
+        lines = [f"add.s64 %b, ${count}, {self._offset(1, b.shared, t.columns * j, step * t.step) // UNIT};"]
+        if isinstance(a, SharedOperand):
+            lines.append(f"add.s64 %a, ${count + 1}, {self._offset(0, a.shared, ROWS * i, step * t.step) // UNIT};")
+            source = "%a"
+        else:
+            word = count + 1 + _WORDS * (i * t.steps + step)
+            source = "{" + ", ".join(f"${number}" for number in range(word, word + _WORDS)) + "}"
+        tail = go_on if self.product.accumulator is I32 else f"{go_on}, 1, 1"
+        return [*lines, f"{self.instruction} {{{', '.join(sums)}}}, {source}, %b, {tail}{turned};"]
+
+    def _promoted(self, a: OperandSource, b: SharedOperand, count: int, turned: str) -> list[str]:
+        """Sums of so many instructions along K at a time, added to the accumulators once they are there: those of the next ones are under way by then, if
+        there are registers for both."""
+        t = self.tiling
+        each = t.columns // 2
+        units = [(number, repeat, first) for first in range(0, t.steps, t.promoted) for number, repeat in enumerate(self._repeats())]
+        sets = [[f"%sum{which}_{register}" for register in range(each)] for which in range(min(t.partial, len(units)))]
+        lines = [f".reg .f32 {', '.join(names)};" for names in sets]
+        # what an instruction does not read must have a value all the same: assemblers wait for it elsewise
+        lines += [f"mov.f32 {name}, 0f00000000;" for names in sets for name in names]
+
+        def add(unit: int) -> list[str]:
+            place = units[unit][0] * each
+            return [f"add.rn.f32 ${place + register}, ${place + register}, {name};" for register, name in enumerate(sets[unit % len(sets)])]
+
+        for unit, (_, repeat, first) in enumerate(units):
+            lines.append(_FENCE)
+            for step in range(first, min(first + t.promoted, t.steps)):
+                lines += self._instruction(repeat, step, sets[unit % len(sets)], a, b, count, turned, "%no" if step == first else "%yes")
+            lines.append(_COMMIT)
+            ended = unit + 1 - len(sets)
+            if ended >= 0:
+                lines += [_waited(len(sets) - 1), *add(ended)]
+        for unit in range(len(units) + 1 - len(sets), len(units)):
+            lines += [_waited(len(units) - 1 - unit), *add(unit)]
+        return lines
+
+
+def operand_words(w: FunctionWriter, names: Sequence[str], element: Type) -> list[str]:
+    """The words of A, whose f32 are rounded as instructions on registers take them."""
+    if element is F32:
+        return [call_asm(w, "cvt.rn.tf32.f32 $0, $1;", ["i32"], [("float", name)], effects=False)[0] for name in names]
+    type_, packed = register_type(element), 4 // storage_size(element)
+    return [words_in(w).pack(w, names[i : i + packed], type_, "i32") for i in range(0, len(names), packed)]
+
+
+def _is_zero(name: str) -> bool:
+    """Whether a register of sums is known to be (positive) zero."""
+    return name in ("0", "0.0", "0x0000000000000000", "zeroinitializer")
+
+
+def _waited(pending: int) -> str:
+    return f"wgmma.wait_group.sync.aligned {pending};"
+
+
+def words_of(w: FunctionWriter, names: Sequence[str], element: Type) -> list[str]:
+    """The registers of an accumulator, from its elements."""
+    together = _SUMS[element][2]
+    if together == 1:
+        return list(names)
+    words, type_ = words_in(w), register_type(element)
+    return [words.pack(w, names[i : i + together], type_, "i32") for i in range(0, len(names), together)]
+
+
+def elements_of(w: FunctionWriter, registers: list[str], element: Type) -> list[str]:
+    """The elements of an accumulator, from its registers."""
+    together = _SUMS[element][2]
+    return [name for word in registers for name in words_in(w).unpack(w, word, "i32", register_type(element))] if together > 1 else registers
+
+
+def wait(w: FunctionWriter, pending: int, tiles: Sequence[Sequence[str]], elements: Sequence[Type], held: Sequence[str] = ()) -> list[list[str]]:
+    """Wait until at most ``pending`` groups of products are under way; the registers of tiles, of an element type each, as they are then. The words ``held``
+    keep their registers until then: instructions under way read them."""
+    sums = [words_of(w, tile_, element) for tile_, element in zip(tiles, elements, strict=True)]
+    types = [_SUMS[element][1] for tile_, element in zip(sums, elements, strict=True) for _ in tile_]
+    operands = [("i32", word) for word in held]
+    found = iter(call_asm(w, _waited(pending), types, operands, initial=[name for tile_ in sums for name in tile_], memory=True, convergent=True))
+    return [elements_of(w, [next(found) for _ in tile_], element) for tile_, element in zip(sums, elements, strict=True)]

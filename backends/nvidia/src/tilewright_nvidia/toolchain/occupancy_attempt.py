@@ -1,0 +1,25 @@
+"""A line ahead of PTX that has ``ptxas`` attempt more CTAs per SM than the PTX's bound.
+
+Only ptxas knows the registers that a kernel needs: more CTAs are kept where it spills nothing. The driver's
+compiler takes the line for a comment and keeps to the bound.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+
+def attempt_line(programs: int) -> str:
+    """Return the line that asks for ``programs`` CTAs of an SM."""
+    return f"// attempted CTAs of an SM: {programs}\n"
+
+
+_LINE: Final = re.compile(attempt_line(0).replace("0", r"(\d+)").encode())
+_BOUND: Final = re.compile(rb"\.minnctapersm \d+")
+
+
+def attempted(ptx: bytes) -> bytes | None:
+    """Return PTX with the bound that its first line asks for; None where no line does."""
+    line = _LINE.match(ptx)
+    return None if line is None else _BOUND.sub(b".minnctapersm " + line[1], ptx, count=1)
