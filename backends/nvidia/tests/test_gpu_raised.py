@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gpu_support import launch_on_gpu, prepare
-from pointer_kernels import KERNELS, attention, batched, kernel_module, matrix, product_module
+from pointer_kernels import KERNELS, attention, batched, dot_module, kernel_module, matrix
 from test_gpu_hopper import agree, hopper_is_there, operand, within_patience
 
 import tilewright.language as tl
@@ -36,7 +36,7 @@ def multiplied(
     x, y = (matrix(values, turns, poison) for values, turns in zip((left, right), turned, strict=True))
     out = np.full((m + 3, n + 5), 77, np.float32 if result == "fp32" else np.int32)
     sums, precision = getattr(tl, {"fp32": "float32", "i32": "int32"}[result]), "tf32" if element == "f32" else "ieee"
-    module = product_module(KERNELS[name], named, result, block, turned=turned, sums=sums, precision=precision)
+    module = dot_module(KERNELS[name], named, result, block, turned=turned, sums=sums, precision=precision)
     launch, memory = prepare(module, asynchronous=True, num_warps=warps, num_stages=stages)
     strides = [step // x.itemsize for turns, array in zip(turned, (x, y), strict=True) for step in (array.strides[1:] if turns else array.strides[:1])]
     programs = 2 if name == "persistent" else -(-m // block[0]) * -(-n // block[1])

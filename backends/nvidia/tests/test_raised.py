@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from hopper_support import ASYNCHRONOUS, TARGET
-from pointer_kernels import KERNELS, attention, batched, kernel_module, product_module
+from pointer_kernels import KERNELS, attention, batched, dot_module, kernel_module
 
 import tilewright.language as tl
 from tilewright.errors import LoweringError
@@ -33,7 +33,7 @@ def said(facts: dict[str, Any]) -> tuple[Any, ...]:
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("turned", [False, True], ids=["rows", "turned"])
 def test_maps_of_arguments(name: str, turned: bool) -> None:
-    code = compiled(product_module(KERNELS[name], "fp16", "fp16", (128, 64, 64), turned=(turned, turned)))
+    code = compiled(dot_module(KERNELS[name], "fp16", "fp16", (128, 64, 64), turned=(turned, turned)))
     left, right = code.metadata["tensor_maps"]
     if turned:
         assert said(left) == (A, [K, M], [A_STRIDE, 1], [64, 64]) and said(right) == (B, [N, K], [B_STRIDE, 1], [64, 64])
@@ -61,9 +61,7 @@ def test_maps_of_batches() -> None:
 )
 @pytest.mark.parametrize("divided", [False, True], ids=["one stream", "divided"])
 def test_products_of_each_type(element: str, result: str, sums: Any, precision: str, divided: bool) -> None:
-    module = product_module(
-        KERNELS["wrapping"], element, result, (64, 128, 32 if element == "fp32" else 64), turned=(False, True), sums=sums, precision=precision
-    )
+    module = dot_module(KERNELS["wrapping"], element, result, (64, 128, 32 if element == "fp32" else 64), turned=(False, True), sums=sums, precision=precision)
     code = compiled(module, warp_specialize=divided)
     ptx, linked = str(code.stages["ptx"]), assemble(code.stages["ptx"], "sm_90a")
     assert len(code.metadata["tensor_maps"]) == 2 and code.metadata["num_warps"] == 4 + 4 * divided
@@ -80,13 +78,13 @@ def test_attention() -> None:
 
 def test_what_is_left_at_pointers() -> None:
     """Without the option there is no map; with it, what keeps loads as they are is told."""
-    plain = compiled(product_module(KERNELS["wrapping"], "fp16", "fp16", (128, 64, 64)), asynchronous=False)
+    plain = compiled(dot_module(KERNELS["wrapping"], "fp16", "fp16", (128, 64, 64)), asynchronous=False)
     assert not plain.metadata["tensor_maps"] and not any("raised" in told for told in plain.metadata["notes"])
-    code = compiled(product_module(KERNELS["wrapping"], "fp16", "fp16", (128, 64, 64), aligned=False))
+    code = compiled(dot_module(KERNELS["wrapping"], "fp16", "fp16", (128, 64, 64), aligned=False))
     (told,) = (told for told in code.metadata["notes"] if "raised" in told)
     assert not code.metadata["tensor_maps"] and "the address `a` is not known to be a multiple of 16 bytes (launches state it" in told
     # tiles that no group of warps multiplies are copied as before
-    small = compiled(product_module(KERNELS["wrapping"], "fp16", "fp16", (32, 32, 32)))
+    small = compiled(dot_module(KERNELS["wrapping"], "fp16", "fp16", (32, 32, 32)))
     assert not small.metadata["tensor_maps"] and not any("raised" in told for told in small.metadata["notes"])
 
 
