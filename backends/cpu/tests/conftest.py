@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from foreign_machines import bits_of
+from qemu_runner import bits_of
 
 from tilewright.ir import Module
 from tilewright.ir.types import DescriptorType, PointerType

@@ -80,7 +80,7 @@ def test_programs_wait_for_later_ones():
 
 def test_only_loops_that_read_memory_anew_may_wait():
     count, x, out = (np.ones(1, np.int32) for _ in range(3))
-    assert "test_waiting.py:" in meet[(1,)](count, x, out, N=1, backend="cpu").metadata.waits
+    assert "test_program_wait.py:" in meet[(1,)](count, x, out, N=1, backend="cpu").metadata.waits
     assert not hasattr(halve[(1,)](x, out, backend="cpu").metadata, "waits")
 
 
@@ -104,7 +104,7 @@ def test_more_programs_than_run_at_once_say_which_loop_waits(monkeypatch):
     assert told.is_set()
     assert len(said) == 1
     assert "4 programs have been running for long, 2 have not begun" in said[0]
-    assert re.search(r"in the loop at \S*test_waiting.py:\d+:4 in meet", said[0])
+    assert re.search(r"in the loop at \S*test_program_wait.py:\d+:4 in meet", said[0])
 
 
 @tw.jit

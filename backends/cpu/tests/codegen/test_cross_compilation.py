@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from foreign_machines import TOOLCHAINS, Launch, run_on
+from qemu_runner import TOOLCHAINS, Launch, run_on
 
 from tilewright.ir import Module
 from tilewright.llvm.compile import assembly
@@ -22,7 +22,7 @@ from tilewright_cpu.hardware import LEVELS, NAMED, named_target
 from tilewright_cpu.lower import lower
 from tilewright_cpu.target import llvm_target, processor
 
-sys.path.insert(0, str(Path(__file__).parents[3] / "examples"))
+sys.path.insert(0, str(Path(__file__).parents[4] / "examples"))
 from kernels.attention import attention_kernel
 from kernels.layer_norm import layer_norm_kernel
 from kernels.matmul import matmul_kernel

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "examples"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[5] / "examples"))
 
 from kernels.matmul import matmul
 
@@ -25,7 +25,7 @@ def test_columns_left_over(columns: int, rows: int, depth: int) -> None:
 @pytest.mark.parametrize("columns", [2, 16, 17, 82])
 def test_bytes_and_their_correction(columns: int) -> None:
     torch = pytest.importorskip("torch")
-    sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks" / "cpu"))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[5] / "benchmarks" / "cpu"))
     from sweep import byte_matmul
 
     a = torch.randint(-128, 128, (40, 100), dtype=torch.int8)

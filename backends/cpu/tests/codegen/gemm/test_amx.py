@@ -1,6 +1,6 @@
 """Products on a matrix unit of tile registers: the same kernels as elsewhere, against exact results.
 
-Where the machine has no such unit, its instructions are calls of :file:`tile_machine.c`, which does what the manual says of them and keeps as an error what a
+Where the machine has no such unit, its instructions are calls of :file:`amx_emulation.c`, which does what the manual says of them and keeps as an error what a
 processor would end the process for.
 """
 
@@ -41,7 +41,7 @@ SHAPES = [((128, 96, 256), (64, 32, 64)), ((77, 130, 201), (32, 64, 128)), ((33,
 
 
 class Machine:
-    """The tiles that kernels use: those of :file:`tile_machine.c`."""
+    """The tiles that kernels use: those of :file:`amx_emulation.c`."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
@@ -69,7 +69,7 @@ class Machine:
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: Any) -> ctypes.CDLL:
     made = tmp_path_factory.mktemp("tiles") / "tile_machine.so"
-    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(made), str(Path(__file__).with_name("tile_machine.c"))], check=True)
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(made), str(Path(__file__).with_name("amx_emulation.c"))], check=True)
     return ctypes.CDLL(str(made), mode=ctypes.RTLD_GLOBAL)
 
 
