@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from hopper_support import ASYNCHRONOUS
-from test_scaled import SIGNATURE, constants, scaled_kernel
+from scaled_kernels import SIGNATURE, constants, scaled_kernel
 
 import tilewright.language as tl
 from tilewright import jit

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from gpu_support import launch_on_gpu, prepare
+from hopper_gpu import agree, hopper_is_there, operand, within_patience
 from pointer_kernels import KERNELS, attention, batched, dot_module, kernel_module, matrix
-from test_gpu_hopper import agree, hopper_is_there, operand, within_patience
 
 import tilewright.language as tl
 from tilewright_conformance.oracles import attention as exact

@@ -9,7 +9,7 @@ from typing import Any
 
 import fused_kernels
 import pytest
-from test_gpu_hopper import hopper_is_there
+from hopper_gpu import hopper_is_there
 
 import tilewright as tw
 

@@ -17,7 +17,7 @@ from tilewright_nvidia.toolchain import linking, resources
 from tilewright_nvidia.toolchain.resources import processor, registers_of
 from tilewright_nvidia.toolchain.sass import find_nvdisasm
 
-KERNELS = Path(__file__).with_name("gpu_kernels.py")
+KERNELS = Path(__file__).resolve().parents[1] / "gpu_kernels.py"
 MATMUL = "*fp16:16, *fp16:16, *fp16:16, i32:16, i32:16, i32:16"
 
 

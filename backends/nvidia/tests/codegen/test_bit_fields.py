@@ -14,7 +14,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 
-sys.path.append(str(Path(__file__).resolve().parents[3] / "benchmarks"))
+sys.path.append(str(Path(__file__).resolve().parents[4] / "benchmarks"))
 from decode_kernels import packed_vector_matmul
 
 Ptx = Callable[..., str]

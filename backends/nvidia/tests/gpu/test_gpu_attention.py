@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from attention_kernels import attention_module, backward_module
 from gpu_support import launch_on_gpu, prepare
-from test_gpu_hopper import hopper_is_there, tensor, within_patience
+from hopper_gpu import hopper_is_there, tensor, within_patience
 
 from tilewright_conformance.oracles import attention as exact
 

@@ -301,14 +301,14 @@ except tilewright.errors.KernelError as error:
     ],
 )
 def test_failures_on_the_device_are_told(statement: str, words: str) -> None:
-    script = _CRASHES.format(folder=str(Path(__file__).parent), statement=statement)
+    script = _CRASHES.format(folder=str(Path(__file__).resolve().parents[1]), statement=statement)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False)
     assert "ours:" in done.stdout and words in done.stdout, done.stdout + done.stderr
 
 
 def test_a_warm_start_links_nothing(tmp_path: Path) -> None:
     script = (
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        f"import sys; sys.path.insert(0, {str(Path(__file__).resolve().parents[1])!r})\n"
         "import torch, gpu_kernels as kernels\n"
         "x = torch.zeros(1024, device='cuda'); k = kernels.add[(1,)](x, x, x, 1024, BLOCK=1024); torch.cuda.synchronize()\n"
         "print(k.cache_hit, 'cubin' in k.asm, k.timings)"

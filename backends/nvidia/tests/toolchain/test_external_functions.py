@@ -135,7 +135,7 @@ def test_functions_run(library: Any) -> None:
 @pytest.mark.parametrize(
     ("kernel", "constants", "given", "said"),
     [
-        (one, {"FUNCTION": tripled}, False, r"extern at .*test_externs.py:\d+:\d+ in one: no library is given that has 'tripled'; launch with extern_libs="),
+        (one, {"FUNCTION": tripled}, False, r"extern at .*test_external_functions.py:\d+:\d+ in one: no library is given that has 'tripled'; launch with extern_libs="),
         (one, {"FUNCTION": absent}, True, r"in one: none of the libraries of extern_libs \(lib\) has 'absent'; launch with extern_libs="),
         (of_two, {}, True, r"in of_two: it calls 'tripled' as float \(float, float\), and the library's is float \(float\)"),
     ],

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from gpu_support import launch_on_gpu, prepare
+from hopper_gpu import agree, aligned, hopper_is_there, tensor, within_patience
 from im2col_kernels import CASES, expected, module_of
-from test_gpu_hopper import agree, aligned, hopper_is_there, tensor, within_patience
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not hopper_is_there(), reason="there is no Hopper GPU here")]
 

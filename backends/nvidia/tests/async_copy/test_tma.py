@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from hopper_support import ASYNCHRONOUS, TARGET, barrier_kernel, compiled, kernel, load_kernel, shifted_module, store_kernel
+from tma_kernels import UPDATES, updated_module
 from warpgroup_kernels import matmul_module
 
 import tilewright.language as tl
@@ -205,39 +206,6 @@ def test_the_engine_stores_rows_that_end_at_16_bytes(divisor: int, stored: bool)
 
 
 # ---- updates
-
-
-def updated(x: Any, y: Any, KIND: tl.constexpr) -> None:
-    """Every program updates the same block, beyond the end of the tensor."""
-    value = x.load([tl.program_id(0) * 32, 0])
-    if KIND == "add":
-        y.atomic_add([8, 16], value)
-    elif KIND == "min":
-        y.atomic_min([8, 16], value)
-    elif KIND == "max":
-        y.atomic_max([8, 16], value)
-    elif KIND == "and":
-        y.atomic_and([8, 16], value)
-    elif KIND == "or":
-        y.atomic_or([8, 16], value)
-    else:
-        y.atomic_xor([8, 16], value)
-
-
-def updated_module(kind: str, element: str) -> Any:
-    type_ = f"tensordesc<{element}[32,64]>"
-    types = {"x": type_, "y": type_, "KIND": "constexpr"}
-    module = compile_function(device_function(updated), types, {"KIND": kind}, {name: {"divisibility": 16, "extent_divisibility": 16} for name in "xy"})
-    pipeline.run(module)
-    return module
-
-
-#: (kind, element type) of the updates that the engine makes.
-UPDATES = [
-    *(("add", element) for element in ("u32", "i32", "u64", "fp32", "fp16", "bf16")),
-    *((kind, element) for kind in ("min", "max") for element in ("u32", "i32", "u64", "i64")),
-    *((kind, element) for kind in ("and", "or", "xor") for element in ("i32", "u64")),
-]
 
 
 @pytest.mark.parametrize(("kind", "element"), UPDATES)

@@ -6,16 +6,12 @@ import itertools
 import math
 
 import pytest
+from swizzled_addresses import exchanged
 
 from tilewright.ir.types import BF16, F8E5M2, F16, F32, F64, I8
 from tilewright.simt.layouts.linear_layout import SharedLayout, coordinates, row_major
 from tilewright_nvidia.async_copy.swizzle_atoms import SPANS, SwizzleAtoms, swizzle_atoms_of, swizzled_layout, widest_swizzle_atoms
 from tilewright_nvidia.async_copy.tma import boxes
-
-
-def exchanged(address: int, span: int) -> int:
-    """Where the hardware keeps what is at an address: bits 4 to 6, 4 and 5, or 4 are exchanged by those three above."""
-    return address ^ (address >> 7 & {128: 7, 64: 3, 32: 1}[span]) << 4
 
 
 @pytest.mark.parametrize("span", SPANS)

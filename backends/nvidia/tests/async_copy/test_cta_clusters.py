@@ -1,5 +1,5 @@
 """Products by clusters: what is written for two blocks of threads that run a program together. That it computes the right thing is tested on the emulated
-machine (``core/tests/simt/passes/test_cta_clusters.py``) and on the GPU (``test_gpu_clusters.py``)."""
+machine (``core/tests/simt/passes/test_cta_clusters.py``) and on the GPU (``gpu/test_gpu_clusters.py``)."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from test_gpu_hopper import hopper_is_there
+from hopper_gpu import hopper_is_there
 
 import tilewright as tw
 import tilewright.language as tl

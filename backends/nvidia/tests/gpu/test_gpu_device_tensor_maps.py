@@ -8,7 +8,7 @@ from typing import Any
 
 import made_kernels
 import pytest
-from test_gpu_hopper import hopper_is_there, within_patience
+from hopper_gpu import hopper_is_there, within_patience
 
 import tilewright as tw
 import tilewright.language as tl

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "examples"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[4] / "examples"))
 from gpu_support import gpu_is_there
 from kernels.attention import attention
 from kernels.attention_backward import attention_backward
@@ -17,7 +17,7 @@ from kernels.matmul import matmul
 from kernels.softmax import softmax
 from kernels.vector_add import add
 
-sys.path.remove(str(Path(__file__).resolve().parents[3] / "examples"))  # the folder triton in there is not the module
+sys.path.remove(str(Path(__file__).resolve().parents[4] / "examples"))  # the folder triton in there is not the module
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not gpu_is_there() or not torch.cuda.is_available(), reason="there is no NVIDIA GPU here")]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Callable, Sequence
-from types import SimpleNamespace
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from gpu_support import gpu_is_there, launch_on_gpu, prepare
+from gpu_support import launch_on_gpu, prepare
+from hopper_gpu import agree, aligned, hopper_is_there, operand, tensor, within_patience
 from hopper_support import (
     ASYNCHRONOUS,
     Operand,
@@ -22,7 +20,7 @@ from hopper_support import (
     shifted_module,
     store_kernel,
 )
-from test_bulk_copies import UPDATES, updated_module
+from tma_kernels import UPDATES, updated_module
 from warpgroup_kernels import KINDS, SIZES, matmul_module, persistent_module
 
 import tilewright.language as tl
@@ -35,39 +33,7 @@ from tilewright.passes import pipeline
 from tilewright_nvidia.async_copy.swizzle_atoms import SwizzleAtoms
 from tilewright_nvidia.host.driver import driver
 
-
-def hopper_is_there() -> bool:
-    if not gpu_is_there():
-        return False
-    from tilewright_nvidia.architectures import capability_of
-
-    return capability_of(driver(), 0) == 90
-
-
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not hopper_is_there(), reason="there is no Hopper GPU here")]
-
-#: Seconds after which a kernel is taken to wait for what never comes.
-PATIENCE = 120
-
-
-def within_patience(what: str, action: Callable[[], None]) -> None:
-    """Run a launch. One that does not end cannot be stopped: the process says so and ends."""
-    failed: list[BaseException] = []
-
-    def body() -> None:
-        try:
-            action()
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=body, daemon=True)
-    thread.start()
-    thread.join(PATIENCE)
-    if thread.is_alive():
-        os.write(2, f"\n{what} has not ended after {PATIENCE} s: a barrier object's phase, or a barrier of threads, does not end\n".encode())
-        os._exit(70)
-    if failed:
-        raise failed[0]
 
 
 def run(text: Text, arguments: Sequence[Any], what: str) -> None:
@@ -76,32 +42,6 @@ def run(text: Text, arguments: Sequence[Any], what: str) -> None:
     cuda = driver()
     launch = make_launcher(LoadedKernel(code, 0, cuda), text.parameters, ASYNCHRONOUS)
     within_patience(what, lambda: launch_on_gpu(launch, DeviceMemory(0, cuda), arguments, (1, 1, 1)))
-
-
-def tensor(array: np.ndarray[Any, Any], padding: str = "zero") -> Any:
-    strides = [step // array.itemsize for step in array.strides]
-    return SimpleNamespace(base=array, shape=list(array.shape), strides=strides, padding=padding)
-
-
-def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
-    """Zeros whose rows are multiples of 16 bytes apart, in memory that allows no more than that."""
-    width = -(-shape[-1] * np.dtype(dtype).itemsize // 16) * 16 // np.dtype(dtype).itemsize
-    return np.zeros((*shape[:-1], width), dtype)[..., : shape[-1]]
-
-
-def differences(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> str:
-    """Where two arrays of numbers differ, the first ones, and where what was found stands in what was expected."""
-    same = (found == expected) | (np.isnan(found.astype(np.float64)) & np.isnan(expected.astype(np.float64)))
-    wrong = np.argwhere(~same)
-    lines = [f"{len(wrong)} of {found.size} elements differ"]
-    for point in wrong[:12]:
-        at = tuple(int(i) for i in point)
-        lines.append(f"  {at}: {found[at]!r} for {expected[at]!r}; that stands at {[tuple(map(int, p)) for p in np.argwhere(expected == found[at])[:3]]}")
-    return "\n".join(lines)
-
-
-def agree(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> None:
-    assert np.array_equal(found, expected, equal_nan=found.dtype.kind == "f"), differences(found, expected)
 
 
 # ---- barrier objects
@@ -230,26 +170,6 @@ def test_blocks_are_updated(kind: str, element: str) -> None:
 
 
 # ---- products
-
-
-def operand(rng: np.random.Generator, shape: tuple[int, int], element: str, transposed: bool) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """(what is in memory, the operand in float64): small integers, whose products are exact."""
-    values = rng.integers(0 if element == "u8" else -4, 5, shape)
-    memory = values.T if transposed else values
-    if element == "bf16":
-        bits = (np.ascontiguousarray(memory.astype(np.float32)).view(np.uint32) >> 16).astype(np.uint16)
-        return bits, values.astype(np.float64)
-    if element.startswith("f8"):
-        mantissa, bias = (3, 7) if element == "f8e4m3fn" else (2, 15)
-        codes = {}
-        for value in range(-4, 5):
-            size = abs(value)
-            exponent = size.bit_length() - 1
-            code = 0 if not size else exponent + bias << mantissa | (size << mantissa >> exponent) - (1 << mantissa)
-            codes[value] = code | (0x80 if value < 0 else 0)
-        return np.ascontiguousarray(np.vectorize(codes.get)(memory).astype(np.uint8)), values.astype(np.float64)
-    dtype = {"f16": np.float16, "f32": np.float32, "i8": np.int8, "u8": np.uint8}[element]
-    return np.ascontiguousarray(memory.astype(dtype)), values.astype(np.float64)
 
 
 def multiplied(shape: tuple[int, int], k: int, a: str, b: str, sums: str, x: Operand, y: Operand, warps: int, kind: str = "ss") -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_gpu_hopper import hopper_is_there
+from hopper_gpu import hopper_is_there
 
 import tilewright as tw
 import tilewright.language as tl

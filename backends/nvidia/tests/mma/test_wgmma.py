@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hopper_support import ASYNCHRONOUS, TARGET, plan_of
 from kernel_states import state_of
-from test_slabs import exchanged
+from swizzled_addresses import exchanged
 
 from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, I8, I32, U8
 from tilewright.llvm.writer import ModuleWriter
