@@ -33,8 +33,9 @@ _COMPARED = 16 << 20
 _LAUNCHES, _REPLAYS = 20, 10
 #: Launches that host time is measured of: fewer than a stream holds.
 _CALLS, _ROUNDS = 200, 4
-#: Seconds of launches that are measured together, at most.
-_SECONDS = 0.02
+#: Seconds of launches that are measured together, at most: for the time of the device, and of the host,
+#: whose first launches after a wait take longer.
+_SECONDS, _SECONDS_OF_HOST = 0.02, 0.2
 
 _DTYPES = {
     "fp64": torch.float64,
@@ -142,8 +143,11 @@ def _times(call: Callable[[], None]) -> dict[str, float]:
     began = time.perf_counter()
     call()
     torch.cuda.synchronize()
-    often = _SECONDS / (time.perf_counter() - began)
-    return {"device": _device_time(call, launches_of(often, _LAUNCHES)), "host": _host_time(call, launches_of(often, _CALLS))}
+    took = time.perf_counter() - began
+    return {
+        "device": _device_time(call, launches_of(_SECONDS / took, _LAUNCHES)),
+        "host": _host_time(call, launches_of(_SECONDS_OF_HOST / took, _CALLS)),
+    }
 
 
 def launches_of(often: float, most: int) -> int:
