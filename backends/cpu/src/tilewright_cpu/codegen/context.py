@@ -22,10 +22,10 @@ from tilewright.ir.types import TileType, Type, element_type
 from tilewright.llvm.lines import LineTable
 from tilewright.llvm.registers import constant, register_type, storage_size, storage_type, vector_type
 from tilewright.llvm.writer import Block, FunctionWriter, Loop, ModuleWriter
-from tilewright_cpu.codegen.state.partial_sums import LaneSumState
+from tilewright_cpu.codegen.state.partial_sums import PartialSumState
 from tilewright_cpu.codegen.state.sanitizer_state import FunctionChecks, ModuleChecks
 from tilewright_cpu.codegen.state.stack_slots import Buffer as Buffer
-from tilewright_cpu.codegen.state.stack_slots import Slots
+from tilewright_cpu.codegen.state.stack_slots import StackSlots
 from tilewright_cpu.hardware import Machine
 from tilewright_cpu.status import poll_symbol
 
@@ -162,7 +162,7 @@ class KernelState:
         self.contract = " contract" if options.get("enable_fp_fusion", True) else ""
 
 
-class Context(Slots):
+class Context(StackSlots):
     """Lowering of one function.
 
     Attributes:
@@ -201,10 +201,10 @@ class Context(Slots):
         self.nest_index: Index = ()
         self.partial: dict[Value, Partial] = {}
         #: results of loops that are kept in vector registers
-        self.lane_sums: dict[Value, LaneSumState] = {}
+        self.partial_sums: dict[Value, PartialSumState] = {}
         #: ``for`` operations whose bodies are, or were, written
         self.loops: dict[Operation, Loop] = {}
-        self.forms: dict[Value, tuple[Any, ...]] = {}
+        self.axis_strides: dict[Value, tuple[Any, ...]] = {}
         #: index tiles that are consecutive if an i1 holds (see :mod:`.analysis.contiguity`); those in ``assumed`` are
         self.consecutive: dict[Value, str] = {}
         #: loads that were not evaluated yet, in order
@@ -381,11 +381,11 @@ class Context(Slots):
     def scope(self, block: Block, assume: frozenset[Value] = frozenset(), *, floor: bool = False) -> Iterator[int]:
         """A scope that starts at ``block``; its depth. With ``assume`` those conditions hold in it. With ``floor`` nothing evaluated in it is
         hoisted above the block."""
-        saved = self.floor, self.assumed, self.forms
+        saved = self.floor, self.assumed, self.axis_strides
         self.scopes.append(Scope(block))
         if assume - self.assumed:
             if any(value in self.consecutive for value in assume - self.assumed):
-                self.forms = {}
+                self.axis_strides = {}
             self.assumed = self.assumed | assume
             floor = True
         if floor:
@@ -394,7 +394,7 @@ class Context(Slots):
             yield len(self.scopes) - 1
         finally:
             self.scopes.pop()
-            self.floor, self.assumed, self.forms = saved
+            self.floor, self.assumed, self.axis_strides = saved
 
     @contextmanager
     def ahead_of_row(self) -> Iterator[None]:
@@ -402,25 +402,25 @@ class Context(Slots):
         if self.row is None or self.row[0][-1] is self.scopes[-1]:
             yield
             return
-        saved = self.writer.current, self.scopes, self.floor, self.assumed, self.forms
-        self.scopes, self.floor, self.assumed, self.forms = self.row
+        saved = self.writer.current, self.scopes, self.floor, self.assumed, self.axis_strides
+        self.scopes, self.floor, self.assumed, self.axis_strides = self.row
         self.writer.current = self.scopes[-1].block
         try:
             yield
         finally:
-            self.writer.current, self.scopes, self.floor, self.assumed, self.forms = saved
+            self.writer.current, self.scopes, self.floor, self.assumed, self.axis_strides = saved
 
     @contextmanager
     def ahead_of_nest(self) -> Iterator[None]:
         """Write code in front of all the loops of the nest at hand, where nothing is assumed yet."""
-        saved = self.writer.current, self.scopes, self.floor, self.assumed, self.forms
+        saved = self.writer.current, self.scopes, self.floor, self.assumed, self.axis_strides
         if len(self.scopes) > 1:
             self.writer.current = self.scopes[0].block
         self.scopes, self.floor = self.scopes[:1], 0
         try:
             yield
         finally:
-            current, self.scopes, self.floor, self.assumed, self.forms = saved
+            current, self.scopes, self.floor, self.assumed, self.axis_strides = saved
             if len(self.scopes) > 1:
                 self.writer.current = current
 

@@ -31,7 +31,7 @@ from tilewright_cpu.codegen.control.region import lower_region
 from tilewright_cpu.codegen.intrinsics.soft_half import SOFT_HALF
 from tilewright_cpu.codegen.ops.descriptors import Descriptor
 from tilewright_cpu.codegen.registry import METHODS
-from tilewright_cpu.codegen.sanitizer.bounds import note_accesses
+from tilewright_cpu.codegen.sanitizer.bounds import record_accesses
 from tilewright_cpu.hardware import machine_of
 
 #: Slots of the argument array before the first argument.
@@ -80,7 +80,7 @@ def write_module(module: Module, target: Target, options: Mapping[str, Any]) -> 
     symbol = kernel.name if all(c.isalnum() or c == "_" for c in kernel.name) and kernel.name.isascii() else "kernel"
     state = KernelState(text, module.functions, machine, options, METHODS, symbol)
     if options.get("debug"):
-        note_accesses(state, module, FIRST_ARGUMENT)
+        record_accesses(state, module, FIRST_ARGUMENT)
     _write_kernel(state, kernel, symbol)
     sizes = state.memory_bytes, state.cleared_bytes, state.arena_bytes
     return KernelText(text.text(), symbol, state.messages, *sizes, state.prepackable, state.polls)

@@ -78,7 +78,7 @@ def offsets(kernel: Any, flags: np.ndarray, rows: int, columns: int, down: int, 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.__name__)
 def test_told_if_and_only_if_a_lane_that_is_on_is_outside(kernel: Any, extents: tuple[int, int], checked: Any, guarded: Any) -> None:
     run, random, height, width = checked(kernel, *extents), np.random.default_rng(7), *extents
-    told = 0
+    reported = 0
     for turn in range(60):
         flags = (random.random(extents) < random.choice([0.0, 0.02, 0.5, 1.0])).astype(np.int8)
         flags[random.integers(height), random.integers(width)] = 1
@@ -92,10 +92,10 @@ def test_told_if_and_only_if_a_lane_that_is_on_is_outside(kernel: Any, extents: 
         wild = bool(reached.size) and (start + low < 0 or start + high >= size)
         y, *_ = guarded(run, [np.zeros(size, np.float32), flags, start, rows, columns, down, right], (1, 1, 1))
         assert (run.status[0] == OUT_OF_BOUNDS) == wild, (turn, start, size, rows, columns, down, right)
-        told += wild
+        reported += wild
         if kernel in (stores, stores_rows) and not wild:
             assert np.array_equal(np.flatnonzero(y), np.unique(reached + start))
-    assert 10 < told < 50
+    assert 10 < reported < 50
 
 
 @pytest.mark.parametrize("extents", EXTENTS)

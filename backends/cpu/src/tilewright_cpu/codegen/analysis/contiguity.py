@@ -14,12 +14,12 @@ from tilewright.ir.core import Operation, Value
 from tilewright.ir.ops.arithmetic import Binary
 from tilewright.ir.ops.debug import Hint
 from tilewright.ir.types import I1, IntType, TileType
-from tilewright_cpu.codegen.analysis.strides import form
+from tilewright_cpu.codegen.analysis.strides import stride_along
 from tilewright_cpu.codegen.analysis.tiles import is_lazy, is_tile
 from tilewright_cpu.codegen.context import Context
 
 
-def is_promised(operation: Operation) -> bool:
+def is_hinted(operation: Operation) -> bool:
     """Whether an operation promises that a rank-1 tile of integers is consecutive as a whole."""
     if not isinstance(operation, Hint):
         return False
@@ -35,15 +35,15 @@ def _countable(type_: TileType) -> bool:
     return isinstance(element, IntType) and element.signed and element is not I1 and element.bits >= 32
 
 
-def note_contiguity(context: Context, operation: Operation) -> None:
+def emit_contiguity_check(context: Context, operation: Operation) -> None:
     """After a tile was defined: put it into memory and write the check if it is consecutive unless it wraps."""
     (value,) = operation.results
     type_ = value.type
     assert isinstance(type_, TileType)
     wraps = False
     if operation.name == "rem" and isinstance(operation, Binary) and value in context.buffers and type_.rank == 1 and _countable(type_):
-        wraps = form(context, operation.a, 0) == 1 and form(context, operation.b, 0) == 0
-    if not wraps and not (is_promised(operation) and form(context, value, 0) is None):
+        wraps = stride_along(context, operation.a, 0) == 1 and stride_along(context, operation.b, 0) == 0
+    if not wraps and not (is_hinted(operation) and stride_along(context, value, 0) is None):
         return
     buffer = context.materialize(value)
     writer, extent = context.writer, type_.shape[0]
@@ -58,17 +58,17 @@ def note_contiguity(context: Context, operation: Operation) -> None:
 @contextmanager
 def assuming(context: Context, values: Iterable[Value]) -> Iterator[None]:
     """Take tiles of :attr:`Context.consecutive` for consecutive, in questions about forms."""
-    saved = context.assumed, context.forms
+    saved = context.assumed, context.axis_strides
     added = frozenset(values) - context.assumed
     if added:
-        context.assumed, context.forms = context.assumed | added, {}
+        context.assumed, context.axis_strides = context.assumed | added, {}
     try:
         yield
     finally:
-        context.assumed, context.forms = saved
+        context.assumed, context.axis_strides = saved
 
 
-def reached(context: Context, value: Value) -> list[Value]:
+def consecutive_sources(context: Context, value: Value) -> list[Value]:
     """The tiles of :attr:`Context.consecutive` that a value is computed from."""
     if not context.consecutive:
         return []

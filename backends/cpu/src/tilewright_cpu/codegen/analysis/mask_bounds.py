@@ -9,7 +9,7 @@ from tilewright.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape, Spl
 from tilewright.ir.types import I1, I64, IntType, TileType, element_type, shape_of
 from tilewright.llvm.casts import emit_cast
 from tilewright.passes.transfer import unit_reshape
-from tilewright_cpu.codegen.analysis.strides import form
+from tilewright_cpu.codegen.analysis.strides import stride_along
 from tilewright_cpu.codegen.context import ZERO, Context, Index, scope_of, with_coordinate
 
 #: For each axis of a value, the axis of the nest it runs along; None for a coordinate that is always 0.
@@ -96,7 +96,7 @@ def bound_of(context: Context, leaf: Value, axes: Axes, lane: int) -> Bound | No
     element = element_type(a.type)
     if not isinstance(element, IntType) or element is I1 or (element.bits == 64 and not element.signed):
         return None
-    step, other = form(context, a, axis), form(context, b, axis)
+    step, other = stride_along(context, a, axis), stride_along(context, b, axis)
     if step == 0 and other != 0:
         a, b, step, other, predicate = b, a, other, step, _FLIPPED[predicate]
     if other != 0 or not isinstance(step, int) or step == 0:

@@ -11,7 +11,7 @@ from tilewright.llvm.casts import emit_cast
 from tilewright.passes.rewriter import constant_of
 from tilewright.passes.transfer import unit_reshape
 from tilewright_cpu.codegen.analysis.mask_bounds import Axes, operand_axes
-from tilewright_cpu.codegen.analysis.strides import form
+from tilewright_cpu.codegen.analysis.strides import stride_along
 from tilewright_cpu.codegen.context import ZERO, Context, Index
 
 _COMPARABLE: Final = (F16, F32, F64)
@@ -26,7 +26,7 @@ class Condition:
         self.value, self.axes, self.predicate, self.number = value, axes, predicate, number
 
 
-class DeadLanes:
+class MaskedOffLanes:
     """Folds tiles to a number for lanes where the comparison ``leaf`` is false. ``conditions`` gathers what the folds rely on."""
 
     def __init__(self, context: Context, leaf: Value, lane: int) -> None:
@@ -138,7 +138,7 @@ class DeadLanes:
     def _uniform(self, value: Value, axes: Axes) -> bool:
         if not isinstance(value.type, TileType):
             return True
-        return self.lane not in axes or form(self.context, value, axes.index(self.lane)) == 0
+        return self.lane not in axes or stride_along(self.context, value, axes.index(self.lane)) == 0
 
     def emit_conditions(self, index: Index) -> str | None:
         """All conditions in the row ``index`` as one i1; None where there are none."""

@@ -30,40 +30,40 @@ class _Symbolic:
 
 SYMBOLIC: Final = _Symbolic()
 #: A step from one lane to the next (bytes for pointers), SYMBOLIC, or None for anything else.
-Form = int | _Symbolic | None
+AxisStride = int | _Symbolic | None
 #: A step for each axis.
-Forms = tuple[Form, ...]
+AxisStrides = tuple[AxisStride, ...]
 
 
-def form(context: Context, value: Value, axis: int) -> Form:
+def stride_along(context: Context, value: Value, axis: int) -> AxisStride:
     """The step of ``value`` along ``axis``, all other coordinates fixed."""
     type_ = value.type
     if not isinstance(type_, TileType) or type_.shape[axis] == 1:
         return 0
-    return _forms(context, value, type_)[axis]
+    return _axis_strides(context, value, type_)[axis]
 
 
-def _forms(context: Context, value: Value, type_: TileType) -> Forms:
+def _axis_strides(context: Context, value: Value, type_: TileType) -> AxisStrides:
     value = context.resolve(value)
-    known = context.forms.get(value)
+    known = context.axis_strides.get(value)
     if known is not None:
         return known
     operation = value.definition
-    found: Forms = (None,) * type_.rank
+    found: AxisStrides = (None,) * type_.rank
     if context.analysis.is_deep(value):
         pass  # it is in memory, and what it is made of may be any number of operations away
     elif value in context.consecutive and value in context.assumed:
         found = (1,)
     elif operation is not None and (operation.name in _STRIDES.rules or operation.spec.elementwise):
-        operands = [_forms(context, operand, operand.type) if isinstance(operand.type, TileType) else () for operand in operation.operands]
+        operands = [_axis_strides(context, operand, operand.type) if isinstance(operand.type, TileType) else () for operand in operation.operands]
         found = _STRIDES.transfer(operation, operands)
     found = tuple([0 if extent == 1 else step for step, extent in zip(found, type_.shape, strict=True)])
-    context.forms[value] = found
+    context.axis_strides[value] = found
     return found
 
 
-class _Strides(Domain[Forms]):
-    def transfer(self, operation: Operation, facts: Sequence[Forms]) -> Forms:
+class _Strides(Domain[AxisStrides]):
+    def transfer(self, operation: Operation, facts: Sequence[AxisStrides]) -> AxisStrides:
         if not operation.spec.elementwise or isinstance(operation, Hint):
             return super().transfer(operation, facts)
         equal = self.opaque(operation, facts)
@@ -72,14 +72,14 @@ class _Strides(Domain[Forms]):
             return equal
         return tuple([0 if same == 0 else step for same, step in zip(equal, super().transfer(operation, facts), strict=True)])
 
-    def opaque(self, operation: Operation, facts: Sequence[Forms]) -> Forms:
+    def opaque(self, operation: Operation, facts: Sequence[AxisStrides]) -> AxisStrides:
         """Equal operands give equal results."""
         return tuple([0 if all(step == 0 for step in steps) else None for steps in zip(*facts, strict=True)])
 
-    def arange(self, operation: Arange) -> Forms:
+    def arange(self, operation: Arange) -> AxisStrides:
         return (1,)
 
-    def sum(self, operation: Binary | Addptr, a: Forms, b: Forms, sign: int) -> Forms:
+    def sum(self, operation: Binary | Addptr, a: AxisStrides, b: AxisStrides, sign: int) -> AxisStrides:
         if not isinstance(operation, Addptr):
             return tuple([_plus(left, right, sign) for left, right in zip(a, b, strict=True)])
         kind, pointer = (element_type(operation.offset.type), element_type(operation.result.type))
@@ -87,30 +87,30 @@ class _Strides(Domain[Forms]):
         size, wraps = storage_size(pointer.pointee), not kind.signed and kind.bits < 64
         return tuple([_plus(left, None if wraps and right != 0 else _times(right, size), 1) for left, right in zip(a, b, strict=True)])
 
-    def multiple(self, operation: Operation, x: Forms, factor: int) -> Forms:
+    def multiple(self, operation: Operation, x: AxisStrides, factor: int) -> AxisStrides:
         return tuple([_times(step, factor) for step in x])
 
-    def product(self, operation: Binary, a: Forms, b: Forms) -> Forms:
+    def product(self, operation: Binary, a: AxisStrides, b: AxisStrides) -> AxisStrides:
         factors = [constant_of(operand) for operand in (operation.a, operation.b)]
         return tuple([_times(left, factors[1]) if right == 0 else _times(right, factors[0]) if left == 0 else None for left, right in zip(a, b, strict=True)])
 
-    def shift(self, operation: Binary, x: Forms, amount: Forms) -> Forms:
+    def shift(self, operation: Binary, x: AxisStrides, amount: AxisStrides) -> AxisStrides:
         return tuple([_times(step, None) if by == 0 else None for step, by in zip(x, amount, strict=True)])
 
-    def choice(self, operation: Select, condition: Forms, a: Forms, b: Forms) -> Forms:
+    def choice(self, operation: Select, condition: AxisStrides, a: AxisStrides, b: AxisStrides) -> AxisStrides:
         known = [same == 0 and isinstance(left, int) and left == right for same, left, right in zip(condition, a, b, strict=True)]
         return tuple([step if one else None for step, one in zip(a, known, strict=True)])
 
-    def cast(self, operation: Cast, x: Forms) -> Forms:
+    def cast(self, operation: Cast, x: AxisStrides) -> AxisStrides:
         source, element = element_type(operation.x.type), element_type(operation.result.type)
         if not isinstance(source, IntType) or not isinstance(element, IntType) or element.bits < 32:
             return self.opaque(operation, (x,))
         return x if source.signed or source.bits == element.bits else self.opaque(operation, (x,))
 
-    def bitcast(self, operation: Bitcast, x: Forms) -> Forms:
+    def bitcast(self, operation: Bitcast, x: AxisStrides) -> AxisStrides:
         return x if isinstance(element_type(operation.x.type), PointerType | IntType) else self.opaque(operation, (x,))
 
-    def moved(self, operation: Moved, x: Forms) -> Forms:
+    def moved(self, operation: Moved, x: AxisStrides) -> AxisStrides:
         type_ = operation.result.type
         assert isinstance(type_, TileType)
         if not x or all(step == 0 for step in x):
@@ -118,7 +118,7 @@ class _Strides(Domain[Forms]):
         axes = moved_axes(operation, in_order=True)
         if axes is None:
             return (None,) * type_.rank
-        found: list[Form] = [0] * type_.rank
+        found: list[AxisStride] = [0] * type_.rank
         source = operation.x.type
         assert isinstance(source, TileType)
         for axis, step in enumerate(x):
@@ -126,10 +126,10 @@ class _Strides(Domain[Forms]):
                 found[axes(axis)] = step
         return tuple(found)
 
-    def promised(self, operation: Hint, x: Forms) -> Forms:
+    def promised(self, operation: Hint, x: AxisStrides) -> AxisStrides:
         return x
 
-    def load(self, operation: Load, facts: Sequence[Forms]) -> Forms:
+    def load(self, operation: Load, facts: Sequence[AxisStrides]) -> AxisStrides:
         found = self.opaque(operation, facts)
         return (None,) * len(found) if operation.volatile else found
 
@@ -139,13 +139,13 @@ class _Strides(Domain[Forms]):
 _STRIDES: Final = _Strides()
 
 
-def _plus(a: Form, b: Form, sign: int) -> Form:
+def _plus(a: AxisStride, b: AxisStride, sign: int) -> AxisStride:
     if a is None or b is None:
         return None
     return a + sign * b if isinstance(a, int) and isinstance(b, int) else SYMBOLIC
 
 
-def _times(step: Form, factor: int | float | bool | None) -> Form:
+def _times(step: AxisStride, factor: int | float | bool | None) -> AxisStride:
     """The step times a uniform number, which is not known where it is None."""
     if step is None:
         return None

@@ -38,7 +38,7 @@ EXPENSIVE = 10
 #: Lazy operations that may depend on each other in a row; twice as many where they compute addresses or only move elements, which cost little to walk over.
 DEEPEST = 48
 #: Independent accumulators of a sum that a loop keeps in registers.
-LANE_SUM_GROUPS = 4
+PARTIAL_SUM_GROUPS = 4
 #: Operations that only move elements and are evaluated where they are read. An unsplat gives a scalar, which is computed where it stands.
 _LAZY_SHAPE = MOVES - {"unsplat"}
 #: Operations whose results keep the coordinates of their operands.
@@ -97,7 +97,7 @@ class Analysis:
         self.last_use: dict[Value, int] = {}
         self.replaced: dict[Value, Value] = {}
         self.inductions: dict[Operation, dict[int, Induction]] = {}
-        self.lane_sums: dict[Operation, dict[int, LaneSum]] = {}
+        self.partial_sums: dict[Operation, dict[int, PartialSum]] = {}
         self.kept: dict[Value, Kept] = {}
         self.writes: set[Operation] = set()
         self._synthetic: list[Operation] = []
@@ -217,7 +217,7 @@ class Analysis:
                 continue
             term = self._accumulated(argument, value, first, result)
             if term is not None:
-                self.lane_sums.setdefault(loop, {})[number] = term
+                self.partial_sums.setdefault(loop, {})[number] = term
 
     def _step(self, argument: Value, value: Value) -> tuple[Value, bool] | None:
         """The uniform tile by which a loop moves a carried one, and whether it is subtracted."""
@@ -258,7 +258,7 @@ class Analysis:
             self.replaced[old] = moved.results[0]
         self.inductions.setdefault(loop, {})[number] = Induction(first, inside, after, step[0], step[1])
 
-    def _accumulated(self, argument: Value, value: Value, first: Value, result: Value) -> LaneSum | None:
+    def _accumulated(self, argument: Value, value: Value, first: Value, result: Value) -> PartialSum | None:
         """Whether a carried rank-1 tile is only added to in the loop, and only summed after it."""
         assert isinstance(argument.type, TileType)
         element = argument.type.element
@@ -267,7 +267,7 @@ class Analysis:
             return None
         if len(argument.uses) != 1 or operation not in argument.uses or argument.uses[operation] != 1 or len(value.uses) != 1:
             return None
-        if operation.parent is not argument.owner or argument.type.numel % (LANE_SUM_GROUPS * self.vector_bytes // (element.bits // 8)):
+        if operation.parent is not argument.owner or argument.type.numel % (PARTIAL_SUM_GROUPS * self.vector_bytes // (element.bits // 8)):
             return None
         start = first.definition
         zero = start.x.definition if isinstance(start, Splat) else None
@@ -275,7 +275,7 @@ class Analysis:
             return None
         if not result.uses or not all(is_sum(user) for user in result.uses):
             return None
-        return LaneSum(operation.b if operation.a is argument else operation.a, operation)
+        return PartialSum(operation.b if operation.a is argument else operation.a, operation)
 
     # ---- reads
 
@@ -338,7 +338,7 @@ class Analysis:
         """The values that a reader evaluates. Of carried tiles that a loop moves or adds to in registers it is the step or the term, in the loop."""
         if isinstance(reader, For):
             inits = reader.inits
-            for number in (*self.inductions.get(reader, ()), *self.lane_sums.get(reader, ())):
+            for number in (*self.inductions.get(reader, ()), *self.partial_sums.get(reader, ())):
                 inits[number] = reader.lower
             return [reader.lower, reader.upper, reader.step, *inits]
         loop = reader.parent.owner if reader.parent is not None else None
@@ -347,8 +347,8 @@ class Analysis:
         values = reader.values
         for number, induction in self.inductions.get(loop, {}).items():
             values[number] = induction.step
-        for number, lane_sum in self.lane_sums.get(loop, {}).items():
-            values[number] = lane_sum.term
+        for number, partial_sum in self.partial_sums.get(loop, {}).items():
+            values[number] = partial_sum.term
         return values
 
     def _read(self, reader: Operation) -> None:
@@ -446,7 +446,7 @@ class Induction:
         self.first, self.inside, self.after, self.step, self.subtract = first, inside, after, step, subtract
 
 
-class LaneSum:
+class PartialSum:
     """A carried accumulator kept in registers: what is added in an iteration, and the addition."""
 
     __slots__ = ("addition", "term")

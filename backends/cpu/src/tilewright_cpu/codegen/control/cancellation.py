@@ -22,7 +22,7 @@ from tilewright_cpu.codegen.context import Context
 FIRST, FIRST_OF_SCALARS = 8, 1024
 
 
-class Poll:
+class CancellationCheck:
     """What one loop needs for asking: made before the loop, opened in its header, used at the end of its body."""
 
     def __init__(self, context: Context, operation: Operation) -> None:

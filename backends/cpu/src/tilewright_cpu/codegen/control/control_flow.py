@@ -15,18 +15,27 @@ from tilewright.ir.types import F64, I64, DescriptorType, IntType, TileType, ele
 from tilewright.llvm.elementwise import emit_operation
 from tilewright.llvm.registers import constant, register_type, storage_size, vector_type
 from tilewright.llvm.writer import Block
-from tilewright_cpu.codegen.analysis.tiles import LANE_SUM_GROUPS, Induction, LaneSum, is_tile
+from tilewright_cpu.codegen.analysis.tiles import PARTIAL_SUM_GROUPS, Induction, PartialSum, is_tile
 from tilewright_cpu.codegen.context import ZERO, Buffer, Context, Index
-from tilewright_cpu.codegen.control.cancellation import Poll
+from tilewright_cpu.codegen.control.cancellation import CancellationCheck
 from tilewright_cpu.codegen.control.region import lower_region
 from tilewright_cpu.codegen.control.scalar_operands import bind_parts, part_types, parts, rename, typed_parts
 from tilewright_cpu.codegen.gemm.remainder import ends_of_accumulator
 from tilewright_cpu.codegen.loops.evaluate import as_vector, evaluate
-from tilewright_cpu.codegen.loops.inner_loop import Lanes
-from tilewright_cpu.codegen.loops.loop_nest import Plan, identity
-from tilewright_cpu.codegen.loops.materialize import NO_ENDS, begin_fill, buffers_read, complete_partial, copy_buffer, donated, end_fill, materialize_into
+from tilewright_cpu.codegen.loops.inner_loop import InnerLoop
+from tilewright_cpu.codegen.loops.loop_nest import NestPlan, identity
+from tilewright_cpu.codegen.loops.materialize import (
+    NO_ENDS,
+    begin_fill,
+    buffers_read,
+    complete_partial,
+    copy_buffer,
+    end_fill,
+    materialize_into,
+    reusable_buffer,
+)
 from tilewright_cpu.codegen.ops.reduce import Known, skippable
-from tilewright_cpu.codegen.state.partial_sums import LaneSumState
+from tilewright_cpu.codegen.state.partial_sums import PartialSumState
 
 # ---- carried tiles
 
@@ -39,7 +48,7 @@ def first_buffer(context: Context, operation: Operation, init: Value, argument: 
     buffer = context.take_buffer(init)
     if buffer is None:
         if init not in context.buffers:
-            buffer = donated(context, init, type_)
+            buffer = reusable_buffer(context, init, type_)
         if buffer is None:
             buffer = context.new_buffer(type_.shape, type_.element)
         materialize_into(context, init, buffer, ends_of_accumulator(context, operation, argument) if isinstance(operation, For) else NO_ENDS)
@@ -99,14 +108,14 @@ def _put(context: Context, value: Value | Buffer, buffer: Buffer) -> None:
 # ---- for
 
 
-def _add_lanes(context: Context, lane_sum: LaneSum, groups: list[str], width: int) -> list[str]:
+def _add_lanes(context: Context, partial_sum: PartialSum, groups: list[str], width: int) -> list[str]:
     """Add a tile to the accumulators of a sum kept in registers."""
-    type_ = lane_sum.term.type
+    type_ = partial_sum.term.type
     assert isinstance(type_, TileType)
-    plan = Plan(context, type_.shape, [(lane_sum.term, identity(1))], lane=0)
+    plan = NestPlan(context, type_.shape, [(partial_sum.term, identity(1))], lane=0)
     plan.width = width
-    combination = Known(context, lane_sum.addition, type_.element)
-    skip = None if plan.fresh or plan.row_conditions else skippable(plan, lane_sum.term, combination)
+    combination = Known(context, partial_sum.addition, type_.element)
+    skip = None if plan.fresh or plan.row_conditions else skippable(plan, partial_sum.term, combination)
     if skip is not None and skip[1].conditions:
         skip = None
     plan.row_conditions = []
@@ -116,12 +125,12 @@ def _add_lanes(context: Context, lane_sum: LaneSum, groups: list[str], width: in
         filled = begin_fill(plan)
 
         def body(index: Index, values: list[str], copy: int) -> Sequence[str]:
-            text = as_vector(context, lane_sum.term, index, width)
+            text = as_vector(context, partial_sum.term, index, width)
             for value in filled:
                 evaluate(context, value, index)
             return combination.combine(values, [text], width)
 
-        lanes = Lanes(plan, (ZERO,), body, [(vector, "")])
+        lanes = InnerLoop(plan, (ZERO,), body, [(vector, "")])
         limit = lanes.limit()
         stop = context.limits[(skip[0].leaf, skip[0].axis)] if skip is not None else None
         lanes.initial = [[group] for group in groups]
@@ -140,7 +149,7 @@ def lower_for(context: Context, operation: For) -> None:
     arguments = body.arguments[1:]
     lower, upper, step = (_widened(context, value) for value in (operation.lower, operation.upper, operation.step))
     inductions = analysis.inductions.get(operation, {})
-    sums = analysis.lane_sums.get(operation, {})
+    sums = analysis.partial_sums.get(operation, {})
     carried: list[tuple[str, str]] = []
     buffers: dict[int, Buffer] = {}
     groups: dict[int, int] = {}
@@ -152,10 +161,10 @@ def lower_for(context: Context, operation: For) -> None:
         elif not is_tile(argument):
             carried.extend(typed_parts(context, init))
         elif number in sums:
-            width = _lane_sum_width(context, argument)
+            width = _partial_sum_width(context, argument)
             element = element_type(argument.type)
             groups[number] = len(carried)
-            carried.extend([(vector_type(element, width), constant(element, 0.0, width))] * LANE_SUM_GROUPS)
+            carried.extend([(vector_type(element, width), constant(element, 0.0, width))] * PARTIAL_SUM_GROUPS)
         else:
             buffers[number] = first_buffer(context, operation, init, argument)
     if counter.bits == 64 and step != "1":
@@ -177,7 +186,7 @@ def lower_for(context: Context, operation: For) -> None:
         elif not is_tile(argument):
             bind_parts(context, argument, names)
         elif number in sums:
-            for _ in range(LANE_SUM_GROUPS):
+            for _ in range(PARTIAL_SUM_GROUPS):
                 next(names)
 
     following: list[str] = []
@@ -193,8 +202,8 @@ def lower_for(context: Context, operation: For) -> None:
                 following.extend(parts(context, value))
             elif number in sums:
                 start = groups[number]
-                width = _lane_sum_width(context, arguments[number])
-                following.extend(_add_lanes(context, sums[number], loop.values[start : start + LANE_SUM_GROUPS], width))
+                width = _partial_sum_width(context, arguments[number])
+                following.extend(_add_lanes(context, sums[number], loop.values[start : start + PARTIAL_SUM_GROUPS], width))
             else:
                 pairs.append((value, buffers[number]))
         assign(context, pairs)
@@ -209,13 +218,13 @@ def lower_for(context: Context, operation: For) -> None:
         elif not is_tile(result):
             bind_parts(context, result, results)
         elif number in sums:
-            state = LaneSumState(element_type(result.type), _lane_sum_width(context, result), [next(results) for _ in range(LANE_SUM_GROUPS)])
-            context.lane_sums[result] = state
+            state = PartialSumState(element_type(result.type), _partial_sum_width(context, result), [next(results) for _ in range(PARTIAL_SUM_GROUPS)])
+            context.partial_sums[result] = state
         else:
             context.bind_buffer(result, buffers[number])
 
 
-def _lane_sum_width(context: Context, value: Value) -> int:
+def _partial_sum_width(context: Context, value: Value) -> int:
     return context.state.machine.vector_bytes // (8 if element_type(value.type) is F64 else 4)
 
 
@@ -243,7 +252,7 @@ def _moved(context: Context, induction: Induction) -> str:
     step = context.resolve(induction.step)
     if is_tile(step):
         assert isinstance(step.type, TileType)
-        Plan(context, step.type.shape, [(step, identity(step.type.rank))])
+        NestPlan(context, step.type.shape, [(step, identity(step.type.rank))])
         with context.nest():
             text = evaluate(context, step, (ZERO,) * step.type.rank)
     else:
@@ -268,7 +277,7 @@ def lower_while(context: Context, operation: While) -> None:
             buffers[argument] = first_buffer(context, operation, init, argument)
     entry = writer.current
     header, body, leave = writer.new_block("while"), writer.new_block("do"), writer.new_block("done")
-    polls = Poll(context, operation)
+    polls = CancellationCheck(context, operation)
     writer.branch(header)
     writer.place(header)
     phis = [writer.fresh("c") for _ in firsts]

@@ -13,7 +13,7 @@ from tilewright.llvm.outline import cut_function
 from tilewright.llvm.writer import Block, FunctionWriter
 from tilewright_cpu.codegen.analysis.tiles import Analysis
 from tilewright_cpu.codegen.context import Context, KernelState
-from tilewright_cpu.codegen.sanitizer.bounds import stop_where_told
+from tilewright_cpu.codegen.sanitizer.bounds import stop_on_violation
 from tilewright_cpu.status import ALIGNMENT, OUT_OF_MEMORY
 
 
@@ -51,7 +51,7 @@ def end_function(frame: Frame, result: str, stopped: str, *, memory: str | None 
             writer.call("free", "void", [("ptr", "%arena.raw")])
         writer.ret(text)
 
-    stop_where_told(context)
+    stop_on_violation(context)
     leave(result)
     writer.place(context.stop_block)
     leave(stopped)

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from tilewright.errors import LoweringError, TilewrightError
 from tilewright.ir.core import Operation, Region
 from tilewright.ir.types import TileType
-from tilewright_cpu.codegen.analysis.contiguity import note_contiguity
+from tilewright_cpu.codegen.analysis.contiguity import emit_contiguity_check
 from tilewright_cpu.codegen.analysis.tiles import is_lazy
 from tilewright_cpu.codegen.context import Context
 from tilewright_cpu.codegen.loops.materialize import materialize
 from tilewright_cpu.codegen.ops.memory import before_write
-from tilewright_cpu.codegen.sanitizer.bounds import stop_where_told
+from tilewright_cpu.codegen.sanitizer.bounds import stop_on_violation
 
 
 def lower_region(context: Context, region: Region, finish: Callable[[Operation], None] | None = None) -> Operation:
@@ -21,10 +21,10 @@ def lower_region(context: Context, region: Region, finish: Callable[[Operation],
     A region of scalars that an operation runs on elements (a combine, a map) is part of that operation: see ``in_elements`` of the context.
     """
     analysis = context.analysis
-    saved = context.operation, context.position, context.buffers, context.pending, context.partial, context.lane_sums, context.consecutive
+    saved = context.operation, context.position, context.buffers, context.pending, context.partial, context.partial_sums, context.consecutive
     # what is put into memory in this region is in memory in this region only
     context.buffers, context.pending = dict(context.buffers), dict(context.pending)
-    context.partial, context.lane_sums, context.consecutive = dict(context.partial), dict(context.lane_sums), dict(context.consecutive)
+    context.partial, context.partial_sums, context.consecutive = dict(context.partial), dict(context.partial_sums), dict(context.consecutive)
     passed = context.checks.passed
     terminator: Operation | None = None
     lines, mark = context.lines, context.writer.mark
@@ -47,9 +47,9 @@ def lower_region(context: Context, region: Region, finish: Callable[[Operation],
             told = f"the CPU backend could not lower {operation.name} at {operation.location}, a defect of its own: {type(error).__name__}: {error}"
             raise LoweringError(told) from error
         if not context.in_elements:
-            stop_where_told(context)
+            stop_on_violation(context)
             context.release()
-    context.operation, context.position, context.buffers, context.pending, context.partial, context.lane_sums, context.consecutive = saved
+    context.operation, context.position, context.buffers, context.pending, context.partial, context.partial_sums, context.consecutive = saved
     context.writer.mark, context.checks.passed = mark, passed
     assert terminator is not None
     return terminator
@@ -65,7 +65,7 @@ def _lower(context: Context, operation: Operation) -> None:
         if context.analysis.is_kept_at_once(results[0]):
             materialize(context, results[0])
         if operation.name in ("rem", "hint"):
-            note_contiguity(context, operation)
+            emit_contiguity_check(context, operation)
         return
     lowering = methods.statements.get(operation.name)
     if lowering is not None:

@@ -316,20 +316,20 @@ class Packer:
         w, scheme = self.w, self.scheme
         if self.k % scheme.step:
             self._fill_zero(target, self.n * self.units)
-        chunk = lanes * scheme.group
+        strip = lanes * scheme.group
         with w.loop("0", str(self.n), 1, nonempty=True) as columns:
             row = w.gep(scheme.element, target, scaled(w, columns.index, self.units * scheme.group))
             column = address(w, self.source, 0, columns.index)
             done = 0
             while done < self.k:
-                repeat = (self.k - done) // chunk
+                repeat = (self.k - done) // strip
                 if repeat:
-                    type_ = vector(scheme.element, chunk)
-                    with w.loop(str(done), str(done + repeat * chunk), chunk, nonempty=True) as rows:
-                        for place, value in zip(self._elements(rows.index), self.load(w.gep(self.stored, column, rows.index), chunk), strict=True):
+                    type_ = vector(scheme.element, strip)
+                    with w.loop(str(done), str(done + repeat * strip), strip, nonempty=True) as rows:
+                        for place, value in zip(self._elements(rows.index), self.load(w.gep(self.stored, column, rows.index), strip), strict=True):
                             w.store(type_, value, w.gep(scheme.element, row, place), 1)
-                    done += repeat * chunk
-                chunk = chunk // 2 if chunk > 1 else 1
+                    done += repeat * strip
+                strip = strip // 2 if strip > 1 else 1
 
     def _elements(self, k: Extent) -> list[Extent]:
         """Where an element along K lies in a packed column, for each part."""

@@ -17,7 +17,7 @@ from tilewright.ir.ops.shape import Permute
 from tilewright.ir.types import TileType
 from tilewright.passes.rewriter import constant_of
 from tilewright_cpu.codegen.analysis.mask_bounds import Axes, Bound, bound_of, conjuncts, emit_limit, operand_axes
-from tilewright_cpu.codegen.analysis.strides import form
+from tilewright_cpu.codegen.analysis.strides import stride_along
 from tilewright_cpu.codegen.analysis.tiles import is_tile
 from tilewright_cpu.codegen.context import ZERO, Context
 from tilewright_cpu.codegen.gemm.extent_limit import ALL, Limits
@@ -36,12 +36,12 @@ def limits_of(context: Context, operation: Dot) -> Limits:
     m, n = result.type.shape
     k = a.type.shape[1]
     with context.nest():
-        limit_a, limit_b = _least(context, k_of_a, k), _least(context, k_of_b, k)
+        limit_a, limit_b = _minimum(context, k_of_a, k), _minimum(context, k_of_b, k)
         limit_k = None
         if limit_a is not None and limit_b is not None:
             # Beyond the lesser of the two one operand may be infinite, and zero times that is not zero.
             limit_k = limit_a if limit_a == limit_b else context.writer.intrinsic("llvm.smax", "i64", [("i64", limit_a), ("i64", limit_b)])
-        return Limits(_least(context, rows, m), _least(context, columns, n), limit_k)
+        return Limits(_minimum(context, rows, m), _minimum(context, columns, n), limit_k)
 
 
 def ends_of_accumulator(context: Context, loop: For, accumulator: Value) -> dict[int, str]:
@@ -58,13 +58,13 @@ def ends_of_accumulator(context: Context, loop: For, accumulator: Value) -> dict
     with context.nest():
         for axis, operand in enumerate((dot.a, dot.b)):
             bounds = [bound for bound in _bounds(context, operand, before=loop)[axis] if unread_beyond(context, dot.result, axis, bound.leaf)]
-            end = _least(context, bounds, type_.shape[axis])
+            end = _minimum(context, bounds, type_.shape[axis])
             if end is not None:
                 ends[axis] = end
     return ends
 
 
-def _least(context: Context, bounds: list[Bound], extent: int) -> str | None:
+def _minimum(context: Context, bounds: list[Bound], extent: int) -> str | None:
     found: str | None = None
     for bound in bounds:
         limit = emit_limit(context, bound, (ZERO, ZERO), extent)
@@ -90,7 +90,7 @@ def _bounds(context: Context, value: Value, before: Operation | None = None) -> 
     for leaf, leaf_axes in conjuncts(context, mask, axes):
         if leaf in context.buffers or (before is not None and not _is_known(context, leaf, before)):
             continue
-        moving = [axis for position, axis in enumerate(leaf_axes) if axis is not None and form(context, leaf, position) != 0]
+        moving = [axis for position, axis in enumerate(leaf_axes) if axis is not None and stride_along(context, leaf, position) != 0]
         if len(moving) == 1:
             bound = bound_of(context, leaf, leaf_axes, moving[0])
             if bound is not None:

@@ -19,10 +19,10 @@ from tilewright.ir.types import I1, IntType, PointerType, TileType, element_type
 from tilewright.llvm.elementwise import emit_operation, move_pointer
 from tilewright.llvm.registers import constant, register_type, storage_size, storage_type, vector_type
 from tilewright.passes.transfer import unit_reshape
-from tilewright_cpu.codegen.analysis.strides import SYMBOLIC, form
+from tilewright_cpu.codegen.analysis.strides import SYMBOLIC, stride_along
 from tilewright_cpu.codegen.context import ZERO, Context, Coordinate, Index, Scope, lane_axis, scope_of, with_coordinate
 from tilewright_cpu.codegen.intrinsics.target_intrinsics import rounded_for_dots
-from tilewright_cpu.codegen.sanitizer.bounds import checked_chunk
+from tilewright_cpu.codegen.sanitizer.bounds import checked_strip
 
 
 def all_true(text: str) -> bool:
@@ -44,7 +44,11 @@ def evaluate(context: Context, value: Value, index: Index) -> str:
     writer = context.writer
     lane = lane_axis(index)
     saved = writer.current
-    if lane >= 0 and (step := form(context, value, lane)) is not None and not (step != 0 and (step is SYMBOLIC or not isinstance(type_.element, IntType))):
+    if (
+        lane >= 0
+        and (step := stride_along(context, value, lane)) is not None
+        and not (step != 0 and (step is SYMBOLIC or not isinstance(type_.element, IntType)))
+    ):
         # uniform, or an affine integer
         width = index[lane].width
         base = evaluate(context, value, with_coordinate(index, lane, ZERO))
@@ -70,7 +74,7 @@ def evaluate(context: Context, value: Value, index: Index) -> str:
     if buffer is not None:
         if scope is not context.scopes[-1]:
             writer.current = scope.block
-        found = load_chunk(context, buffer_address(context, buffer.pointer, buffer.strides, type_.element, index), buffer.strides, type_.element, index)
+        found = load_strip(context, buffer_address(context, buffer.pointer, buffer.strides, type_.element, index), buffer.strides, type_.element, index)
         writer.current = saved
     else:
         operation = value.definition
@@ -85,7 +89,7 @@ def evaluate(context: Context, value: Value, index: Index) -> str:
             # only the first evaluation at the nest's own index fills the buffer
             kept = context.caching[value]
             if index == context.nest_index:
-                store_chunk(context, kept.pointer, kept.strides, kept.element, index, found)
+                store_strip(context, kept.pointer, kept.strides, kept.element, index, found)
     scope.memo[key] = found
     return found
 
@@ -223,7 +227,7 @@ def _below_limit(context: Context, limit: str, coordinate: Coordinate, scope: Sc
 def _addptr(context: Context, operation: Addptr, index: Index, lane: int, scope: Scope) -> str:
     pointer, offset = operation.pointer, operation.offset
     width = index[lane].width
-    uniform = form(context, pointer, lane) == 0
+    uniform = stride_along(context, pointer, lane) == 0
     base = evaluate(context, pointer, with_coordinate(index, lane, ZERO) if uniform else index)
     offsets = as_vector(context, offset, index, width)
     writer = context.writer
@@ -266,7 +270,7 @@ def buffer_address(context: Context, pointer: str, strides: tuple[int, ...], ele
     return writer.gep(type_, pointer, fixed)
 
 
-def load_chunk(context: Context, address: str, strides: tuple[int, ...], element: object, index: Index) -> str:
+def load_strip(context: Context, address: str, strides: tuple[int, ...], element: object, index: Index) -> str:
     """What a buffer holds at an address: one element, or lanes ``strides[lane]`` elements apart."""
     writer = context.writer
     size, type_ = storage_size(element), storage_type(element)  # type: ignore[arg-type]
@@ -284,7 +288,7 @@ def load_chunk(context: Context, address: str, strides: tuple[int, ...], element
     return writer.emit(f"trunc <{width} x i8> {raw} to <{width} x i1>") if element is I1 else raw
 
 
-def store_chunk(context: Context, pointer: str, strides: tuple[int, ...], element: object, index: Index, text: str) -> None:
+def store_strip(context: Context, pointer: str, strides: tuple[int, ...], element: object, index: Index, text: str) -> None:
     """Store a chunk into a buffer at an index."""
     writer = context.writer
     size, type_ = storage_size(element), storage_type(element)  # type: ignore[arg-type]
@@ -347,11 +351,11 @@ def _masked(context: Context, name: str, result: str, operands: list[tuple[str, 
     return context.writer.emit(call)
 
 
-def pointer_chunk(context: Context, pointer: Value, index: Index, lane: int, size: int) -> tuple[str, bool]:
+def strip_address(context: Context, pointer: Value, index: Index, lane: int, size: int) -> tuple[str, bool]:
     """(address, True) where the lanes of ``pointer`` are consecutive elements, else (vector of pointers, False). A scalar index gives (address, True)."""
     if lane < 0:
         return evaluate(context, pointer, index), True
-    step = form(context, pointer, lane)
+    step = stride_along(context, pointer, lane)
     coordinate = index[lane]
     writer = context.writer
     if isinstance(step, int) and step != 0:
@@ -390,9 +394,9 @@ def _load(context: Context, operation: Load, index: Index, lane: int, scope: Sco
         evaluate(context, pointer, index)
     if home:
         writer.current = scope.block
-    address, consecutive = pointer_chunk(context, pointer, index, lane, size)
+    address, consecutive = strip_address(context, pointer, index, lane, size)
     own = address
-    address, guard = checked_chunk(context, operation, index, size, address, consecutive, guard)
+    address, guard = checked_strip(context, operation, index, size, address, consecutive, guard)
     if context.copies and operation.result in context.copies:
         address = _address_or_copy(context, operation, index, lane, address, consecutive, by_rows=consecutive and lane >= 0 and address == own)
     if guard is not None and other_text is None:
@@ -459,7 +463,7 @@ def _address_or_copy(context: Context, operation: Load, index: Index, lane: int,
 
 
 def _prepare_pointer(context: Context, pointer: Value, index: Index, lane: int) -> None:
-    step = form(context, pointer, lane)
+    step = stride_along(context, pointer, lane)
     if isinstance(step, int) and step != 0:
         evaluate(context, pointer, with_coordinate(index, lane, ZERO))
     else:

@@ -15,7 +15,7 @@ from tilewright_cpu.codegen.analysis.contiguity import assuming
 from tilewright_cpu.codegen.analysis.mask_bounds import emit_limit
 from tilewright_cpu.codegen.context import ZERO, Coordinate, Index, with_coordinate
 from tilewright_cpu.codegen.loops.evaluate import evaluate
-from tilewright_cpu.codegen.loops.loop_nest import Plan, Root
+from tilewright_cpu.codegen.loops.loop_nest import NestPlan, Root
 from tilewright_cpu.codegen.sanitizer.nest_bounds import decidable, emit_inside
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 #: Writes the code of one chunk: (index, carried values, number of the unrolled copy) -> next carried values.
 Body = Callable[[Index, list[str], int], Sequence[str]]
 #: Above this many chunks a row is a loop; up to it, straight code.
-_STRAIGHT_CHUNKS: Final = 4
+_STRAIGHT_STRIPS: Final = 4
 
 
-def decide_row(plan: Plan, index: Index, write: Callable[[], list[tuple[str, str]]], stores_only: bool) -> list[str]:
+def version_row(plan: NestPlan, index: Index, write: Callable[[], list[tuple[str, str]]], stores_only: bool) -> list[str]:
     """Write a row twice: for the case that all its row conditions hold, and for the other one.
 
     ``write`` writes the row and gives back (type, name) of what it computed. With ``stores_only`` a row whose store conditions do not all hold is
@@ -96,7 +96,7 @@ def decide_row(plan: Plan, index: Index, write: Callable[[], list[tuple[str, str
     return results
 
 
-def _decidable(plan: Plan) -> list[Load | Store]:
+def _decidable(plan: NestPlan) -> list[Load | Store]:
     """The accesses whose bounds are checked for the whole nest."""
     if not plan.accesses or plan.lane < 0 or not plan.context.state.checks.accesses:
         return []
@@ -104,7 +104,7 @@ def _decidable(plan: Plan) -> list[Load | Store]:
         return decidable(plan.context, plan.accesses, bool(plan.outer_axes()))
 
 
-class Lanes:
+class InnerLoop:
     """The loop over the lanes of one row.
 
     ``carried`` are (type, first value) of one group of accumulators; each unrolled copy has a group of its own. ``stop`` is an i64 from which on lanes
@@ -112,14 +112,14 @@ class Lanes:
     ``rest`` where one is given.
     """
 
-    def __init__(self, plan: Plan, index: Index, body: Body, carried: Sequence[tuple[str, str]] = (), rest: Callable[[Index], None] | None = None) -> None:
+    def __init__(self, plan: NestPlan, index: Index, body: Body, carried: Sequence[tuple[str, str]] = (), rest: Callable[[Index], None] | None = None) -> None:
         self.plan, self.index, self.body, self.rest = plan, index, body, rest
         self.context, self.writer = plan.context, plan.context.writer
         self.carried = carried
         #: accumulators to go on from, instead of copies of ``carried``
         self.initial: list[list[str]] = []
 
-    def _chunk(self, coordinate: Coordinate, width: int, values: list[str], copy: int) -> list[str]:
+    def _strip(self, coordinate: Coordinate, width: int, values: list[str], copy: int) -> list[str]:
         index = with_coordinate(self.index, self.plan.lane, coordinate._replace(width=width))
         self.context.nest_index = index
         return list(self.body(index, values, copy))
@@ -142,7 +142,7 @@ class Lanes:
     def run(self, stop: str | None = None, limit: tuple[str, frozenset[Value]] | None = None) -> list[list[str]]:
         """Write the loops; the groups of accumulators after them."""
         context = self.context
-        saved, context.row = context.row, (list(context.scopes), context.floor, context.assumed, context.forms)
+        saved, context.row = context.row, (list(context.scopes), context.floor, context.assumed, context.axis_strides)
         try:
             return self._run(stop, limit)
         finally:
@@ -155,24 +155,24 @@ class Lanes:
             self.context.nest_index = self.index
             return [list(self.body(self.index, first, 0))]
         extent = plan.shape[plan.lane]
-        chunks = extent // width
-        whole = chunks * width
+        strips = extent // width
+        whole = strips * width
         if limit is None:
             limit = self.limit()
         rows = len(plan.outer_axes()) > 0
-        straight = chunks <= _STRAIGHT_CHUNKS and (rows or chunks <= 2) and plan.cost * chunks <= 160
-        copies = min(plan.unroll if not straight else chunks, 4, chunks)
-        if not straight and not self.carried and chunks <= 2 * copies:
+        straight = strips <= _STRAIGHT_STRIPS and (rows or strips <= 2) and plan.cost * strips <= 160
+        copies = min(plan.unroll if not straight else strips, 4, strips)
+        if not straight and not self.carried and strips <= 2 * copies:
             copies = 1  # a loop of few turns takes longer to compile than it saves
         groups = [list(first) for _ in range(copies)]
         if self.initial:
             copies, straight = len(self.initial), False
             groups = [list(group) for group in self.initial]
-        few = not rows and not straight and limit is not None and chunks <= _STRAIGHT_CHUNKS and self.context.state.machine.can("mask")
+        few = not rows and not straight and limit is not None and strips <= _STRAIGHT_STRIPS and self.context.state.machine.can("mask")
         if (plan.brief or few) and not self.carried:
-            groups = self._bounded(whole, groups, False, None, stop) if chunks > 1 else self._straight(groups, chunks)
+            groups = self._bounded(whole, groups, False, None, stop) if strips > 1 else self._straight(groups, strips)
         elif limit is None and stop is None:
-            groups = self._all(chunks, groups, straight)
+            groups = self._all(strips, groups, straight)
         else:
             groups = self._bounded(whole, groups, straight, limit, stop)
         position = whole
@@ -190,11 +190,11 @@ class Lanes:
             position += piece
         return groups
 
-    def _straight(self, groups: list[list[str]], chunks: int) -> list[list[str]]:
+    def _straight(self, groups: list[list[str]], strips: int) -> list[list[str]]:
         width = self.plan.width
-        for chunk in range(chunks):
-            copy = chunk % len(groups)
-            groups[copy] = self._chunk(Coordinate(str(chunk * width)), width, groups[copy], copy)
+        for strip in range(strips):
+            copy = strip % len(groups)
+            groups[copy] = self._strip(Coordinate(str(strip * width)), width, groups[copy], copy)
         return groups
 
     def _loop(
@@ -209,20 +209,20 @@ class Lanes:
                 at = coordinate
                 if copy:
                     at = Coordinate(self.writer.emit(f"add nuw nsw i64 {coordinate.base}, {copy * width}"), coordinate.depth)
-                following.extend(self._chunk(at, width, loop.values[copy * count : (copy + 1) * count], copy))
+                following.extend(self._strip(at, width, loop.values[copy * count : (copy + 1) * count], copy))
             loop.next_values = following
         results = loop.results
         return [results[copy * count : (copy + 1) * count] for copy in range(len(groups))]
 
-    def _all(self, chunks: int, groups: list[list[str]], straight: bool) -> list[list[str]]:
+    def _all(self, strips: int, groups: list[list[str]], straight: bool) -> list[list[str]]:
         if straight:
-            return self._straight(groups, chunks)
+            return self._straight(groups, strips)
         width, copies = self.plan.width, len(groups)
-        main = chunks // copies * copies
+        main = strips // copies * copies
         groups = self._loop("0", str(main * width), copies * width, groups, nonempty=True)
-        for chunk in range(main, chunks):
-            copy = chunk - main
-            groups[copy] = self._chunk(Coordinate(str(chunk * width)), width, groups[copy], copy)
+        for strip in range(main, strips):
+            copy = strip - main
+            groups[copy] = self._strip(Coordinate(str(strip * width)), width, groups[copy], copy)
         return groups
 
     def _bounded(self, whole: int, groups: list[list[str]], straight: bool, limit: tuple[str, frozenset[Value]] | None, stop: str | None) -> list[list[str]]:
@@ -237,7 +237,7 @@ class Lanes:
         if whole < self.plan.shape[self.plan.lane]:
             inside = writer.intrinsic("llvm.umin", "i64", [("i64", lanes), ("i64", str(whole))])
         copies = len(groups)
-        chunk_end = writer.emit(f"and i64 {inside}, {-width}")
+        strip_end = writer.emit(f"and i64 {inside}, {-width}")
         start = "0"
         if copies > 1:
             if copies & (copies - 1) == 0:
@@ -246,8 +246,8 @@ class Lanes:
                 turns = writer.emit(f"udiv i64 {inside}, {width * copies}")
                 start = writer.emit(f"mul i64 {turns}, {width * copies}")
             groups = self._loop("0", start, copies * width, groups, assume=leaves)
-        groups[0] = self._loop(start, chunk_end, width, groups[:1], assume=leaves)[0]
-        groups[0] = self._loop(chunk_end, end, width, groups[:1])[0]
+        groups[0] = self._loop(start, strip_end, width, groups[:1], assume=leaves)[0]
+        groups[0] = self._loop(strip_end, end, width, groups[:1])[0]
         return groups
 
     def _one_by_one(self, start: str, end: str, groups: list[list[str]]) -> list[list[str]]:

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from tilewright.ir.core import Value
 from tilewright_cpu.codegen.context import Context, Index
 from tilewright_cpu.codegen.loops.evaluate import evaluate
-from tilewright_cpu.codegen.loops.inner_loop import Lanes, decide_row
-from tilewright_cpu.codegen.loops.loop_nest import Plan, identity
+from tilewright_cpu.codegen.loops.inner_loop import InnerLoop, version_row
+from tilewright_cpu.codegen.loops.loop_nest import NestPlan, identity
 from tilewright_cpu.codegen.loops.materialize import begin_fill, complete_partial, end_fill
 
 
 @dataclass(frozen=True)
-class Gathered:
+class LaneReduction:
     """A number that is gathered.
 
     Attributes:
@@ -35,15 +35,15 @@ class Gathered:
         return type_, int(type_[1:]) // 8
 
 
-def gather_tiles(
+def reduce_lanes(
     context: Context,
     shape: tuple[int, ...],
     tiles: Sequence[Value],
     carried: Callable[[int], list[tuple[str, str]]],
     add: Callable[[Index, Sequence[str], int], list[str]],
     finish: Callable[[Sequence[str], int], list[str]],
-    numbers: Sequence[Gathered],
-) -> tuple[Plan, list[str]]:
+    numbers: Sequence[LaneReduction],
+) -> tuple[NestPlan, list[str]]:
     """Loops over tiles of one shape: their nest, and the numbers.
 
     Args:
@@ -52,7 +52,7 @@ def gather_tiles(
         finish: (what was gathered, width) -> the numbers.
     """
     w = context.writer
-    plan = Plan(context, shape, [(tile, identity(len(shape))) for tile in tiles])
+    plan = NestPlan(context, shape, [(tile, identity(len(shape))) for tile in tiles])
     complete_partial(plan, frozenset())
     kept: list[str] = []
     if plan.outer_axes():
@@ -71,7 +71,7 @@ def gather_tiles(
                 evaluate(context, value, index)
             return list(values)
 
-        def chunk(index: Index, width: int) -> list[str]:
+        def strip(index: Index, width: int) -> list[str]:
             return finish(gather(index, [start for _, start in carried(width)], width), width)
 
         for row in plan.rows():
@@ -84,17 +84,17 @@ def gather_tiles(
 
                 def rest(index: Index) -> None:
                     width = index[plan.lane].width
-                    pieces.append(chunk(index, width))
+                    pieces.append(strip(index, width))
 
                 if plan.lane < 0:
-                    pieces.append(chunk(row, 0))
+                    pieces.append(strip(row, 0))
                 else:
-                    lanes = Lanes(plan, row, body, carried(plan.width), rest)
+                    lanes = InnerLoop(plan, row, body, carried(plan.width), rest)
                     pieces += [finish(group, plan.width) for group in lanes.run(None, lanes.limit())]
                 columns = zip(numbers, zip(*pieces, strict=True), strict=True)
                 return [(number.type, functools.reduce(functools.partial(number.merge, context), texts)) for number, texts in columns]
 
-            found = decide_row(plan, row, write, False)
+            found = version_row(plan, row, write, False)
             for number, place, text in zip(numbers, kept, found, strict=True) if kept else ():
                 number_type, size = number.stored
                 earlier = w.load(number_type, place, size)

@@ -1,6 +1,6 @@
 """Loop nests: a loop for each outer axis, and along the lane axis rows of vector strips.
 
-A :class:`Plan` decides what bounds the lanes of rows and which conditions decide on whole rows;
+A :class:`NestPlan` decides what bounds the lanes of rows and which conditions decide on whole rows;
 :mod:`.inner_loop` writes a row.
 """
 
@@ -19,7 +19,7 @@ from tilewright.llvm.registers import storage_size
 from tilewright.passes.transfer import unit_reshape
 from tilewright_cpu.codegen.analysis.contiguity import assuming
 from tilewright_cpu.codegen.analysis.mask_bounds import Axes, Bound, bound_of, conjuncts, operand_axes
-from tilewright_cpu.codegen.analysis.strides import form
+from tilewright_cpu.codegen.analysis.strides import stride_along
 from tilewright_cpu.codegen.analysis.tiles import cost_of_one, is_lazy
 from tilewright_cpu.codegen.context import ZERO, Context, Coordinate, Index
 
@@ -34,7 +34,7 @@ def identity(rank: int) -> Axes:
     return tuple(range(rank))
 
 
-class Plan:
+class NestPlan:
     """How a nest over ``shape`` evaluates its roots.
 
     Attributes:
@@ -165,7 +165,7 @@ class Plan:
             elif isinstance(type_.element, PointerType):
                 size = storage_size(type_.element.pointee)
                 for number, axis in enumerate(axes):
-                    if axis in votes and type_.shape[number] > 1 and form(context, value, number) == size:
+                    if axis in votes and type_.shape[number] > 1 and stride_along(context, value, number) == size:
                         votes[axis] += type_.numel
         return max(candidates, key=lambda axis: (votes[axis], axis))
 
@@ -180,7 +180,7 @@ class Plan:
             elif isinstance(element, IntType) and element is not I1:
                 size = element.bits // 8
                 if size > widest and len(axes) == len(value.type.shape) and self.lane in axes:  # type: ignore[attr-defined]
-                    step = form(self.context, value, axes.index(self.lane))
+                    step = stride_along(self.context, value, axes.index(self.lane))
                     if step is not None:
                         continue
             else:
@@ -198,7 +198,7 @@ class Plan:
         """A kept tile that is uniform along the lanes is not evaluated once a chunk, so it gets a nest of its own."""
         context = self.context
         for value in list(self.fresh):
-            if self.lane < 0 or form(context, value, self.lane) is not None:
+            if self.lane < 0 or stride_along(context, value, self.lane) is not None:
                 self.fresh.remove(value)
                 context.materialize(value)
 
@@ -208,7 +208,7 @@ class Plan:
             operation = value.definition
             if operation is None or value in context.buffers or isinstance(element_type(value.type), PointerType):
                 cost += 1
-            elif lane in axes and form(context, value, axes.index(lane)) is None:
+            elif lane in axes and stride_along(context, value, axes.index(lane)) is None:
                 cost += cost_of_one(operation)
         return cost
 
@@ -238,7 +238,7 @@ class Plan:
                 if leaf in seen:
                     continue
                 seen.add(leaf)
-                uniform = self.lane not in leaf_axes or form(context, leaf, leaf_axes.index(self.lane)) == 0
+                uniform = self.lane not in leaf_axes or stride_along(context, leaf, leaf_axes.index(self.lane)) == 0
                 if uniform:
                     if access:
                         self.row_conditions.append((leaf, leaf_axes))

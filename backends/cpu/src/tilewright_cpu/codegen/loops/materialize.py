@@ -16,9 +16,9 @@ from tilewright.llvm.registers import storage_size
 from tilewright_cpu.codegen.analysis.mask_bounds import Bound
 from tilewright_cpu.codegen.analysis.tiles import is_lazy, is_tile
 from tilewright_cpu.codegen.context import Buffer, Context, Index, lane_axis
-from tilewright_cpu.codegen.loops.evaluate import as_vector, evaluate, store_chunk
-from tilewright_cpu.codegen.loops.inner_loop import Lanes, decide_row
-from tilewright_cpu.codegen.loops.loop_nest import Plan, identity
+from tilewright_cpu.codegen.loops.evaluate import as_vector, evaluate, store_strip
+from tilewright_cpu.codegen.loops.inner_loop import InnerLoop, version_row
+from tilewright_cpu.codegen.loops.loop_nest import NestPlan, identity
 
 #: All of a tile is written.
 NO_ENDS: Final[Mapping[int, str]] = {}
@@ -26,7 +26,7 @@ NO_ENDS: Final[Mapping[int, str]] = {}
 # ---- kept tiles
 
 
-def begin_fill(plan: Plan) -> dict[Value, Buffer]:
+def begin_fill(plan: NestPlan) -> dict[Value, Buffer]:
     """Buffers for the kept tiles that this nest is the first to evaluate."""
     context = plan.context
     for value in plan.fresh:
@@ -42,7 +42,7 @@ def end_fill(context: Context, filled: dict[Value, Buffer]) -> None:
         context.pending.pop(value, None)
 
 
-def complete_partial(plan: Plan, leaves: frozenset[Value]) -> None:
+def complete_partial(plan: NestPlan, leaves: frozenset[Value]) -> None:
     """Write the lanes that were left out of kept tiles, unless this nest stops at one of the comparisons ``leaves`` too."""
     context = plan.context
     if not context.partial:
@@ -58,7 +58,7 @@ def complete_partial(plan: Plan, leaves: frozenset[Value]) -> None:
         writer.end_loop(loop)
 
 
-def _reached(plan: Plan) -> set[Value]:
+def _reached(plan: NestPlan) -> set[Value]:
     context = plan.context
     stack, seen = [context.resolve(value) for value, _ in plan.roots], set()
     while stack:
@@ -76,7 +76,7 @@ def _reached(plan: Plan) -> set[Value]:
 
 
 def write_rows(
-    plan: Plan, store: Callable[[Index], None], *, stores_only: bool = False, bounded_by: Sequence[Bound] = (), ends: Mapping[int, str] = NO_ENDS
+    plan: NestPlan, store: Callable[[Index], None], *, stores_only: bool = False, bounded_by: Sequence[Bound] = (), ends: Mapping[int, str] = NO_ENDS
 ) -> None:
     """Run ``store`` on every chunk of a nest. ``bounded_by`` are the bounds of a store's own mask: beyond the least of them nothing is written. From
     ``ends`` on along an axis (i64s) nothing need be written."""
@@ -94,7 +94,7 @@ def write_rows(
     for index in plan.rows():
 
         def write(index: Index = index) -> list[tuple[str, str]]:
-            lanes = Lanes(plan, index, body)
+            lanes = InnerLoop(plan, index, body)
             stop = plan.ends.get(plan.lane)
             limit = lanes.limit() if plan.lane >= 0 else None
             if not filled:
@@ -104,7 +104,7 @@ def write_rows(
             lanes.run(stop, limit)
             return []
 
-        decide_row(plan, index, write, stores_only and not filled)
+        version_row(plan, index, write, stores_only and not filled)
     context.caching = {}
     end_fill(context, filled)
 
@@ -115,7 +115,7 @@ def materialize(context: Context, value: Value) -> Buffer:
     buffer = context.buffers.get(value)
     if buffer is not None:
         if value in context.partial:
-            complete_partial(Plan(context, buffer.shape, [(value, identity(len(buffer.shape)))]), frozenset())
+            complete_partial(NestPlan(context, buffer.shape, [(value, identity(len(buffer.shape)))]), frozenset())
         return buffer
     type_ = value.type
     assert isinstance(type_, TileType), value
@@ -126,7 +126,7 @@ def materialize(context: Context, value: Value) -> Buffer:
         context.bind_buffer(value, buffer)
         return buffer
     assert not context.scopes, "a tile is put into memory in the middle of a nest"
-    buffer = donated(context, value, type_)
+    buffer = reusable_buffer(context, value, type_)
     if buffer is None:
         buffer = context.new_buffer(type_.shape, type_.element)
     context.analysis.keep_no_more(value)
@@ -148,7 +148,7 @@ def materialize_into(context: Context, value: Value, buffer: Buffer, ends: Mappi
             copy_buffer(context, materialize(context, value), buffer)
         return
     axes = identity(len(buffer.shape))
-    plan = Plan(context, buffer.shape, [(value, axes)])
+    plan = NestPlan(context, buffer.shape, [(value, axes)])
     if brief and context.state.machine.can("mask"):
         plan.without_versions()
     complete_partial(plan, frozenset())
@@ -159,20 +159,20 @@ def materialize_into(context: Context, value: Value, buffer: Buffer, ends: Mappi
 def store_to_buffer(context: Context, buffer: Buffer, value: Value, index: Index) -> None:
     lane = lane_axis(index)
     text = as_vector(context, value, index, index[lane].width if lane >= 0 else 0)
-    store_chunk(context, buffer.pointer, buffer.strides, buffer.element, index, text)
+    store_strip(context, buffer.pointer, buffer.strides, buffer.element, index, text)
 
 
 def copy_buffer(context: Context, source: Buffer, target: Buffer) -> None:
     """Copy a tile of the same shape and element."""
     size = source.numel * storage_size(source.element)
     writer = context.writer
-    chunk = context.state.machine.vector_bytes
-    if size < chunk or size % chunk:
+    strip = context.state.machine.vector_bytes
+    if size < strip or size % strip:
         writer.call("llvm.memcpy.p0.p0.i64", "void", [("ptr", target.pointer), ("ptr", source.pointer), ("i64", str(size)), ("i1", "false")])
         return
-    with writer.loop("0", str(size), chunk, nonempty=True) as loop:
-        raw = writer.load(f"<{chunk} x i8>", writer.gep("i8", source.pointer, loop.index), 64 if chunk == 64 else 16)
-        writer.store(f"<{chunk} x i8>", raw, writer.gep("i8", target.pointer, loop.index), 64 if chunk == 64 else 16)
+    with writer.loop("0", str(size), strip, nonempty=True) as loop:
+        raw = writer.load(f"<{strip} x i8>", writer.gep("i8", source.pointer, loop.index), 64 if strip == 64 else 16)
+        writer.store(f"<{strip} x i8>", raw, writer.gep("i8", target.pointer, loop.index), 64 if strip == 64 else 16)
 
 
 def buffers_read(context: Context, value: Value) -> Iterator[tuple[Value, Buffer, bool]]:
@@ -196,7 +196,7 @@ def buffers_read(context: Context, value: Value) -> Iterator[tuple[Value, Buffer
         stack.extend((operand, same and keeps) for operand in operation.operands)
 
 
-def donated(context: Context, value: Value, type_: TileType) -> Buffer | None:
+def reusable_buffer(context: Context, value: Value, type_: TileType) -> Buffer | None:
     """A buffer that ``value`` reads at its own coordinates only and nobody reads after it, to be written over."""
     analysis, position = context.analysis, context.position
     size = storage_size(type_.element)

@@ -11,7 +11,7 @@ from tilewright_cpu.codegen.context import Buffer
 Body = Callable[[str, int], None]
 
 
-def for_chunks(w: FunctionWriter, extent: int, width: int, body: Body) -> None:
+def for_strips(w: FunctionWriter, extent: int, width: int, body: Body) -> None:
     """Run ``body`` over 0 .. ``extent`` - 1 in chunks of ``width`` (a power of two), then over what is left in chunks of lesser powers of two."""
     start, lanes = 0, width
     while start < extent:

@@ -16,11 +16,11 @@ from tilewright.ir.core import Value
 from tilewright.ir.ops.memory import Load, Store
 from tilewright.ir.types import PointerType, TileType, Type, element_type
 from tilewright.llvm.registers import storage_size
-from tilewright_cpu.codegen.analysis.strides import form
+from tilewright_cpu.codegen.analysis.strides import stride_along
 from tilewright_cpu.codegen.analysis.tiles import is_tile
 from tilewright_cpu.codegen.context import ZERO, Context, Coordinate, Copy, Index, lane_axis, with_coordinate
-from tilewright_cpu.codegen.loops.evaluate import as_vector, evaluate, store_chunk
-from tilewright_cpu.codegen.loops.loop_nest import Plan, identity
+from tilewright_cpu.codegen.loops.evaluate import as_vector, evaluate, store_strip
+from tilewright_cpu.codegen.loops.loop_nest import NestPlan, identity
 from tilewright_cpu.codegen.loops.materialize import complete_partial, settle, write_rows
 
 
@@ -43,7 +43,7 @@ _ROW: Final = 16
 def _listed(context: Context, pointer: Value) -> list[int]:
     """The axes along which the addresses go by no stride."""
     assert isinstance(pointer.type, TileType)
-    return [axis for axis in range(pointer.type.rank) if form(context, pointer, axis) is None]
+    return [axis for axis in range(pointer.type.rank) if stride_along(context, pointer, axis) is None]
 
 
 class _Extent(NamedTuple):
@@ -60,7 +60,7 @@ class _Extent(NamedTuple):
     end: str
 
 
-def plan_copies(context: Context) -> list[Plan]:
+def plan_copies(context: Context) -> list[NestPlan]:
     """Plan the copies of the loads to be compared with the store at hand; before its own nest."""
     plans = []
     for value in context.compared:
@@ -71,7 +71,7 @@ def plan_copies(context: Context) -> list[Plan]:
         for operand in definition.operands:
             if is_tile(operand):
                 settle(context, operand)
-        plan = Plan(context, value.type.shape, [(value, identity(value.type.rank))])
+        plan = NestPlan(context, value.type.shape, [(value, identity(value.type.rank))])
         if plan.fresh:
             context.materialize(value)
             continue
@@ -84,7 +84,7 @@ def plan_copies(context: Context) -> list[Plan]:
     return plans
 
 
-def copy_overlapping(context: Context, store: Store, lane: int, plans: list[Plan]) -> None:
+def copy_overlapping(context: Context, store: Store, lane: int, plans: list[NestPlan]) -> None:
     """Write the comparison, and the copies behind a branch; ``lane`` is the store's axis of lanes.
 
     What the nest that follows has to know of the copies is left in ``context.copies``.
@@ -122,7 +122,7 @@ def copy_overlapping(context: Context, store: Store, lane: int, plans: list[Plan
         ) -> None:
             at = lane_axis(index)
             text = as_vector(context, value, index, index[at].width if at >= 0 else 0)
-            store_chunk(context, pointer, strides, element, index, text)
+            store_strip(context, pointer, strides, element, index, text)
 
         with context.nest():
             write_rows(plan, write)
@@ -161,7 +161,7 @@ def _extent(context: Context, pointer: Value) -> _Extent:
         if axis in listed:
             steps.append("0")
             continue
-        step = form(context, pointer, axis)
+        step = stride_along(context, pointer, axis)
         if isinstance(step, int):
             steps.append(str(step))
             fixed_first += min(0, step * (extent - 1))
@@ -244,6 +244,6 @@ def _row_step(context: Context, pointer: Value) -> int:
     """
     assert isinstance(pointer.type, TileType)
     axes = [axis for axis, extent in enumerate(pointer.type.shape) if extent > 1]
-    steps = [form(context, pointer, axis) for axis in axes]
+    steps = [stride_along(context, pointer, axis) for axis in axes]
     step = steps[0] if len(steps) == 1 else 0
     return step if isinstance(step, int) and step >= _size(pointer) else 0

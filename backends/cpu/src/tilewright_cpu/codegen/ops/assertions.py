@@ -33,15 +33,15 @@ from tilewright.ir.types import I1, I64, IntType, TileType, element_type
 from tilewright.llvm.registers import constant, vector_type
 from tilewright.passes.rewriter import constant_of
 from tilewright_cpu.codegen.analysis.mask_bounds import conjuncts
-from tilewright_cpu.codegen.analysis.strides import form
+from tilewright_cpu.codegen.analysis.strides import stride_along
 from tilewright_cpu.codegen.analysis.tiles import is_lazy, is_tile
 from tilewright_cpu.codegen.context import Context, Coordinate, Index
 from tilewright_cpu.codegen.loops.evaluate import as_vector
-from tilewright_cpu.codegen.loops.lane_reduce import Gathered, gather_tiles
-from tilewright_cpu.codegen.loops.loop_nest import Plan, identity
+from tilewright_cpu.codegen.loops.lane_reduce import LaneReduction, reduce_lanes
+from tilewright_cpu.codegen.loops.loop_nest import NestPlan, identity
 from tilewright_cpu.codegen.ops.value_range import Arithmetic, emit_fits, tiles_to_range
-from tilewright_cpu.codegen.sanitizer.bounds import stop_where_told
-from tilewright_cpu.codegen.sanitizer.nest_bounds import note_passed
+from tilewright_cpu.codegen.sanitizer.bounds import stop_on_violation
+from tilewright_cpu.codegen.sanitizer.nest_bounds import record_passed
 from tilewright_cpu.status import ASSERTION_FAILED
 
 #: Assertions that share their loops, each of which has a register of its own in them.
@@ -154,8 +154,8 @@ def lower_assert(context: Context, operation: Assert) -> None:
         read += loads
     if not context.in_elements:
         # what was outside of its argument's memory says more than a condition on the zeros read instead
-        stop_where_told(context)
-        note_passed(context, read)
+        stop_on_violation(context)
+        record_passed(context, read)
     for assertion, found in zip(together, failures, strict=True):
         failed = functools.reduce(lambda a, b: w.emit(f"or i1 {a}, {b}"), found)
         failing, passed = w.new_block("failed"), w.new_block("passed")
@@ -242,14 +242,14 @@ def _ends(context: Context, leaf: Value, axis: int) -> tuple[int, ...]:
     operation, last = leaf.definition, leaf.type.shape[axis] - 1
     if last == 0 or leaf in context.buffers or operation is None:
         return () if last else (0,)
-    if form(context, leaf, axis) == 0:
+    if stride_along(context, leaf, axis) == 0:
         return (0,)
     if not isinstance(operation, Cmp) or operation.predicate not in _ORDERS:
         return ()
     element = element_type(operation.a.type)
     if not isinstance(element, IntType) or not element.signed or element.bits < 32:
         return ()
-    left, right = form(context, operation.a, axis), form(context, operation.b, axis)
+    left, right = stride_along(context, operation.a, axis), stride_along(context, operation.b, axis)
     if left is None or right is None:
         return ()
     if not isinstance(left, int) or not isinstance(right, int):
@@ -366,7 +366,7 @@ def _fails(context: Context, gathered: str, texts: Sequence[str], width: int) ->
     return w.emit(f"or {type_} {gathered}, {failed}")
 
 
-_EITHER: Final = Gathered("i1", "false", lambda context, a, b: context.writer.emit(f"or i1 {a}, {b}"))
+_EITHER: Final = LaneReduction("i1", "false", lambda context, a, b: context.writer.emit(f"or i1 {a}, {b}"))
 _FAILS: Final = Gathering(I1, 0, _fails, lambda context, gathered, width: gathered)
 
 
@@ -473,7 +473,7 @@ def _tested(context: Context, checks: Sequence[_Check]) -> tuple[list[Load | Sto
     return plan.accesses, failures
 
 
-def _test(context: Context, checks: Sequence[_Check]) -> tuple[Plan, dict[int, str]]:
+def _test(context: Context, checks: Sequence[_Check]) -> tuple[NestPlan, dict[int, str]]:
     """Loops over checks of one shape: their nest, and for each assertion an i1 that holds where one of its conditions fails."""
     w = context.writer
     numbers = list(dict.fromkeys(check.assertion for check in checks))
@@ -493,7 +493,7 @@ def _test(context: Context, checks: Sequence[_Check]) -> tuple[Plan, dict[int, s
         return [found[number] for number in numbers]
 
     tiles = [operand for check in checks for operand in check.operands if is_tile(operand)]
-    plan, failures = gather_tiles(context, checks[0].shape, tiles, carried, add, ask, [_EITHER] * len(numbers))
+    plan, failures = reduce_lanes(context, checks[0].shape, tiles, carried, add, ask, [_EITHER] * len(numbers))
     return plan, dict(zip(numbers, failures, strict=True))
 
 

@@ -28,7 +28,7 @@ from tilewright.llvm.atomics import atomic_update
 from tilewright.llvm.registers import constant, storage_size, storage_type
 from tilewright.llvm.writer import FunctionWriter
 from tilewright_cpu.codegen.context import Buffer, Context
-from tilewright_cpu.codegen.loops.strip_loop import for_chunks, for_each, viewed
+from tilewright_cpu.codegen.loops.strip_loop import for_each, for_strips, viewed
 from tilewright_cpu.codegen.ops.rearrange import result_type
 from tilewright_cpu.codegen.sanitizer.bounds import checked_span, is_checked
 
@@ -218,11 +218,11 @@ def _load_row(context: Context, target: Buffer, number: str, row: _Row, stride: 
         w.store(type_, w.splat(stored, padding, lanes) if lanes else padding, w.gep(stored, to, column), size)
 
     def partial() -> None:
-        for_chunks(w, block, width, fill)
+        for_strips(w, block, width, fill)
         with w.when(row.inside), w.loop(row.first, row.last, 1) as loop:
             w.store(stored, w.load(stored, _element_address(w, stored, row, loop.index, stride), size), w.gep(stored, to, loop.index), size)
 
-    _branch(w, _is_whole(w, row, stride, block), lambda: for_chunks(w, block, width, move), partial)
+    _branch(w, _is_whole(w, row, stride, block), lambda: for_strips(w, block, width, move), partial)
 
 
 def _store_row(context: Context, source: Buffer, number: str, row: _Row, stride: str) -> None:
@@ -238,7 +238,7 @@ def _store_row(context: Context, source: Buffer, number: str, row: _Row, stride:
         with w.when(row.inside), w.loop(row.first, row.last, 1) as loop:
             w.store(stored, w.load(stored, w.gep(stored, from_, loop.index), size), _element_address(w, stored, row, loop.index, stride), size)
 
-    _branch(w, _is_whole(w, row, stride, block), lambda: for_chunks(w, block, context.elements_for(source.element), move), partial)
+    _branch(w, _is_whole(w, row, stride, block), lambda: for_strips(w, block, context.elements_for(source.element), move), partial)
 
 
 def _padding(w: FunctionWriter, descriptor: Descriptor, element: Type) -> str:

@@ -169,10 +169,10 @@ def _in_place_or_copied(context: Context, value: Value, place: Place, valid: str
     w.branch_if(valid, join, edge, likely=True)
     w.place(edge)
     # What is put into memory here is in memory on this way only.
-    saved = context.buffers, context.pending, context.partial, context.lane_sums
-    context.buffers, context.pending, context.partial, context.lane_sums = dict(saved[0]), dict(saved[1]), dict(saved[2]), dict(saved[3])
+    saved = context.buffers, context.pending, context.partial, context.partial_sums
+    context.buffers, context.pending, context.partial, context.partial_sums = dict(saved[0]), dict(saved[1]), dict(saved[2]), dict(saved[3])
     materialize_into(context, value, copy, {axis: end for axis, end in enumerate(ends) if end is not None}, brief=True)
-    context.buffers, context.pending, context.partial, context.lane_sums = saved
+    context.buffers, context.pending, context.partial, context.partial_sums = saved
     edge = w.current
     w.branch(join)
     w.place(join)

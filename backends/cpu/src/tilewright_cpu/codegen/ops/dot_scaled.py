@@ -20,7 +20,7 @@ from tilewright.ir.ops.linear import DotScaled
 from tilewright.ir.types import F32, FloatType, TileType, Type
 from tilewright.llvm.writer import float_constant
 from tilewright_cpu.codegen.context import Buffer, Context
-from tilewright_cpu.codegen.loops.strip_loop import for_chunks, for_each, viewed
+from tilewright_cpu.codegen.loops.strip_loop import for_each, for_strips, viewed
 from tilewright_cpu.codegen.ops.dot import multiply, place_of_buffer, sums_of
 
 #: Gives the vector of scales for ``lanes`` elements from (row, column) on.
@@ -187,7 +187,7 @@ def _find_unsafe_codes(context: Context, side: _Operand, found: _Found) -> None:
         moved = w.emit(f"sub {type_} {context.load_vector(codes, ('0', column), lanes)}, splat (i8 {least})")
         found.add(w.emit(f"icmp ugt {type_} {moved}, splat (i8 {greatest - least})"), lanes)
 
-    for_chunks(w, codes.shape[1], context.elements_for(F32), check)
+    for_strips(w, codes.shape[1], context.elements_for(F32), check)
 
 
 def _upcast(context: Context, side: _Operand, lost: _Found | None) -> None:
@@ -230,7 +230,7 @@ def _upcast(context: Context, side: _Operand, lost: _Found | None) -> None:
     packed = side.format == "e2m1"
     body = pairs if packed else plain
     width = lanes_of_f32 // 2 if packed and side.pack_axis == 1 else lanes_of_f32
-    for_each(w, source.shape[0], lambda row: for_chunks(w, source.shape[1], width, lambda column, lanes: body(row, column, lanes)))
+    for_each(w, source.shape[0], lambda row: for_strips(w, source.shape[1], width, lambda column, lanes: body(row, column, lanes)))
 
 
 def _double(context: Context, index: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from tilewright.ir.ops.shape import Histogram
 from tilewright.ir.types import I32, I64
 from tilewright_cpu.codegen.context import Buffer, Context
-from tilewright_cpu.codegen.loops.strip_loop import for_chunks, for_each
+from tilewright_cpu.codegen.loops.strip_loop import for_each, for_strips
 
 
 def lower_histogram(context: Context, operation: Histogram) -> None:
@@ -33,7 +33,7 @@ def lower_histogram(context: Context, operation: Histogram) -> None:
         place = w.gep("i32", counts.pointer, bin_)
         w.store("i32", w.emit(f"add i32 {w.load('i32', place, 4)}, 1"), place, 4)
 
-    for_chunks(w, bins + 1, context.elements_for(I32), clear)
+    for_strips(w, bins + 1, context.elements_for(I32), clear)
     for_each(w, values.numel, count)
     context.bind_buffer(operation.result, Buffer(counts.pointer, (bins,), I32))
 

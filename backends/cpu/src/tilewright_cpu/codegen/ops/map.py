@@ -9,7 +9,7 @@ from tilewright.ir.core import Region
 from tilewright.ir.ops.control import Map
 from tilewright.ir.types import TileType
 from tilewright_cpu.codegen.context import Buffer, Context
-from tilewright_cpu.codegen.loops.strip_loop import for_chunks, for_each, viewed
+from tilewright_cpu.codegen.loops.strip_loop import for_each, for_strips, viewed
 
 
 def lower_map(context: Context, operation: Map) -> None:
@@ -23,14 +23,14 @@ def lower_map(context: Context, operation: Map) -> None:
     groups = inputs[0].numel // pack
     if pack == 1 and context.is_straight_line(body):
         width = min(context.elements_for(buffer.element) for buffer in (*inputs, *results))
-        for_chunks(context.writer, groups, width, lambda index, lanes: _chunk(context, body, inputs, results, index, lanes))
+        for_strips(context.writer, groups, width, lambda index, lanes: _strip(context, body, inputs, results, index, lanes))
     else:
         for_each(context.writer, groups, lambda index: _group(context, body, inputs, results, index, pack))
     for value, buffer in zip(operation.results, results, strict=True):
         context.bind_buffer(value, buffer)
 
 
-def _chunk(context: Context, body: Region, inputs: list[Buffer], results: list[Buffer], index: str, lanes: int) -> None:
+def _strip(context: Context, body: Region, inputs: list[Buffer], results: list[Buffer], index: str, lanes: int) -> None:
     flat_inputs, flat_results = ([viewed(buffer, buffer.numel) for buffer in buffers] for buffers in (inputs, results))
     if lanes:
         values = context.evaluate_vectors(body, [context.load_vector(buffer, (index,), lanes) for buffer in flat_inputs], lanes)

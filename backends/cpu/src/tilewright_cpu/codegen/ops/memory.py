@@ -17,16 +17,16 @@ from tilewright.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilewright.ir.types import I1, TileType, element_type
 from tilewright.llvm.registers import constant, storage_size, storage_type, vector_type
 from tilewright.passes.transfer import unit_reshape
-from tilewright_cpu.codegen.analysis.contiguity import assuming, reached
+from tilewright_cpu.codegen.analysis.contiguity import assuming, consecutive_sources
 from tilewright_cpu.codegen.analysis.mask_bounds import Bound, bound_of, conjuncts, emit_limit
-from tilewright_cpu.codegen.analysis.strides import form
+from tilewright_cpu.codegen.analysis.strides import stride_along
 from tilewright_cpu.codegen.analysis.tiles import is_lazy, is_tile
 from tilewright_cpu.codegen.context import ZERO, Context, Coordinate, Index, Strided, lane_axis, with_coordinate
-from tilewright_cpu.codegen.loops.evaluate import all_true, as_vector, evaluate, masked_store, pointer_chunk, scatter
-from tilewright_cpu.codegen.loops.loop_nest import Plan, identity
+from tilewright_cpu.codegen.loops.evaluate import all_true, as_vector, evaluate, masked_store, scatter, strip_address
+from tilewright_cpu.codegen.loops.loop_nest import NestPlan, identity
 from tilewright_cpu.codegen.loops.materialize import complete_partial, materialize, settle, store_to_buffer, write_rows
 from tilewright_cpu.codegen.ops.alias_check import copy_overlapping, is_comparable, plan_copies
-from tilewright_cpu.codegen.sanitizer.bounds import checked_address, checked_chunk, is_checked
+from tilewright_cpu.codegen.sanitizer.bounds import checked_address, checked_strip, is_checked
 
 # ---- order
 
@@ -41,7 +41,7 @@ def before_write(context: Context, operation: Operation) -> None:
         last = context.analysis.last_use.get(value, -1)
         if value in context.buffers or last < position:
             del context.pending[value]
-        elif last > end or not isinstance(operation, Store) or not _reads_in_chunks(context, operation, value):
+        elif last > end or not isinstance(operation, Store) or not _reads_by_strips(context, operation, value):
             materialize(context, value)
         elif not _is_in_place(context, operation, value):
             if _is_comparable(context, operation, value):
@@ -50,7 +50,7 @@ def before_write(context: Context, operation: Operation) -> None:
                 materialize(context, value)
 
 
-def _reads_in_chunks(context: Context, store: Store, load: Value) -> bool:
+def _reads_by_strips(context: Context, store: Store, load: Value) -> bool:
     """Return whether the store's nest reads each element of ``load`` for its own element only."""
     stack: list[tuple[Value, bool]] = [(operand, True) for operand in store.operands]
     seen: set[tuple[Value, bool]] = set()
@@ -76,7 +76,7 @@ def _is_in_place(context: Context, store: Store, load: Value) -> bool:
     assert isinstance(definition, Load)
     if context.resolve(definition.pointer) is not context.resolve(other):
         return False
-    return all(form(context, other, axis) not in (0, None) for axis in range(other.type.rank) if other.type.shape[axis] > 1)  # type: ignore[attr-defined]
+    return all(stride_along(context, other, axis) not in (0, None) for axis in range(other.type.rank) if other.type.shape[axis] > 1)  # type: ignore[attr-defined]
 
 
 def _is_comparable(context: Context, store: Store, load: Value) -> bool:
@@ -108,7 +108,7 @@ def lower_store(context: Context, operation: Store) -> None:
     axes = identity(len(shape))
     roots = [(operand, axes) for operand in operation.operands]
     copies = plan_copies(context) if context.compared else []
-    plan = Plan(context, shape, roots, mask)
+    plan = NestPlan(context, shape, roots, mask)
     plan.accesses.append(operation)
     stopping: list[Bound] = [bound for bound in plan.bounds if bound.leaf in plan.store_conditions]
     complete_partial(plan, frozenset() if plan.fresh else frozenset(bound.leaf for bound in stopping))
@@ -123,8 +123,8 @@ def lower_store(context: Context, operation: Store) -> None:
         text = as_vector(context, value, index, width)
         if element is I1:
             text = writer.emit(f"zext {vector_type(I1, width)} {text} to {f'<{width} x i8>' if width else 'i8'}")
-        address, consecutive = pointer_chunk(context, pointer, index, lane, size)
-        address, guard = checked_chunk(context, operation, index, size, address, consecutive, guard)
+        address, consecutive = strip_address(context, pointer, index, lane, size)
+        address, guard = checked_strip(context, operation, index, size, address, consecutive, guard)
         if not width:
             if guard is not None:
                 address = writer.emit(f"select i1 {guard}, ptr {address}, ptr {context.dummy_store}")
@@ -183,7 +183,7 @@ def _load_now(context: Context, operation: Load, result: Value) -> None:
     """A volatile load of a tile: read once, here."""
     assert isinstance(result.type, TileType)
     buffer = context.new_buffer(result.type.shape, result.type.element)
-    plan = Plan(context, result.type.shape, [(result, identity(result.type.rank))], volatile=True)
+    plan = NestPlan(context, result.type.shape, [(result, identity(result.type.rank))], volatile=True)
     complete_partial(plan, frozenset())
     with context.nest():
         write_rows(plan, lambda index: store_to_buffer(context, buffer, result, index))
@@ -238,17 +238,17 @@ def _load_in_place(context: Context, operation: Load, type_: TileType) -> Stride
         return None
     pointer = operation.pointer
     size = storage_size(type_.element)
-    wrapping = reached(context, pointer)
+    wrapping = consecutive_sources(context, pointer)
     with assuming(context, wrapping):
-        forms = [form(context, pointer, axis) for axis in range(type_.rank)]
-    if any(step is None or (isinstance(step, int) and step % size) for step in forms):
+        axis_strides = [stride_along(context, pointer, axis) for axis in range(type_.rank)]
+    if any(step is None or (isinstance(step, int) and step % size) for step in axis_strides):
         return None
     mask = operation.mask
     leaves = conjuncts(context, mask, identity(type_.rank)) if mask is not None else []
     bounds: list[tuple[Bound, int]] = []
     flags: list[Value] = []
     for leaf, axes in leaves:
-        moving = [axis for axis in axes if axis is not None and form(context, leaf, axes.index(axis)) != 0]
+        moving = [axis for axis in axes if axis is not None and stride_along(context, leaf, axes.index(axis)) != 0]
         if leaf in context.buffers:
             return None
         if not moving:
@@ -265,7 +265,7 @@ def _load_in_place(context: Context, operation: Load, type_: TileType) -> Stride
     with context.nest():
         base = evaluate(context, pointer, zeros)
         strides = []
-        for axis, step in enumerate(forms):
+        for axis, step in enumerate(axis_strides):
             if isinstance(step, int):
                 strides.append(str(step // size))
                 continue

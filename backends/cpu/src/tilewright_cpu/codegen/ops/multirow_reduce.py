@@ -12,29 +12,29 @@ from typing import Final
 from tilewright.ir.types import Type
 from tilewright.llvm.registers import storage_size, vector_type
 from tilewright_cpu.codegen.context import ZERO, Coordinate, Index, with_coordinate
-from tilewright_cpu.codegen.loops.loop_nest import Plan
+from tilewright_cpu.codegen.loops.loop_nest import NestPlan
 
 #: Lanes of the narrowest vectors for which it is done.
 _FEWEST: Final = 4
 
 
-def can_be_together(plan: Plan) -> bool:
+def can_reduce_together(plan: NestPlan) -> bool:
     """Whether the rows of a nest are a multiple of a vector's lanes, and nothing is left of a row beside whole vectors."""
     outer, width, shape = plan.outer_axes(), plan.width, plan.shape
     return bool(outer) and width >= _FEWEST and shape[outer[-1]] % width == 0 and shape[plan.lane] % width == 0
 
 
-class RowsTogether:
+class MultirowReduction:
     """Gathers the vectors that rows were combined into, in the order of the nest's rows.
 
     Args:
-        plan: the nest; see :func:`can_be_together`.
+        plan: the nest; see :func:`can_reduce_together`.
         element: of the lanes.
         combine: (vector, vector) -> their lanes combined one by one.
         store: (index, vector) takes the results of ``plan.width`` rows; the index has as many lanes along the innermost axis of rows, and 0 along the row.
     """
 
-    def __init__(self, plan: Plan, element: Type, combine: Callable[[str, str], str], store: Callable[[Index, str], None]) -> None:
+    def __init__(self, plan: NestPlan, element: Type, combine: Callable[[str, str], str], store: Callable[[Index, str], None]) -> None:
         self.plan, self.combine, self.store, self.width = plan, combine, store, plan.width
         self.type = vector_type(element, plan.width)
         self.bytes = storage_size(element) * plan.width

@@ -14,7 +14,7 @@ from tilewright.ir.types import I64, IntType, TileType
 from tilewright.llvm.registers import storage_size, storage_type
 from tilewright.llvm.writer import FunctionWriter, mangle
 from tilewright_cpu.codegen.context import Buffer, Context
-from tilewright_cpu.codegen.loops.strip_loop import around_axis, for_chunks, for_each, viewed
+from tilewright_cpu.codegen.loops.strip_loop import around_axis, for_each, for_strips, viewed
 
 
 def result_type(operation: Operation, index: int = 0) -> TileType:
@@ -74,7 +74,7 @@ def lower_join(context: Context, operation: Join) -> None:
         mixed = w.emit(f"shufflevector {vector} {x}, {vector} {y}, <{2 * lanes} x i32> <{order}>")
         w.store(f"<{2 * lanes} x {stored}>", mixed, target, size)
 
-    for_chunks(w, a.numel, context.elements_for(type_.element), interleave)
+    for_strips(w, a.numel, context.elements_for(type_.element), interleave)
     context.bind_buffer(operation.result, result)
 
 
@@ -102,7 +102,7 @@ def lower_split(context: Context, operation: Split) -> None:
             chosen = w.emit(f"shufflevector <{2 * lanes} x {stored}> {both}, <{2 * lanes} x {stored}> poison, <{lanes} x i32> <{order}>")
             w.store(f"<{lanes} x {stored}>", chosen, w.gep(stored, half.pointer, index), size)
 
-    for_chunks(w, halves[0].numel, context.elements_for(element), part)
+    for_strips(w, halves[0].numel, context.elements_for(element), part)
     for value, half in zip((first, second), halves, strict=True):
         context.bind_buffer(value, half)
 
@@ -121,9 +121,9 @@ def lower_gather(context: Context, operation: Gather) -> None:
 
     def outer(o: str) -> None:
         if along:
-            for_chunks(context.writer, picked, width, lambda j, lanes: pick(o, j, "0", lanes))
+            for_strips(context.writer, picked, width, lambda j, lanes: pick(o, j, "0", lanes))
         else:
-            for_each(context.writer, picked, lambda j: for_chunks(context.writer, after, width, lambda i, lanes: pick(o, j, i, lanes)))
+            for_each(context.writer, picked, lambda j: for_strips(context.writer, after, width, lambda i, lanes: pick(o, j, i, lanes)))
 
     def pick(o: str, j: str, i: str, lanes: int) -> None:
         at = (o, j, i)

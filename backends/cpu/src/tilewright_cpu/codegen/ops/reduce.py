@@ -19,15 +19,15 @@ from tilewright.llvm.casts import emit_cast
 from tilewright.llvm.elementwise import extreme
 from tilewright.llvm.registers import constant, register_type, vector_type
 from tilewright_cpu.codegen.analysis.mask_bounds import Bound
-from tilewright_cpu.codegen.analysis.masked_off_lanes import DeadLanes
+from tilewright_cpu.codegen.analysis.masked_off_lanes import MaskedOffLanes
 from tilewright_cpu.codegen.analysis.tiles import combine_kind
 from tilewright_cpu.codegen.context import ZERO, Buffer, Context, Coordinate, Index, Partial, with_coordinate
-from tilewright_cpu.codegen.loops.evaluate import as_vector, evaluate, store_chunk
-from tilewright_cpu.codegen.loops.inner_loop import Lanes, decide_row
-from tilewright_cpu.codegen.loops.loop_nest import Plan, identity
+from tilewright_cpu.codegen.loops.evaluate import as_vector, evaluate, store_strip
+from tilewright_cpu.codegen.loops.inner_loop import InnerLoop, version_row
+from tilewright_cpu.codegen.loops.loop_nest import NestPlan, identity
 from tilewright_cpu.codegen.loops.materialize import begin_fill, complete_partial, end_fill
-from tilewright_cpu.codegen.ops.multirow_reduce import RowsTogether, can_be_together
-from tilewright_cpu.codegen.state.partial_sums import finish_lane_sum
+from tilewright_cpu.codegen.ops.multirow_reduce import MultirowReduction, can_reduce_together
+from tilewright_cpu.codegen.state.partial_sums import reduce_partial_sum
 
 
 class Combination:
@@ -172,9 +172,9 @@ def lower_reduce(context: Context, operation: Reduce) -> None:
     type_ = tiles[0].type
     assert isinstance(type_, TileType)
     elements = [value.type.element for value in tiles if isinstance(value.type, TileType)]
-    lane_sum = context.lane_sums.get(tiles[0])
-    if lane_sum is not None:
-        context.bind_scalar(operation.results[0], finish_lane_sum(context.writer, lane_sum))
+    partial_sum = context.partial_sums.get(tiles[0])
+    if partial_sum is not None:
+        context.bind_scalar(operation.results[0], reduce_partial_sum(context.writer, partial_sum))
         return
     kind = combine_kind(operation)
     region = operation.combine
@@ -183,7 +183,7 @@ def lower_reduce(context: Context, operation: Reduce) -> None:
         _by_elements(context, operation, tiles, axis, combination)
         return
     roots = [(value, identity(type_.rank)) for value in tiles]
-    plan = Plan(context, type_.shape, roots)
+    plan = NestPlan(context, type_.shape, roots)
     output = _Output(context, operation, type_, axis)
     if type_.shape[axis] == 1 or plan.lane < 0:
         _single(plan, tiles, axis, combination, output)
@@ -211,7 +211,7 @@ class _Output:
         """Store elements (or lanes of them) at an index of the operand."""
         own = (*index[: self.axis], *index[self.axis + 1 :])
         for buffer, text in zip(self.buffers, texts, strict=True):
-            store_chunk(self.context, buffer.pointer, buffer.strides, buffer.element, own, text)
+            store_strip(self.context, buffer.pointer, buffer.strides, buffer.element, own, text)
 
     def bind(self) -> None:
         for result, buffer in zip(self.operation.results, self.buffers, strict=False):
@@ -220,7 +220,7 @@ class _Output:
             self.context.bind_scalar(result, name)
 
 
-def _single(plan: Plan, tiles: Sequence[Value], axis: int, combination: Combination, output: _Output) -> None:
+def _single(plan: NestPlan, tiles: Sequence[Value], axis: int, combination: Combination, output: _Output) -> None:
     """An axis of extent 1: the elements themselves."""
     context = plan.context
     complete_partial(plan, frozenset())
@@ -239,7 +239,7 @@ def _single(plan: Plan, tiles: Sequence[Value], axis: int, combination: Combinat
                     evaluate(context, value, index)
                 return ()
 
-            Lanes(plan, row, body).run(None, None)
+            InnerLoop(plan, row, body).run(None, None)
         end_fill(context, filled)
 
 
@@ -247,21 +247,21 @@ def _identity_text(combination: Known, width: int) -> str:
     return constant(combination.inner, combination.identity, width)
 
 
-def _along_lanes(plan: Plan, tiles: Sequence[Value], combination: Combination, output: _Output) -> None:
+def _along_lanes(plan: NestPlan, tiles: Sequence[Value], combination: Combination, output: _Output) -> None:
     """Combine each row's chunks, then the lanes of what is left."""
     context, width = plan.context, plan.width
     scalar_row = not output.shape
-    skip: tuple[Bound, DeadLanes, float | int | bool] | None = None
+    skip: tuple[Bound, MaskedOffLanes, float | int | bool] | None = None
     # what stays unwritten of kept tiles is known for a single row only
     if isinstance(combination, Known) and plan.bounds and not (plan.fresh and (len(plan.shape) > 1 or plan.row_conditions)):
         skip = skippable(plan, tiles[0], combination)
     complete_partial(plan, frozenset() if skip is None or skip[1].conditions else frozenset((skip[0].leaf,)))
     types = [vector_type(element, width) for element in combination.types]
-    together = _rows_together(plan, combination, output)
+    together = _multirow(plan, combination, output)
     with context.nest():
         filled = begin_fill(plan)
 
-        def chunk(index: Index) -> list[str]:
+        def strip(index: Index) -> list[str]:
             context.nest_index = index
             lanes = index[plan.lane].width
             texts = combination.enter([as_vector(context, value, index, lanes) for value in tiles], lanes)
@@ -276,14 +276,14 @@ def _along_lanes(plan: Plan, tiles: Sequence[Value], combination: Combination, o
                 stop: str | None = None
 
                 def body(index: Index, values: list[str], copy: int) -> Sequence[str]:
-                    return combination.combine(values, chunk(index), width)
+                    return combination.combine(values, strip(index), width)
 
                 def rest(index: Index) -> None:
-                    pieces.append(combination.across(chunk(index), index[plan.lane].width))
+                    pieces.append(combination.across(strip(index), index[plan.lane].width))
 
                 if isinstance(combination, Known):
                     first = [_identity_text(combination, width)]
-                    lanes = Lanes(plan, row, body, list(zip(types, first, strict=True)), rest)
+                    lanes = InnerLoop(plan, row, body, list(zip(types, first, strict=True)), rest)
                     limit = lanes.limit()
                     if skip is not None and limit is not None:
                         stop, first = _stop(plan, row, skip, combination, width)
@@ -291,7 +291,7 @@ def _along_lanes(plan: Plan, tiles: Sequence[Value], combination: Combination, o
                     groups = lanes.run(stop, limit)
                 else:
                     # the first chunk is where the accumulators start
-                    start = chunk(with_coordinate(row, plan.lane, Coordinate("0", 0, width)))
+                    start = strip(with_coordinate(row, plan.lane, Coordinate("0", 0, width)))
                     groups = _from_second(plan, row, body, rest, list(zip(types, start, strict=True)))
                 total = groups[0]
                 for group in groups[1:]:
@@ -312,7 +312,7 @@ def _along_lanes(plan: Plan, tiles: Sequence[Value], combination: Combination, o
                     found.append(("i64", stop))
                 return found
 
-            found = decide_row(plan, row, write, False)
+            found = version_row(plan, row, write, False)
             if together is not None:
                 together.add(row, found[0])
             else:
@@ -326,9 +326,9 @@ def _along_lanes(plan: Plan, tiles: Sequence[Value], combination: Combination, o
                 context.partial[value] = Partial(skip[0].leaf, written, float(number), not skip[1].conditions)
 
 
-def _rows_together(plan: Plan, combination: Combination, output: _Output) -> RowsTogether | None:
+def _multirow(plan: NestPlan, combination: Combination, output: _Output) -> MultirowReduction | None:
     """How the lanes of several rows are combined at once; None where rows are combined one by one."""
-    if not isinstance(combination, Known) or combination.inner is I1 or not can_be_together(plan):
+    if not isinstance(combination, Known) or combination.inner is I1 or not can_reduce_together(plan):
         return None
     known, width = combination, plan.width
 
@@ -338,11 +338,11 @@ def _rows_together(plan: Plan, combination: Combination, output: _Output) -> Row
     def store(index: Index, vector: str) -> None:
         output.store(index, known.leave([vector], width))
 
-    return RowsTogether(plan, known.inner, combine, store)
+    return MultirowReduction(plan, known.inner, combine, store)
 
 
 def _from_second(
-    plan: Plan, row: Index, body: Callable[[Index, list[str], int], Sequence[str]], rest: Callable[[Index], None], carried: list[tuple[str, str]]
+    plan: NestPlan, row: Index, body: Callable[[Index, list[str], int], Sequence[str]], rest: Callable[[Index], None], carried: list[tuple[str, str]]
 ) -> list[list[str]]:
     """The chunks of a row from the second on, one accumulator group; masks are evaluated."""
     context, width = plan.context, plan.width
@@ -371,10 +371,10 @@ def _from_second(
     return [values]
 
 
-def skippable(plan: Plan, value: Value, combination: Known) -> tuple[Bound, DeadLanes, float | int | bool] | None:
+def skippable(plan: NestPlan, value: Value, combination: Known) -> tuple[Bound, MaskedOffLanes, float | int | bool] | None:
     """The bound beyond which every lane of ``value`` is one number that needs combining once at most, and kept tiles are known too."""
     for bound in plan.bounds:
-        lanes = DeadLanes(plan.context, bound.leaf, plan.lane)
+        lanes = MaskedOffLanes(plan.context, bound.leaf, plan.lane)
         number = lanes.fold(value, identity(len(plan.shape)))
         if number is None or (isinstance(number, float) and math.isnan(number)) or not combination.absorbs(number):
             continue
@@ -383,7 +383,7 @@ def skippable(plan: Plan, value: Value, combination: Known) -> tuple[Bound, Dead
     return None
 
 
-def _stop(plan: Plan, row: Index, skip: tuple[Bound, DeadLanes, float | int | bool], combination: Known, width: int) -> tuple[str, list[str]]:
+def _stop(plan: NestPlan, row: Index, skip: tuple[Bound, MaskedOffLanes, float | int | bool], combination: Known, width: int) -> tuple[str, list[str]]:
     """Where the row may stop, and what the accumulators start from for that."""
     context, writer = plan.context, plan.context.writer
     bound, lanes, number = skip
@@ -403,13 +403,13 @@ def _stop(plan: Plan, row: Index, skip: tuple[Bound, DeadLanes, float | int | bo
     return stop, [first]
 
 
-def _across_rows(plan: Plan, tiles: Sequence[Value], axis: int, combination: Combination, output: _Output) -> None:
+def _across_rows(plan: NestPlan, tiles: Sequence[Value], axis: int, combination: Combination, output: _Output) -> None:
     """Combine along an outer axis, each lane on its own: a few chunks side by side, and the reduced axis as the innermost loop."""
     context, writer = plan.context, plan.context.writer
     complete_partial(plan, frozenset())
     extent, lane_extent, width = plan.shape[axis], plan.shape[plan.lane], plan.width
-    chunks = lane_extent // width
-    together = min(4 if plan.cost <= 40 else 2, chunks)
+    strips = lane_extent // width
+    together = min(4 if plan.cost <= 40 else 2, strips)
 
     def columns(indices: Sequence[Index], lanes: int) -> None:
         types = [vector_type(element, lanes) for element in combination.types]

@@ -13,7 +13,7 @@ from tilewright.ir.core import Region
 from tilewright.ir.ops.control import Scan
 from tilewright.ir.types import TileType
 from tilewright_cpu.codegen.context import Buffer, Context
-from tilewright_cpu.codegen.loops.strip_loop import around_axis, for_chunks, for_each, viewed
+from tilewright_cpu.codegen.loops.strip_loop import around_axis, for_each, for_strips, viewed
 
 
 def lower_scan(context: Context, operation: Scan) -> None:
@@ -46,7 +46,7 @@ class _Scan:
         if self.after == 1 and self.vectors and self.extent >= self.width > 1:
             for_each(self.w, self.before, self._row)
         else:
-            for_each(self.w, self.before, lambda o: for_chunks(self.w, self.after, self.width, lambda i, lanes: self._column(o, i, lanes)))
+            for_each(self.w, self.before, lambda o: for_strips(self.w, self.after, self.width, lambda i, lanes: self._column(o, i, lanes)))
 
     # ---- elements in the order of the scan
 
@@ -69,13 +69,13 @@ class _Scan:
         arguments = [*earlier, *later]
         return self.context.evaluate_vectors(self.combine, arguments, lanes) if self.vectors else self.context.evaluate_scalars(self.combine, arguments)
 
-    def _at(self, step: str, chunk: int = 1) -> str:
-        """The first coordinate along the axis of the ``chunk`` elements whose first is number ``step`` in the order of the scan."""
+    def _at(self, step: str, strip: int = 1) -> str:
+        """The first coordinate along the axis of the ``strip`` elements whose first is number ``step`` in the order of the scan."""
         if not self.reverse:
             return step
         if step.isdigit():
-            return str(self.extent - chunk - int(step))
-        return self.w.emit(f"sub nuw nsw i64 {self.extent - chunk}, {step}")
+            return str(self.extent - strip - int(step))
+        return self.w.emit(f"sub nuw nsw i64 {self.extent - strip}, {step}")
 
     # ---- across the contiguous axis, or one element after the other
 
@@ -98,13 +98,13 @@ class _Scan:
     def _row(self, o: str) -> None:
         width = self.width
         values = self._scanned(self._vector(o, "0"))
-        self._store_chunk(o, "0", values)
+        self._store_strip(o, "0", values)
         whole = self.extent // width * width
         if whole > width:
             with self.w.loop(str(width), str(whole), width, list(zip(self._types(width), values, strict=True)), nonempty=True) as loop:
                 scanned = self._scanned(self._vector(o, loop.index))
                 loop.next_values = self._combined(self._last(loop.values), scanned, width)
-                self._store_chunk(o, loop.index, loop.next_values)
+                self._store_strip(o, loop.index, loop.next_values)
             values = loop.results
         if whole < self.extent:
             lane = 0 if self.reverse else width - 1
@@ -118,7 +118,7 @@ class _Scan:
         at = (o, self._at(step, self.width))
         return [self.context.load_vector(self._flat(buffer), at, self.width) for buffer in self.inputs]
 
-    def _store_chunk(self, o: str, step: str, values: Sequence[str]) -> None:
+    def _store_strip(self, o: str, step: str, values: Sequence[str]) -> None:
         at = (o, self._at(step, self.width))
         for buffer, value in zip(self.results, values, strict=True):
             self.context.store_vector(self._flat(buffer), at, value, self.width)

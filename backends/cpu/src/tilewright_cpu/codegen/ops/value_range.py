@@ -20,8 +20,8 @@ from tilewright.passes.rewriter import constant_of
 from tilewright_cpu.codegen.analysis.tiles import is_tile
 from tilewright_cpu.codegen.context import Context, Index
 from tilewright_cpu.codegen.loops.evaluate import as_vector
-from tilewright_cpu.codegen.loops.lane_reduce import Gathered, gather_tiles
-from tilewright_cpu.codegen.loops.loop_nest import Plan
+from tilewright_cpu.codegen.loops.lane_reduce import LaneReduction, reduce_lanes
+from tilewright_cpu.codegen.loops.loop_nest import NestPlan
 
 #: Instructions that look at a vector of a result, and at one of a tile for its range.
 _EXACT: Final = {"add": 4, "sub": 4, "mul": 12}
@@ -79,7 +79,7 @@ def tiles_to_range(context: Context, numel: int, asked: Sequence[Arithmetic]) ->
     return list(found) if cost * vectors > _DEARER * ranges else []
 
 
-def emit_fits(context: Context, shape: tuple[int, ...], asked: Sequence[Arithmetic], tiles: Sequence[Value]) -> tuple[Plan, str]:
+def emit_fits(context: Context, shape: tuple[int, ...], asked: Sequence[Arithmetic], tiles: Sequence[Value]) -> tuple[NestPlan, str]:
     """Loops over tiles of a shape for their ranges: their nest, and an i1 that holds only if all that is asked fits."""
     w = context.writer
     elements = [_integer(tile) for tile in tiles]
@@ -108,8 +108,12 @@ def emit_fits(context: Context, shape: tuple[int, ...], asked: Sequence[Arithmet
             found.append(emit_cast(context, text, element, I64, 0))
         return found
 
-    numbers = [number for element in elements for number in (Gathered("i64", str(element.maximum), _least), Gathered("i64", str(element.minimum), _greatest))]
-    plan, found = gather_tiles(context, shape, [*terms, *tiles], carried, add, finish, numbers)
+    numbers = [
+        number
+        for element in elements
+        for number in (LaneReduction("i64", str(element.maximum), _minimum), LaneReduction("i64", str(element.minimum), _maximum))
+    ]
+    plan, found = reduce_lanes(context, shape, [*terms, *tiles], carried, add, finish, numbers)
     known = {tile: _Range(found[2 * number], found[2 * number + 1]) for number, tile in enumerate(tiles)}
     ranges = _Ranges(context, known)
     for arithmetic in asked:
@@ -186,8 +190,8 @@ class _Ranges:
             found = _Range(w.emit(f"mul i64 {a.least}, {b.least}"), w.emit(f"mul i64 {a.greatest}, {b.greatest}"))
         else:
             one, two, three, four = (w.emit(f"mul i64 {x}, {y}") for x in a for y in b)
-            least, greatest = ([merge(context, one, two), merge(context, three, four)] for merge in (_least, _greatest))
-            found = _Range(_least(context, *least), _greatest(context, *greatest))
+            least, greatest = ([merge(context, one, two), merge(context, three, four)] for merge in (_minimum, _maximum))
+            found = _Range(_minimum(context, *least), _maximum(context, *greatest))
         # products of 32 bits without a sign need all of 64
         conditions = [f"icmp {'ule' if unsigned else 'sle'} i64 {found.greatest}, {element.maximum}"]
         if not unsigned:
@@ -197,9 +201,9 @@ class _Ranges:
         return found
 
 
-def _least(context: Context, a: str, b: str) -> str:
+def _minimum(context: Context, a: str, b: str) -> str:
     return context.writer.intrinsic("llvm.smin", "i64", [("i64", a), ("i64", b)])
 
 
-def _greatest(context: Context, a: str, b: str) -> str:
+def _maximum(context: Context, a: str, b: str) -> str:
     return context.writer.intrinsic("llvm.smax", "i64", [("i64", a), ("i64", b)])

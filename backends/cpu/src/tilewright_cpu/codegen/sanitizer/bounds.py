@@ -21,7 +21,7 @@ from tilewright.ir.types import DescriptorType, PointerType, TileType
 from tilewright.llvm.registers import storage_size
 from tilewright.passes.stores import accesses_of
 from tilewright_cpu.codegen.analysis.mask_bounds import bound_of, conjuncts
-from tilewright_cpu.codegen.analysis.strides import form
+from tilewright_cpu.codegen.analysis.strides import stride_along
 from tilewright_cpu.codegen.context import Context, Index, KernelState, Scope, lane_axis, scope_of
 from tilewright_cpu.status import OUT_OF_BOUNDS
 
@@ -36,7 +36,7 @@ def bounded_arguments(module: Module) -> list[int]:
     return [position for position, argument in enumerate(module.kernel.arguments) if isinstance(argument.type, PointerType | DescriptorType)]
 
 
-def note_accesses(state: KernelState, module: Module, first_slot: int) -> None:
+def record_accesses(state: KernelState, module: Module, first_slot: int) -> None:
     """Have a module's accesses checked. ``first_slot`` is that of the first argument."""
     arguments = module.kernel.arguments
     state.checks.slot = first_slot + sum(1 + 2 * argument.type.rank if isinstance(argument.type, DescriptorType) else 1 for argument in arguments)
@@ -58,11 +58,11 @@ def checked_address(context: Context, operation: Operation, address: str, size: 
     w = context.writer
     number = w.emit(f"ptrtoint ptr {address} to i64")
     inside = _inside(context, operation, number, size)
-    _tell(context, operation, inside if guard is None else w.emit(f"or i1 {inside}, {w.emit(f'xor i1 {guard}, true')}"))
+    _report_unless(context, operation, inside if guard is None else w.emit(f"or i1 {inside}, {w.emit(f'xor i1 {guard}, true')}"))
     return w.emit(f"select i1 {inside}, ptr {address}, ptr {_landing(context, size)}")
 
 
-def checked_chunk(
+def checked_strip(
     context: Context, operation: Load | Store, index: Index, size: int, address: str, consecutive: bool, guard: str | None
 ) -> tuple[str, str | None]:
     """Address and guard of a checked vector strip of a load or store.
@@ -99,10 +99,10 @@ def is_span(context: Context, operation: Load | Store) -> bool:
     assert isinstance(pointer.type, TileType) and isinstance(pointer.type.element, PointerType)
     shape, size = pointer.type.shape, storage_size(pointer.type.element.pointee)
     lane = max(range(len(shape)), key=shape.__getitem__)
-    if len(context.state.checks.accesses[operation]) > 1 or shape[lane] * size > _LANDING_LIMIT or form(context, pointer, lane) != size:
+    if len(context.state.checks.accesses[operation]) > 1 or shape[lane] * size > _LANDING_LIMIT or stride_along(context, pointer, lane) != size:
         return False
     leaves = conjuncts(context, mask, tuple(range(len(shape)))) if mask is not None else []
-    along = [(leaf, axes) for leaf, axes in leaves if lane in axes and form(context, leaf, axes.index(lane)) != 0]
+    along = [(leaf, axes) for leaf, axes in leaves if lane in axes and stride_along(context, leaf, axes.index(lane)) != 0]
     return all(bound_of(context, leaf, axes, lane) is not None for leaf, axes in along)
 
 
@@ -120,11 +120,11 @@ def _admitted(context: Context, operation: Load | Store, lane: int, extent: int)
     found, *others = limits or (str(extent),)
     with context.ahead_of_row():
         for limit in others:
-            found = _once(context, context.scopes[-1], ("least", found, limit), functools.partial(_least, context, found, limit))
+            found = _once(context, context.scopes[-1], ("least", found, limit), functools.partial(_minimum, context, found, limit))
     return found
 
 
-def _least(context: Context, a: str, b: str) -> str:
+def _minimum(context: Context, a: str, b: str) -> str:
     return context.writer.intrinsic("llvm.umin", "i64", [("i64", a), ("i64", b)])
 
 
@@ -193,7 +193,7 @@ class _Row:
                 end = w.emit(f"add i64 {before}, {_scaled(context, count, self.size)}")
                 held = w.emit(f"and i1 {w.emit(f'icmp sge i64 {before}, 0')}, {w.emit(f'icmp sle i64 {end}, {bytes_}')}")
                 inside = w.emit(f"or i1 {held}, {w.emit(f'icmp eq i64 {count}, 0')}")
-            _tell(context, self.operation, inside)
+            _report_unless(context, self.operation, inside)
             return w.emit(f"select i1 {inside}, ptr {self.base}, ptr {_landing(context, self.extent * self.size)}")
 
         # a number of lanes that is computed is known where the row's loops begin, not further out
@@ -238,37 +238,37 @@ def checked_span(context: Context, operation: Operation, first: str, last: str, 
     w = context.writer
     numbers = [w.emit(f"ptrtoint ptr {address} to i64") for address in (first, last)]
     inside = w.emit(f"and i1 {_inside(context, operation, numbers[0], size)}, {_inside(context, operation, numbers[1], size)}")
-    _tell(context, operation, w.emit(f"or i1 {inside}, {w.emit(f'xor i1 {wanted}, true')}"))
+    _report_unless(context, operation, w.emit(f"or i1 {inside}, {w.emit(f'xor i1 {wanted}, true')}"))
     return w.emit(f"and i1 {wanted}, {inside}")
 
 
-def stop_where_told(context: Context) -> None:
+def stop_on_violation(context: Context) -> None:
     """Behind a statement: stop where an access of it was not inside."""
-    if not context.checks.unlooked:
+    if not context.checks.unreported:
         return
     w = context.writer
-    for (operation, width), lost in context.checks.unlooked_lanes.items():
+    for (operation, width), lost in context.checks.unreported_lanes.items():
         type_ = f"<{width} x i1>"
         some = w.intrinsic("llvm.vector.reduce.or", "i1", [(type_, w.load(type_, lost, 64))], [type_])
-        _tell(context, operation, w.emit(f"xor i1 {some}, true"))
-    context.checks.unlooked_lanes.clear()
-    context.checks.unlooked = False
-    told = w.load("i32", context.checks.told, 4)
+        _report_unless(context, operation, w.emit(f"xor i1 {some}, true"))
+    context.checks.unreported_lanes.clear()
+    context.checks.unreported = False
+    reported = w.load("i32", context.checks.reported, 4)
     failed, passed = w.new_block("outside"), w.new_block("inside")
-    w.branch_if(w.emit(f"icmp eq i32 {told}, 0"), passed, failed, likely=True)
+    w.branch_if(w.emit(f"icmp eq i32 {reported}, 0"), passed, failed, likely=True)
     w.place(failed)
-    context.report(OUT_OF_BOUNDS, w.emit(f"sub i32 {told}, 1"))
+    context.report(OUT_OF_BOUNDS, w.emit(f"sub i32 {reported}, 1"))
     w.place(passed)
 
 
 def _kept(context: Context, operation: Operation, inside: str, guard: str | None, width: int) -> str:
     """The lanes of a guard that are inside; those that are not are noted, and told behind the statement: a row's loop only gathers them."""
     w, type_ = context.writer, f"<{width} x i1>"
-    lost = context.checks.unlooked_lanes.get((operation, width))
+    lost = context.checks.unreported_lanes.get((operation, width))
     if lost is None:
-        lost = context.checks.unlooked_lanes[operation, width] = w.alloca(type_)
+        lost = context.checks.unreported_lanes[operation, width] = w.alloca(type_)
         w.entry.lines.append(f"  store {type_} zeroinitializer, ptr {lost}, align 64")
-    context.checks.unlooked = True
+    context.checks.unreported = True
     outside = w.emit(f"xor {type_} {inside}, splat (i1 true)")
     if guard is not None:
         inside, outside = (w.emit(f"and {type_} {lanes}, {guard}") for lanes in (inside, outside))
@@ -311,7 +311,7 @@ def bounds_of(context: Context, argument: int, size: int) -> tuple[str, str]:
     return found
 
 
-def _tell(context: Context, operation: Operation, fine: str) -> None:
+def _report_unless(context: Context, operation: Operation, fine: str) -> None:
     """Write the message of an operation to the word that is looked at, unless ``fine`` holds."""
     w, state = context.writer, context.state
     index = state.checks.messages.get(operation)
@@ -319,13 +319,13 @@ def _tell(context: Context, operation: Operation, fine: str) -> None:
         names = " or ".join(repr(state.checks.names[argument]) for argument in state.checks.accesses[operation])
         verb = operation.name if operation.name.startswith("atomic") else "store" if operation.spec.effects & Effect.WRITE else "load"
         index = state.checks.messages[operation] = context.message(f"{verb} outside the memory of argument {names}", operation.location)
-    told = context.checks.told
-    if not told:
-        told = context.checks.told = w.alloca("i32", 1, 4)
-        w.entry.lines.append(f"  store i32 0, ptr {told}, align 4")
+    reported = context.checks.reported
+    if not reported:
+        reported = context.checks.reported = w.alloca("i32", 1, 4)
+        w.entry.lines.append(f"  store i32 0, ptr {reported}, align 4")
     # read and written as a whole: where it is looked at, it is a register
-    w.store("i32", w.emit(f"select i1 {fine}, i32 {w.load('i32', told, 4)}, i32 {index + 1}"), told, 4)
-    context.checks.unlooked = True
+    w.store("i32", w.emit(f"select i1 {fine}, i32 {w.load('i32', reported, 4)}, i32 {index + 1}"), reported, 4)
+    context.checks.unreported = True
 
 
 def _landing(context: Context, size: int) -> str:

@@ -23,7 +23,7 @@ from tilewright.llvm.casts import emit_cast
 from tilewright.llvm.registers import storage_size
 from tilewright.passes.transfer import unit_reshape
 from tilewright_cpu.codegen.analysis.mask_bounds import Axes, Bound, bound_of, conjuncts, emit_limit, operand_axes
-from tilewright_cpu.codegen.analysis.strides import Form, form
+from tilewright_cpu.codegen.analysis.strides import AxisStride, stride_along
 from tilewright_cpu.codegen.analysis.tiles import is_tile
 from tilewright_cpu.codegen.context import ZERO, Context, Coordinate, Index, with_coordinate
 from tilewright_cpu.codegen.sanitizer.bounds import bounds_of, is_checked, is_span
@@ -39,7 +39,7 @@ def decidable(context: Context, operations: Iterable[Load | Store], several_rows
     return found if several_rows or not all(is_span(context, operation) for operation in found) else []
 
 
-def note_passed(context: Context, operations: Iterable[Load | Store]) -> None:
+def record_passed(context: Context, operations: Iterable[Load | Store]) -> None:
     """Take loads for checked behind the statement that has read all their lanes, and has stopped where one was outside.
 
     Where another load decides on addresses or lanes it may give something else when it is read again, if the kernel races with itself.
@@ -75,7 +75,7 @@ def _wraps_are_seen(context: Context, value: Value) -> bool:
         return False
     moved: set[int] = set()
     for part, axes in parts:
-        along = {axis for number, axis in enumerate(axes) if axis is not None and form(context, part, number) != 0}
+        along = {axis for number, axis in enumerate(axes) if axis is not None and stride_along(context, part, number) != 0}
         if along & moved:
             return False
         moved |= along
@@ -127,10 +127,10 @@ def emit_inside(context: Context, operations: Sequence[Load | Store]) -> str:
     return result
 
 
-def _steps(context: Context, operation: Load | Store) -> list[Form]:
+def _steps(context: Context, operation: Load | Store) -> list[AxisStride]:
     pointer = operation.pointer
     assert isinstance(pointer.type, TileType)
-    return [form(context, pointer, axis) for axis in range(pointer.type.rank)]
+    return [stride_along(context, pointer, axis) for axis in range(pointer.type.rank)]
 
 
 def _inside(context: Context, operation: Load | Store) -> str:
@@ -186,7 +186,7 @@ def _admitted(context: Context, operation: Load | Store, shape: Sequence[int]) -
     if mask is None:
         return counts, sound
     for leaf, axes in conjuncts(context, mask, tuple(range(len(shape)))):
-        moving = [axis for number, axis in enumerate(axes) if axis is not None and form(context, leaf, number) != 0]
+        moving = [axis for number, axis in enumerate(axes) if axis is not None and stride_along(context, leaf, number) != 0]
         bound = bound_of(context, leaf, axes, moving[0]) if len(moving) == 1 else None
         if bound is None or not _wraps_are_seen(context, bound.moving):
             continue

@@ -7,7 +7,7 @@ from tilewright.llvm.registers import constant, register_type, vector_type
 from tilewright.llvm.writer import FunctionWriter
 
 
-class LaneSumState:
+class PartialSumState:
     """A sum over a loop, in registers: the vectors, one a group."""
 
     __slots__ = ("element", "groups", "width")
@@ -16,7 +16,7 @@ class LaneSumState:
         self.element, self.width, self.groups = element, width, groups
 
 
-def finish_lane_sum(writer: FunctionWriter, state: LaneSumState) -> str:
+def reduce_partial_sum(writer: FunctionWriter, state: PartialSumState) -> str:
     """The sum of all lanes of all groups."""
     type_ = vector_type(state.element, state.width)
     total = state.groups[0]

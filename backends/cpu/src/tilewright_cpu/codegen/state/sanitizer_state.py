@@ -46,9 +46,9 @@ class FunctionChecks:
 
     bounds: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
     landings: dict[int, str] = field(default_factory=dict)
-    told: str = ""
-    unlooked: bool = False
-    unlooked_lanes: dict[tuple[Operation, int], str] = field(default_factory=dict)
+    reported: str = ""
+    unreported: bool = False
+    unreported_lanes: dict[tuple[Operation, int], str] = field(default_factory=dict)
     trusted: frozenset[Operation] = frozenset()
     passed: frozenset[Operation] = frozenset()
     asserted: set[Operation] = field(default_factory=set)

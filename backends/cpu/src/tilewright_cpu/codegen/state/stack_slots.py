@@ -41,7 +41,7 @@ class Buffer:
         return tuple(found)
 
 
-class Slot:
+class StackSlot:
     """Memory of buffers. It is free again after the position ``end``. ``holders`` are the values it holds or held since it was allocated. What is
     ``borrowed`` belongs to the caller of this function: its values must stay."""
 
@@ -59,7 +59,7 @@ FOREVER = 1 << 60
 STACK_LIMIT = 256 << 10
 
 
-class Slots:
+class StackSlots:
     """The buffers of the function that ``writer`` writes.
 
     Attributes:
@@ -72,9 +72,9 @@ class Slots:
     def __init__(self, writer: FunctionWriter) -> None:
         self.writer = writer
         self.position = 0
-        self._slots: dict[str, Slot] = {}
-        self._free: list[Slot] = []
-        self._scratch: list[Slot] = []
+        self._slots: dict[str, StackSlot] = {}
+        self._free: list[StackSlot] = []
+        self._scratch: list[StackSlot] = []
         self._stack = 0
         self.arena_parts: list[tuple[str, int]] = []
         self.arena_bytes = 0
@@ -90,7 +90,7 @@ class Slots:
 
     def adopt(self, pointer: str, shape: Sequence[int], element: Type) -> Buffer:
         """Memory that is not ours as a buffer: a callee's operands and results."""
-        slot = Slot(pointer, 0, borrowed=True)
+        slot = StackSlot(pointer, 0, borrowed=True)
         slot.end = FOREVER
         self._slots[pointer] = slot
         return Buffer(pointer, tuple(shape), element)
@@ -99,9 +99,9 @@ class Slots:
         """The address of ``size`` bytes (64-byte aligned) for the operation being lowered."""
         return self._allocate(size).pointer
 
-    def _allocate(self, size: int) -> Slot:
+    def _allocate(self, size: int) -> StackSlot:
         size = max(64, (size + 63) & ~63)
-        best: Slot | None = None
+        best: StackSlot | None = None
         for slot in self._free:
             if size <= slot.size <= 2 * size and (best is None or slot.size < best.size):
                 best = slot
@@ -113,7 +113,7 @@ class Slots:
                 pointer = self.writer.alloca("i8", size, 64)
             else:
                 pointer = self.in_arena(size)
-            best = Slot(pointer, size)
+            best = StackSlot(pointer, size)
             self._slots[pointer] = best
         best.end = self.position
         best.holders = []
