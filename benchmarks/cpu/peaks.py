@@ -13,7 +13,7 @@ import numpy as np
 from tilewright.llvm.compile import compile_to_object, host_target
 from tilewright.llvm.link import load_object
 from tilewright.llvm.writer import ModuleWriter, vector
-from tilewright_cpu.hardware import machine_of
+from tilewright_cpu.hardware import hardware_of
 from tilewright_cpu.target import host
 
 #: Sums that are independent of each other: more than the latency of one times how many begin in a cycle.
@@ -37,8 +37,8 @@ class Peaks:
 def _multiply_add_loop() -> tuple[Callable[[int], None], int]:
     """A function of a number of turns, and the operations of a turn."""
     triple, cpu, features = host_target()
-    machine = machine_of(host())
-    lanes = machine.vector_bytes // 4
+    hardware = hardware_of(host())
+    lanes = hardware.vector_bytes // 4
     type_ = vector("float", lanes)
     module = ModuleWriter("nounwind")
     w = module.function("turns", [("i64", "count"), ("ptr", "out")])
@@ -47,7 +47,7 @@ def _multiply_add_loop() -> tuple[Callable[[int], None], int]:
         values = list(loop.values)
         for _ in range(4):
             values = [
-                w.intrinsic("llvm.fma" if machine.can("fused") else "llvm.fmuladd", type_, [(type_, value), (type_, factor), (type_, factor)])
+                w.intrinsic("llvm.fma" if hardware.can("fused") else "llvm.fmuladd", type_, [(type_, value), (type_, factor), (type_, factor)])
                 for value in values
             ]
         loop.next_values = values

@@ -11,7 +11,7 @@ from tilewright.ir.parser import parse_module
 from tilewright.plugins.registry import registry
 from tilewright.runtime.devices import named_target
 from tilewright_cpu import target
-from tilewright_cpu.hardware import NAMED, USUAL_CACHES, machine_of, vector_unit
+from tilewright_cpu.hardware import NAMED, USUAL_CACHES, hardware_of, vector_unit
 from tilewright_cpu.hardware import named_target as row_target
 from tilewright_cpu.lower import lower
 from tilewright_cpu.runtime import load
@@ -72,7 +72,7 @@ def test_lists_of_processors(text: str, count: int) -> None:
 
 @pytest.mark.parametrize("name", NAMED)
 def test_decisions_for_every_named_processor_fit_it(name: str) -> None:
-    found = machine_of(row_target(name))
+    found = hardware_of(row_target(name))
     rows, vectors = found.block
     assert rows * vectors + vectors + 1 <= found.registers
     assert rows * vectors >= 8 and vectors * found.vector_bytes <= 4 * found.limit("line_bytes")
@@ -82,7 +82,7 @@ def test_decisions_for_every_named_processor_fit_it(name: str) -> None:
 
 
 def test_decisions_move_with_the_quantities() -> None:
-    milan, sapphire, apple = (machine_of(row_target(name)) for name in ("znver3", "sapphirerapids", "apple-m1"))
+    milan, sapphire, apple = (hardware_of(row_target(name)) for name in ("znver3", "sapphirerapids", "apple-m1"))
     assert milan.block == (6, 2) and sapphire.block == (6, 4)
     assert milan.far_bytes == sapphire.far_bytes == 1024 and apple.far_bytes == 4096
     assert (milan.panel_bytes, sapphire.panel_bytes, apple.panel_bytes) == (16 << 10, 24 << 10, 64 << 10)

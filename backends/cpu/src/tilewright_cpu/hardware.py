@@ -46,7 +46,7 @@ USUAL_CACHES: Mapping[str, int] = {"l1d_bytes": 32 << 10, "l1d_ways": 8, "l2_byt
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class Hardware:
     """See the module's text.
 
     Attributes:
@@ -136,7 +136,7 @@ def _block(registers: int) -> tuple[int, int]:
     return found
 
 
-def machine_of(target: Target) -> Machine:
+def hardware_of(target: Target) -> Hardware:
     """The machine that a target describes. Its limit ``vector_bits`` narrows the vectors below what the features allow."""
     features = frozenset(feature[1:] for feature in target.features if feature.startswith("+"))
     unit = vector_unit(target.arch, features)
@@ -144,7 +144,7 @@ def machine_of(target: Target) -> Machine:
     registers = unit.registers
     if bits < unit.bits and target.arch == "x86-64" and "avx512vl" not in features:
         registers = 16
-    return Machine(target.arch, features, bits, registers, {name: int(target.limits.get(name, usual)) for name, usual in USUAL_CACHES.items()})
+    return Hardware(target.arch, features, bits, registers, {name: int(target.limits.get(name, usual)) for name, usual in USUAL_CACHES.items()})
 
 
 def vector_unit(arch: str, features: frozenset[str]) -> VectorUnit:

@@ -24,7 +24,7 @@ from tilewright.runtime.dtypes import IR_TEXT, NUMPY_STORAGE, dtype_text
 from tilewright_cpu.codegen.gemm.bf16_split import split_array
 from tilewright_cpu.codegen.gemm.plan import TILE, Scheme, block_of, choose_scheme
 from tilewright_cpu.codegen.gemm.prepack_lookup import Record, form
-from tilewright_cpu.hardware import machine_of
+from tilewright_cpu.hardware import hardware_of
 
 #: NumPy's name of a scheme's packed element.
 _ELEMENTS = {"float": "float32", "double": "float64", "i8": "int8", "i16": "int16", "i32": "int32"}
@@ -133,11 +133,11 @@ def prepack(matrix: Any, *, dtype: Any = None, block_n: int | None = None) -> Pa
     _refuse_unfit(matrix, kind)
     element = parse_type(IR_TEXT[kind.dtype])
     multiplied = element if dtype is None else parse_type(IR_TEXT[_dtype_text(dtype)])
-    machine = machine_of(host())
+    hardware = hardware_of(host())
     _refuse_cast(element, multiplied)
     columns = _MANY if block_n is None else _checked(block_n)
-    scheme = choose_scheme(multiplied, multiplied, machine, (_MANY, columns, _MANY))
-    return PackedMatrix(matrix, scheme, element, block_of(scheme, (multiplied, multiplied), _MANY, columns, machine).columns)
+    scheme = choose_scheme(multiplied, multiplied, hardware, (_MANY, columns, _MANY))
+    return PackedMatrix(matrix, scheme, element, block_of(scheme, (multiplied, multiplied), _MANY, columns, hardware).columns)
 
 
 def packed_list(values: Sequence[Any]) -> ctypes.Array[ctypes.c_uint64] | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tilewright.errors import VariableError
 from tilewright.plugins.manifest import Device, Target
-from tilewright_cpu.hardware import LEVELS, NAMED, USUAL_CACHES, Machine, machine_of, named_target, vector_unit
+from tilewright_cpu.hardware import LEVELS, NAMED, USUAL_CACHES, Hardware, hardware_of, named_target, vector_unit
 
 
 def architecture(triple: str) -> str:
@@ -147,9 +147,9 @@ def host() -> Target:
 
 
 @functools.cache
-def processor() -> Machine:
+def processor() -> Hardware:
     """This machine itself, whatever level is named."""
-    return machine_of(_host(""))
+    return hardware_of(_host(""))
 
 
 #: On Linux for x86-64: the system call ``arch_prctl``, its request for a component of the processor's state, and the component: the data of tiles.

@@ -26,7 +26,7 @@ from tilewright_cpu.codegen.state.partial_sums import PartialSumState
 from tilewright_cpu.codegen.state.sanitizer_state import FunctionChecks, ModuleChecks
 from tilewright_cpu.codegen.state.stack_slots import Buffer as Buffer
 from tilewright_cpu.codegen.state.stack_slots import StackSlots
-from tilewright_cpu.hardware import Machine
+from tilewright_cpu.hardware import Hardware
 from tilewright_cpu.status import poll_symbol
 
 if TYPE_CHECKING:
@@ -146,13 +146,13 @@ class KernelState:
     """
 
     def __init__(
-        self, module: ModuleWriter, functions: Mapping[str, Function], machine: Machine, options: Mapping[str, Any], methods: Methods, symbol: str
+        self, module: ModuleWriter, functions: Mapping[str, Function], hardware: Hardware, options: Mapping[str, Any], methods: Methods, symbol: str
     ) -> None:
         self.module, self.functions, self.methods = module, functions, methods
         self.symbol = symbol
         self.poll = f"@{poll_symbol(symbol)}"
         self.polls = False
-        self.machine = machine
+        self.hardware = hardware
         self.options = options
         self.messages: list[str] = []
         self.callees: dict[str, str] = {}
@@ -325,7 +325,7 @@ class Context(StackSlots):
 
     @property
     def native_ldexp(self) -> bool:
-        return self.state.machine.can("ldexp")
+        return self.state.hardware.can("ldexp")
 
     @property
     def native_exp(self) -> bool:
@@ -339,7 +339,7 @@ class Context(StackSlots):
 
     def elements_for(self, element: Type) -> int:
         """Elements of a type that a vector register holds."""
-        return max(1, self.state.machine.vector_bytes // storage_size(element))
+        return max(1, self.state.hardware.vector_bytes // storage_size(element))
 
     # ---- regions of scalars
 

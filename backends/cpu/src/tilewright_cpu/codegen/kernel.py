@@ -32,7 +32,7 @@ from tilewright_cpu.codegen.intrinsics.soft_half import SOFT_HALF
 from tilewright_cpu.codegen.ops.descriptors import Descriptor
 from tilewright_cpu.codegen.registry import METHODS
 from tilewright_cpu.codegen.sanitizer.bounds import record_accesses
-from tilewright_cpu.hardware import machine_of
+from tilewright_cpu.hardware import hardware_of
 
 #: Slots of the argument array before the first argument.
 FIRST_ARGUMENT = 5
@@ -65,20 +65,20 @@ class KernelText:
 
 def write_module(module: Module, target: Target, options: Mapping[str, Any]) -> KernelText:
     """The LLVM IR of a module with one kernel."""
-    machine = machine_of(target)
+    hardware = hardware_of(target)
     attributes = ["nounwind", '"no-trapping-math"="true"']
-    if machine.x86:
-        attributes += [f'"prefer-vector-width"="{machine.vector_bits}"', f'"min-legal-vector-width"="{machine.vector_bits}"']
+    if hardware.x86:
+        attributes += [f'"prefer-vector-width"="{hardware.vector_bits}"', f'"min-legal-vector-width"="{hardware.vector_bits}"']
     if target.cpu:
         attributes.append(f'"target-cpu"="{target.cpu}"')
     if target.features:
         attributes.append(f'"target-features"="{",".join(target.features)}"')
-    text = ModuleWriter(" ".join(attributes), plain_loops=machine.x86)
-    if not machine.can("half"):
+    text = ModuleWriter(" ".join(attributes), plain_loops=hardware.x86)
+    if not hardware.can("half"):
         text.add_global(SOFT_HALF)
     kernel = module.kernel
     symbol = kernel.name if all(c.isalnum() or c == "_" for c in kernel.name) and kernel.name.isascii() else "kernel"
-    state = KernelState(text, module.functions, machine, options, METHODS, symbol)
+    state = KernelState(text, module.functions, hardware, options, METHODS, symbol)
     if options.get("debug"):
         record_accesses(state, module, FIRST_ARGUMENT)
     _write_kernel(state, kernel, symbol)

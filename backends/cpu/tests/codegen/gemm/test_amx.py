@@ -23,7 +23,7 @@ import tilewright_cpu.target
 from tilewright.llvm import compile as compilation
 from tilewright.runtime import devices
 from tilewright_cpu.codegen.gemm import gemm
-from tilewright_cpu.codegen.gemm.batched_k import Notes
+from tilewright_cpu.codegen.gemm.batched_k import IterationQueue
 
 RNG = np.random.default_rng(0)
 FEATURES = ("+amx-tile", "+amx-bf16", "+amx-int8")
@@ -40,7 +40,7 @@ LEFT_OUT = {"tf32": 2.0**-14, "bf16x3": 2.0**-14, "tf32x3": 2.0**-22, "bf16x6": 
 SHAPES = [((128, 96, 256), (64, 32, 64)), ((77, 130, 201), (32, 64, 128)), ((33, 17, 64), (16, 16, 64)), ((64, 64, 2048), (64, 64, 64))]
 
 
-class Machine:
+class TileUnit:
     """The tiles that kernels use: those of :file:`amx_emulation.c`."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
@@ -74,7 +74,7 @@ def library(tmp_path_factory: Any) -> ctypes.CDLL:
 
 
 @pytest.fixture
-def machine(library: ctypes.CDLL, monkeypatch: Any, tmp_path: Path) -> Any:
+def unit(library: ctypes.CDLL, monkeypatch: Any, tmp_path: Path) -> Any:
     """A host with tiles, which are emulated."""
     here = tilewright_cpu.target.host()
     if here.arch != "x86-64":
@@ -91,7 +91,7 @@ def machine(library: ctypes.CDLL, monkeypatch: Any, tmp_path: Path) -> Any:
     monkeypatch.setattr(tilewright_cpu.target, "_host", lambda level: there)
     tilewright_cpu.target.processor.cache_clear()
     monkeypatch.setattr(compilation, "compile_to_object", emulated)
-    found = Machine(library)
+    found = TileUnit(library)
     found.reset()
     yield found
     found.check()
@@ -149,7 +149,7 @@ def run(a: Any, b: Any, blocks: tuple[int, int, int], turned: str = "", precisio
 @pytest.mark.parametrize("turned", ["", "a", "b", "ab"])
 @pytest.mark.parametrize("kind", [bfloat16, np.float16, np.int8, np.uint8])
 @pytest.mark.parametrize(("shape", "blocks"), SHAPES)
-def test_products(machine: Machine, shape: tuple[int, int, int], blocks: tuple[int, int, int], kind: Any, turned: str) -> None:
+def test_products(unit: TileUnit, shape: tuple[int, int, int], blocks: tuple[int, int, int], kind: Any, turned: str) -> None:
     m, n, k = shape
     a, b = draw(kind, (m, k)), draw(kind, (k, n))
     check(run(a, b, blocks, turned), a, b)
@@ -158,14 +158,14 @@ def test_products(machine: Machine, shape: tuple[int, int, int], blocks: tuple[i
 @pytest.mark.parametrize("turned", ["", "ab"])
 @pytest.mark.parametrize("precision", LEFT_OUT)
 @pytest.mark.parametrize(("shape", "blocks"), SHAPES[:2])
-def test_f32_where_less_is_asked_for(machine: Machine, shape: tuple[int, int, int], blocks: tuple[int, int, int], precision: str, turned: str) -> None:
+def test_f32_where_less_is_asked_for(unit: TileUnit, shape: tuple[int, int, int], blocks: tuple[int, int, int], precision: str, turned: str) -> None:
     m, n, k = shape
     a, b = draw(np.float32, (m, k)), draw(np.float32, (k, n))
     check(run(a, b, blocks, turned, precision), a, b, precision)
 
 
 @pytest.mark.parametrize("kind", [np.float16, np.float32])
-def test_numbers_at_the_ends_of_the_range(machine: Machine, kind: Any) -> None:
+def test_numbers_at_the_ends_of_the_range(unit: TileUnit, kind: Any) -> None:
     """Infinities, NaN, the greatest numbers and the least, and both zeros: as a sum of products in f32 has them."""
     limits = np.finfo(kind)
     a, b = draw(kind, (32, 64)), draw(kind, (64, 32))
@@ -187,13 +187,13 @@ def test_numbers_at_the_ends_of_the_range(machine: Machine, kind: Any) -> None:
 
 
 @pytest.mark.parametrize("precision", ["ieee", "tf32", "tf32x3"])
-def test_infinities_of_some_programs_and_iterations(machine: Machine, precision: str) -> None:
+def test_infinities_of_some_programs_and_iterations(unit: TileUnit, precision: str) -> None:
     """Infinities lie in one iteration of the loop and in the rows of one program; others take the quick way, and none sees what another has packed."""
     kind = np.float16 if precision == "ieee" else np.float32
     (m, n, k), blocks = (192, 96, 512), (64, 32, 32)
     a, b = draw(kind, (m, k)), draw(kind, (k, n))
     run(a, b, blocks, precision=precision)
-    finite = machine.loads
+    finite = unit.loads
     a[70, 100], b[300, 40], b[301, 41] = np.inf, -np.inf, np.inf
     a[70, 300] = a[100, 300] = 0
     with np.errstate(invalid="ignore"):
@@ -204,34 +204,34 @@ def test_infinities_of_some_programs_and_iterations(machine: Machine, precision:
     usual = np.isfinite(exact)
     np.testing.assert_allclose(found[usual], exact[usual], rtol=1e-3, atol=2e-3)
     # an iteration with infinities, in each of three programs, two blocks of rows each: four loads more
-    assert machine.loads - 2 * finite == 2 * 3 * 2 * 4
+    assert unit.loads - 2 * finite == 2 * 3 * 2 * 4
 
 
 @pytest.mark.parametrize(("precision", "loads", "products"), [("ieee", 10, 16), ("tf32", 8, 12), ("tf32x3", 16, 24)])
-def test_parts_are_loaded_as_often_as_must_be(machine: Machine, precision: str, loads: int, products: int) -> None:
+def test_parts_are_loaded_as_often_as_must_be(unit: TileUnit, precision: str, loads: int, products: int) -> None:
     """Of 32 rows, 32 columns and 32 numbers along K; four more loads are of sums."""
     kind = np.float16 if precision == "ieee" else np.float32
     a, b = draw(kind, (32, 64)), draw(kind, (64, 32))
     check(run(a, b, (32, 32, 64), precision=precision), a, b, precision)
-    assert (machine.products, machine.loads - 4) == (2 * products, 2 * loads)
+    assert (unit.products, unit.loads - 4) == (2 * products, 2 * loads)
 
 
-def test_iterations_are_taken_together(machine: Machine, monkeypatch: Any) -> None:
-    noted = []
+def test_iterations_are_taken_together(unit: TileUnit, monkeypatch: Any) -> None:
+    queued = []
 
-    class Counted(Notes):
+    class Counted(IterationQueue):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
-            noted.append(self)
+            queued.append(self)
 
-    monkeypatch.setattr(gemm, "Notes", Counted)
+    monkeypatch.setattr(gemm, "IterationQueue", Counted)
     a, b = draw(bfloat16, (64, 1000)), draw(bfloat16, (1000, 64))
     check(run(a, b, (64, 64, 32)), a, b)
-    assert noted
+    assert queued
 
 
 @pytest.mark.parametrize("kind", [bfloat16, np.float16])
-def test_packed_before_the_launch(machine: Machine, kind: Any) -> None:
+def test_packed_before_the_launch(unit: TileUnit, kind: Any) -> None:
     a, b = draw(kind, (64, 200)), draw(kind, (200, 128))
     packed = tw.cpu.prepack(b)
     assert packed.panel_columns == 32
@@ -282,7 +282,7 @@ def chained(q_ptr, k_ptr, v_ptr, o_ptr, L, SALT: tl.constexpr, N: tl.constexpr, 
 
 
 @pytest.mark.parametrize("length", [64, 200])
-def test_products_with_a_chain_between_them(machine: Machine, length: int, capsys: Any) -> None:
+def test_products_with_a_chain_between_them(unit: TileUnit, length: int, capsys: Any) -> None:
     q, k, v = draw(bfloat16, (64, 64)), draw(bfloat16, (length, 64)), draw(bfloat16, (length, 64))
     out = np.full((64, 64), 77, np.float32)
     chained[(1,)](q, k, v, out, length, SALT=next(SALTS), N=64, D=64)
@@ -303,7 +303,7 @@ def batched(a_ptr, b_ptr, c_ptr, SALT: tl.constexpr, B: tl.constexpr, N: tl.cons
     tl.store(c_ptr + at, tl.dot(tl.load(a_ptr + at), tl.load(b_ptr + at)))
 
 
-def test_batches(machine: Machine) -> None:
+def test_batches(unit: TileUnit) -> None:
     a, b = draw(np.int8, (4, 64, 64)), draw(np.int8, (4, 64, 64))
     c = np.full((4, 64, 64), 77, np.int32)
     batched[(1,)](a, b, c, SALT=next(SALTS), B=4, N=64)

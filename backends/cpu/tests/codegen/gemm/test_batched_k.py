@@ -8,7 +8,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tilewright_cpu.codegen.gemm import gemm
-from tilewright_cpu.codegen.gemm.batched_k import Notes, depth_of
+from tilewright_cpu.codegen.gemm.batched_k import IterationQueue, batch_depth
 from tilewright_cpu.codegen.ops import dot
 
 RNG = np.random.default_rng(0)
@@ -19,17 +19,17 @@ SALTS = itertools.count()
 
 
 @pytest.fixture
-def noted(monkeypatch, tmp_path):
+def queued(monkeypatch, tmp_path):
     """How many dots were written so that iterations wait; nothing comes from a cache."""
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
     found = []
 
-    class Counted(Notes):
+    class Counted(IterationQueue):
         def __init__(self, *arguments):
             super().__init__(*arguments)
             found.append(self)
 
-    monkeypatch.setattr(gemm, "Notes", Counted)
+    monkeypatch.setattr(gemm, "IterationQueue", Counted)
     return found
 
 
@@ -113,7 +113,7 @@ def is_close(found, wanted):
 
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("kind", SUMS)
-def test_bits_are_those_of_one_iteration_after_the_other(kind, transposed, noted, monkeypatch):
+def test_bits_are_those_of_one_iteration_after_the_other(kind, transposed, queued, monkeypatch):
     sizes = ((64, 64, 16), (128, 64, 256)) if transposed else ((64, 64, 0), (64, 64, 16), (61, 70, 259), (64, 2048, 64), (3, 130, 100))
     cases = [(size, block) for size in sizes for block in ((64, 64, 16), (32, 32, 8))]
     operands = [(draw(kind, (m, k)), draw(kind, (k, n))) for (m, n, k), _ in cases]
@@ -122,27 +122,27 @@ def test_bits_are_those_of_one_iteration_after_the_other(kind, transposed, noted
         return [multiplied(a, b, block, "whole" if transposed else "plain", transposed=transposed) for (a, b), (_, block) in zip(operands, cases, strict=True)]
 
     together = results()
-    assert noted
-    noted.clear()
-    monkeypatch.setattr(dot, "can_be_deferred", lambda analysis, operation: False)
+    assert queued
+    queued.clear()
+    monkeypatch.setattr(dot, "can_be_batched", lambda analysis, operation: False)
     alone = results()
-    assert not noted
+    assert not queued
     for (a, b), found, wanted in zip(operands, together, alone, strict=True):
         assert found.tobytes() == wanted.tobytes()
         assert is_close(found, exact(a, b))
 
 
-def test_sums_that_are_rounded_in_every_iteration(noted):
+def test_sums_that_are_rounded_in_every_iteration(queued):
     a, b = draw("float16", (64, 160)), draw("float16", (160, 64))
     found = multiplied(a, b, (64, 64, 16), sums=tl.float16)
-    assert not noted and np.abs(found - exact(a, b)).max() < 0.1
+    assert not queued and np.abs(found - exact(a, b)).max() < 0.1
 
 
 @pytest.mark.parametrize("kind", ["float32", "int8"])
-def test_iterations_with_steps_of_their_own(kind, noted):
+def test_iterations_with_steps_of_their_own(kind, queued):
     a, b, counts = draw(kind, (64, 160)), draw(kind, (160, 64)), np.array([16, 3, 16, 0, 16, 16, 16, 1, 16, 15], np.int32)
     found = multiplied(a, b, (64, 64, 16), "counts", counts=counts)
-    assert noted
+    assert queued
     kept = np.arange(160) % 16 < np.repeat(counts, 16)
     assert is_close(found, exact(a[:, kept], b[kept]))
 
@@ -156,10 +156,10 @@ def test_rows_that_differ_between_iterations(kind):
 
 
 @pytest.mark.parametrize(("kind", "waiting"), [("read", 0), ("stored", 0), ("computed", 0), ("scanned", 0), ("two", 1), ("large", 1)])
-def test_what_minds_is_added_up_at_once(kind, waiting, noted):
+def test_what_minds_is_added_up_at_once(kind, waiting, queued):
     a, b = draw("float32", (64, 160)), draw("float32", (160, 64))
     found = multiplied(a, b, (64, 64, 16), kind)
-    assert len(noted) == waiting
+    assert len(queued) == waiting
     parts = [exact(a[:, k : k + 16], b[k : k + 16]) for k in range(0, 160, 16)]
     running = np.cumsum(parts, 0)
     scanned = np.cumsum(a.reshape(64, 10, 16).astype(np.float64), 2).reshape(64, 160)
@@ -188,18 +188,18 @@ def tile_after_tile(a_ptr, b_ptr, c_ptr, K, sbk, tiles, SALT: tl.constexpr, N: t
         tl.store(b_ptr + at[:, None] * sbk + at[None, :], total)
 
 
-def test_loops_in_loops(noted):
+def test_loops_in_loops(queued):
     a, b, c = draw("float32", (3 * 64, 128)) / 16, draw("float32", (128, 64)), np.full((3 * 64, 64), np.nan, np.float32)
     wanted, right = [], b.astype(np.float64)
     for tile in range(3):
         wanted.append(a[64 * tile : 64 * tile + 64] @ right)
         right[:64] = wanted[-1]
     tile_after_tile[1,](a, b, c, 128, 64, 3, SALT=next(SALTS), N=64, BLOCK=16)
-    assert noted and is_close(c, np.concatenate(wanted))
+    assert queued and is_close(c, np.concatenate(wanted))
 
 
 @pytest.mark.parametrize(
-    ("steps", "units", "bytes_each", "depth"), [(64, 192, 1 << 10, 3), (64, 64, 1 << 10, 1), (8, 1 << 10, 1 << 10, 16), (8, 64, 1 << 18, 2)]
+    ("steps", "k_groups", "bytes_each", "depth"), [(64, 192, 1 << 10, 3), (64, 64, 1 << 10, 1), (8, 1 << 10, 1 << 10, 16), (8, 64, 1 << 18, 2)]
 )
-def test_iterations_that_are_taken_together(steps, units, bytes_each, depth):
-    assert depth_of(steps, units, bytes_each, 1 << 19) == depth
+def test_iterations_that_are_taken_together(steps, k_groups, bytes_each, depth):
+    assert batch_depth(steps, k_groups, bytes_each, 1 << 19) == depth

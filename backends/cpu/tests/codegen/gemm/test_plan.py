@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tilewright.ir.types import BF16, F16, F32, F64, I8, U8, FloatType
-from tilewright_cpu.codegen.gemm.gemm import Product
+from tilewright_cpu.codegen.gemm.gemm import Gemm
 from tilewright_cpu.codegen.gemm.microkernel import Accumulator
 from tilewright_cpu.codegen.gemm.pack import Matrix
 from tilewright_cpu.codegen.gemm.plan import (
@@ -31,19 +31,19 @@ from tilewright_cpu.codegen.gemm.plan import (
     split_columns,
     split_rows,
 )
-from tilewright_cpu.hardware import USUAL_CACHES, Machine
+from tilewright_cpu.hardware import USUAL_CACHES, Hardware
 
 _EXTENTS = st.integers(1, 300)
 
 
-def machine(arch: str, bits: int, registers: int = 16, *features: str, **limits: int) -> Machine:
-    return Machine(arch, frozenset(features), bits, registers, {**USUAL_CACHES, **limits})
+def hardware(arch: str, bits: int, registers: int = 16, *features: str, **limits: int) -> Hardware:
+    return Hardware(arch, frozenset(features), bits, registers, {**USUAL_CACHES, **limits})
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(m=_EXTENTS, n=_EXTENTS, lanes=st.sampled_from([2, 4, 8, 16]), registers=st.sampled_from([8, 16, 32]))
 def test_blocks_cover_every_element_once_and_fit_the_registers(m: int, n: int, lanes: int, registers: int) -> None:
-    block = choose_block(m, n, lanes, machine("x86-64", 256, registers))
+    block = choose_block(m, n, lanes, hardware("x86-64", 256, registers))
     assert block.rows * block.vectors + block.vectors + 1 <= registers
     columns: list[int] = []
     for panel in split_columns(n, block):
@@ -60,14 +60,14 @@ def test_blocks_cover_every_element_once_and_fit_the_registers(m: int, n: int, l
 
 @pytest.mark.parametrize(("registers", "rows", "vectors"), [(8, 2, 2), (16, 6, 2), (32, 6, 4), (64, 14, 4)])
 def test_blocks_follow_from_the_registers(registers: int, rows: int, vectors: int) -> None:
-    found = machine("x86-64", 256, registers)
+    found = hardware("x86-64", 256, registers)
     assert found.block == (rows, vectors)
     block = choose_block(120, 96, 8, found)
     assert (block.rows, block.vectors, block.lanes) == (rows, vectors, 8)
 
 
 def test_few_columns_or_rows_keep_as_many_sums() -> None:
-    wide = machine("x86-64", 512, 32)
+    wide = hardware("x86-64", 512, 32)
     assert choose_block(128, 16, 16, wide).rows == 12
     assert choose_block(2, 128, 16, wide).vectors == 8
 
@@ -91,7 +91,7 @@ def test_few_columns_or_rows_keep_as_many_sums() -> None:
     ],
 )
 def test_scheme_by_features(a: object, b: object, features: tuple[str, ...], bits: int, scheme: object) -> None:
-    assert choose_scheme(a, b, machine("x86-64", bits, 16, *features)) is scheme  # type: ignore[arg-type]
+    assert choose_scheme(a, b, hardware("x86-64", bits, 16, *features)) is scheme  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_scheme_by_features(a: object, b: object, features: tuple[str, ...], bit
     ],
 )
 def test_arm_has_schemes_of_its_own(a: object, b: object, features: tuple[str, ...], scheme: object) -> None:
-    assert choose_scheme(a, b, machine("aarch64", 128, 32, *features)) is scheme  # type: ignore[arg-type]
+    assert choose_scheme(a, b, hardware("aarch64", 128, 32, *features)) is scheme  # type: ignore[arg-type]
 
 
 TILES = ("amx-tile", "amx-bf16")
@@ -126,10 +126,10 @@ TILES = ("amx-tile", "amx-bf16")
     ],
 )
 def test_tiles_by_precision(element: FloatType, precision: str, scheme: object) -> None:
-    unit = machine("x86-64", 512, 32, *TILES)
-    assert choose_scheme(element, element, unit, (64, 64, 64), precision) is scheme
-    assert not choose_scheme(element, element, unit, (64, 64, 24), precision).tiled
-    assert not choose_scheme(element, element, machine("x86-64", 512, 32), (64, 64, 64), precision).tiled
+    tiled = hardware("x86-64", 512, 32, *TILES)
+    assert choose_scheme(element, element, tiled, (64, 64, 64), precision) is scheme
+    assert not choose_scheme(element, element, tiled, (64, 64, 24), precision).tiled
+    assert not choose_scheme(element, element, hardware("x86-64", 512, 32), (64, 64, 64), precision).tiled
 
 
 @pytest.mark.parametrize(("sums", "scheme"), [(F32, HALF_TILES), (F16, FMA32)])
@@ -137,9 +137,9 @@ def test_sums_in_f16_are_rounded_as_they_grow(sums: FloatType, scheme: object) -
     """A unit whose sums are in f32 cannot do that."""
     matrix = Matrix("%p", F16, 64, 64, 64, 1)
     writer: Any = None
-    product = Product(writer, machine("x86-64", 512, 32, *TILES), (F16, F16), matrix, matrix, Accumulator("%c", sums, 64, 4, True), writer)
-    assert product.scheme is scheme
+    gemm = Gemm(writer, hardware("x86-64", 512, 32, *TILES), (F16, F16), matrix, matrix, Accumulator("%c", sums, 64, 4, True), writer)
+    assert gemm.scheme is scheme
 
 
 def test_other_architectures_use_no_instruction_of_these() -> None:
-    assert choose_scheme(I8, I8, machine("riscv64", 128, 32, "avx512vnni", "dotprod")) is INT32
+    assert choose_scheme(I8, I8, hardware("riscv64", 128, 32, "avx512vnni", "dotprod")) is INT32

@@ -9,11 +9,11 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.ir.types import F32
 from tilewright.passes.math_library import MATH
-from tilewright_cpu.hardware import machine_of
+from tilewright_cpu.hardware import hardware_of
 from tilewright_cpu.target import host
 
 torch = pytest.importorskip("torch")
-if not machine_of(host()).tables:
+if not hardware_of(host()).tables:
     pytest.skip("this processor has no tables of sixteen numbers", allow_module_level=True)
 
 

@@ -20,7 +20,7 @@ from tilewright_cpu.codegen.context import ZERO, Buffer, Context, Index
 from tilewright_cpu.codegen.control.cancellation import CancellationCheck
 from tilewright_cpu.codegen.control.region import lower_region
 from tilewright_cpu.codegen.control.scalar_operands import bind_parts, part_types, parts, rename, typed_parts
-from tilewright_cpu.codegen.gemm.remainder import ends_of_accumulator
+from tilewright_cpu.codegen.gemm.remainder import accumulator_ends
 from tilewright_cpu.codegen.loops.evaluate import as_vector, evaluate
 from tilewright_cpu.codegen.loops.inner_loop import InnerLoop
 from tilewright_cpu.codegen.loops.loop_nest import NestPlan, identity
@@ -51,7 +51,7 @@ def first_buffer(context: Context, operation: Operation, init: Value, argument: 
             buffer = reusable_buffer(context, init, type_)
         if buffer is None:
             buffer = context.new_buffer(type_.shape, type_.element)
-        materialize_into(context, init, buffer, ends_of_accumulator(context, operation, argument) if isinstance(operation, For) else NO_ENDS)
+        materialize_into(context, init, buffer, accumulator_ends(context, operation, argument) if isinstance(operation, For) else NO_ENDS)
     context.reserve(buffer, context.analysis.end[operation])
     context.bind_buffer(argument, buffer)
     return buffer
@@ -225,7 +225,7 @@ def lower_for(context: Context, operation: For) -> None:
 
 
 def _partial_sum_width(context: Context, value: Value) -> int:
-    return context.state.machine.vector_bytes // (8 if element_type(value.type) is F64 else 4)
+    return context.state.hardware.vector_bytes // (8 if element_type(value.type) is F64 else 4)
 
 
 def _widened(context: Context, value: Value) -> str:

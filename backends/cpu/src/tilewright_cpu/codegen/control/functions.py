@@ -27,7 +27,7 @@ class Frame(NamedTuple):
 
 def begin_function(state: KernelState, writer: FunctionWriter, function: Function) -> Frame:
     """Analyse a function and open its first block."""
-    context = Context(state, writer, function, Analysis(function, state.machine.vector_bytes))
+    context = Context(state, writer, function, Analysis(function, state.hardware.vector_bytes))
     entry, start = writer.current, writer.new_block("start")
     entry.terminator = f"  br label %{start.label}"
     writer.place(start)

@@ -12,20 +12,20 @@ from itertools import product
 from tilewright.ir.types import IntType, Type
 from tilewright.llvm.writer import FunctionWriter, splat_constant, vector
 from tilewright_cpu.codegen.gemm import amx
-from tilewright_cpu.codegen.gemm.batched_k import Noted
-from tilewright_cpu.codegen.gemm.microkernel import Accumulator, Kernel, UnitsA, UnitsB
+from tilewright_cpu.codegen.gemm.batched_k import QueuedIterations
+from tilewright_cpu.codegen.gemm.microkernel import Accumulator, Kernel, KGroupsA, KGroupsB
 from tilewright_cpu.codegen.gemm.pack import plus, scaled, transpose
 from tilewright_cpu.codegen.gemm.plan import TILE, Extent, Panel, Scheme
 
 #: Writes loops over the panels of B: (panel, its first column), in the loop's body.
 PanelLoops = Callable[[], Iterator[tuple[Panel, Extent]]]
 
-_UNIT_BYTES = amx.ROW_BYTES // TILE
+_K_GROUP_BYTES = amx.ROW_BYTES // TILE
 _ELEMENT_BYTES = {"i8": 1, "i16": 2, "i32": 4}
 #: The first tile of operand A's, and of operand B's; sums are in those before.
 _A, _B = 4, 6
 #: Tiles along K that the four tiles of operand A can hold of two tiles' rows.
-_HELD = 2
+_RESIDENT = 2
 #: The bits of an infinite bf16 number without its sign.
 _INFINITY = 0x7F80
 #: Square blocks of this many units a side are transposed in vector registers.
@@ -36,14 +36,14 @@ def write_tile_block(
     w: FunctionWriter,
     kernel: Kernel,
     elements: tuple[Type, Type],
-    a: UnitsA,
-    b: UnitsB,
+    a: KGroupsA,
+    b: KGroupsB,
     c: Accumulator,
     row: Extent,
     rows: int,
     panel: Panel,
     column: Extent,
-    noted: Noted | None = None,
+    queued: QueuedIterations | None = None,
 ) -> None:
     """Write one block: ``rows`` (16 or 32) rows from ``row`` on, the columns of ``panel`` (16 or 32) from ``column`` on.
 
@@ -54,18 +54,18 @@ def write_tile_block(
     products, parts = ((0, 0),) if split is None else split.products, kernel.scheme.parts
     corner = w.gep("i32", c.pointer, plus(w, scaled(w, row, c.row_stride), column))
     places = {(i, j): (len(across) * i + j, w.gep("i32", corner, TILE * (i * c.row_stride + j))) for i in down for j in across}  # (tile, address) of the sums
-    stride = c.row_stride * _UNIT_BYTES
+    stride = c.row_stride * _K_GROUP_BYTES
     for tile, place in places.values():
         if c.zero:
             amx.zero(w, tile)
         else:
             amx.load(w, tile, place, stride)
 
-    def add_up(a: UnitsA, b: UnitsB, steps: Extent, infinite: bool) -> None:
+    def add_up(a: KGroupsA, b: KGroupsB, steps: Extent, infinite: bool) -> None:
         """``infinite``: infinities of a first part are 0 in products with another part."""
-        a_stride, b_stride = scaled(w, a.row_stride, _ELEMENT_BYTES[a.element]), panel.columns * _UNIT_BYTES
+        a_stride, b_stride = scaled(w, a.row_stride, _ELEMENT_BYTES[a.element]), panel.columns * _K_GROUP_BYTES
         a_row = [w.gep(a.element, a.pointer, scaled(w, plus(w, row, i * TILE), a.row_stride)) for i in down]
-        b_column = w.gep("i32", b.pointer, scaled(w, column, b.units))
+        b_column = w.gep("i32", b.pointer, scaled(w, column, b.k_groups))
         a_part, b_part = scaled(w, TILE, a.k_stride), TILE * panel.columns
         pointers = [("ptr", pointer) for pointer in (*a_row, b_column)]
         with w.loop("0", str(_tiles(w, steps)), 1, pointers, nonempty=isinstance(steps, int)) as loop:
@@ -87,7 +87,7 @@ def write_tile_block(
             a_step = scaled(w, parts, a_part)
             loop.next_values = [*(w.gep(a.element, pointer, a_step) for pointer in a_here), w.gep("i32", b_here, parts * b_part)]
 
-    def add_up_either(a: UnitsA, b: UnitsB, steps: Extent) -> None:
+    def add_up_either(a: KGroupsA, b: KGroupsB, steps: Extent) -> None:
         if a.infinite == b.infinite == 0:
             add_up(a, b, steps, False)
             return
@@ -100,11 +100,11 @@ def write_tile_block(
             w.branch(join)
         w.place(join)
 
-    if noted is None:
+    if queued is None:
         add_up_either(a, b, kernel.steps)
     else:
-        with w.loop("0", noted.count, 1, nonempty=True) as iterations:
-            add_up_either(*noted.operands(w, iterations.index))
+        with w.loop("0", queued.count, 1, nonempty=True) as iterations:
+            add_up_either(*queued.operands(w, iterations.index))
     for tile, place in places.values():
         amx.store(w, tile, place, stride)
 
@@ -125,13 +125,13 @@ def _without_infinities(w: FunctionWriter, pointer: str, stride: Extent) -> str:
     return copy
 
 
-def holds_rows(kernel: Kernel, noted: Noted | None) -> bool:
-    """Whether the extent along K is so short that the tiles of operand A that hold it need not make room for others: see :func:`write_held_rows`."""
-    return kernel.scheme.tiled and kernel.scheme.split is None and noted is None and isinstance(kernel.steps, int) and kernel.steps <= _HELD * TILE
+def is_a_resident(kernel: Kernel, queued: QueuedIterations | None) -> bool:
+    """Whether the extent along K is so short that the tiles of operand A that hold it need not make room for others: see :func:`write_resident_rows`."""
+    return kernel.scheme.tiled and kernel.scheme.split is None and queued is None and isinstance(kernel.steps, int) and kernel.steps <= _RESIDENT * TILE
 
 
-def write_held_rows(
-    w: FunctionWriter, kernel: Kernel, elements: tuple[Type, Type], a: UnitsA, b: UnitsB, c: Accumulator, row: Extent, rows: int, panels: PanelLoops
+def write_resident_rows(
+    w: FunctionWriter, kernel: Kernel, elements: tuple[Type, Type], a: KGroupsA, b: KGroupsB, c: Accumulator, row: Extent, rows: int, panels: PanelLoops
 ) -> None:
     """Write ``rows`` (16 or 32) rows from ``row`` on and all columns: operand A is loaded once, and columns are taken one tile at a time.
 
@@ -142,10 +142,10 @@ def write_held_rows(
     a_stride = scaled(w, a.row_stride, _ELEMENT_BYTES[a.element])
     for i, k in product(down, along):
         corner = w.gep(a.element, a.pointer, scaled(w, plus(w, row, i * TILE), a.row_stride))
-        amx.load(w, _A + _HELD * i + k, w.gep(a.element, corner, scaled(w, k * TILE, a.k_stride)), a_stride)
+        amx.load(w, _A + _RESIDENT * i + k, w.gep(a.element, corner, scaled(w, k * TILE, a.k_stride)), a_stride)
     first = _A - len(along)  # of the tiles of operand B's
     for panel, column in panels():
-        panel_b = w.gep("i32", b.pointer, scaled(w, column, b.units))
+        panel_b = w.gep("i32", b.pointer, scaled(w, column, b.k_groups))
         for j in range(panel.columns // TILE):
             corner = w.gep("i32", c.pointer, plus(w, scaled(w, row, c.row_stride), plus(w, column, j * TILE)))
             places = [w.gep("i32", corner, TILE * i * c.row_stride) for i in down]
@@ -153,13 +153,13 @@ def write_held_rows(
                 if c.zero:
                     amx.zero(w, i)
                 else:
-                    amx.load(w, i, place, c.row_stride * _UNIT_BYTES)
+                    amx.load(w, i, place, c.row_stride * _K_GROUP_BYTES)
             for k in along:
-                amx.load(w, first + k, w.gep("i32", panel_b, (k * panel.columns + j) * TILE), panel.columns * _UNIT_BYTES)
+                amx.load(w, first + k, w.gep("i32", panel_b, (k * panel.columns + j) * TILE), panel.columns * _K_GROUP_BYTES)
                 for i in down:
-                    amx.multiply_add(w, how, i, _A + _HELD * i + k, first + k)
+                    amx.multiply_add(w, how, i, _A + _RESIDENT * i + k, first + k)
             for i, place in enumerate(places):
-                amx.store(w, i, place, c.row_stride * _UNIT_BYTES)
+                amx.store(w, i, place, c.row_stride * _K_GROUP_BYTES)
 
 
 def _tiles(w: FunctionWriter, steps: Extent) -> Extent:
@@ -176,16 +176,16 @@ def _instruction(elements: tuple[Type, Type]) -> str:
     return f"dpb{signs}d"
 
 
-def turn_panels(w: FunctionWriter, scheme: Scheme, panels: str, count: int, columns: int, units: int, target: str) -> None:
+def transpose_panels(w: FunctionWriter, scheme: Scheme, panels: str, count: int, columns: int, k_groups: int, target: str) -> None:
     """Rows of units along K from ``count`` packed panels of ``columns`` columns: unit (column, k) goes to ``target`` + column * units + k."""
-    type_ = vector(scheme.unit, _TRANSPOSED)
+    type_ = vector(scheme.k_group, _TRANSPOSED)
     with w.loop("0", str(count), 1, nonempty=True) as each, w.loop("0", str(columns), _TRANSPOSED, nonempty=True) as across:
-        panel = w.gep(scheme.unit, w.gep(scheme.unit, panels, scaled(w, each.index, units * columns)), across.index)
+        panel = w.gep(scheme.k_group, w.gep(scheme.k_group, panels, scaled(w, each.index, k_groups * columns)), across.index)
         column = plus(w, scaled(w, each.index, columns), across.index)
-        rows = w.gep(scheme.unit, target, scaled(w, column, units))
-        with w.loop("0", str(units), _TRANSPOSED, nonempty=True) as along:
-            corner = w.gep(scheme.unit, panel, scaled(w, along.index, columns))
-            found = [w.load(type_, w.gep(scheme.unit, corner, i * columns), scheme.unit_bytes) for i in range(_TRANSPOSED)]
-            place = w.gep(scheme.unit, rows, along.index)
-            for i, value in enumerate(transpose(w, scheme.unit, found)):
-                w.store(type_, value, w.gep(scheme.unit, place, i * units), scheme.unit_bytes)
+        rows = w.gep(scheme.k_group, target, scaled(w, column, k_groups))
+        with w.loop("0", str(k_groups), _TRANSPOSED, nonempty=True) as along:
+            corner = w.gep(scheme.k_group, panel, scaled(w, along.index, columns))
+            found = [w.load(type_, w.gep(scheme.k_group, corner, i * columns), scheme.k_group_bytes) for i in range(_TRANSPOSED)]
+            place = w.gep(scheme.k_group, rows, along.index)
+            for i, value in enumerate(transpose(w, scheme.k_group, found)):
+                w.store(type_, value, w.gep(scheme.k_group, place, i * k_groups), scheme.k_group_bytes)

@@ -22,7 +22,7 @@ from tilewright.ir.types import F16, Type, element_type
 from tilewright.llvm.registers import storage_size
 from tilewright.llvm.writer import FunctionWriter
 from tilewright_cpu.codegen.analysis.tiles import Analysis
-from tilewright_cpu.codegen.gemm.microkernel import UnitsA, UnitsB
+from tilewright_cpu.codegen.gemm.microkernel import KGroupsA, KGroupsB
 from tilewright_cpu.codegen.gemm.plan import Extent
 
 #: What the operations of such a loop may do.
@@ -34,7 +34,7 @@ _FIELDS: Final = 8
 
 
 @dataclass(frozen=True)
-class Deferral:
+class BatchedAccumulation:
     """How the iterations of a loop are taken together.
 
     Attributes:
@@ -48,28 +48,34 @@ class Deferral:
     room: Callable[[int], str]
 
 
-def can_be_deferred(analysis: Analysis, dot: Dot) -> bool:
+def can_be_batched(analysis: Analysis, dot: Dot) -> bool:
     """Whether a dot only adds to a tile that its loop carries, and nothing in the loop minds when. Sums in f16 are rounded in every iteration."""
     loop = dot.parent.owner if dot.parent is not None else None
     if not isinstance(loop, For):
         return False
     body = loop.body
-    sums, result, terminator = dot.c, dot.result, body.terminator
-    if element_type(sums.type) is F16 or sums.owner is not body or list(sums.uses) != [dot] or list(result.uses) != [terminator] or terminator is None:
+    accumulator, result, terminator = dot.c, dot.result, body.terminator
+    if (
+        element_type(accumulator.type) is F16
+        or accumulator.owner is not body
+        or list(accumulator.uses) != [dot]
+        or list(result.uses) != [terminator]
+        or terminator is None
+    ):
         return False
-    number = body.arguments.index(sums) - 1
+    number = body.arguments.index(accumulator) - 1
     if number < 0 or terminator.operands[number] is not result:
         return False
     inside = (operation for operation, position in analysis.start.items() if analysis.start[loop] < position <= analysis.end[loop])
     return all(not operation.spec.effects & ~_HARMLESS for operation in inside)
 
 
-class Notes:
+class IterationQueue:
     """The iterations of a loop that wait to be added up: in the running kernel's memory, where their operands lie."""
 
-    def __init__(self, w: FunctionWriter, deferral: Deferral, depth: int) -> None:
+    def __init__(self, w: FunctionWriter, batching: BatchedAccumulation, depth: int) -> None:
         """``depth``: how many iterations are taken together. The writer is at the dot."""
-        self._w, self._deferral, self._depth = w, deferral, depth
+        self._w, self._batching, self._depth = w, batching, depth
         self._list = w.alloca("i64", _FIELDS * depth)
         self._waiting = w.alloca("i64", 1)
         w.allocations.append(f"  store i64 0, ptr {self._waiting}, align 8")
@@ -78,57 +84,57 @@ class Notes:
     def room(self, count: int, element: Type) -> str:
         """The address of memory for a number of elements, as long as this iteration waits."""
         size = (count * storage_size(element) + 63) & ~63
-        return self._w.gep("i8", self._deferral.room(self._depth * size), self._w.emit(f"mul nuw nsw i64 {self._number}, {size}"))
+        return self._w.gep("i8", self._batching.room(self._depth * size), self._w.emit(f"mul nuw nsw i64 {self._number}, {size}"))
 
-    def add(self, a: UnitsA, b: UnitsB, steps: Extent) -> Noted:
-        """Note this iteration's operands. Those noted so far, with it; they are forgotten where ``Noted.due`` holds."""
+    def add(self, a: KGroupsA, b: KGroupsB, steps: Extent) -> QueuedIterations:
+        """Note this iteration's operands. Those noted so far, with it; they are forgotten where ``QueuedIterations.due`` holds."""
         w = self._w
         entry = w.gep("i64", self._list, w.emit(f"mul nuw nsw i64 {self._number}, {_FIELDS}"))
         for position, (type_, value) in enumerate(_fields(a, b, steps)):
             if isinstance(value, str):
                 w.store(type_, value, w.gep("i64", entry, position), 8)
         count = w.emit(f"add nuw nsw i64 {self._number}, 1")
-        due = w.emit(f"or i1 {w.emit(f'icmp eq i64 {count}, {self._depth}')}, {self._deferral.last}")
-        if self._deferral.stays != "true":
-            due = w.emit(f"or i1 {due}, {w.emit(f'xor i1 {self._deferral.stays}, true')}")
+        due = w.emit(f"or i1 {w.emit(f'icmp eq i64 {count}, {self._depth}')}, {self._batching.last}")
+        if self._batching.stays != "true":
+            due = w.emit(f"or i1 {due}, {w.emit(f'xor i1 {self._batching.stays}, true')}")
         w.store("i64", w.emit(f"select i1 {due}, i64 0, i64 {count}"), self._waiting, 8)
-        return Noted(self._list, count, due, a, b, steps)
+        return QueuedIterations(self._list, count, due, a, b, steps)
 
 
 @dataclass(frozen=True)
-class Noted:
+class QueuedIterations:
     """Iterations to be added up, ``count`` of them, where ``due`` holds. What is the same for all is in ``a``, ``b`` and ``steps``."""
 
     entries: str
     count: str
     due: str
-    a: UnitsA
-    b: UnitsB
+    a: KGroupsA
+    b: KGroupsB
     steps: Extent
 
-    def operands(self, w: FunctionWriter, index: str) -> tuple[UnitsA, UnitsB, Extent]:
+    def operands(self, w: FunctionWriter, index: str) -> tuple[KGroupsA, KGroupsB, Extent]:
         """The operands of an iteration, and its steps along K."""
         entry = w.gep("i64", self.entries, w.emit(f"mul nuw nsw i64 {index}, {_FIELDS}"))
         values = [
             w.load(type_, w.gep("i64", entry, position), 8) if isinstance(value, str) else value
             for position, (type_, value) in enumerate(_fields(self.a, self.b, self.steps))
         ]
-        a_pointer, row_stride, k_stride, infinite_a, b_pointer, units, infinite_b, steps = values
+        a_pointer, row_stride, k_stride, infinite_a, b_pointer, k_groups, infinite_b, steps = values
         a = replace(self.a, pointer=str(a_pointer), row_stride=row_stride, k_stride=k_stride, infinite=infinite_a)
-        return a, replace(self.b, pointer=str(b_pointer), units=units, infinite=infinite_b), steps
+        return a, replace(self.b, pointer=str(b_pointer), k_groups=k_groups, infinite=infinite_b), steps
 
 
-def _fields(a: UnitsA, b: UnitsB, steps: Extent) -> tuple[tuple[str, Extent], ...]:
+def _fields(a: KGroupsA, b: KGroupsB, steps: Extent) -> tuple[tuple[str, Extent], ...]:
     """(LLVM type, value) of what an iteration has of its own, where it is not a number known now."""
     of_a = ("ptr", a.pointer), ("i64", a.row_stride), ("i64", a.k_stride), ("i64", a.infinite)
-    return *of_a, ("ptr", b.pointer), ("i64", b.units), ("i64", b.infinite), ("i64", steps)
+    return *of_a, ("ptr", b.pointer), ("i64", b.k_groups), ("i64", b.infinite), ("i64", steps)
 
 
-def depth_of(steps: int, panel_units: int, bytes_each: int, most_bytes: int) -> int:
+def batch_depth(steps: int, panel_k_groups: int, bytes_each: int, max_bytes: int) -> int:
     """How many iterations of ``steps`` units along K to take together.
 
     Args:
         panel_units: units along K that a panel of B should have.
-        bytes_each: packed operands of an iteration, of which ``most_bytes`` may wait.
+        bytes_each: packed operands of an iteration, of which ``max_bytes`` may wait.
     """
-    return max(1, min(_MOST, panel_units // steps, most_bytes // max(1, bytes_each)))
+    return max(1, min(_MOST, panel_k_groups // steps, max_bytes // max(1, bytes_each)))

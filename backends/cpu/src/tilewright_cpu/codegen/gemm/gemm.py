@@ -10,13 +10,13 @@ from tilewright.ir.types import F16, F32, F64, I32, FloatType, IntType, Type, by
 from tilewright.llvm.registers import storage_type
 from tilewright.llvm.writer import FunctionWriter
 from tilewright_cpu.codegen.gemm.amx import configured
-from tilewright_cpu.codegen.gemm.amx_microkernel import holds_rows, turn_panels, write_held_rows, write_tile_block
-from tilewright_cpu.codegen.gemm.batched_k import Deferral, Noted, Notes, depth_of
+from tilewright_cpu.codegen.gemm.amx_microkernel import is_a_resident, transpose_panels, write_resident_rows, write_tile_block
+from tilewright_cpu.codegen.gemm.batched_k import BatchedAccumulation, IterationQueue, QueuedIterations, batch_depth
 from tilewright_cpu.codegen.gemm.extent_limit import ALL, Limits
-from tilewright_cpu.codegen.gemm.gemv import MOST_COLUMNS, write_columns
-from tilewright_cpu.codegen.gemm.microkernel import Accumulator, Kernel, UnitsA, UnitsB, write_block, write_column_sums
+from tilewright_cpu.codegen.gemm.gemv import MAX_COLUMNS, write_columns
+from tilewright_cpu.codegen.gemm.microkernel import Accumulator, Kernel, KGroupsA, KGroupsB, write_block, write_column_totals
 from tilewright_cpu.codegen.gemm.pack import Matrix, Packer, plus, scaled
-from tilewright_cpu.codegen.gemm.pack_cache import Memo
+from tilewright_cpu.codegen.gemm.pack_cache import PackCache
 from tilewright_cpu.codegen.gemm.plan import (
     FMA32,
     FMA64,
@@ -36,9 +36,9 @@ from tilewright_cpu.codegen.gemm.plan import (
     split_rows,
 )
 from tilewright_cpu.codegen.gemm.prepack_lookup import can_be_prepacked, find_or_pack
-from tilewright_cpu.codegen.gemm.skinny_gemm import ROWS_TOGETHER, most_rows, write_rows, write_rows_along_k
+from tilewright_cpu.codegen.gemm.skinny_gemm import ROWS_PER_PASS, max_rows, write_rows, write_rows_along_k
 from tilewright_cpu.codegen.gemm.widen import widen
-from tilewright_cpu.hardware import Machine
+from tilewright_cpu.hardware import Hardware
 
 #: Gives the address of room for a number of elements, aligned to 64 bytes.
 Allocate = Callable[[int, Type], str]
@@ -53,7 +53,7 @@ _BUFFER_ELEMENT: dict[str, Type] = {"float": F32, "double": F64, "i32": I32}
 
 
 @dataclass(frozen=True)
-class Product:
+class Gemm:
     """What is to be written: ``c += a @ b`` (``c = a @ b`` where ``c.zero``) for matrices M x K and K x N.
 
     Attributes:
@@ -67,7 +67,7 @@ class Product:
     """
 
     w: FunctionWriter
-    machine: Machine
+    hardware: Hardware
     elements: tuple[Type, Type]
     a: Matrix
     b: Matrix
@@ -75,41 +75,41 @@ class Product:
     allocate: Allocate
     limits: Limits = ALL
     prepacked: str | None = None
-    deferral: Deferral | None = None
-    memos: tuple[Memo | None, Memo | None] = (None, None)
+    batching: BatchedAccumulation | None = None
+    pack_caches: tuple[PackCache | None, PackCache | None] = (None, None)
     precision: str = IEEE
 
     @property
     def scheme(self) -> Scheme:
         extents = self.a.rows, self.b.columns, self.a.columns
-        scheme = choose_scheme(*self.elements, self.machine, extents, self.precision)
+        scheme = choose_scheme(*self.elements, self.hardware, extents, self.precision)
         # sums in f16 are rounded as the products are added up
         return FMA32 if scheme.split is not None and self.c.element is F16 else scheme
 
 
-def steps_at_once(elements: tuple[Type, Type], extents: tuple[int, int, int], machine: Machine, precision: str) -> int | None:
+def steps_at_once(elements: tuple[Type, Type], extents: tuple[int, int, int], hardware: Hardware, precision: str) -> int | None:
     """Steps along K of an M x N x K matmul that are multiplied together at most, a power of two; None where all are."""
-    if extents[1] <= MOST_COLUMNS:
+    if extents[1] <= MAX_COLUMNS:
         return None
-    scheme = choose_scheme(*elements, machine, extents, precision)
-    lanes = machine.vector_bytes // byte_size(F32)
-    return max(ROWS_TOGETHER, lanes, scheme.group * (TILE if scheme.tiled else 1))
+    scheme = choose_scheme(*elements, hardware, extents, precision)
+    lanes = hardware.vector_bytes // byte_size(F32)
+    return max(ROWS_PER_PASS, lanes, scheme.group * (TILE if scheme.tiled else 1))
 
 
-def write_product(product: Product) -> None:
+def write_gemm(gemm: Gemm) -> None:
     """Write a product at the writer's place."""
-    w, a, b = product.w, product.a, product.b
-    if b.columns <= MOST_COLUMNS and isinstance(product.c.element, FloatType) and a.column_stride == 1 and a.columns >= _LEAST_K:
-        _write_columns(product)
+    w, a, b = gemm.w, gemm.a, gemm.b
+    if b.columns <= MAX_COLUMNS and isinstance(gemm.c.element, FloatType) and a.column_stride == 1 and a.columns >= _LEAST_K:
+        _write_columns(gemm)
         return
-    few, write_few = _widened(product), _few_rows(product)
-    rows, most = product.limits.rows, most_rows(few.scheme, b)
+    few, write_few = _widened(gemm), _few_rows(gemm)
+    rows, most = gemm.limits.rows, max_rows(few.scheme, b)
     if write_few is None:
-        _write_whole(product)
-    elif a.rows <= most and not _is_near(product.machine, b):
+        _write_whole(gemm)
+    elif a.rows <= most and not _is_near(gemm.hardware, b):
         write_few(few, a.rows)
     elif a.rows <= most or rows is None:
-        _write_whole(product)
+        _write_whole(gemm)
     else:
         narrow, wide, join = w.new_block("few"), w.new_block("many"), w.new_block("join")
         w.branch_if(w.emit(f"icmp ule i64 {rows}, {most}"), narrow, wide)
@@ -117,159 +117,161 @@ def write_product(product: Product) -> None:
         write_few(few, most)
         w.branch(join)
         w.place(wide)
-        _write_whole(product)
+        _write_whole(gemm)
         w.branch(join)
         w.place(join)
 
 
-def _few_rows(product: Product) -> Callable[[Product, int], None] | None:
+def _few_rows(gemm: Gemm) -> Callable[[Gemm, int], None] | None:
     """What writes a product with few rows, given how many there are at most; None where B must be packed for them too."""
-    machine, a, b, c = product.machine, product.a, product.b, product.c
-    scheme = _widened(product).scheme
+    hardware, a, b, c = gemm.hardware, gemm.a, gemm.b, gemm.c
+    scheme = _widened(gemm).scheme
     if c.element is F16 or scheme.group > 1:
         return None
     if b.column_stride == 1:
         return _write_rows
-    lanes = machine.vector_bytes // scheme.unit_bytes
+    lanes = hardware.vector_bytes // scheme.k_group_bytes
     if b.row_stride == 1 and isinstance(c.element, FloatType) and a.columns % lanes == 0 and a.columns >= _LEAST_K:
         return _write_rows_along_k
     return None
 
 
-def _write_rows(product: Product, rows: int) -> None:
-    kernel = Kernel(product.scheme, product.machine.can("fused"), False, product.a.columns, product.a.columns)
-    write_rows(product.w, product.machine, kernel, product.a, product.b, product.c, product.limits)
+def _write_rows(gemm: Gemm, rows: int) -> None:
+    kernel = Kernel(gemm.scheme, gemm.hardware.can("fused"), False, gemm.a.columns, gemm.a.columns)
+    write_rows(gemm.w, gemm.hardware, kernel, gemm.a, gemm.b, gemm.c, gemm.limits)
 
 
-def _write_rows_along_k(product: Product, rows: int) -> None:
-    w, machine, scheme = product.w, product.machine, product.scheme
-    a = replace(product.a, rows=rows)
+def _write_rows_along_k(gemm: Gemm, rows: int) -> None:
+    w, hardware, scheme = gemm.w, gemm.hardware, gemm.scheme
+    a = replace(gemm.a, rows=rows)
     if storage_type(a.element) != scheme.element or a.column_stride != 1:
-        element = _BUFFER_ELEMENT[scheme.unit]
-        packed = product.allocate(a.rows * a.columns, element)
-        Packer(w, scheme, a.transposed, False, machine).pack_transposed(packed, machine.vector_bytes // scheme.unit_bytes)
+        element = _BUFFER_ELEMENT[scheme.k_group]
+        packed = gemm.allocate(a.rows * a.columns, element)
+        Packer(w, scheme, a.transposed, False, hardware).pack_transposed(packed, hardware.vector_bytes // scheme.k_group_bytes)
         a = Matrix(packed, element, a.rows, a.columns, a.columns, 1)
-    kernel = Kernel(scheme, machine.can("fused"), False, a.columns, a.columns)
-    write_rows_along_k(w, machine, kernel, a, product.b, product.c, product.limits)
+    kernel = Kernel(scheme, hardware.can("fused"), False, a.columns, a.columns)
+    write_rows_along_k(w, hardware, kernel, a, gemm.b, gemm.c, gemm.limits)
 
 
-def _widened(product: Product) -> Product:
+def _widened(gemm: Gemm) -> Gemm:
     """The product whose narrow floats are multiplied in f32, for which B need not be packed."""
-    narrow = isinstance(product.c.element, FloatType) and product.c.element is F32
-    return replace(product, elements=(F32, F32), precision=IEEE) if narrow else product
+    narrow = isinstance(gemm.c.element, FloatType) and gemm.c.element is F32
+    return replace(gemm, elements=(F32, F32), precision=IEEE) if narrow else gemm
 
 
-def _write_whole(product: Product) -> None:
+def _write_whole(gemm: Gemm) -> None:
     """The product by blocks of sums in registers."""
-    w, machine, a, b, limits, scheme = product.w, product.machine, product.a, product.b, product.limits, product.scheme
-    block = block_of(scheme, product.elements, a.rows, b.columns, machine)
+    w, hardware, a, b, limits, scheme = gemm.w, gemm.hardware, gemm.a, gemm.b, gemm.limits, gemm.scheme
+    block = block_of(scheme, gemm.elements, a.rows, b.columns, hardware)
     panels = split_columns(b.columns, block)
-    flip = flips_sign(scheme, *product.elements)
-    notes = _notes(product, block, panels)
-    room = product.allocate if notes is None else notes.room
-    units_a = _operand_a(product, flip, room)
-    units_b = _operand_b(product, panels, -(-a.rows // block.rows), room)
-    units = -(-a.columns // scheme.group)
-    steps = limits.blocks(w, limits.k, 0, scheme.group, units)
-    kernel = Kernel(scheme, machine.can("fused"), a_is_unsigned(a.element, flip), units, steps)
+    flip = flips_sign(scheme, *gemm.elements)
+    queue = _iteration_queue(gemm, block, panels)
+    room = gemm.allocate if queue is None else queue.room
+    k_groups_a = _operand_a(gemm, flip, room)
+    k_groups_b = _operand_b(gemm, panels, -(-a.rows // block.rows), room)
+    k_groups = -(-a.columns // scheme.group)
+    steps = limits.blocks(w, limits.k, 0, scheme.group, k_groups)
+    kernel = Kernel(scheme, hardware.can("fused"), a_is_unsigned(a.element, flip), k_groups, steps)
 
-    def multiply(noted: Noted | None) -> None:
-        corrected = _corrected(w, kernel, b, units_b, panels, product.allocate, noted) if flip else kernel
+    def multiply(queued: QueuedIterations | None) -> None:
+        corrected = _corrected(w, kernel, b, k_groups_b, panels, gemm.allocate, queued) if flip else kernel
         with configured(w) if scheme.tiled else contextlib.nullcontext():
-            _write_blocks(w, machine, corrected, product.elements, units_a, units_b, product.c, a.rows, block, panels, limits, noted)
+            _write_blocks(w, hardware, corrected, gemm.elements, k_groups_a, k_groups_b, gemm.c, a.rows, block, panels, limits, queued)
 
-    if notes is None:
+    if queue is None:
         multiply(None)
     else:
-        noted = notes.add(units_a, units_b, steps)
-        with w.when(noted.due):
-            multiply(noted)
+        queued = queue.add(k_groups_a, k_groups_b, steps)
+        with w.when(queued.due):
+            multiply(queued)
 
 
-def _notes(product: Product, block: Block, panels: tuple[Panel, ...]) -> Notes | None:
+def _iteration_queue(gemm: Gemm, block: Block, panels: tuple[Panel, ...]) -> IterationQueue | None:
     """Where iterations wait until their products are added up together; None where they do not."""
-    a, scheme, machine = product.a, product.scheme, product.machine
-    if product.deferral is None or _reads_in_place(product, -(-a.rows // block.rows)):
+    a, scheme, hardware = gemm.a, gemm.scheme, gemm.hardware
+    if gemm.batching is None or _reads_in_place(gemm, -(-a.rows // block.rows)):
         return None
-    units = -(-a.columns // scheme.group)
-    columns, rows = packed_columns(panels), 0 if _a_in_place(scheme, a, flips_sign(scheme, *product.elements)) else a.rows
-    panel_units = machine.panel_bytes // (block.columns * scheme.unit_bytes)
-    depth = depth_of(units * scheme.parts, panel_units, (rows + columns) * units * scheme.packed_bytes, machine.packed_bytes)
-    return Notes(product.w, product.deferral, depth) if depth > 1 else None
+    k_groups = -(-a.columns // scheme.group)
+    columns, rows = packed_columns(panels), 0 if _a_in_place(scheme, a, flips_sign(scheme, *gemm.elements)) else a.rows
+    panel_k_groups = hardware.panel_bytes // (block.columns * scheme.k_group_bytes)
+    depth = batch_depth(k_groups * scheme.parts, panel_k_groups, (rows + columns) * k_groups * scheme.packed_bytes, hardware.packed_bytes)
+    return IterationQueue(gemm.w, gemm.batching, depth) if depth > 1 else None
 
 
-def _write_columns(product: Product) -> None:
+def _write_columns(gemm: Gemm) -> None:
     """The product with few columns: each column of B made contiguous, rows of A read in place."""
-    w, machine, b = product.w, product.machine, product.b
-    scheme = FMA64 if product.c.element is F64 else FMA32
-    lanes = machine.vector_bytes // scheme.unit_bytes
+    w, hardware, b = gemm.w, gemm.hardware, gemm.b
+    scheme = FMA64 if gemm.c.element is F64 else FMA32
+    lanes = hardware.vector_bytes // scheme.k_group_bytes
     columns = b
     if storage_type(b.element) != scheme.element or b.row_stride != 1:
-        packed = product.allocate(b.rows * b.columns, _BUFFER_ELEMENT[scheme.unit])
-        Packer(w, scheme, b, False, machine).pack_transposed(packed, lanes)
-        columns = Matrix(packed, _BUFFER_ELEMENT[scheme.unit], b.rows, b.columns, 1, b.rows)
+        packed = gemm.allocate(b.rows * b.columns, _BUFFER_ELEMENT[scheme.k_group])
+        Packer(w, scheme, b, False, hardware).pack_transposed(packed, lanes)
+        columns = Matrix(packed, _BUFFER_ELEMENT[scheme.k_group], b.rows, b.columns, 1, b.rows)
 
     def convert(value: str, width: int) -> str:
-        return widen(w, product.a.element, value, width, scheme.element, machine.can("half"))
+        return widen(w, gemm.a.element, value, width, scheme.element, hardware.can("half"))
 
-    write_columns(w, scheme.element, lanes, machine, product.a, columns, product.c, convert)
+    write_columns(w, scheme.element, lanes, hardware, gemm.a, columns, gemm.c, convert)
 
 
-def _corrected(w: FunctionWriter, kernel: Kernel, b: Matrix, units_b: UnitsB, panels: tuple[Panel, ...], allocate: Allocate, noted: Noted | None) -> Kernel:
+def _corrected(
+    w: FunctionWriter, kernel: Kernel, b: Matrix, k_groups_b: KGroupsB, panels: tuple[Panel, ...], allocate: Allocate, queued: QueuedIterations | None
+) -> Kernel:
     """The kernel with the correction that A moved by 128 needs."""
     assert isinstance(b.element, IntType)
     sums = allocate(packed_columns(panels), I32)
     # A + 128 unsigned adds 128 * B too much, A - 128 signed as much too little.
-    write_column_sums(w, kernel, units_b, panels, not b.element.signed, -128 if kernel.a_unsigned else 128, sums, noted)
+    write_column_totals(w, kernel, k_groups_b, panels, not b.element.signed, -128 if kernel.a_unsigned else 128, sums, queued)
     return replace(kernel, correction=sums)
 
 
-def _operand_a(product: Product, flip: bool, allocate: Allocate) -> UnitsA:
+def _operand_a(gemm: Gemm, flip: bool, allocate: Allocate) -> KGroupsA:
     """A in place where its memory holds units already, else packed: along K where that is contiguous, else as its transpose is."""
-    w, machine, scheme, a = product.w, product.machine, product.scheme, product.a
+    w, hardware, scheme, a = gemm.w, gemm.hardware, gemm.scheme, gemm.a
     if _a_in_place(scheme, a, flip):
-        return UnitsA(a.pointer, scheme.element, a.row_stride, scaled(w, scheme.group, a.column_stride), byte_size(a.element))
-    packer = Packer(w, scheme, a.transposed, flip, machine)
-    lanes = machine.vector_bytes // scheme.unit_bytes
+        return KGroupsA(a.pointer, scheme.element, a.row_stride, scaled(w, scheme.group, a.column_stride), byte_size(a.element))
+    packer = Packer(w, scheme, a.transposed, flip, hardware)
+    lanes = hardware.vector_bytes // scheme.k_group_bytes
 
     def placed(rows: int, pack: Callable[[str], None]) -> tuple[str, Extent]:
-        return _kept(product, 0, packer, rows * packer.units, allocate, pack)
+        return _kept(gemm, 0, packer, rows * packer.k_groups, allocate, pack)
 
     if a.column_stride == 1:
         target, infinite = placed(a.rows, lambda place: packer.pack_columns(place, lanes))
-        return UnitsA(target, scheme.unit, packer.units, 1, scheme.unit_bytes, infinite)
+        return KGroupsA(target, scheme.k_group, packer.k_groups, 1, scheme.k_group_bytes, infinite)
     if scheme.tiled:
         panels = split_columns(a.rows, Block(1, 1, TILE))
 
         def pack(place: str) -> None:
-            packed = product.allocate(a.rows * packer.units, _BUFFER_ELEMENT[scheme.unit])
+            packed = gemm.allocate(a.rows * packer.k_groups, _BUFFER_ELEMENT[scheme.k_group])
             packer.pack_panels(panels, packed)
-            turn_panels(w, scheme, packed, panels[0].count, TILE, packer.units, place)
+            transpose_panels(w, scheme, packed, panels[0].count, TILE, packer.k_groups, place)
 
         target, infinite = placed(a.rows, pack)
-        return UnitsA(target, scheme.unit, packer.units, 1, scheme.unit_bytes, infinite)
+        return KGroupsA(target, scheme.k_group, packer.k_groups, 1, scheme.k_group_bytes, infinite)
     panels = split_columns(a.rows, Block(1, -(-a.rows // lanes), lanes))
     assert len(panels) == 1
     target, _ = placed(packed_columns(panels), lambda place: packer.pack_panels(panels, place))
-    return UnitsA(target, scheme.unit, 1, panels[0].columns, scheme.unit_bytes)
+    return KGroupsA(target, scheme.k_group, 1, panels[0].columns, scheme.k_group_bytes)
 
 
-def _kept(product: Product, which: int, packer: Packer, units: int, allocate: Allocate, pack: Callable[[str], None]) -> tuple[str, Extent]:
+def _kept(gemm: Gemm, which: int, packer: Packer, k_groups: int, allocate: Allocate, pack: Callable[[str], None]) -> tuple[str, Extent]:
     """(the address of operand A packed (``which`` 0) or B (1) in so many units, other than 0 where an element may be infinite). It is where it was packed for
     an earlier program, else ``pack`` packs it; whether one is infinite stands behind it."""
-    w, scheme, memo = product.w, product.scheme, product.memos[which]
-    size, flag_bytes = units * scheme.unit_bytes, 0 if scheme.split is None else 8
+    w, scheme, pack_cache = gemm.w, gemm.scheme, gemm.pack_caches[which]
+    size, flag_bytes = k_groups * scheme.k_group_bytes, 0 if scheme.split is None else 8
 
     def pack_and_tell(place: str) -> None:
         pack(place)
         if flag_bytes:
             w.store("i64", packer.take_infinite(), w.gep("i8", place, size), 8)
 
-    target = allocate(units + flag_bytes // scheme.unit_bytes, _BUFFER_ELEMENT[scheme.unit])
-    if memo is None:
+    target = allocate(k_groups + flag_bytes // scheme.k_group_bytes, _BUFFER_ELEMENT[scheme.k_group])
+    if pack_cache is None:
         pack_and_tell(target)
     else:
-        target = memo.packed(w, (product.a, product.b)[which], size + flag_bytes, target, pack_and_tell)
+        target = pack_cache.packed(w, (gemm.a, gemm.b)[which], size + flag_bytes, target, pack_and_tell)
     return target, w.load("i64", w.gep("i8", target, size), 8) if flag_bytes else 0
 
 
@@ -284,59 +286,59 @@ def _readable_in_place(scheme: Scheme, b: Matrix) -> bool:
     return scheme.group == 1 and b.column_stride == 1
 
 
-def _reads_in_place(product: Product, row_blocks: int) -> bool:
+def _reads_in_place(gemm: Gemm, row_blocks: int) -> bool:
     """Whether B is read where it lies: its rows are contiguous, and packing would not pay."""
-    scheme, b = product.scheme, product.b
+    scheme, b = gemm.scheme, gemm.b
     same = storage_type(b.element) == scheme.element
-    return _readable_in_place(scheme, b) and (row_blocks < _REUSES_TO_PACK or (same and _is_near(product.machine, b)))
+    return _readable_in_place(scheme, b) and (row_blocks < _REUSES_TO_PACK or (same and _is_near(gemm.hardware, b)))
 
 
-def _is_near(machine: Machine, b: Matrix) -> bool:
+def _is_near(hardware: Hardware, b: Matrix) -> bool:
     """Return whether the rows of B, or its columns where those are contiguous, are known to lie close together."""
     stride = b.column_stride if b.row_stride == 1 else b.row_stride
-    return isinstance(stride, int) and stride * byte_size(b.element) <= machine.far_bytes
+    return isinstance(stride, int) and stride * byte_size(b.element) <= hardware.far_bytes
 
 
-def _operand_b(product: Product, panels: tuple[Panel, ...], row_blocks: int, allocate: Allocate) -> UnitsB:
+def _operand_b(gemm: Gemm, panels: tuple[Panel, ...], row_blocks: int, allocate: Allocate) -> KGroupsB:
     """B in place, or packed: before the launch, or here."""
-    w, machine, scheme, b = product.w, product.machine, product.scheme, product.b
-    if _reads_in_place(product, row_blocks):
+    w, hardware, scheme, b = gemm.w, gemm.hardware, gemm.scheme, gemm.b
+    if _reads_in_place(gemm, row_blocks):
 
         def convert(value: str, lanes: int) -> str:
-            return widen(w, b.element, value, lanes, scheme.element, machine.can("half"))
+            return widen(w, b.element, value, lanes, scheme.element, hardware.can("half"))
 
         same = storage_type(b.element) == scheme.element
-        return UnitsB(b.pointer, False, b.row_stride, byte_size(b.element), storage_type(b.element), None if same else convert)
-    packer = Packer(w, scheme, b, False, machine)
+        return KGroupsB(b.pointer, False, b.row_stride, byte_size(b.element), storage_type(b.element), None if same else convert)
+    packer = Packer(w, scheme, b, False, hardware)
 
     def pack() -> tuple[str, Extent]:
-        return _kept(product, 1, packer, packed_columns(panels) * packer.units, allocate, lambda place: packer.pack_panels(panels, place, product.limits))
+        return _kept(gemm, 1, packer, packed_columns(panels) * packer.k_groups, allocate, lambda place: packer.pack_panels(panels, place, gemm.limits))
 
-    units: Extent = packer.units
-    if product.prepacked is None or not can_be_prepacked(b, panels):
+    k_groups: Extent = packer.k_groups
+    if gemm.prepacked is None or not can_be_prepacked(b, panels):
         pointer, infinite = pack()
     else:
-        pointer, units, infinite = find_or_pack(w, scheme, b, panels[0], packer.units, product.prepacked, pack)
-    return UnitsB(pointer, True, 0, scheme.unit_bytes, scheme.unit, units=units, infinite=infinite)
+        pointer, k_groups, infinite = find_or_pack(w, scheme, b, panels[0], packer.k_groups, gemm.prepacked, pack)
+    return KGroupsB(pointer, True, 0, scheme.k_group_bytes, scheme.k_group, k_groups=k_groups, infinite=infinite)
 
 
 def _write_blocks(
     w: FunctionWriter,
-    machine: Machine,
+    hardware: Hardware,
     kernel: Kernel,
     elements: tuple[Type, Type],
-    a: UnitsA,
-    b: UnitsB,
+    a: KGroupsA,
+    b: KGroupsB,
     c: Accumulator,
     m: int,
     block: Block,
     panels: tuple[Panel, ...],
     limits: Limits,
-    noted: Noted | None,
+    queued: QueuedIterations | None,
 ) -> None:
     """The loops over panels of columns and, inside, blocks of rows, so that a panel of B stays in the nearest cache; the other way around where tiles hold
     rows of A."""
-    lone = None if limits.columns is None or kernel.scheme.tiled or block.vectors == 1 else choose_block(m, block.lanes, block.lanes, machine)
+    lone = None if limits.columns is None or kernel.scheme.tiled or block.vectors == 1 else choose_block(m, block.lanes, block.lanes, hardware)
     tallest = block.rows if lone is None else max(block.rows, lone.rows)
     row_offsets: list[Extent] = [scaled(w, r, a.row_stride) for r in range(min(m, tallest))]
 
@@ -356,17 +358,17 @@ def _write_blocks(
             with w.loop("0", str(count), 1, nonempty=isinstance(count, int)) as blocks:
                 yield rows, plus(w, scaled(w, blocks.index, rows), first)
 
-    if holds_rows(kernel, noted):
+    if is_a_resident(kernel, queued):
         for rows, row in each_row():
-            write_held_rows(w, kernel, elements, a, b, c, row, rows, each_panel)
+            write_resident_rows(w, kernel, elements, a, b, c, row, rows, each_panel)
         return
 
     def write(panel: Panel, column: Extent, rows_of_blocks: Sequence[tuple[int, Extent, int]] = rows_of_blocks) -> None:
         for rows, row in each_row(rows_of_blocks):
             if kernel.scheme.tiled:
-                write_tile_block(w, kernel, elements, a, b, c, row, rows, panel, column, noted)
+                write_tile_block(w, kernel, elements, a, b, c, row, rows, panel, column, queued)
             else:
-                write_block(w, kernel, a, b, c, row, row_offsets[:rows], panel, column, noted)
+                write_block(w, kernel, a, b, c, row, row_offsets[:rows], panel, column, queued)
 
     for panel, column in each_panel():
         narrow = None if lone is None else panel.first_vector

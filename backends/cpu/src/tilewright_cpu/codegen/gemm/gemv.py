@@ -12,21 +12,21 @@ from tilewright.llvm.writer import FunctionWriter, vector
 from tilewright_cpu.codegen.gemm.microkernel import Accumulator, masked_load, masked_store, multiply_add, narrowed, widened
 from tilewright_cpu.codegen.gemm.pack import Matrix, scaled
 from tilewright_cpu.codegen.gemm.plan import Extent
-from tilewright_cpu.hardware import Machine
+from tilewright_cpu.hardware import Hardware
 
 #: Up to this many columns; with more, vectors along N do as well.
-MOST_COLUMNS = 4
+MAX_COLUMNS = 4
 
 #: Makes elements as they lie in memory (LLVM name, lanes) elements of the accumulator's type.
 Convert = Callable[[str, int], str]
 
 
-def write_columns(w: FunctionWriter, element: str, lanes: int, machine: Machine, a: Matrix, b: Matrix, c: Accumulator, convert: Convert) -> None:
+def write_columns(w: FunctionWriter, element: str, lanes: int, hardware: Hardware, a: Matrix, b: Matrix, c: Accumulator, convert: Convert) -> None:
     """Write ``c += a @ b`` for A with contiguous rows and B with contiguous columns of accumulator elements (LLVM type ``element``).
 
     ``c`` must be dense. ``convert`` is for elements of A.
     """
-    block, fused = min(machine.column_rows, max(1, lanes // b.columns)), machine.can("fused")
+    block, fused = min(hardware.column_rows, max(1, lanes // b.columns)), hardware.can("fused")
     whole, rest = divmod(a.rows, block)
     if whole:
         with w.loop("0", str(whole * block), block, nonempty=True) as loop:
@@ -54,29 +54,29 @@ def write_columns_block(
     a_rows = [w.gep(stored, corner, scaled(w, r, a.row_stride)) for r in range(rows)]
     b_columns = [w.gep(element, b.pointer, scaled(w, n, b.column_stride)) for n in range(columns)]
 
-    def step(k: Extent, valid: int, sums: list[str]) -> list[str]:
+    def step(k: Extent, valid: int, accumulators: list[str]) -> list[str]:
         right = [masked_load(w, element, w.gep(element, b_column, k), 4, lanes, valid) for b_column in b_columns]
         result = []
         for r in range(rows):
             left = convert(masked_load(w, stored, w.gep(stored, a_rows[r], k), storage_size(a.element), lanes, valid), lanes)
-            result += [multiply_add(w, fused, element, left, right[n], sums[r * columns + n], lanes) for n in range(columns)]
+            result += [multiply_add(w, fused, element, left, right[n], accumulators[r * columns + n], lanes) for n in range(columns)]
         return result
 
-    sums = ["zeroinitializer"] * (rows * columns)
+    accumulators = ["zeroinitializer"] * (rows * columns)
     whole, rest = divmod(a.columns, lanes)
     if whole:
-        with w.loop("0", end or str(whole * lanes), lanes, [(type_, total) for total in sums], nonempty=end is None) as loop:
+        with w.loop("0", end or str(whole * lanes), lanes, [(type_, total) for total in accumulators], nonempty=end is None) as loop:
             loop.next_values = step(loop.index, lanes, loop.values)
-        sums = loop.results
+        accumulators = loop.results
     if rest:
-        sums = step(whole * lanes, rest, sums)
-    totals, width = _across_lanes(w, element, lanes, sums)
+        accumulators = step(whole * lanes, rest, accumulators)
+    totals, width = _across_lanes(w, element, lanes, accumulators)
     # The sums are C's elements in order, since C is dense.
     place = w.gep(storage_type(c.element), c.pointer, scaled(w, first, columns))
     if not c.zero:
-        old = widened(w, c.element, masked_load(w, storage_type(c.element), place, c.align, width, len(sums)), width)
+        old = widened(w, c.element, masked_load(w, storage_type(c.element), place, c.align, width, len(accumulators)), width)
         totals = w.emit(f"fadd {vector(element, width)} {totals}, {old}")
-    masked_store(w, storage_type(c.element), narrowed(w, c.element, totals, width), place, c.align, width, len(sums))
+    masked_store(w, storage_type(c.element), narrowed(w, c.element, totals, width), place, c.align, width, len(accumulators))
 
 
 def _across_lanes(w: FunctionWriter, element: str, lanes: int, vectors: list[str]) -> tuple[str, int]:

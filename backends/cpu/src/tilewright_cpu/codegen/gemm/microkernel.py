@@ -29,7 +29,7 @@ from tilewright_cpu.codegen.gemm.plan import (
 )
 
 if TYPE_CHECKING:
-    from tilewright_cpu.codegen.gemm.batched_k import Noted
+    from tilewright_cpu.codegen.gemm.batched_k import QueuedIterations
 
 _WORD_PAIRS = {128: "llvm.x86.sse2.pmadd.wd", 256: "llvm.x86.avx2.pmadd.wd", 512: "llvm.x86.avx512.pmaddw.d.512"}
 
@@ -42,7 +42,7 @@ _ROWS_A_POINTER = 3
 
 
 @dataclass(frozen=True, slots=True)
-class UnitsA:
+class KGroupsA:
     """Operand A in units: unit (m, k) lies at ``pointer`` + m * row_stride + k * k_stride elements of ``element``, an LLVM type. ``infinite``, an i64: other
     than 0 where the first part of a number that was split may be infinite."""
 
@@ -55,11 +55,11 @@ class UnitsA:
 
 
 @dataclass(frozen=True, slots=True)
-class UnitsB:
+class KGroupsB:
     """Operand B in units.
 
-    Packed: panels as :mod:`.pack` lays them out, each of ``units`` along K. Else unit (k, n) lies at ``pointer`` + k * row_stride + n, in ``stored``
-    elements that ``convert`` makes units. ``infinite``: see :class:`UnitsA`.
+    Packed: panels as :mod:`.pack` lays them out, each of ``k_groups`` along K. Else unit (k, n) lies at ``pointer`` + k * row_stride + n, in ``stored``
+    elements that ``convert`` makes units. ``infinite``: see :class:`KGroupsA`.
     """
 
     pointer: str
@@ -68,7 +68,7 @@ class UnitsB:
     align: int
     stored: str
     convert: Callable[[str, int], str] | None = None
-    units: Extent = 0
+    k_groups: Extent = 0
     infinite: Extent = 0
 
 
@@ -98,7 +98,7 @@ class Kernel:
     scheme: Scheme
     fused: bool
     a_unsigned: bool
-    units: int
+    k_groups: int
     steps: Extent
     correction: str | None = None
 
@@ -106,53 +106,53 @@ class Kernel:
 def write_block(
     w: FunctionWriter,
     kernel: Kernel,
-    a: UnitsA,
-    b: UnitsB,
+    a: KGroupsA,
+    b: KGroupsB,
     c: Accumulator,
     row: Extent,
     row_offsets: Sequence[Extent],
     panel: Panel,
     column: Extent,
-    noted: Noted | None = None,
+    queued: QueuedIterations | None = None,
 ) -> None:
     """Write one block: ``len(row_offsets)`` rows from ``row`` on, the columns of ``panel`` from ``column`` on.
 
-    ``row_offsets`` are r * a.row_stride for the rows of the block. ``noted``: the iterations whose operands are taken in place of ``a`` and ``b``.
+    ``row_offsets`` are r * a.row_stride for the rows of the block. ``queued``: the iterations whose operands are taken in place of ``a`` and ``b``.
     """
     rows, widths = len(row_offsets), panel.widths
     stored = storage_type(c.element)
     c_corner = w.gep(stored, c.pointer, plus(w, scaled(w, row, c.row_stride), column))
     starts = [sum(widths[:v]) for v in range(len(widths))]
-    sums = [
-        _load_sum(w, kernel, c, c_corner, r, starts[v], width, panel.valid if v == len(widths) - 1 else width, column)
+    accumulators = [
+        _load_accumulator(w, kernel, c, c_corner, r, starts[v], width, panel.valid if v == len(widths) - 1 else width, column)
         for r in range(rows)
         for v, width in enumerate(widths)
     ]
-    if noted is None:
-        sums = _add_up(w, kernel, a, b, row, row_offsets, panel, column, sums)
+    if queued is None:
+        accumulators = _add_up(w, kernel, a, b, row, row_offsets, panel, column, accumulators)
     else:
         types = [vector(kernel.scheme.accumulator, width) for _ in range(rows) for width in widths]
-        with w.loop("0", noted.count, 1, list(zip(types, sums, strict=True)), nonempty=True) as loop:
-            a, b, steps = noted.operands(w, loop.index)
+        with w.loop("0", queued.count, 1, list(zip(types, accumulators, strict=True)), nonempty=True) as loop:
+            a, b, steps = queued.operands(w, loop.index)
             offsets = [scaled(w, r, a.row_stride) for r in range(rows)]
             loop.next_values = _add_up(w, replace(kernel, steps=steps), a, b, row, offsets, panel, column, loop.values)
-        sums = loop.results
+        accumulators = loop.results
     for r in range(rows):
         for v, width in enumerate(widths):
             valid = panel.valid if v == len(widths) - 1 else width
-            _store_sum(w, kernel, c, c_corner, r, starts[v], width, valid, sums[r * len(widths) + v])
+            _store_accumulator(w, kernel, c, c_corner, r, starts[v], width, valid, accumulators[r * len(widths) + v])
 
 
 def _add_up(
     w: FunctionWriter,
     kernel: Kernel,
-    a: UnitsA,
-    b: UnitsB,
+    a: KGroupsA,
+    b: KGroupsB,
     row: Extent,
     row_offsets: Sequence[Extent],
     panel: Panel,
     column: Extent,
-    sums: Sequence[str],
+    accumulators: Sequence[str],
 ) -> list[str]:
     """The sums of a block with the products along K added to them."""
     scheme, rows, widths = kernel.scheme, len(row_offsets), panel.widths
@@ -161,37 +161,37 @@ def _add_up(
     a_rows = [w.gep(a.element, a_row, row_offsets[r]) for r in range(0, rows, together)]
     b_stride: Extent
     if b.packed:
-        b_column, b_stride, b_element = w.gep(scheme.unit, b.pointer, scaled(w, column, b.units)), panel.stride, scheme.unit
+        b_column, b_stride, b_element = w.gep(scheme.k_group, b.pointer, scaled(w, column, b.k_groups)), panel.stride, scheme.k_group
     else:
         b_column, b_stride, b_element = w.gep(b.stored, b.pointer, column), b.row_stride, b.stored
     starts = [sum(widths[:v]) for v in range(len(widths))]
 
-    def step(a_rows: Sequence[str], b_row: str, sums: Sequence[str]) -> list[str]:
+    def step(a_rows: Sequence[str], b_row: str, accumulators: Sequence[str]) -> list[str]:
         valid = [*widths[:-1], panel.valid]
         vectors = [_factor(w, scheme, _load_b(w, kernel, b, b_row, starts[v], width, valid[v]), width) for v, width in enumerate(widths)]
         result = []
         for r in range(rows):
             group, within = divmod(r, together)
-            unit = w.load(scheme.unit, w.gep(a.element, a_rows[group], row_offsets[within]), a.align)
+            k_group = w.load(scheme.k_group, w.gep(a.element, a_rows[group], row_offsets[within]), a.align)
             splats: dict[int, str] = {}
             for v, width in enumerate(widths):
                 if width not in splats:
-                    splats[width] = _factor(w, scheme, w.splat(scheme.unit, unit, width), width)
-                result.append(multiply_units(w, kernel, splats[width], vectors[v], sums[r * len(widths) + v], width))
+                    splats[width] = _factor(w, scheme, w.splat(scheme.k_group, k_group, width), width)
+                result.append(multiply_k_groups(w, kernel, splats[width], vectors[v], accumulators[r * len(widths) + v], width))
         return result
 
     if isinstance(kernel.steps, int) and kernel.steps <= _UNROLL:
         for k in range(kernel.steps):
             here = [w.gep(a.element, pointer, scaled(w, k, a.k_stride)) for pointer in a_rows]
-            sums = step(here, w.gep(b_element, b_column, scaled(w, k, b_stride)), sums)
-        return list(sums)
+            accumulators = step(here, w.gep(b_element, b_column, scaled(w, k, b_stride)), accumulators)
+        return list(accumulators)
     types = [vector(scheme.accumulator, width) for _ in range(rows) for width in widths]
     known = isinstance(kernel.steps, int)
     pointers = [("ptr", pointer) for pointer in (*a_rows, b_column)]
-    with w.loop("0", str(kernel.steps), 1, [*pointers, *zip(types, sums, strict=True)], nonempty=known) as loop:
+    with w.loop("0", str(kernel.steps), 1, [*pointers, *zip(types, accumulators, strict=True)], nonempty=known) as loop:
         *here, b_row = loop.values[: len(pointers)]
-        sums = step(here, b_row, loop.values[len(pointers) :])
-        loop.next_values = [*(w.gep(a.element, pointer, a.k_stride) for pointer in here), w.gep(b_element, b_row, b_stride), *sums]
+        accumulators = step(here, b_row, loop.values[len(pointers) :])
+        loop.next_values = [*(w.gep(a.element, pointer, a.k_stride) for pointer in here), w.gep(b_element, b_row, b_stride), *accumulators]
     return loop.results[len(pointers) :]
 
 
@@ -231,16 +231,16 @@ def narrowed(w: FunctionWriter, element: Type, value: str, width: int) -> str:
     return w.emit(f"fptrunc {vector('float', width)} {value} to {vector('half', width)}") if element is F16 else value
 
 
-def _load_b(w: FunctionWriter, kernel: Kernel, b: UnitsB, b_row: str, start: int, width: int, valid: int) -> str:
+def _load_b(w: FunctionWriter, kernel: Kernel, b: KGroupsB, b_row: str, start: int, width: int, valid: int) -> str:
     """A vector of units of B."""
     if b.packed:
-        return w.load(vector(kernel.scheme.unit, width), w.gep(kernel.scheme.unit, b_row, start), b.align)
+        return w.load(vector(kernel.scheme.k_group, width), w.gep(kernel.scheme.k_group, b_row, start), b.align)
     here = w.gep(b.stored, b_row, start)
     value = masked_load(w, b.stored, here, b.align, width, valid)
     return b.convert(value, width) if b.convert is not None else value
 
 
-def _load_sum(w: FunctionWriter, kernel: Kernel, c: Accumulator, corner: str, row: int, start: int, width: int, valid: int, column: Extent) -> str:
+def _load_accumulator(w: FunctionWriter, kernel: Kernel, c: Accumulator, corner: str, row: int, start: int, width: int, valid: int, column: Extent) -> str:
     """What the sums of a vector start with."""
     type_, stored = vector(kernel.scheme.accumulator, width), storage_type(c.element)
     value = "zeroinitializer"
@@ -253,7 +253,7 @@ def _load_sum(w: FunctionWriter, kernel: Kernel, c: Accumulator, corner: str, ro
     return value
 
 
-def _store_sum(w: FunctionWriter, kernel: Kernel, c: Accumulator, corner: str, row: int, start: int, width: int, valid: int, value: str) -> None:
+def _store_accumulator(w: FunctionWriter, kernel: Kernel, c: Accumulator, corner: str, row: int, start: int, width: int, valid: int, value: str) -> None:
     stored = storage_type(c.element)
     value = narrowed(w, c.element, value, width)
     masked_store(w, stored, value, w.gep(stored, corner, row * c.row_stride + start), c.align, width, valid)
@@ -265,17 +265,17 @@ def multiply_add(w: FunctionWriter, fused: bool, element: str, a: str, b: str, t
     return w.intrinsic("llvm.fma" if fused else "llvm.fmuladd", type_, [(type_, a), (type_, b), (type_, total)])
 
 
-def _factor(w: FunctionWriter, scheme: Scheme, units: str, width: int) -> str:
+def _factor(w: FunctionWriter, scheme: Scheme, k_groups: str, width: int) -> str:
     """A vector of units in the type that the instruction takes, of the lanes that it has at least."""
     if scheme in (FMA32, FMA64, INT32):
-        return units
+        return k_groups
     if width < _NARROWEST:
-        units, width = _resize(w, "i32", units, width, _NARROWEST), _NARROWEST
+        k_groups, width = _resize(w, "i32", k_groups, width, _NARROWEST), _NARROWEST
     element = "bfloat" if scheme is BF16_PAIRS else scheme.element
-    return w.emit(f"bitcast {vector('i32', width)} {units} to {vector(element, scheme.group * width)}")
+    return w.emit(f"bitcast {vector('i32', width)} {k_groups} to {vector(element, scheme.group * width)}")
 
 
-def multiply_units(w: FunctionWriter, kernel: Kernel, a: str, b: str, total: str, width: int) -> str:
+def multiply_k_groups(w: FunctionWriter, kernel: Kernel, a: str, b: str, total: str, width: int) -> str:
     """``total`` plus the products of the units of two vectors, as :func:`_factor` gives them."""
     scheme = kernel.scheme
     if scheme in (FMA32, FMA64):
@@ -286,7 +286,7 @@ def multiply_units(w: FunctionWriter, kernel: Kernel, a: str, b: str, total: str
     if width < _NARROWEST:
         # Narrower than any register the instruction takes.
         total = _resize(w, scheme.accumulator, total, width, _NARROWEST)
-        return _resize(w, scheme.accumulator, multiply_units(w, kernel, a, b, total, _NARROWEST), _NARROWEST, width)
+        return _resize(w, scheme.accumulator, multiply_k_groups(w, kernel, a, b, total, _NARROWEST), _NARROWEST, width)
     bits, i32s = width * 32, vector("i32", width)
     if scheme in (SIGNED_DOT, UNSIGNED_DOT):
         quads = vector("i8", 4 * width)
@@ -314,23 +314,30 @@ def byte_quads(w: FunctionWriter, total: str, unsigned: str, signed: str, width:
     return w.call(f"llvm.x86.avx512.vpdpbusd.{width * 32}", i32s, [(i32s, total), (quads, unsigned), (quads, signed)])
 
 
-def write_column_sums(
-    w: FunctionWriter, kernel: Kernel, packed: UnitsB, panels: Sequence[Panel], b_unsigned: bool, factor: int, target: str, noted: Noted | None = None
+def write_column_totals(
+    w: FunctionWriter,
+    kernel: Kernel,
+    packed: KGroupsB,
+    panels: Sequence[Panel],
+    b_unsigned: bool,
+    factor: int,
+    target: str,
+    queued: QueuedIterations | None = None,
 ) -> None:
     """For each packed column of bytes, ``factor`` times the sum along K, into ``target`` (i32). The vectors of a panel are added up side by side: one sum waits
     for the one before it."""
 
-    def add(units_b: UnitsB, steps: Extent, column: Extent, panel: Panel, types: Sequence[str], totals: Sequence[str]) -> list[str]:
-        base, sums = w.gep("i32", units_b.pointer, scaled(w, column, units_b.units)), list[str]()
+    def add(k_groups_b: KGroupsB, steps: Extent, column: Extent, panel: Panel, types: Sequence[str], totals: Sequence[str]) -> list[str]:
+        base, accumulators = w.gep("i32", k_groups_b.pointer, scaled(w, column, k_groups_b.k_groups)), list[str]()
         with w.loop("0", str(steps), 1, list(zip(types, totals, strict=True)), nonempty=isinstance(steps, int)) as loop:
             row, start = w.gep("i32", base, scaled(w, loop.index, panel.columns)), 0
             for width, total in zip(panel.widths, loop.values, strict=True):
                 wide = max(width, _NARROWEST)
-                units = _factor(w, kernel.scheme, w.load(vector("i32", width), w.gep("i32", row, start), 4), width)
-                operands = (units, "splat (i8 1)") if b_unsigned else ("splat (i8 1)", units)
-                sums.append(byte_quads(w, total, *operands, wide))
+                k_groups = _factor(w, kernel.scheme, w.load(vector("i32", width), w.gep("i32", row, start), 4), width)
+                operands = (k_groups, "splat (i8 1)") if b_unsigned else ("splat (i8 1)", k_groups)
+                accumulators.append(byte_quads(w, total, *operands, wide))
                 start += width
-            loop.next_values = sums
+            loop.next_values = accumulators
         return loop.results
 
     for panel in panels:
@@ -338,11 +345,11 @@ def write_column_sums(
             column = plus(w, scaled(w, loop.index, panel.columns), panel.start)
             types = [vector("i32", max(width, _NARROWEST)) for width in panel.widths]
             totals = ["zeroinitializer"] * len(types)
-            if noted is None:
+            if queued is None:
                 totals = add(packed, kernel.steps, column, panel, types, totals)
             else:
-                with w.loop("0", noted.count, 1, list(zip(types, totals, strict=True)), nonempty=True) as iterations:
-                    _, b, steps = noted.operands(w, iterations.index)
+                with w.loop("0", queued.count, 1, list(zip(types, totals, strict=True)), nonempty=True) as iterations:
+                    _, b, steps = queued.operands(w, iterations.index)
                     iterations.next_values = add(b, steps, column, panel, types, iterations.values)
                 totals = iterations.results
             start = 0

@@ -19,7 +19,7 @@ from tilewright_cpu.codegen.gemm.bf16_split import split_float
 from tilewright_cpu.codegen.gemm.extent_limit import ALL, Limits
 from tilewright_cpu.codegen.gemm.plan import TILE, Extent, Panel, Scheme, packed_columns
 from tilewright_cpu.codegen.gemm.widen import widen
-from tilewright_cpu.hardware import Machine
+from tilewright_cpu.hardware import Hardware
 
 #: Blocks of this many units a side are transposed in registers: 16 a side run 10 % faster, and take LLVM five times as long to compile.
 _TRANSPOSED = 8
@@ -87,15 +87,15 @@ class Packer:
         flip: flip the sign bit of each packed byte.
     """
 
-    def __init__(self, w: FunctionWriter, scheme: Scheme, source: Matrix, flip: bool, machine: Machine) -> None:
-        self.w, self.scheme, self.source, self.flip, self.machine = w, scheme, source, flip, machine
+    def __init__(self, w: FunctionWriter, scheme: Scheme, source: Matrix, flip: bool, hardware: Hardware) -> None:
+        self.w, self.scheme, self.source, self.flip, self.hardware = w, scheme, source, flip, hardware
         self.stored = storage_type(source.element)
         self.align = byte_size(source.element)
         self.k = source.rows
         self.n = source.columns
         whole = -(-self.k // scheme.step) * (scheme.step // scheme.group)
         #: Units of a packed column, those of all parts.
-        self.units = whole * scheme.parts
+        self.k_groups = whole * scheme.parts
         #: lanes -> the address of i1s: in which of them no infinite number has been packed
         self._finite: dict[int, str] = {}
 
@@ -104,7 +104,7 @@ class Packer:
     def convert(self, value: str, lanes: int) -> str:
         """A vector (scalar for 0 lanes) of source elements as packed elements."""
         w, element = self.w, self.scheme.element
-        value = widen(w, self.source.element, value, lanes, element, self.machine.can("half"))
+        value = widen(w, self.source.element, value, lanes, element, self.hardware.can("half"))
         if self.flip:
             high = "-128" if not lanes else "splat (i8 -128)"
             value = w.emit(f"xor {vector(element, lanes)} {value}, {high}")
@@ -115,7 +115,7 @@ class Packer:
         w, value = self.w, self.w.load(vector(self.stored, lanes), pointer, self.align)
         if self.scheme.split is None:
             return [self.convert(value, lanes)]
-        widened = widen(w, self.source.element, value, lanes, "float", self.machine.can("half"))
+        widened = widen(w, self.source.element, value, lanes, "float", self.hardware.can("half"))
         parts, finite = split_float(w, widened, lanes, self.scheme.split)
         bools = vector("i1", lanes)
         if lanes not in self._finite:
@@ -137,25 +137,25 @@ class Packer:
             found = w.emit(f"or i1 {found}, {w.emit(f'xor i1 {finite}, true')}")
         return w.emit(f"zext i1 {found} to i64")
 
-    def places(self, unit: Extent) -> list[Extent]:
+    def places(self, k_group: Extent) -> list[Extent]:
         """Where a unit along K lies in a packed column, for each part. Units that follow it in the same tile follow it there."""
         w, parts = self.w, self.scheme.parts
         if parts == 1:
-            return [unit]
-        if isinstance(unit, int):
-            first: Extent = unit // TILE * TILE * parts + unit % TILE
+            return [k_group]
+        if isinstance(k_group, int):
+            first: Extent = k_group // TILE * TILE * parts + k_group % TILE
         else:
-            tile = w.emit(f"and i64 {unit}, {-TILE}")
-            first = plus(w, scaled(w, tile, parts - 1), unit)
+            tile = w.emit(f"and i64 {k_group}, {-TILE}")
+            first = plus(w, scaled(w, tile, parts - 1), k_group)
         return [plus(w, first, part * TILE) for part in range(parts)]
 
     # ---- panels of columns
 
     def pack_panels(self, panels: tuple[Panel, ...], target: str, limits: Limits = ALL) -> None:
-        """Fill ``target`` with ``units`` x packed columns units, as far as ``limits`` go along K and along the columns."""
+        """Fill ``target`` with ``k_groups`` x packed columns units, as far as ``limits`` go along K and along the columns."""
         w, columns = self.w, packed_columns(panels)
         if columns != self.n or self.k % self.scheme.step:
-            self._fill_zero(target, self.units * columns)
+            self._fill_zero(target, self.k_groups * columns)
         if self.source.column_stride == 1 and self.n > 1:
             self._by_rows(panels, target, limits)
         elif self.source.row_stride == 1 and self.k > 1:
@@ -169,17 +169,17 @@ class Packer:
         """Columns of a panel that exist."""
         return panel.columns - panel.widths[-1] + panel.valid
 
-    def _fill_zero(self, target: str, units: int) -> None:
-        w, unit = self.w, self.scheme.unit
-        with w.loop("0", str(units), 1, nonempty=True) as loop:
-            w.store(unit, "0.0" if unit in ("float", "double") else "0", w.gep(unit, target, loop.index), self.scheme.unit_bytes)
+    def _fill_zero(self, target: str, k_groups: int) -> None:
+        w, k_group = self.w, self.scheme.k_group
+        with w.loop("0", str(k_groups), 1, nonempty=True) as loop:
+            w.store(k_group, "0.0" if k_group in ("float", "double") else "0", w.gep(k_group, target, loop.index), self.scheme.k_group_bytes)
 
     def _panel_base(self, panel: Panel, index: str, target: str) -> tuple[str, Extent]:
         """(address, first column) of panel ``index`` of its kind."""
         w = self.w
-        offset = plus(w, scaled(w, index, self.units * panel.columns), panel.start * self.units)
+        offset = plus(w, scaled(w, index, self.k_groups * panel.columns), panel.start * self.k_groups)
         column = plus(w, scaled(w, index, panel.columns), panel.start)
-        return w.gep(self.scheme.unit, target, offset), column
+        return w.gep(self.scheme.k_group, target, offset), column
 
     def _by_rows(self, panels: tuple[Panel, ...], target: str, limits: Limits) -> None:
         """Elements of a row are contiguous: copy vectors of them, ``group`` rows at a time."""
@@ -187,19 +187,19 @@ class Packer:
         whole, rest = divmod(self.k, group)
         counts = self._counts(panels, limits)
 
-        def rows(unit: Extent, present: int) -> None:
-            first = scaled(w, unit, group)
+        def rows(k_group: Extent, present: int) -> None:
+            first = scaled(w, k_group, group)
             sources = [address(w, self.source, plus(w, first, g), 0) for g in range(present)]
             later = address(w, self.source, plus(w, first, _AHEAD), 0) if self._is_far else None
             for panel, count in zip(panels, counts, strict=True):
-                base = w.gep(self.scheme.unit, target, panel.start * self.units)
-                starts = [("ptr", w.gep(self.scheme.unit, base, scaled(w, place, panel.columns))) for place in self.places(unit)]
+                base = w.gep(self.scheme.k_group, target, panel.start * self.k_groups)
+                starts = [("ptr", w.gep(self.scheme.k_group, base, scaled(w, place, panel.columns))) for place in self.places(k_group)]
                 with w.loop("0", str(count), 1, [*starts, ("i64", str(panel.start))], nonempty=isinstance(count, int)) as loop:
                     *targets, column = loop.values
                     if later is not None:
                         self._fetch(w.gep(self.stored, later, column), panel)
                     self._row_of_vectors(panel, [w.gep(self.stored, source, column) for source in sources], targets)
-                    following = [w.gep(self.scheme.unit, place, self.units * panel.columns) for place in targets]
+                    following = [w.gep(self.scheme.k_group, place, self.k_groups * panel.columns) for place in targets]
                     loop.next_values = [*following, str(plus(w, column, panel.columns))]
 
         if whole:
@@ -213,11 +213,11 @@ class Packer:
     def _is_far(self) -> bool:
         """Whether rows lie so far apart that hardware does not foresee them."""
         stride = self.source.row_stride
-        return not isinstance(stride, int) or stride * self.align > self.machine.far_bytes
+        return not isinstance(stride, int) or stride * self.align > self.hardware.far_bytes
 
     def _fetch(self, place: str, panel: Panel) -> None:
         """Ask for a panel's part of a row that is packed later, perhaps in the next tile along K."""
-        for start in range(0, panel.columns, max(1, self.machine.limit("line_bytes") // self.align)):
+        for start in range(0, panel.columns, max(1, self.hardware.limit("line_bytes") // self.align)):
             fetch(self.w, self.w.gep(self.stored, place, start))
 
     def _row_of_vectors(self, panel: Panel, pointers: list[str], targets: list[str]) -> None:
@@ -235,7 +235,7 @@ class Packer:
             loaded = [self.load(w.gep(self.stored, pointer, start), width) for pointer in pointers]
             for row, *values in zip(targets, *loaded, strict=True):
                 values += ["zeroinitializer"] * (group - len(values))
-                w.store(vector(element, width * group), self._interleave(values, width), w.gep(self.scheme.unit, row, start), self.scheme.unit_bytes)
+                w.store(vector(element, width * group), self._interleave(values, width), w.gep(self.scheme.k_group, row, start), self.scheme.k_group_bytes)
             start += width
 
     def _interleave(self, rows: list[str], width: int) -> str:
@@ -281,10 +281,10 @@ class Packer:
             columns = [self.load(w.gep(self.stored, corner, scaled(w, c, self.source.column_stride)), block * scheme.group) for c in range(block)]
             for place, *values in zip(self.places(loop.index), *columns, strict=True):
                 if scheme.group > 1:
-                    values = [w.emit(f"bitcast {vector(scheme.element, block * scheme.group)} {value} to {vector(scheme.unit, block)}") for value in values]
-                row = w.gep(scheme.unit, base, plus(w, scaled(w, place, panel.columns), start))
-                for r, value in enumerate(transpose(w, scheme.unit, values)):
-                    w.store(vector(scheme.unit, block), value, w.gep(scheme.unit, row, r * panel.columns), scheme.unit_bytes)
+                    values = [w.emit(f"bitcast {vector(scheme.element, block * scheme.group)} {value} to {vector(scheme.k_group, block)}") for value in values]
+                row = w.gep(scheme.k_group, base, plus(w, scaled(w, place, panel.columns), start))
+                for r, value in enumerate(transpose(w, scheme.k_group, values)):
+                    w.store(vector(scheme.k_group, block), value, w.gep(scheme.k_group, row, r * panel.columns), scheme.k_group_bytes)
 
     def _by_elements(self, panel: Panel, index: str, target: str, start: int, count: int, k_from: int, k_to: int) -> None:
         """Copy ``count`` columns from ``start`` of a panel on, element by element."""
@@ -294,8 +294,8 @@ class Packer:
             source_column = plus(w, first, columns.index)
             with w.loop(str(k_from), str(k_to), 1, nonempty=True) as rows:
                 values = self.load(address(w, self.source, rows.index, source_column), 0)
-                unit, within = (w.emit(f"{how} i64 {rows.index}, {scheme.group}") for how in ("udiv", "urem")) if scheme.group > 1 else (rows.index, 0)
-                for place, value in zip(self.places(unit), values, strict=True):
+                k_group, within = (w.emit(f"{how} i64 {rows.index}, {scheme.group}") for how in ("udiv", "urem")) if scheme.group > 1 else (rows.index, 0)
+                for place, value in zip(self.places(k_group), values, strict=True):
                     offset = plus(w, scaled(w, place, panel.columns), columns.index)
                     w.store(scheme.element, value, w.gep(scheme.element, base, plus(w, scaled(w, offset, scheme.group), within)), 1)
 
@@ -309,16 +309,16 @@ class Packer:
         w, element = self.w, self.scheme.element
         with w.loop("0", str(self.k), 1, nonempty=True) as rows, w.loop("0", str(self.n), 1, nonempty=True) as columns:
             (value,) = self.load(address(w, self.source, rows.index, columns.index), 0)
-            w.store(element, value, w.gep(element, target, plus(w, scaled(w, columns.index, self.k), rows.index)), self.scheme.unit_bytes)
+            w.store(element, value, w.gep(element, target, plus(w, scaled(w, columns.index, self.k), rows.index)), self.scheme.k_group_bytes)
 
     def pack_columns(self, target: str, lanes: int) -> None:
         """Fill ``target`` with N x units units, those of one column of the source following each other. The source's columns must be contiguous."""
         w, scheme = self.w, self.scheme
         if self.k % scheme.step:
-            self._fill_zero(target, self.n * self.units)
+            self._fill_zero(target, self.n * self.k_groups)
         strip = lanes * scheme.group
         with w.loop("0", str(self.n), 1, nonempty=True) as columns:
-            row = w.gep(scheme.element, target, scaled(w, columns.index, self.units * scheme.group))
+            row = w.gep(scheme.element, target, scaled(w, columns.index, self.k_groups * scheme.group))
             column = address(w, self.source, 0, columns.index)
             done = 0
             while done < self.k:
@@ -336,17 +336,17 @@ class Packer:
         w, group = self.w, self.scheme.group
         if self.scheme.parts == 1:
             return [k]
-        unit: Extent = k // group if isinstance(k, int) else w.emit(f"udiv i64 {k}, {group}")
-        return [scaled(w, place, group) for place in self.places(unit)]
+        k_group: Extent = k // group if isinstance(k, int) else w.emit(f"udiv i64 {k}, {group}")
+        return [scaled(w, place, group) for place in self.places(k_group)]
 
 
-def transpose(w: FunctionWriter, unit: str, vectors: list[str]) -> list[str]:
+def transpose(w: FunctionWriter, k_group: str, vectors: list[str]) -> list[str]:
     """The transpose of a square matrix given as its columns, each a vector, by log2(n) rounds of two-operand shuffles.
 
     Round s swaps the off-diagonal s x s blocks of every 2s x 2s block (Eklundh, "A fast computer method for matrix transposing", 1972).
     """
     n = len(vectors)
-    type_ = vector(unit, n)
+    type_ = vector(k_group, n)
     step = 1
     while step < n:
         low = ", ".join(f"i32 {j if not j & step else n + (j ^ step)}" for j in range(n))

@@ -6,7 +6,7 @@ a place and a key of its own, which outlive the program: the address that it was
 finds its own there need not pack. Keys are forgotten when a thread's part of a launch ends (:meth:`~tilewright_cpu.codegen.state.stack_slots.Slots.cleared`).
 
 What is kept is what memory held when it was packed. Nobody may see that: another program's store to the same memory in the same launch is a race unless atomics
-order the two, and a kernel that has any, or that stores before or in the loop, keeps nothing (:func:`can_be_kept`).
+order the two, and a kernel that has any, or that stores before or in the loop, keeps nothing (:func:`can_be_cached`).
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _sets(ways: int, facts: int) -> tuple[str, str, int]:
 
 
 @dataclass(frozen=True)
-class Memo:
+class PackCache:
     """Where the packed tiles of an operand of a dot are kept.
 
     Attributes:
@@ -135,7 +135,7 @@ class Memo:
     turns: tuple[str, str]
     stays: str
     ways: int
-    most_bytes: int
+    max_bytes: int
     room: Callable[[int], str]
     cleared: Callable[[int], str]
 
@@ -146,7 +146,7 @@ class Memo:
         caches what is read beside them.
         """
         size = (size + 63) & ~63
-        most = self.most_bytes // size
+        most = self.max_bytes // size
         count = min(_MOST, most)
         if not count:
             pack(otherwise)
@@ -179,7 +179,7 @@ class Memo:
         return w.phi("ptr", ((there, looked), (place, packed)))
 
 
-def can_be_kept(analysis: Analysis, dot: Dot) -> bool:
+def can_be_cached(analysis: Analysis, dot: Dot) -> bool:
     """Whether what a dot reads is the same for all programs that read it."""
     outermost: Operation = dot
     while outermost.parent is not None and isinstance(outermost.parent.owner, Operation):

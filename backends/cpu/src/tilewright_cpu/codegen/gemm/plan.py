@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilewright.ir.types import F32, I8, IntType, Type
-from tilewright_cpu.hardware import Machine
+from tilewright_cpu.hardware import Hardware
 
 #: Sums that hide the latency of additions: four steps of four additions each.
-_SUMS = 16
+_ACCUMULATORS = 16
 
 #: Rows of a tile of a matrix unit, units along K in one of them, and columns of a tile of sums.
 TILE = 16
@@ -47,7 +47,7 @@ class Split:
 class Scheme:
     """One way to multiply and add.
 
-    Operands are seen in *units*: ``group`` elements that follow each other along K, as one LLVM scalar of type ``unit``. A micro-kernel multiplies
+    Operands are seen in *units*: ``group`` elements that follow each other along K, as one LLVM scalar of type ``k_group``. A micro-kernel multiplies
     a broadcast unit of A with a vector of units of B and adds ``group`` products to each lane of the accumulator.
 
     Attributes:
@@ -62,8 +62,8 @@ class Scheme:
     """
 
     name: str
-    unit: str
-    unit_bytes: int
+    k_group: str
+    k_group_bytes: int
     group: int
     accumulator: str
     element: str
@@ -83,7 +83,7 @@ class Scheme:
     @property
     def packed_bytes(self) -> int:
         """What a unit of an operand takes once packed."""
-        return self.unit_bytes * self.parts
+        return self.k_group_bytes * self.parts
 
     def fits(self, m: int, n: int, k: int) -> bool:
         """Whether a product of these extents can be computed so."""
@@ -145,7 +145,7 @@ _ROWS = (
 )
 
 
-def choose_scheme(a: Type, b: Type, machine: Machine, extents: tuple[int, int, int] | None = None, precision: str = IEEE) -> Scheme:
+def choose_scheme(a: Type, b: Type, hardware: Hardware, extents: tuple[int, int, int] | None = None, precision: str = IEEE) -> Scheme:
     """The scheme for operands of elements ``a`` and ``b``, and a product of ``extents`` (M, N, K); for great ones where they are not given.
 
     ``precision``: the one that a product of f32 asks for.
@@ -154,10 +154,10 @@ def choose_scheme(a: Type, b: Type, machine: Machine, extents: tuple[int, int, i
     if a is b:
         kinds.add(precision if a is F32 and precision != IEEE else str(a))
     for row in _ROWS:
-        fits = row.elements in kinds and row.arch in (None, machine.arch)
+        fits = row.elements in kinds and row.arch in (None, hardware.arch)
         if not fits or (extents is not None and not row.scheme.fits(*extents)):
             continue
-        if row.least_bits <= machine.vector_bits <= row.bits and row.features <= machine.features:
+        if row.least_bits <= hardware.vector_bits <= row.bits and row.features <= hardware.features:
             return row.scheme
     return FMA32
 
@@ -186,19 +186,19 @@ class Block:
         return self.vectors * self.lanes
 
 
-def block_of(scheme: Scheme, elements: tuple[Type, Type], m: int, n: int, machine: Machine) -> Block:
+def block_of(scheme: Scheme, elements: tuple[Type, Type], m: int, n: int, hardware: Hardware) -> Block:
     """The block for an M x N product of operands of ``elements`` by a scheme.
 
     Where great products are tiled, smaller ones have panels of as many columns: B may have been packed for either before the launch.
     """
     if scheme.tiled:
         return Block(min(m, _TILED_BLOCK), min(n, _TILED_BLOCK) // TILE, TILE)
-    if choose_scheme(*elements, machine).tiled:
+    if choose_scheme(*elements, hardware).tiled:
         n = min(n, _TILED_BLOCK)
-    return choose_block(m, n, machine.vector_bytes // scheme.unit_bytes, machine)
+    return choose_block(m, n, hardware.vector_bytes // scheme.k_group_bytes, hardware)
 
 
-def choose_block(m: int, n: int, lanes: int, machine: Machine) -> Block:
+def choose_block(m: int, n: int, lanes: int, hardware: Hardware) -> Block:
     """The block for an M x N product in vector registers: the machine's, cut to the extents.
 
     Where columns are few the registers they leave hold more rows, and the other way around: many sums hide the latency of the additions.
@@ -206,14 +206,14 @@ def choose_block(m: int, n: int, lanes: int, machine: Machine) -> Block:
     while lanes > 1 and lanes >= 2 * n:
         lanes //= 2
     columns = -(-n // lanes)
-    rows, vectors = machine.block
+    rows, vectors = hardware.block
     if columns < vectors:
         vectors = columns
-        rows = min(2 * rows, (machine.registers - 1) // vectors - 1)
+        rows = min(2 * rows, (hardware.registers - 1) // vectors - 1)
     if m < rows:
         rows = m
-        budget = (machine.registers - 2) // (rows + 1)
-        while vectors * 2 <= budget and vectors * rows < _SUMS and vectors * 2 <= columns:
+        budget = (hardware.registers - 2) // (rows + 1)
+        while vectors * 2 <= budget and vectors * rows < _ACCUMULATORS and vectors * 2 <= columns:
             vectors *= 2
     elif rows > 4 and m % rows in (1, 2) and m % 4 == 0 and m < 4 * rows:
         rows = 4

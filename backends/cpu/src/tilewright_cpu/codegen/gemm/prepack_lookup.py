@@ -37,7 +37,7 @@ class Record(ctypes.Structure):
 
 def form(scheme: Scheme, stored: Type, columns: int) -> int:
     """A number, of 63 bits, for how a matrix of ``stored`` elements is packed for a scheme in panels of ``columns``; another one for every other way."""
-    text = f"{scheme.unit} {scheme.group} {scheme.element} {scheme.parts} {stored} {columns}"
+    text = f"{scheme.k_group} {scheme.group} {scheme.element} {scheme.parts} {stored} {columns}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
 
 
@@ -48,7 +48,7 @@ def can_be_prepacked(b: Matrix, panels: tuple[Panel, ...]) -> bool:
 
 
 def find_or_pack(
-    w: FunctionWriter, scheme: Scheme, b: Matrix, panel: Panel, units: int, matrices: str, pack: Callable[[], tuple[str, Extent]]
+    w: FunctionWriter, scheme: Scheme, b: Matrix, panel: Panel, k_groups: int, matrices: str, pack: Callable[[], tuple[str, Extent]]
 ) -> tuple[str, Extent, Extent]:
     """(address of panels, units along K in one of them, other than 0 where an element may be infinite): what was packed before, else what ``pack`` gives, which
     is the address and the last. ``matrices`` is the list's address, or null."""
@@ -60,7 +60,7 @@ def find_or_pack(
     with w.loop("0", w.load("i64", matrices, 8), 1) as loop:
         record = w.load("ptr", w.gep("ptr", w.gep("i64", matrices, 1), loop.index), 8)
         following = w.new_block("following")
-        address, length = _look_up(w, scheme, b, panel, units, record, following.label)
+        address, length = _look_up(w, scheme, b, panel, k_groups, record, following.label)
         found.append((address, length))
         hits.append(w.current)
         w.branch(done)
@@ -74,10 +74,10 @@ def find_or_pack(
     address = w.phi("ptr", ((found[0][0], hits[0]), (target, packed)))
     if infinite != 0:
         infinite = w.phi("i64", (("0", hits[0]), (str(infinite), packed)))
-    return address, w.phi("i64", ((found[0][1], hits[0]), (str(units), packed))), infinite
+    return address, w.phi("i64", ((found[0][1], hits[0]), (str(k_groups), packed))), infinite
 
 
-def _look_up(w: FunctionWriter, scheme: Scheme, b: Matrix, panel: Panel, units: int, record: str, otherwise: str) -> tuple[str, str]:
+def _look_up(w: FunctionWriter, scheme: Scheme, b: Matrix, panel: Panel, k_groups: int, record: str, otherwise: str) -> tuple[str, str]:
     """(address of B's first unit, units along K) in the matrix of a record; goes to the block of the label ``otherwise`` where B is not there."""
 
     def field(name: str, type_: str = "i64") -> str:
@@ -106,6 +106,6 @@ def _look_up(w: FunctionWriter, scheme: Scheme, b: Matrix, panel: Panel, units: 
         if step > 1:
             need(w.emit(f"icmp eq i64 {w.emit(f'and i64 {first}, {step - 1}')}, 0"))
     length = field("units")
-    unit = w.emit(f"udiv i64 {row}, {scheme.group}") if scheme.group > 1 else row
-    place = plus(w, w.emit(f"mul i64 {column}, {length}"), scaled(w, unit, scheme.parts * panel.columns))
-    return w.gep(scheme.unit, field("packed", "ptr"), place), length
+    k_group = w.emit(f"udiv i64 {row}, {scheme.group}") if scheme.group > 1 else row
+    place = plus(w, w.emit(f"mul i64 {column}, {length}"), scaled(w, k_group, scheme.parts * panel.columns))
+    return w.gep(scheme.k_group, field("packed", "ptr"), place), length

@@ -32,7 +32,7 @@ def limits_of(context: Context, operation: Dot) -> Limits:
     if result.type.rank != 2:
         return ALL
     (rows, k_of_a), (k_of_b, columns) = (_bounds(context, operand) for operand in (a, b))
-    rows, columns = ([bound for bound in bounds if unread_beyond(context, result, axis, bound.leaf)] for axis, bounds in ((0, rows), (1, columns)))
+    rows, columns = ([bound for bound in bounds if is_masked_beyond(context, result, axis, bound.leaf)] for axis, bounds in ((0, rows), (1, columns)))
     m, n = result.type.shape
     k = a.type.shape[1]
     with context.nest():
@@ -44,7 +44,7 @@ def limits_of(context: Context, operation: Dot) -> Limits:
         return Limits(_minimum(context, rows, m), _minimum(context, columns, n), limit_k)
 
 
-def ends_of_accumulator(context: Context, loop: For, accumulator: Value) -> dict[int, str]:
+def accumulator_ends(context: Context, loop: For, accumulator: Value) -> dict[int, str]:
     """By axis, how much of a tile that ``loop`` carries anybody sees (i64s), as code in front of the loop: a dot adds to it, whose operands are masked by
     comparisons of values from outside the loop, and what comes of it is stored under the same ones."""
     dots = [user for user in accumulator.uses if isinstance(user, Dot) and user.c is accumulator]
@@ -57,7 +57,7 @@ def ends_of_accumulator(context: Context, loop: For, accumulator: Value) -> dict
         return {}
     with context.nest():
         for axis, operand in enumerate((dot.a, dot.b)):
-            bounds = [bound for bound in _bounds(context, operand, before=loop)[axis] if unread_beyond(context, dot.result, axis, bound.leaf)]
+            bounds = [bound for bound in _bounds(context, operand, before=loop)[axis] if is_masked_beyond(context, dot.result, axis, bound.leaf)]
             end = _minimum(context, bounds, type_.shape[axis])
             if end is not None:
                 ends[axis] = end
@@ -104,7 +104,7 @@ def _is_known(context: Context, value: Value, before: Operation) -> bool:
     return definition is not None and start.get(definition, start[before]) < start[before]
 
 
-def unread_beyond(context: Context, result: Value, axis: int, leaf: Value) -> bool:
+def is_masked_beyond(context: Context, result: Value, axis: int, leaf: Value) -> bool:
     """Whether a tile's elements are only ever stored where the condition ``leaf`` holds along ``axis``: through operations that keep elements in place."""
     stack, seen = [result], set()
     while stack:

@@ -15,68 +15,68 @@ from tilewright.llvm.registers import storage_type
 from tilewright.llvm.writer import FunctionWriter
 from tilewright_cpu.codegen.gemm.extent_limit import Limits
 from tilewright_cpu.codegen.gemm.gemv import write_columns_block
-from tilewright_cpu.codegen.gemm.microkernel import Accumulator, Kernel, masked_load, masked_store, multiply_units
+from tilewright_cpu.codegen.gemm.microkernel import Accumulator, Kernel, masked_load, masked_store, multiply_k_groups
 from tilewright_cpu.codegen.gemm.pack import Matrix, address, fetch, plus, scaled
 from tilewright_cpu.codegen.gemm.plan import Block, Extent, Panel, Scheme, split_columns
 from tilewright_cpu.codegen.gemm.widen import widen
-from tilewright_cpu.hardware import Machine
+from tilewright_cpu.hardware import Hardware
 
 #: Up to this many rows; with more, packing B pays.
-_MOST_ROWS: Final = 8
+_MAX_ROWS: Final = 8
 #: Rows of B that are read side by side: with 4, 0.95 of the bandwidth.
-ROWS_TOGETHER: Final = 8
+ROWS_PER_PASS: Final = 8
 #: Bytes of B that are prefetched: some times what memory delivers in its latency.
 _AHEAD_BYTES: Final = 8 << 10
 
 
-def most_rows(scheme: Scheme, b: Matrix) -> int:
+def max_rows(scheme: Scheme, b: Matrix) -> int:
     """How many rows are few: half as many where B is converted, anew for each row."""
-    return _MOST_ROWS if storage_type(b.element) == scheme.element else _MOST_ROWS // 2
+    return _MAX_ROWS if storage_type(b.element) == scheme.element else _MAX_ROWS // 2
 
 
-def write_rows(w: FunctionWriter, machine: Machine, kernel: Kernel, a: Matrix, b: Matrix, c: Accumulator, limits: Limits) -> None:
+def write_rows(w: FunctionWriter, hardware: Hardware, kernel: Kernel, a: Matrix, b: Matrix, c: Accumulator, limits: Limits) -> None:
     """Write ``c += a @ b`` (``c = a @ b`` where ``c.zero``) for B with contiguous rows and units of one element."""
     size = byte_size(b.element)
-    lanes = machine.vector_bytes // kernel.scheme.unit_bytes
+    lanes = hardware.vector_bytes // kernel.scheme.k_group_bytes
     while lanes > 1 and lanes >= 2 * b.columns:
         lanes //= 2
     # a cache line of accumulators, and two vectors at least
-    vectors = min(max(2, machine.limit("line_bytes") // machine.vector_bytes), -(-b.columns // lanes))
+    vectors = min(max(2, hardware.limit("line_bytes") // hardware.vector_bytes), -(-b.columns // lanes))
     panels = split_columns(b.columns, Block(1, vectors, lanes))
-    ahead = max(ROWS_TOGETHER, -(-_AHEAD_BYTES // (b.columns * size)))
+    ahead = max(ROWS_PER_PASS, -(-_AHEAD_BYTES // (b.columns * size)))
     rows = limits.rows or str(a.rows)
     counts = [limits.blocks(w, limits.columns, panel.start, panel.columns, panel.count) for panel in panels]
     if c.zero:
         _clear(w, c, rows, limits.columns or str(b.columns))
-    whole, rest = divmod(a.columns, ROWS_TOGETHER)
-    for first, count, steps in ((0, whole, ROWS_TOGETHER), (whole * ROWS_TOGETHER, min(rest, 1), rest)):
+    whole, rest = divmod(a.columns, ROWS_PER_PASS)
+    for first, count, steps in ((0, whole, ROWS_PER_PASS), (whole * ROWS_PER_PASS, min(rest, 1), rest)):
         if not count:
             continue
         with w.loop("0", str(limits.blocks(w, limits.k, first, steps, count)), 1) as groups:
             k = plus(w, scaled(w, groups.index, steps), first)
             b_rows = [address(w, b, plus(w, k, r), 0) for r in range(steps)]
             with w.loop("0", rows, 1) as each:
-                factors = [_factor(w, machine, kernel, a, each.index, plus(w, k, r)) for r in range(steps)]
+                factors = [_factor(w, hardware, kernel, a, each.index, plus(w, k, r)) for r in range(steps)]
                 row = w.gep(storage_type(c.element), c.pointer, scaled(w, each.index, c.row_stride))
                 for panel, panel_count in zip(panels, counts, strict=True):
-                    _write_panels(w, machine, kernel, factors, b, b_rows, scaled(w, ahead, b.row_stride), row, c.align, panel, panel_count)
+                    _write_panels(w, hardware, kernel, factors, b, b_rows, scaled(w, ahead, b.row_stride), row, c.align, panel, panel_count)
 
 
-def write_rows_along_k(w: FunctionWriter, machine: Machine, kernel: Kernel, a: Matrix, b: Matrix, c: Accumulator, limits: Limits) -> None:
+def write_rows_along_k(w: FunctionWriter, hardware: Hardware, kernel: Kernel, a: Matrix, b: Matrix, c: Accumulator, limits: Limits) -> None:
     """Write ``c += a @ b`` (``c = a @ b`` where ``c.zero``) for B whose columns are contiguous, and rows of A that are so, of accumulator elements: vectors run
     along K, and the lanes of the sums of a few columns are added up at the end."""
     element, size = kernel.scheme.accumulator, byte_size(b.element)
-    lanes = machine.vector_bytes // kernel.scheme.unit_bytes
-    block = min(machine.column_rows, lanes)
+    lanes = hardware.vector_bytes // kernel.scheme.k_group_bytes
+    block = min(hardware.column_rows, lanes)
     columns = b.transposed
 
     def convert(value: str, width: int) -> str:
-        return widen(w, b.element, value, width, element, machine.can("half"))
+        return widen(w, b.element, value, width, element, hardware.can("half"))
 
     def write(first: Extent, count: int) -> None:
         for r in range(count):
             later = address(w, b, b.rows, plus(w, first, r))
-            for start in range(0, b.rows, machine.limit("line_bytes") // size):
+            for start in range(0, b.rows, hardware.limit("line_bytes") // size):
                 fetch(w, w.gep(storage_type(b.element), later, start))
         with w.loop("0", limits.rows or str(a.rows), 1) as each:
             row = Matrix(address(w, a, each.index, 0), a.element, a.columns, 1, 1, a.columns)
@@ -100,15 +100,15 @@ def _clear(w: FunctionWriter, c: Accumulator, rows: str, columns: str) -> None:
             w.store(stored, "0.0" if isinstance(c.element, FloatType) else "0", w.gep(stored, row, loop.index), c.align)
 
 
-def _factor(w: FunctionWriter, machine: Machine, kernel: Kernel, a: Matrix, row: Extent, k: Extent) -> str:
+def _factor(w: FunctionWriter, hardware: Hardware, kernel: Kernel, a: Matrix, row: Extent, k: Extent) -> str:
     """An element of A as a unit."""
     value = w.load(storage_type(a.element), address(w, a, row, k), byte_size(a.element))
-    return widen(w, a.element, value, 0, kernel.scheme.element, machine.can("half"))
+    return widen(w, a.element, value, 0, kernel.scheme.element, hardware.can("half"))
 
 
 def _write_panels(
     w: FunctionWriter,
-    machine: Machine,
+    hardware: Hardware,
     kernel: Kernel,
     factors: list[str],
     b: Matrix,
@@ -121,22 +121,22 @@ def _write_panels(
 ) -> None:
     """Add, to ``count`` panels of a row of the accumulator, each factor times its row of B; ``later``: how many elements further on B is
     prefetched."""
-    unit, stored, size = kernel.scheme.unit, storage_type(b.element), byte_size(b.element)
-    splats = {width: [w.splat(unit, factor, width) for factor in factors] for width in set(panel.widths)}
+    k_group, stored, size = kernel.scheme.k_group, storage_type(b.element), byte_size(b.element)
+    splats = {width: [w.splat(k_group, factor, width) for factor in factors] for width in set(panel.widths)}
     vectors = [(sum(panel.widths[:v]), width, width) for v, width in enumerate(panel.widths)]
     vectors[-1] = (*vectors[-1][:2], panel.valid)
     with w.loop("0", str(scaled(w, count, panel.columns)), panel.columns, nonempty=isinstance(count, int)) as loop:
         column = plus(w, loop.index, panel.start)
         fetched = plus(w, column, later)
-        target = w.gep(unit, c_row, column)
-        sums = [masked_load(w, unit, w.gep(unit, target, start), align, width, valid) for start, width, valid in vectors]
+        target = w.gep(k_group, c_row, column)
+        accumulators = [masked_load(w, k_group, w.gep(k_group, target, start), align, width, valid) for start, width, valid in vectors]
         for r, b_row in enumerate(b_rows):
             ahead, here = w.gep(stored, b_row, fetched), w.gep(stored, b_row, column)
-            for start in range(0, panel.columns, machine.limit("line_bytes") // size):
+            for start in range(0, panel.columns, hardware.limit("line_bytes") // size):
                 fetch(w, w.gep(stored, ahead, start))
             for v, (start, width, valid) in enumerate(vectors):
                 value = masked_load(w, stored, w.gep(stored, here, start), size, width, valid)
-                value = widen(w, b.element, value, width, kernel.scheme.element, machine.can("half"))
-                sums[v] = multiply_units(w, kernel, splats[width][r], value, sums[v], width)
-        for (start, width, valid), total in zip(vectors, sums, strict=True):
-            masked_store(w, unit, total, w.gep(unit, target, start), align, width, valid)
+                value = widen(w, b.element, value, width, kernel.scheme.element, hardware.can("half"))
+                accumulators[v] = multiply_k_groups(w, kernel, splats[width][r], value, accumulators[v], width)
+        for (start, width, valid), total in zip(vectors, accumulators, strict=True):
+            masked_store(w, k_group, total, w.gep(k_group, target, start), align, width, valid)

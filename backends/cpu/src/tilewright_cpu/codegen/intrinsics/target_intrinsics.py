@@ -13,7 +13,7 @@ from tilewright.llvm.elementwise import run_function
 from tilewright.llvm.registers import vector_type
 from tilewright.passes.math_library import exp2_of_fraction
 from tilewright_cpu.codegen.context import Context
-from tilewright_cpu.codegen.gemm.gemv import MOST_COLUMNS
+from tilewright_cpu.codegen.gemm.gemv import MAX_COLUMNS
 from tilewright_cpu.codegen.gemm.plan import BF16_PAIRS, BF16_TILES, choose_scheme
 from tilewright_cpu.codegen.intrinsics.erf import LANES, erf
 
@@ -23,9 +23,9 @@ _NEAREST = "8"
 
 def machine_operation(context: Context, name: str, operands: list[str], width: int, element: Type, attributes: Mapping[str, Any]) -> str | None:
     """AVX-512's instructions for an operation on f32 or f64, where they are shorter."""
-    if name == "erf" and element is F32 and width <= LANES and context.state.machine.tables:
+    if name == "erf" and element is F32 and width <= LANES and context.state.hardware.tables:
         return erf(context, operands[0], width)
-    if element not in (F32, F64) or width * element.bits not in (128, 256, 512) or not context.state.machine.can("range"):
+    if element not in (F32, F64) or width * element.bits not in (128, 256, 512) or not context.state.hardware.can("range"):
         return None
     if name in ("min", "max") and attributes.get("nan", "ignore") == "ignore":
         # the immediate: 4 | (0 min, 1 max)
@@ -62,8 +62,13 @@ def rounded_for_dots(context: Context, cast: Cast, operand: str, width: int) -> 
     (result,) = cast.results
     if element_type(result.type) is not BF16 or element_type(cast.x.type) is not F32 or cast.rounding != "rtne":
         return None
-    machine = context.state.machine
-    if width * 32 != machine.vector_bits or width not in (8, 16) or not machine.can("bf16") or not all(_flushes(context, user, result) for user in result.uses):
+    hardware = context.state.hardware
+    if (
+        width * 32 != hardware.vector_bits
+        or width not in (8, 16)
+        or not hardware.can("bf16")
+        or not all(_flushes(context, user, result) for user in result.uses)
+    ):
         return None
     writer, bits = context.writer, width * 32
     bfloats = f"<{width} x bfloat>"
@@ -78,4 +83,4 @@ def _flushes(context: Context, user: Operation, operand: Value) -> bool:
     a, b = user.a, user.b
     assert isinstance(a.type, TileType) and isinstance(b.type, TileType)
     extents = a.type.shape[-2], b.type.shape[-1], a.type.shape[-1]
-    return choose_scheme(a.type.element, b.type.element, context.state.machine, extents) in (BF16_PAIRS, BF16_TILES) and extents[1] > MOST_COLUMNS
+    return choose_scheme(a.type.element, b.type.element, context.state.hardware, extents) in (BF16_PAIRS, BF16_TILES) and extents[1] > MAX_COLUMNS

@@ -168,7 +168,7 @@ class InnerLoop:
         if self.initial:
             copies, straight = len(self.initial), False
             groups = [list(group) for group in self.initial]
-        few = not rows and not straight and limit is not None and strips <= _STRAIGHT_STRIPS and self.context.state.machine.can("mask")
+        few = not rows and not straight and limit is not None and strips <= _STRAIGHT_STRIPS and self.context.state.hardware.can("mask")
         if (plan.brief or few) and not self.carried:
             groups = self._bounded(whole, groups, False, None, stop) if strips > 1 else self._straight(groups, strips)
         elif limit is None and stop is None:

@@ -188,7 +188,7 @@ class NestPlan:
             widest = max(widest, size)
         if widest == 1 and not any(isinstance(element_type(value.type), IntType | FloatType) and element_type(value.type) is not I1 for value in visited):
             widest = 8 if any(isinstance(element_type(value.type), PointerType) for value in visited) else 1
-        width = max(1, self.context.state.machine.vector_bytes // widest)
+        width = max(1, self.context.state.hardware.vector_bytes // widest)
         extent = self.shape[self.lane]
         while width > extent:
             width //= 2

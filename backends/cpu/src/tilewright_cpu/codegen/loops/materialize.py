@@ -149,7 +149,7 @@ def materialize_into(context: Context, value: Value, buffer: Buffer, ends: Mappi
         return
     axes = identity(len(buffer.shape))
     plan = NestPlan(context, buffer.shape, [(value, axes)])
-    if brief and context.state.machine.can("mask"):
+    if brief and context.state.hardware.can("mask"):
         plan.without_versions()
     complete_partial(plan, frozenset())
     with context.nest():
@@ -166,7 +166,7 @@ def copy_buffer(context: Context, source: Buffer, target: Buffer) -> None:
     """Copy a tile of the same shape and element."""
     size = source.numel * storage_size(source.element)
     writer = context.writer
-    strip = context.state.machine.vector_bytes
+    strip = context.state.hardware.vector_bytes
     if size < strip or size % strip:
         writer.call("llvm.memcpy.p0.p0.i64", "void", [("ptr", target.pointer), ("ptr", source.pointer), ("i64", str(size)), ("i1", "false")])
         return

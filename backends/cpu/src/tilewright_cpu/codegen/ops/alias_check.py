@@ -78,7 +78,7 @@ def plan_copies(context: Context) -> list[NestPlan]:
         complete_partial(plan, frozenset())
         # copies are seldom made: little code counts for more than speed
         plan.unroll = 1
-        if context.state.machine.can("mask"):
+        if context.state.hardware.can("mask"):
             plan.without_versions()
         plans.append(plan)
     return plans

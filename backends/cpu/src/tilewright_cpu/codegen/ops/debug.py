@@ -140,7 +140,7 @@ def _assembly_text(context: Context, operation: InlineAsm) -> str:
     if not (assembly + constraints).isascii():
         raise blamed_at(operation.location, "the text and its constraints must be ASCII")
     flag = "" if operation.pure else "sideeffect "
-    listed = [part for part in constraints.replace(" ", "").split(",") if part] + (["~{flags}", "~{fpsr}", "~{dirflag}"] if context.state.machine.x86 else [])
+    listed = [part for part in constraints.replace(" ", "").split(",") if part] + (["~{flags}", "~{fpsr}", "~{dirflag}"] if context.state.hardware.x86 else [])
     return f'{flag}"{quoted(assembly)}", "{quoted(",".join(listed))}"'
 
 

@@ -23,12 +23,12 @@ from tilewright.ir.types import F32, FloatType, TileType, Type, element_type
 from tilewright.llvm.registers import storage_size, storage_type
 from tilewright.passes.rewriter import constant_of
 from tilewright_cpu.codegen.context import Buffer, Context
-from tilewright_cpu.codegen.gemm.batched_k import Deferral, can_be_deferred
+from tilewright_cpu.codegen.gemm.batched_k import BatchedAccumulation, can_be_batched
 from tilewright_cpu.codegen.gemm.extent_limit import ALL, Limits
-from tilewright_cpu.codegen.gemm.gemm import Product, steps_at_once, write_product
+from tilewright_cpu.codegen.gemm.gemm import Gemm, steps_at_once, write_gemm
 from tilewright_cpu.codegen.gemm.microkernel import Accumulator
 from tilewright_cpu.codegen.gemm.pack import Matrix, scaled
-from tilewright_cpu.codegen.gemm.pack_cache import WAYS, Memo, can_be_kept
+from tilewright_cpu.codegen.gemm.pack_cache import WAYS, PackCache, can_be_cached
 from tilewright_cpu.codegen.gemm.plan import IEEE, Extent
 from tilewright_cpu.codegen.gemm.prepack_lookup import SLOT
 from tilewright_cpu.codegen.gemm.remainder import limits_of
@@ -42,13 +42,13 @@ def lower_dot(context: Context, operation: Dot) -> None:
     limits = replace(limits, end=_end_along_k(context, operation, limits))
     place_a, place_b = _operand(context, a, (limits.rows, limits.end)), _operand(context, b, (limits.end, limits.columns))
     carried = context.buffers.get(c)
-    target, zero = sums_of(context, c, (place_a.pointer, place_b.pointer))
+    target, zero = accumulator_of(context, c, (place_a.pointer, place_b.pointer))
     in_loop = carried is not None and carried.pointer == target.pointer and place_a.stays != "false"
-    deferral = _deferral(context, operation, place_a.stays) if in_loop else None
+    batching = _batching(context, operation, place_a.stays) if in_loop else None
     elements = element_type(a.type), element_type(b.type)
-    memos = _memos(context, operation, place_a.stays, place_b.stays) if len(target.shape) == 2 else (None, None)
+    pack_caches = _pack_caches(context, operation, place_a.stays, place_b.stays) if len(target.shape) == 2 else (None, None)
     precision = operation.precision
-    multiply(context, elements, place_a, place_b, target, zero, limits, _prepacked(context, b), deferral, memos, precision)
+    multiply(context, elements, place_a, place_b, target, zero, limits, _prepacked(context, b), batching, pack_caches, precision)
     context.bind_buffer(operation.result, target)
 
 
@@ -59,41 +59,41 @@ def _end_along_k(context: Context, dot: Dot, limits: Limits) -> str | None:
         return None
     *_, rows, columns = dot.result.type.shape
     extents = rows, columns, dot.a.type.shape[-1]
-    at_once = steps_at_once((element_type(dot.a.type), element_type(dot.b.type)), extents, context.state.machine, dot.precision)
+    at_once = steps_at_once((element_type(dot.a.type), element_type(dot.b.type)), extents, context.state.hardware, dot.precision)
     if at_once is None:
         return None
     w = context.writer
     return w.emit(f"and i64 {w.emit(f'add i64 {limits.k}, {at_once - 1}')}, {-at_once}")
 
 
-def _deferral(context: Context, dot: Dot, stays: str) -> Deferral | None:
+def _batching(context: Context, dot: Dot, stays: str) -> BatchedAccumulation | None:
     """How a dot's products are added up together with those of the loop's other iterations; None where they are not."""
     analysis = context.analysis
-    if not can_be_deferred(analysis, dot):
+    if not can_be_batched(analysis, dot):
         return None
     assert dot.parent is not None and isinstance(dot.parent.owner, Operation)
     loop = dot.parent.owner
     end = analysis.end[loop]
-    return Deferral(context.writer.is_last(context.loops[loop]), stays, lambda size: context.lasting(size, end))
+    return BatchedAccumulation(context.writer.is_last(context.loops[loop]), stays, lambda size: context.lasting(size, end))
 
 
-def _memos(context: Context, dot: Dot, *stay: str) -> tuple[Memo | None, Memo | None]:
+def _pack_caches(context: Context, dot: Dot, *stay: str) -> tuple[PackCache | None, PackCache | None]:
     """Where packed tiles of the operands are kept; None where they are not."""
-    analysis, machine, w = context.analysis, context.state.machine, context.writer
-    if w.name != context.state.symbol or not can_be_kept(analysis, dot):
+    analysis, hardware, w = context.analysis, context.state.hardware, context.writer
+    if w.name != context.state.symbol or not can_be_cached(analysis, dot):
         return None, None
     owner = dot.parent.owner if dot.parent is not None else None
     turns = w.turns(context.loops[owner]) if isinstance(owner, For) else ("0", "0")
     others = sum(isinstance(operation, Dot) for operation in analysis.start)
     a, b = (
-        None if stays == "false" else Memo(turns, stays, ways, most // others, context.in_arena, context.cleared)
-        for stays, ways, most in zip(stay, (WAYS, 1), (machine.kept_bytes, machine.packed_bytes), strict=True)
+        None if stays == "false" else PackCache(turns, stays, ways, most // others, context.in_arena, context.cleared)
+        for stays, ways, most in zip(stay, (WAYS, 1), (hardware.kept_bytes, hardware.packed_bytes), strict=True)
     )
     return a, b
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TileLocation:
     """Where a tile of rank 2 or more lies: element ``i`` at ``pointer`` + sum(strides[d] * i[d]), in elements of ``element``. ``stays``: an i1, whether it is
     memory of the kernel's arguments, which nothing writes but stores."""
 
@@ -103,9 +103,9 @@ class Place:
     element: Type
     stays: str = "false"
 
-    def swapped(self) -> Place:
+    def swapped(self) -> TileLocation:
         """The place of the tile with its last two axes exchanged."""
-        return Place(self.pointer, _swapped(self.shape), _swapped(self.strides), self.element, self.stays)
+        return TileLocation(self.pointer, _swapped(self.shape), _swapped(self.strides), self.element, self.stays)
 
     def matrix(self, pointer: str) -> Matrix:
         """One batch, at ``pointer``."""
@@ -122,11 +122,11 @@ def _swapped(items: tuple[_T, ...]) -> tuple[_T, ...]:
     return (*items[:-2], items[-1], items[-2])
 
 
-def place_of_buffer(buffer: Buffer) -> Place:
-    return Place(buffer.pointer, buffer.shape, buffer.strides, buffer.element)
+def location_of_buffer(buffer: Buffer) -> TileLocation:
+    return TileLocation(buffer.pointer, buffer.shape, buffer.strides, buffer.element)
 
 
-def _operand(context: Context, value: Value, ends: Ends = (None, None)) -> Place:
+def _operand(context: Context, value: Value, ends: Ends = (None, None)) -> TileLocation:
     """Where an operand lies in memory, perhaps in a narrower type that packing widens; it is put there if it must be. Beyond ``ends`` it is not read."""
     value = context.resolve(value)
     operation = value.definition
@@ -141,10 +141,10 @@ def _operand(context: Context, value: Value, ends: Ends = (None, None)) -> Place
                 return _operand(context, operation.x, ends)
     strided = context.in_place(value)
     if strided is None or (strided.valid != "true" and "1" not in strided.strides[-2:]):
-        return place_of_buffer(context.materialize(value))
+        return location_of_buffer(context.materialize(value))
     assert isinstance(value.type, TileType)
     stays = strided.valid if _is_loaded(context, value) else "false"
-    place = Place(strided.pointer, value.type.shape, tuple(_extent(stride) for stride in strided.strides), strided.element, stays)
+    place = TileLocation(strided.pointer, value.type.shape, tuple(_extent(stride) for stride in strided.strides), strided.element, stays)
     return place if strided.valid == "true" else _in_place_or_copied(context, value, place, strided.valid, ends)
 
 
@@ -158,7 +158,7 @@ def _is_loaded(context: Context, value: Value) -> bool:
     return False
 
 
-def _in_place_or_copied(context: Context, value: Value, place: Place, valid: str, ends: Ends) -> Place:
+def _in_place_or_copied(context: Context, value: Value, place: TileLocation, valid: str, ends: Ends) -> TileLocation:
     """A masked load where it lies if an i1 tells that no lane is masked off, else a copy in memory, whose contiguous axis is the same: decided when the kernel
     runs, once a tile."""
     w, copy = context.writer, context.new_buffer(place.shape, place.element)
@@ -181,14 +181,14 @@ def _in_place_or_copied(context: Context, value: Value, place: Place, valid: str
         return here if here == there else w.phi(type_, ((str(here), whole), (str(there), edge)))
 
     strides = tuple(either("i64", here, there) for here, there in zip(place.strides, copy.strides, strict=True))
-    return Place(str(either("ptr", place.pointer, copy.pointer)), place.shape, strides, place.element, place.stays)
+    return TileLocation(str(either("ptr", place.pointer, copy.pointer)), place.shape, strides, place.element, place.stays)
 
 
 def _extent(text: str) -> Extent:
     return int(text) if text.lstrip("-").isdigit() else text
 
 
-def sums_of(context: Context, c: Value, operands: tuple[str, ...]) -> tuple[Buffer, bool]:
+def accumulator_of(context: Context, c: Value, operands: tuple[str, ...]) -> tuple[Buffer, bool]:
     """The memory of the result, and whether its sums start at zero instead of what it holds."""
     assert isinstance(c.type, TileType)
     if constant_of(context.resolve(c)) == 0:
@@ -216,29 +216,29 @@ def _prepacked(context: Context, b: Value) -> str | None:
 def multiply(
     context: Context,
     elements: tuple[Type, Type],
-    a: Place,
-    b: Place,
+    a: TileLocation,
+    b: TileLocation,
     target: Buffer,
     zero: bool,
     limits: Limits = ALL,
     prepacked: str | None = None,
-    deferral: Deferral | None = None,
-    memos: tuple[Memo | None, Memo | None] = (None, None),
+    batching: BatchedAccumulation | None = None,
+    pack_caches: tuple[PackCache | None, PackCache | None] = (None, None),
     precision: str = IEEE,
 ) -> None:
     """Write the product of two places into ``target``, or add it to what is there unless ``zero``, for each batch.
 
-    ``elements`` are the operands' own types, which those of the places may be narrower than. The other arguments: see :class:`Product`.
+    ``elements`` are the operands' own types, which those of the places may be narrower than. The other arguments: see :class:`Gemm`.
     """
-    w, machine = context.writer, context.state.machine
+    w, hardware = context.writer, context.state.hardware
 
     def allocate(count: int, element: Type) -> str:
         return context.scratch(count * storage_size(element))
 
     def batch(axis: int, a_at: str, b_at: str, c_at: str) -> None:
         if axis == len(target.shape) - 2:
-            sums = Accumulator(c_at, target.element, target.shape[-1], storage_size(target.element), zero)
-            write_product(Product(w, machine, elements, a.matrix(a_at), b.matrix(b_at), sums, allocate, limits, prepacked, deferral, memos, precision))
+            accumulator = Accumulator(c_at, target.element, target.shape[-1], storage_size(target.element), zero)
+            write_gemm(Gemm(w, hardware, elements, a.matrix(a_at), b.matrix(b_at), accumulator, allocate, limits, prepacked, batching, pack_caches, precision))
             return
         with w.loop("0", str(target.shape[axis]), 1, nonempty=True) as loop:
             moved = []

@@ -21,7 +21,7 @@ from tilewright.ir.types import F32, FloatType, TileType, Type
 from tilewright.llvm.writer import float_constant
 from tilewright_cpu.codegen.context import Buffer, Context
 from tilewright_cpu.codegen.loops.strip_loop import for_each, for_strips, viewed
-from tilewright_cpu.codegen.ops.dot import multiply, place_of_buffer, sums_of
+from tilewright_cpu.codegen.ops.dot import accumulator_of, location_of_buffer, multiply
 
 #: Gives the vector of scales for ``lanes`` elements from (row, column) on.
 Scale = Callable[[str, str, int], str]
@@ -77,12 +77,12 @@ def lower_dot_scaled(context: Context, operation: DotScaled) -> None:
     """``(a * a_scale) @ (b * b_scale) + c``."""
     a = _operand(context, operation.a, operation.a_scale, operation.a_format, pack_k=operation.a_pack_k, k_axis=1)
     b = _operand(context, operation.b, operation.b_scale, operation.b_format, pack_k=operation.b_pack_k, k_axis=0)
-    target, zero = sums_of(context, operation.c, ())
+    target, zero = accumulator_of(context, operation.c, ())
     shape = target.shape[:-2]
 
     def by_matrices() -> None:
         left, right = (viewed(side.wide, *shape, *side.matrices.shape[1:]) for side in (a, b))
-        multiply(context, (F32, F32), place_of_buffer(left), place_of_buffer(right), target, zero)
+        multiply(context, (F32, F32), location_of_buffer(left), location_of_buffer(right), target, zero)
 
     if a.is_guarded or b.is_guarded:
         _guarded(context, a, b, by_matrices, lambda: _multiply_wide(context, a, b, viewed(target, a.batches, *target.shape[-2:]), zero))

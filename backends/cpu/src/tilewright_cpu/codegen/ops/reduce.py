@@ -142,7 +142,7 @@ class Known(Combination):
                 start = constant(element, -0.0 if self.name == "add" else 1.0)
                 name = f"llvm.vector.reduce.f{self.name}"
                 return [writer.intrinsic(name, scalar, [(scalar, start), (type_, texts[0])], [type_], "reassoc")]
-            if self.context.state.machine.x86:
+            if self.context.state.hardware.x86:
                 # which has no instruction for it: LLVM would take one lane after the other
                 return super().across(texts, width)
             if self.nan == "ignore":
