@@ -1,9 +1,10 @@
-"""Which kernel ran when a fault ended the process.
+"""A fault handler that names the kernel which ran when a fault ended the process.
 
-Kernels are told from each other by their code's addresses, so that nothing is to be done at a launch: the handler of a fault looks up the instruction that
-made it. It writes a line to standard error and gives way to the handler that was there before, such as :mod:`faulthandler`'s, or to the process's end.
+Kernels are distinguished by the addresses of their code, so a launch costs nothing: the handler
+looks up the instruction that faulted. It writes a line to standard error and gives way to the
+handler that was there before, such as :mod:`faulthandler`'s, or to the process's end.
 
-On Linux for x86-64 and aarch64, where a first kernel has been loaded; elsewhere a fault tells nothing.
+It works on Linux for x86-64 and aarch64, once a first kernel has been loaded.
 """
 
 from __future__ import annotations

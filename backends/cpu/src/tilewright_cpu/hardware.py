@@ -1,8 +1,10 @@
-"""The machine code is generated for: its vectors, its caches, and what follows from them for products and memory.
+"""The hardware that code is generated for: vectors, caches, and the blocks that follow.
 
-Everything that code generation asks of a processor is answered here, from a :class:`~tilewright.plugins.manifest.Target`: the instruction set from its
-features, the caches from its limits. What a decision depends on is a quantity of the machine (registers, ways, bytes), never a processor's name, so a
-machine that nobody has seen gets blocks and depths of its own. Processors that code can be made for without having one are rows of :data:`NAMED`.
+Everything that code generation asks of a processor is answered here, from a
+:class:`~tilewright.plugins.manifest.Target`: the instruction set from its features, the caches from
+its limits. A decision depends on quantities of the hardware (registers, ways, bytes), never on a
+processor's name, so a processor that nobody has seen gets blocks and depths of its own. Processors
+that code can be made for without having one are rows of :data:`NAMED`.
 """
 
 from __future__ import annotations
@@ -63,8 +65,11 @@ class Hardware:
     limits: Mapping[str, int] = field(default_factory=lambda: USUAL_CACHES, hash=False)
 
     def can(self, ability: str) -> bool:
-        """Whether the machine has an instruction for one of: ``fused`` multiply-add, conversion of ``half``, ``ldexp``, ``range``, conversion to ``bf16``,
-        loads and stores of vectors of any element under a ``mask``."""
+        """Return whether there is an instruction for an ability.
+
+        Abilities are ``fused`` multiply-add, conversion of ``half``, ``ldexp``, ``range``,
+        conversion to ``bf16``, loads and stores of vectors of any element under a ``mask``.
+        """
         wanted = _ABILITIES[ability].get(self.arch, frozenset())
         return "" in wanted or bool(wanted & self.features)
 
@@ -78,11 +83,11 @@ class Hardware:
 
     @property
     def tables(self) -> bool:
-        """Whether an instruction looks up lanes of f32 in a table of sixteen, which is a vector register."""
+        """Return whether an instruction looks up lanes of f32 in a vector register of sixteen."""
         return self.x86 and self.vector_bits == 512
 
     def limit(self, name: str) -> int:
-        """A quantity of the caches, a usual one where the machine does not tell."""
+        """A quantity of the caches, a usual one where the target does not state it."""
         return self.limits.get(name) or USUAL_CACHES[name]
 
     # ---- what follows
@@ -105,17 +110,20 @@ class Hardware:
 
     @property
     def panel_bytes(self) -> int:
-        """What a panel of B may take: half of the nearest cache, which it shares with rows of A and sums."""
+        """Maximum size of a panel of B: half of the L1 cache; rows of A and accumulators need some."""
         return self.limit("l1d_bytes") // 2
 
     @property
     def packed_bytes(self) -> int:
-        """What packed operands may take that a thread keeps from one program to the next: half of its own second-level cache."""
+        """Maximum size of a thread's packed-operand cache: half of its own L2 cache."""
         return self.limit("l2_bytes") // 2
 
     @property
     def kept_bytes(self) -> int:
-        """What packed rows of A may take that a thread keeps for the next columns: what it reads straight through at little cost, beyond its own cache."""
+        """Maximum size of packed rows of A that a thread keeps for the next columns.
+
+        Beyond its own cache it reads them straight through at little cost.
+        """
         return 4 * self.limit("l2_bytes")
 
     @property
@@ -137,7 +145,10 @@ def _block(registers: int) -> tuple[int, int]:
 
 
 def hardware_of(target: Target) -> Hardware:
-    """The machine that a target describes. Its limit ``vector_bits`` narrows the vectors below what the features allow."""
+    """The hardware that a target describes.
+
+    Its limit ``vector_bits`` narrows the vectors below what the features allow.
+    """
     features = frozenset(feature[1:] for feature in target.features if feature.startswith("+"))
     unit = vector_unit(target.arch, features)
     bits = int(target.limits.get("vector_bits", unit.bits))

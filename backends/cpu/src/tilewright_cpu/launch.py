@@ -40,7 +40,7 @@ def _address_of(value: Any) -> int:
 
 
 def _bounds_of(array: Any) -> tuple[int, int]:
-    """Where the memory begins that an array is a view of, and how many bytes it has; all memory where nobody knows."""
+    """Start of the memory that an array is a view of, and its bytes; all memory where not known."""
     memory = memory_of(array)
     return (memory[0], memory[1] - memory[0]) if memory is not None else (0, 2**63 - 1)
 

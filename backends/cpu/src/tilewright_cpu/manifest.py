@@ -1,4 +1,4 @@
-"""What the CPU backend declares about itself. Plain data: no compiler is touched here."""
+"""The CPU backend's manifest: plain data, no compiler is touched here."""
 
 from __future__ import annotations
 

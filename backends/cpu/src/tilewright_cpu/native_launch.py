@@ -30,8 +30,11 @@ KEEP_LOCK_SECONDS = 3e-6
 
 
 class _Context(ctypes.Structure):
-    """What a launcher knows of its kernel. ``estimate``, ``serial`` and ``launch`` are the pool's entries; ``hold`` is in its cycles;
-    ``refused`` is the type of values that the Python launcher is to see, 0 where there is none."""
+    """Facts about a kernel that its launcher reads.
+
+    ``estimate``, ``serial`` and ``launch`` are the pool's entries; ``hold`` is in its cycles;
+    ``refused`` is the type of values that the Python launcher takes, 0 where there is none.
+    """
 
     _fields_ = (
         ("record", ctypes.c_uint64),

@@ -1,4 +1,7 @@
-"""The CPU backend's hooks. Each imports what it needs when it is called, so that looking at the manifest stays cheap."""
+"""The CPU backend's hooks.
+
+Each imports what it needs when it is called, so that looking at the manifest stays cheap.
+"""
 
 from __future__ import annotations
 

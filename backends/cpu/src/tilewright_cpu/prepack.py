@@ -1,10 +1,11 @@
-"""Matrices packed once, for the products of many launches: weights.
+"""Matrices packed once, for the matmuls of many launches: weights.
 
     weights = tilewright.cpu.prepack(b)
     matmul_kernel[grid](a, weights, c, ...)
 
-A product reads its operand B in panels of a few columns, each column's elements along K following those of the one before, and packs B into them, tile by
-tile and program by program. :func:`prepack` does that for a whole matrix; the kernels are what they are without.
+A matmul reads its operand B in panels of a few columns, each column's elements along K following
+those of the one before, and packs B into them, tile by tile and program by program. :func:`prepack`
+does that for a whole matrix; the kernels are what they are without.
 """
 
 from __future__ import annotations
@@ -141,9 +142,10 @@ def prepack(matrix: Any, *, dtype: Any = None, block_n: int | None = None) -> Pa
 
 
 def packed_list(values: Sequence[Any]) -> ctypes.Array[ctypes.c_uint64] | None:
-    """What a launch tells its kernel of the packed matrices among its values: their count and the addresses of their records. None where there are none.
+    """The list of packed matrices among a launch's values: their count and records' addresses.
 
-    It refers to the matrices, which must live while the kernel runs.
+    It is None where there are none, and refers to the matrices, which must live while the kernel
+    runs.
     """
     found = [value.record_address for value in values if type(value) is PackedMatrix]
     return (ctypes.c_uint64 * (1 + len(found)))(len(found), *found) if found else None

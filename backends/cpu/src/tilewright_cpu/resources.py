@@ -1,7 +1,8 @@
-"""What a program takes of a CPU, read off the assembly: stack memory, vector registers, heap memory.
+"""Resources of a program on a CPU, read off the assembly: stack, vector registers, heap memory.
 
-The stack frame of a function is what its first instructions push and what they take off the stack pointer; tiles that are kept in stack memory and values
-that found no register are both in it, and assembly does not tell them apart. Where vector registers are all used, some of it is likely to be the latter.
+The stack frame of a function is what its first instructions push and what they take off the stack
+pointer; tiles in stack memory and spilled values are both in it, and assembly does not tell them
+apart. Where vector registers are all used, some of it is likely to be spills.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def load(code: CodeObject) -> LoadedKernel:
 
 
 class PrintBuffer:
-    """What running kernels print, kept until the launch has ended and written in the order of program ids."""
+    """Output of running kernels, kept until the launch has ended, in the order of program ids."""
 
     def __init__(self) -> None:
         self._lines: list[tuple[tuple[int, int, int], str]] = []

@@ -1,6 +1,7 @@
-"""The status block of a launch: i32 words that its programs write where they cannot go on, and that whoever launched them reads.
+"""The status block of a launch: i32 words that a program writes where it cannot go on.
 
-The first word says what happened, the second which of the kernel's messages says more, the others at which program: x, y, z.
+The launcher reads them. The first word says what happened, the second which of the kernel's
+messages says more, the others at which program: x, y, z.
 """
 
 #: How many words there are.

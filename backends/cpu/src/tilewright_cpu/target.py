@@ -56,7 +56,7 @@ def _cache(index: Path) -> Cache | None:
 
 
 def processors(text: str) -> int:
-    """How many a list of processors names, ``0-3,8``; 1 where it names none."""
+    """Number of processors that a list of them names, ``0-3,8``; 1 where it names none."""
     count = 0
     for part in text.split(","):
         first, _, last = part.partition("-")
@@ -76,7 +76,10 @@ def _number(text: str) -> int:
 
 
 def cache_limits(found: tuple[Cache, ...]) -> dict[str, int]:
-    """What code generation asks of caches, by the names of :data:`~tilewright_cpu.hardware.USUAL_CACHES`; usual quantities for what is not known."""
+    """Limits of a target that describe the caches, by the names of :data:`.hardware.USUAL_CACHES`.
+
+    Quantities that are not known are usual ones.
+    """
     limits = dict(USUAL_CACHES)
     for cache in found:
         level = {1: "l1d", 2: "l2", 3: "l3"}.get(cache.level)
@@ -99,7 +102,7 @@ def _sysctl(key: str) -> str:
 
 @functools.cache
 def model_name() -> str:
-    """What the processor calls itself."""
+    """The processor's model name."""
     if sys.platform == "darwin":
         return _sysctl("machdep.cpu.brand_string") or platform.processor() or "CPU"
     try:

@@ -1,7 +1,8 @@
-"""What the autotuner is told about this backend: what is worth trying, what cannot fit, what to try first.
+"""The autotuner's hooks: configurations worth trying, those that cannot fit, the order of trials.
 
-A tile lives in the caches while a program works on it. The estimates look only at a configuration's block sizes: its integer constants that
-are powers of two (or are named like a block), up to the three greatest, taken as the extents of a matrix product's operands or of one tile.
+A tile lives in the caches while a program works on it. The estimates look only at a configuration's
+block sizes: its integer constants that are powers of two (or are named like a block), up to the
+three largest, taken as the extents of a matmul's operands or of one tile.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def tuning_space(module: Module, target: Target) -> Sequence[Mapping[str, Any]]:
 
 
 def block_sizes(configuration: Mapping[str, Any]) -> list[int]:
-    """The block sizes of a configuration, greatest first."""
+    """The block sizes of a configuration, largest first."""
     found = []
     for name, value in configuration.items():
         if name in _OPTIONS or isinstance(value, bool) or not isinstance(value, int) or value < 2:
@@ -72,8 +73,11 @@ def _code_key(configuration: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def cost(configuration: Mapping[str, Any], target: Target, arguments: Mapping[str, Any]) -> float:
-    """How far a configuration is from the best, in doublings: tiles that fill about half of the second-level cache (products), or of the first (one
-    extent), are tried first; short rows and tiles that hardly pay for starting a program cost extra."""
+    """Distance of a configuration from the best, in doublings.
+
+    Tiles that fill about half of the L2 cache (matmuls), or of the L1 cache (one extent), are tried
+    first; short rows and tiles that hardly pay for starting a program cost extra.
+    """
     sizes = block_sizes(configuration)
     if not sizes:
         return 0.0

@@ -1,12 +1,15 @@
-"""The state of lowering one function, and what a lowering of an operation may ask of it.
+"""State of lowering one function, and the services that the lowering of an operation may use.
 
-A tile is *lazy* until something needs it in memory: elementwise operations, loads, and operations that only move elements are evaluated chunk by
-chunk where they are read (:mod:`.loops.evaluate`). :meth:`Context.materialize` puts a tile into a row-major :class:`Buffer`.
+A tile is *lazy* until something needs it in memory: elementwise operations, loads, and operations
+that only move elements are evaluated by vector strips where they are read (:mod:`.loops.evaluate`).
+:meth:`Context.materialize` puts a tile into a row-major :class:`Buffer`.
 
-A lowering is a function ``lower_<op>(context, operation) -> None``, listed in ``LOWERINGS`` of its file. It reads its operands with
-:meth:`Context.scalar`, :meth:`Context.materialize` or :meth:`Context.in_place`, writes code with ``context.writer``, and gives each result with
-:meth:`Context.bind_scalar` or :meth:`Context.bind_buffer`. It may write any control flow; when it returns, ``writer.current`` is an open block that
-everything before dominates. Names it binds must be defined in a block that dominates the end of what it wrote.
+A lowering is a function ``lower_<op>(context, operation) -> None``, listed in ``LOWERINGS`` of its
+file. It reads its operands with :meth:`Context.scalar`, :meth:`Context.materialize` or
+:meth:`Context.in_place`, writes code with ``context.writer``, and binds each result with
+:meth:`Context.bind_scalar` or :meth:`Context.bind_buffer`. It may write any control flow; when it
+returns, ``writer.current`` is an open block that everything before dominates. Names it binds must
+be defined in a block that dominates the end of what it wrote.
 """
 
 from __future__ import annotations
@@ -109,7 +112,7 @@ class Scope:
 
 @dataclass(frozen=True)
 class Methods:
-    """What a context does through the files that work on it: see the functions of these names.
+    """Services of a context that files above it implement, in functions of these names.
 
     Attributes:
         statements: operation name -> its lowering, for every operation that is not lazy.
@@ -127,22 +130,22 @@ class Methods:
 
 
 class KernelState:
-    """What the functions of one module share.
+    """State that the functions of one module share.
 
     Attributes:
         functions: the module's functions, by name.
-        methods: the files that a context works through.
+        methods: the services of contexts.
         symbol: the kernel's name in the code.
-        machine: what code is generated for.
+        hardware: the processor that code is generated for.
         options: the launch options.
-        messages: what each assertion says, by its index in the status block.
+        messages: the message of each assertion, by its index in the status block.
         callees: the LLVM names of the functions written so far but for the kernel, by name.
         arena_bytes: heap memory of the functions written so far.
         memory_bytes, cleared_bytes: see :class:`~tilewright_cpu.codegen.kernel.KernelText`.
-        prepackable: whether a product asks for operands that were packed before the launch.
-        checks: what debug mode checks.
-        poll: the variable that holds what loops ask whether to go on.
-        polls: whether there is a loop that asks.
+        prepackable: whether a matmul looks for operands that were packed before the launch.
+        checks: the state of debug mode's checks.
+        poll: the variable that holds the address of the cancellation check.
+        polls: whether there is a loop with cancellation checks.
     """
 
     def __init__(
@@ -190,13 +193,13 @@ class Context(StackSlots):
         self.scalars: dict[Value, str] = {}
         self.buffers: dict[Value, Buffer] = {}
         self.descriptors: dict[Value, Any] = {}
-        # chunk evaluation
+        # strip evaluation
         self.scopes: list[Scope] = []
         self.floor = 0
         self.assumed: frozenset[Value] = frozenset()
         #: (comparison, its lane axis) -> lanes from the first on that satisfy it, i64, in the row at hand
         self.limits: dict[tuple[Value, int], str] = {}
-        #: tiles the nest at hand fills, and the index of the nest's own chunk
+        #: tiles the loop nest at hand fills, and the index of the loop nest's own strip
         self.caching: dict[Value, Buffer] = {}
         self.nest_index: Index = ()
         self.partial: dict[Value, Partial] = {}
@@ -209,7 +212,7 @@ class Context(StackSlots):
         self.consecutive: dict[Value, str] = {}
         #: loads that were not evaluated yet, in order
         self.pending: dict[Value, Operation] = {}
-        #: of those, the ones that the nest of the store at hand reads, unless its addresses meet theirs (:mod:`.ops.alias_check`)
+        #: of those, the ones that the loop nest of the store at hand reads, unless its addresses meet theirs (:mod:`.ops.alias_check`)
         self.compared: list[Value] = []
         #: and the copies that are read where they do
         self.copies: dict[Value, Copy] = {}
@@ -230,7 +233,7 @@ class Context(StackSlots):
             raise LoweringError(f"scalar {value!r} is read before it is lowered, in {self.operation!r}") from None
 
     def bind_scalar(self, value: Value, name: str) -> None:
-        """Give a scalar result."""
+        """Bind a scalar result to an LLVM operand."""
         self.scalars[value] = name
 
     def resolve(self, value: Value) -> Value:
@@ -241,7 +244,11 @@ class Context(StackSlots):
         return value
 
     def materialize(self, value: Value) -> Buffer:
-        """The tile in memory. What is in memory already is given back as it is; it must not be written to (see :meth:`take_buffer`)."""
+        """The tile in memory.
+
+        A tile that is in memory already is returned as it is, and must not be written to (see
+        :meth:`take_buffer`).
+        """
         return self.state.methods.materialize(self, value)
 
     def take_buffer(self, value: Value) -> Buffer | None:
@@ -281,13 +288,16 @@ class Context(StackSlots):
         self.reserve(buffer, self.analysis.last_use.get(value, self.position))
 
     def in_place(self, value: Value) -> Strided | None:
-        """Where a tile can be read without copying it: a load whose addresses are a sum of strides (its mask, if any, bounds each axis), or a tile
-        in memory. None where it must be computed. Code is written for the address and strides."""
+        """Address and strides of a tile that can be read without a copy; None where it cannot.
+
+        Such a tile is a load whose addresses are a sum of strides (its mask, if any, bounds each
+        axis), or a tile in memory. Code is written for the address and strides.
+        """
         return self.state.methods.in_place(self, value)
 
     @property
     def dummy(self) -> str:
-        """64 zero bytes that a lane that is off may read."""
+        """64 zero bytes that a masked-off lane may read."""
         if not self._dummy:
             self._dummy = self.writer.alloca("i8", 64, 64)
             self.writer.allocations.append(f"  call void @llvm.memset.p0.i64(ptr align 64 {self._dummy}, i8 0, i64 64, i1 false)")
@@ -296,7 +306,7 @@ class Context(StackSlots):
 
     @property
     def dummy_store(self) -> str:
-        """64 bytes that a lane that is off may write to."""
+        """64 bytes that a masked-off lane may write to."""
         if not self._dummy_store:
             self._dummy_store = self.writer.alloca("i8", 64, 64)
         return self._dummy_store
@@ -344,7 +354,10 @@ class Context(StackSlots):
     # ---- regions of scalars
 
     def is_straight_line(self, region: Region) -> bool:
-        """Whether a region is elementwise operations and constants only, so that :meth:`evaluate_vectors` takes it."""
+        """Return whether a region has elementwise operations and constants only.
+
+        :meth:`evaluate_vectors` takes such regions.
+        """
         from tilewright.llvm.regions import is_straight_line
 
         return is_straight_line(region)
@@ -359,11 +372,11 @@ class Context(StackSlots):
 
         return evaluate_vectors(self, region, arguments, width)
 
-    # ---- tiles by chunks
+    # ---- tiles by strips
 
     def evaluate(self, value: Value, index: Index) -> str:
         """A tile at an index: a vector where a coordinate has a width, else a scalar. Only inside :meth:`nest` and :meth:`loop`, after
-        :class:`~tilewright_cpu.codegen.loops.loop_nest.Plan` of the tile."""
+        :class:`~tilewright_cpu.codegen.loops.loop_nest.NestPlan` of the tile."""
         return self.state.methods.evaluate(self, value, index)
 
     @contextmanager
@@ -412,7 +425,7 @@ class Context(StackSlots):
 
     @contextmanager
     def ahead_of_nest(self) -> Iterator[None]:
-        """Write code in front of all the loops of the nest at hand, where nothing is assumed yet."""
+        """Write code in front of all loops of the nest at hand, where nothing is assumed yet."""
         saved = self.writer.current, self.scopes, self.floor, self.assumed, self.axis_strides
         if len(self.scopes) > 1:
             self.writer.current = self.scopes[0].block
@@ -445,7 +458,7 @@ class Context(StackSlots):
         nonempty: bool = False,
         assume: frozenset[Value] = frozenset(),
     ) -> Iterator[tuple[Loop, Coordinate]]:
-        """A loop of a nest: the loop, and its coordinate without a width. What does not depend on it is hoisted out as it is written."""
+        """A loop of a loop nest: the loop, and its coordinate without a width. What does not depend on it is hoisted out as it is written."""
         self.scopes[-1].block = self.writer.current
         loop = self.writer.begin_loop(lower, upper, step, carried, nonempty=nonempty)
         with self.scope(loop.preheader, assume, floor=bool(assume)), self.scope(self.writer.current) as depth:

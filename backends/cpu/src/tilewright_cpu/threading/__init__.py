@@ -1,1 +1,1 @@
-"""The thread pool: native workers and OpenMP, work distribution between threads, and the decision whether a launch is worth sharing."""
+"""The thread pool: native workers, OpenMP, work distribution, and the launch decision."""

@@ -1,8 +1,10 @@
-"""What a launch is worth, as LLVM IR: whether its programs are shared among threads, whose, and what handing work over costs.
+"""The launch decision, as LLVM IR: whether a launch is shared among threads, and which.
 
-A launch that is worth sharing with threads that are awake, and too short to wake them for, runs alone. Where such launches follow one another, closer than
-threads take to fall asleep, what they came to is added up, and once that is worth waking threads for they are woken: the next launches find them awake.
-Where they do not, since other processes keep the threads from running, waking gets dearer each time, and cheaper with each launch that others took part in.
+A launch that is worth sharing with threads that are awake, and too short to wake them for, runs
+alone. Where such launches follow one another, closer than threads take to fall asleep, their costs
+are added up, and once the sum is worth waking threads for they are woken: the next launches find
+them awake. Where they do not, since other processes keep the threads from running, the price of
+waking grows each time, and falls with each launch that others took part in.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The native part of the thread pool, as one module of LLVM IR for a machine.
+"""The native part of the thread pool, as one module of LLVM IR.
 
-Threads share the programs of a launch (:mod:`.work_distribution`), which are the pool's workers (:mod:`.workers`) or those of an OpenMP library
-(:mod:`.openmp`); whether they do is decided for each launch (:mod:`.launch_decision`).
+The programs of a launch are distributed (:mod:`.work_distribution`) to the pool's workers
+(:mod:`.workers`) or to the threads of an OpenMP library (:mod:`.openmp`); whether they are is
+decided for each launch (:mod:`.launch_decision`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ THREAD_SYMBOLS = ("launch", "stop", "forget", "set_workers", "pool", "openmp", "
 
 
 def supports_threads(machine: str, system: str) -> bool:
-    """Whether the native pool runs there; ``machine`` and ``system`` as LLVM triples name them."""
+    """Return whether the native pool runs on a system; names are those of LLVM triples."""
     return system == "linux" and machine in _FUTEX_CALL
 
 

@@ -63,7 +63,7 @@ SPIN, SPIN_CALLER = 2000, 1000
 
 
 class KernelRecord(ctypes.Structure):
-    """What the pool knows of a kernel: see :mod:`.work_distribution`.
+    """The pool's record of a kernel: see :mod:`.work_distribution`.
 
     Its address must stay the same while the kernel can be launched.
     """
@@ -200,7 +200,7 @@ class Pool:
         self._set("listener", ctypes.c_int64, self._listener)
 
     def expected_seconds(self, record: int, programs: int) -> float | None:
-        """What a launch is expected to take in one thread; None while the kernel's cost is unknown."""
+        """Expected time of a launch in one thread; None while the kernel's cost is unknown."""
         cycles = self._estimate(record, programs)
         return None if cycles == -1 else cycles / self.cycles_per_second
 

@@ -1,29 +1,34 @@
-"""How threads share the programs of a launch, and how a kernel's cost is learnt, as LLVM IR.
+"""Work distribution among threads, and the measurement of a kernel's cost, as LLVM IR.
 
 Everything works on two structures. A *kernel record* belongs to one loaded kernel:
 
     { ptr function, i64 cost, i64 launches, i32 limit, i32 polls, i64 memory, i64 cleared }
 
-    cost: cycles a program takes, times 16, 0 while unknown; limit: threads, 0 for all; polls: 1 where its programs ask whether to go on;
-    memory: bytes that a thread that takes part in a launch gives to its programs; cleared: how many of them are zero at first
+    cost: cycles of a program, times 16, 0 while unknown; limit: threads, 0 for all; polls: 1 where
+    its programs have cancellation checks; memory: bytes that a thread that takes part in a launch
+    gives to its programs; cleared: how many of them are zero at first
 
-A *job* is one launch. Its programs are cut into *lanes*, one a thread: a cache line each, with the next program that nobody has taken and the lane's end. A
-thread takes ``chunk`` programs at a time from the lane of its own number, so that launches of one grid find their data in the same core's caches, and then
-from the lanes of others until none is left.
+A *job* is one launch. Its programs are cut into per-thread queues, called *lanes*: a cache line
+each, with the next program that no thread has taken and the lane's end. A thread takes ``chunk``
+programs at a time from the lane of its own number, so that launches of one grid find their data in
+the same core's caches, and then from the lanes of others until none is left.
 
-A launch that is not known to be short is *paced*: its threads take as many programs at a time as run for about a millisecond, one at first where their cost
-is unknown. Between them, a few times a second, the interpreter's main thread takes the interpreter lock and lets pending signals be handled. Where a handler
-raises, the exception is kept in ``raised`` and the launch's status block says :data:`~tilewright_cpu.status.INTERRUPTED`, which the job's threads see before
-they take more programs; who started the launch raises the exception.
+A launch that is not known to be short is *paced*, that is throttled: its threads take as many
+programs at a time as run for about a millisecond, one at first where their cost is unknown. Between
+them, a few times a second, the interpreter's main thread takes the interpreter lock and lets
+pending signals be handled. Where a handler raises, the exception is kept in ``raised`` and the
+launch's status block says :data:`~tilewright_cpu.status.INTERRUPTED`, which the job's threads see
+before they take more programs; the thread that started the launch raises the exception.
 
-Programs with ``while`` loops, which may never end, ask in them: they call ``poll`` now and then, which lets signals be handled as above and tells a program
-to stop where the launch was, or where another program has failed, for which this one may wait. A thread that runs out of programs and waits for others that
-still run theirs handles signals meanwhile.
+Programs with ``while`` loops, which may never end, have cancellation checks: they call ``poll`` now
+and then, which lets signals be handled as above and makes a program stop where the launch was
+cancelled, or where another program has failed, for which this one may wait. A thread that runs out
+of programs and waits for others that still run theirs handles signals meanwhile.
 """
 
 from __future__ import annotations
 
-#: Turns of a loop between two calls of ``poll`` at most: a loop whose turns get slow all of a sudden must still ask soon.
+#: Iterations of a loop between two calls of ``poll`` at most: a loop whose iterations get slow all of a sudden must still ask soon.
 MOST_TURNS = 4096
 
 SHARING = """

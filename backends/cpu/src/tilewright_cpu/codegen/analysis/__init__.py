@@ -1,1 +1,1 @@
-"""Facts about tiles that code generation asks for: liveness, strides along each axis, contiguity, and masks as bounds."""
+"""Analyses of tiles: liveness, strides along each axis, contiguity, masks as bounds."""

@@ -1,7 +1,9 @@
-"""Index tiles that are consecutive unless they wrap around: ``(start + arange) % n``, or what the kernel promises to be contiguous.
+"""Index tiles that are contiguous unless they wrap around, or by a hint.
 
-Kernels index with them so that a tile at the edge reads something valid. All other tiles have plain strides, which is where the speed is: a check in one
-scalar, made where the tile is computed, decides between code that relies on it and code that does not. Promises (``max_contiguous``) are checked too:
+``(start + arange) % n`` is such a tile, and so is one with the hint ``max_contiguous``. Kernels
+index with them so that a tile at the edge reads something valid. All other tiles have plain
+strides, which is where the speed is: a check of one scalar, made where the tile is computed,
+selects between code that relies on contiguity and code that does not. Hints are checked too:
 kernels are known to give them for tiles that wrap.
 """
 
@@ -20,7 +22,7 @@ from tilewright_cpu.codegen.context import Context
 
 
 def is_hinted(operation: Operation) -> bool:
-    """Whether an operation promises that a rank-1 tile of integers is consecutive as a whole."""
+    """Return whether an operation is a hint that all of a rank-1 tile of integers is contiguous."""
     if not isinstance(operation, Hint):
         return False
     type_ = operation.results[0].type
@@ -36,7 +38,7 @@ def _countable(type_: TileType) -> bool:
 
 
 def emit_contiguity_check(context: Context, operation: Operation) -> None:
-    """After a tile was defined: put it into memory and write the check if it is consecutive unless it wraps."""
+    """Materialize a tile and write its check, if it is contiguous unless it wraps."""
     (value,) = operation.results
     type_ = value.type
     assert isinstance(type_, TileType)
@@ -57,7 +59,7 @@ def emit_contiguity_check(context: Context, operation: Operation) -> None:
 
 @contextmanager
 def assuming(context: Context, values: Iterable[Value]) -> Iterator[None]:
-    """Take tiles of :attr:`Context.consecutive` for consecutive, in questions about forms."""
+    """Assume that tiles of :attr:`Context.consecutive` are contiguous, in questions about strides."""
     saved = context.assumed, context.axis_strides
     added = frozenset(values) - context.assumed
     if added:
@@ -69,7 +71,7 @@ def assuming(context: Context, values: Iterable[Value]) -> Iterator[None]:
 
 
 def consecutive_sources(context: Context, value: Value) -> list[Value]:
-    """The tiles of :attr:`Context.consecutive` that a value is computed from."""
+    """Tiles of :attr:`Context.consecutive` that a value is computed from."""
     if not context.consecutive:
         return []
     found: list[Value] = []

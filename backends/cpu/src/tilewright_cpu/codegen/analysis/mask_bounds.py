@@ -12,12 +12,12 @@ from tilewright.passes.transfer import unit_reshape
 from tilewright_cpu.codegen.analysis.strides import stride_along
 from tilewright_cpu.codegen.context import ZERO, Context, Index, scope_of, with_coordinate
 
-#: For each axis of a value, the axis of the nest it runs along; None for a coordinate that is always 0.
+#: For each axis of a value, the axis of the loop nest it runs along; None for a coordinate that is always 0.
 Axes = tuple[int | None, ...]
 
 
 def operand_axes(value: Value, axes: Axes, number: int) -> Axes:
-    """The axes of operand ``number`` of the lazy operation that makes ``value``, for axes of ``value``."""
+    """Axes of operand ``number`` of the lazy operation behind ``value``, for axes of ``value``."""
     operation = value.definition
     assert operation is not None
     operand = operation.operands[number]
@@ -43,7 +43,7 @@ def operand_axes(value: Value, axes: Axes, number: int) -> Axes:
 
 
 def conjuncts(context: Context, mask: Value, axes: Axes) -> list[tuple[Value, Axes]]:
-    """The conditions that ``mask`` is the conjunction of, each with its axes."""
+    """Conditions whose conjunction ``mask`` is, each with its axes."""
     found: list[tuple[Value, Axes]] = []
     stack = [(mask, axes)]
     while stack:
@@ -84,7 +84,7 @@ class Bound:
 
 
 def bound_of(context: Context, leaf: Value, axes: Axes, lane: int) -> Bound | None:
-    """The comparison ``leaf`` as a bound along the nest's axis ``lane``, if it is one."""
+    """The comparison ``leaf`` as a bound along the loop nest's axis ``lane``, None where it is not one."""
     operation = leaf.definition
     if not isinstance(operation, Cmp) or lane not in axes or leaf in context.buffers:
         return None
@@ -109,7 +109,7 @@ def bound_of(context: Context, leaf: Value, axes: Axes, lane: int) -> Bound | No
 
 
 def emit_limit(context: Context, bound: Bound, index: Index, extent: int) -> str:
-    """How many lanes of the row ``index`` a bound admits: an i64 between 0 and ``extent``."""
+    """Number of lanes of the row ``index`` that a bound admits: an i64 from 0 to ``extent``."""
 
     own: Index = tuple(ZERO if axis is None else index[axis] for axis in bound.axes)
     row = with_coordinate(own, bound.axis, ZERO)

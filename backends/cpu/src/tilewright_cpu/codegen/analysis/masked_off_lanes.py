@@ -1,4 +1,4 @@
-"""Masked-off lanes: what a tile is where a comparison does not hold."""
+"""Values of tiles in masked-off lanes, where a comparison does not hold."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ _COMPARABLE: Final = (F16, F32, F64)
 
 
 class Condition:
-    """A check that a fold of dead lanes relies on: ``value PREDICATE number`` in the row at hand (a float; ``finite``: not NaN nor infinite)."""
+    """Run-time check that a fold of masked-off lanes relies on.
+
+    ``value PREDICATE number`` must hold in the row at hand, for a float; ``finite``: neither NaN
+    nor infinite.
+    """
 
     __slots__ = ("axes", "number", "predicate", "value")
 
@@ -27,7 +31,10 @@ class Condition:
 
 
 class MaskedOffLanes:
-    """Folds tiles to a number for lanes where the comparison ``leaf`` is false. ``conditions`` gathers what the folds rely on."""
+    """Folder of tiles to a number, for lanes where the comparison ``leaf`` is false.
+
+    ``conditions`` are the run-time checks that the folds rely on.
+    """
 
     def __init__(self, context: Context, leaf: Value, lane: int) -> None:
         self.context, self.leaf, self.lane = context, leaf, lane
@@ -35,7 +42,7 @@ class MaskedOffLanes:
         self._memo: dict[tuple[Value, Axes], int | float | bool | None] = {}
 
     def fold(self, value: Value, axes: Axes) -> int | float | bool | None:
-        """The number ``value`` is in dead lanes, None where it is not known."""
+        """Number that ``value`` is in masked-off lanes, None where it is not known."""
         if not isinstance(value.type, TileType):
             number: int | float | bool | None = constant_of(value)
             return number

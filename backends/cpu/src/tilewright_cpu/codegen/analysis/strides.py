@@ -1,7 +1,8 @@
-"""How a tile changes along each of its axes: not at all, by a constant step, or in no known way.
+"""Strides of tiles along each axis: zero, constant, symbolic or unknown.
 
-Index arithmetic is taken not to overflow within a tile where it is signed: an ``i32`` offset that grows by one a lane keeps growing by one when
-it is widened to 64 bits. Unsigned arithmetic may wrap around, so widening it keeps only what is uniform.
+Index arithmetic is assumed not to overflow within a tile where it is signed: an ``i32`` offset that
+grows by one a lane keeps growing by one when it is widened to 64 bits. Unsigned arithmetic may wrap
+around, so widening it keeps only what is uniform.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ AxisStrides = tuple[AxisStride, ...]
 
 
 def stride_along(context: Context, value: Value, axis: int) -> AxisStride:
-    """The step of ``value`` along ``axis``, all other coordinates fixed."""
+    """Stride of ``value`` along ``axis``, all other coordinates fixed."""
     type_ = value.type
     if not isinstance(type_, TileType) or type_.shape[axis] == 1:
         return 0

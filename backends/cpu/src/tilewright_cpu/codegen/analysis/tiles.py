@@ -1,13 +1,17 @@
-"""What is decided about a function before it is lowered.
+"""Analysis of a function before it is lowered: laziness, liveness, inductions, kept tiles.
 
-- *Lazy* operations produce tiles that are evaluated where they are read; every other operation is a *reader* that makes its tile operands be
-  evaluated in a loop nest.
-- Positions: operations are numbered in program order; ``last_use`` of a value is the position of the last reader that reaches it through lazy operations. A
-  value from outside a loop that is read inside lives to the loop's end.
-- Carried tiles that a loop only moves by a uniform step (pointers, offsets) become ``first value + scalar``; the scalar is carried instead.
-- Accumulators that are only added to in a loop and only summed after it are kept in registers.
-- Expensive tiles that more than one nest reads are kept in memory: written by the first nest that evaluates them, or in a nest of their own right where they
-  are defined if that first nest lies in a loop or reads them in another shape; see :class:`Kept`.
+- *Lazy* operations produce tiles that are evaluated where they are read; every other operation is a
+  *reader* that makes its tile operands be evaluated in a loop nest.
+- Positions: operations are numbered in program order; ``last_use`` of a value is the position of
+  the last reader that reaches it through lazy operations. A value from outside a loop that is read
+  inside lives to the loop's end.
+- Loop-carried tiles that a loop only moves by a uniform step (pointers, offsets) become ``first
+  value + scalar``; the scalar is carried instead.
+- Accumulators that are only added to in a loop and only summed after it are kept in vector
+  registers.
+- Expensive tiles that more than one loop nest reads are kept in memory: written by the first loop nest
+  that evaluates them, or in a loop nest of their own where they are defined if that first loop nest lies in a
+  loop or reads them in another shape; see :class:`Kept`.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from tilewright.passes.transfer import MOVES
 
 
 def cost_of_one(operation: Operation) -> int:
-    """What an operation costs for one lane, in additions; what only moves elements costs nothing."""
+    """Cost of an operation for one lane, in additions; data movement is free."""
     if operation.name == "load":
         return 2
     return 0 if operation.name in _LAZY_SHAPE else operation.spec.cost
@@ -46,7 +50,7 @@ _SAME_INDEX = frozenset(("load", "hint", "permute", "reshape", "expand_dims"))
 
 
 def is_lazy(operation: Operation) -> bool:
-    """Whether an operation that gives a tile is evaluated where it is read."""
+    """Return whether an operation defines a tile that is evaluated where it is read."""
     spec = operation.spec
     if spec.elementwise or spec.name in _LAZY_SHAPE or spec.name == "arange":
         return True
@@ -58,18 +62,23 @@ def is_tile(value: Value) -> bool:
 
 
 def _pays_to_keep(operation: Operation) -> bool:
-    """Whether a result in memory could be cheaper than evaluating the operation: not where it only reads or moves elements."""
+    """Return whether loading a result could be cheaper than evaluating the operation.
+
+    It is not for operations that only read or move elements.
+    """
     return operation.name not in _LAZY_SHAPE and operation.name not in ("hint", "load", "arange")
 
 
 @dataclass(slots=True)
 class Kept:
-    """How a tile is kept in memory.
+    """Placement of a tile that is kept in memory.
 
     Attributes:
-        at_once: it is written in a nest of its own, where it is defined; else by the first nest that evaluates it.
-        deep: ... because too much depends on each other in a row.
-        narrow: the narrower tile that this first nest writes in its place, because all who read it later read that.
+        at_once: it is written in a loop nest of its own, where it is defined; else by the first
+            loop nest that evaluates it.
+        deep: it is written at once because the chain of lazy operations that it ends is too long.
+        narrow: the narrower tile that the first loop nest writes in its place, because all later readers
+            read that one.
     """
 
     at_once: bool = False
@@ -78,17 +87,7 @@ class Kept:
 
 
 class Analysis:
-    """See the module's text. Made for one function.
-
-    Attributes:
-        start, end: positions of an operation and of the last operation inside it.
-        last_use: position of the last reader of a value.
-        replaced: value -> the value that stands for it.
-        inductions: loop -> {number of the carried value: (first value, scalar inside, scalar after, step value)}.
-        lane_sums: loop -> numbers of carried tiles kept in vector registers.
-        kept: the tiles to keep in memory.
-        writes: operations that may write memory, themselves or inside.
-    """
+    """Analysis of one function, as the module's text says."""
 
     def __init__(self, function: Function, vector_bytes: int) -> None:
         self.function, self.vector_bytes = function, vector_bytes
@@ -129,22 +128,29 @@ class Analysis:
     # ---- what is kept
 
     def is_kept_at_once(self, value: Value) -> bool:
-        """Whether a tile is put into memory where it is defined."""
+        """Return whether a tile is materialized where it is defined."""
         kept = self.kept.get(value)
         return kept is not None and kept.at_once
 
     def is_deep(self, value: Value) -> bool:
-        """Whether a tile is put into memory where it is defined because too much depends on each other in a row."""
+        """Return whether a tile is materialized where it is defined to cut a long chain."""
         kept = self.kept.get(value)
         return kept is not None and kept.deep
 
     def written_by_first_nest(self, value: Value) -> Value | None:
-        """What the first nest that evaluates a tile puts into memory: the tile or the narrower one in its place; None where it keeps neither."""
+        """Tile that the first loop nest which evaluates ``value`` materializes.
+
+        It is the tile itself or the narrower one in its place; None where the loop nest keeps neither.
+        """
         kept = self.kept.get(value)
         return None if kept is None or kept.at_once else kept.narrow or value
 
     def keep_no_more(self, value: Value) -> None:
-        """A tile is put into memory on its own: the nest that evaluates it need keep neither it nor the wider tile that it is kept in place of."""
+        """Record that a tile is materialized on its own.
+
+        The loop nest that evaluates it need keep neither it nor the wider tile that it is kept in
+        place of.
+        """
         cast = value.definition
         if isinstance(cast, Cast) and self.written_by_first_nest(cast.x) is value:
             del self.kept[cast.x]
@@ -176,7 +182,10 @@ class Analysis:
         return owner.parent
 
     def _lifetime(self, value: Value, reader: Operation) -> int:
-        """Where a value read by ``reader`` is last read: the end of the outermost loop around the reader that the value comes from outside of."""
+        """Position where a value read by ``reader`` is last read.
+
+        It is the end of the outermost loop around the reader that the value comes from outside of.
+        """
         home, position = self.region_of(value), self.start[reader]
         region = reader.parent
         while region is not None and region is not home:
@@ -189,7 +198,7 @@ class Analysis:
         return position
 
     def in_loop_of(self, value: Value, reader: Operation) -> bool:
-        """Whether a loop lies between the value's definition and a reader."""
+        """Return whether a loop lies between the value's definition and a reader."""
         home, region = self.region_of(value), reader.parent
         while region is not None and region is not home:
             owner = region.owner
@@ -239,7 +248,7 @@ class Analysis:
             self._uniform.update(operation.results)
 
     def is_uniform(self, value: Value) -> bool:
-        """Whether all elements of a tile are equal because of how it is made."""
+        """Return whether all elements of a tile are equal by construction."""
         return not is_tile(value) or value in self._uniform
 
     def _induction(self, loop: For, number: int, step: tuple[Value, bool]) -> None:
@@ -259,7 +268,7 @@ class Analysis:
         self.inductions.setdefault(loop, {})[number] = Induction(first, inside, after, step[0], step[1])
 
     def _accumulated(self, argument: Value, value: Value, first: Value, result: Value) -> PartialSum | None:
-        """Whether a carried rank-1 tile is only added to in the loop, and only summed after it."""
+        """Return whether a loop only adds to a carried rank-1 tile, which is only summed after it."""
         assert isinstance(argument.type, TileType)
         element = argument.type.element
         operation = value.definition
@@ -280,8 +289,12 @@ class Analysis:
     # ---- reads
 
     def _cut_chains(self) -> None:
-        """Find the cost of every tile, in program order, and cut what depends on itself too long: a tile at the end of a long chain is evaluated in a nest of
-        its own, so that neither a nest's block nor the recursion of those who walk over lazy tiles grows with the kernel."""
+        """Compute the cost of every tile, in program order, and cut long chains.
+
+        A tile at the end of a long chain of lazy operations is evaluated in a loop nest of its own,
+        so that neither a nest's block nor the recursion of functions that walk over lazy tiles
+        grows with the kernel.
+        """
         depths: dict[Value, int] = {}
         for operation in self.start:
             for value in operation.results:
@@ -301,7 +314,10 @@ class Analysis:
                     self._cut.add(value)
 
     def cost(self, value: Value) -> int:
-        """What evaluating a value once a lane costs, in additions; capped. What is kept in memory costs as much as a load."""
+        """Cost of evaluating a value for one lane, in additions; capped.
+
+        A tile that is kept in memory costs as much as a load.
+        """
         value = self._resolved(value)
         if not is_tile(value):
             return 0
@@ -411,7 +427,7 @@ class Analysis:
         return list(found)
 
     def _own_cost(self, operation: Operation) -> bool:
-        """Whether keeping this operation's result saves work of its own, and not just of an operand that is kept anyway."""
+        """Return whether keeping an operation's result saves its own work, not just an operand's."""
         own = cost_of_one(operation)
         if not _pays_to_keep(operation):
             return False
@@ -422,7 +438,7 @@ class Analysis:
         return all(operand in self._cut or self.cost(operand) < EXPENSIVE * 4 for operand in operands) and self.cost(operation.results[0]) >= EXPENSIVE * 4
 
     def reaches(self, value: Value, target: Value) -> bool:
-        """Whether evaluating ``value`` reads ``target``."""
+        """Return whether evaluating ``value`` reads ``target``."""
         stack, seen = [self._resolved(value)], set()
         while stack:
             here = stack.pop()
@@ -447,7 +463,7 @@ class Induction:
 
 
 class PartialSum:
-    """A carried accumulator kept in registers: what is added in an iteration, and the addition."""
+    """A carried accumulator kept in vector registers: the term added in an iteration, the addition."""
 
     __slots__ = ("addition", "term")
 
@@ -456,7 +472,7 @@ class PartialSum:
 
 
 def combine_kind(operation: Reduce) -> Operation | None:
-    """The one operation of a reduce's combine region if it is ``op(left, right)`` of a reduction of one tile, else None."""
+    """The operation of a combine region that is ``op(left, right)`` of one tile, else None."""
     region = operation.combine
     first = region.first
     if len(operation.inputs) != 1 or first is None or first.next is not region.last or region.last is None:
@@ -469,6 +485,6 @@ def combine_kind(operation: Reduce) -> Operation | None:
 
 
 def is_sum(operation: Operation) -> bool:
-    """Whether an operation is the sum of a tile along its only axis."""
+    """Return whether an operation is the sum of a tile along its only axis."""
     kind = combine_kind(operation) if isinstance(operation, Reduce) else None
     return kind is not None and kind.name == "add" and not is_tile(operation.results[0])

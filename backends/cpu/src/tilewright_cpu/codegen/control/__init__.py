@@ -1,1 +1,1 @@
-"""Regions, loops, branches, functions and calls, and the checks by which a loop that may never end is cancelled."""
+"""Regions, loops, branches, functions, calls, and cancellation checks."""

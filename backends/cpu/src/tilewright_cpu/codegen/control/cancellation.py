@@ -18,12 +18,12 @@ from tilewright.llvm.writer import Block
 from tilewright_cpu.codegen.analysis.tiles import is_tile
 from tilewright_cpu.codegen.context import Context
 
-#: Turns before a loop asks for the first time: one whose turns may be long, and one that computes with a few scalars only.
+#: Iterations before the first check: of a loop whose iterations may be long, and one that computes with a few scalars only.
 FIRST, FIRST_OF_SCALARS = 8, 1024
 
 
 class CancellationCheck:
-    """What one loop needs for asking: made before the loop, opened in its header, used at the end of its body."""
+    """The check of one loop: made before it, opened in its header, used at the end of its body."""
 
     def __init__(self, context: Context, operation: Operation) -> None:
         writer, state = context.writer, context.state
@@ -44,7 +44,7 @@ class CancellationCheck:
         header.lines.append("")
 
     def ask(self, context: Context) -> None:
-        """Count a turn, and ask where it is time to."""
+        """Count an iteration, and call the check where the count has run out."""
         writer = context.writer
         due, call, go_on = writer.new_block("due"), writer.new_block("poll"), writer.new_block("on")
         left = writer.emit(f"sub i64 {self._count}, 1")
@@ -66,7 +66,7 @@ class CancellationCheck:
 
 
 def _of_scalars(loop: Operation) -> bool:
-    """Whether a turn of a loop is a few instructions: no tiles, no loops and no calls in it."""
+    """Return whether an iteration of a loop is a few instructions: no tiles, no loops and no calls."""
     inner = (operation for region in loop.regions for operation in region.walk())
     return not any(
         operation.name in ("for", "while", "call", "extern", "print") or any(map(is_tile, (*operation.operands, *operation.results))) for operation in inner

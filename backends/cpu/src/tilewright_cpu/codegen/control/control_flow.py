@@ -93,7 +93,11 @@ _Assignment = tuple[Value | Buffer, Buffer, dict[str, bool]]
 
 
 def _may_go(item: _Assignment, waiting: Sequence[_Assignment]) -> bool:
-    """Whether nobody else still reads the buffer an assignment writes, nor itself at other coordinates."""
+    """Return whether an assignment may overwrite its buffer now.
+
+    It may where no other assignment still reads the buffer, nor the assignment itself at other
+    coordinates.
+    """
     target = item[1].pointer
     return item[2].get(target, True) and not any(target in other[2] for other in waiting if other is not item)
 
@@ -168,7 +172,7 @@ def lower_for(context: Context, operation: For) -> None:
         else:
             buffers[number] = first_buffer(context, operation, init, argument)
     if counter.bits == 64 and step != "1":
-        # the step after the last one could pass the end of 64 bits: count the turns
+        # the step after the last one could pass the end of 64 bits: count the iterations
         loop = writer.begin_loop("0", _turns(context, lower, upper, step, counter.signed), 1, carried, signed=False)
         index = writer.emit(f"add i64 {lower}, {writer.emit(f'mul i64 {loop.index}, {step}')}")
     else:
@@ -238,7 +242,7 @@ def _widened(context: Context, value: Value) -> str:
 
 
 def _turns(context: Context, lower: str, upper: str, step: str, signed: bool) -> str:
-    """How often a loop with i64 bounds runs, without a sign."""
+    """Trip count of a loop with i64 bounds, as an unsigned number."""
     writer = context.writer
     distance = writer.emit(f"sub i64 {upper}, {lower}")
     steps = writer.emit(f"udiv i64 {writer.emit(f'sub i64 {distance}, 1')}, {writer.intrinsic('llvm.umax', 'i64', [('i64', step), ('i64', '1')])}")

@@ -1,7 +1,7 @@
-"""What every function that is written has: its context, the way out in the middle, and heap memory for tiles that the stack should not hold.
+"""Prologue and epilogue of functions: the context, the early exit, heap memory for large tiles.
 
-A function that has become long is cut when it ends, so that generating its code takes time in proportion to its length: see
-:mod:`tilewright.llvm.outline`. Of the others not a letter changes.
+A function that has become long is cut when it ends, so that generating its code takes time in
+proportion to its length: see :mod:`tilewright.llvm.outline`. The text of others is not changed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lowering a region, operation by operation."""
+"""Lowering of a region, operation by operation."""
 
 from __future__ import annotations
 

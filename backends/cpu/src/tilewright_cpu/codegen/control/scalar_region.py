@@ -1,4 +1,4 @@
-"""Running regions of scalars (combine, map) on LLVM scalars."""
+"""Evaluation of regions of scalars (combine, map) on LLVM scalars."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tilewright_cpu.codegen.control.region import lower_region
 
 
 def evaluate_scalars(context: Context, region: Region, arguments: Sequence[str]) -> list[str]:
-    """What any region of scalars yields, control flow and memory accesses included."""
+    """Results of any region of scalars, control flow and memory accesses included."""
     if is_straight_line(region):
         return evaluate_vectors(context, region, arguments, 0)
     for value, name in zip(region.arguments, arguments, strict=True):

@@ -1,9 +1,12 @@
-"""A matrix unit of tile registers (Intel AMX): eight tiles of 16 rows of 64 bytes, and products of two of them that are added to a third.
+"""Intel AMX, a matrix unit: eight tile registers of 16 rows of 64 bytes, and their matmul.
 
-Tiles are the thread's, as vector registers are, but exist only while it has a configuration: using one without it ends the process. Whoever runs in the same
-thread may release it, PyTorch's products among them, so a product configures its tiles and releases them again; it calls nothing in between. Both take 50 ns.
+Tile registers are the thread's, as vector registers are, but exist only while it has a
+configuration: using one without it ends the process. Other code in the same thread may release it,
+PyTorch's matmuls among them, so a matmul configures its tiles and releases them again; it calls
+nothing in between. Both take 50 ns.
 
-Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18, and the instructions' pages in volume 2.
+Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18, and the
+instructions' pages in volume 2.
 """
 
 from __future__ import annotations

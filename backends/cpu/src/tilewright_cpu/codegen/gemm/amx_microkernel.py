@@ -1,7 +1,9 @@
-"""The micro-kernel of dot on a matrix unit of tile registers: up to 32 x 32 sums stay in four tiles over the loop along K, operands take the other four.
+"""The AMX micro-kernel: four tile registers of accumulators, four of operands.
 
-Operand A is read where it lies if its rows are contiguous; B from panels of up to 32 columns. All extents are multiples of a tile's, so nothing is masked: rows
-and columns past a limit are computed in whole blocks, and past one along K both operands are zero in memory.
+Up to 32 x 32 accumulators stay in their tiles over the loop along K. Operand A is read where it
+lies if its rows are contiguous; B from panels of up to 32 columns. All extents are multiples of a
+tile's, so nothing is masked: rows and columns past a limit are computed in whole blocks, and past
+one along K both operands are zero in memory.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ _A, _B = 4, 6
 _RESIDENT = 2
 #: The bits of an infinite bf16 number without its sign.
 _INFINITY = 0x7F80
-#: Square blocks of this many units a side are transposed in vector registers.
+#: Square blocks of this many K-groups a side are transposed in vector registers.
 _TRANSPOSED = 8
 
 
@@ -126,7 +128,10 @@ def _without_infinities(w: FunctionWriter, pointer: str, stride: Extent) -> str:
 
 
 def is_a_resident(kernel: Kernel, queued: QueuedIterations | None) -> bool:
-    """Whether the extent along K is so short that the tiles of operand A that hold it need not make room for others: see :func:`write_resident_rows`."""
+    """Return whether all of operand A along K stays in tile registers.
+
+    See :func:`write_resident_rows`.
+    """
     return kernel.scheme.tiled and kernel.scheme.split is None and queued is None and isinstance(kernel.steps, int) and kernel.steps <= _RESIDENT * TILE
 
 
@@ -163,7 +168,7 @@ def write_resident_rows(
 
 
 def _tiles(w: FunctionWriter, steps: Extent) -> Extent:
-    """Tiles along K that hold so many units."""
+    """Number of tiles along K that hold so many K-groups."""
     if isinstance(steps, int):
         return -(-steps // TILE)
     return w.emit(f"udiv i64 {w.emit(f'add i64 {steps}, {TILE - 1}')}, {TILE}")
@@ -177,7 +182,10 @@ def _instruction(elements: tuple[Type, Type]) -> str:
 
 
 def transpose_panels(w: FunctionWriter, scheme: Scheme, panels: str, count: int, columns: int, k_groups: int, target: str) -> None:
-    """Rows of units along K from ``count`` packed panels of ``columns`` columns: unit (column, k) goes to ``target`` + column * units + k."""
+    """Transpose ``count`` packed panels of ``columns`` columns into rows of K-groups.
+
+    K-group (column, k) goes to ``target`` + column * k_groups + k.
+    """
     type_ = vector(scheme.k_group, _TRANSPOSED)
     with w.loop("0", str(count), 1, nonempty=True) as each, w.loop("0", str(columns), _TRANSPOSED, nonempty=True) as across:
         panel = w.gep(scheme.k_group, w.gep(scheme.k_group, panels, scaled(w, each.index, k_groups * columns)), across.index)

@@ -1,12 +1,17 @@
-"""Dots of a loop that are added up several iterations at a time.
+"""Batched accumulation: the dots of several iterations of a loop are added up in one go.
 
-A loop that does no more with a carried tile than to add products to it, ``sums = dot(a, b, sums)``, loads all sums into registers and stores them again in
-every iteration: with few steps along K that takes as long as the products. Nobody reads the sums before the loop ends, so an iteration need only note where its
-operands lie, B packed in memory of its own and A where the kernel's data is, until there are as many steps along K as a panel of B may have. Then, and in the
-last iteration, the products of all noted iterations are added up in one go. Each element's products are added in the same order as before.
+A loop whose only use of a loop-carried tile is an accumulation, ``c = dot(a, b, c)``, loads all
+accumulators into registers and stores them again in every iteration: with few steps along K that
+takes as long as the multiplication. Nothing reads the accumulator before the loop ends, so an
+iteration need only queue the addresses of its operands, B packed in memory of its own and A where
+the kernel's data is, until there are as many steps along K as a panel of B may have. Then, and in
+the last iteration, the matmuls of all queued iterations are computed in one go. Each element's
+terms are added in the same order as before.
 
-Operand A stays where it is until then: nothing in such a loop writes memory. Where a mask cuts a tile of A, so that it was copied, its iteration is the last of
-those that are taken together. How many rows and columns count is the same for all: a limit holds only where the sums are stored under it, after the loop.
+Operand A stays where it is until then: nothing in such a loop writes memory. Where a mask cuts a
+tile of A, so that it was copied, its iteration is the last of a batch. The remainder of rows and
+columns is the same for all iterations: a limit holds only where the accumulator is stored under it,
+after the loop.
 """
 
 from __future__ import annotations
@@ -35,12 +40,13 @@ _FIELDS: Final = 8
 
 @dataclass(frozen=True)
 class BatchedAccumulation:
-    """How the iterations of a loop are taken together.
+    """Conditions under which the iterations of a loop are batched.
 
     Attributes:
         last: an i1: the loop ends after the iteration at hand.
         stays: an i1: operand A of this iteration stays in memory while the loop runs.
-        room: gives the address of so many bytes, aligned to 64, that nothing else uses before the loop ends.
+        room: returns the address of so many bytes, aligned to 64, that nothing else uses before the
+            loop ends.
     """
 
     last: str
@@ -49,7 +55,10 @@ class BatchedAccumulation:
 
 
 def can_be_batched(analysis: Analysis, dot: Dot) -> bool:
-    """Whether a dot only adds to a tile that its loop carries, and nothing in the loop minds when. Sums in f16 are rounded in every iteration."""
+    """Return whether a dot only adds to a loop-carried tile, at no particular time.
+
+    An accumulator in f16 is rounded in every iteration.
+    """
     loop = dot.parent.owner if dot.parent is not None else None
     if not isinstance(loop, For):
         return False
@@ -71,10 +80,10 @@ def can_be_batched(analysis: Analysis, dot: Dot) -> bool:
 
 
 class IterationQueue:
-    """The iterations of a loop that wait to be added up: in the running kernel's memory, where their operands lie."""
+    """Queue of a loop's iterations: the addresses of their operands, in the kernel's memory."""
 
     def __init__(self, w: FunctionWriter, batching: BatchedAccumulation, depth: int) -> None:
-        """``depth``: how many iterations are taken together. The writer is at the dot."""
+        """Open the queue at the writer's position, the dot's; ``depth`` iterations fill it."""
         self._w, self._batching, self._depth = w, batching, depth
         self._list = w.alloca("i64", _FIELDS * depth)
         self._waiting = w.alloca("i64", 1)
@@ -82,12 +91,15 @@ class IterationQueue:
         self._number = w.load("i64", self._waiting, 8)
 
     def room(self, count: int, element: Type) -> str:
-        """The address of memory for a number of elements, as long as this iteration waits."""
+        """Address of memory for a number of elements, for as long as this iteration is queued."""
         size = (count * storage_size(element) + 63) & ~63
         return self._w.gep("i8", self._batching.room(self._depth * size), self._w.emit(f"mul nuw nsw i64 {self._number}, {size}"))
 
     def add(self, a: KGroupsA, b: KGroupsB, steps: Extent) -> QueuedIterations:
-        """Note this iteration's operands. Those noted so far, with it; they are forgotten where ``QueuedIterations.due`` holds."""
+        """Queue this iteration's operands, and return the iterations queued so far.
+
+        The queue is emptied where ``QueuedIterations.due`` holds.
+        """
         w = self._w
         entry = w.gep("i64", self._list, w.emit(f"mul nuw nsw i64 {self._number}, {_FIELDS}"))
         for position, (type_, value) in enumerate(_fields(a, b, steps)):
@@ -103,7 +115,10 @@ class IterationQueue:
 
 @dataclass(frozen=True)
 class QueuedIterations:
-    """Iterations to be added up, ``count`` of them, where ``due`` holds. What is the same for all is in ``a``, ``b`` and ``steps``."""
+    """Iterations to be added up, ``count`` of them, where ``due`` holds.
+
+    Fields that all iterations share are in ``a``, ``b`` and ``steps``.
+    """
 
     entries: str
     count: str
@@ -125,16 +140,16 @@ class QueuedIterations:
 
 
 def _fields(a: KGroupsA, b: KGroupsB, steps: Extent) -> tuple[tuple[str, Extent], ...]:
-    """(LLVM type, value) of what an iteration has of its own, where it is not a number known now."""
+    """(LLVM type, value) of each field of an iteration; numbers known now are ints."""
     of_a = ("ptr", a.pointer), ("i64", a.row_stride), ("i64", a.k_stride), ("i64", a.infinite)
     return *of_a, ("ptr", b.pointer), ("i64", b.k_groups), ("i64", b.infinite), ("i64", steps)
 
 
 def batch_depth(steps: int, panel_k_groups: int, bytes_each: int, max_bytes: int) -> int:
-    """How many iterations of ``steps`` units along K to take together.
+    """Number of iterations of ``steps`` K-groups that a batch has.
 
     Args:
-        panel_units: units along K that a panel of B should have.
-        bytes_each: packed operands of an iteration, of which ``max_bytes`` may wait.
+        panel_k_groups: K-groups that a panel of B should have.
+        bytes_each: packed operands of an iteration, of which ``max_bytes`` may be queued.
     """
     return max(1, min(_MOST, panel_k_groups // steps, max_bytes // max(1, bytes_each)))

@@ -1,8 +1,9 @@
-"""Floats as sums of a few bf16 numbers, so that a unit which multiplies these multiplies them (:class:`~tilewright_cpu.codegen.gemm.plan.Split`).
+"""Floats as sums of bf16 parts, for matrix units that multiply bf16 (:class:`.plan.Split`).
 
-A part is the leading eight bits of what the parts before it leave, the last one rounded. Two parts hold any f16 (11 bits) and the first 16 bits of an f32,
-three parts all 24. Each product of two parts is exact in f32. What is left out are the products of the least parts, and parts below 2**-126, which the unit
-takes for 0.
+A part is the leading eight bits of what the parts before it leave, the last one rounded. Two parts
+hold any f16 (11 bits) and the first 16 bits of an f32, three parts all 24. Each product of two
+parts is exact in f32. Left out are the products of the smallest parts, and parts below 2**-126,
+which the unit takes for 0.
 """
 
 from __future__ import annotations

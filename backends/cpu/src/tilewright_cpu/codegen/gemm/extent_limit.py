@@ -1,4 +1,7 @@
-"""How much of a matmul's tiles there is to compute, as code counts it: see :mod:`.remainder`."""
+"""Limits of a matmul's extents, which masks of operands set when the kernel runs.
+
+:mod:`.remainder` derives them.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,10 @@ from tilewright_cpu.codegen.gemm.plan import Extent
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many rows, columns and steps along K count: i64 operands between 0 and the extent, None where all do.
+    """Rows, columns and steps along K to compute: i64 operands from 0 to the extent, None for all.
 
-    ``end``: how far along K operands are in memory, which is not less than ``k``; beyond the other limits they are not either.
+    ``end``: how far along K operands are in memory, which is not less than ``k``; beyond the other
+    limits they are not either.
     """
 
     rows: str | None = None
@@ -21,7 +25,7 @@ class Limits:
     end: str | None = None
 
     def blocks(self, w: FunctionWriter, limit: str | None, first: int, size: int, count: int) -> Extent:
-        """How many of ``count`` blocks of ``size`` from ``first`` on begin below a limit."""
+        """Number of ``count`` blocks of ``size`` from ``first`` on that begin below a limit."""
         if limit is None:
             return count
         past = w.emit(f"add i64 {limit}, {size - 1 - first}")

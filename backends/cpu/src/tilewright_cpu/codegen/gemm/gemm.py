@@ -1,4 +1,4 @@
-"""One matrix product: chooses what is read in place and what is packed, then writes the loops over blocks."""
+"""One matmul of matrices in memory: packs operands where it pays, and writes the loops over blocks."""
 
 from __future__ import annotations
 
@@ -54,16 +54,20 @@ _BUFFER_ELEMENT: dict[str, Type] = {"float": F32, "double": F64, "i32": I32}
 
 @dataclass(frozen=True)
 class Gemm:
-    """What is to be written: ``c += a @ b`` (``c = a @ b`` where ``c.zero``) for matrices M x K and K x N.
+    """``c += a @ b`` (``c = a @ b`` where ``c.zero``) for matrices M x K and K x N.
 
     Attributes:
-        elements: the operand types of the dot; a matrix may hold narrower floats, which are widened exactly.
-        precision: how exact a product of f32 must be.
-        limits: how much of the matrices counts.
-        prepacked: the address of the list of matrices that were packed before (see :mod:`.prepack_lookup`), or the null pointer; None where B is not one of
-            them for certain.
-        deferral: how it is added up together with those of other iterations of a loop; None where it is not.
-        memos: where packed tiles of A, and of B, are kept for later programs; None where they are not.
+        elements: the operand types of the dot; a matrix may hold narrower floats, which are widened
+            exactly.
+        precision: the precision of a matmul of f32.
+        limits: the extents to compute.
+        prepacked: the address of the list of matrices that were packed before (see
+            :mod:`.prepack_lookup`), or the null pointer; None where B is not one of them for
+            certain.
+        batching: how the matmul is added up together with those of other iterations of a loop; None
+            where it is not.
+        pack_caches: the caches of packed tiles of A, and of B, for later programs; None where there
+            are none.
     """
 
     w: FunctionWriter
@@ -88,7 +92,7 @@ class Gemm:
 
 
 def steps_at_once(elements: tuple[Type, Type], extents: tuple[int, int, int], hardware: Hardware, precision: str) -> int | None:
-    """Steps along K of an M x N x K matmul that are multiplied together at most, a power of two; None where all are."""
+    """Maximum of the steps along K that are multiplied together, a power of two; None for all."""
     if extents[1] <= MAX_COLUMNS:
         return None
     scheme = choose_scheme(*elements, hardware, extents, precision)
@@ -97,7 +101,7 @@ def steps_at_once(elements: tuple[Type, Type], extents: tuple[int, int, int], ha
 
 
 def write_gemm(gemm: Gemm) -> None:
-    """Write a product at the writer's place."""
+    """Write a matmul at the writer's position."""
     w, a, b = gemm.w, gemm.a, gemm.b
     if b.columns <= MAX_COLUMNS and isinstance(gemm.c.element, FloatType) and a.column_stride == 1 and a.columns >= _LEAST_K:
         _write_columns(gemm)
@@ -123,7 +127,10 @@ def write_gemm(gemm: Gemm) -> None:
 
 
 def _few_rows(gemm: Gemm) -> Callable[[Gemm, int], None] | None:
-    """What writes a product with few rows, given how many there are at most; None where B must be packed for them too."""
+    """The function that writes a matmul with few rows, None where B must be packed for it too.
+
+    It takes the maximum of rows.
+    """
     hardware, a, b, c = gemm.hardware, gemm.a, gemm.b, gemm.c
     scheme = _widened(gemm).scheme
     if c.element is F16 or scheme.group > 1:
@@ -154,13 +161,13 @@ def _write_rows_along_k(gemm: Gemm, rows: int) -> None:
 
 
 def _widened(gemm: Gemm) -> Gemm:
-    """The product whose narrow floats are multiplied in f32, for which B need not be packed."""
+    """The matmul whose narrow floats are multiplied in f32, for which B need not be packed."""
     narrow = isinstance(gemm.c.element, FloatType) and gemm.c.element is F32
     return replace(gemm, elements=(F32, F32), precision=IEEE) if narrow else gemm
 
 
 def _write_whole(gemm: Gemm) -> None:
-    """The product by blocks of sums in registers."""
+    """Write the matmul by blocks of accumulators in registers."""
     w, hardware, a, b, limits, scheme = gemm.w, gemm.hardware, gemm.a, gemm.b, gemm.limits, gemm.scheme
     block = block_of(scheme, gemm.elements, a.rows, b.columns, hardware)
     panels = split_columns(b.columns, block)
@@ -187,7 +194,7 @@ def _write_whole(gemm: Gemm) -> None:
 
 
 def _iteration_queue(gemm: Gemm, block: Block, panels: tuple[Panel, ...]) -> IterationQueue | None:
-    """Where iterations wait until their products are added up together; None where they do not."""
+    """The queue of a loop's iterations; None where they are not batched."""
     a, scheme, hardware = gemm.a, gemm.scheme, gemm.hardware
     if gemm.batching is None or _reads_in_place(gemm, -(-a.rows // block.rows)):
         return None
@@ -199,7 +206,7 @@ def _iteration_queue(gemm: Gemm, block: Block, panels: tuple[Panel, ...]) -> Ite
 
 
 def _write_columns(gemm: Gemm) -> None:
-    """The product with few columns: each column of B made contiguous, rows of A read in place."""
+    """Write a matmul with few columns: each column of B made contiguous, rows of A read in place."""
     w, hardware, b = gemm.w, gemm.hardware, gemm.b
     scheme = FMA64 if gemm.c.element is F64 else FMA32
     lanes = hardware.vector_bytes // scheme.k_group_bytes
@@ -227,7 +234,7 @@ def _corrected(
 
 
 def _operand_a(gemm: Gemm, flip: bool, allocate: Allocate) -> KGroupsA:
-    """A in place where its memory holds units already, else packed: along K where that is contiguous, else as its transpose is."""
+    """A in place where its memory holds K-groups already, else packed: along K where that is contiguous, else as its transpose is."""
     w, hardware, scheme, a = gemm.w, gemm.hardware, gemm.scheme, gemm.a
     if _a_in_place(scheme, a, flip):
         return KGroupsA(a.pointer, scheme.element, a.row_stride, scaled(w, scheme.group, a.column_stride), byte_size(a.element))
@@ -257,8 +264,11 @@ def _operand_a(gemm: Gemm, flip: bool, allocate: Allocate) -> KGroupsA:
 
 
 def _kept(gemm: Gemm, which: int, packer: Packer, k_groups: int, allocate: Allocate, pack: Callable[[str], None]) -> tuple[str, Extent]:
-    """(the address of operand A packed (``which`` 0) or B (1) in so many units, other than 0 where an element may be infinite). It is where it was packed for
-    an earlier program, else ``pack`` packs it; whether one is infinite stands behind it."""
+    """(address of the packed operand A (``which`` 0) or B (1), its flag of infinities).
+
+    It has ``k_groups`` K-groups, and lies where an earlier program packed it, or in memory of
+    ``allocate`` where ``pack`` fills it. The flag is other than 0 where an element may be infinite.
+    """
     w, scheme, pack_cache = gemm.w, gemm.scheme, gemm.pack_caches[which]
     size, flag_bytes = k_groups * scheme.k_group_bytes, 0 if scheme.split is None else 8
 
@@ -276,18 +286,18 @@ def _kept(gemm: Gemm, which: int, packer: Packer, k_groups: int, allocate: Alloc
 
 
 def _a_in_place(scheme: Scheme, a: Matrix, flip: bool) -> bool:
-    """Whether the memory of A holds units already."""
+    """Return whether the memory of A holds K-groups already."""
     whole = scheme.group == 1 or (a.column_stride == 1 and a.columns % scheme.group == 0)
     return storage_type(a.element) == scheme.element and scheme.split is None and not flip and whole
 
 
 def _readable_in_place(scheme: Scheme, b: Matrix) -> bool:
-    """Whether rows of B are vectors of units as they lie in memory."""
+    """Return whether rows of B are vectors of K-groups as they lie in memory."""
     return scheme.group == 1 and b.column_stride == 1
 
 
 def _reads_in_place(gemm: Gemm, row_blocks: int) -> bool:
-    """Whether B is read where it lies: its rows are contiguous, and packing would not pay."""
+    """Return whether B is read where it lies: its rows are contiguous, and packing would not pay."""
     scheme, b = gemm.scheme, gemm.b
     same = storage_type(b.element) == scheme.element
     return _readable_in_place(scheme, b) and (row_blocks < _REUSES_TO_PACK or (same and _is_near(gemm.hardware, b)))

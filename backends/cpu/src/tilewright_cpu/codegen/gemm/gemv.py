@@ -1,6 +1,7 @@
-"""Products with few columns: vectors run along K, and a block of rows is summed across its lanes at the end.
+"""Matmuls with few columns: vectors run along K, and a block of rows is reduced at the end.
 
-With one column there is nothing to broadcast A against; reading rows of A by vectors uses every lane.
+With one column there is nothing to broadcast A against; reading rows of A by vectors uses every
+lane.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The micro-kernels of dot: a block of accumulators stays in registers over the whole loop along K.
+"""The micro-kernels of dot: a block of accumulators stays in registers over the loop along K.
 
-Each step reads one vector of units of B per vector of the block, broadcasts one unit of A per row, and multiplies and adds. The code generator folds the
-broadcasts into the arithmetic where the target can, so no more is done by hand.
+Each step reads one vector of K-groups of B per vector of the block, broadcasts one K-group of A per
+row, and multiplies and adds. LLVM folds the broadcasts into the arithmetic where the target can.
 """
 
 from __future__ import annotations
@@ -43,8 +43,12 @@ _ROWS_A_POINTER = 3
 
 @dataclass(frozen=True, slots=True)
 class KGroupsA:
-    """Operand A in units: unit (m, k) lies at ``pointer`` + m * row_stride + k * k_stride elements of ``element``, an LLVM type. ``infinite``, an i64: other
-    than 0 where the first part of a number that was split may be infinite."""
+    """Operand A by K-groups.
+
+    K-group (m, k) lies at ``pointer`` + m * row_stride + k * k_stride elements of ``element``, an
+    LLVM type. ``infinite``, an i64: other than 0 where the first part of a number that was split
+    may be infinite.
+    """
 
     pointer: str
     element: str
@@ -56,10 +60,11 @@ class KGroupsA:
 
 @dataclass(frozen=True, slots=True)
 class KGroupsB:
-    """Operand B in units.
+    """Operand B by K-groups.
 
-    Packed: panels as :mod:`.pack` lays them out, each of ``k_groups`` along K. Else unit (k, n) lies at ``pointer`` + k * row_stride + n, in ``stored``
-    elements that ``convert`` makes units. ``infinite``: see :class:`KGroupsA`.
+    Packed: panels as :mod:`.pack` lays them out, each of ``k_groups`` along K. Else K-group (k, n)
+    lies at ``pointer`` + k * row_stride + n, in ``stored`` elements that ``convert`` makes
+    K-groups. ``infinite``: see :class:`KGroupsA`.
     """
 
     pointer: str
@@ -74,7 +79,10 @@ class KGroupsB:
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """Operand C and the result: row-major, ``row_stride`` elements a row. ``zero``: what is there now does not count, the sum starts at zero."""
+    """Operand C and the result: row-major, ``row_stride`` elements a row.
+
+    ``zero``: the accumulators start at zero, whatever memory holds.
+    """
 
     pointer: str
     element: Type
@@ -85,14 +93,14 @@ class Accumulator:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """What all micro-kernels of a dot have in common.
+    """Parameters that all micro-kernels of a dot share.
 
     Attributes:
         fused: the target has fused multiply-add.
         a_unsigned: whether bytes of A are the unsigned ones (byte quads).
-        units: extent along K in units.
-        steps: how many of them count.
-        correction: address of one accumulator value a column that every sum starts with, or None.
+        k_groups: extent along K in K-groups.
+        steps: how many of them are computed.
+        correction: address of one value a column that every accumulator starts with, or None.
     """
 
     scheme: Scheme
@@ -154,7 +162,7 @@ def _add_up(
     column: Extent,
     accumulators: Sequence[str],
 ) -> list[str]:
-    """The sums of a block with the products along K added to them."""
+    """The accumulators of a block after the loop along K."""
     scheme, rows, widths = kernel.scheme, len(row_offsets), panel.widths
     a_row = w.gep(a.element, a.pointer, scaled(w, row, a.row_stride))
     together = rows if isinstance(a.row_stride, int) else _ROWS_A_POINTER
@@ -232,7 +240,7 @@ def narrowed(w: FunctionWriter, element: Type, value: str, width: int) -> str:
 
 
 def _load_b(w: FunctionWriter, kernel: Kernel, b: KGroupsB, b_row: str, start: int, width: int, valid: int) -> str:
-    """A vector of units of B."""
+    """A vector of K-groups of B."""
     if b.packed:
         return w.load(vector(kernel.scheme.k_group, width), w.gep(kernel.scheme.k_group, b_row, start), b.align)
     here = w.gep(b.stored, b_row, start)
@@ -241,7 +249,7 @@ def _load_b(w: FunctionWriter, kernel: Kernel, b: KGroupsB, b_row: str, start: i
 
 
 def _load_accumulator(w: FunctionWriter, kernel: Kernel, c: Accumulator, corner: str, row: int, start: int, width: int, valid: int, column: Extent) -> str:
-    """What the sums of a vector start with."""
+    """Initial value of a vector of accumulators."""
     type_, stored = vector(kernel.scheme.accumulator, width), storage_type(c.element)
     value = "zeroinitializer"
     if not c.zero:
@@ -266,7 +274,7 @@ def multiply_add(w: FunctionWriter, fused: bool, element: str, a: str, b: str, t
 
 
 def _factor(w: FunctionWriter, scheme: Scheme, k_groups: str, width: int) -> str:
-    """A vector of units in the type that the instruction takes, of the lanes that it has at least."""
+    """A vector of K-groups in the type that the instruction takes, of the lanes that it has at least."""
     if scheme in (FMA32, FMA64, INT32):
         return k_groups
     if width < _NARROWEST:
@@ -276,7 +284,7 @@ def _factor(w: FunctionWriter, scheme: Scheme, k_groups: str, width: int) -> str
 
 
 def multiply_k_groups(w: FunctionWriter, kernel: Kernel, a: str, b: str, total: str, width: int) -> str:
-    """``total`` plus the products of the units of two vectors, as :func:`_factor` gives them."""
+    """``total`` plus the products of the K-groups of two vectors, as :func:`_factor` returns them."""
     scheme = kernel.scheme
     if scheme in (FMA32, FMA64):
         return multiply_add(w, kernel.fused, scheme.accumulator, a, b, total, width)
@@ -324,8 +332,10 @@ def write_column_totals(
     target: str,
     queued: QueuedIterations | None = None,
 ) -> None:
-    """For each packed column of bytes, ``factor`` times the sum along K, into ``target`` (i32). The vectors of a panel are added up side by side: one sum waits
-    for the one before it."""
+    """Write ``factor`` times the sum along K of each packed column of bytes into ``target`` (i32).
+
+    The vectors of a panel are added up side by side: one sum waits for the one before it.
+    """
 
     def add(k_groups_b: KGroupsB, steps: Extent, column: Extent, panel: Panel, types: Sequence[str], totals: Sequence[str]) -> list[str]:
         base, accumulators = w.gep("i32", k_groups_b.pointer, scaled(w, column, k_groups_b.k_groups)), list[str]()

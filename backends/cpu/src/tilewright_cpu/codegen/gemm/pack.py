@@ -1,11 +1,14 @@
-"""Copying the operands of a dot into the form the micro-kernels read: elements converted, groups along K made one unit, and B in panels.
+"""Packing: copies of operands in the form that micro-kernels read, B in panels.
 
-A packed B is a row of panels. A panel of P columns holds, for each unit along K, P units that follow each other; so a micro-kernel reads memory
-straight through. Columns that pad the last vector are zero, and so are elements that pad the last group along K. Where a scheme splits its operands, a tile's
-units along K are there once for each part: those of the first part, then those of the next (:class:`~tilewright_cpu.codegen.gemm.plan.Split`).
+Elements are converted, and elements that follow each other along K are one K-group. A packed B is a
+row of panels. A panel of P columns holds, for each step along K, P K-groups that follow each other;
+so a micro-kernel reads memory straight through. Columns that pad the last vector are zero, and so
+are elements that pad the last K-group. Where a scheme splits its operands, a tile's K-groups are
+there once for each part: those of the first part, then those of the next (:class:`.plan.Split`).
 
-Which loops run depends on which axis is contiguous in the source: along N vectors are copied (and interleaved into groups), along K square
-blocks are transposed in registers, and otherwise elements are copied one by one.
+The contiguous axis of the source decides which loops run: along N vectors are copied (and
+interleaved into K-groups), along K square blocks are transposed in registers, and otherwise
+elements are copied one by one.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from tilewright_cpu.codegen.gemm.plan import TILE, Extent, Panel, Scheme, packed
 from tilewright_cpu.codegen.gemm.widen import widen
 from tilewright_cpu.hardware import Hardware
 
-#: Blocks of this many units a side are transposed in registers: 16 a side run 10 % faster, and take LLVM five times as long to compile.
+#: Blocks of this many K-groups a side are transposed in registers: 16 a side run 10 % faster, and take LLVM five times as long to compile.
 _TRANSPOSED = 8
 _SMALLEST_TRANSPOSED = 4
 #: Rows ahead of the one being packed that are asked for: what memory delivers late while a row takes a few dozen cycles.
@@ -138,7 +141,10 @@ class Packer:
         return w.emit(f"zext i1 {found} to i64")
 
     def places(self, k_group: Extent) -> list[Extent]:
-        """Where a unit along K lies in a packed column, for each part. Units that follow it in the same tile follow it there."""
+        """Positions of a K-group in a packed column, one for each part.
+
+        K-groups that follow it in the same tile follow it there.
+        """
         w, parts = self.w, self.scheme.parts
         if parts == 1:
             return [k_group]
@@ -152,7 +158,7 @@ class Packer:
     # ---- panels of columns
 
     def pack_panels(self, panels: tuple[Panel, ...], target: str, limits: Limits = ALL) -> None:
-        """Fill ``target`` with ``k_groups`` x packed columns units, as far as ``limits`` go along K and along the columns."""
+        """Fill ``target`` with the K-groups of all packed columns, as far as ``limits`` go along K and along the columns."""
         w, columns = self.w, packed_columns(panels)
         if columns != self.n or self.k % self.scheme.step:
             self._fill_zero(target, self.k_groups * columns)
@@ -211,7 +217,7 @@ class Packer:
 
     @property
     def _is_far(self) -> bool:
-        """Whether rows lie so far apart that hardware does not foresee them."""
+        """Return whether rows lie so far apart that the hardware prefetcher does not follow them."""
         stride = self.source.row_stride
         return not isinstance(stride, int) or stride * self.align > self.hardware.far_bytes
 
@@ -221,7 +227,7 @@ class Packer:
             fetch(self.w, self.w.gep(self.stored, place, start))
 
     def _row_of_vectors(self, panel: Panel, pointers: list[str], targets: list[str]) -> None:
-        """A row of units of a panel, for each part, from as many rows of the source as a unit takes."""
+        """A row of K-groups of a panel, for each part, from as many rows of the source as a K-group takes."""
         w, group, element = self.w, self.scheme.group, self.scheme.element
         start = 0
         for position, width in enumerate(panel.widths):
@@ -251,11 +257,11 @@ class Packer:
         return rows[0]
 
     def _counts(self, panels: tuple[Panel, ...], limits: Limits) -> list[Extent]:
-        """How many panels of each kind begin below the limit."""
+        """Number of panels of each kind that begin below the limit."""
         return [limits.blocks(self.w, limits.columns, panel.start, panel.columns, panel.count) for panel in panels]
 
     def _by_columns(self, panels: tuple[Panel, ...], target: str, limits: Limits) -> None:
-        """Elements of a column are contiguous, so units are: transpose square blocks of units in registers."""
+        """Elements of a column are contiguous, so K-groups are: transpose square blocks of K-groups in registers."""
         w, group = self.w, self.scheme.group
         whole = self.k // group
         end = limits.blocks(w, limits.end, 0, group, whole)
@@ -299,10 +305,10 @@ class Packer:
                     offset = plus(w, scaled(w, place, panel.columns), columns.index)
                     w.store(scheme.element, value, w.gep(scheme.element, base, plus(w, scaled(w, offset, scheme.group), within)), 1)
 
-    # ---- rows of units along K
+    # ---- rows of K-groups along K
 
     def pack_transposed(self, target: str, lanes: int) -> None:
-        """As :meth:`pack_columns`, for a source of any strides and units of one element."""
+        """As :meth:`pack_columns`, for a source of any strides and K-groups of one element."""
         if self.source.row_stride == 1:
             self.pack_columns(target, lanes)
             return
@@ -312,7 +318,7 @@ class Packer:
             w.store(element, value, w.gep(element, target, plus(w, scaled(w, columns.index, self.k), rows.index)), self.scheme.k_group_bytes)
 
     def pack_columns(self, target: str, lanes: int) -> None:
-        """Fill ``target`` with N x units units, those of one column of the source following each other. The source's columns must be contiguous."""
+        """Fill ``target`` with the K-groups of each column of the source, one column after the other. The source's columns must be contiguous."""
         w, scheme = self.w, self.scheme
         if self.k % scheme.step:
             self._fill_zero(target, self.n * self.k_groups)
@@ -332,7 +338,7 @@ class Packer:
                 strip = strip // 2 if strip > 1 else 1
 
     def _elements(self, k: Extent) -> list[Extent]:
-        """Where an element along K lies in a packed column, for each part."""
+        """Positions of an element along K in a packed column, one for each part."""
         w, group = self.w, self.scheme.group
         if self.scheme.parts == 1:
             return [k]

@@ -1,12 +1,16 @@
-"""Packed operands that a thread keeps from one program to the next.
+"""The packed-operand cache, which a thread keeps from one program to the next.
 
-Programs that follow each other mostly multiply by the same columns of B, those of a column of blocks, and programs of the next column by the same rows of A
-again. Each would pack all of its operands' tiles along K, which takes about as long as the products. So a tile that an iteration of the loop along K packs has
-a place and a key of its own, which outlive the program: the address that it was read at, and its strides where they are not known now. A later program that
-finds its own there need not pack. Keys are forgotten when a thread's part of a launch ends (:meth:`~tilewright_cpu.codegen.state.stack_slots.Slots.cleared`).
+Programs that follow each other mostly multiply by the same columns of B, those of a column of
+blocks, and programs of the next column by the same rows of A again. Each would pack all of its
+operands' tiles along K, which takes about as long as the matmul. So a tile that an iteration of the
+loop along K packs has an entry in a cache that outlives the program; the key is the address that it
+was read at, and its strides where they are not known now. A later program that hits need not pack.
+Keys are cleared when a thread's part of a launch ends
+(:meth:`~tilewright_cpu.codegen.state.stack_slots.StackSlots.cleared`).
 
-What is kept is what memory held when it was packed. Nobody may see that: another program's store to the same memory in the same launch is a race unless atomics
-order the two, and a kernel that has any, or that stores before or in the loop, keeps nothing (:func:`can_be_cached`).
+An entry holds what memory held when it was packed. No program may see that: another program's store
+to the same memory in the same launch is a race unless atomics order the two, and a kernel that has
+any, or that stores before or in the loop, caches nothing (:func:`can_be_cached`).
 """
 
 from __future__ import annotations
@@ -121,15 +125,16 @@ def _sets(ways: int, facts: int) -> tuple[str, str, int]:
 
 @dataclass(frozen=True)
 class PackCache:
-    """Where the packed tiles of an operand of a dot are kept.
+    """The packed-operand cache of one operand of a dot.
 
     Attributes:
         turns: the numbers of the loop's iteration at hand, and of its last one, from 0 on, i64s.
         stays: an i1: the operand lies in memory of the kernel's arguments, not in a copy.
-        ways: tiles that an iteration keeps at most, of different places: a power of two.
-        most_bytes: what all tiles may take.
-        room: gives the address of so many bytes, aligned to 64, that nothing else uses while a thread takes part in a launch.
-        cleared: gives such memory that is zero at first.
+        ways: maximum of the tiles that an iteration keeps, of different addresses: a power of two.
+        max_bytes: the size of the cache.
+        room: returns the address of so many bytes, aligned to 64, that nothing else uses while a
+            thread takes part in a launch.
+        cleared: returns such memory that is zero at first.
     """
 
     turns: tuple[str, str]
@@ -180,7 +185,7 @@ class PackCache:
 
 
 def can_be_cached(analysis: Analysis, dot: Dot) -> bool:
-    """Whether what a dot reads is the same for all programs that read it."""
+    """Return whether the operands of a dot are the same for all programs that read them."""
     outermost: Operation = dot
     while outermost.parent is not None and isinstance(outermost.parent.owner, Operation):
         outermost = outermost.parent.owner

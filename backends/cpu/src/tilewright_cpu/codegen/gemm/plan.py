@@ -1,5 +1,4 @@
-"""How a dot is computed on a target: which multiply-add instruction, how many elements of K it takes at once, and how large the block of
-accumulators is that stays in registers.
+"""Plan of a dot on a target: the multiply-add instruction, its K-group, the register block.
 
 Everything here is arithmetic on types, extents and target features; no code is written.
 """
@@ -15,7 +14,7 @@ from tilewright_cpu.hardware import Hardware
 #: Sums that hide the latency of additions: four steps of four additions each.
 _ACCUMULATORS = 16
 
-#: Rows of a tile of a matrix unit, units along K in one of them, and columns of a tile of sums.
+#: Rows of a tile of a matrix unit, K-groups along K in one of them, and columns of a tile of sums.
 TILE = 16
 #: Rows and columns of the block of sums that tiles hold.
 _TILED_BLOCK = 2 * TILE
@@ -47,17 +46,17 @@ class Split:
 class Scheme:
     """One way to multiply and add.
 
-    Operands are seen in *units*: ``group`` elements that follow each other along K, as one LLVM scalar of type ``k_group``. A micro-kernel multiplies
-    a broadcast unit of A with a vector of units of B and adds ``group`` products to each lane of the accumulator.
+    Operands are seen in *K-groups*: ``group`` elements that follow each other along K, as one LLVM scalar of type ``k_group``. A micro-kernel multiplies
+    a broadcast K-group of A with a vector of K-groups of B and adds ``group`` products to each lane of the accumulator.
 
     Attributes:
         name: which row of the table this is.
-        unit: LLVM type of a unit.
-        unit_bytes: its size.
-        group: elements of K in a unit.
+        k_group: LLVM type of a K-group.
+        k_group_bytes: its size.
+        group: elements of a K-group.
         accumulator: LLVM type of a lane of the accumulator.
         element: LLVM type of one packed element: what operands are converted to.
-        tiled: a matrix unit multiplies tiles of 16 rows by 16 units and of 16 units by 16 columns; the micro-kernel is :mod:`.amx_microkernel`.
+        tiled: a matrix unit multiplies tiles of 16 rows by 16 K-groups and of 16 K-groups by 16 columns; the micro-kernel is :mod:`.amx_microkernel`.
         split: how elements become packed ones, of which there are several then; None where one becomes one.
     """
 
@@ -82,11 +81,11 @@ class Scheme:
 
     @property
     def packed_bytes(self) -> int:
-        """What a unit of an operand takes once packed."""
+        """Bytes of a packed K-group of an operand."""
         return self.k_group_bytes * self.parts
 
     def fits(self, m: int, n: int, k: int) -> bool:
-        """Whether a product of these extents can be computed so."""
+        """Return whether a matmul of these extents can use the scheme."""
         return not self.tiled or (m % TILE == 0 and n % TILE == 0 and k % (TILE * self.group) == 0)
 
 
@@ -107,8 +106,12 @@ INT32 = Scheme("int32", "i32", 4, 1, "i32", "i32")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """When a scheme can be used: for an element type of both operands (``integers`` is any pair of bytes) or a precision of f32, on an architecture (any
-    where None), with vectors of ``bits`` or less where all ``features`` are there."""
+    """Condition under which a scheme can be used.
+
+    It is an element type of both operands (``integers`` is any pair of bytes) or a precision of
+    f32, on an architecture (any where None), with vectors of ``bits`` or less where all
+    ``features`` are there.
+    """
 
     scheme: Scheme
     elements: str
@@ -163,13 +166,16 @@ def choose_scheme(a: Type, b: Type, hardware: Hardware, extents: tuple[int, int,
 
 
 def flips_sign(scheme: Scheme, a: Type, b: Type) -> bool:
-    """Whether operand A is packed with its sign bit flipped: byte quads multiply an unsigned with a signed operand, so operands of one
-    signedness need A moved by 128, which a correction of 128 * (column sum of B) undoes."""
+    """Return whether operand A is packed with its sign bit flipped.
+
+    Byte quads multiply an unsigned with a signed operand, so operands of one signedness need A
+    moved by 128, which a correction of 128 * (column sum of B) undoes.
+    """
     return scheme is BYTE_QUADS and a is b
 
 
 def a_is_unsigned(a: Type, flipped: bool) -> bool:
-    """Whether the packed bytes of A count as unsigned in the product."""
+    """Return whether the packed bytes of A count as unsigned in the matmul."""
     return (a is I8) == flipped
 
 

@@ -1,8 +1,10 @@
-"""Finding an operand B that was packed before the launch (:mod:`tilewright_cpu.prepack`), when the kernel runs.
+"""Run-time lookup of an operand B packed before the launch (:mod:`tilewright_cpu.prepack`).
 
-A launch names the packed matrices among its arguments in the reserved word of its slots: the address of a count and as many addresses of
-:class:`Record`, or 0. A dot that would pack B asks whether B lies in one of those matrices, at a place where a panel begins, and was packed the way it would
-pack it (:func:`form`). If so it reads the panels that are there; else it packs, so a tile at an edge, or one of another shape, costs what it always did.
+A launch lists the packed matrices among its arguments in the reserved word of its slots: the
+address of a count and as many addresses of :class:`Record`, or 0. A dot that would pack B checks
+whether B lies in one of those matrices, at a place where a panel begins, and was packed the way it
+would pack it (:func:`form`). If so it reads the panels that are there; else it packs, so a tile at
+an edge, or one of another shape, costs what it always did.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ SLOT = 4
 
 
 class Record(ctypes.Structure):
-    """A packed matrix: where the matrix lies, its extents, its strides in elements, where its panels lie, units along K in a panel, and its form."""
+    """A packed matrix: where the matrix lies, its extents, its strides in elements, where its panels lie, K-groups along K in a panel, and its form."""
 
     _fields_ = (
         ("base", ctypes.c_uint64),
@@ -42,7 +44,10 @@ def form(scheme: Scheme, stored: Type, columns: int) -> int:
 
 
 def can_be_prepacked(b: Matrix, panels: tuple[Panel, ...]) -> bool:
-    """Whether B's packing is found at run time: its panels are alike and without padding, and one of its axes is known to be contiguous."""
+    """Return whether B's packing is looked up at run time.
+
+    Its panels must be alike and without padding, and one of its axes known to be contiguous.
+    """
     alike = len(panels) == 1 and panels[0].valid == panels[0].widths[-1]
     return alike and (b.column_stride == 1 or b.row_stride == 1)
 
@@ -50,8 +55,12 @@ def can_be_prepacked(b: Matrix, panels: tuple[Panel, ...]) -> bool:
 def find_or_pack(
     w: FunctionWriter, scheme: Scheme, b: Matrix, panel: Panel, k_groups: int, matrices: str, pack: Callable[[], tuple[str, Extent]]
 ) -> tuple[str, Extent, Extent]:
-    """(address of panels, units along K in one of them, other than 0 where an element may be infinite): what was packed before, else what ``pack`` gives, which
-    is the address and the last. ``matrices`` is the list's address, or null."""
+    """(address of panels, K-groups of a panel, the flag of infinities) of an operand B.
+
+    They are those of a matrix packed before the launch, else of ``pack``, which returns the first
+    and the last. The flag is other than 0 where an element may be infinite. ``matrices`` is the
+    list's address, or null.
+    """
     search, packing, done = w.new_block("search"), w.new_block("packing"), w.new_block("packed")
     w.branch_if(w.emit(f"icmp eq ptr {matrices}, null"), packing, search)
     w.place(search)
@@ -78,7 +87,7 @@ def find_or_pack(
 
 
 def _look_up(w: FunctionWriter, scheme: Scheme, b: Matrix, panel: Panel, k_groups: int, record: str, otherwise: str) -> tuple[str, str]:
-    """(address of B's first unit, units along K) in the matrix of a record; goes to the block of the label ``otherwise`` where B is not there."""
+    """(address of B's first K-group, K-groups along K) in the matrix of a record; goes to the block of the label ``otherwise`` where B is not there."""
 
     def field(name: str, type_: str = "i64") -> str:
         return w.load(type_, w.gep("i8", record, getattr(Record, name).offset), 8)

@@ -1,8 +1,10 @@
-"""Edges of matrices: how much of a product of masked loads there is to compute.
+"""Remainders of matmuls: the extents to compute where masks cut the operands.
 
-A masked load is zero beyond the bounds of its mask, so products beyond the bound along K of both operands are zero and are left out. Rows beyond a
-bound of A would only add zero times an element of B to the accumulator, columns beyond one of B likewise. That changes nothing but NaN and infinity into NaN;
-they are left out where nobody can see it: where the result is only stored under the same bound.
+A masked load is zero beyond the bounds of its mask, so terms beyond the bound along K of both
+operands are zero and are left out. Rows beyond a bound of A would only add zero times an element of
+B to the accumulator, columns beyond one of B likewise. That changes nothing but NaN and infinity
+into NaN; they are left out where nobody can see it: where the result is only stored under the same
+bound.
 """
 
 from __future__ import annotations
@@ -105,7 +107,10 @@ def _is_known(context: Context, value: Value, before: Operation) -> bool:
 
 
 def is_masked_beyond(context: Context, result: Value, axis: int, leaf: Value) -> bool:
-    """Whether a tile's elements are only ever stored where the condition ``leaf`` holds along ``axis``: through operations that keep elements in place."""
+    """Return whether a tile's elements are only stored where ``leaf`` holds along ``axis``.
+
+    Elements are followed through operations that keep them in place.
+    """
     stack, seen = [result], set()
     while stack:
         value = stack.pop()

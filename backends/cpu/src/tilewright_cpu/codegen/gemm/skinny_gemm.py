@@ -30,12 +30,12 @@ _AHEAD_BYTES: Final = 8 << 10
 
 
 def max_rows(scheme: Scheme, b: Matrix) -> int:
-    """How many rows are few: half as many where B is converted, anew for each row."""
+    """Maximum of rows that count as few: half as many where B is converted, anew for each row."""
     return _MAX_ROWS if storage_type(b.element) == scheme.element else _MAX_ROWS // 2
 
 
 def write_rows(w: FunctionWriter, hardware: Hardware, kernel: Kernel, a: Matrix, b: Matrix, c: Accumulator, limits: Limits) -> None:
-    """Write ``c += a @ b`` (``c = a @ b`` where ``c.zero``) for B with contiguous rows and units of one element."""
+    """Write ``c += a @ b`` (``c = a @ b`` where ``c.zero``) for B with contiguous rows and K-groups of one element."""
     size = byte_size(b.element)
     lanes = hardware.vector_bytes // kernel.scheme.k_group_bytes
     while lanes > 1 and lanes >= 2 * b.columns:
@@ -101,7 +101,7 @@ def _clear(w: FunctionWriter, c: Accumulator, rows: str, columns: str) -> None:
 
 
 def _factor(w: FunctionWriter, hardware: Hardware, kernel: Kernel, a: Matrix, row: Extent, k: Extent) -> str:
-    """An element of A as a unit."""
+    """An element of A as a K-group."""
     value = w.load(storage_type(a.element), address(w, a, row, k), byte_size(a.element))
     return widen(w, a.element, value, 0, kernel.scheme.element, hardware.can("half"))
 

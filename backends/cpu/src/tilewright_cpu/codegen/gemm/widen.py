@@ -1,7 +1,6 @@
-"""Exact conversions of narrow numbers, as they lie in memory, to wider ones: what dots do to their operands on the way into registers.
+"""Exact conversions of narrow numbers, as they lie in memory, to wider ones.
 
-All functions work on vectors of ``lanes`` lanes and, with
-``lanes`` 0, on scalars.
+All functions work on vectors of ``lanes`` lanes and, with ``lanes`` 0, on scalars.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ def _with_nan(w: FunctionWriter, format_: FloatType, value: str, number: str, la
 
 
 def _infinite(w: FunctionWriter, format_: FloatType, value: str, number: str, lanes: int) -> str:
-    """Infinity and NaN of a format that has both, where ``float`` fields were filled: the greatest exponent must stay the greatest."""
+    """Infinity and NaN of a format that has both, where ``float`` fields were filled: the maximum exponent must stay the maximum."""
     top = ((1 << format_.exponent) - 1) << format_.mantissa
     magnitude = w.emit(f"and {vector('i8', lanes)} {value}, {splat_constant('i8', '127', lanes)}")
     special = w.emit(f"icmp uge {vector('i8', lanes)} {magnitude}, {splat_constant('i8', str(top), lanes)}")

@@ -1,7 +1,9 @@
-"""The error function from coefficients that are looked up in registers: an instruction that permutes sixteen numbers is a table of sixteen.
+"""The error function from coefficients that a permute instruction looks up in registers.
 
-It takes half of the operations of :mod:`tilewright.passes.math_library`, which writes for every target and so computes both of two formulas and an
-exponential; its error, 0.81 ULP at most, is below the bound stated there.
+An instruction that permutes sixteen numbers is a table of sixteen. This takes half of the
+operations of :mod:`tilewright.passes.math_library`, which writes for every target and so computes
+both of two formulas and an exponential; its error, 0.81 ULP at most, is below the bound stated
+there.
 """
 
 from __future__ import annotations

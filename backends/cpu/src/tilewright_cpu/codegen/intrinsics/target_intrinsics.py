@@ -77,7 +77,7 @@ def rounded_for_dots(context: Context, cast: Cast, operand: str, width: int) -> 
 
 
 def _flushes(context: Context, user: Operation, operand: Value) -> bool:
-    """Whether an operation is a product that takes subnormal elements of an operand for 0."""
+    """Return whether an operation is a matmul that takes subnormal elements of an operand for 0."""
     if not isinstance(user, Dot) or operand is user.c:
         return False
     a, b = user.a, user.b

@@ -1,1 +1,1 @@
-"""Loop nests over tiles: evaluation of a vector strip, inner and outer loops, tiles put into memory, and reductions to a flag."""
+"""Loop nests over tiles: vector strips, inner loops, materialization, lane reductions."""

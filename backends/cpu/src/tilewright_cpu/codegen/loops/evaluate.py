@@ -86,7 +86,7 @@ def evaluate(context: Context, value: Value, index: Index) -> str:
         found = _compute(context, operation, value, index, lane, scope)
         writer.mark = mark
         if context.caching and value in context.caching:
-            # only the first evaluation at the nest's own index fills the buffer
+            # only the first evaluation at the loop nest's own index fills the buffer
             kept = context.caching[value]
             if index == context.nest_index:
                 store_strip(context, kept.pointer, kept.strides, kept.element, index, found)
@@ -271,7 +271,7 @@ def buffer_address(context: Context, pointer: str, strides: tuple[int, ...], ele
 
 
 def load_strip(context: Context, address: str, strides: tuple[int, ...], element: object, index: Index) -> str:
-    """What a buffer holds at an address: one element, or lanes ``strides[lane]`` elements apart."""
+    """Elements of a buffer at an address: one, or lanes ``strides[lane]`` elements apart."""
     writer = context.writer
     size, type_ = storage_size(element), storage_type(element)  # type: ignore[arg-type]
     lane = lane_axis(index)
@@ -289,7 +289,7 @@ def load_strip(context: Context, address: str, strides: tuple[int, ...], element
 
 
 def store_strip(context: Context, pointer: str, strides: tuple[int, ...], element: object, index: Index, text: str) -> None:
-    """Store a chunk into a buffer at an index."""
+    """Store a strip into a buffer at an index."""
     writer = context.writer
     size, type_ = storage_size(element), storage_type(element)  # type: ignore[arg-type]
     lane = lane_axis(index)
@@ -373,7 +373,7 @@ def strip_address(context: Context, pointer: Value, index: Index, lane: int, siz
 
 
 def _load(context: Context, operation: Load, index: Index, lane: int, scope: Scope) -> str:
-    """A chunk of a load from the kernel's memory."""
+    """A strip of a load from the kernel's memory."""
     pointer, mask, other = operation.pointer, operation.mask, operation.other
     element = element_type(operation.result.type)
     size, type_ = storage_size(element), storage_type(element)
@@ -414,7 +414,7 @@ def _load(context: Context, operation: Load, index: Index, lane: int, scope: Sco
         return raw
     assert other_text is not None
     if not width:
-        # a lane that is off reads zeros of our own
+        # a masked-off lane reads zeros of our own
         safe = writer.emit(f"select i1 {guard}, ptr {address}, ptr {context.dummy}")
         raw = writer.load(type_, safe, size)
         if element is I1:
@@ -437,7 +437,7 @@ def _load(context: Context, operation: Load, index: Index, lane: int, scope: Sco
 
 
 def _address_or_copy(context: Context, operation: Load, index: Index, lane: int, address: str, consecutive: bool, *, by_rows: bool) -> str:
-    """The address of a chunk of a load, or of its copy where that is to be read; ``by_rows`` where the lanes are neighbours, and one decision a row does."""
+    """The address of a strip of a load, or of its copy where that is to be read; ``by_rows`` where the lanes are neighbours, and one decision a row does."""
     writer, copy = context.writer, context.copies[operation.result]
     element = element_type(operation.result.type)
     if not by_rows:

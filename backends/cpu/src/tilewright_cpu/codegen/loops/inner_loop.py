@@ -1,7 +1,8 @@
-"""A row of a nest: what is decided in front of it, and the loop over its vector chunks.
+"""The inner loop of a loop nest, over the vector strips of a row, and its versions.
 
-Masks bound the lanes of a row. Chunks below the bound are evaluated without masks, several at a time; the chunk that the bound cuts is evaluated with
-masks; chunks beyond it are skipped where they have no effect. Conditions that do not depend on the lane are decided once a row.
+Masks bound the lanes of a row. Strips below the bound are evaluated without masks, several at a
+time; the strip that the bound cuts is evaluated with masks; strips beyond it are skipped where they
+have no effect. Conditions that do not depend on the lane are decided once a row.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from tilewright_cpu.codegen.sanitizer.nest_bounds import decidable, emit_inside
 if TYPE_CHECKING:
     from tilewright.llvm.writer import Block
 
-#: Writes the code of one chunk: (index, carried values, number of the unrolled copy) -> next carried values.
+#: Writes the code of one strip: (index, carried values, number of the unrolled copy) -> next carried values.
 Body = Callable[[Index, list[str], int], Sequence[str]]
-#: Above this many chunks a row is a loop; up to it, straight code.
+#: Above this many strips a row is a loop; up to it, straight code.
 _STRAIGHT_STRIPS: Final = 4
 
 
 def version_row(plan: NestPlan, index: Index, write: Callable[[], list[tuple[str, str]]], stores_only: bool) -> list[str]:
     """Write a row twice: for the case that all its row conditions hold, and for the other one.
 
-    ``write`` writes the row and gives back (type, name) of what it computed. With ``stores_only`` a row whose store conditions do not all hold is
-    skipped. Where the nest checks bounds, that all it may access is inside is one of the conditions.
+    ``write`` writes the row and returns (type, name) of what it computed. With ``stores_only`` a row whose store conditions do not all hold is
+    skipped. Where the loop nest checks bounds, that all it may access is inside is one of the conditions.
     """
     context, writer = plan.context, plan.context.writer
     decided = _decidable(plan)
@@ -108,7 +109,7 @@ class InnerLoop:
     """The loop over the lanes of one row.
 
     ``carried`` are (type, first value) of one group of accumulators; each unrolled copy has a group of its own. ``stop`` is an i64 from which on lanes
-    need not be visited (None: all are). Lanes left over where the extent is no multiple of the width go to ``body`` in narrower chunks, or to
+    need not be visited (None: all are). Lanes left over where the extent is no multiple of the width go to ``body`` in narrower strips, or to
     ``rest`` where one is given.
     """
 
@@ -125,7 +126,7 @@ class InnerLoop:
         return list(self.body(index, values, copy))
 
     def limit(self) -> tuple[str, frozenset[Value]] | None:
-        """The smallest bound of this row, and the comparisons that hold below it. Notes each bound for chunks that it cuts."""
+        """The smallest bound of this row, and the comparisons that hold below it. Notes each bound for strips that it cuts."""
         context, plan = self.context, self.plan
         lowest: str | None = None
         for bound in plan.bounds:
@@ -163,7 +164,7 @@ class InnerLoop:
         straight = strips <= _STRAIGHT_STRIPS and (rows or strips <= 2) and plan.cost * strips <= 160
         copies = min(plan.unroll if not straight else strips, 4, strips)
         if not straight and not self.carried and strips <= 2 * copies:
-            copies = 1  # a loop of few turns takes longer to compile than it saves
+            copies = 1  # a loop of few iterations takes longer to compile than it saves
         groups = [list(first) for _ in range(copies)]
         if self.initial:
             copies, straight = len(self.initial), False
@@ -200,7 +201,7 @@ class InnerLoop:
     def _loop(
         self, lower: str, upper: str, step: int, groups: list[list[str]], *, nonempty: bool = False, assume: frozenset[Value] = frozenset()
     ) -> list[list[str]]:
-        """A loop that takes one chunk a group a turn; groups keep their number."""
+        """A loop that takes one strip a group an iteration; groups keep their number."""
         flat = [(type_, value) for group in groups for (type_, _), value in zip(self.carried, group, strict=True)]
         width, count = self.plan.width, len(self.carried)
         with self.context.loop(lower, upper, step, flat, nonempty=nonempty, assume=assume) as (loop, coordinate):
@@ -255,7 +256,7 @@ class InnerLoop:
         return groups
 
     def _versioned(self, whole: int, groups: list[list[str]], lanes: str, leaves: frozenset[Value], end: str) -> list[list[str]]:
-        """Few chunks: all of them without masks if the bound is no less than the extent, else one by one."""
+        """Few strips: all of them without masks if the bound is no less than the extent, else one by one."""
         writer, context = self.writer, self.context
         full = writer.emit(f"icmp uge i64 {lanes}, {whole}")
         then, other, join = writer.new_block("full"), writer.new_block("cut"), writer.new_block("join")

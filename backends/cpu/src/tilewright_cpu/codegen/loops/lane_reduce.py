@@ -1,4 +1,4 @@
-"""Loops over the lanes of tiles that gather something of all of them in a few numbers: whether a condition fails, the least and the greatest element."""
+"""Reductions of the lanes of whole tiles to a few numbers: a flag, the minimum and the maximum."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tilewright_cpu.codegen.loops.materialize import begin_fill, complete_partia
 
 @dataclass(frozen=True)
 class LaneReduction:
-    """A number that is gathered.
+    """A number that lanes are reduced to.
 
     Attributes:
         type: its register type, an integer of 8 bits at least or i1.
-        start: what it is where there is nothing.
+        start: the identity.
         merge: (context, two of them) -> what they are together.
     """
 
@@ -44,12 +44,13 @@ def reduce_lanes(
     finish: Callable[[Sequence[str], int], list[str]],
     numbers: Sequence[LaneReduction],
 ) -> tuple[NestPlan, list[str]]:
-    """Loops over tiles of one shape: their nest, and the numbers.
+    """Write loops over tiles of one shape; return their loop nest, and the numbers.
 
     Args:
-        carried: a chunk's width, 0 for a scalar -> (register type, first value) of what is gathered over chunks of it.
-        add: (index, what was gathered, width) -> with a chunk.
-        finish: (what was gathered, width) -> the numbers.
+        carried: a strip's width, 0 for a scalar -> (register type, first value) of what is carried
+            over strips of it.
+        add: (index, carried values, width) -> with a strip.
+        finish: (carried values, width) -> the numbers.
     """
     w = context.writer
     plan = NestPlan(context, shape, [(tile, identity(len(shape))) for tile in tiles])

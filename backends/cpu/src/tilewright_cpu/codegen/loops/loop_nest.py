@@ -26,7 +26,7 @@ from tilewright_cpu.codegen.context import ZERO, Context, Coordinate, Index
 if TYPE_CHECKING:
     pass
 
-#: A root of a nest: a tile, and the nest's axis each of its axes runs along.
+#: A root of a loop nest: a tile, and the loop nest's axis each of its axes runs along.
 Root = tuple[Value, Axes]
 
 
@@ -35,16 +35,17 @@ def identity(rank: int) -> Axes:
 
 
 class NestPlan:
-    """How a nest over ``shape`` evaluates its roots.
+    """Plan of a loop nest over ``shape`` that evaluates its roots.
 
     Attributes:
         lane: the axis of the lanes; -1 where every extent is 1.
-        width: lanes of a chunk.
-        unroll: chunks a turn of the main loop takes.
+        width: lanes of a vector strip.
+        unroll: strips of an iteration of the main loop.
         bounds: comparisons that bound the lanes.
         row_conditions: conditions of loads' and stores' masks that a row decides, with their axes.
-        accesses: the loads that are evaluated, and the store whose nest it is.
-        ends: by axis, an i64: how far along it the nest goes at least; all of it where there is none.
+        accesses: the loads that are evaluated, and the store whose loop nest it is.
+        ends: by axis, an i64: how far along it the loop nest goes at least; all of it where there is
+            none.
     """
 
     __slots__ = (
@@ -99,7 +100,7 @@ class NestPlan:
     # ---- what is evaluated
 
     def _prepare(self, volatile: bool) -> dict[Value, Axes]:
-        """Put into memory what cannot be evaluated in this nest; all the values that are."""
+        """Put into memory what cannot be evaluated in this loop nest; all the values that are."""
         context = self.context
         own = identity(len(self.shape))
         visited: dict[Value, Axes] = {}
@@ -195,7 +196,7 @@ class NestPlan:
         return width
 
     def _decide_kept(self) -> None:
-        """A kept tile that is uniform along the lanes is not evaluated once a chunk, so it gets a nest of its own."""
+        """A kept tile that is uniform along the lanes is not evaluated once a strip, so it gets a loop nest of its own."""
         context = self.context
         for value in list(self.fresh):
             if self.lane < 0 or stride_along(context, value, self.lane) is not None:
@@ -248,7 +249,7 @@ class NestPlan:
                     self.bounds.append(bound)
 
     def without_versions(self) -> None:
-        """Write a row once, for all that its conditions and bounds may be: every chunk under its mask."""
+        """Write a row once, for all that its conditions and bounds may be: every strip under its mask."""
         if not self.consecutive:
             self.brief, self.row_conditions = True, []
 

@@ -1,6 +1,7 @@
-"""Putting tiles into memory: whole ones, and those that the first nest to evaluate them keeps.
+"""Materialization of tiles: whole ones, and those that the first loop nest to evaluate them keeps.
 
-A kept tile is written by a nest that is run for something else; where that nest stops early, the lanes it left out are written when somebody asks for them.
+A kept tile is written by a loop nest that is run for something else; where that loop nest stops early, the
+remaining lanes are written when a reader needs them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ NO_ENDS: Final[Mapping[int, str]] = {}
 
 
 def begin_fill(plan: NestPlan) -> dict[Value, Buffer]:
-    """Buffers for the kept tiles that this nest is the first to evaluate."""
+    """Buffers for the kept tiles that this loop nest is the first to evaluate."""
     context = plan.context
     for value in plan.fresh:
         assert isinstance(value.type, TileType)
@@ -43,7 +44,7 @@ def end_fill(context: Context, filled: dict[Value, Buffer]) -> None:
 
 
 def complete_partial(plan: NestPlan, leaves: frozenset[Value]) -> None:
-    """Write the lanes that were left out of kept tiles, unless this nest stops at one of the comparisons ``leaves`` too."""
+    """Write the lanes that were left out of kept tiles, unless this loop nest stops at one of the comparisons ``leaves`` too."""
     context = plan.context
     if not context.partial:
         return
@@ -78,7 +79,7 @@ def _reached(plan: NestPlan) -> set[Value]:
 def write_rows(
     plan: NestPlan, store: Callable[[Index], None], *, stores_only: bool = False, bounded_by: Sequence[Bound] = (), ends: Mapping[int, str] = NO_ENDS
 ) -> None:
-    """Run ``store`` on every chunk of a nest. ``bounded_by`` are the bounds of a store's own mask: beyond the least of them nothing is written. From
+    """Run ``store`` on every strip of a nest. ``bounded_by`` are the bounds of a store's own mask: beyond the least of them nothing is written. From
     ``ends`` on along an axis (i64s) nothing need be written."""
     context = plan.context
     filled = begin_fill(plan)
@@ -86,7 +87,7 @@ def write_rows(
 
     def body(index: Index, values: list[str], copy: int) -> Sequence[str]:
         store(index)
-        # a kept tile that the stored value needs not be in this chunk is evaluated all the same
+        # a kept tile that the stored value needs not be in this strip is evaluated all the same
         for value in filled:
             evaluate(context, value, index)
         return ()
@@ -176,7 +177,10 @@ def copy_buffer(context: Context, source: Buffer, target: Buffer) -> None:
 
 
 def buffers_read(context: Context, value: Value) -> Iterator[tuple[Value, Buffer, bool]]:
-    """What evaluating a tile reads: each tile in memory, its buffer, and whether it is read there at the coordinates that are evaluated, and no others."""
+    """Tiles in memory that evaluating a tile reads, with their buffers.
+
+    A flag says whether the buffer is read at the evaluated coordinates only.
+    """
     stack: list[tuple[Value, bool]] = [(value, True)]
     seen: set[tuple[Value, bool]] = set()
     while stack:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from tilewright.llvm.writer import FunctionWriter
 from tilewright_cpu.codegen.context import Buffer
 
-#: Writes the code of one chunk: its first index, an i64 operand, and its lanes (0 for a scalar).
+#: Writes the code of one strip: its first index, an i64 operand, and its lanes (0 for a scalar).
 Body = Callable[[str, int], None]
 
 
 def for_strips(w: FunctionWriter, extent: int, width: int, body: Body) -> None:
-    """Run ``body`` over 0 .. ``extent`` - 1 in chunks of ``width`` (a power of two), then over what is left in chunks of lesser powers of two."""
+    """Run ``body`` over 0 .. ``extent`` - 1 in strips of ``width`` (a power of two), then over what is left in strips of lesser powers of two."""
     start, lanes = 0, width
     while start < extent:
         count = (extent - start) // lanes

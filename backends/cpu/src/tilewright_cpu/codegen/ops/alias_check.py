@@ -1,9 +1,9 @@
-"""Loads that the nest of a store reads chunk by chunk, and whose memory the store may write.
+"""Run-time alias checks of loads that the loop nest of a store reads strip by strip.
 
-A program loads a tile as a whole before it stores what it makes of it. The nest of the store reads
-the load just before each chunk instead, which is the same unless a chunk that is stored lies where
+A program loads a tile as a whole before it stores what it makes of it. The loop nest of the store reads
+the load just before each strip instead, which is the same unless a strip that is stored lies where
 a later one is read. Where the addresses of both are sums of strides, their ranges are compared when
-the kernel runs, once a store: where they meet, the load is copied first, and the nest reads the
+the kernel runs, once a store: where they meet, the load is copied first, and the loop nest reads the
 copy by the same instructions, from another address.
 """
 
@@ -87,7 +87,7 @@ def plan_copies(context: Context) -> list[NestPlan]:
 def copy_overlapping(context: Context, store: Store, lane: int, plans: list[NestPlan]) -> None:
     """Write the comparison, and the copies behind a branch; ``lane`` is the store's axis of lanes.
 
-    What the nest that follows has to know of the copies is left in ``context.copies``.
+    What the loop nest that follows has to know of the copies is left in ``context.copies``.
     """
     plans = [plan for plan in plans if plan.roots[0][0] not in context.buffers]
     if not plans:
@@ -200,11 +200,11 @@ def _range(context: Context, pointer: Value, axis: int, base: str) -> tuple[str,
 
 
 def _meets(context: Context, loaded: Value, stored: Value) -> str:
-    """An i1: whether a chunk that is stored may lie where a later one is loaded from."""
+    """An i1: whether a strip that is stored may lie where a later one is loaded from."""
     writer = context.writer
     row = _row_step(context, loaded), _row_step(context, stored)
     if row[0] and row[0] == row[1]:
-        # chunks go upwards in memory: what is stored at or before its source is read already
+        # strips go upwards in memory: what is stored at or before its source is read already
         here, there = (_first(context, pointer) for pointer in (loaded, stored))
         length = row[0] * (loaded.type.numel - 1) + _size(loaded)  # type: ignore[attr-defined]
         end = writer.gep("i8", here, str(length))
@@ -217,7 +217,7 @@ def _meets(context: Context, loaded: Value, stored: Value) -> str:
     meets = writer.emit(f"and i1 {below}, {above}")
     if len(source.steps) != len(target.steps) or "0" in source.steps:
         return meets
-    # in place, element by element: each is read and then written by its own chunk
+    # in place, element by element: each is read and then written by its own strip
     differs = writer.emit(f"icmp ne i64 {source.base}, {target.base}")
     for one, other in zip(source.steps, target.steps, strict=True):
         if one != other:

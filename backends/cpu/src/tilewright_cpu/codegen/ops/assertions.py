@@ -1,18 +1,24 @@
 """Assertions, and the checks for integer overflow that the debug mode makes of them.
 
-The condition of a tile is taken apart into the conditions it is the conjunction of, and each is tested in as few places as it takes:
+The condition of a tile is split into its conjuncts, and each is tested in as few places as it
+takes:
 
 - one that depends on some axes only is tested along these;
-- an order of two integers that both grow by steps along an axis holds along it where it holds at its ends;
-- ``least <= a + b <= greatest`` of integers that were widened for it, by the numbers of the type they were widened from, asks whether ``a + b`` overflows
-  that type, which is found without widening.
+- an order of two integers that both grow by steps along an axis holds along it where it holds at
+  its ends;
+- ``minimum <= a + b <= maximum`` of integers that were widened for it, by the limits of the type
+  they were widened from, asks whether ``a + b`` overflows that type, which is found without
+  widening.
 
-Sums and products are first asked for of their operands' ranges, where that is cheaper (:mod:`.value_range`).
+The ranges of the operands of a sum or product are tested first, where that is cheaper
+(:mod:`.value_range`).
 
-What is left is a loop over chunks that gathers where a condition fails. Assertions that follow each other share these loops where all that their conditions
-read is there: each load is done once for them.
+What is left is a loop over vector strips that reduces a flag of failure. Assertions that follow
+each other share these loops where all that their conditions read is there: each load is done once
+for them.
 
-A failed assertion writes the status block, five i32, once: 1 for "an assertion failed", the index of its message, and the program's x, y and z.
+A failed assertion writes the status block, five i32, once: 1 for "an assertion failed", the index
+of its message, and the program's x, y and z.
 """
 
 from __future__ import annotations
@@ -51,13 +57,13 @@ _ORDERS: Final = {"lt": 1, "le": 1, "gt": -1, "ge": -1}
 
 @dataclass(frozen=True)
 class Gathering:
-    """What failures are gathered in over the lanes of many chunks, so that they are asked for once.
+    """Accumulator of failures over the lanes of many strips, so that they are tested once.
 
     Attributes:
         element: the type of its lanes.
-        start: what a lane is where nothing failed.
-        add: (context, what was gathered, operands, lanes or 0 for a scalar) -> with what these operands give.
-        test: of what was gathered an i1 a lane: whether something failed.
+        start: a lane's value where nothing failed.
+        add: (context, accumulator, operands, lanes or 0 for a scalar) -> with these operands.
+        test: an accumulator -> an i1 a lane: whether something failed.
         pairs: whether two lanes of the operands share one.
     """
 
@@ -93,7 +99,7 @@ class _Check:
     arithmetic: Arithmetic | None = None
 
     def indices(self, index: Index) -> list[Index]:
-        """Where it is tested when its loops are at an index."""
+        """Index where the condition is tested when its loops are at an index."""
         places = [[coordinate] if not ends else [Coordinate(str(end)) for end in ends] for coordinate, ends in zip(index, self.ends, strict=True)]
         return [tuple(place) for place in itertools.product(*places)]
 
@@ -101,7 +107,7 @@ class _Check:
         return self.vector if width > 1 else self.scalar
 
     def type(self, width: int) -> str:
-        """The register type of what is gathered over chunks of a width."""
+        """The register type of what is gathered over strips of a width."""
         gathering = self.gathering(width)
         return vector_type(gathering.element, gathering.lanes(width))
 
@@ -110,14 +116,14 @@ class _Check:
         return constant(gathering.element, bool(gathering.start) if gathering.element is I1 else gathering.start, gathering.lanes(width))
 
     def add(self, context: Context, gathered: str, index: Index, width: int) -> str:
-        """What was gathered, and what a chunk gives."""
+        """The accumulator of failures with a strip's."""
         for place in self.indices(index):
             texts = [as_vector(context, operand, place, width) for operand in self.operands]
             gathered = self.gathering(width).add(context, gathered, texts, width)
         return gathered
 
     def failed(self, context: Context, gathered: str, width: int) -> str:
-        """Whether it failed anywhere, an i1."""
+        """An i1: whether the condition failed in any lane."""
         gathering = self.gathering(width)
         lanes = gathering.lanes(width)
         text = gathering.test(context, gathered, lanes)
@@ -193,7 +199,7 @@ def _companions(context: Context, operation: Assert) -> list[Assert]:
 
 
 def _is_there(context: Context, value: Value) -> bool:
-    """Whether all is known that evaluating a value takes."""
+    """Return whether all that evaluating a value reads is available."""
     stack, seen = [context.resolve(value)], set()
     while stack:
         here = stack.pop()
@@ -312,7 +318,7 @@ def _overflow(context: Context, number: int, sum_: Value, *pair: Value) -> _Chec
 
 
 def _admitted(name: str, number: int, position: int, element: IntType) -> tuple[int, int]:
-    """The least and the greatest operand with which a sum, difference or product with ``number``, at a position, does not overflow."""
+    """The minimum and the maximum operand with which a sum, difference or product with ``number``, at a position, does not overflow."""
     least, greatest = element.minimum, element.maximum
     if name == "mul":
         if number:
@@ -341,7 +347,7 @@ def _widened_from(context: Context, value: Value) -> IntType | None:
 
 
 def _narrow(context: Context, value: Value, element: IntType) -> Value | int | None:
-    """What was widened: a tile, a scalar for all of its elements, or a number of the type."""
+    """The operand of a widening: a tile, a scalar for all of its elements, or a number of the type."""
     number = constant_of(value)
     if number is not None:
         return int(number) if element.minimum <= number <= element.maximum else None
@@ -371,7 +377,7 @@ _FAILS: Final = Gathering(I1, 0, _fails, lambda context, gathered, width: gather
 
 
 def outside(element: IntType, least: int, greatest: int) -> Gathering:
-    """A number that is not between two others: how far it lies above the least, without a sign, at most."""
+    """A number that is not between two others: how far it lies above the minimum, without a sign, at most."""
 
     def add(context: Context, gathered: str, texts: Sequence[str], width: int) -> str:
         type_ = vector_type(element, width)
@@ -474,7 +480,7 @@ def _tested(context: Context, checks: Sequence[_Check]) -> tuple[list[Load | Sto
 
 
 def _test(context: Context, checks: Sequence[_Check]) -> tuple[NestPlan, dict[int, str]]:
-    """Loops over checks of one shape: their nest, and for each assertion an i1 that holds where one of its conditions fails."""
+    """Loops over checks of one shape: their loop nest, and for each assertion an i1 that holds where one of its conditions fails."""
     w = context.writer
     numbers = list(dict.fromkeys(check.assertion for check in checks))
 

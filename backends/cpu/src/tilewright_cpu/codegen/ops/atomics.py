@@ -31,7 +31,7 @@ def lower_atomic_rmw(context: Context, operation: AtomicRmw) -> None:
 
 
 def lower_atomic_cas(context: Context, operation: AtomicCas) -> None:
-    """Where the value at the pointer has the bits of compare, replace it; the old one."""
+    """Replace the value at the pointer where it has the bits of compare; the old value."""
     pointer, compare, value = operation.pointer, operation.compare, operation.value
     element, order = element_type(value.type), operation.order
     _for_lanes(context, operation, [pointer, compare, value], None, lambda names: compare_and_swap(context, element, names[0], names[1], names[2], order))
@@ -73,7 +73,7 @@ def lower_clock(context: Context, operation: Clock) -> None:
 
 
 def _for_lanes(context: Context, operation: Operation, operands: list[Value], mask: Value | None, update: Callable[[list[str]], str]) -> None:
-    """Run ``update`` on a scalar, or on every element of tiles, where the mask holds; bind what it gives back."""
+    """Run ``update`` on a scalar, or on every element of tiles, where the mask holds; bind what it returns."""
     result, w = operation.results[0], context.writer
     size = storage_size(element_type(result.type))
 
@@ -111,7 +111,7 @@ def _flat(buffer: Buffer) -> Buffer:
 
 
 def when_else_zero(context: Context, condition: str, element: Type, body: Callable[[], str]) -> str:
-    """What ``body`` gives where an i1 holds, else zero; it only runs where it holds."""
+    """Result of ``body`` where an i1 holds, else zero; the body only runs where it holds."""
     w = context.writer
     then, join, before = w.new_block("then"), w.new_block("join"), w.current
     w.branch_if(condition, then, join)

@@ -180,7 +180,7 @@ def _and(w: FunctionWriter, a: str, b: str) -> str:
 
 
 def _is_whole(w: FunctionWriter, row: _Row, stride: str, block: int) -> str:
-    """Whether a row is inside from end to end and contiguous."""
+    """Return whether a row is inside from end to end and contiguous."""
     starts = w.emit(f"icmp eq i64 {row.first}, 0")
     ends = w.emit(f"icmp eq i64 {row.last}, {block}")
     whole = _and(w, row.inside, w.emit(f"and i1 {starts}, {ends}"))
@@ -242,7 +242,7 @@ def _store_row(context: Context, source: Buffer, number: str, row: _Row, stride:
 
 
 def _padding(w: FunctionWriter, descriptor: Descriptor, element: Type) -> str:
-    """What a load gives outside the tensor, in storage form. Integers have no NaN and give zero."""
+    """Value of a load outside the tensor, in storage form. Integers have no NaN and load zero."""
     stored = storage_type(element)
     zero = "0" if stored[0] == "i" else constant(element, 0.0)
     if descriptor.pads_nan == "false" or not isinstance(element, FloatType):

@@ -53,7 +53,10 @@ def lower_dot(context: Context, operation: Dot) -> None:
 
 
 def _end_along_k(context: Context, dot: Dot, limits: Limits) -> str | None:
-    """How far along K the operands of a dot are read: the limit, and what is multiplied at once with the last step before it."""
+    """End along K of the elements of operands that are read, an i64.
+
+    It is the limit, rounded up to the steps that are multiplied at once.
+    """
     assert isinstance(dot.a.type, TileType) and isinstance(dot.result.type, TileType)
     if limits.k is None:
         return None
@@ -67,7 +70,7 @@ def _end_along_k(context: Context, dot: Dot, limits: Limits) -> str | None:
 
 
 def _batching(context: Context, dot: Dot, stays: str) -> BatchedAccumulation | None:
-    """How a dot's products are added up together with those of the loop's other iterations; None where they are not."""
+    """Batching of a dot with the loop's other iterations; None where there is none."""
     analysis = context.analysis
     if not can_be_batched(analysis, dot):
         return None
@@ -78,7 +81,7 @@ def _batching(context: Context, dot: Dot, stays: str) -> BatchedAccumulation | N
 
 
 def _pack_caches(context: Context, dot: Dot, *stay: str) -> tuple[PackCache | None, PackCache | None]:
-    """Where packed tiles of the operands are kept; None where they are not."""
+    """Packed-operand caches of a dot's operands; None where there are none."""
     analysis, hardware, w = context.analysis, context.state.hardware, context.writer
     if w.name != context.state.symbol or not can_be_cached(analysis, dot):
         return None, None
@@ -94,8 +97,12 @@ def _pack_caches(context: Context, dot: Dot, *stay: str) -> tuple[PackCache | No
 
 @dataclass(frozen=True, slots=True)
 class TileLocation:
-    """Where a tile of rank 2 or more lies: element ``i`` at ``pointer`` + sum(strides[d] * i[d]), in elements of ``element``. ``stays``: an i1, whether it is
-    memory of the kernel's arguments, which nothing writes but stores."""
+    """Address of a tile of rank 2 or more, and its strides.
+
+    Element ``i`` lies at ``pointer`` + sum(strides[d] * i[d]), in elements of ``element``.
+    ``stays``: an i1, whether it is memory of the kernel's arguments, which nothing writes but
+    stores.
+    """
 
     pointer: str
     shape: tuple[int, ...]
@@ -104,7 +111,7 @@ class TileLocation:
     stays: str = "false"
 
     def swapped(self) -> TileLocation:
-        """The place of the tile with its last two axes exchanged."""
+        """The tile with its last two axes exchanged."""
         return TileLocation(self.pointer, _swapped(self.shape), _swapped(self.strides), self.element, self.stays)
 
     def matrix(self, pointer: str) -> Matrix:
@@ -127,7 +134,10 @@ def location_of_buffer(buffer: Buffer) -> TileLocation:
 
 
 def _operand(context: Context, value: Value, ends: Ends = (None, None)) -> TileLocation:
-    """Where an operand lies in memory, perhaps in a narrower type that packing widens; it is put there if it must be. Beyond ``ends`` it is not read."""
+    """Location of an operand, which is put into memory if it must be.
+
+    It may have a narrower type that packing widens. Beyond ``ends`` it is not read.
+    """
     value = context.resolve(value)
     operation = value.definition
     if value not in context.buffers and operation is not None and not context.analysis.is_kept_at_once(value):
@@ -149,7 +159,7 @@ def _operand(context: Context, value: Value, ends: Ends = (None, None)) -> TileL
 
 
 def _is_loaded(context: Context, value: Value) -> bool:
-    """Whether a tile that is read in place lies in memory of the kernel's arguments, and not in a buffer."""
+    """Return whether a tile that is read in place lies in the kernel's arguments, not in a buffer."""
     while value not in context.buffers:
         definition = value.definition
         if not isinstance(definition, Moved | Hint):
@@ -189,7 +199,7 @@ def _extent(text: str) -> Extent:
 
 
 def accumulator_of(context: Context, c: Value, operands: tuple[str, ...]) -> tuple[Buffer, bool]:
-    """The memory of the result, and whether its sums start at zero instead of what it holds."""
+    """Buffer of the result, and whether its accumulators start at zero instead of its contents."""
     assert isinstance(c.type, TileType)
     if constant_of(context.resolve(c)) == 0:
         return context.new_buffer(c.type.shape, c.type.element), True
@@ -226,9 +236,10 @@ def multiply(
     pack_caches: tuple[PackCache | None, PackCache | None] = (None, None),
     precision: str = IEEE,
 ) -> None:
-    """Write the product of two places into ``target``, or add it to what is there unless ``zero``, for each batch.
+    """Write the matmul of two tiles into ``target``, for each batch.
 
-    ``elements`` are the operands' own types, which those of the places may be narrower than. The other arguments: see :class:`Gemm`.
+    It is added to what is there unless ``zero``. ``elements`` are the operands' own types, which
+    those of the locations may be narrower than. The other arguments: see :class:`Gemm`.
     """
     w, hardware = context.writer, context.state.hardware
 

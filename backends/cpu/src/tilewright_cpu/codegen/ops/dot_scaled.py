@@ -1,11 +1,12 @@
-"""Products of block-scaled operands: both are brought to f32 in memory, each element times the scale of its group, and multiplied there.
+"""Matmuls of block-scaled operands: each element times the scale of its block, in f32.
 
-Batches lie one after the other in memory, so that an operand is brought to f32 as one matrix with the rows of all of them.
+Both operands are brought to f32 in memory and multiplied there. Batches lie one after the other in
+memory, so that an operand is brought to f32 as one matrix with the rows of all of them.
 
 An element times its scale is exact in f32 for the 8-bit and 4-bit formats, short of f32's range.
 Scales that may lead out of it are found at run time: by their codes alone where the format bounds
-the elements, and by what bf16 elements give. The operands are then brought to f32 as they are, and
-a plain loop in f64 multiplies elements and scales.
+the elements, and by the results for bf16 elements. The operands are then brought to f32 as they
+are, and a plain loop in f64 multiplies elements and scales.
 """
 
 from __future__ import annotations
@@ -59,13 +60,13 @@ class _Operand:
 
     @property
     def group(self) -> int:
-        """How many elements along K share a scale."""
+        """Number of elements along K that share a scale."""
         assert self.codes is not None
         return self.k // self.codes.shape[2]
 
     @property
     def is_guarded(self) -> bool:
-        """Whether its scales may lead out of the range of f32: those that are powers of two may."""
+        """Return whether scales may lead out of the range of f32: powers of two may."""
         return self.codes is not None and not isinstance(self.codes.element, FloatType)
 
     @property
@@ -146,7 +147,7 @@ def _guarded(context: Context, a: _Operand, b: _Operand, by_matrices: Callable[[
 
 
 class _Found:
-    """Whether something was found in any lane of many chunks: an i32 a lane, in memory, of which those that found something are not zero."""
+    """Flag that lanes of many strips set: an i32 a lane, in memory, not zero where a lane set it."""
 
     def __init__(self, context: Context) -> None:
         self._writer, self._lanes = context.writer, context.elements_for(F32)

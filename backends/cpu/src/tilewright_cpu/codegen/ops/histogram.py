@@ -12,7 +12,10 @@ from tilewright_cpu.codegen.loops.strip_loop import for_each, for_strips
 
 
 def lower_histogram(context: Context, operation: Histogram) -> None:
-    """How often each of 0 .. bins-1 occurs where the mask holds. One more bin, behind the others, counts what does not."""
+    """Count how often each of 0 .. bins-1 occurs where the mask holds.
+
+    One more bin, behind the others, counts what does not.
+    """
     mask = operation.mask
     values = context.materialize(operation.x)
     masks = context.materialize(mask) if mask is not None else None

@@ -1,9 +1,10 @@
 """Loads and stores, and the order between them.
 
-A load of a tile is evaluated where it is read. Before something writes memory, every earlier load that is still to be read afterwards is put into a
-buffer. Within the nest of one store, a load is read chunk by chunk just before the chunk is stored: that is as good as reading it all first where both go
-through the same pointers, or where their addresses do not meet, which is found out when the kernel runs (:mod:`.alias_check`). Otherwise the load is put into
-a buffer first.
+A load of a tile is evaluated where it is read. Before something writes memory, every earlier load
+that is still to be read afterwards is put into a buffer. Within the loop nest of one store, a load
+is read strip by strip just before the strip is stored: that is as good as reading it all first
+where both go through the same pointers, or where their addresses do not meet, which is checked when
+the kernel runs (:mod:`.alias_check`). Otherwise the load is put into a buffer first.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def before_write(context: Context, operation: Operation) -> None:
 
 
 def _reads_by_strips(context: Context, store: Store, load: Value) -> bool:
-    """Return whether the store's nest reads each element of ``load`` for its own element only."""
+    """Return whether the store's loop nest reads each element of ``load`` for its own element only."""
     stack: list[tuple[Value, bool]] = [(operand, True) for operand in store.operands]
     seen: set[tuple[Value, bool]] = set()
     while stack:

@@ -1,7 +1,8 @@
-"""Reducing the lanes of as many rows at once as a vector has lanes.
+"""Lane reductions of as many rows at once as a vector has lanes.
 
-A row on its own takes a chain of shuffles, each of which combines half of the lanes with the other half. Of ``width`` rows together each round combines two
-vectors into one whose lanes are all of use, so that ``width - 1`` combinations give the results of all rows, side by side in one vector.
+A row on its own takes a chain of shuffles, each of which combines half of the lanes with the other
+half. Of ``width`` rows together each round combines two vectors into one whose lanes are all of
+use, so that ``width - 1`` combinations yield the results of all rows, side by side in one vector.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ _FEWEST: Final = 4
 
 
 def can_reduce_together(plan: NestPlan) -> bool:
-    """Whether the rows of a nest are a multiple of a vector's lanes, and nothing is left of a row beside whole vectors."""
+    """Return whether the rows of a loop nest are whole vectors, and a multiple of a vector's lanes."""
     outer, width, shape = plan.outer_axes(), plan.width, plan.shape
     return bool(outer) and width >= _FEWEST and shape[outer[-1]] % width == 0 and shape[plan.lane] % width == 0
 
 
 class MultirowReduction:
-    """Gathers the vectors that rows were combined into, in the order of the nest's rows.
+    """Gathers the vectors that rows were combined into, in the order of the loop nest's rows.
 
     Args:
-        plan: the nest; see :func:`can_reduce_together`.
+        plan: the loop nest; see :func:`can_reduce_together`.
         element: of the lanes.
         combine: (vector, vector) -> their lanes combined one by one.
         store: (index, vector) takes the results of ``plan.width`` rows; the index has as many lanes along the innermost axis of rows, and 0 along the row.
@@ -41,7 +42,7 @@ class MultirowReduction:
         self.vectors = plan.context.scratch(self.bytes * plan.width)
 
     def add(self, row: Index, vector: str) -> None:
-        """Take what a row's chunks were combined into; with the last row of a group, write the results of all."""
+        """Take what a row's strips were combined into; with the last row of a group, write the results of all."""
         context, axis = self.plan.context, self.plan.outer_axes()[-1]
         writer, at = context.writer, row[axis]
         number = writer.emit(f"and i64 {at.base}, {self.width - 1}")

@@ -2,7 +2,7 @@
 
 Along the lane axis a row is combined into a few independent vectors and then across one vector's lanes; along another axis each lane is combined on its
 own. The known combinations (add, mul, min, max, and, or, xor of one tile) start from their identity; others start from the first
-chunk, and run on vectors where the combine region is straight-line code.
+strip, and run on vectors where the combine region is straight-line code.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ from tilewright_cpu.codegen.state.partial_sums import reduce_partial_sum
 
 
 class Combination:
-    """How the elements of a reduction are combined, on scalars (width 0) and vectors.
+    """Combination of the elements of a reduction, on scalars (width 0) and vectors.
 
-    ``types`` are the element types that the accumulators have: f32 for narrow floats that are added or compared.
+    ``types`` are the element types of the accumulators: f32 for narrow floats that are added or
+    compared.
     """
 
     types: list[Type]
@@ -47,7 +48,7 @@ class Combination:
         return list(texts)
 
     def leave(self, texts: Sequence[str], width: int = 0) -> list[str]:
-        """What was accumulated, as elements: scalars, or vectors of ``width``."""
+        """Accumulators as elements: scalars, or vectors of ``width``."""
         return list(texts)
 
     def combine(self, a: Sequence[str], b: Sequence[str], width: int) -> list[str]:
@@ -119,7 +120,7 @@ class Known(Combination):
         return bool(found[self.name]) if element is I1 else found[self.name]
 
     def absorbs(self, number: float | int | bool) -> bool:
-        """Whether any count of ``number`` combined is ``number`` again, so that one stands for all."""
+        """Return whether any count of ``number`` combined is ``number``: one stands for all."""
         if TABLE[self.name].idempotent:
             return True
         return number == (1 if self.name == "mul" else 0)
@@ -195,7 +196,7 @@ def lower_reduce(context: Context, operation: Reduce) -> None:
 
 
 class _Output:
-    """Where the results go: scalars for a reduction of the only axis, else buffers."""
+    """Destination of the results: scalars for a reduction of the only axis, else buffers."""
 
     def __init__(self, context: Context, operation: Reduce, type_: TileType, axis: int) -> None:
         self.context, self.operation, self.axis = context, operation, axis
@@ -248,7 +249,7 @@ def _identity_text(combination: Known, width: int) -> str:
 
 
 def _along_lanes(plan: NestPlan, tiles: Sequence[Value], combination: Combination, output: _Output) -> None:
-    """Combine each row's chunks, then the lanes of what is left."""
+    """Combine each row's strips, then the lanes of what is left."""
     context, width = plan.context, plan.width
     scalar_row = not output.shape
     skip: tuple[Bound, MaskedOffLanes, float | int | bool] | None = None
@@ -290,7 +291,7 @@ def _along_lanes(plan: NestPlan, tiles: Sequence[Value], combination: Combinatio
                         lanes.carried = list(zip(types, first, strict=True))
                     groups = lanes.run(stop, limit)
                 else:
-                    # the first chunk is where the accumulators start
+                    # the first strip is where the accumulators start
                     start = strip(with_coordinate(row, plan.lane, Coordinate("0", 0, width)))
                     groups = _from_second(plan, row, body, rest, list(zip(types, start, strict=True)))
                 total = groups[0]
@@ -327,7 +328,7 @@ def _along_lanes(plan: NestPlan, tiles: Sequence[Value], combination: Combinatio
 
 
 def _multirow(plan: NestPlan, combination: Combination, output: _Output) -> MultirowReduction | None:
-    """How the lanes of several rows are combined at once; None where rows are combined one by one."""
+    """Reduction of the lanes of several rows at once; None where rows are reduced one by one."""
     if not isinstance(combination, Known) or combination.inner is I1 or not can_reduce_together(plan):
         return None
     known, width = combination, plan.width
@@ -344,7 +345,7 @@ def _multirow(plan: NestPlan, combination: Combination, output: _Output) -> Mult
 def _from_second(
     plan: NestPlan, row: Index, body: Callable[[Index, list[str], int], Sequence[str]], rest: Callable[[Index], None], carried: list[tuple[str, str]]
 ) -> list[list[str]]:
-    """The chunks of a row from the second on, one accumulator group; masks are evaluated."""
+    """The strips of a row from the second on, one accumulator group; masks are evaluated."""
     context, width = plan.context, plan.width
     extent = plan.shape[plan.lane]
     whole = extent // width * width
@@ -384,7 +385,7 @@ def skippable(plan: NestPlan, value: Value, combination: Known) -> tuple[Bound, 
 
 
 def _stop(plan: NestPlan, row: Index, skip: tuple[Bound, MaskedOffLanes, float | int | bool], combination: Known, width: int) -> tuple[str, list[str]]:
-    """Where the row may stop, and what the accumulators start from for that."""
+    """End of the row's lanes that need be read, and the accumulators' initial values for that."""
     context, writer = plan.context, plan.context.writer
     bound, lanes, number = skip
     extent = str(plan.shape[plan.lane])
@@ -404,7 +405,7 @@ def _stop(plan: NestPlan, row: Index, skip: tuple[Bound, MaskedOffLanes, float |
 
 
 def _across_rows(plan: NestPlan, tiles: Sequence[Value], axis: int, combination: Combination, output: _Output) -> None:
-    """Combine along an outer axis, each lane on its own: a few chunks side by side, and the reduced axis as the innermost loop."""
+    """Combine along an outer axis, each lane on its own: a few strips side by side, and the reduced axis as the innermost loop."""
     context, writer = plan.context, plan.context.writer
     complete_partial(plan, frozenset())
     extent, lane_extent, width = plan.shape[axis], plan.shape[plan.lane], plan.width

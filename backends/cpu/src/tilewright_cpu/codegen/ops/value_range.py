@@ -1,7 +1,8 @@
-"""Whether sums, differences and products of tiles fit their types, asked of the least and the greatest elements of what they are computed from.
+"""Range checks of tiles: whether sums, differences and products of them fit their types.
 
-From the ranges of tiles follow those of all that is computed from them, in a few scalars: where these fit, every element does. Where they do not, nothing is
-known, and the elements have to be looked at.
+The minimum and maximum of the operands' elements bound those of the result, in a few scalars: where
+these fit, every element does. Where they do not, nothing is known, and the elements have to be
+looked at.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Arithmetic:
 
 
 class _Range(NamedTuple):
-    """The least and the greatest of a tile's elements, i64."""
+    """The minimum and the maximum of a tile's elements, i64."""
 
     least: str
     greatest: str
@@ -80,7 +81,7 @@ def tiles_to_range(context: Context, numel: int, asked: Sequence[Arithmetic]) ->
 
 
 def emit_fits(context: Context, shape: tuple[int, ...], asked: Sequence[Arithmetic], tiles: Sequence[Value]) -> tuple[NestPlan, str]:
-    """Loops over tiles of a shape for their ranges: their nest, and an i1 that holds only if all that is asked fits."""
+    """Loops over tiles of a shape for their ranges: their loop nest, and an i1 that holds only if all that is asked fits."""
     w = context.writer
     elements = [_integer(tile) for tile in tiles]
     names = [("smin", "smax") if element.signed else ("umin", "umax") for element in elements]

@@ -1,11 +1,14 @@
-"""Accesses of memory that are held against the arguments' bounds, in kernels that are compiled with ``debug``.
+"""Bounds checks of memory accesses, in kernels that are compiled with ``debug``.
 
-Behind the arguments the launcher puts, for each pointer and descriptor, where its memory begins and how many bytes it has; 0 and 2**63 - 1 where nobody
-knows. An access is checked against the arguments that its address may come from (:func:`tilewright.passes.stores.accesses_of`). Chunks are evaluated
-without control flow, and so are their checks: one that is not inside goes to memory of the function's own, and writes the number of its message to a word,
-which is looked at behind each statement. There the kernel stops.
+Behind the arguments the launcher puts, for each pointer and descriptor, the address where its
+memory begins and its size in bytes; 0 and 2**63 - 1 where they are not known. An access is checked
+against the arguments that its address may come from (:func:`tilewright.passes.stores.accesses_of`).
+Strips are evaluated without control flow, and so are their checks: an access that is outside goes
+to memory of the function's own instead, and writes the number of its message to a word, which is
+tested behind each statement. There the kernel stops.
 
-Lanes that are neighbours in memory are checked once a row, as a span, where it is known which of them are accessed.
+Adjacent lanes in memory are checked once a row, as a span, where it is known which of them are
+accessed.
 """
 
 from __future__ import annotations
@@ -46,13 +49,16 @@ def record_accesses(state: KernelState, module: Module, first_slot: int) -> None
 
 
 def is_checked(context: Context, operation: Operation) -> bool:
-    """Whether an operation's accesses are held against bounds where code is being written."""
+    """Return whether an operation's accesses are checked where code is being written."""
     checks = context.checks
     return operation in context.state.checks.accesses and operation not in checks.trusted and operation not in checks.passed
 
 
 def checked_address(context: Context, operation: Operation, address: str, size: int, guard: str | None = None) -> str:
-    """The address of ``size`` bytes, or of as many of our own where they are not inside; where the i1 ``guard`` does not hold nothing is told."""
+    """Address of ``size`` bytes, or of as many of the function's own where they are outside.
+
+    Where the i1 ``guard`` does not hold nothing is reported.
+    """
     if not is_checked(context, operation):
         return address
     w = context.writer
@@ -82,7 +88,7 @@ def checked_strip(
         if consecutive and guard is None:
             return checked_address(context, operation, address, size * width), None
         return address, checked_lanes(context, operation, address, consecutive, width, size, guard)
-    # all that its mask admits of a row is accessed, if not in this chunk: neighbours from the first one on where bounds and conditions of rows make the mask
+    # all that its mask admits of a row is accessed, if not in this strip: neighbours from the first one on where bounds and conditions of rows make the mask
     count = str(extent) if operation.mask is None else _admitted(context, operation, lane, extent) if extent * size <= _LANDING_LIMIT else None
     if count is None:
         if guard is None:
@@ -94,7 +100,7 @@ def checked_strip(
 
 
 def is_span(context: Context, operation: Load | Store) -> bool:
-    """Whether an access of a single row is checked at once, as a span of neighbours."""
+    """Return whether an access of a single row is checked at once, as a span of adjacent lanes."""
     pointer, mask = operation.pointer, operation.mask
     assert isinstance(pointer.type, TileType) and isinstance(pointer.type.element, PointerType)
     shape, size = pointer.type.shape, storage_size(pointer.type.element.pointee)
@@ -107,7 +113,10 @@ def is_span(context: Context, operation: Load | Store) -> bool:
 
 
 def _admitted(context: Context, operation: Load | Store, lane: int, extent: int) -> str | None:
-    """How many lanes of the row at hand an access's mask admits, from the first on, an i64; None where something else than bounds decides it."""
+    """Number of lanes of the row at hand that an access's mask admits, from the first on, an i64.
+
+    It is None where the mask has a condition that is no bound.
+    """
     mask = operation.mask
     assert mask is not None and isinstance(mask.type, TileType)
     limits: dict[str, None] = {}
@@ -129,7 +138,7 @@ def _minimum(context: Context, a: str, b: str) -> str:
 
 
 def _once(context: Context, scope: Scope, key: object, write: Callable[[], _Written]) -> _Written:
-    """What ``write`` writes, once in a scope."""
+    """Result of ``write``, which is called once in a scope."""
     found = scope.checks.get(key)
     if found is None:
         writer = context.writer
@@ -243,7 +252,7 @@ def checked_span(context: Context, operation: Operation, first: str, last: str, 
 
 
 def stop_on_violation(context: Context) -> None:
-    """Behind a statement: stop where an access of it was not inside."""
+    """Stop, behind a statement, where an access of it was outside."""
     if not context.checks.unreported:
         return
     w = context.writer
@@ -262,7 +271,11 @@ def stop_on_violation(context: Context) -> None:
 
 
 def _kept(context: Context, operation: Operation, inside: str, guard: str | None, width: int) -> str:
-    """The lanes of a guard that are inside; those that are not are noted, and told behind the statement: a row's loop only gathers them."""
+    """The lanes of a guard that are inside.
+
+    Those that are not are recorded, and reported behind the statement: a row's loop only collects
+    them.
+    """
     w, type_ = context.writer, f"<{width} x i1>"
     lost = context.checks.unreported_lanes.get((operation, width))
     if lost is None:
@@ -290,7 +303,10 @@ def _inside(context: Context, operation: Operation, number: str, size: int, widt
 
 
 def bounds_of(context: Context, argument: int, size: int) -> tuple[str, str]:
-    """Where an argument's memory begins, and how many places in it ``size`` bytes may begin at, or for 0 its size: read in the function's entry."""
+    """Start of an argument's memory, and the number of addresses where ``size`` bytes may begin.
+
+    For ``size`` 0 the second is the memory's size. Both are read in the function's entry.
+    """
     found = context.checks.bounds.get((argument, size))
     if found is None:
         w, state = context.writer, context.state

@@ -1,12 +1,16 @@
-"""Accesses of a whole nest that are held against bounds at once, in front of its loops.
+"""Bounds checks of all accesses of a loop nest at once, in front of its loops.
 
-The addresses of an access that grows by steps along each axis lie between those of two corners of its tile: cut to what bounds in its mask admit, which
-other conditions only make less of. Where both corners are inside, so is every lane that may be on, and rows are written without a check. Rows of nests
-where that does not hold are written a second time, with every lane that is on checked: see :func:`~tilewright_cpu.codegen.loops.inner_loop.decide_row`.
+The addresses of an access that grows by steps along each axis lie between those of two corners of
+its tile: cut to what bounds in its mask admit, which other conditions only make less of. Where both
+corners are inside, so is every active lane, and rows are written without a check. Rows of loop nests
+where that does not hold are written a second time, with every active lane checked: see
+:func:`~tilewright_cpu.codegen.loops.inner_loop.version_row`.
 
-A corner's address is computed as a lane's is, in the kernel's own integers: where one of these wraps around on the way from one corner to the other, the
-two are nearer to each other than the steps say, and nothing is taken to be inside. Two that wrap around in opposite ways could hide that from the corners,
-which takes an axis along which both move: such accesses are checked lane by lane.
+A corner's address is computed as a lane's is, in the kernel's own integers: where one of these
+wraps around on the way from one corner to the other, the two are nearer to each other than the
+steps say, and nothing is assumed to be inside. Two that wrap around in opposite ways could hide
+that from the corners, which takes an axis along which both move: such accesses are checked lane by
+lane.
 """
 
 from __future__ import annotations
@@ -33,16 +37,16 @@ _FARTHEST: Final = 1 << 38
 
 
 def decidable(context: Context, operations: Iterable[Load | Store], several_rows: bool) -> list[Load | Store]:
-    """Those of a nest's accesses that can be checked for all of it at once, if a check for each row or chunk costs more than that."""
+    """Those of a loop nest's accesses that can be checked for all of it at once, if a check for each row or strip costs more than that."""
     checked = [operation for operation in dict.fromkeys(operations) if is_checked(context, operation) and None not in _steps(context, operation)]
     found = [operation for operation in checked if _wraps_are_seen(context, operation.pointer)]
     return found if several_rows or not all(is_span(context, operation) for operation in found) else []
 
 
 def record_passed(context: Context, operations: Iterable[Load | Store]) -> None:
-    """Take loads for checked behind the statement that has read all their lanes, and has stopped where one was outside.
+    """Take loads for checked behind the statement that has read all their lanes.
 
-    Where another load decides on addresses or lanes it may give something else when it is read again, if the kernel races with itself.
+    It has stopped where one was outside.
     """
     checked = [operation for operation in operations if is_checked(context, operation)]
     known = [operation for operation in checked if not any(_reads(context, operand) for operand in (operation.pointer, operation.mask) if operand is not None)]
@@ -50,7 +54,7 @@ def record_passed(context: Context, operations: Iterable[Load | Store]) -> None:
 
 
 def _reads(context: Context, value: Value) -> bool:
-    """Whether evaluating a tile reads the kernel's memory."""
+    """Return whether evaluating a tile reads the kernel's memory."""
     stack, seen = [value], set()
     while stack:
         here = context.resolve(stack.pop())
@@ -65,10 +69,11 @@ def _reads(context: Context, value: Value) -> bool:
 
 
 def _wraps_are_seen(context: Context, value: Value) -> bool:
-    """Whether a tile whose ends, along all axes at once, are as far apart as its steps say cannot have wrapped around in between.
+    """Return whether the ends of a tile tell that it has not wrapped around in between.
 
-    So it is where the integers of fewer than 64 bits that it is the sum of move along axes of their own: each, wrapped around, brings the ends nearer to each
-    other by its range, or by a multiple, and none takes them apart.
+    They do, where they are as far apart as the steps say, if the integers of fewer than 64 bits
+    that the tile is the sum of move along axes of their own: each, wrapped around, brings the ends
+    nearer to each other by its range, or by a multiple, and none takes them apart.
     """
     parts = _parts(context, value)
     if parts is None:
@@ -179,7 +184,10 @@ def _inside(context: Context, operation: Load | Store) -> str:
 
 
 def _admitted(context: Context, operation: Load | Store, shape: Sequence[int]) -> tuple[list[str], list[str]]:
-    """How many coordinates along each axis, from 0 on, the mask's bounds admit (i64), and the conditions (i1) under which that is so."""
+    """Number of coordinates along each axis that the mask's bounds admit, from 0 on (i64).
+
+    The second result are the conditions (i1) under which that is so.
+    """
     w, mask = context.writer, operation.mask
     counts: list[str] = [str(extent) for extent in shape]
     sound: list[str] = []

@@ -1,1 +1,1 @@
-"""Parts of the state of lowering: stack slots, sums in vector registers, and what the sanitizer keeps of a module and a function."""
+"""Parts of the lowering state: stack slots, vector partial sums, records of the sanitizer."""

@@ -1,4 +1,4 @@
-"""Sums over a loop that are kept in vector registers, and added up after it."""
+"""Vector partial sums of a loop, reduced to a scalar after it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tilewright.llvm.writer import FunctionWriter
 
 
 class PartialSumState:
-    """A sum over a loop, in registers: the vectors, one a group."""
+    """Partial sums of a loop in vector registers, one vector a group."""
 
     __slots__ = ("element", "groups", "width")
 
@@ -17,7 +17,7 @@ class PartialSumState:
 
 
 def reduce_partial_sum(writer: FunctionWriter, state: PartialSumState) -> str:
-    """The sum of all lanes of all groups."""
+    """Sum of all lanes of all groups."""
     type_ = vector_type(state.element, state.width)
     total = state.groups[0]
     for group in state.groups[1:]:

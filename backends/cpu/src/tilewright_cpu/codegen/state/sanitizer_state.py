@@ -13,12 +13,13 @@ from tilewright.ir.core import Operation
 
 @dataclass(slots=True)
 class ModuleChecks:
-    """What the functions of one module share.
+    """Records that the functions of one module share.
 
     Attributes:
-        accesses: the operations whose accesses are held against bounds -> the positions of the kernel's arguments that they may be of; none without debug.
+        accesses: the operations whose accesses are checked -> the positions of the kernel's
+            arguments that they may be of; none without debug.
         bounded: the positions of the arguments that have bounds; the first one's slot is ``slot``.
-        names: what messages call the kernel's arguments.
+        names: the names of the kernel's arguments in messages.
         messages: the message of each checked operation, by its index.
     """
 
@@ -31,16 +32,20 @@ class ModuleChecks:
 
 @dataclass(slots=True)
 class FunctionChecks:
-    """What belongs to one function.
+    """Records of one function.
 
     Attributes:
-        bounds: (position of an argument, bytes of an access) -> where its memory begins, and how many places in it so many bytes may begin at.
-        landings: bytes -> the address of as many of our own, in place of what is not inside.
-        told: the word that messages are written to; "" where there is none yet.
-        unlooked: whether that word is still to be looked at.
-        unlooked_lanes: (operation, width) -> memory of the lanes of its accesses that were outside, which are still to be told.
+        bounds: (position of an argument, bytes of an access) -> the start of its memory, and the
+            number of addresses where so many bytes may begin.
+        landings: bytes -> the address of as many of the function's own, in place of an access that
+            is outside.
+        reported: the word that messages are written to; "" where there is none yet.
+        unreported: whether that word is still to be tested.
+        unreported_lanes: (operation, width) -> memory of the lanes of its accesses that were
+            outside, which are still to be reported.
         trusted: the operations all of whose accesses are inside where code is being written now.
-        passed: the loads of which that is known behind the statements of the region that have been lowered: an assertion has read all of their lanes.
+        passed: the loads of which that is known behind the statements of the region that have been
+            lowered: an assertion has read all of their lanes.
         asserted: assertions that were tested with an earlier one.
     """
 

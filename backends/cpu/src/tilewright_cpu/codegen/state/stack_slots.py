@@ -1,4 +1,7 @@
-"""The memory of one function: tiles on its stack, or on the heap where they are large, in slots that are free again when nobody reads what they hold."""
+"""Stack slots of a function: memory of tiles, free again after the last reader.
+
+Large tiles are on the heap.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +124,7 @@ class StackSlots:
         return best
 
     def lasting(self, size: int, end: int) -> str:
-        """The address of ``size`` bytes (64-byte aligned) that nothing else uses before the position ``end``, in earlier turns of a loop neither."""
+        """The address of ``size`` bytes (64-byte aligned) that nothing else uses before the position ``end``, in earlier iterations of a loop neither."""
         free, self._free = self._free, []
         slot = self._allocate(size)
         self._free, slot.end = free, end
@@ -143,7 +146,7 @@ class StackSlots:
         return pointer
 
     def is_borrowed(self, buffer: Buffer) -> bool:
-        """Whether a buffer's memory belongs to the caller of the function."""
+        """Return whether a buffer's memory belongs to the caller of the function."""
         return self._slots[buffer.pointer].borrowed
 
     def holders(self, buffer: Buffer) -> list[Value]:
