@@ -15,7 +15,8 @@ from tilewright.plugins.manifest import CodeObject, Parameter
 from tilewright.runtime.arguments import ArgumentError
 from tilewright.runtime.descriptor import TensorDescriptor
 from tilewright.testing.threads import side_by_side
-from tilewright_cpu.launch import PythonLauncher, make_launcher
+from tilewright_cpu.launch import make_launcher
+from tilewright_cpu.python_launch import PythonLauncher
 from tilewright_cpu.runtime import load
 
 # Program p copies the header's grid and the argument words after the first to row p of the array given as first argument.

@@ -42,7 +42,7 @@ def kernel_of(tmp_path, parameters, terms):
 @pytest.fixture
 def in_python(monkeypatch):
     """``in_python(kernel, compiled)``: what was launched by Python code since: by the binder's function, or by the backend's launcher."""
-    from tilewright_cpu.launch import PythonLauncher
+    from tilewright_cpu.python_launch import PythonLauncher
 
     seen = []
     launch = PythonLauncher.__call__

@@ -18,8 +18,8 @@ from tilewright.llvm.native_values import kinds_of, slots_of
 from tilewright.plugins.manifest import Launcher, Parameter
 from tilewright.runtime.host_code import load_host_code
 from tilewright.runtime.writability import writable_address
-from tilewright_cpu.launch import PythonLauncher
 from tilewright_cpu.prepack import PackedMatrix
+from tilewright_cpu.python_launch import PythonLauncher
 from tilewright_cpu.runtime import LoadedKernel
 from tilewright_cpu.status import STATUS_WORDS
 

@@ -12,7 +12,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.errors import KernelError, ResidencyError
-from tilewright_cpu import launch
+from tilewright_cpu import python_launch
 from tilewright_cpu.threading import pool
 
 
@@ -86,7 +86,7 @@ def test_only_loops_that_read_memory_anew_may_wait():
 
 def test_more_programs_than_run_at_once_say_which_loop_waits(monkeypatch):
     monkeypatch.setattr(pool, "RESIDENT", 4)
-    monkeypatch.setattr(launch, "RESIDENT", 4)
+    monkeypatch.setattr(python_launch, "RESIDENT", 4)
     monkeypatch.setattr(pool, "STUCK_SECONDS", 0.01)
     count, x, out = (np.zeros(n, np.int32) for n in (1, 6, 6))
     told = threading.Event()

@@ -2,15 +2,17 @@
 
 The programs of a launch are distributed (:mod:`.work_distribution`) to the pool's workers
 (:mod:`.workers`) or to the threads of an OpenMP library (:mod:`.openmp`); whether they are is
-decided for each launch (:mod:`.launch_decision`).
+decided for each launch (:mod:`.launch_decision`), and signals are handled between programs
+(:mod:`.interrupts`).
 """
 
 from __future__ import annotations
 
 from tilewright_cpu.status import ALIGNMENT, INTERRUPTED, OUT_OF_MEMORY
+from tilewright_cpu.threading.interrupts import CANCELLATION, DEAF, LISTENING, MOST_TURNS
 from tilewright_cpu.threading.launch_decision import LAUNCH
 from tilewright_cpu.threading.openmp import OPENMP
-from tilewright_cpu.threading.work_distribution import DEAF, LISTENING, MOST_TURNS, SHARING
+from tilewright_cpu.threading.work_distribution import SHARING
 from tilewright_cpu.threading.workers import WORKERS
 
 #: Most workers a pool can have.
@@ -43,7 +45,7 @@ def pool_ir(machine: str, *, threads: bool, listening: bool, spin: int, spin_cal
         spin: how often a worker looks for a job before it sleeps.
         spin_caller: how often the caller looks whether the workers have left before it sleeps.
     """
-    text = SHARING + (LISTENING if listening else DEAF) + (WORKERS + OPENMP + LAUNCH if threads else "") + _ATTRIBUTES
+    text = SHARING + CANCELLATION + (LISTENING if listening else DEAF) + (WORKERS + OPENMP + LAUNCH if threads else "") + _ATTRIBUTES
     pause, argument = _PAUSE.get(machine, ("", ""))
     cycles = _CYCLES.get(machine, "llvm.readcyclecounter")
     words = {

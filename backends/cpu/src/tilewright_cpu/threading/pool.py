@@ -120,7 +120,7 @@ class Pool:
         mode: ``openmp``, ``native``, ``python`` or ``serial``.
         launch_address: the native entry ``void (record, arguments, programs)``; 0 in the mode ``python``.
         estimate_address: ``i64 (record, programs)``, the cycles a launch is expected to take; all ones while unknown.
-        poll_address: what programs call in loops that may never end: see :mod:`tilewright_cpu.threading.work_distribution`.
+        poll_address: what programs call in loops that may never end: see :mod:`.interrupts`.
         serial_address: like ``launch_address``, in the calling thread alone.
         cycles_per_second: of the counter that costs are measured with.
     """

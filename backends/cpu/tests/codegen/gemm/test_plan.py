@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tilewright.ir.types import BF16, F16, F32, F64, I8, U8, FloatType
 from tilewright_cpu.codegen.gemm.gemm import Gemm
-from tilewright_cpu.codegen.gemm.microkernel import Accumulator
+from tilewright_cpu.codegen.gemm.operand import Accumulator
 from tilewright_cpu.codegen.gemm.pack import Matrix
 from tilewright_cpu.codegen.gemm.plan import (
     BF16_PAIRS,

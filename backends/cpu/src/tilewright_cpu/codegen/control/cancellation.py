@@ -7,7 +7,7 @@ address the runtime has put into the kernel's variable :func:`~tilewright_cpu.st
 
 The function returns the next count, and 0 where the program must stop. ``heeded`` is a word of the
 kernel's function, ``loop`` two words of the loop; only the function called reads and writes them
-(:mod:`tilewright_cpu.threading.work_distribution`). Where the variable is null, as in programs
+(:mod:`tilewright_cpu.threading.interrupts`). Where the variable is null, as in programs
 without Python, a loop asks no more. ``for`` loops end, and do not ask.
 """
 

@@ -15,7 +15,8 @@ from tilewright.ir.types import IntType, Type
 from tilewright.llvm.writer import FunctionWriter, splat_constant, vector
 from tilewright_cpu.codegen.gemm import amx
 from tilewright_cpu.codegen.gemm.batched_k import QueuedIterations
-from tilewright_cpu.codegen.gemm.microkernel import Accumulator, Kernel, KGroupsA, KGroupsB
+from tilewright_cpu.codegen.gemm.microkernel import Kernel
+from tilewright_cpu.codegen.gemm.operand import Accumulator, KGroupsA, KGroupsB
 from tilewright_cpu.codegen.gemm.pack import plus, scaled, transpose
 from tilewright_cpu.codegen.gemm.plan import TILE, Extent, Panel, Scheme
 

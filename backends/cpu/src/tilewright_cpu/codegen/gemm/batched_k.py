@@ -27,7 +27,7 @@ from tilewright.ir.types import F16, Type, element_type
 from tilewright.llvm.registers import storage_size
 from tilewright.llvm.writer import FunctionWriter
 from tilewright_cpu.codegen.analysis.tiles import Analysis
-from tilewright_cpu.codegen.gemm.microkernel import KGroupsA, KGroupsB
+from tilewright_cpu.codegen.gemm.operand import KGroupsA, KGroupsB
 from tilewright_cpu.codegen.gemm.plan import Extent
 
 #: What the operations of such a loop may do.

@@ -14,7 +14,8 @@ from tilewright_cpu.codegen.gemm.amx_microkernel import is_a_resident, transpose
 from tilewright_cpu.codegen.gemm.batched_k import BatchedAccumulation, IterationQueue, QueuedIterations, batch_depth
 from tilewright_cpu.codegen.gemm.extent_limit import ALL, Limits
 from tilewright_cpu.codegen.gemm.gemv import MAX_COLUMNS, write_columns
-from tilewright_cpu.codegen.gemm.microkernel import Accumulator, Kernel, KGroupsA, KGroupsB, write_block, write_column_totals
+from tilewright_cpu.codegen.gemm.microkernel import Kernel, write_block, write_column_totals
+from tilewright_cpu.codegen.gemm.operand import Accumulator, KGroupsA, KGroupsB
 from tilewright_cpu.codegen.gemm.pack import Matrix, Packer, plus, scaled
 from tilewright_cpu.codegen.gemm.pack_cache import PackCache
 from tilewright_cpu.codegen.gemm.plan import (

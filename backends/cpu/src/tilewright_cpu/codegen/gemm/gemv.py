@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from tilewright.llvm.registers import storage_size, storage_type
 from tilewright.llvm.writer import FunctionWriter, vector
-from tilewright_cpu.codegen.gemm.microkernel import Accumulator, masked_load, masked_store, multiply_add, narrowed, widened
+from tilewright_cpu.codegen.gemm.microkernel import masked_load, masked_store, multiply_add, narrowed, widened
+from tilewright_cpu.codegen.gemm.operand import Accumulator
 from tilewright_cpu.codegen.gemm.pack import Matrix, scaled
 from tilewright_cpu.codegen.gemm.plan import Extent
 from tilewright_cpu.hardware import Hardware

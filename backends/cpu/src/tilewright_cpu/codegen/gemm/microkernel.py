@@ -6,13 +6,14 @@ row, and multiplies and adds. LLVM folds the broadcasts into the arithmetic wher
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from tilewright.ir.types import F16, Type
 from tilewright.llvm.registers import storage_type
 from tilewright.llvm.writer import FunctionWriter, mangle, vector
+from tilewright_cpu.codegen.gemm.batched_k import QueuedIterations
+from tilewright_cpu.codegen.gemm.operand import Accumulator, KGroupsA, KGroupsB
 from tilewright_cpu.codegen.gemm.pack import plus, scaled
 from tilewright_cpu.codegen.gemm.plan import (
     BF16_PAIRS,
@@ -28,9 +29,6 @@ from tilewright_cpu.codegen.gemm.plan import (
     Scheme,
 )
 
-if TYPE_CHECKING:
-    from tilewright_cpu.codegen.gemm.batched_k import QueuedIterations
-
 _WORD_PAIRS = {128: "llvm.x86.sse2.pmadd.wd", 256: "llvm.x86.avx2.pmadd.wd", 512: "llvm.x86.avx512.pmaddw.d.512"}
 
 #: Lanes of the narrowest vector that instructions on groups take.
@@ -39,56 +37,6 @@ _NARROWEST = 4
 _UNROLL = 4
 #: Rows of A, of a stride known only when the kernel runs, that one pointer is moved along K for: an instruction adds a stride to it, or two.
 _ROWS_A_POINTER = 3
-
-
-@dataclass(frozen=True, slots=True)
-class KGroupsA:
-    """Operand A by K-groups.
-
-    K-group (m, k) lies at ``pointer`` + m * row_stride + k * k_stride elements of ``element``, an
-    LLVM type. ``infinite``, an i64: other than 0 where the first part of a number that was split
-    may be infinite.
-    """
-
-    pointer: str
-    element: str
-    row_stride: Extent
-    k_stride: Extent
-    align: int
-    infinite: Extent = 0
-
-
-@dataclass(frozen=True, slots=True)
-class KGroupsB:
-    """Operand B by K-groups.
-
-    Packed: panels as :mod:`.pack` lays them out, each of ``k_groups`` along K. Else K-group (k, n)
-    lies at ``pointer`` + k * row_stride + n, in ``stored`` elements that ``convert`` makes
-    K-groups. ``infinite``: see :class:`KGroupsA`.
-    """
-
-    pointer: str
-    packed: bool
-    row_stride: Extent
-    align: int
-    stored: str
-    convert: Callable[[str, int], str] | None = None
-    k_groups: Extent = 0
-    infinite: Extent = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Accumulator:
-    """Operand C and the result: row-major, ``row_stride`` elements a row.
-
-    ``zero``: the accumulators start at zero, whatever memory holds.
-    """
-
-    pointer: str
-    element: Type
-    row_stride: int
-    align: int
-    zero: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from tilewright.llvm.registers import storage_type
 from tilewright.llvm.writer import FunctionWriter
 from tilewright_cpu.codegen.gemm.extent_limit import Limits
 from tilewright_cpu.codegen.gemm.gemv import write_columns_block
-from tilewright_cpu.codegen.gemm.microkernel import Accumulator, Kernel, masked_load, masked_store, multiply_k_groups
+from tilewright_cpu.codegen.gemm.microkernel import Kernel, masked_load, masked_store, multiply_k_groups
+from tilewright_cpu.codegen.gemm.operand import Accumulator
 from tilewright_cpu.codegen.gemm.pack import Matrix, address, fetch, plus, scaled
 from tilewright_cpu.codegen.gemm.plan import Block, Extent, Panel, Scheme, split_columns
 from tilewright_cpu.codegen.gemm.widen import widen

@@ -26,7 +26,7 @@ from tilewright_cpu.codegen.context import Buffer, Context
 from tilewright_cpu.codegen.gemm.batched_k import BatchedAccumulation, can_be_batched
 from tilewright_cpu.codegen.gemm.extent_limit import ALL, Limits
 from tilewright_cpu.codegen.gemm.gemm import Gemm, steps_at_once, write_gemm
-from tilewright_cpu.codegen.gemm.microkernel import Accumulator
+from tilewright_cpu.codegen.gemm.operand import Accumulator
 from tilewright_cpu.codegen.gemm.pack import Matrix, scaled
 from tilewright_cpu.codegen.gemm.pack_cache import WAYS, PackCache, can_be_cached
 from tilewright_cpu.codegen.gemm.plan import IEEE, Extent
