@@ -16,7 +16,7 @@ _HEADER_WORDS = 5
 
 
 def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target: Target) -> CProgram:
-    """``name.o``, ``name.h`` and ``name_launch.c``, which become a shared library by any C compiler.
+    """Write ``name.o``, ``name.h`` and ``name_launch.c``, of which a C compiler makes a library.
 
     Raises:
         BackendError: the kernel prints, which takes Python.
@@ -107,7 +107,10 @@ def _shared(name: str) -> list[str]:
 
 
 def _threads(name: str) -> list[str]:
-    """A function that runs all programs at once, on a thread each; false where there are not that many, and none has run."""
+    """A C function that runs all programs at once, on a thread each.
+
+    It returns false where there are not that many threads, and none has run.
+    """
     return f"""struct {name}_together {{
     const uint64_t *words;
     int64_t next;

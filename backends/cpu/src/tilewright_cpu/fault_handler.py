@@ -130,7 +130,7 @@ def _watch() -> _Watch | None:
 
 
 def watch(start: int, size: int, name: str) -> None:
-    """Have a fault in code from ``start`` on, of at most ``size`` bytes, named as kernel ``name``'s."""
+    """Name kernel ``name`` at a fault in code from ``start`` on, of at most ``size`` bytes."""
     found = _watch()
     if found is not None:
         text = f"\ntilewright: kernel {name} was running when a fault ended the process: most likely an access outside of its arrays. To see which, and where: "

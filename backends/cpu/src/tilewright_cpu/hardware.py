@@ -18,7 +18,7 @@ from tilewright.plugins.manifest import Target
 
 @dataclass(frozen=True, slots=True)
 class VectorUnit:
-    """Vector registers that a feature of an architecture brings: their width in bits, and how many there are."""
+    """Vector registers that a feature of an architecture brings: their width in bits, their number."""
 
     feature: str
     bits: int
@@ -94,18 +94,22 @@ class Hardware:
 
     @property
     def block(self) -> tuple[int, int]:
-        """Rows and vectors of the block of sums that a product keeps in registers: the most multiply-adds for what is read in a step.
+        """Rows and vectors of a matmul's register block: the most multiply-adds for a step's loads.
 
-        A step reads ``vectors`` of B and one element of A a row, each used for all of the other side; so the best block is the one with the most sums
-        for what it reads, among those that leave a register for each vector of B and one for the broadcast. Vectors are a power of two, so that the
-        usual tiles have no rest, and rows even.
+        A step reads ``vectors`` of B and one element of A a row, each used for all of the other
+        side; so the best block is the one with the most accumulators for what it reads, among those
+        that leave a register for each vector of B and one for the broadcast. Vectors are a power of
+        two, so that the usual tiles have no remainder, and rows even.
         """
         return _block(self.registers)
 
     @property
     def far_bytes(self) -> int:
-        """Rows further apart than this are worth packing: fewer than four of them lie in one way of the nearest cache, so that what is read of a few
-        dozen rows takes all ways of a few sets."""
+        """Distance of rows beyond which packing pays.
+
+        Fewer than four such rows lie in one way of the L1 cache, so that reading a few dozen rows
+        takes all ways of a few sets.
+        """
         return self.limit("l1d_bytes") // self.limit("l1d_ways") // 4
 
     @property
@@ -128,7 +132,10 @@ class Hardware:
 
     @property
     def column_rows(self) -> int:
-        """Rows read side by side along K: as many as the nearest cache has ways, where rows lie a power of two apart."""
+        """Rows read side by side along K: as many as the L1 cache has ways.
+
+        Rows may lie a power of two apart.
+        """
         return min(8, self.limit("l1d_ways"))
 
 

@@ -20,7 +20,9 @@ from tilewright_cpu.threading.pool import pool
 
 
 def make_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher:
-    """The callable that starts a loaded kernel: native where that is possible, unless ``TILEWRIGHT_CPU_LAUNCHER=python``.
+    """The callable that starts a loaded kernel: native where that is possible.
+
+    ``TILEWRIGHT_CPU_LAUNCHER=python`` selects the Python launcher.
 
     Raises:
         LaunchError: the option num_threads is not a number of threads.

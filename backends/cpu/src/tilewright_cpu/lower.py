@@ -64,7 +64,10 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
 
 
 def waiting_loop(module: Module) -> Operation | None:
-    """The first loop that may end by what another program writes: a ``while`` that reads memory in order, or anew each time; None where there is none."""
+    """The first loop that may end by what another program writes, or None.
+
+    It is a ``while`` that reads memory in order, or anew each time.
+    """
     for function in module.functions.values():
         for operation in function.walk():
             if isinstance(operation, While) and any(_reads_anew(inner) for region in operation.regions for inner in region.walk()):
@@ -79,7 +82,7 @@ def _reads_anew(operation: Operation) -> bool:
 
 
 def _passes(debug: bool) -> tuple[str, ...]:
-    """LLVM's IR passes that a kernel is written for: checks gather in memory what loops carry in registers."""
+    """LLVM's IR passes for a kernel: checks collect in memory what loops carry in registers."""
     return ("sroa",) if debug else ()
 
 

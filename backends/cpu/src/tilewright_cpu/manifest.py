@@ -28,7 +28,10 @@ IGNORED = frozenset({"num_warps", "num_stages", "num_ctas", "maxnreg"})
 
 
 def manifest() -> Manifest:
-    """The backend's manifest. ``TILEWRIGHT_CPU_DISABLE=1`` in the environment keeps the backend out of use."""
+    """The backend's manifest.
+
+    ``TILEWRIGHT_CPU_DISABLE=1`` in the environment keeps the backend out of use.
+    """
     return Manifest(
         name="cpu",
         version=__version__,

@@ -1,8 +1,10 @@
-"""The native launcher (see :mod:`tilewright.llvm.launchers`): reads a kernel's arguments and starts the pool without running Python code.
+"""The native launcher: reads arguments and starts the pool without running Python code.
 
-A value of another type, a failed conversion, a read-only array to be stored to, and for products a matrix packed before go to the Python launcher. The
-interpreter lock is kept for launches that are expected to take less than a few microseconds, since giving it up and taking it back costs tens of nanoseconds;
-it is released for all others, and for kernels with ``while`` loops, which may never end, whatever they took before.
+It is made by :mod:`tilewright.llvm.launchers`. A value of another type, a failed conversion, a
+read-only array to be stored to, and for matmuls a matrix packed before go to the Python launcher.
+The interpreter lock is kept for launches that are expected to take less than a few microseconds,
+since giving it up and taking it back costs tens of nanoseconds; it is released for all others, and
+for kernels with ``while`` loops, which may never end, whatever they took before.
 """
 
 from __future__ import annotations

@@ -38,12 +38,15 @@ _MANY = 1 << 20
 
 
 class PackedMatrix:
-    """A matrix, and its packing for products. It is passed to kernels in the matrix's place and is read-only; a kernel that reads it otherwise than as the
-    operand B of a product, or in tiles that begin within a panel, reads the matrix itself.
+    """A matrix, and its packing for matmuls.
+
+    It is passed to kernels in the matrix's place and is read-only; a kernel that reads it otherwise
+    than as the operand B of a matmul, or in tiles that begin within a panel, reads the matrix
+    itself.
 
     Attributes:
         matrix: the matrix as it was given.
-        dtype: its element type, as it tells.
+        dtype: its element type, as it states it.
         shape: its rows (along K) and columns (along N).
         panel_columns: columns of a panel.
         nbytes: bytes of the packing.
@@ -71,7 +74,10 @@ class PackedMatrix:
         self.refresh()
 
     def refresh(self) -> None:
-        """Pack the matrix again, after its elements have changed. No launch that reads it may be running."""
+        """Pack the matrix again, after its elements have changed.
+
+        No launch that reads it may be running.
+        """
         panels, _, columns, group = self._packed.shape
         rows, count = self.shape
         scheme, element = self._scheme, self._element
@@ -204,7 +210,10 @@ def _extents_and_strides(matrix: Any) -> tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def _view_of(matrix: Any) -> np.ndarray[Any, Any]:
-    """The memory of a matrix on the host as a NumPy array of its strides, elements as NumPy stores them. It does not keep the matrix alive."""
+    """The memory of a matrix on the host as a NumPy array of its strides.
+
+    Elements are as NumPy stores them. The array does not keep the matrix alive.
+    """
     storage = np.dtype(NUMPY_STORAGE[array_kind(matrix).dtype])
     shape, steps = _extents_and_strides(matrix)
     span = 1 + sum((extent - 1) * step for extent, step in zip(shape, steps, strict=True))

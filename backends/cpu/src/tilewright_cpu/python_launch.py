@@ -41,10 +41,12 @@ def _bounds_of(array: Any) -> tuple[int, int]:
 
 
 def make_packer(types: Sequence[Type], bounded: Sequence[int] = ()) -> Callable[[int, int, int, int, int, tuple[Any, ...]], bytes]:
-    """A generated function (x, y, z, address of the status block, that of the list of packed operands, values) -> the kernel's slots.
+    """Generate a function that packs a launch's values into the kernel's slots.
 
-    Behind the values are the bounds of the arguments at the positions ``bounded``. It raises what ``struct.pack`` or an encoder raises where a value does not
-    fit, and ValueError for another number of values.
+    Its parameters are x, y, z, the address of the status block, that of the list of packed
+    operands, and the values. Behind the values are the bounds of the arguments at the positions
+    ``bounded``. It raises what ``struct.pack`` or an encoder raises where a value does not fit, and
+    ValueError for another number of values.
     """
     names: dict[str, Any] = {"address_of": address_of}
     codes, words = [HEADER], ["x", "y", "z", "status", "packed"]
@@ -73,7 +75,10 @@ def make_packer(types: Sequence[Type], bounded: Sequence[int] = ()) -> Callable[
 
 
 class PythonLauncher:
-    """Starts a kernel from Python. Every launch has its own slots, so launches from several threads do not meet."""
+    """Launcher in Python.
+
+    Every launch has its own slots, so launches from several threads do not meet.
+    """
 
     def __init__(self, loaded: LoadedKernel, parameters: Sequence[Parameter], threads: Pool) -> None:
         self.loaded, self.parameters, self.pool = loaded, tuple(parameters), threads

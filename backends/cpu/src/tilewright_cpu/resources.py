@@ -23,10 +23,10 @@ _VECTORS = {"x86-64": re.compile(r"%[xyz]mm(\d+)"), "aarch64": re.compile(r"\b[v
 
 
 def resources(code: CodeObject, target: Target) -> Mapping[str, Any]:
-    """Facts of a code object whose stages were kept, by name. Those of the stack and of registers are left out for
-    architectures other than x86-64 and AArch64.
+    """Resources of a code object whose stages were kept, by name.
 
-    A kernel that is cut into functions counts with the largest of those it calls.
+    Those of the stack and of registers are left out for architectures other than x86-64 and
+    AArch64. A kernel that is cut into functions counts with the largest of those it calls.
     """
     from tilewright_cpu.lower import listing
 
@@ -47,14 +47,17 @@ def resources(code: CodeObject, target: Target) -> Mapping[str, Any]:
 
 
 def functions(text: str) -> Iterator[tuple[str, str]]:
-    """The functions of an assembly listing with their text; other labels come with what follows them, which takes no stack memory."""
+    """The functions of an assembly listing with their text.
+
+    Other labels come with the code after them, which takes no stack memory.
+    """
     starts = list(_FUNCTION.finditer(text))
     for start, end in zip(starts, [*(found.start() for found in starts[1:]), len(text)], strict=True):
         yield start[1].removeprefix("_"), text[start.start() : end]
 
 
 def frame_bytes(body: str, arch: str) -> int:
-    """Bytes of a function's stack frame, given its assembly; those that alignment adds are not known before it runs."""
+    """Bytes of a function's stack frame, given its assembly, without those of dynamic alignment."""
     if arch == "x86-64":
         return 8 * len(set(_X86_PUSHED.findall(body))) + max(map(int, _X86_TAKEN.findall(body)), default=0)
     taken = {(int(number) << 12 if shifted else int(number)) for number, shifted in _ARM_TAKEN.findall(body)}

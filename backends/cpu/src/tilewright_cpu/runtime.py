@@ -72,7 +72,9 @@ class LoadedKernel:
 
 
 def refuse_foreign(code: CodeObject) -> None:
-    """Raise where this machine lacks what code was made for: its first instruction of that kind would end the process.
+    """Raise where this machine lacks instructions of the code.
+
+    The first of them would end the process.
 
     Raises:
         BackendError: the architecture is another one, or the machine has no such instructions.
@@ -109,7 +111,10 @@ class PrintBuffer:
         self._lock = threading.Lock()
 
     def after_fork(self) -> None:
-        """In a child: the lines are the parent's to write, and none of its threads is there to give the lock back."""
+        """Reset the buffer in a child process.
+
+        The lines are the parent's to write, and none of its threads is there to release the lock.
+        """
         self._lines, self._lock = [], threading.Lock()
 
     def add(self, program: tuple[int, int, int], text: str) -> None:
@@ -117,7 +122,7 @@ class PrintBuffer:
             self._lines.append((program, text))
 
     def flush(self) -> None:
-        """Write what was printed to ``sys.stdout``: programs in order, each program's lines as it printed them."""
+        """Write the output to ``sys.stdout``: programs in order, each program's lines in order."""
         with self._lock:
             lines, self._lines = self._lines, []
         if lines:
@@ -150,7 +155,7 @@ def _element_type(text: bytes) -> Type:
 
 
 def _number(type_: Type, bits: int) -> int | float:
-    """The number that 64 bits stand for: an integer widened by its own signedness, or a float's bits in the low bytes."""
+    """The number that 64 bits stand for: a widened integer, or a float's bits in the low bytes."""
     if isinstance(type_, FloatType):
         from tilewright.reference.numerics import decode, numpy_dtype
 
@@ -190,8 +195,12 @@ FLUSHED = 64 << 20
 
 
 class HostTimer:
-    """Times calls with the system's monotonic clock. ``flush_cache`` writes to every line of more memory than the caches hold, or of ``FLUSHED`` bytes: what
-    a virtual machine says of its last cache may be that of a whole host, and to pass it would take longer than most kernels."""
+    """Timer of calls by the system's monotonic clock.
+
+    ``flush_cache`` writes to every line of more memory than the caches hold, or of ``FLUSHED``
+    bytes: a virtual machine may report the last cache of a whole host, and to pass it would take
+    longer than most kernels.
+    """
 
     def __init__(self) -> None:
         self._spoiler: np.ndarray[Any, np.dtype[np.uint8]] | None = None

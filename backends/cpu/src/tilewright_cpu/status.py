@@ -15,5 +15,8 @@ ALIGNMENT = 64
 
 
 def poll_symbol(kernel: str) -> str:
-    """The variable of a kernel's object file that holds the address of what its ``while`` loops ask whether to go on; null, and they do not ask."""
+    """The variable of a kernel's object file that holds the address of the cancellation check.
+
+    Where it is null, loops do not check.
+    """
     return f"{kernel}.poll"

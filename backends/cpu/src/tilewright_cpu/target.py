@@ -18,14 +18,17 @@ from tilewright_cpu.hardware import LEVELS, NAMED, USUAL_CACHES, Hardware, hardw
 
 
 def architecture(triple: str) -> str:
-    """The target's name for an LLVM triple: ``x86-64``, ``aarch64``, else the triple's own first word."""
+    """The target's name for an LLVM triple: ``x86-64``, ``aarch64``, else the triple's first word."""
     word = triple.split("-", 1)[0]
     return {"x86_64": "x86-64", "amd64": "x86-64", "arm64": "aarch64"}.get(word, word)
 
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """A data cache: its level, bytes, ways (0 where the system does not tell), bytes of a line, and how many processors share one."""
+    """A data cache: its level, bytes, ways, bytes of a line, and how many processors share it.
+
+    Ways are 0 where the system does not report them.
+    """
 
     level: int
     bytes: int
@@ -130,8 +133,11 @@ def threads_a_core() -> int:
 
 
 def devices() -> list[Device]:
-    """The host, as the one device of this backend. Properties: cores, threads_a_core, the target's limits, l2_sharing and l3_sharing (processors that share
-    one), llvm_cpu."""
+    """The host, as the one device of this backend.
+
+    Properties: cores, threads_a_core, the target's limits, l2_sharing and l3_sharing (processors
+    that share one), llvm_cpu.
+    """
     target = host()
     sharing = {f"l{cache.level}_sharing": cache.sharing for cache in caches() if cache.level > 1}
     properties = {"cores": available_cores(), "threads_a_core": threads_a_core(), **target.limits, **sharing, "llvm_cpu": target.cpu, "arch": target.arch}
@@ -139,9 +145,10 @@ def devices() -> list[Device]:
 
 
 def host() -> Target:
-    """The target of this machine, or of the level named by ``TILEWRIGHT_CPU_LEVEL`` (``x86-64`` to ``x86-64-v4``), which the machine must have.
+    """The target of this machine, or of the level named by ``TILEWRIGHT_CPU_LEVEL``.
 
-    ``limits`` has what code generation depends on: ``vector_bits``, and bytes and ways of the caches.
+    Levels are ``x86-64`` to ``x86-64-v4``. ``limits`` has the quantities that code generation
+    depends on: ``vector_bits``, and bytes and ways of the caches.
 
     Raises:
         VariableError: the machine lacks the level.
@@ -160,8 +167,11 @@ ARCH_PRCTL, REQUEST_STATE, TILE_DATA = 158, 0x1023, 18
 
 
 def ask_for_tiles() -> bool:
-    """Ask the system to let this process use the processor's tile registers, without which their first instruction ends it. All its threads may from then on,
-    and what it forks. False where the system refuses, or knows no such request."""
+    """Request the processor's tile registers from the system, for this process and its forks.
+
+    Without it their first instruction ends the process. False where the system refuses, or knows no
+    such request.
+    """
     if sys.platform != "linux":
         return False
     library = ctypes.CDLL(None, use_errno=True)
@@ -188,12 +198,15 @@ def _host(level: str) -> Target:
 
 
 def target_of(device: Device) -> Target:
-    """The target of the host, or of a processor of :data:`~tilewright_cpu.hardware.NAMED` that the device stands for."""
+    """The target of the host, or of the processor of :data:`.hardware.NAMED` behind the device."""
     return named_target(device.name) if device.name in NAMED else host()
 
 
 def llvm_target(target: Target) -> tuple[str, str, str]:
-    """(triple, cpu, features) for :mod:`tilewright.llvm.compile`: of this system where the architecture is the host's, else of Linux."""
+    """(triple, cpu, features) for :mod:`tilewright.llvm.compile`.
+
+    The system is this one where the architecture is the host's, else Linux.
+    """
     from tilewright.llvm.compile import host_target
 
     triple = host_target()[0]

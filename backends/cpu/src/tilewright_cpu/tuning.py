@@ -29,7 +29,10 @@ _LEAST_ROW = 16
 
 
 def tuning_space(module: Module, target: Target) -> Sequence[Mapping[str, Any]]:
-    """Option sets worth trying for a kernel without configurations: all threads, and half of them, which is enough where memory is the limit."""
+    """Option sets worth trying for a kernel without configurations: all threads, and half of them.
+
+    Half are enough where memory is the limit.
+    """
     half = available_cores() // 2
     return [{"num_threads": 0}, {"num_threads": half}] if half else [{"num_threads": 0}]
 
@@ -58,7 +61,10 @@ def footprint(configuration: Mapping[str, Any]) -> int:
 
 
 def prune(configurations: Sequence[Mapping[str, Any]], target: Target, arguments: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Drop configurations that compile to the code of an earlier one, and those whose tiles leave the second-level cache; never all of them."""
+    """Drop configurations with the code of an earlier one, and those too large for the L2 cache.
+
+    One at least is left.
+    """
     distinct: dict[tuple[Any, ...], Mapping[str, Any]] = {}
     for configuration in configurations:
         distinct.setdefault(_code_key(configuration), configuration)

@@ -38,10 +38,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Strided:
-    """A tile that can be read where the kernel's data lies: element ``i`` is at ``pointer + sum(strides[d] * i[d])`` elements.
+    """A tile that can be read where the kernel's data lies.
 
-    ``strides`` are i64 operands, numbers where they are known. ``valid`` is an i1: where it is false some lane is masked off, and the tile must be
-    materialised instead. ``"true"`` where there is no mask.
+    Element ``i`` is at ``pointer + sum(strides[d] * i[d])`` elements. ``strides`` are i64 operands,
+    numbers where they are known. ``valid`` is an i1: where it is false some lane is masked off, and
+    the tile must be materialized instead. ``"true"`` where there is no mask.
     """
 
     pointer: str
@@ -51,8 +52,11 @@ class Strided:
 
 
 class Coordinate(NamedTuple):
-    """One coordinate of an index: ``base`` is an i64 operand, defined in the scope ``depth``; with a ``width`` it stands for the lanes base,
-    base + 1, … base + width - 1."""
+    """One coordinate of an index.
+
+    ``base`` is an i64 operand, defined in the scope ``depth``. With a ``width`` the coordinate
+    stands for the lanes base, base + 1, … base + width - 1.
+    """
 
     base: str
     depth: int = 0
@@ -60,8 +64,11 @@ class Coordinate(NamedTuple):
 
 
 class Partial(NamedTuple):
-    """A kept tile of rank 1 whose lanes from ``start`` on were not written: they stand for ``number``, being beyond the comparison ``leaf``.
-    ``certain``: ``start`` is where the comparison ends, in any case."""
+    """A kept tile of rank 1 of which the lanes from ``start`` on were not written.
+
+    They stand for ``number``, being masked off by the comparison ``leaf``. ``certain``: ``start``
+    is where the comparison ends, in any case.
+    """
 
     leaf: Value
     start: str
@@ -70,7 +77,10 @@ class Partial(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """A copy of a load that is read in its place where the i1 ``holds``: at ``pointer``, ``strides`` elements from one coordinate to the next."""
+    """A copy of a load, which is read in the load's place where the i1 ``holds``.
+
+    It lies at ``pointer``, ``strides`` elements from one coordinate to the next.
+    """
 
     holds: str
     pointer: str
@@ -237,7 +247,10 @@ class Context(StackSlots):
         self.scalars[value] = name
 
     def resolve(self, value: Value) -> Value:
-        """The value that stands for ``value``: carried tiles that only move by a uniform step are rewritten in terms of their first value."""
+        """The value that stands for ``value``.
+
+        Carried tiles that only move by a uniform step are rewritten in terms of their first value.
+        """
         replaced = self.analysis.replaced
         while value in replaced:
             value = replaced[value]
@@ -252,8 +265,10 @@ class Context(StackSlots):
         return self.state.methods.materialize(self, value)
 
     def take_buffer(self, value: Value) -> Buffer | None:
-        """The tile's buffer if the operation being lowered is its last reader, so that the result may be written over it; else None. Bind the
-        result to it."""
+        """The tile's buffer if the result may be written over it, else None; bind the result to it.
+
+        It may where the operation being lowered is the tile's last reader.
+        """
         value = self.resolve(value)
         buffer, operation = self.buffers.get(value), self.operation
         last_use, position = self.analysis.last_use, self.position
@@ -272,7 +287,10 @@ class Context(StackSlots):
         return buffer
 
     def materialize_owned(self, value: Value) -> Buffer:
-        """The tile in memory that the operation being lowered may overwrite: the tile's own buffer where this is its last reader, else a copy."""
+        """The tile in memory that the operation being lowered may overwrite.
+
+        It is the tile's own buffer where this operation is its last reader, else a copy.
+        """
         buffer = self.materialize(value)
         if self.take_buffer(value) is not None:
             return buffer
@@ -314,7 +332,10 @@ class Context(StackSlots):
     # ---- types and conversions
 
     def llvm_type(self, type_: Type, width: int = 0) -> str:
-        """The register type of a scalar, or of a vector of ``width`` elements. Storage is the same but for i1, which is i8 in memory."""
+        """The register type of a scalar, or of a vector of ``width`` elements.
+
+        Storage is the same but for i1, which is i8 in memory.
+        """
         return vector_type(element_type(type_), width)
 
     def register_type(self, element: Type) -> str:
@@ -375,8 +396,11 @@ class Context(StackSlots):
     # ---- tiles by strips
 
     def evaluate(self, value: Value, index: Index) -> str:
-        """A tile at an index: a vector where a coordinate has a width, else a scalar. Only inside :meth:`nest` and :meth:`loop`, after
-        :class:`~tilewright_cpu.codegen.loops.loop_nest.NestPlan` of the tile."""
+        """A tile at an index: a vector where a coordinate has a width, else a scalar.
+
+        Only inside :meth:`nest` and :meth:`loop`, after
+        :class:`~tilewright_cpu.codegen.loops.loop_nest.NestPlan` of the tile.
+        """
         return self.state.methods.evaluate(self, value, index)
 
     @contextmanager
@@ -392,8 +416,11 @@ class Context(StackSlots):
 
     @contextmanager
     def scope(self, block: Block, assume: frozenset[Value] = frozenset(), *, floor: bool = False) -> Iterator[int]:
-        """A scope that starts at ``block``; its depth. With ``assume`` those conditions hold in it. With ``floor`` nothing evaluated in it is
-        hoisted above the block."""
+        """Open a scope that starts at ``block``; its depth.
+
+        With ``assume`` those conditions hold in it. With ``floor`` nothing evaluated in it is
+        hoisted above the block.
+        """
         saved = self.floor, self.assumed, self.axis_strides
         self.scopes.append(Scope(block))
         if assume - self.assumed:
@@ -411,7 +438,7 @@ class Context(StackSlots):
 
     @contextmanager
     def ahead_of_row(self) -> Iterator[None]:
-        """Write code in front of the loops over the lanes of the row at hand, as if they were not there; here where there are none."""
+        """Write code in front of the loops over the row's lanes, or here where there are none."""
         if self.row is None or self.row[0][-1] is self.scopes[-1]:
             yield
             return
@@ -458,7 +485,10 @@ class Context(StackSlots):
         nonempty: bool = False,
         assume: frozenset[Value] = frozenset(),
     ) -> Iterator[tuple[Loop, Coordinate]]:
-        """A loop of a loop nest: the loop, and its coordinate without a width. What does not depend on it is hoisted out as it is written."""
+        """Open a loop of a loop nest: the loop, and its coordinate without a width.
+
+        Code that does not depend on the coordinate is hoisted out as it is written.
+        """
         self.scopes[-1].block = self.writer.current
         loop = self.writer.begin_loop(lower, upper, step, carried, nonempty=nonempty)
         with self.scope(loop.preheader, assume, floor=bool(assume)), self.scope(self.writer.current) as depth:
@@ -468,12 +498,18 @@ class Context(StackSlots):
     # ---- leaving the kernel
 
     def stop(self) -> None:
-        """Leave the function for good: programs that did not start yet will not run in this thread. Ends the current block."""
+        """Leave the function for good, and end the current block.
+
+        Programs that did not start yet will not run in this thread.
+        """
         assert self.stop_block is not None
         self.writer.branch(self.stop_block)
 
     def report(self, code: int, message: str) -> None:
-        """Write the status block, unless another program did, and stop. ``message`` is an i32. Ends the current block."""
+        """Write the status block, unless another program did, and stop. Ends the current block.
+
+        ``message`` is an i32.
+        """
         w = self.writer
         pair = w.emit(f"cmpxchg ptr {self.status}, i32 0, i32 {code} monotonic monotonic, align 4")
         first, report, leave = w.emit(f"extractvalue {{ i32, i1 }} {pair}, 1"), w.new_block("report"), w.new_block("leave")
@@ -492,7 +528,7 @@ class Context(StackSlots):
 
 
 def scope_of(context: Context, index: Index) -> Scope:
-    """The outermost scope in which all coordinates of an index are defined, and above which nothing may be hoisted."""
+    """The outermost scope in which all coordinates of an index are defined, at the floor or below."""
     depth = context.floor
     for coordinate in index:
         if coordinate.depth > depth:

@@ -105,7 +105,10 @@ def _write_kernel(state: KernelState, function: Function, symbol: str) -> None:
 
 
 def _load_argument(context: Context, argument: Value, slot: int, pads_nan: bool) -> int:
-    """Bind a kernel argument; the slot after it. ``pads_nan`` tells whether loads from a descriptor give NaN outside the tensor."""
+    """Bind a kernel argument; the slot after it.
+
+    ``pads_nan``: whether loads from a descriptor yield NaN outside the tensor.
+    """
     writer = context.writer
 
     def load(type_: str, number: int) -> str:

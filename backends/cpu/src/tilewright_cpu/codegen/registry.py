@@ -1,4 +1,4 @@
-"""The lowering of each operation, and the files that a :class:`~tilewright_cpu.codegen.context.Context` works through."""
+"""Registry of the lowerings of operations, and the services of contexts."""
 
 from __future__ import annotations
 

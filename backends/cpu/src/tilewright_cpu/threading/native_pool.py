@@ -37,11 +37,12 @@ def supports_threads(machine: str, system: str) -> bool:
 
 
 def pool_ir(machine: str, *, threads: bool, listening: bool, spin: int, spin_caller: int) -> str:
-    """The module's text: with ``threads`` all of it, else what only shares a job among threads that Python makes.
+    """The module's text: with ``threads`` all, else the distribution among Python threads only.
 
     Args:
         machine: ``x86_64`` or ``aarch64``; others get no measured costs.
-        listening: whether the interpreter's signals are handled during launches; else these run to their end.
+        listening: whether the interpreter's signals are handled during launches; else these run to
+            their end.
         spin: how often a worker looks for a job before it sleeps.
         spin_caller: how often the caller looks whether the workers have left before it sleeps.
     """

@@ -105,7 +105,10 @@ def _requested_mode() -> str:
 
 
 class TooFewThreadsError(Exception):
-    """A cooperative launch has more programs than the process can start threads; ``started`` of them did. No program has begun."""
+    """A cooperative launch has more programs than the process can start threads.
+
+    ``started`` threads did start. No program has begun.
+    """
 
     def __init__(self, started: int, reason: str) -> None:
         super().__init__(reason)
@@ -207,7 +210,7 @@ class Pool:
     # ---- OpenMP
 
     def adopt_openmp(self) -> bool:
-        """Use the OpenMP runtime PyTorch uses from now on, if PyTorch is loaded; whether it is in use."""
+        """Use PyTorch's OpenMP runtime from now on, if PyTorch is loaded; whether it is in use."""
         if self.mode == "openmp":
             return True
         if self.mode != "native" or self._forked:
@@ -274,14 +277,16 @@ class Pool:
     # ---- programs that wait for each other
 
     def run_waiting(self, record: int, arguments: int | bytes, programs: int, stuck: Callable[[int, int], None]) -> None:
-        """Run programs of a kernel that may wait for each other, up to :data:`RESIDENT` of them at once.
+        """Run programs of a kernel that may wait for each other, up to :data:`RESIDENT` at once.
 
-        There are as many threads as for other kernels at first. Where no program begins for :data:`STAGNANT_SECONDS`, and some have not, there are twice as
-        many: programs that wait for none of these are but slowed by it.
+        There are as many threads as for other kernels at first. Where no program begins for
+        :data:`STAGNANT_SECONDS`, and some have not, there are twice as many: programs that wait for
+        none of these are but slowed by it.
 
         Args:
             record, arguments: as for :meth:`run`.
-            stuck: called once with the programs that run and those that have not begun, where no more threads are to be had and nothing changes.
+            stuck: called once with the programs that run and those that have not begun, where no
+                more threads are to be had and nothing changes.
         """
         if programs == 1:
             self.run(record, arguments, programs)
@@ -367,8 +372,11 @@ class Pool:
 
 @uninterrupted
 def _submit(executor: ThreadPoolExecutor, work: Callable[[], None]) -> Future[None]:
-    """Give a pool work. An interrupt between the start of a thread and the note that it is the pool's would leave it waiting for work where the interpreter
-    ends, and that waiting for it."""
+    """Submit work to a pool, without interrupts.
+
+    An interrupt between the start of a thread and the record that it is the pool's would leave it
+    waiting for work where the interpreter ends, and that waiting for it.
+    """
     return executor.submit(work)
 
 
@@ -424,8 +432,10 @@ def _restore_exception(type_: int, value: int | None, traceback: int | None) -> 
 
 
 def _torch_openmp() -> tuple[int, int, int] | None:
-    """The addresses of GOMP_parallel, omp_get_max_threads and omp_get_thread_num in the OpenMP runtime of the PyTorch that is loaded; None where there
-    is none."""
+    """The entry points of the OpenMP runtime of the PyTorch that is loaded, or None.
+
+    They are the addresses of GOMP_parallel, omp_get_max_threads and omp_get_thread_num.
+    """
     torch = sys.modules.get("torch")
     file = getattr(torch, "__file__", None)
     if file is None:
@@ -445,7 +455,10 @@ def _torch_openmp() -> tuple[int, int, int] | None:
 
 @functools.cache
 def _cycles_per_second(machine: str) -> float:
-    """The rate of the counter costs are measured with, from half a millisecond of it; of a nominal gigahertz where there is none."""
+    """The rate of the counter that measures costs, from half a millisecond of it.
+
+    Where there is no counter it is a nominal gigahertz.
+    """
     from tilewright.runtime.host_code import load_host_code
 
     name = "llvm.readsteadycounter" if machine == "aarch64" else "llvm.readcyclecounter"
@@ -464,7 +477,9 @@ _pool_lock = threading.Lock()
 
 
 def pool() -> Pool:
-    """The pool of this process, made when first asked for; it adopts OpenMP when PyTorch has been loaded since.
+    """The pool of this process, made when first asked for.
+
+    It adopts OpenMP when PyTorch has been loaded since.
 
     Raises:
         VariableError: a variable of the environment has a value that means nothing.

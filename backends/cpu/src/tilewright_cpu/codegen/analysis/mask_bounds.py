@@ -69,12 +69,14 @@ _FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
 
 class Bound:
-    """A comparison that holds for the first lanes of a row and for no later one: ``x0 + step * lane < u`` or the like.
+    """A comparison that holds for the first lanes of a row and for no later one.
+
+    It is ``x0 + step * lane < u`` or the like.
 
     Attributes:
         leaf: the comparison.
         axis: its axis that is the lane axis.
-        axes: its axes in the nest.
+        axes: its axes in the loop nest.
     """
 
     __slots__ = ("axes", "axis", "leaf", "moving", "step", "still", "strict")
@@ -84,7 +86,7 @@ class Bound:
 
 
 def bound_of(context: Context, leaf: Value, axes: Axes, lane: int) -> Bound | None:
-    """The comparison ``leaf`` as a bound along the loop nest's axis ``lane``, None where it is not one."""
+    """The comparison ``leaf`` as a bound along the axis ``lane`` of a loop nest, or None."""
     operation = leaf.definition
     if not isinstance(operation, Cmp) or lane not in axes or leaf in context.buffers:
         return None

@@ -351,7 +351,11 @@ class Analysis:
         return value
 
     def _evaluated(self, reader: Operation) -> list[Value]:
-        """The values that a reader evaluates. Of carried tiles that a loop moves or adds to in registers it is the step or the term, in the loop."""
+        """Values that a reader evaluates.
+
+        Of carried tiles that a loop moves or adds to in registers it is the step or the term, in
+        the loop.
+        """
         if isinstance(reader, For):
             inits = reader.inits
             for number in (*self.inductions.get(reader, ()), *self.partial_sums.get(reader, ())):
@@ -400,7 +404,10 @@ class Analysis:
             stack.extend((self._resolved(operand), same and keeps) for operand in operation.operands)
 
     def _narrow(self, value: Value) -> Value | None:
-        """The cast of a kept tile to a narrower type that all its readers read but the first one, which alone needs all its bits; None where there is none."""
+        """The cast of a kept tile to a narrower type that all readers but the first read, or None.
+
+        The first reader alone needs all the bits.
+        """
         casts = [user for user in value.uses if isinstance(user, Cast)]
         if len(casts) != 1 or len(value.uses) != 2:
             return None
@@ -454,7 +461,11 @@ class Analysis:
 
 
 class Induction:
-    """A carried tile that is ``first + scalar``: the scalar inside the loop, after it, and the uniform tile added in an iteration."""
+    """A carried tile that is ``first + scalar``.
+
+    It has the scalar inside the loop, the scalar after it, and the uniform tile added in an
+    iteration.
+    """
 
     __slots__ = ("after", "first", "inside", "step", "subtract")
 

@@ -1,4 +1,4 @@
-"""Cancellation checks: a loop that may never end asks, now and then, whether the program shall go on.
+"""Cancellation checks: a loop that may never end asks, now and then, whether to go on.
 
 An iteration of a ``while`` loop takes one from a count. At zero the loop calls the function whose
 address the runtime has put into the kernel's variable :func:`~tilewright_cpu.status.poll_symbol`:
@@ -7,8 +7,8 @@ address the runtime has put into the kernel's variable :func:`~tilewright_cpu.st
 
 The function returns the next count, and 0 where the program must stop. ``heeded`` is a word of the
 kernel's function, ``loop`` two words of the loop; only the function called reads and writes them
-(:mod:`tilewright_cpu.threading.interrupts`). Where the variable is null, as in programs
-without Python, a loop asks no more. ``for`` loops end, and do not ask.
+(:mod:`tilewright_cpu.threading.interrupts`). Where the variable is null, as in programs without
+Python, a loop asks no more. ``for`` loops end, and do not ask.
 """
 
 from __future__ import annotations

@@ -18,7 +18,10 @@ from tilewright_cpu.status import ALIGNMENT, OUT_OF_MEMORY
 
 
 class Frame(NamedTuple):
-    """A function that is being written: its context, the entry, where only stack memory is set up, and the block after it."""
+    """A function that is being written.
+
+    It has its context, the entry block, where only stack memory is set up, and the block after it.
+    """
 
     context: Context
     entry: Block
@@ -36,8 +39,11 @@ def begin_function(state: KernelState, writer: FunctionWriter, function: Functio
 
 
 def end_function(frame: Frame, result: str, stopped: str, *, memory: str | None = None) -> None:
-    """Write the ends of a function, which gives ``result``, or ``stopped`` where the kernel must stop; and in its entry where its heap memory lies: at
-    ``memory``, else where it allocates it."""
+    """Write the ends of a function, and the address of its heap memory in its entry.
+
+    The function returns ``result``, or ``stopped`` where the kernel must stop. Heap memory lies at
+    ``memory``, else where the function allocates it.
+    """
     context, entry, start = frame
     writer = context.writer
     cleared = context.cleared_bytes

@@ -16,9 +16,10 @@ from tilewright_cpu.codegen.sanitizer.bounds import stop_on_violation
 
 
 def lower_region(context: Context, region: Region, finish: Callable[[Operation], None] | None = None) -> Operation:
-    """Lower a region's operations, then ``finish`` with its terminator, where tiles of the region may still be read; the terminator.
+    """Lower a region's operations, then call ``finish`` with its terminator; the terminator.
 
-    A region of scalars that an operation runs on elements (a combine, a map) is part of that operation: see ``in_elements`` of the context.
+    ``finish`` may still read tiles of the region. A region of scalars that an operation runs on
+    elements (a combine, a map) is part of that operation: see ``in_elements`` of the context.
     """
     analysis = context.analysis
     saved = context.operation, context.position, context.buffers, context.pending, context.partial, context.partial_sums, context.consecutive

@@ -1,7 +1,8 @@
-"""Values that are not tiles as LLVM operands: one for a number or a pointer, several for a descriptor.
+"""Scalars and descriptors as LLVM operands: one for a scalar, several for a descriptor.
 
-Loops carry the parts, branches join them, calls pass them. Whether a descriptor pads with NaN is a part as well: descriptors of different padding may meet.
-Where all that meet pad alike, LLVM folds it to a constant.
+Loops carry the parts, branches join them, calls pass them. Whether a descriptor pads with NaN is a
+part as well: descriptors of different padding may meet. Where all that meet pad alike, LLVM folds
+it to a constant.
 """
 
 from __future__ import annotations

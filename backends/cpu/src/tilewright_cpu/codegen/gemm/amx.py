@@ -29,7 +29,10 @@ _CONFIGURATION: Final = bytes([1, *[0] * 15, *[ROW_BYTES, 0] * _TILES, *[0] * 16
 
 @contextlib.contextmanager
 def configured(w: FunctionWriter) -> Iterator[None]:
-    """The code of the ``with`` block may use tiles. It must not leave the function, and call nothing."""
+    """Configure tile registers for the ``with`` block, which must not leave the function.
+
+    It must call nothing either.
+    """
     text = "".join(f"\\{byte:02X}" for byte in _CONFIGURATION)
     w.module.add_global(f'@tiles.configuration = private unnamed_addr constant [{len(_CONFIGURATION)} x i8] c"{text}", align 64')
     _do(w, "ldtilecfg", ("ptr", "@tiles.configuration"))

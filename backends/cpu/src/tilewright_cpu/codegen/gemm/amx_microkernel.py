@@ -48,9 +48,10 @@ def write_tile_block(
     column: Extent,
     queued: QueuedIterations | None = None,
 ) -> None:
-    """Write one block: ``rows`` (16 or 32) rows from ``row`` on, the columns of ``panel`` (16 or 32) from ``column`` on.
+    """Write one block: ``rows`` (16 or 32) rows from ``row`` on, the columns of ``panel``.
 
-    See :func:`~tilewright_cpu.codegen.gemm.microkernel.write_block`.
+    These are 16 or 32 from ``column`` on. See
+    :func:`~tilewright_cpu.codegen.gemm.microkernel.write_block`.
     """
     down, across, how = range(rows // TILE), range(panel.columns // TILE), _instruction(elements)
     split = kernel.scheme.split
@@ -113,7 +114,7 @@ def write_tile_block(
 
 
 def _without_infinities(w: FunctionWriter, pointer: str, stride: Extent) -> str:
-    """The address of a copy of a tile of bf16 numbers, in rows that follow each other, with 0 in the place of infinities."""
+    """Address of a dense copy of a tile of bf16 numbers with 0 in the place of infinities."""
     lanes = amx.ROW_BYTES // 2
     words, copy = vector("i16", lanes), w.alloca("i8", TILE * amx.ROW_BYTES)
     with w.loop("0", str(TILE), 1, nonempty=True) as rows:
@@ -139,9 +140,10 @@ def is_a_resident(kernel: Kernel, queued: QueuedIterations | None) -> bool:
 def write_resident_rows(
     w: FunctionWriter, kernel: Kernel, elements: tuple[Type, Type], a: KGroupsA, b: KGroupsB, c: Accumulator, row: Extent, rows: int, panels: PanelLoops
 ) -> None:
-    """Write ``rows`` (16 or 32) rows from ``row`` on and all columns: operand A is loaded once, and columns are taken one tile at a time.
+    """Write ``rows`` (16 or 32) rows from ``row`` on and all columns, with operand A resident.
 
-    ``panels``: loops over the panels of B, each given with its first column.
+    Operand A is loaded once, and columns are taken one tile at a time. ``panels``: loops over the
+    panels of B, each given with its first column.
     """
     assert isinstance(kernel.steps, int)
     down, along, how = range(rows // TILE), range(-(-kernel.steps // TILE)), _instruction(elements)

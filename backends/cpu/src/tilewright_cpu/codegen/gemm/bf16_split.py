@@ -20,7 +20,11 @@ _LEADING, _HALF = 0xFFFF0000, 0x8000
 
 
 def split_float(w: FunctionWriter, value: str, lanes: int, split: Split) -> tuple[list[str], str]:
-    """(the parts of ``value``, floats of LLVM type ``float``, as 16-bit integers that hold bf16 numbers; i1s: which are not infinite)."""
+    """(the parts of ``value``, i1s: which are not infinite).
+
+    ``value`` are floats of LLVM type ``float``; the parts are 16-bit integers that hold bf16
+    numbers.
+    """
     ints, floats, words, bools = (vector(type_, lanes) for type_ in ("i32", "float", "i16", "i1"))
 
     def bits_of(value: str) -> str:

@@ -235,7 +235,10 @@ def _corrected(
 
 
 def _operand_a(gemm: Gemm, flip: bool, allocate: Allocate) -> KGroupsA:
-    """A in place where its memory holds K-groups already, else packed: along K where that is contiguous, else as its transpose is."""
+    """Operand A in place where its memory holds K-groups already, else packed.
+
+    It is packed along K where that is contiguous, else as its transpose is.
+    """
     w, hardware, scheme, a = gemm.w, gemm.hardware, gemm.scheme, gemm.a
     if _a_in_place(scheme, a, flip):
         return KGroupsA(a.pointer, scheme.element, a.row_stride, scaled(w, scheme.group, a.column_stride), byte_size(a.element))
@@ -305,7 +308,7 @@ def _reads_in_place(gemm: Gemm, row_blocks: int) -> bool:
 
 
 def _is_near(hardware: Hardware, b: Matrix) -> bool:
-    """Return whether the rows of B, or its columns where those are contiguous, are known to lie close together."""
+    """Return whether the rows of B, or its contiguous columns, are known to lie close together."""
     stride = b.column_stride if b.row_stride == 1 else b.row_stride
     return isinstance(stride, int) and stride * byte_size(b.element) <= hardware.far_bytes
 
@@ -347,8 +350,10 @@ def _write_blocks(
     limits: Limits,
     queued: QueuedIterations | None,
 ) -> None:
-    """The loops over panels of columns and, inside, blocks of rows, so that a panel of B stays in the nearest cache; the other way around where tiles hold
-    rows of A."""
+    """Write the loops over panels of columns and, inside, blocks of rows.
+
+    So a panel of B stays in the nearest cache. The order is reversed where tiles hold rows of A.
+    """
     lone = None if limits.columns is None or kernel.scheme.tiled or block.vectors == 1 else choose_block(m, block.lanes, block.lanes, hardware)
     tallest = block.rows if lone is None else max(block.rows, lone.rows)
     row_offsets: list[Extent] = [scaled(w, r, a.row_stride) for r in range(min(m, tallest))]

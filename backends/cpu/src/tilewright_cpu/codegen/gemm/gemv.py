@@ -24,9 +24,10 @@ Convert = Callable[[str, int], str]
 
 
 def write_columns(w: FunctionWriter, element: str, lanes: int, hardware: Hardware, a: Matrix, b: Matrix, c: Accumulator, convert: Convert) -> None:
-    """Write ``c += a @ b`` for A with contiguous rows and B with contiguous columns of accumulator elements (LLVM type ``element``).
+    """Write ``c += a @ b`` for A with contiguous rows and B with contiguous columns.
 
-    ``c`` must be dense. ``convert`` is for elements of A.
+    B has accumulator elements (LLVM type ``element``). ``c`` must be dense. ``convert`` is for
+    elements of A.
     """
     block, fused = min(hardware.column_rows, max(1, lanes // b.columns)), hardware.can("fused")
     whole, rest = divmod(a.rows, block)
@@ -50,7 +51,10 @@ def write_columns_block(
     rows: int,
     end: str | None = None,
 ) -> None:
-    """``rows`` rows of C from ``first`` on: a sum a row and column, along K up to ``end`` (an i64), which is a multiple of ``lanes`` as K is then."""
+    """Write ``rows`` rows of C from ``first`` on: an accumulator a row and column.
+
+    They run along K up to ``end`` (an i64), which is a multiple of ``lanes`` as K is then.
+    """
     stored, type_, columns = storage_type(a.element), vector(element, lanes), b.columns
     corner = w.gep(stored, a.pointer, scaled(w, first, a.row_stride))
     a_rows = [w.gep(stored, corner, scaled(w, r, a.row_stride)) for r in range(rows)]

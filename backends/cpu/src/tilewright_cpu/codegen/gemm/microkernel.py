@@ -71,9 +71,10 @@ def write_block(
     column: Extent,
     queued: QueuedIterations | None = None,
 ) -> None:
-    """Write one block: ``len(row_offsets)`` rows from ``row`` on, the columns of ``panel`` from ``column`` on.
+    """Write one block: ``len(row_offsets)`` rows from ``row`` on, the columns of ``panel``.
 
-    ``row_offsets`` are r * a.row_stride for the rows of the block. ``queued``: the iterations whose operands are taken in place of ``a`` and ``b``.
+    The columns begin at ``column``. ``row_offsets`` are r * a.row_stride for the rows of the block.
+    ``queued``: the iterations whose operands are taken in place of ``a`` and ``b``.
     """
     rows, widths = len(row_offsets), panel.widths
     stored = storage_type(c.element)
@@ -222,7 +223,7 @@ def multiply_add(w: FunctionWriter, fused: bool, element: str, a: str, b: str, t
 
 
 def _factor(w: FunctionWriter, scheme: Scheme, k_groups: str, width: int) -> str:
-    """A vector of K-groups in the type that the instruction takes, of the lanes that it has at least."""
+    """A vector of K-groups in the type and with the minimum of lanes that the instruction takes."""
     if scheme in (FMA32, FMA64, INT32):
         return k_groups
     if width < _NARROWEST:
@@ -265,7 +266,10 @@ def _resize(w: FunctionWriter, element: str, value: str, width: int, wanted: int
 
 
 def byte_quads(w: FunctionWriter, total: str, unsigned: str, signed: str, width: int) -> str:
-    """``total`` plus, in each lane, the sum of four products of an unsigned and a signed byte, from vectors of ``4 * width`` bytes."""
+    """``total`` plus, in each lane, the sum of four products of an unsigned and a signed byte.
+
+    The vectors have ``4 * width`` bytes.
+    """
     i32s, quads = vector("i32", width), vector("i8", 4 * width)
     return w.call(f"llvm.x86.avx512.vpdpbusd.{width * 32}", i32s, [(i32s, total), (quads, unsigned), (quads, signed)])
 

@@ -33,7 +33,11 @@ _AHEAD = 8
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A matrix of rows x columns in memory: element (r, c) lies at ``pointer`` + r * row_stride + c * column_stride, strides counting elements."""
+    """A matrix of rows x columns in memory.
+
+    Element (r, c) lies at ``pointer`` + r * row_stride + c * column_stride, strides counting
+    elements.
+    """
 
     pointer: str
     element: Type
@@ -78,7 +82,10 @@ def address(w: FunctionWriter, matrix: Matrix, row: Extent, column: Extent) -> s
 
 
 def fetch(w: FunctionWriter, place: str) -> None:
-    """Ask for the cache line at an address, for reading, in the second-level cache. It need not be one of the process."""
+    """Prefetch the cache line at an address into the L2 cache, for reading.
+
+    The address need not be one of the process.
+    """
     w.call("llvm.prefetch.p0", "void", [("ptr", place), ("i32", "0"), ("i32", "2"), ("i32", "1")])
 
 
@@ -129,7 +136,7 @@ class Packer:
         return parts
 
     def take_infinite(self) -> str:
-        """An i64 that is not 0 where a number was infinite that has been packed since this was last asked."""
+        """An i64, not 0 where an infinite number has been packed since the last call."""
         w, found = self.w, "false"
         for lanes, place in self._finite.items():
             bools = vector("i1", lanes)
@@ -158,7 +165,10 @@ class Packer:
     # ---- panels of columns
 
     def pack_panels(self, panels: tuple[Panel, ...], target: str, limits: Limits = ALL) -> None:
-        """Fill ``target`` with the K-groups of all packed columns, as far as ``limits`` go along K and along the columns."""
+        """Fill ``target`` with the K-groups of all packed columns, as far as ``limits`` go.
+
+        There are limits along K and along the columns.
+        """
         w, columns = self.w, packed_columns(panels)
         if columns != self.n or self.k % self.scheme.step:
             self._fill_zero(target, self.k_groups * columns)
@@ -227,7 +237,7 @@ class Packer:
             fetch(self.w, self.w.gep(self.stored, place, start))
 
     def _row_of_vectors(self, panel: Panel, pointers: list[str], targets: list[str]) -> None:
-        """A row of K-groups of a panel, for each part, from as many rows of the source as a K-group takes."""
+        """Pack a row of K-groups of a panel, for each part, from as many rows as a K-group takes."""
         w, group, element = self.w, self.scheme.group, self.scheme.element
         start = 0
         for position, width in enumerate(panel.widths):
@@ -245,7 +255,7 @@ class Packer:
             start += width
 
     def _interleave(self, rows: list[str], width: int) -> str:
-        """Vectors of ``width`` elements as one vector in which those of one column follow each other."""
+        """Interleave vectors of ``width`` elements: those of one column follow each other."""
         w, element = self.w, self.scheme.element
         while len(rows) > 1:
             # Interleave row i with row i + half: after the last step the rows of a column are in order.
@@ -261,7 +271,7 @@ class Packer:
         return [limits.blocks(self.w, limits.columns, panel.start, panel.columns, panel.count) for panel in panels]
 
     def _by_columns(self, panels: tuple[Panel, ...], target: str, limits: Limits) -> None:
-        """Elements of a column are contiguous, so K-groups are: transpose square blocks of K-groups in registers."""
+        """Pack contiguous columns: transpose square blocks of K-groups in registers."""
         w, group = self.w, self.scheme.group
         whole = self.k // group
         end = limits.blocks(w, limits.end, 0, group, whole)
@@ -318,7 +328,10 @@ class Packer:
             w.store(element, value, w.gep(element, target, plus(w, scaled(w, columns.index, self.k), rows.index)), self.scheme.k_group_bytes)
 
     def pack_columns(self, target: str, lanes: int) -> None:
-        """Fill ``target`` with the K-groups of each column of the source, one column after the other. The source's columns must be contiguous."""
+        """Fill ``target`` with the K-groups of each column of the source, column by column.
+
+        The source's columns must be contiguous.
+        """
         w, scheme = self.w, self.scheme
         if self.k % scheme.step:
             self._fill_zero(target, self.n * self.k_groups)
@@ -347,9 +360,10 @@ class Packer:
 
 
 def transpose(w: FunctionWriter, k_group: str, vectors: list[str]) -> list[str]:
-    """The transpose of a square matrix given as its columns, each a vector, by log2(n) rounds of two-operand shuffles.
+    """Transpose a square matrix of columns, each a vector, by log2(n) rounds of shuffles.
 
-    Round s swaps the off-diagonal s x s blocks of every 2s x 2s block (Eklundh, "A fast computer method for matrix transposing", 1972).
+    Round s swaps the off-diagonal s x s blocks of every 2s x 2s block (Eklundh, "A fast computer
+    method for matrix transposing", 1972).
     """
     n = len(vectors)
     type_ = vector(k_group, n)

@@ -145,10 +145,11 @@ class PackCache:
     cleared: Callable[[int], str]
 
     def packed(self, w: FunctionWriter, source: Matrix, size: int, otherwise: str, pack: Callable[[str], None]) -> str:
-        """The address of an operand's packed tile of ``size`` bytes, which ``pack`` fills at an address where it is not there yet.
+        """Address of an operand's packed tile of ``size`` bytes, which ``pack`` fills after a miss.
 
-        The tiles of all iterations are kept or, at ``otherwise``, none: where they take more than they may, those that are kept would only drive out of the
-        caches what is read beside them.
+        The tiles of all iterations are cached or, at ``otherwise``, none: where they take more than
+        they may, cached tiles would only drive out of the hardware's caches what is read beside
+        them.
         """
         size = (size + 63) & ~63
         most = self.max_bytes // size

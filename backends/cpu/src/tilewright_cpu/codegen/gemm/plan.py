@@ -28,10 +28,12 @@ Extent = int | str
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Floats as sums of bf16 numbers, each the leading bits of what the ones before leave, and which of their products are added up.
+    """Split of floats into bf16 parts, and the products of parts that are added up.
 
-    Infinities are in the first part, and 0 in the others. There they must meet one factor alone, which has the sign of the number that it stands for: in
-    products with other parts than the first, they are 0 in the first part too.
+    Each part is the leading bits of what the ones before leave. Infinities are in the first part,
+    and 0 in the others. There they must meet one factor alone, which has the sign of the number
+    that it stands for: in products with other parts than the first, they are 0 in the first part
+    too.
 
     Attributes:
         parts: numbers that a float becomes. Packed, an operand has as many copies of itself.
@@ -76,7 +78,10 @@ class Scheme:
 
     @property
     def step(self) -> int:
-        """Elements along K that are packed together: those of a unit, or of a tile where tiles of all parts follow each other."""
+        """Elements along K that are packed together.
+
+        They are those of a K-group, or of a tile where tiles of all parts follow each other.
+        """
         return self.group if self.split is None else TILE * self.group
 
     @property
@@ -149,9 +154,10 @@ _ROWS = (
 
 
 def choose_scheme(a: Type, b: Type, hardware: Hardware, extents: tuple[int, int, int] | None = None, precision: str = IEEE) -> Scheme:
-    """The scheme for operands of elements ``a`` and ``b``, and a product of ``extents`` (M, N, K); for great ones where they are not given.
+    """The scheme for a matmul of ``extents`` (M, N, K) of elements ``a`` and ``b``.
 
-    ``precision``: the one that a product of f32 asks for.
+    Without extents it is that of large matmuls. ``precision``: the one that a matmul of f32 asks
+    for.
     """
     kinds = {"integers"} if isinstance(a, IntType) else set()
     if a is b:
@@ -228,10 +234,11 @@ def choose_block(m: int, n: int, lanes: int, hardware: Hardware) -> Block:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Columns ``start`` .. that one micro-kernel covers; ``count`` of them when the panels of one shape form a loop.
+    """Columns from ``start`` on that one micro-kernel covers.
 
-    ``widths`` are the lanes of its vectors; ``valid`` the columns of the last vector that exist (the rest is padding); ``packed`` the columns
-    that it was packed with, 0 for its own.
+    ``count`` panels of one shape form a loop. ``widths`` are the lanes of its vectors; ``valid``
+    the columns of the last vector that exist (the rest is padding); ``packed`` the columns that it
+    was packed with, 0 for its own.
     """
 
     start: int
@@ -257,7 +264,10 @@ class Panel:
 
 
 def split_columns(n: int, block: Block) -> tuple[Panel, ...]:
-    """Panels that cover N columns: whole ones, then what is left with a last vector of the smallest power of two that holds it."""
+    """Panels that cover N columns: whole ones, then the remainder.
+
+    The last vector of the remainder has the smallest power of two of lanes that holds it.
+    """
     whole = n // block.columns
     panels = []
     if whole:

@@ -23,7 +23,11 @@ SLOT = 4
 
 
 class Record(ctypes.Structure):
-    """A packed matrix: where the matrix lies, its extents, its strides in elements, where its panels lie, K-groups along K in a panel, and its form."""
+    """Record of a packed matrix that kernels read.
+
+    It has the address of the matrix, its extents, its strides in elements, the address of its
+    panels, the K-groups of a panel, and its form.
+    """
 
     _fields_ = (
         ("base", ctypes.c_uint64),
@@ -38,7 +42,10 @@ class Record(ctypes.Structure):
 
 
 def form(scheme: Scheme, stored: Type, columns: int) -> int:
-    """A number, of 63 bits, for how a matrix of ``stored`` elements is packed for a scheme in panels of ``columns``; another one for every other way."""
+    """Key, of 63 bits, of how a matrix of ``stored`` elements is packed in panels of ``columns``.
+
+    Every way of packing has a key of its own.
+    """
     text = f"{scheme.k_group} {scheme.group} {scheme.element} {scheme.parts} {stored} {columns}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
 
@@ -87,7 +94,10 @@ def find_or_pack(
 
 
 def _look_up(w: FunctionWriter, scheme: Scheme, b: Matrix, panel: Panel, k_groups: int, record: str, otherwise: str) -> tuple[str, str]:
-    """(address of B's first K-group, K-groups along K) in the matrix of a record; goes to the block of the label ``otherwise`` where B is not there."""
+    """(address of B's first K-group, K-groups of a panel) in the matrix of a record.
+
+    The code goes to the block of the label ``otherwise`` where B is not there.
+    """
 
     def field(name: str, type_: str = "i64") -> str:
         return w.load(type_, w.gep("i8", record, getattr(Record, name).offset), 8)

@@ -47,8 +47,11 @@ def limits_of(context: Context, operation: Dot) -> Limits:
 
 
 def accumulator_ends(context: Context, loop: For, accumulator: Value) -> dict[int, str]:
-    """By axis, how much of a tile that ``loop`` carries anybody sees (i64s), as code in front of the loop: a dot adds to it, whose operands are masked by
-    comparisons of values from outside the loop, and what comes of it is stored under the same ones."""
+    """Extents of a loop-carried accumulator that are read (i64s), by axis, in front of the loop.
+
+    A dot adds to the accumulator, whose operands are masked by comparisons of values from outside
+    the loop, and the result is stored under the same comparisons.
+    """
     dots = [user for user in accumulator.uses if isinstance(user, Dot) and user.c is accumulator]
     if not dots:
         return {}
@@ -75,7 +78,10 @@ def _minimum(context: Context, bounds: list[Bound], extent: int) -> str | None:
 
 
 def _bounds(context: Context, value: Value, before: Operation | None = None) -> tuple[list[Bound], list[Bound]]:
-    """The bounds along each axis of an operand beyond which it is zero: those alone that are known in front of the operation ``before``."""
+    """Bounds along each axis of an operand beyond which it is zero.
+
+    With ``before`` they are those alone that are known in front of that operation.
+    """
     axes: Axes = (0, 1)
     value = context.resolve(value)
     operation = value.definition
@@ -126,7 +132,7 @@ def is_masked_beyond(context: Context, result: Value, axis: int, leaf: Value) ->
 
 
 def _followed(context: Context, value: Value, user: Operation, axis: int, leaf: Value) -> list[Value] | None:
-    """The values that elements of ``value`` go into, at the same coordinates; None where they may be seen."""
+    """Values that elements of ``value`` go into, at the same coordinates; None where they are read."""
     places = [position for position, operand in enumerate(user.operands) if operand is value]
     if isinstance(user, Store):
         return [] if places == [1] and _stored_under(context, user, axis, leaf) else None

@@ -36,7 +36,10 @@ def max_rows(scheme: Scheme, b: Matrix) -> int:
 
 
 def write_rows(w: FunctionWriter, hardware: Hardware, kernel: Kernel, a: Matrix, b: Matrix, c: Accumulator, limits: Limits) -> None:
-    """Write ``c += a @ b`` (``c = a @ b`` where ``c.zero``) for B with contiguous rows and K-groups of one element."""
+    """Write ``c += a @ b`` for B with contiguous rows and K-groups of one element.
+
+    Where ``c.zero`` it is ``c = a @ b``.
+    """
     size = byte_size(b.element)
     lanes = hardware.vector_bytes // kernel.scheme.k_group_bytes
     while lanes > 1 and lanes >= 2 * b.columns:
@@ -64,8 +67,11 @@ def write_rows(w: FunctionWriter, hardware: Hardware, kernel: Kernel, a: Matrix,
 
 
 def write_rows_along_k(w: FunctionWriter, hardware: Hardware, kernel: Kernel, a: Matrix, b: Matrix, c: Accumulator, limits: Limits) -> None:
-    """Write ``c += a @ b`` (``c = a @ b`` where ``c.zero``) for B whose columns are contiguous, and rows of A that are so, of accumulator elements: vectors run
-    along K, and the lanes of the sums of a few columns are added up at the end."""
+    """Write ``c += a @ b`` for B with contiguous columns and A with contiguous rows.
+
+    Where ``c.zero`` it is ``c = a @ b``. A has accumulator elements. Vectors run along K, and the
+    lanes of the accumulators of a few columns are added up at the end.
+    """
     element, size = kernel.scheme.accumulator, byte_size(b.element)
     lanes = hardware.vector_bytes // kernel.scheme.k_group_bytes
     block = min(hardware.column_rows, lanes)
@@ -120,8 +126,10 @@ def _write_panels(
     panel: Panel,
     count: Extent,
 ) -> None:
-    """Add, to ``count`` panels of a row of the accumulator, each factor times its row of B; ``later``: how many elements further on B is
-    prefetched."""
+    """Add each factor times its row of B to ``count`` panels of a row of the accumulator.
+
+    ``later``: how many elements further on B is prefetched.
+    """
     k_group, stored, size = kernel.scheme.k_group, storage_type(b.element), byte_size(b.element)
     splats = {width: [w.splat(k_group, factor, width) for factor in factors] for width in set(panel.widths)}
     vectors = [(sum(panel.widths[:v]), width, width) for v, width in enumerate(panel.widths)]

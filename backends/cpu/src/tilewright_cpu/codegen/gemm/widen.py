@@ -11,7 +11,7 @@ from tilewright.llvm.writer import FunctionWriter, float_constant, splat_constan
 
 
 def widen_float(w: FunctionWriter, element: FloatType, value: str, lanes: int, half_is_fast: bool = True) -> str:
-    """``value``, elements of a float type of at most 32 bits as they lie in memory, as LLVM ``float``."""
+    """``value``, stored elements of a float type of at most 32 bits, as LLVM ``float``."""
     if element is F32:
         return value
     if element is F16:
@@ -56,7 +56,10 @@ def _scale(w: FunctionWriter, number: str, exponent: int, lanes: int) -> str:
 
 
 def _with_nan(w: FunctionWriter, format_: FloatType, value: str, number: str, lanes: int) -> str:
-    """NaN where a format without infinity has it: all magnitude bits set, or the encoding of negative zero."""
+    """NaN where a format without infinity has it.
+
+    Its code has all magnitude bits set, or is that of negative zero.
+    """
     narrow = vector("i8", lanes)
     if format_.has_negative_zero:
         magnitude = w.emit(f"and {narrow} {value}, {splat_constant('i8', '127', lanes)}")
@@ -68,7 +71,10 @@ def _with_nan(w: FunctionWriter, format_: FloatType, value: str, number: str, la
 
 
 def _infinite(w: FunctionWriter, format_: FloatType, value: str, number: str, lanes: int) -> str:
-    """Infinity and NaN of a format that has both, where ``float`` fields were filled: the maximum exponent must stay the maximum."""
+    """Infinity and NaN of a format that has both, where ``float`` fields were filled.
+
+    The maximum exponent must stay the maximum.
+    """
     top = ((1 << format_.exponent) - 1) << format_.mantissa
     magnitude = w.emit(f"and {vector('i8', lanes)} {value}, {splat_constant('i8', '127', lanes)}")
     special = w.emit(f"icmp uge {vector('i8', lanes)} {magnitude}, {splat_constant('i8', str(top), lanes)}")
@@ -89,7 +95,10 @@ def widen_integer(w: FunctionWriter, element: IntType, value: str, lanes: int, t
 
 
 def widen(w: FunctionWriter, element: Type, value: str, lanes: int, target: str, half_is_fast: bool = True) -> str:
-    """``value``, as it lies in memory, as LLVM type ``target``: ``float`` from floats, ``double`` from f64, integers from integers, or the same bits."""
+    """``value``, as it lies in memory, as LLVM type ``target``.
+
+    That is ``float`` from floats, ``double`` from f64, integers from integers, or the same bits.
+    """
     if storage_type(element) == target:
         return value
     if isinstance(element, IntType):

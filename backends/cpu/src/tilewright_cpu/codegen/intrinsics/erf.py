@@ -30,7 +30,10 @@ _DOWNWARDS = "9"
 
 
 def erf(context: Context, x: str, width: int) -> str:
-    """erf of ``width`` lanes of f32, at most :data:`LANES`, in a register of 512 bits: fewer lanes, or a scalar, are part of one."""
+    """erf of ``width`` lanes of f32, at most :data:`LANES`.
+
+    It is computed in a register of 512 bits, of which fewer lanes, or a scalar, are a part.
+    """
     w, type_ = context.writer, vector_type(F32, width)
     if width == LANES:
         return _erf(context, x)

@@ -58,7 +58,10 @@ def _avx512(context: Context, name: str, operands: list[str], element: FloatType
 
 
 def rounded_for_dots(context: Context, cast: Cast, operand: str, width: int) -> str | None:
-    """f32 to bf16 by the instruction for that, which takes subnormal numbers for 0, where only products that do so too read the result; else None."""
+    """f32 to bf16 by the instruction that flushes subnormal numbers to 0, or None.
+
+    It is used where only matmuls that flush them too read the result.
+    """
     (result,) = cast.results
     if element_type(result.type) is not BF16 or element_type(cast.x.type) is not F32 or cast.rounding != "rtne":
         return None

@@ -30,7 +30,7 @@ def all_true(text: str) -> bool:
 
 
 def evaluate(context: Context, value: Value, index: Index) -> str:
-    """``value`` at ``index`` in register form: a vector where the index has a lane coordinate, else a scalar."""
+    """``value`` at ``index`` in register form: a vector for an index with lanes, else a scalar."""
     type_ = value.type
     if not isinstance(type_, TileType):
         name = context.scalar(value)
@@ -95,7 +95,10 @@ def evaluate(context: Context, value: Value, index: Index) -> str:
 
 
 def as_vector(context: Context, value: Value, index: Index, width: int) -> str:
-    """``value`` at ``index`` as a vector of ``width`` lanes, splat where it has no lane coordinate (``width`` 0: as it is)."""
+    """``value`` at ``index`` as a vector of ``width`` lanes (``width`` 0: as it is).
+
+    It is a splat where the value has no lane coordinate.
+    """
     text = evaluate(context, value, index)
     if width and (not isinstance(value.type, TileType) or lane_axis(index) < 0):
         return context.writer.splat(register_type(element_type(value.type)), text, width)
@@ -243,8 +246,10 @@ def _addptr(context: Context, operation: Addptr, index: Index, lane: int, scope:
 
 
 def buffer_address(context: Context, pointer: str, strides: tuple[int, ...], element: object, index: Index) -> str:
-    """The address of a buffer's element at an index, of the first lane where it has lanes. Parts that change least come first, in front of the loops that do
-    not change them."""
+    """Address of a buffer's element at an index, of the first lane where it has lanes.
+
+    Parts that change least come first, in front of the loops that do not change them.
+    """
     writer, saved = context.writer, context.writer.current
     fixed = 0
     parts: list[tuple[int, str, int]] = []
@@ -319,7 +324,7 @@ def gather(context: Context, pointers: str, type_: str, width: int, size: int, m
 
 
 def scatter(context: Context, text: str, pointers: str, type_: str, width: int, size: int, mask: str) -> None:
-    """Store a lane to each pointer where the mask holds; of lanes that share an address the last one counts."""
+    """Store a lane to each pointer where the mask holds; the last of lanes at one address counts."""
     vector = f"<{width} x {type_}>"
     operands = [(vector, text), (f"<{width} x ptr>", pointers), (f"<{width} x i1>", mask)]
     _masked(context, "llvm.masked.scatter", "void", operands, 1, size, (vector, f"<{width} x ptr>"))
@@ -352,7 +357,10 @@ def _masked(context: Context, name: str, result: str, operands: list[tuple[str, 
 
 
 def strip_address(context: Context, pointer: Value, index: Index, lane: int, size: int) -> tuple[str, bool]:
-    """(address, True) where the lanes of ``pointer`` are consecutive elements, else (vector of pointers, False). A scalar index gives (address, True)."""
+    """(address, True) where lanes of ``pointer`` are contiguous, else (pointers, False).
+
+    A scalar index returns (address, True).
+    """
     if lane < 0:
         return evaluate(context, pointer, index), True
     step = stride_along(context, pointer, lane)
@@ -437,7 +445,10 @@ def _load(context: Context, operation: Load, index: Index, lane: int, scope: Sco
 
 
 def _address_or_copy(context: Context, operation: Load, index: Index, lane: int, address: str, consecutive: bool, *, by_rows: bool) -> str:
-    """The address of a strip of a load, or of its copy where that is to be read; ``by_rows`` where the lanes are neighbours, and one decision a row does."""
+    """Address of a strip of a load, or of its copy where that is to be read.
+
+    ``by_rows``: the lanes are contiguous, and one decision a row suffices.
+    """
     writer, copy = context.writer, context.copies[operation.result]
     element = element_type(operation.result.type)
     if not by_rows:

@@ -126,7 +126,10 @@ class InnerLoop:
         return list(self.body(index, values, copy))
 
     def limit(self) -> tuple[str, frozenset[Value]] | None:
-        """The smallest bound of this row, and the comparisons that hold below it. Notes each bound for strips that it cuts."""
+        """The minimum of this row's bounds, and the comparisons that hold below it.
+
+        Each bound is recorded for strips that it cuts.
+        """
         context, plan = self.context, self.plan
         lowest: str | None = None
         for bound in plan.bounds:
@@ -256,7 +259,7 @@ class InnerLoop:
         return groups
 
     def _versioned(self, whole: int, groups: list[list[str]], lanes: str, leaves: frozenset[Value], end: str) -> list[list[str]]:
-        """Few strips: all of them without masks if the bound is no less than the extent, else one by one."""
+        """Write two versions of few strips: unmasked if the bound is the extent, else one by one."""
         writer, context = self.writer, self.context
         full = writer.emit(f"icmp uge i64 {lanes}, {whole}")
         then, other, join = writer.new_block("full"), writer.new_block("cut"), writer.new_block("join")

@@ -196,7 +196,10 @@ class NestPlan:
         return width
 
     def _decide_kept(self) -> None:
-        """A kept tile that is uniform along the lanes is not evaluated once a strip, so it gets a loop nest of its own."""
+        """Give a kept tile that is uniform along the lanes a loop nest of its own.
+
+        Here it would not be evaluated once a strip.
+        """
         context = self.context
         for value in list(self.fresh):
             if self.lane < 0 or stride_along(context, value, self.lane) is not None:
@@ -249,7 +252,7 @@ class NestPlan:
                     self.bounds.append(bound)
 
     def without_versions(self) -> None:
-        """Write a row once, for all that its conditions and bounds may be: every strip under its mask."""
+        """Write one version of a row: every strip under its mask."""
         if not self.consecutive:
             self.brief, self.row_conditions = True, []
 
@@ -259,7 +262,10 @@ class NestPlan:
         return [axis for axis, extent in enumerate(self.shape) if axis != self.lane and extent > 1]
 
     def rows(self, skip: int = -1) -> Iterator[Index]:
-        """Loops over the outer axes but ``skip``: write one row in the body of a ``for`` over this. The index has 0 along the lanes."""
+        """Loops over the outer axes but ``skip``: write one row in the body of a ``for`` over this.
+
+        The index has 0 along the lanes.
+        """
         axes = [axis for axis in self.outer_axes() if axis != skip]
         index = [ZERO] * len(self.shape)
         yield from self._loops(axes, index)

@@ -44,7 +44,7 @@ def end_fill(context: Context, filled: dict[Value, Buffer]) -> None:
 
 
 def complete_partial(plan: NestPlan, leaves: frozenset[Value]) -> None:
-    """Write the lanes that were left out of kept tiles, unless this loop nest stops at one of the comparisons ``leaves`` too."""
+    """Write the remaining lanes of kept tiles, unless this nest stops at one of ``leaves`` too."""
     context = plan.context
     if not context.partial:
         return
@@ -79,8 +79,11 @@ def _reached(plan: NestPlan) -> set[Value]:
 def write_rows(
     plan: NestPlan, store: Callable[[Index], None], *, stores_only: bool = False, bounded_by: Sequence[Bound] = (), ends: Mapping[int, str] = NO_ENDS
 ) -> None:
-    """Run ``store`` on every strip of a nest. ``bounded_by`` are the bounds of a store's own mask: beyond the least of them nothing is written. From
-    ``ends`` on along an axis (i64s) nothing need be written."""
+    """Run ``store`` on every strip of a loop nest.
+
+    ``bounded_by`` are the bounds of a store's own mask: beyond the minimum of them nothing is
+    written. From ``ends`` on along an axis (i64s) nothing need be written.
+    """
     context = plan.context
     filled = begin_fill(plan)
     plan.ends = NO_ENDS if filled else ends
@@ -138,9 +141,10 @@ def materialize(context: Context, value: Value) -> Buffer:
 
 
 def materialize_into(context: Context, value: Value, buffer: Buffer, ends: Mapping[int, str] = NO_ENDS, *, brief: bool = False) -> None:
-    """Evaluate a tile into a buffer, which may be one that it reads itself at the same coordinates only, along an axis up to its ``ends`` (an i64).
+    """Evaluate a tile into a buffer, along an axis up to its ``ends`` (an i64).
 
-    ``brief``: in as little code as may be, where the machine's instructions take masks.
+    The tile may read the buffer itself, at the same coordinates only. ``brief``: in as little code
+    as may be, where the target's instructions take masks.
     """
     value = context.resolve(value)
     source = context.buffers.get(value)
@@ -201,7 +205,7 @@ def buffers_read(context: Context, value: Value) -> Iterator[tuple[Value, Buffer
 
 
 def reusable_buffer(context: Context, value: Value, type_: TileType) -> Buffer | None:
-    """A buffer that ``value`` reads at its own coordinates only and nobody reads after it, to be written over."""
+    """A buffer that ``value`` reads last, at its own coordinates only, to be written over."""
     analysis, position = context.analysis, context.position
     size = storage_size(type_.element)
     candidates: dict[Value, Buffer] = {}
@@ -233,7 +237,10 @@ _SINGLE_STEP = frozenset(("dot", "dot_scaled", "reduce", "scan", "for", "histogr
 
 
 def settle(context: Context, value: Value) -> None:
-    """Put every kept tile that ``value`` is computed from into memory: before code that runs on one way only evaluates it."""
+    """Materialize every kept tile that ``value`` is computed from.
+
+    This comes before code that evaluates the value on one path only.
+    """
     stack, seen = [context.resolve(value)], set()
     while stack:
         here = context.resolve(stack.pop())

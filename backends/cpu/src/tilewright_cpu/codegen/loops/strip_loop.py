@@ -12,7 +12,10 @@ Body = Callable[[str, int], None]
 
 
 def for_strips(w: FunctionWriter, extent: int, width: int, body: Body) -> None:
-    """Run ``body`` over 0 .. ``extent`` - 1 in strips of ``width`` (a power of two), then over what is left in strips of lesser powers of two."""
+    """Run ``body`` over 0 .. ``extent`` - 1 in strips of ``width`` (a power of two).
+
+    The remainder is covered by strips of smaller powers of two.
+    """
     start, lanes = 0, width
     while start < extent:
         count = (extent - start) // lanes

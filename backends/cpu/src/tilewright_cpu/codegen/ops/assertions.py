@@ -180,7 +180,10 @@ def _bits(value: Value) -> int:
 
 
 def _companions(context: Context, operation: Assert) -> list[Assert]:
-    """The assertions after one, with only tiles between them that are evaluated where they are read, whose conditions can be evaluated here."""
+    """Assertions after one that can be tested with it.
+
+    Only lazy tiles lie between them, and their conditions can be evaluated here.
+    """
     found: list[Assert] = []
     if context.in_elements or not is_tile(operation.condition):
         return found
@@ -243,7 +246,10 @@ def _leaf(context: Context, number: int, leaf: Value) -> _Check:
 
 
 def _ends(context: Context, leaf: Value, axis: int) -> tuple[int, ...]:
-    """The coordinates along an axis at which a condition holds only if it holds along all of it; none where all of them must be looked at."""
+    """Coordinates along an axis at which a condition holds only if it holds along all of it.
+
+    There are none where all coordinates must be looked at.
+    """
     assert isinstance(leaf.type, TileType)
     operation, last = leaf.definition, leaf.type.shape[axis] - 1
     if last == 0 or leaf in context.buffers or operation is None:
@@ -285,7 +291,10 @@ def _long_axes(value: Value) -> list[int]:
 
 
 def _overflow(context: Context, number: int, sum_: Value, *pair: Value) -> _Check | None:
-    """Two comparisons that ask for overflow of the type that a sum, difference or product was widened from; None for others."""
+    """Comparisons that test a widened sum, difference or product for overflow, or None.
+
+    They are two, against the limits of the type that the operands were widened from.
+    """
     operation = sum_.definition
     if not isinstance(operation, Binary) or operation.name not in ("add", "sub", "mul") or sum_ in context.buffers:
         return None
@@ -318,7 +327,10 @@ def _overflow(context: Context, number: int, sum_: Value, *pair: Value) -> _Chec
 
 
 def _admitted(name: str, number: int, position: int, element: IntType) -> tuple[int, int]:
-    """The minimum and the maximum operand with which a sum, difference or product with ``number``, at a position, does not overflow."""
+    """Minimum and maximum operand whose operation with ``number`` does not overflow.
+
+    ``number`` is at a position of a sum, difference or product.
+    """
     least, greatest = element.minimum, element.maximum
     if name == "mul":
         if number:
@@ -377,7 +389,7 @@ _FAILS: Final = Gathering(I1, 0, _fails, lambda context, gathered, width: gather
 
 
 def outside(element: IntType, least: int, greatest: int) -> Gathering:
-    """A number that is not between two others: how far it lies above the minimum, without a sign, at most."""
+    """A test for numbers outside two limits: the maximum distance above the lower one, unsigned."""
 
     def add(context: Context, gathered: str, texts: Sequence[str], width: int) -> str:
         type_ = vector_type(element, width)
@@ -393,7 +405,10 @@ def outside(element: IntType, least: int, greatest: int) -> Gathering:
 
 
 def _carry(context: Context, name: str, a: str, b: str, type_: str, signed: bool) -> str:
-    """A number whose sign says whether a sum or difference overflows: by what the signs of its operands and of what is left of it are."""
+    """A number whose sign says whether a sum or difference overflows.
+
+    It follows from the signs of the operands and of the result.
+    """
     emit, ones = context.writer.emit, "splat (" if type_[0] == "<" else ""
     bits = type_.rsplit(" ", 1)[-1].rstrip(">")
     ones = f"splat ({bits} -1)" if ones else "-1"
@@ -431,7 +446,11 @@ def overflow(name: str, element: IntType) -> Gathering:
 
 
 def overflow_of_products(element: IntType) -> Gathering:
-    """Products of 32 bits that do not fit: in 64 bits, of the even lanes and of the odd ones, the bits above the lower 32 are gathered."""
+    """A test for products of 32 bits that do not fit.
+
+    The products of the even lanes and of the odd ones are computed in 64 bits, and the bits above
+    the lower 32 are accumulated.
+    """
 
     def add(context: Context, gathered: str, texts: Sequence[str], width: int) -> str:
         w, half = context.writer, width // 2
@@ -456,7 +475,10 @@ def overflow_of_products(element: IntType) -> Gathering:
 
 
 def _tested(context: Context, checks: Sequence[_Check]) -> tuple[list[Load | Store], dict[int, str]]:
-    """Test checks of one shape: the loads all of whose lanes are read for it, and for each assertion an i1 that holds where one of its conditions fails."""
+    """Test checks of one shape: the loads that were read whole, and an i1 for each assertion.
+
+    The i1 holds where one of the assertion's conditions fails.
+    """
     asked = [check.arithmetic for check in checks if check.arithmetic is not None]
     tiles = tiles_to_range(context, math.prod(checks[0].shape), asked)
     if not tiles:
@@ -480,7 +502,10 @@ def _tested(context: Context, checks: Sequence[_Check]) -> tuple[list[Load | Sto
 
 
 def _test(context: Context, checks: Sequence[_Check]) -> tuple[NestPlan, dict[int, str]]:
-    """Loops over checks of one shape: their loop nest, and for each assertion an i1 that holds where one of its conditions fails."""
+    """Loops over checks of one shape: their loop nest, and an i1 for each assertion.
+
+    The i1 holds where one of the assertion's conditions fails.
+    """
     w = context.writer
     numbers = list(dict.fromkeys(check.assertion for check in checks))
 

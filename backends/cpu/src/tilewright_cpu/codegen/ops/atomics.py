@@ -73,7 +73,7 @@ def lower_clock(context: Context, operation: Clock) -> None:
 
 
 def _for_lanes(context: Context, operation: Operation, operands: list[Value], mask: Value | None, update: Callable[[list[str]], str]) -> None:
-    """Run ``update`` on a scalar, or on every element of tiles, where the mask holds; bind what it returns."""
+    """Run ``update`` on a scalar, or on every element of tiles, under the mask; bind its result."""
     result, w = operation.results[0], context.writer
     size = storage_size(element_type(result.type))
 

@@ -131,7 +131,10 @@ def lower_inline_asm(context: Context, operation: InlineAsm) -> None:
 
 
 def _assembly_text(context: Context, operation: InlineAsm) -> str:
-    """The flags, assembly and constraints of an ``asm`` call. On x86 nearly every instruction changes the condition codes, which nobody writes down."""
+    """The flags, assembly and constraints of an ``asm`` call.
+
+    On x86 nearly every instruction changes the condition codes, which nobody writes down.
+    """
 
     def quoted(text: str) -> str:
         return "".join(character if 32 <= ord(character) < 127 and character not in '"\\' else f"\\{ord(character):02X}" for character in text)
@@ -179,7 +182,10 @@ def _flat(buffer: Buffer) -> Buffer:
 
 
 def _by_groups(context: Context, operation: InlineAsm | Extern, pack: int, run: Callable[[list[list[str]]], list[list[str]]]) -> None:
-    """Run code on scalars, or on every ``pack`` elements of tiles that follow each other; bind its results. A last group is filled up with zeros."""
+    """Run code on scalars, or on groups of ``pack`` elements of tiles; bind its results.
+
+    The last group is filled up with zeros.
+    """
     w = context.writer
     values = [*operation.inputs, *operation.results]
     tile = next((value.type for value in values if isinstance(value.type, TileType)), None)

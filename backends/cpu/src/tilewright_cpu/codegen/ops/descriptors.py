@@ -35,8 +35,11 @@ from tilewright_cpu.codegen.sanitizer.bounds import checked_span, is_checked
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """A descriptor's parts: LLVM operands of the base address (ptr), of extents and strides (i64, counting elements), and whether a load of floats gives NaN
-    outside (i1; else zero)."""
+    """LLVM operands of a descriptor.
+
+    They are the base address (ptr), extents and strides (i64, counting elements), and whether a
+    load of floats yields NaN outside (i1; else zero).
+    """
 
     base: str
     shape: tuple[str, ...]
@@ -69,7 +72,11 @@ def lower_descriptor_stride(context: Context, operation: DescriptorStride) -> No
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One row of a block: the address of its first column, whether the leading coordinates are inside, and the columns [first, last) that are."""
+    """One row of a block.
+
+    It has the address of its first column, whether the leading coordinates are inside, and the
+    columns [first, last) that are.
+    """
 
     address: str
     inside: str
@@ -100,12 +107,12 @@ def _descriptor(context: Context, operation: DescriptorExtent | DescriptorStride
 
 
 def _within(w: FunctionWriter, coordinate: str, extent: str) -> str:
-    """0 <= coordinate < extent; a negative coordinate is a great unsigned one, and extents are not negative."""
+    """0 <= coordinate < extent, as one unsigned comparison; extents are not negative."""
     return w.emit(f"icmp ult i64 {coordinate}, {extent}")
 
 
 def _columns(w: FunctionWriter, offset: str, extent: str, block: int) -> tuple[str, str]:
-    """The columns [first, last) of a block of ``block`` columns at ``offset`` that lie in 0 .. extent-1."""
+    """Columns [first, last) of a block of ``block`` columns at ``offset`` within the extent."""
     zero, size = ("i64", "0"), ("i64", str(block))
     before = w.intrinsic("llvm.smax", "i64", [("i64", w.emit(f"sub i64 0, {offset}")), zero])
     behind = w.intrinsic("llvm.smax", "i64", [("i64", w.emit(f"sub i64 {extent}, {offset}")), zero])
@@ -149,7 +156,7 @@ def _each_listed_row(context: Context, operation: Operation, descriptor: Descrip
 
 
 def _checked(context: Context, operation: Operation, row: _Row, descriptor: Descriptor, type_: DescriptorType) -> _Row:
-    """The row, or nothing of it where its columns do not lie in an argument's memory and the kernel checks that."""
+    """The row, or nothing of it where a bounds check finds columns outside the argument's memory."""
     if not is_checked(context, operation):
         return row
     w, stored, stride = context.writer, storage_type(type_.element), descriptor.strides[-1]

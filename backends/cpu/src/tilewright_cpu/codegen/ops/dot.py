@@ -169,8 +169,10 @@ def _is_loaded(context: Context, value: Value) -> bool:
 
 
 def _in_place_or_copied(context: Context, value: Value, place: TileLocation, valid: str, ends: Ends) -> TileLocation:
-    """A masked load where it lies if an i1 tells that no lane is masked off, else a copy in memory, whose contiguous axis is the same: decided when the kernel
-    runs, once a tile."""
+    """A masked load in place if no lane is masked off, else a copy with the same contiguous axis.
+
+    An i1 decides it when the kernel runs, once a tile.
+    """
     w, copy = context.writer, context.new_buffer(place.shape, place.element)
     if place.strides[-1] != 1:
         copy = replace(copy, transposed=True)
@@ -213,7 +215,10 @@ def accumulator_of(context: Context, c: Value, operands: tuple[str, ...]) -> tup
 
 
 def _prepacked(context: Context, b: Value) -> str | None:
-    """The list of matrices that were packed before the launch; None where B is computed, so that none of them holds it."""
+    """The list of matrices that were packed before the launch.
+
+    It is None where B is computed, so that none of them holds it.
+    """
     definition = context.resolve(b).definition
     while isinstance(definition, Permute | Cast):
         definition = context.resolve(definition.x).definition

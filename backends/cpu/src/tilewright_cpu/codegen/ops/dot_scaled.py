@@ -113,7 +113,11 @@ def _operand(context: Context, value: Value, scales: Value | None, format_: str,
 
 
 def _guarded(context: Context, a: _Operand, b: _Operand, by_matrices: Callable[[], None], widely: Callable[[], None]) -> None:
-    """Bring both operands to f32, scaled, and multiply; where scales lead out of f32's range, bring them there unscaled, and multiply ``widely``."""
+    """Bring both operands to f32, scaled, and multiply.
+
+    Where scales lead out of f32's range, they are brought there unscaled, and multiplied
+    ``widely``.
+    """
     w = context.writer
     # whether the elements stay unscaled, and whether scaling one has lost something
     plain, lost = w.alloca("i1", 1, 1), _Found(context)
@@ -192,7 +196,10 @@ def _find_unsafe_codes(context: Context, side: _Operand, found: _Found) -> None:
 
 
 def _upcast(context: Context, side: _Operand, lost: _Found | None) -> None:
-    """Write an operand's elements in f32, unpacked and scaled; find in ``lost`` what was not 0 and is no normal number."""
+    """Write an operand's elements in f32, unpacked and scaled.
+
+    ``lost`` is set where an element was not 0 and is no normal number.
+    """
     source, wide = side.source, side.wide
     scale = _scales(context, side) if side.scales is not None else None
     w, lanes_of_f32 = context.writer, context.elements_for(F32)

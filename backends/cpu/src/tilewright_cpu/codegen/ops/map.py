@@ -13,7 +13,10 @@ from tilewright_cpu.codegen.loops.strip_loop import for_each, for_strips, viewed
 
 
 def lower_map(context: Context, operation: Map) -> None:
-    """Run the body on every group of ``pack`` elements: on vectors of groups where it is straight-line code on single elements."""
+    """Run the body on every group of ``pack`` elements.
+
+    It runs on vectors of groups where it is straight-line code on single elements.
+    """
     body, pack = operation.body, operation.pack
     inputs = [context.materialize(operand) for operand in operation.inputs]
     results = []

@@ -42,7 +42,7 @@ class MultirowReduction:
         self.vectors = plan.context.scratch(self.bytes * plan.width)
 
     def add(self, row: Index, vector: str) -> None:
-        """Take what a row's strips were combined into; with the last row of a group, write the results of all."""
+        """Add a row's vector; with the last row of a group, write the results of all."""
         context, axis = self.plan.context, self.plan.outer_axes()[-1]
         writer, at = context.writer, row[axis]
         number = writer.emit(f"and i64 {at.base}, {self.width - 1}")

@@ -108,7 +108,11 @@ def lower_split(context: Context, operation: Split) -> None:
 
 
 def lower_gather(context: Context, operation: Gather) -> None:
-    """x picked along an axis by index. An index out of range, which is undefined, picks the last element: it must not reach other memory."""
+    """Pick x along an axis by index.
+
+    An index out of range, which is undefined, picks the last element: it must not reach other
+    memory.
+    """
     source, index, axis = context.materialize(operation.x), context.materialize(operation.index), operation.axis
     type_ = result_type(operation)
     result = context.new_buffer(type_.shape, type_.element)
@@ -146,7 +150,7 @@ def lower_gather(context: Context, operation: Gather) -> None:
 
 
 def _positions(context: Context, source: Buffer, index: Buffer, at: tuple[str, str, str], lanes: int, extent: int, after: int, along: bool) -> str:
-    """The positions, in elements from the start of the outer coordinate, that the indices at ``at`` pick."""
+    """Positions, in elements from the start of the outer coordinate, that the indices pick."""
     w = context.writer
     i64 = f"<{lanes} x i64>" if lanes else "i64"
     number = context.load_vector(index, at, lanes) if lanes else context.load_element(index, at)

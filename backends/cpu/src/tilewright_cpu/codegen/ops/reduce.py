@@ -101,7 +101,10 @@ class Known(Combination):
 
     @property
     def identity(self) -> float | int | bool:
-        """The number that changes nothing. NaN for the float extremes that ignore it: a row of NaNs gives NaN."""
+        """The identity of the combination.
+
+        It is NaN for the float minimum and maximum that ignore it: a row of NaNs is NaN.
+        """
         element = self.inner
         if isinstance(element, FloatType):
             if self.name in ("min", "max"):
@@ -373,7 +376,10 @@ def _from_second(
 
 
 def skippable(plan: NestPlan, value: Value, combination: Known) -> tuple[Bound, MaskedOffLanes, float | int | bool] | None:
-    """The bound beyond which every lane of ``value`` is one number that needs combining once at most, and kept tiles are known too."""
+    """The bound beyond which every lane of ``value`` is one number that need be combined once.
+
+    Kept tiles are known there too.
+    """
     for bound in plan.bounds:
         lanes = MaskedOffLanes(plan.context, bound.leaf, plan.lane)
         number = lanes.fold(value, identity(len(plan.shape)))
@@ -405,7 +411,10 @@ def _stop(plan: NestPlan, row: Index, skip: tuple[Bound, MaskedOffLanes, float |
 
 
 def _across_rows(plan: NestPlan, tiles: Sequence[Value], axis: int, combination: Combination, output: _Output) -> None:
-    """Combine along an outer axis, each lane on its own: a few strips side by side, and the reduced axis as the innermost loop."""
+    """Reduce along an outer axis, each lane on its own.
+
+    A few strips are reduced side by side, and the reduced axis is the innermost loop.
+    """
     context, writer = plan.context, plan.context.writer
     complete_partial(plan, frozenset())
     extent, lane_extent, width = plan.shape[axis], plan.shape[plan.lane], plan.width

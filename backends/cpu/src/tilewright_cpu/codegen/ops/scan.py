@@ -70,7 +70,10 @@ class _Scan:
         return self.context.evaluate_vectors(self.combine, arguments, lanes) if self.vectors else self.context.evaluate_scalars(self.combine, arguments)
 
     def _at(self, step: str, strip: int = 1) -> str:
-        """The first coordinate along the axis of the ``strip`` elements whose first is number ``step`` in the order of the scan."""
+        """First coordinate along the axis of ``strip`` elements, whose first has number ``step``.
+
+        Elements are numbered in the order of the scan.
+        """
         if not self.reverse:
             return step
         if step.isdigit():
@@ -135,7 +138,7 @@ class _Scan:
         return self._shuffled(values, [0 if self.reverse else self.width - 1] * self.width)
 
     def _scanned(self, values: Sequence[str]) -> list[str]:
-        """Vectors scanned in themselves: after the step of distance d every lane combines the 2d elements up to it."""
+        """Vectors scanned by lanes: after the step of distance d a lane combines 2d elements."""
         width, values, distance = self.width, list(values), 1
         while distance < width:
             sources = [lane + distance if self.reverse else lane - distance for lane in range(width)]

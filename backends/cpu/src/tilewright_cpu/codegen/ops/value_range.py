@@ -37,7 +37,7 @@ _DEARER: Final = 3
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """A sum, difference or product ``name`` that a type must hold, of tiles, scalars and numbers of the type."""
+    """A sum, difference or product ``name`` of tiles, scalars and numbers that a type must hold."""
 
     name: str
     element: IntType
@@ -52,7 +52,10 @@ class _Range(NamedTuple):
 
 
 def tiles_to_range(context: Context, numel: int, asked: Sequence[Arithmetic]) -> list[Value]:
-    """The tiles whose ranges say whether all fit, of ``numel`` elements each; none where looking at the results costs less."""
+    """Tiles whose ranges say whether all results fit, of ``numel`` elements each.
+
+    There are none where looking at the results costs less.
+    """
     if not asked:
         return []
     found: dict[Value, None] = {}
@@ -81,7 +84,10 @@ def tiles_to_range(context: Context, numel: int, asked: Sequence[Arithmetic]) ->
 
 
 def emit_fits(context: Context, shape: tuple[int, ...], asked: Sequence[Arithmetic], tiles: Sequence[Value]) -> tuple[NestPlan, str]:
-    """Loops over tiles of a shape for their ranges: their loop nest, and an i1 that holds only if all that is asked fits."""
+    """Loops over tiles of a shape for their ranges: their loop nest, and an i1.
+
+    The i1 holds only if all results fit.
+    """
     w = context.writer
     elements = [_integer(tile) for tile in tiles]
     names = [("smin", "smax") if element.signed else ("umin", "umax") for element in elements]
@@ -134,7 +140,10 @@ def _pattern(element: IntType, number: int) -> int:
 
 
 def _parts(context: Context, value: Value) -> Splat | Cast | Binary | None:
-    """The operation from whose operands' ranges a tile's follows; None where its elements have to be looked at."""
+    """The operation from whose operands' ranges a tile's range follows.
+
+    It is None where the tile's elements have to be looked at.
+    """
     operation = value.definition
     if operation is None or value in context.buffers or context.analysis.is_deep(value):
         return None
@@ -153,7 +162,10 @@ def _parts(context: Context, value: Value) -> Splat | Cast | Binary | None:
 
 
 class _Ranges:
-    """Ranges of what is computed from tiles whose ranges are known; ``fits`` is an i1: whether all results on the way fit their types."""
+    """Ranges of results that are computed from tiles whose ranges are known.
+
+    ``fits`` is an i1: whether all results on the way fit their types.
+    """
 
     def __init__(self, context: Context, known: dict[Value, _Range]) -> None:
         self.context, self.known, self.fits = context, known, "true"

@@ -162,7 +162,7 @@ class _Row:
         self.argument = context.state.checks.accesses[operation][0]
 
     def _before(self) -> str:
-        """The bytes of the argument's memory before lane 0: negative, as an i64, where that is not inside."""
+        """Bytes of the argument's memory before lane 0: an i64, negative where that is outside."""
 
         def write() -> str:
             w, (start, _) = self.context.writer, bounds_of(self.context, self.argument, 0)
@@ -188,7 +188,10 @@ class _Row:
         return _once(self.context, self.home, ("range", self.operation, self.first), write)
 
     def span(self, count: str) -> str:
-        """The address of lane 0, or one of our own, where the first ``count`` lanes, which are all accessed, are not inside."""
+        """Address of lane 0, or one of our own where a lane of the first ``count`` is outside.
+
+        All of these lanes are accessed.
+        """
         before = self._before()
 
         def write() -> str:
@@ -227,7 +230,10 @@ def _scaled(context: Context, number: str, size: int) -> str:
 
 
 def checked_lanes(context: Context, operation: Operation, address: str, consecutive: bool, width: int, size: int, guard: str | None) -> str | None:
-    """The lanes that may be accessed, of those of ``guard``; ``address`` is that of the first of ``consecutive`` ones, or a vector of addresses."""
+    """The lanes of ``guard`` that may be accessed.
+
+    ``address`` is that of the first of ``consecutive`` lanes, or a vector of addresses.
+    """
     if not is_checked(context, operation):
         return guard
     w = context.writer
@@ -241,7 +247,10 @@ def checked_lanes(context: Context, operation: Operation, address: str, consecut
 
 
 def checked_span(context: Context, operation: Operation, first: str, last: str, size: int, wanted: str) -> str:
-    """An i1: ``wanted``, and elements of ``size`` bytes from the address ``first`` to the address ``last``, which may be before it, are inside."""
+    """An i1: ``wanted``, and a span of elements of ``size`` bytes is inside.
+
+    It reaches from the address ``first`` to the address ``last``, which may be before it.
+    """
     if not is_checked(context, operation):
         return wanted
     w = context.writer
@@ -290,7 +299,10 @@ def _kept(context: Context, operation: Operation, inside: str, guard: str | None
 
 
 def _inside(context: Context, operation: Operation, number: str, size: int, width: int = 0) -> str:
-    """An i1 a lane: whether ``size`` bytes at an address (i64) lie in the memory of one of the arguments it may come from."""
+    """An i1 a lane: whether ``size`` bytes at an address (i64) are inside an argument's memory.
+
+    The argument is one of those that the address may come from.
+    """
     w, found = context.writer, ""
     type_ = f"<{width} x i64>" if width else "i64"
     for argument in context.state.checks.accesses[operation]:

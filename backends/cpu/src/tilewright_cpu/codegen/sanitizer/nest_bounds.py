@@ -37,7 +37,10 @@ _FARTHEST: Final = 1 << 38
 
 
 def decidable(context: Context, operations: Iterable[Load | Store], several_rows: bool) -> list[Load | Store]:
-    """Those of a loop nest's accesses that can be checked for all of it at once, if a check for each row or strip costs more than that."""
+    """Accesses of a loop nest that are checked for all of it at once.
+
+    A check for each row or strip would cost more than that.
+    """
     checked = [operation for operation in dict.fromkeys(operations) if is_checked(context, operation) and None not in _steps(context, operation)]
     found = [operation for operation in checked if _wraps_are_seen(context, operation.pointer)]
     return found if several_rows or not all(is_span(context, operation) for operation in found) else []
@@ -88,8 +91,11 @@ def _wraps_are_seen(context: Context, value: Value) -> bool:
 
 
 def _parts(context: Context, value: Value) -> dict[tuple[Value, Axes], None] | None:
-    """The tiles of integers of fewer than 64 bits that an address or a number is computed of, as they are before they are widened, with their axes in it; None
-    where they have none in common with it."""
+    """Tiles of integers of fewer than 64 bits that an address or a number is computed of.
+
+    They are taken as they are before they are widened, with their axes in it; None where they have
+    none in common with it.
+    """
     assert isinstance(value.type, TileType)
     axes: Axes = tuple(range(value.type.rank))
     stack: list[tuple[Value, Axes]] = [(context.resolve(value), axes)]
@@ -124,7 +130,10 @@ def _is_narrow(value: Value, bits: int) -> bool:
 
 
 def emit_inside(context: Context, operations: Sequence[Load | Store]) -> str:
-    """An i1: whether all that the operations may access is inside. Written into the outermost scope of the nest."""
+    """An i1: whether all accesses of the operations are inside.
+
+    It is written into the outermost scope of the loop nest.
+    """
     w, result = context.writer, ""
     for operation in operations:
         inside = _inside(context, operation)

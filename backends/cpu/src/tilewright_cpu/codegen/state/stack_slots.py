@@ -17,9 +17,11 @@ from tilewright.llvm.writer import FunctionWriter
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A tile in memory: row-major, dense, 64-byte aligned, elements in storage form (see :mod:`tilewright.llvm.registers`).
+    """A tile in memory: row-major, dense, 64-byte aligned.
 
-    ``pointer`` is the LLVM name of its first element's address, good in the whole function. ``transposed``: as the tile with its last two axes exchanged lies.
+    Elements are in storage form (see :mod:`tilewright.llvm.registers`). ``pointer`` is the LLVM
+    name of its first element's address, good in the whole function. ``transposed``: as the tile
+    with its last two axes exchanged lies.
     """
 
     pointer: str
@@ -45,8 +47,11 @@ class Buffer:
 
 
 class StackSlot:
-    """Memory of buffers. It is free again after the position ``end``. ``holders`` are the values it holds or held since it was allocated. What is
-    ``borrowed`` belongs to the caller of this function: its values must stay."""
+    """Memory of buffers, free again after the position ``end``.
+
+    ``holders`` are the values it holds or held since it was allocated. A ``borrowed`` slot belongs
+    to the caller of this function: its values must stay.
+    """
 
     __slots__ = ("borrowed", "end", "holders", "pointer", "size")
 
@@ -85,8 +90,10 @@ class StackSlots:
         self.cleared_bytes = 0
 
     def new_buffer(self, shape: Sequence[int], element: Type) -> Buffer:
-        """Memory for a tile, not cleared: on the stack, or on the heap where it is large. It is free again after the operation being lowered
-        unless a value was bound to it."""
+        """Memory for a tile, not cleared: on the stack, or on the heap where it is large.
+
+        It is free again after the operation being lowered unless a value was bound to it.
+        """
         shape = tuple(shape)
         slot = self._allocate(math.prod(shape) * storage_size(element))
         return Buffer(slot.pointer, shape, element)
@@ -124,15 +131,20 @@ class StackSlots:
         return best
 
     def lasting(self, size: int, end: int) -> str:
-        """The address of ``size`` bytes (64-byte aligned) that nothing else uses before the position ``end``, in earlier iterations of a loop neither."""
+        """Address of ``size`` bytes (64-byte aligned) that are reserved up to the position ``end``.
+
+        Earlier iterations of a loop do not use them either.
+        """
         free, self._free = self._free, []
         slot = self._allocate(size)
         self._free, slot.end = free, end
         return slot.pointer
 
     def in_arena(self, size: int) -> str:
-        """The address of ``size`` bytes (64-byte aligned) of heap memory that nothing else uses. A kernel's function finds there what its last call in the same
-        launch and thread has left."""
+        """Address of ``size`` bytes (64-byte aligned) of heap memory that nothing else uses.
+
+        A kernel's function finds there what its last call in the same launch and thread has left.
+        """
         pointer = self.writer.fresh("h")
         self.arena_parts.append((pointer, self.arena_bytes))
         self.arena_bytes += (size + 63) & ~63
