@@ -138,9 +138,9 @@ def cpu_seconds() -> float:
 def compilation(kernel: Any, place: Place, count: int) -> Callable[[], object]:
     """What compiles a kernel anew, or for the reference runs it."""
     from tilewright.plugins.registry import registry
-    from tilewright.runtime import devices
-    from tilewright.runtime.cache import disk_cache
-    from tilewright.runtime.compile import Specialization, compile_kernel
+    from tilewright.runtime.compiler.compile import Specialization, compile_kernel
+    from tilewright.runtime.devices import device_registry
+    from tilewright.runtime.storage.disk_cache import disk_cache
     from tilewright.tools.inspect import resolved_options
 
     if place.backend == "reference":
@@ -155,7 +155,11 @@ def compilation(kernel: Any, place: Place, count: int) -> Callable[[], object]:
 
         return run
     backend = registry().get(place.backend)
-    target = devices.named_target(backend, place.architecture) if place.architecture else devices.target_of(backend, devices.find(backend, None))
+    target = (
+        device_registry.named_target(backend, place.architecture)
+        if place.architecture
+        else device_registry.target_of(backend, device_registry.find(backend, None))
+    )
     types = {"x": "*fp32", "out": "*fp32", "k": "i32", "COUNT": "constexpr"}
     facts = {"x": {"divisibility": 16}, "out": {"divisibility": 16}}
     specialization = Specialization(kernel, types, {"COUNT": count}, facts, resolved_options(backend, kernel.__name__, {}))

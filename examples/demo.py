@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.plugins.registry import registry
-from tilewright.runtime import devices
+from tilewright.runtime.devices import device_registry
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -171,7 +171,7 @@ def attention_case(rng: np.random.Generator) -> Case:
 
 def machine() -> str:
     """The processor that the kernels run on and what the rivals are, in a line."""
-    device = devices.find(registry().get("cpu"), None)
+    device = device_registry.find(registry().get("cpu"), None)
     cores, bits = device.properties.get("cores"), device.properties.get("vector_bits")
     rivals = f"NumPy {np.__version__}" + (f", PyTorch {torch.__version__}" if torch is not None else "")
     return f"{device.name}, {cores} {'core' if cores == 1 else 'cores'}, vectors of {bits} bits; Python {platform.python_version()}, {rivals}"

@@ -24,7 +24,7 @@ from kernels import attention, layer_norm, matmul, softmax, vector_add
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.runtime.cache import disk_cache
+from tilewright.runtime.storage.disk_cache import disk_cache
 
 REPETITIONS = 7
 #: milliseconds that the first launch of a kernel may take, and that importing may

@@ -28,7 +28,7 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.runtime.descriptor import TensorDescriptor
+from tilewright.runtime.arguments.descriptor import TensorDescriptor
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "benchmarks")]

@@ -57,7 +57,7 @@ def measure(batch: int, heads: int, length: int, depth: int, causal: bool, dtype
 
     def make(library: str, module: Any, bm: int, bn: int, warps: int, stages: int) -> Callable[[], Any]:
         if library == "tilewright":
-            from tilewright.runtime.descriptor import TensorDescriptor
+            from tilewright.runtime.arguments.descriptor import TensorDescriptor
         else:
             from triton.tools.tensor_descriptor import TensorDescriptor
         blocks = [TensorDescriptor.from_tensor(x.view(-1, depth), [rows, depth]) for x, rows in ((q, bm), (k, bn), (v, bn), (out, bm))]

@@ -16,7 +16,7 @@ import torch
 from descriptor_kernels import GREAT, OTHERS, Configuration, matmul, persistent_matmul
 from side_by_side import milliseconds, report
 
-from tilewright.runtime.descriptor import TensorDescriptor
+from tilewright.runtime.arguments.descriptor import TensorDescriptor
 
 
 def caller(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, configuration: Configuration) -> Any:

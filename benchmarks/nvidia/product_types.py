@@ -18,7 +18,7 @@ from side_by_side import milliseconds, report
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.runtime.descriptor import TensorDescriptor
+from tilewright.runtime.arguments.descriptor import TensorDescriptor
 
 #: (BM, BN, bytes of a block along K, num_warps, num_stages, divided, persistent): whether loads have warps of their own, whether there are as many programs as
 #: multiprocessors, each of which computes several blocks.

@@ -58,7 +58,7 @@ def child(library: str, folder: Path, shapes: list[tuple[int, int, int]]) -> dic
     module = module_of(library, folder)
     if own:
         from tilewright import autotune
-        from tilewright.runtime.descriptor import TensorDescriptor
+        from tilewright.runtime.arguments.descriptor import TensorDescriptor
     else:
         from triton import autotune
         from triton.tools.tensor_descriptor import TensorDescriptor
@@ -135,9 +135,9 @@ def lower_all(arch: str, folder: Path, asynchronous: bool) -> dict[str, Any]:
     """Seconds until the first configuration, and until all are lowered."""
     from tilewright.plugins.manifest import Device
     from tilewright.plugins.registry import registry
-    from tilewright.runtime.compile import Specialization
-    from tilewright.runtime.selection import Selected
-    from tilewright.runtime.trials import Trial, Wanted, compile_trials
+    from tilewright.runtime.compiler.compile import Specialization
+    from tilewright.runtime.compiler.parallel_compile import Trial, Wanted, compile_trials
+    from tilewright.runtime.compiler.selection import Selected
 
     module, backend = module_of("tilewright", folder), registry().get("nvidia")
     device = Device("nvidia", "cuda", 0, arch)

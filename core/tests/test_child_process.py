@@ -28,13 +28,13 @@ def generate():
 """
 LOWER = """
 import os
-from tilewright.runtime import workers
-from tilewright.runtime.worker_server import Job
+from tilewright.runtime.compiler import workers
+from tilewright.runtime.compiler.worker_server import Job
 from tilewright.plugins.registry import registry
-from tilewright.runtime import devices
+from tilewright.runtime.devices import device_registry
 def lower():
     backend = registry().get("reference")
-    target = devices.target_of(backend, devices.find(backend, None))
+    target = device_registry.target_of(backend, device_registry.find(backend, None))
     pool = workers.WorkerPool(1)
     try:
         return pool.lower(Job(workers._NOTHING, {}, "reference", backend.completed(target), "", dict(os.environ)))

@@ -24,7 +24,6 @@ CROWDED = {
     "core/src/tilewright/llvm": 28,
     "core/src/tilewright/passes": 32,
     "core/src/tilewright/reference": 30,
-    "core/src/tilewright/runtime": 68,
 }
 
 
@@ -96,6 +95,14 @@ PACKAGES = (
         "backends/cpu/src/tilewright_cpu/codegen",
         ("state", "context", "analysis", "gemm", "intrinsics", "sanitizer", "loops", "ops", "control", "registry", "kernel"),
         frozenset({"context"}),
+    ),
+    Layers(
+        "tilewright.runtime",
+        "core/src/tilewright/runtime",
+        (
+            *("hooks", "integers", "executors", "options", "storage", "shipped_records", "tuning_records"),
+            *("devices", "arguments", "compiler", "launch", "tuning", "reference_backend"),
+        ),
     ),
     Layers(
         "tilewright_nvidia",

@@ -96,7 +96,7 @@ def test_set_up_that_fails_is_over():
 
 def test_a_child_does_not_wait_for_a_tuning_of_its_parent():
     import tilewright as tw
-    from tilewright.runtime.autotune import Autotuner
+    from tilewright.runtime.tuning.autotune import Autotuner
 
     tuner = Autotuner(tw.jit(exit_status), ("child",), [tw.Config({})], ())
     begun, go = threading.Event(), threading.Event()

@@ -42,7 +42,7 @@ ALLOWED: dict[str, set[str]] = {
 #: Package or file -> why vendors are named there.
 NAMING_VENDORS = {
     "compat": "names of Triton's modules, functions and options, which programs that are written for it use",
-    "runtime/arguments.py": "kinds of devices as DLPack, PyTorch and JAX name them",
+    "runtime/arguments/array_protocols.py": "kinds of devices as DLPack, PyTorch and JAX name them",
     "plugins/manifest.py": "the documentation of device kinds and architectures, in the terms of argument protocols",
     "language/target_info.py": "functions of the language that are called after vendors: what they ask is the kind of device",
     "language/linear.py": "the text of a warning that programs are told in the words of Triton",

@@ -17,8 +17,8 @@ from corpus.verdict import Verdict
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.plugins.registry import registry
-from tilewright.runtime.compile import Specialization, compile_kernel
-from tilewright.runtime.devices import named_target
+from tilewright.runtime.compiler.compile import Specialization, compile_kernel
+from tilewright.runtime.devices.device_registry import named_target
 
 _THERE = importlib.util.find_spec("rocm") is not None
 needs_disassembler = pytest.mark.skipif(not _THERE, reason="rocm-bindings-compiler is not installed")

@@ -18,7 +18,7 @@ from tilewright.frontend.compile import compile_function
 from tilewright.ir.types import TileType
 from tilewright.passes.decompose.catalogue import CATALOGUE
 from tilewright.plugins.registry import registry
-from tilewright.runtime.compile import lower_module
+from tilewright.runtime.compiler.compile import lower_module
 from tilewright_conformance.audit import used
 from tilewright_conformance.catalogue import catalogue
 from tilewright_conformance.profiles import OPERATIONS

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.plugins.registry import registry
-from tilewright.runtime import devices
+from tilewright.runtime.devices import device_registry
 
 EXAMPLES = Path(__file__).resolve().parents[1]
 
@@ -47,7 +47,7 @@ def test_being_slower_is_a_figure_and_no_failure(slow: tuple[int, list[str]]) ->
 
 
 def test_it_names_the_machine(slow: tuple[int, list[str]]) -> None:
-    device = devices.find(registry().get("cpu"), None)
+    device = device_registry.find(registry().get("cpu"), None)
     assert slow[1][0].startswith(f"{device.name}, {device.properties['cores']} core")
 
 

@@ -15,7 +15,7 @@ from tilewright.ir.types import DescriptorType, FloatType, PointerType, Type
 from tilewright.llvm.registers import encode_float
 from tilewright.plugins.manifest import CodeObject
 from tilewright.plugins.registry import registry
-from tilewright.runtime.devices import named_target
+from tilewright.runtime.devices.device_registry import named_target
 from tilewright_amd.lower import lower
 from tilewright_conformance.waves import Arena, Coverage, load, run
 from tilewright_conformance.waves.arguments import packed

@@ -16,9 +16,9 @@ from tilewright.llvm.subprocess_codegen import has_inline_assembly
 from tilewright.passes import pipeline
 from tilewright.plugins.manifest import CodeObject
 from tilewright.plugins.registry import registry
-from tilewright.runtime.compile import build_module, lower_module
-from tilewright.runtime.devices import named_target
-from tilewright.runtime.jit import JITFunction
+from tilewright.runtime.compiler.compile import build_module, lower_module
+from tilewright.runtime.devices.device_registry import named_target
+from tilewright.runtime.launch.jit import JITFunction
 from tilewright.simt.target.simt_target import Threads
 from tilewright.tools.inspect import specialize
 from tilewright_amd.lower import lower

@@ -15,7 +15,7 @@ from amd_support import compiled
 from tilewright.errors import BackendError
 from tilewright.llvm.compile import assembly
 from tilewright.plugins.registry import registry
-from tilewright.runtime.devices import find, forget, named_target
+from tilewright.runtime.devices.device_registry import find, forget, named_target
 from tilewright_amd import devices
 from tilewright_amd.architectures import ARCHITECTURES
 from tilewright_amd.resources import usage_of

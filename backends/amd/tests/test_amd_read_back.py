@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright.runtime.jit import JITFunction
+from tilewright.runtime.launch.jit import JITFunction
 from tilewright.testing.read_back import changes_in, check_read_back
 from tilewright_amd.architectures import ARCHITECTURES
 from tilewright_amd.target import GcnTarget

@@ -6,7 +6,7 @@ import pytest
 
 from tilewright.errors import LoweringError
 from tilewright.plugins.registry import registry
-from tilewright.runtime.devices import named_target
+from tilewright.runtime.devices.device_registry import named_target
 from tilewright.simt.compile import compile_kernel
 from tilewright.testing.stage_text import read
 from tilewright_amd.target import GcnTarget

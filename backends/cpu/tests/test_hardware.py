@@ -9,7 +9,7 @@ import pytest
 from tilewright.errors import BackendError
 from tilewright.ir.parser import parse_module
 from tilewright.plugins.registry import registry
-from tilewright.runtime.devices import named_target
+from tilewright.runtime.devices.device_registry import named_target
 from tilewright_cpu import target
 from tilewright_cpu.hardware import NAMED, USUAL_CACHES, hardware_of, vector_unit
 from tilewright_cpu.hardware import named_target as row_target

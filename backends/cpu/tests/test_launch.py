@@ -12,8 +12,8 @@ import pytest
 from tilewright.errors import KernelError, LaunchError
 from tilewright.llvm.compile import compile_to_object, host_target
 from tilewright.plugins.manifest import CodeObject, Parameter
-from tilewright.runtime.arguments import ArgumentError
-from tilewright.runtime.descriptor import TensorDescriptor
+from tilewright.runtime.arguments.array_protocols import ArgumentError
+from tilewright.runtime.arguments.descriptor import TensorDescriptor
 from tilewright.testing.threads import side_by_side
 from tilewright_cpu.launch import make_launcher
 from tilewright_cpu.python_launch import PythonLauncher

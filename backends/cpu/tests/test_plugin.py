@@ -16,8 +16,8 @@ from tilewright.ir.table import RuleError
 from tilewright.ir.type_text import parse_type
 from tilewright.ir.types import FLOATS, INTEGERS
 from tilewright.plugins.registry import registry
-from tilewright.runtime import devices
-from tilewright.runtime.compile import Specialization, compile_kernel, lower_module
+from tilewright.runtime.compiler.compile import Specialization, compile_kernel, lower_module
+from tilewright.runtime.devices import device_registry
 from tilewright_cpu import plugin, target, tuning
 from tilewright_cpu.manifest import IGNORED, manifest
 
@@ -175,7 +175,7 @@ def looped_product(x, y, out, n, BLOCK: tl.constexpr):
 @pytest.mark.parametrize("option", sorted(IGNORED))
 def test_ignored_options_change_nothing_in_the_code(option):
     backend = registry().get("cpu")
-    here = devices.target_of(backend, devices.devices(backend)[0])
+    here = device_registry.target_of(backend, device_registry.devices(backend)[0])
     types = {**dict.fromkeys(("x", "y", "out"), "*fp32"), "n": "i32", "BLOCK": "constexpr"}
     made = []
     for value in (1, 8):

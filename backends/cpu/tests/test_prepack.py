@@ -10,7 +10,7 @@ import tilewright.language as tl
 from tilewright.errors import LaunchError
 from tilewright.ir.types import BF16, FloatType
 from tilewright.reference.numerics import decode, encode
-from tilewright.runtime.arguments import ArgumentError, ArrayView
+from tilewright.runtime.arguments.array_protocols import ArgumentError, ArrayView
 
 RNG = np.random.default_rng(7)
 

@@ -15,8 +15,8 @@ import tilewright.language
 from tilewright.ir import Module
 from tilewright.plugins.manifest import Target
 from tilewright.plugins.registry import registry
-from tilewright.runtime.compile import build_module
-from tilewright.runtime.jit import JITFunction
+from tilewright.runtime.compiler.compile import build_module
+from tilewright.runtime.launch.jit import JITFunction
 from tilewright.tools.inspect import specialize
 
 ROOT = Path(__file__).resolve().parents[3]

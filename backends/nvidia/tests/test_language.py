@@ -16,8 +16,8 @@ from tilewright.language.extra import cuda
 from tilewright.language.options import Options
 from tilewright.language.semantic import Semantic
 from tilewright.plugins.registry import registry
-from tilewright.runtime import devices
-from tilewright.runtime.compile import Specialization, compile_kernel
+from tilewright.runtime.compiler.compile import Specialization, compile_kernel
+from tilewright.runtime.devices import device_registry
 from tilewright.tools import cli
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 
@@ -61,7 +61,7 @@ def asks(out):
 def test_an_architecture_without_a_device_answers_for_itself(arch: str, stored: int) -> None:
     backend = registry().get("nvidia")
     kernel = Specialization(asks, {"out": "*i32"}, options=backend.manifest.options)
-    artifact = compile_kernel(kernel, backend, devices.named_target(backend, arch), anew=True)
+    artifact = compile_kernel(kernel, backend, device_registry.named_target(backend, arch), anew=True)
     ptx = str(artifact.code.stages["ptx"])
     assert f".target {arch}" in ptx and "%smid" in ptx
     assert re.search(rf"\b{stored}\b", ptx)

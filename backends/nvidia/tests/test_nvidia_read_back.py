@@ -9,7 +9,7 @@ import pytest
 
 from tilewright.ir.core import Function
 from tilewright.plugins.manifest import Target
-from tilewright.runtime.jit import JITFunction
+from tilewright.runtime.launch.jit import JITFunction
 from tilewright.testing.read_back import changes_in, check_read_back
 from tilewright_conformance.kernels.pipelined import SIGNATURES, attention, tile_ir
 from tilewright_nvidia.architectures import ARCHITECTURES

@@ -16,7 +16,7 @@ from tilewright.ir.work import Work
 from tilewright.passes.work import work_of
 from tilewright.plugins.manifest import Target
 from tilewright.plugins.registry import registry
-from tilewright.runtime.compile import Specialization, build_module
+from tilewright.runtime.compiler.compile import Specialization, build_module
 from tilewright_conformance.samples import samples
 from tilewright_nvidia import performance_model
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of

@@ -28,7 +28,7 @@ from tilewright.errors import TilewrightError
 from tilewright.gpu_host.memory import DeviceMemory
 from tilewright.ir import TABLE
 from tilewright.reference.interpreter import run
-from tilewright.runtime.arguments import ArrayView
+from tilewright.runtime.arguments.array_protocols import ArrayView
 from tilewright_conformance.oracles import attention as exact_attention
 from tilewright_conformance.oracles import rows
 from tilewright_conformance.samples import Sample, check_outputs, samples

@@ -16,7 +16,7 @@ from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import CodeObject, Device, Manifest, Target
 from tilewright.plugins.registry import registry
 from tilewright.runtime import reference_backend
-from tilewright.runtime.declared import is_let_through
+from tilewright.runtime.compiler.capability_check import is_let_through
 from tilewright_conformance.case import Case, Needs
 from tilewright_conformance.needs import needs_of
 from tilewright_conformance.session import Session, Subject

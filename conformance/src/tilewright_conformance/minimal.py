@@ -18,7 +18,7 @@ from tilewright.ir.types import FloatType, element_type
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import CodeObject, Device, Launcher, Manifest, Parameter, Target
 from tilewright.runtime import reference_backend
-from tilewright.runtime.writability import write_guard
+from tilewright.runtime.arguments.writability import write_guard
 from tilewright_conformance.case import PROFILES, Outcome
 from tilewright_conformance.catalogue import Catalogue
 from tilewright_conformance.engine.pool import run_cases

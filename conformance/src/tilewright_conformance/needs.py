@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from tilewright.ir import Module, Operation
 from tilewright.ir.types import DescriptorType, TileType, Type, shape_of
-from tilewright.runtime.declared import FEATURES, atomic_element, number_behind
+from tilewright.runtime.compiler.capability_check import FEATURES, atomic_element, number_behind
 from tilewright_conformance.case import Needs
 
 

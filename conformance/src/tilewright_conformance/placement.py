@@ -14,10 +14,10 @@ import numpy as np
 
 from tilewright.plugins.manifest import Device, Memory
 from tilewright.reference.interpreter import DescriptorValue
-from tilewright.runtime.arguments import ArrayView
-from tilewright.runtime.descriptor import TensorDescriptor
-from tilewright.runtime.dtypes import IR_TEXT, dtype_text
-from tilewright.runtime.tensors import TensorWrapper
+from tilewright.runtime.arguments.array_protocols import ArrayView
+from tilewright.runtime.arguments.descriptor import TensorDescriptor
+from tilewright.runtime.arguments.dtypes import IR_TEXT, dtype_text
+from tilewright.runtime.arguments.mock_tensors import TensorWrapper
 
 Array = np.ndarray[Any, Any]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.runtime.executors import opened
-from tilewright.runtime.files import write_whole
+from tilewright.runtime.storage.files import write_whole
 from tilewright_conformance.case import Case, Outcome
 from tilewright_conformance.catalogue import Catalogue, catalogue, drawn
 from tilewright_conformance.engine.journal import Journal

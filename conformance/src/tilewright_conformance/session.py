@@ -19,7 +19,7 @@ from tilewright.ir import Module
 from tilewright.ir.types import DescriptorType, PointerType, Type
 from tilewright.plugins.manifest import Capabilities, Device, Memory, Parameter, Target
 from tilewright.plugins.registry import Backend, registry
-from tilewright.runtime import devices
+from tilewright.runtime.devices import device_registry
 from tilewright_conformance.capture import captured_output
 from tilewright_conformance.comparison import MismatchError, Rules, compare
 from tilewright_conformance.placement import Placement
@@ -36,8 +36,8 @@ class Subject:
 
     def __init__(self, name: str) -> None:
         self.backend: Backend = registry().get(name)
-        self.device: Device = devices.find(self.backend, None)
-        self.target: Target = devices.target_of(self.backend, self.device)
+        self.device: Device = device_registry.find(self.backend, None)
+        self.target: Target = device_registry.target_of(self.backend, self.device)
         self.memory: Memory = self.backend.require("tilewright_memory", device=self.device)
         if self.target.capabilities is None:
             raise BackendError(f"backend {name!r} declares no capabilities")
@@ -128,7 +128,7 @@ class Session:
             options: launch options, beyond the manifest's defaults; multiplication and addition are not fused unless they say so.
         """
         from tilewright.ir.parser import parse_module
-        from tilewright.runtime.compile import lower_module, take_apart
+        from tilewright.runtime.compiler.compile import lower_module, take_apart
 
         backend = self.subject.backend
         options = {**backend.manifest.options, "enable_fp_fusion": False, **options}

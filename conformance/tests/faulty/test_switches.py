@@ -93,7 +93,7 @@ def test_registering_twice_is_no_harm_and_the_backend_is_never_a_default() -> No
 
 
 def test_the_code_of_two_switches_is_cached_apart() -> None:
-    from tilewright.runtime.keys import backend_version
+    from tilewright.runtime.storage.cache_keys import backend_version
 
     names = ["broken-sub-swapped", "broken-cat-swapped", "broken"]
     backends = [faulty.register(name) for name in names]

@@ -22,7 +22,7 @@ from tilewright.errors import KernelError, LoweringError
 from tilewright.ir import Module
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import CodeObject, Device, Launcher, Manifest, Memory, Parameter, Target
-from tilewright.runtime import compile as compile_
+from tilewright.runtime.compiler import compile as compile_
 
 NAME = "misbehaving"
 HOW, AT = os.environ.get("MISBEHAVE_HOW", ""), os.environ.get("MISBEHAVE_AT", "")

@@ -10,7 +10,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.errors import CompilationError, LaunchError
-from tilewright.runtime.tensors import reinterpret
+from tilewright.runtime.arguments.mock_tensors import reinterpret
 from tilewright_conformance.comparison import MismatchError
 from tilewright_conformance.placement import Addresses, OutOfBoundsWriteError
 from tilewright_conformance.session import Session, Subject

@@ -15,7 +15,7 @@ import tilewright.language as tl
 from tilewright.language import backend_modules
 from tilewright.language.extra import libdevice
 from tilewright.plugins.registry import registry
-from tilewright.runtime import devices
+from tilewright.runtime.devices import device_registry
 from tilewright.tools import cli
 from tilewright_conformance.surface.examine import ABSENT, COMPILES, DECLARED, FAILS, OUTSIDE, WORKS, examine, is_absent, machines_of, run_probe
 from tilewright_conformance.surface.probes import BackendMachine, Machine, TargetMachine, all_probes
@@ -33,9 +33,9 @@ def _devices() -> list[Any]:
     """The backends with a device; those whose device is a GPU are marked."""
     found = []
     for backend in registry().backends():
-        if backend.manifest.status or not devices.devices(backend):
+        if backend.manifest.status or not device_registry.devices(backend):
             continue
-        gpu = devices.devices(backend)[0].kind not in ("cpu", "reference")
+        gpu = device_registry.devices(backend)[0].kind not in ("cpu", "reference")
         found.append(pytest.param(backend.name, marks=pytest.mark.gpu if gpu else ()))
     return found
 

@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from tilewright.language.aggregate import aggregate
     from tilewright.language.binding import must_use_result
     from tilewright.language.callable import constexpr_function
-    from tilewright.runtime.allocator import set_allocator
-    from tilewright.runtime.autotune import Autotuner, Config, autotune
-    from tilewright.runtime.backend_choice import backend
-    from tilewright.runtime.descriptor import TensorDescriptor
-    from tilewright.runtime.heuristics import heuristics
+    from tilewright.runtime.arguments.descriptor import TensorDescriptor
+    from tilewright.runtime.arguments.mock_tensors import MockTensor, TensorWrapper, reinterpret
+    from tilewright.runtime.devices.allocator import set_allocator
+    from tilewright.runtime.devices.backend_choice import backend
     from tilewright.runtime.hooks import hooks
     from tilewright.runtime.integers import cdiv, next_power_of_2
-    from tilewright.runtime.interface import KernelInterface
-    from tilewright.runtime.jit import JITFunction, jit
-    from tilewright.runtime.kernel import CompiledKernel
-    from tilewright.runtime.tensors import MockTensor, TensorWrapper, reinterpret
+    from tilewright.runtime.launch.compiled_kernel import CompiledKernel
+    from tilewright.runtime.launch.heuristics import heuristics
+    from tilewright.runtime.launch.jit import JITFunction, jit
+    from tilewright.runtime.launch.kernel_interface import KernelInterface
+    from tilewright.runtime.tuning.autotune import Autotuner, Config, autotune
     from tilewright.tools.explain.explanation import explain
 
 #: public name -> module that defines it
@@ -61,17 +61,17 @@ _MODULES: dict[str, str] = {
     "aggregate": "tilewright.language.aggregate",
     "must_use_result": "tilewright.language.binding",
     "constexpr_function": "tilewright.language.callable",
-    "set_allocator": "tilewright.runtime.allocator",
-    **dict.fromkeys(("Autotuner", "Config", "autotune"), "tilewright.runtime.autotune"),
-    "backend": "tilewright.runtime.backend_choice",
-    "TensorDescriptor": "tilewright.runtime.descriptor",
-    "heuristics": "tilewright.runtime.heuristics",
+    "set_allocator": "tilewright.runtime.devices.allocator",
+    **dict.fromkeys(("Autotuner", "Config", "autotune"), "tilewright.runtime.tuning.autotune"),
+    "backend": "tilewright.runtime.devices.backend_choice",
+    "TensorDescriptor": "tilewright.runtime.arguments.descriptor",
+    "heuristics": "tilewright.runtime.launch.heuristics",
     "hooks": "tilewright.runtime.hooks",
     **dict.fromkeys(("cdiv", "next_power_of_2"), "tilewright.runtime.integers"),
-    "KernelInterface": "tilewright.runtime.interface",
-    **dict.fromkeys(("JITFunction", "jit"), "tilewright.runtime.jit"),
-    "CompiledKernel": "tilewright.runtime.kernel",
-    **dict.fromkeys(("MockTensor", "TensorWrapper", "reinterpret"), "tilewright.runtime.tensors"),
+    "KernelInterface": "tilewright.runtime.launch.kernel_interface",
+    **dict.fromkeys(("JITFunction", "jit"), "tilewright.runtime.launch.jit"),
+    "CompiledKernel": "tilewright.runtime.launch.compiled_kernel",
+    **dict.fromkeys(("MockTensor", "TensorWrapper", "reinterpret"), "tilewright.runtime.arguments.mock_tensors"),
     "explain": "tilewright.tools.explain.explanation",
 }
 

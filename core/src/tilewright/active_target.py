@@ -7,7 +7,7 @@ from typing import Any
 
 
 def _of_the_runtime() -> Any:
-    from tilewright.runtime.backend_choice import default_target
+    from tilewright.runtime.devices.backend_choice import default_target
 
     return default_target()
 

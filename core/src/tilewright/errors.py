@@ -176,7 +176,7 @@ class ReservedOptionError(LaunchError, AssertionError):
 
 
 class RefusedError(LaunchError):
-    """A launch's arguments do not allow what the kernel's code relies on. Nothing was started; see :mod:`tilewright.runtime.variants`."""
+    """A launch's arguments do not allow what the kernel's code relies on. Nothing was started; see :mod:`tilewright.runtime.launch.fallback_kernel`."""
 
 
 class KernelError(TilewrightError, RuntimeError):

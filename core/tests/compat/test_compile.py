@@ -26,8 +26,8 @@ from tilewright.errors import BackendError, RefusedError
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import Capabilities, CodeObject, Manifest, Target
 from tilewright.plugins.registry import registry
-from tilewright.runtime import devices
-from tilewright.runtime.launch_policy import LaunchPolicy
+from tilewright.runtime.devices import device_registry
+from tilewright.runtime.launch.launch_policy import LaunchPolicy
 
 
 @triton.jit
@@ -135,7 +135,7 @@ def test_options_follow_the_kind_of_device(somebody):
     assert (options.backend_name, options.arch, options.warp_size, options.default_dot_input_precision) == ("cuda", "sm_90", 32, "tf32")
     assert options.supported_fp8_dtypes == FP8_BY_KIND["cuda"] and options.enable_reflect_ftz is True
     assert make_backend(GPUTarget("cuda", 33, 32)).parse_options({}).default_dot_input_precision == "ieee"
-    own = devices.named_target(registry().get("somebody"), "sm_90")
+    own = device_registry.named_target(registry().get("somebody"), "sm_90")
     chosen = language_options(own, {"default_dot_input_precision": "tf32"})
     assert chosen["default_dot_precision"] == "tf32" and dict(chosen["min_dot_size"])[16] == (1, 1, 16)
 

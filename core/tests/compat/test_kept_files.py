@@ -18,7 +18,7 @@ from tilewright.compat.triton.backends.compiler import GPUTarget
 from tilewright.compat.triton.compiler import ASTSource
 from tilewright.compat.triton.runtime import build as build_module
 from tilewright.compat.triton.runtime.cache import FileCacheManager, base32
-from tilewright.runtime.cache import disk_cache
+from tilewright.runtime.storage.disk_cache import disk_cache
 
 SIGNATURE = {"x": "*fp32", "out": "*fp32", "n": "i32", "factor": "fp32", "flag": "u1", "BLOCK": "constexpr"}
 

@@ -58,7 +58,7 @@ def test_a_kernel_is_launched_by_the_process_that_unpickles_it(tmp_path):
     x, y = np.arange(100, dtype=np.float32), np.zeros(100, np.float32)
     kernel = scaled[(4,)](x, y, 100, 2.0, BLOCK=32)
     said = elsewhere(kernel, "kernel[(4,)](x, y, 100, 3.0, 32)", "3 * x", tmp_path)
-    assert said == ["scaled", "tilewright.runtime.kernel", kernel.hash]
+    assert said == ["scaled", "tilewright.runtime.launch.compiled_kernel", kernel.hash]
     for factor, copy in ((5, pickle.loads(pickle.dumps(kernel))), (6, copies.deepcopy(kernel))):
         copy[(4,)](x, y, 100, float(factor), 32)
         np.testing.assert_array_equal(y, factor * x)
@@ -120,7 +120,7 @@ def test_functions_of_modules_are_pickled_by_name():
 ANOTHER = {
     "triton/__init__.py": "",
     "triton/runtime/__init__.py": "",
-    "triton/runtime/jit.py": """
+    "triton/runtime/launch/jit.py": """
         class KernelParam:
             def __init__(self):
                 self.num, self._param, self.do_not_specialize = 0, "x", False

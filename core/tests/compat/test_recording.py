@@ -14,7 +14,7 @@ pytest.importorskip("tilewright_cpu")
 import tilewright.language as tl
 from tilewright.compat import triton
 from tilewright.compat.triton import recording
-from tilewright.runtime.arguments import ArgumentError
+from tilewright.runtime.arguments.array_protocols import ArgumentError
 
 
 class Mode(enum.IntEnum):
@@ -141,7 +141,7 @@ def test_launches_of_fake_tensors_are_not_run(recorded, fake_mode):
 def test_descriptors_of_fake_tensors_are_recorded(recorded, fake_mode):
     import torch
 
-    from tilewright.runtime.descriptor import TensorDescriptor
+    from tilewright.runtime.arguments.descriptor import TensorDescriptor
 
     with fake_mode:
         base = torch.empty(64, 256, dtype=torch.float16)

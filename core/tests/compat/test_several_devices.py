@@ -11,8 +11,8 @@ from tilewright.compat.triton.runtime import launch_policy
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import CodeObject, Device, Manifest, Target
 from tilewright.plugins.registry import registry
-from tilewright.runtime import devices
-from tilewright.runtime.backend_choice import ANY_DEVICE
+from tilewright.runtime.devices import device_registry
+from tilewright.runtime.devices.backend_choice import ANY_DEVICE
 from tilewright.runtime.reference_backend import CAPABILITIES
 
 pytest.importorskip("torch")
@@ -63,7 +63,7 @@ def linked(monkeypatch):
     monkeypatch.setattr(launch_policy, "current_device", lambda kind: plugin.active)
     yield plugin
     registry().unregister("linked")
-    devices.forget()
+    device_registry.forget()
 
 
 def on(index):

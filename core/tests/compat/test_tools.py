@@ -315,7 +315,7 @@ def test_block_shapes_are_checked():
 
 def test_allocators_can_be_taken_back():
     from tilewright.compat.triton.runtime._allocation import NullAllocator, _allocator
-    from tilewright.runtime import allocator
+    from tilewright.runtime.devices import allocator
 
     triton.set_allocator(None)  # examples that ran before may have set one
     assert isinstance(_allocator.get(), NullAllocator)

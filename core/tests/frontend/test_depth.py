@@ -17,7 +17,7 @@ from tilewright.language.callable import device_function
 from tilewright.language.source import syntax_tree
 from tilewright.passes import pipeline
 from tilewright.recursion import deep_recursion
-from tilewright.runtime.keys import stable_text
+from tilewright.runtime.storage.cache_keys import stable_text
 
 KERNEL = "@jit\ndef kernel(out, n):\n"
 TERMS, CHAIN = 700, 160

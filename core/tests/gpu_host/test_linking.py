@@ -9,7 +9,7 @@ import pytest
 from tilewright.errors import LoweringError
 from tilewright.gpu_host.linking import Linked, is_worker, kept_binary, log_text, rejected
 from tilewright.gpu_host.resources import Occupancy, Processor, Usage, described, occupancy
-from tilewright.runtime import worker_server
+from tilewright.runtime.compiler import worker_server
 
 PROCESSOR = Processor(
     warp=64, threads=2048, programs=32, registers=4 * 512 * 64, register_step=8 * 64, schedulers=4, shared=64 << 10, shared_step=512, system_shared=0

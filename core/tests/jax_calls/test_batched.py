@@ -18,8 +18,8 @@ from tilewright.jax import ffi
 from tilewright.jax.batched import axes_read, batched
 from tilewright.jax.call import Call, _jax, _kind
 from tilewright.jax.work import copy
-from tilewright.runtime.arguments import ArrayView
-from tilewright.runtime.dtypes import dtype_text
+from tilewright.runtime.arguments.array_protocols import ArrayView
+from tilewright.runtime.arguments.dtypes import dtype_text
 
 
 @tw.jit

@@ -15,7 +15,7 @@ import tilewright as tw  # noqa: E402
 import tilewright.jax  # noqa: E402
 import tilewright.language as tl  # noqa: E402
 from tilewright.errors import LaunchError  # noqa: E402
-from tilewright.runtime.arguments import array_kind  # noqa: E402
+from tilewright.runtime.arguments.array_protocols import array_kind  # noqa: E402
 
 
 @tw.jit

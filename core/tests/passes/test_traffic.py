@@ -10,7 +10,7 @@ from tilewright.passes import pipeline
 from tilewright.passes.traffic import Moved, Tensor, Traffic, traffic_of
 from tilewright.plugins.manifest import Target
 from tilewright.plugins.registry import registry
-from tilewright.runtime.compile import Specialization, build_module
+from tilewright.runtime.compiler.compile import Specialization, build_module
 
 TYPES = {"a": "*fp16", "b": "*fp16", "c": "*fp16", "x": "*fp32", "out": "*fp32", "index": "*i32", "flags": "*i32"}
 

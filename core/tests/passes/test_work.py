@@ -10,7 +10,7 @@ from tilewright.ir.work import Work
 from tilewright.passes.work import GUESSED_RUNS, work_of
 from tilewright.plugins.manifest import Target
 from tilewright.plugins.registry import registry
-from tilewright.runtime.compile import Specialization, build_module
+from tilewright.runtime.compiler.compile import Specialization, build_module
 
 
 @tw.jit

@@ -14,7 +14,7 @@ from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import Capabilities, Device, Manifest
 from tilewright.plugins.patience import time_limit
 from tilewright.plugins.registry import Registry
-from tilewright.runtime.devices import devices
+from tilewright.runtime.devices.device_registry import devices
 
 SHORT, LONG = "0.2", "300"
 

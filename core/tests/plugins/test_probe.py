@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX sys
 PROGRAM = """
 import tilewright
 from tilewright.plugins.registry import registry
-from tilewright.runtime import devices
+from tilewright.runtime.devices import device_registry
 for name in ("faulty", "leaving", "sound"):
     try:
         registry().get(name)

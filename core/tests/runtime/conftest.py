@@ -11,7 +11,8 @@ from tilewright.errors import RefusedError
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import Capabilities, CodeObject, Device, Manifest, Target
 from tilewright.plugins.registry import registry
-from tilewright.runtime import backend_choice, devices, tuning_records
+from tilewright.runtime import tuning_records
+from tilewright.runtime.devices import backend_choice, device_registry
 
 ALL_TYPES = frozenset(
     ["i1", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "f64", "f8e4m3fn", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz", "f8e4b15"]
@@ -155,7 +156,7 @@ def install_recorder():
     yield install
     for name in names:
         registry().unregister(name)
-    devices.forget()
+    device_registry.forget()
 
 
 @pytest.fixture

@@ -15,11 +15,12 @@ from optional_torch import torch
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import Capabilities, Device, Manifest
 from tilewright.plugins.registry import registry
-from tilewright.runtime import arguments, devices, dlpack, pointer_place
-from tilewright.runtime.arguments import ArgumentError, ArrayKind, ArrayView, address_of, array_kind, is_array_type, launch_value
-from tilewright.runtime.descriptor import TensorDescriptor
-from tilewright.runtime.dtypes import dtype_text
-from tilewright.runtime.tensors import MockTensor, TensorWrapper, reinterpret
+from tilewright.runtime.arguments import array_protocols, dlpack, pointer_device
+from tilewright.runtime.arguments.array_protocols import ArgumentError, ArrayKind, ArrayView, address_of, array_kind, is_array_type, launch_value
+from tilewright.runtime.arguments.descriptor import TensorDescriptor
+from tilewright.runtime.arguments.dtypes import dtype_text
+from tilewright.runtime.arguments.mock_tensors import MockTensor, TensorWrapper, reinterpret
+from tilewright.runtime.devices import device_registry
 
 NUMPY_TYPES = {
     "bool": "u1",
@@ -99,7 +100,7 @@ def test_subclasses_and_read_only_arrays(tmp_path):
 def test_the_fast_address_and_the_portable_one_agree():
     for _ in range(50):
         array = np.empty(np.random.randint(1, 1000), np.uint8)[np.random.randint(0, 3) :]
-        assert arguments._header_address(array) == array.__array_interface__["data"][0] == arguments._numpy_address(array)
+        assert array_protocols._header_address(array) == array.__array_interface__["data"][0] == array_protocols._numpy_address(array)
 
 
 @pytest.mark.parametrize(
@@ -309,10 +310,10 @@ class Owner:
 @pytest.fixture
 def owner():
     registry().register(Owner(), "owner")
-    devices.forget()
+    device_registry.forget()
     yield
     registry().unregister("owner")
-    devices.forget()
+    device_registry.forget()
 
 
 @pytest.mark.parametrize(("address", "place"), [(0x8000, ("cpu", 0)), (0x18000, ("cuda", 0)), (0x28008, ("cuda", 1))])
@@ -323,11 +324,11 @@ def test_where_an_object_without_a_device_lies_is_asked_of_drivers(owner, addres
 
 
 def test_an_object_without_a_device_is_refused_where_no_driver_can_tell(monkeypatch):
-    monkeypatch.setattr(pointer_place, "registry", lambda: SimpleNamespace(backends=list))
-    monkeypatch.setattr(pointer_place, "fallback", None)
+    monkeypatch.setattr(pointer_device, "registry", lambda: SimpleNamespace(backends=list))
+    monkeypatch.setattr(pointer_device, "fallback", None)
     with pytest.raises(ArgumentError, match=r"Bare .* does not say where its memory lies.* Give Bare an attribute `device`"):
         array_kind(Bare(0x8000))
-    monkeypatch.setattr(pointer_place, "fallback", lambda: ("hip", 3))
+    monkeypatch.setattr(pointer_device, "fallback", lambda: ("hip", 3))
     assert array_kind(Bare(0x8000)).device == ("hip", 3)
 
 

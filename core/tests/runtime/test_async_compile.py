@@ -9,7 +9,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.errors import CompileTimeAssertionFailure
-from tilewright.runtime.async_compile import AsyncCompileMode, FutureKernel, active_mode
+from tilewright.runtime.compiler.async_compile import AsyncCompileMode, FutureKernel, active_mode
 from tilewright.runtime.hooks import hooks
 
 

@@ -15,8 +15,8 @@ from tuning_support import CONFIGS, TIMES, Bench, grid, tuned
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.errors import AutotunerError, BackendError, CompileTimeAssertionFailure, LoweringError, OutOfResources
-from tilewright.runtime.autotune import Config
 from tilewright.runtime.hooks import hooks
+from tilewright.runtime.tuning.autotune import Config
 
 #: Seconds after which a test that waits for what does not come fails.
 GUARD = 900

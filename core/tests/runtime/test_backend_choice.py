@@ -6,12 +6,12 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.errors import BackendError
-from tilewright.runtime.arguments import ArgumentError
-from tilewright.runtime.backend_choice import DeviceError
+from tilewright.runtime.arguments.array_protocols import ArgumentError
+from tilewright.runtime.devices.backend_choice import DeviceError
 
 
 def test_the_backend_is_chosen_by_keyword_context_environment_and_device(install_recorder, monkeypatch, scale, fresh):
-    from tilewright.runtime import backend_choice
+    from tilewright.runtime.devices import backend_choice
 
     first, second = install_recorder(name="first", priority=2000), install_recorder(name="second", priority=1500)
     kernel = fresh(scale)

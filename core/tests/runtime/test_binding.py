@@ -9,7 +9,7 @@ from optional_torch import torch
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.errors import BindingError, ConfigError, LaunchError, TilewrightError, TuningArgumentError
-from tilewright.runtime.kernel import CompiledKernel
+from tilewright.runtime.launch.compiled_kernel import CompiledKernel
 
 
 # ---- binding

@@ -9,7 +9,7 @@ import pytest
 
 from tilewright.errors import CompilationError
 from tilewright.plugins.manifest import Parameter
-from tilewright.runtime.bounds import bounds_check, memory_of
+from tilewright.runtime.arguments.bounds_check import bounds_check, memory_of
 
 
 def test_memory_is_the_whole_that_an_array_is_a_view_of() -> None:
@@ -25,7 +25,7 @@ def test_memory_is_the_whole_that_an_array_is_a_view_of() -> None:
 
 def test_memory_of_tensors() -> None:
     torch = pytest.importorskip("torch")
-    from tilewright.runtime.tensors import reinterpret
+    from tilewright.runtime.arguments.mock_tensors import reinterpret
 
     whole = torch.zeros(10, dtype=torch.int32)
     expected = (whole.data_ptr(), whole.data_ptr() + 40)

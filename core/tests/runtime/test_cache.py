@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.plugins.manifest import CodeObject, Parameter
-from tilewright.runtime import files
-from tilewright.runtime.artifact import Artifact, DamagedArtifactError, pack, unpack
-from tilewright.runtime.cache import DiskCache, default_directory, disk_cache, parse_size
-from tilewright.runtime.keys import digest
+from tilewright.runtime.storage import files
+from tilewright.runtime.storage.artifact import Artifact, DamagedArtifactError, pack, unpack
+from tilewright.runtime.storage.cache_keys import digest
+from tilewright.runtime.storage.disk_cache import DiskCache, default_directory, disk_cache, parse_size
 
 
 def artifact(seed: int, size: int = 100) -> Artifact:

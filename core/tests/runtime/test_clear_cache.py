@@ -6,7 +6,7 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.runtime.cache import disk_cache
+from tilewright.runtime.storage.disk_cache import disk_cache
 
 
 @tw.jit

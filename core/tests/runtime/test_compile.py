@@ -17,10 +17,10 @@ from tilewright.errors import BackendError, CompilationError, LoweringError, Out
 from tilewright.ir.parser import parse_module
 from tilewright.plugins.manifest import Target
 from tilewright.plugins.registry import registry
-from tilewright.runtime.artifact import unpack
-from tilewright.runtime.cache import DiskCache, disk_cache
-from tilewright.runtime.compile import Specialization, cache_key, compile_job, compile_kernel
-from tilewright.runtime.keys import UnstableError, digest, stable_text
+from tilewright.runtime.compiler.compile import Specialization, cache_key, compile_job, compile_kernel
+from tilewright.runtime.storage.artifact import unpack
+from tilewright.runtime.storage.cache_keys import UnstableError, digest, stable_text
+from tilewright.runtime.storage.disk_cache import DiskCache, disk_cache
 
 
 @tw.jit
@@ -111,7 +111,7 @@ def test_the_key_is_the_same_in_another_process(recorder, tmp_path):
         import tilewright as tw, tilewright.language as tl
         from tilewright.plugins.registry import registry
         from tilewright.plugins.manifest import Target
-        from tilewright.runtime.compile import Specialization, cache_key
+        from tilewright.runtime.compiler.compile import Specialization, cache_key
 
         class Mode(enum.Enum):
             FAST = 1

@@ -11,9 +11,9 @@ from tilewright.errors import LoweringError
 from tilewright.ir.parser import parse_module
 from tilewright.plugins.manifest import Capabilities
 from tilewright.plugins.registry import registry
-from tilewright.runtime.compile import lower_module
-from tilewright.runtime.declared import atomic_element, check_declared, check_options
-from tilewright.runtime.devices import named_target
+from tilewright.runtime.compiler.capability_check import atomic_element, check_declared, check_options
+from tilewright.runtime.compiler.compile import lower_module
+from tilewright.runtime.devices.device_registry import named_target
 from tilewright_conformance.samples import samples
 
 ALL = Capabilities(
@@ -109,7 +109,7 @@ def outer(x_ptr, BLOCK: tl.constexpr):
 
 
 def test_an_error_in_a_called_function_says_where_it_was_called():
-    from tilewright.runtime.compile import Specialization, build_module
+    from tilewright.runtime.compiler.compile import Specialization, build_module
 
     found = registry().get("reference")
     target = found.require("tilewright_target", device=found.require("tilewright_devices")[0])
@@ -120,7 +120,7 @@ def test_an_error_in_a_called_function_says_where_it_was_called():
 
 
 def test_it_costs_next_to_nothing(steps_in):
-    from tilewright.runtime.compile import Specialization, build_module
+    from tilewright.runtime.compiler.compile import Specialization, build_module
 
     found = registry().get("reference")
     target = found.require("tilewright_target", device=found.require("tilewright_devices")[0])

@@ -14,9 +14,9 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.errors import LaunchError
 from tilewright.llvm import native
-from tilewright.runtime import native_calls
-from tilewright.runtime.arguments import ArgumentError
+from tilewright.runtime.arguments.array_protocols import ArgumentError
 from tilewright.runtime.hooks import hooks
+from tilewright.runtime.launch import native_calls
 from tilewright.testing.threads import side_by_side
 
 pytestmark = pytest.mark.skipif(native.layout() is None, reason="native code cannot read this interpreter's objects")

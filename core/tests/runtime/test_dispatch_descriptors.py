@@ -12,7 +12,7 @@ from optional_torch import torch
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.llvm import native
-from tilewright.runtime.descriptor import TensorDescriptor
+from tilewright.runtime.arguments.descriptor import TensorDescriptor
 
 pytestmark = pytest.mark.skipif(native.layout() is None, reason="native code cannot read this interpreter's objects")
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tilewright.errors import BackendError
-from tilewright.runtime.arguments import address_of
-from tilewright.runtime.host_memory import HostMemory
+from tilewright.runtime.arguments.array_protocols import address_of
+from tilewright.runtime.devices.host_memory import HostMemory
 
 
 @pytest.mark.parametrize("alignment", [1, 16, 64, 4096])

@@ -7,8 +7,8 @@ from optional_torch import torch
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.errors import BackendError, LaunchError
-from tilewright.runtime.arguments import ArgumentError
-from tilewright.runtime.grid import sizes
+from tilewright.runtime.arguments.array_protocols import ArgumentError
+from tilewright.runtime.launch.grid import sizes
 
 
 @tw.jit
@@ -166,7 +166,7 @@ def test_backends_are_asked_for_by_name(recorder, name):
 
 
 def test_a_backend_the_environment_asks_for_in_vain(recorder, monkeypatch):
-    from tilewright.runtime import backend_choice
+    from tilewright.runtime.devices import backend_choice
 
     monkeypatch.setenv("TILEWRIGHT_BACKEND", " npu ")
     backend_choice.refresh_environment()

@@ -10,9 +10,10 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.runtime import files, tuning_records
-from tilewright.runtime.artifact import MAGIC, DamagedArtifactError, pack, unpack
-from tilewright.runtime.cache import disk_cache
+from tilewright.runtime import tuning_records
+from tilewright.runtime.storage import files
+from tilewright.runtime.storage.artifact import MAGIC, DamagedArtifactError, pack, unpack
+from tilewright.runtime.storage.disk_cache import disk_cache
 
 
 @tw.jit
@@ -125,7 +126,7 @@ def test_a_directory_that_cannot_be_made(recorder, monkeypatch, tmp_path, direct
 
 def test_headers_of_wrong_types_are_damage():
     from tilewright.plugins.manifest import CodeObject
-    from tilewright.runtime.artifact import Artifact
+    from tilewright.runtime.storage.artifact import Artifact
 
     code = CodeObject("k", b"x")
     for attribute, wrong in (("metadata", 5), ("name", 7), ("key", 3)):

@@ -11,7 +11,7 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.compat import triton
 from tilewright.errors import AutotunerError, OutOfResources
-from tilewright.runtime import workers
+from tilewright.runtime.compiler import workers
 
 CONFIGS = [tw.Config({"BLOCK": block}) for block in (8, 16, 32)]
 

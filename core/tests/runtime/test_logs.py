@@ -118,7 +118,7 @@ def test_hits_and_misses_of_the_caches_are_told(listener, monkeypatch, tmp_path)
 
 
 def test_the_choice_of_a_backend_is_told_with_its_reason(listener, monkeypatch):
-    from tilewright.runtime import backend_choice
+    from tilewright.runtime.devices import backend_choice
 
     x = np.zeros(4, np.float32)
     make_kernel()[(1,)](x, 3, BLOCK=4, backend="reference")

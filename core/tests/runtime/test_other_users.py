@@ -9,8 +9,10 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.runtime import files, private_folder, tuning_records
-from tilewright.runtime.cache import disk_cache
+from tilewright.runtime import tuning_records
+from tilewright.runtime.storage import files, private_folder
+from tilewright.runtime.storage.disk_cache import disk_cache
+from tilewright.runtime.storage.tuning_record import Record
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="owners and modes of POSIX systems")
 
@@ -63,7 +65,7 @@ def test_folders_and_entries_are_for_their_owner_alone_whatever_the_umask(record
     before = os.umask(0)
     try:
         launch()
-        tuning_records.keep(tuning_records.Record("k", "s", "k", "d", "t", "c", "b"))
+        tuning_records.keep(Record("k", "s", "k", "d", "t", "c", "b"))
     finally:
         os.umask(before)
     made = list(disk_cache().directory.rglob("*"))
@@ -151,7 +153,7 @@ def test_what_is_looked_at_is_what_is_read(tmp_path, monkeypatch):
 
 
 def test_a_record_of_another_user_is_none(recorder):
-    record = tuning_records.Record("k", "s", "k", "d", "t", "c", "b")
+    record = Record("k", "s", "k", "d", "t", "c", "b")
     tuning_records.keep(record)
     assert tuning_records.find(record.identity) == record
     (path,) = tuning_records.directory().glob("*.json")

@@ -6,7 +6,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.errors import LaunchError
-from tilewright.runtime.arguments import ArgumentError
+from tilewright.runtime.arguments.array_protocols import ArgumentError
 
 
 @tw.jit

@@ -8,8 +8,10 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.runtime import private_folder, tuning_records
-from tilewright.runtime.cache import disk_cache
+from tilewright.runtime import tuning_records
+from tilewright.runtime.storage import private_folder
+from tilewright.runtime.storage.disk_cache import disk_cache
+from tilewright.runtime.storage.tuning_record import Record
 from tilewright.tools.doctor import examine
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="owners and modes of POSIX systems")
@@ -48,7 +50,7 @@ def test_a_new_folder_is_its_owners_alone(folder):
 def test_records_make_the_folder_private_too(folder):
     before = os.umask(0o002)
     try:
-        assert tuning_records.keep(tuning_records.Record("k", "s", "k", "d", "t", "c", "b"))
+        assert tuning_records.keep(Record("k", "s", "k", "d", "t", "c", "b"))
     finally:
         os.umask(before)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -72,7 +74,7 @@ def test_what_lies_in_a_folder_of_others_is_not_run(folder, monkeypatch):
     launch()
     artifact_there = [path.stem for path in folder.glob("*/*.kernel")]
     folder.chmod(0o777)
-    from tilewright.runtime.cache import DiskCache
+    from tilewright.runtime.storage.disk_cache import DiskCache
 
     with pytest.warns(RuntimeWarning, match="is not used"):
         assert DiskCache(folder).get(artifact_there[0]) is None

@@ -417,7 +417,7 @@ except LookupError as error:
 
 def test_an_interrupt_during_compilation_leaves_the_kernel_usable(start):
     process = start("""
-        from tilewright.runtime import compile as compilation
+        from tilewright.runtime.compiler import compile as compilation
         y, number = np.zeros(1), 1
         compiling, own = threading.Event(), compilation.build_module
         def build_module(*arguments):

@@ -63,7 +63,7 @@ def test_host_functions_are_usable_in_kernels():
 
 
 def test_the_allocator_is_of_its_thread():
-    from tilewright.runtime.allocator import allocate
+    from tilewright.runtime.devices.allocator import allocate
 
     tw.set_allocator(None)  # examples that ran before may have set one
     with pytest.raises(RuntimeError, match=r"128 bytes, but no allocator was set.*tilewright\.set_allocator"):

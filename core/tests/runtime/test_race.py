@@ -16,9 +16,11 @@ from tilewright.errors import AutotunerError, OutOfResources
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import Device
 from tilewright.plugins.registry import registry
-from tilewright.runtime import progress, trials, tuning_keys, tuning_records
-from tilewright.runtime import race as race_module
-from tilewright.runtime.race import race
+from tilewright.runtime import tuning_records
+from tilewright.runtime.compiler import parallel_compile
+from tilewright.runtime.tuning import progress, tuning_keys
+from tilewright.runtime.tuning import successive_elimination as race_module
+from tilewright.runtime.tuning.successive_elimination import race
 
 BLOCKS = (8, 16, 32, 64)
 CONFIGS = [tw.Config({"BLOCK": block}) for block in BLOCKS]
@@ -236,7 +238,7 @@ def test_what_a_tuner_does_around_a_trial_is_of_the_trial(timed, monkeypatch):
         told.append((timed.flushed, settings["began"], settings["after"], time.perf_counter()))
         return race(timer, call, best, **settings)
 
-    monkeypatch.setattr("tilewright.runtime.measurement.race", recorded)
+    monkeypatch.setattr("tilewright.runtime.tuning.measurement.race", recorded)
     kernel = tuned()
     kernel[grid](np.zeros(1 << 20, np.float32), 64)
     assert told[0][0] == 1 and [after > 0 for _, _, after, _ in told] == [False, True, True, True]
@@ -380,8 +382,10 @@ class Elsewhere(concurrent.futures.Executor):
 def found(recorder, executor, **options):
     kernel = tw.jit(add_one)
     x, errors = np.zeros(64, np.float32), []
-    made = trials.trials_of(CONFIGS, lambda config: kernel.run(x, 64, grid=(1,), warmup=True, **config.all_kwargs()), lambda *error: errors.append(error))
-    return trials.compile_trials(made, executor=executor, on_error=lambda *error: errors.append(error), **options)
+    made = parallel_compile.trials_of(
+        CONFIGS, lambda config: kernel.run(x, 64, grid=(1,), warmup=True, **config.all_kwargs()), lambda *error: errors.append(error)
+    )
+    return parallel_compile.compile_trials(made, executor=executor, on_error=lambda *error: errors.append(error), **options)
 
 
 def test_what_is_ready_is_given_while_others_are_compiled(recorder):
@@ -446,8 +450,8 @@ def test_what_took_too_long_and_ends_after_all_is_in_nobodys_way(recorder):
 
 def test_kernels_of_other_devices_are_measured_beside_the_compiler(recorder, monkeypatch):
     asked = []
-    real, place_of = trials.compile_trials, tuning_keys.place_of
-    monkeypatch.setattr(trials, "compile_trials", lambda *args, beside, **options: asked.append(beside) or real(*args, **options))
+    real, place_of = parallel_compile.compile_trials, tuning_keys.place_of
+    monkeypatch.setattr(parallel_compile, "compile_trials", lambda *args, beside, **options: asked.append(beside) or real(*args, **options))
     for kind in ("cpu", "paper"):
         kernel = tuned(do_bench=lambda call, quantiles: [call() or 1.0] * 3, cache_results=False)
         device = Device("recorder", kind, 0, "sheet")

@@ -7,8 +7,8 @@ from optional_torch import torch
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.errors import KernelError, LaunchError
-from tilewright.runtime.descriptor import TensorDescriptor
-from tilewright.runtime.tensors import reinterpret
+from tilewright.runtime.arguments.descriptor import TensorDescriptor
+from tilewright.runtime.arguments.mock_tensors import reinterpret
 
 
 @tw.jit

@@ -12,8 +12,8 @@ import pytest
 from tuning_support import Bench, grid, tuned
 
 from tilewright.runtime import executors, shipped_records, tuning_records
-from tilewright.runtime.arguments import ArrayView
-from tilewright.runtime.tuning_records import Record
+from tilewright.runtime.arguments.array_protocols import ArrayView
+from tilewright.runtime.storage.tuning_record import Record
 
 
 def record(**changes):
@@ -56,7 +56,7 @@ def test_records_beside_the_kernels_file_are_found(recorder, shipped, monkeypatc
     beside = shipped.parent / "tilewright_tuning"
     beside.mkdir()
     shipped.rename(beside / shipped.name)
-    monkeypatch.setattr("tilewright.runtime.autotune.Autotuner._source_file", lambda tuner: str(shipped.parent / "kernels.py"))
+    monkeypatch.setattr("tilewright.runtime.tuning.autotune.Autotuner._source_file", lambda tuner: str(shipped.parent / "kernels.py"))
     assert launched(recorder) == (0, 16)
 
 

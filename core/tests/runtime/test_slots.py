@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.ir.types import BF16, F16, F32, F64
-from tilewright.runtime.slots import slot_codec
+from tilewright.runtime.arguments.argument_words import slot_codec
 
 
 @pytest.mark.parametrize(("type_", "dtype"), [(F16, np.float16), (F32, np.float32), (F64, np.float64)])

@@ -11,8 +11,8 @@ from optional_torch import torch
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.errors import CompilationError
-from tilewright.runtime.arguments import ArgumentError, ArrayView
-from tilewright.runtime.descriptor import TensorDescriptor
+from tilewright.runtime.arguments.array_protocols import ArgumentError, ArrayView
+from tilewright.runtime.arguments.descriptor import TensorDescriptor
 
 
 def test_the_documented_count_of_compilations(recorder, fresh, one_int, kernels):

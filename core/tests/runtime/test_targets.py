@@ -17,9 +17,9 @@ from tilewright.errors import BackendError
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import Capabilities, CodeObject, Device, Manifest, ManifestError, Target
 from tilewright.plugins.registry import registry
-from tilewright.runtime import devices
-from tilewright.runtime.backend_choice import default_target
-from tilewright.runtime.compile import Specialization, build_module, cache_key, compile_job, compile_kernel
+from tilewright.runtime.compiler.compile import Specialization, build_module, cache_key, compile_job, compile_kernel
+from tilewright.runtime.devices import device_registry
+from tilewright.runtime.devices.backend_choice import default_target
 
 ALL = frozenset({"i1", "i8", "i16", "i32", "i64", "u32", "f16", "f32", "f64", "f8e5m2"})
 NEWEST = Capabilities(ALL, dot={"f16": ("f32",)}, dot_precisions=("ieee", "tf32"), atomics={"f16": frozenset({"add"})}, min_dot=(1, 1, 1))
@@ -66,7 +66,7 @@ def install():
     yield register
     for name in names:
         registry().unregister(name)
-    devices.forget()
+    device_registry.forget()
 
 
 @tw.jit
@@ -93,26 +93,26 @@ def answers(backend, target, kernel=asks):
 
 def test_somebodys_cuda_backend_is_cuda(install):
     acme = install()
-    target = devices.target_of(acme, devices.find(acme, None))
+    target = device_registry.target_of(acme, device_registry.find(acme, None))
     assert (target.kind, target.warp_size, target.capabilities) == ("cuda", 32, NEWEST)
     assert answers(acme, target) == [32, 1, 0, 1, 1, 0]
 
 
 def test_compiling_ahead_for_another_target_answers_for_that_one(install):
     acme = install()
-    assert answers(acme, devices.named_target(acme, "sm_75")) == [32, 1, 0, 0, 1, 0]
+    assert answers(acme, device_registry.named_target(acme, "sm_75")) == [32, 1, 0, 0, 1, 0]
     with pytest.raises(BackendError, match="backend 'acme' has no target 'sm_80'; it has sm_90a, sm_75"):
-        devices.named_target(acme, "sm_80")
+        device_registry.named_target(acme, "sm_80")
 
 
 def test_somebodys_hip_backend_is_hip(install):
     backend = install(name="nvidia-like", kind="hip", archs=("gfx942",), warp_size=64, present=False)
-    assert answers(backend, devices.named_target(backend, "gfx942")) == [64, 0, 1, 0, 0, 1]
+    assert answers(backend, device_registry.named_target(backend, "gfx942")) == [64, 0, 1, 0, 0, 1]
 
 
 def test_another_kind_is_neither(install):
     backend = install(name="amd-like", kind="xpu", archs=("sm_90a",), warp_size=16)
-    assert answers(backend, devices.named_target(backend, "sm_90a")) == [16, 0, 0, 0, 0, 0]
+    assert answers(backend, device_registry.named_target(backend, "sm_90a")) == [16, 0, 0, 0, 0, 0]
 
 
 @tw.jit
@@ -123,10 +123,10 @@ def adds_halves(out):
 def test_a_target_has_capabilities_of_its_own(install):
     acme = install()
     kernel = Specialization(adds_halves, {"out": "*fp16"}, options=acme.manifest.options)
-    artifact = compile_kernel(kernel, acme, devices.named_target(acme, "sm_90a"))
+    artifact = compile_kernel(kernel, acme, device_registry.named_target(acme, "sm_90a"))
     assert artifact.code.binary == b"sm_90a"
     with pytest.raises(tw.CompilationError, match="atomic_add does not support fp16 on backend acme"):
-        compile_kernel(kernel, acme, devices.named_target(acme, "sm_75"))
+        compile_kernel(kernel, acme, device_registry.named_target(acme, "sm_75"))
 
 
 @tw.jit
@@ -137,12 +137,12 @@ def reads_narrow(x, out):
 def test_tile_ir_is_held_to_the_target(install):
     acme = install()
     kernel = Specialization(reads_narrow, {"x": "*fp8e5", "out": "*fp32"}, options=acme.manifest.options)
-    compile_kernel(kernel, acme, devices.named_target(acme, "sm_90a"))
-    module = build_module(kernel, acme, devices.named_target(acme, "sm_90a"))
-    from tilewright.runtime.compile import lower_module
+    compile_kernel(kernel, acme, device_registry.named_target(acme, "sm_90a"))
+    module = build_module(kernel, acme, device_registry.named_target(acme, "sm_90a"))
+    from tilewright.runtime.compiler.compile import lower_module
 
     with pytest.raises(tw.LoweringError, match="does not declare element type f8e5m2"):
-        lower_module(module, acme.manifest.options, acme, devices.named_target(acme, "sm_75"))
+        lower_module(module, acme.manifest.options, acme, device_registry.named_target(acme, "sm_75"))
 
 
 def test_kind_warp_size_and_capabilities_are_in_the_key(install):
@@ -158,7 +158,7 @@ def test_kind_warp_size_and_capabilities_are_in_the_key(install):
 
 def test_targets_are_pickled_and_copied(install):
     acme = install()
-    target = devices.named_target(acme, "sm_75")
+    target = device_registry.named_target(acme, "sm_75")
     for made in (pickle.loads(pickle.dumps(target)), copy.deepcopy(target)):
         assert made == target and made.key == target.key and made.capabilities == OLD
         with pytest.raises(TypeError):
@@ -170,7 +170,7 @@ def test_targets_are_pickled_and_copied(install):
 def test_a_target_of_another_kind_than_its_device_is_refused(install):
     acme = install(says="hip")
     with pytest.raises(BackendError, match=r"'acme'.*target of kind 'hip' for a device of kind 'cuda'"):
-        devices.target_of(acme, devices.find(acme, None))
+        device_registry.target_of(acme, device_registry.find(acme, None))
 
 
 @pytest.mark.parametrize(("change", "rule"), [({"kind": ""}, "kind of a target"), ({"warp_size": 0}, "warp_size"), ({"capabilities": {}}, "capabilities of")])

@@ -14,7 +14,7 @@ import tilewright.language as tl
 from tilewright.errors import BenchmarkError
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.registry import registry
-from tilewright.runtime import timing
+from tilewright.runtime.devices import timing
 from tilewright.testing import Benchmark, assert_close, do_bench, perf_report
 
 

@@ -11,7 +11,7 @@ import pytest
 from tuning_support import add_one
 
 import tilewright as tw
-from tilewright.runtime import trials
+from tilewright.runtime.compiler import parallel_compile
 
 CONFIGS = [tw.Config({"BLOCK": block}) for block in (8, 16, 32, 64)]
 
@@ -56,9 +56,11 @@ def test_an_interrupt_leaves_no_lock_of_a_job_taken(recorder, own, time_limit):
     interrupts, at = 0, 1
     while True:
         kernel, executor, counter = tw.jit(add_one), Elsewhere(), InterruptBehindLocks(at)
-        made = trials.trials_of(CONFIGS, lambda config: kernel.run(np.zeros(64, np.float32), 64, grid=(1,), warmup=True, **config.all_kwargs()), pytest.fail)
+        made = parallel_compile.trials_of(
+            CONFIGS, lambda config: kernel.run(np.zeros(64, np.float32), 64, grid=(1,), warmup=True, **config.all_kwargs()), pytest.fail
+        )
         others = set(threading.enumerate())
-        ready = trials.compile_trials(made, executor=None if own else executor, time_limit=time_limit, on_error=pytest.fail)
+        ready = parallel_compile.compile_trials(made, executor=None if own else executor, time_limit=time_limit, on_error=pytest.fail)
         try:
             sys.setprofile(counter)
             found = list(ready)

@@ -15,8 +15,8 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.errors import LaunchError, TuningArgumentError
 from tilewright.llvm import native
-from tilewright.runtime.autotune import Autotuner, Config
-from tilewright.runtime.descriptor import TensorDescriptor
+from tilewright.runtime.arguments.descriptor import TensorDescriptor
+from tilewright.runtime.tuning.autotune import Autotuner, Config
 from tilewright.testing.threads import side_by_side
 
 pytestmark = pytest.mark.skipif(native.layout() is None, reason="native code cannot read this interpreter's objects")

@@ -9,7 +9,7 @@ import tilewright.language as tl
 from tilewright.errors import AutotunerError, LaunchError
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.registry import registry
-from tilewright.runtime.autotune import Config
+from tilewright.runtime.tuning.autotune import Config
 
 
 class Advisor:

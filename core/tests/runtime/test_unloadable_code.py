@@ -9,9 +9,9 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.errors import LoweringError, OutOfResources
 from tilewright.plugins.hooks import hookimpl
-from tilewright.runtime import host_code
-from tilewright.runtime.artifact import pack, unpack
-from tilewright.runtime.cache import disk_cache
+from tilewright.runtime.storage import host_code
+from tilewright.runtime.storage.artifact import pack, unpack
+from tilewright.runtime.storage.disk_cache import disk_cache
 
 
 @tw.jit

@@ -11,10 +11,10 @@ from optional_torch import torch
 import tilewright.language as tl
 from tilewright.errors import LaunchError
 from tilewright.llvm import native
-from tilewright.runtime.arguments import ArgumentError
-from tilewright.runtime.backend_choice import backend
+from tilewright.runtime.arguments.array_protocols import ArgumentError
+from tilewright.runtime.arguments.mock_tensors import MockTensor
+from tilewright.runtime.devices.backend_choice import backend
 from tilewright.runtime.hooks import hooks
-from tilewright.runtime.tensors import MockTensor
 
 pytestmark = pytest.mark.skipif(native.layout() is None, reason="native code cannot read this interpreter's objects")
 

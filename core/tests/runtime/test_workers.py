@@ -18,10 +18,12 @@ import tilewright as tw
 from tilewright.errors import AutotunerError, LoweringError
 from tilewright.plugins.manifest import Device
 from tilewright.plugins.registry import registry
-from tilewright.runtime import devices, trials, tuning_keys, workers
-from tilewright.runtime.cache import disk_cache
-from tilewright.runtime.config import config_text
-from tilewright.runtime.worker_server import Job
+from tilewright.runtime.compiler import parallel_compile, workers
+from tilewright.runtime.compiler.config import config_text
+from tilewright.runtime.compiler.worker_server import Job
+from tilewright.runtime.devices import device_registry
+from tilewright.runtime.storage.disk_cache import disk_cache
+from tilewright.runtime.tuning import tuning_keys
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork") or sys.platform == "darwin", reason="needs processes that fork")
 
@@ -129,7 +131,7 @@ def _look_again():
     found._sources = None
     found._loaded.pop("crooked", None)
     found._changed()
-    devices.forget()
+    device_registry.forget()
 
 
 def bench(call, quantiles):
@@ -348,7 +350,7 @@ def test_a_backend_that_came_after_the_workers_is_theirs_too(tmp_path, monkeypat
 
 
 def test_options_that_cannot_be_sent_are_lowered_here(crooked, monkeypatch):
-    real = trials._job_of
+    real = parallel_compile._job_of
 
     def unsendable(selection, module, key):
         job = real(selection, module, key)
@@ -356,7 +358,7 @@ def test_options_that_cannot_be_sent_are_lowered_here(crooked, monkeypatch):
             job.options["math"] = threading.Lock()
         return job
 
-    monkeypatch.setattr(trials, "_job_of", unsendable)
+    monkeypatch.setattr(parallel_compile, "_job_of", unsendable)
     kernel = tuned()
     launch(kernel)
     assert [block for block, facts in compiled(kernel).items() if facts.process == os.getpid()] == [16]
@@ -380,7 +382,7 @@ with tw.backend("reference"):
     kernel = make(tl.constexpr(3))
     x = np.zeros(100, np.float32)
     kernel[lambda meta: (tw.cdiv(100, meta["BLOCK"]),)](x, 100)
-from tilewright.runtime import workers
+from tilewright.runtime.compiler import workers
 assert (x >= 3).all() and len(kernel.configs_timings) == 4
 pool = workers.worker_pool()
 print(pool.started > 0, len(os.listdir(f"/proc/{pool._server.pid}/task")), pool._server.pid, *(worker.process for worker in pool._idle), flush=True)

@@ -11,11 +11,11 @@ import tilewright.language as tl
 from tilewright.errors import KernelError, LaunchError
 from tilewright.plugins.manifest import Parameter
 from tilewright.plugins.registry import registry
-from tilewright.runtime import arguments, dlpack
-from tilewright.runtime.arguments import ArgumentError, ArrayView, launch_value
-from tilewright.runtime.descriptor import TensorDescriptor
-from tilewright.runtime.tensors import TensorWrapper, reinterpret
-from tilewright.runtime.writability import is_writable, writable_address, write_guard
+from tilewright.runtime.arguments import array_protocols, dlpack
+from tilewright.runtime.arguments.array_protocols import ArgumentError, ArrayView, launch_value
+from tilewright.runtime.arguments.descriptor import TensorDescriptor
+from tilewright.runtime.arguments.mock_tensors import TensorWrapper, reinterpret
+from tilewright.runtime.arguments.writability import is_writable, writable_address, write_guard
 
 
 @tw.jit
@@ -122,7 +122,7 @@ def test_the_flag_is_read_anew():
 
 def test_writable_address(tmp_path):
     for value in writable_ones(tmp_path):
-        assert writable_address(value) == arguments.address_of(value)
+        assert writable_address(value) == array_protocols.address_of(value)
     for value in read_only_ones(tmp_path):
         with pytest.raises(LaunchError, match="read-only"):
             writable_address(value)

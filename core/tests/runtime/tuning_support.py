@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.runtime.autotune import Config
+from tilewright.runtime.tuning.autotune import Config
 
 
 def add_one(x, n, BLOCK: tl.constexpr):

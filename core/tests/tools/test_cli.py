@@ -15,7 +15,8 @@ from tilewright.ir.parser import parse_module
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import Capabilities, CodeObject, Device, Manifest, Target
 from tilewright.plugins.registry import Registry, registry
-from tilewright.runtime import devices
+from tilewright.runtime.devices import device_registry
+from tilewright.runtime.storage.tuning_record import Record
 from tilewright.tools import cli
 from tilewright.tools.doctor import examine
 from tilewright.tools.inspect import parse_assignments, split_top
@@ -101,7 +102,7 @@ def machine():
     yield register
     for name in names:
         registry().unregister(name)
-    devices.forget()
+    device_registry.forget()
 
 
 # ---- backends
@@ -262,7 +263,7 @@ def test_cache_info_and_clear(run, file):
         kernel[(1,)](x, x, x, 8, BLOCK=4)
         assert run("cache", "clear")[0] == 0  # the first launch of a process may keep the native dispatcher's code as well
         kernel[(1,)](x, x, x, 8, BLOCK=8)
-    tuning_records.keep(tuning_records.Record("k", "s", "k", "d", "t", "sp", "b"))
+    tuning_records.keep(Record("k", "s", "k", "d", "t", "sp", "b"))
     code, out, _ = run("cache", "info")
     assert code == 0
     assert re.search(r"kernels +1\n", out)

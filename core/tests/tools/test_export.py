@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("tilewright_cpu")
 
 from tilewright.plugins.manifest import Parameter
-from tilewright.runtime.c_interface import c_parameters, comment, text_of_c
+from tilewright.runtime.arguments.c_interface import c_parameters, comment, text_of_c
 from tilewright.tools.cli import main
 
 KERNELS = """
@@ -457,10 +457,10 @@ def test_device_code_that_takes_more_than_arguments_is_refused(compiled, capsys)
     pytest.importorskip("tilewright_nvidia")
     from tilewright.plugins.manifest import CodeObject
     from tilewright.plugins.registry import registry
-    from tilewright.runtime import devices
+    from tilewright.runtime.devices import device_registry
 
     backend = registry().get("nvidia")
-    target = devices.named_target(backend, "sm_90a")
+    target = device_registry.named_target(backend, "sm_90a")
     for facts, remedy in (({"tensor_maps": [1]}, "--option asynchronous=False"), ({"launch_pdl": True}, "without launch_pdl")):
         code = CodeObject("k", b"", {}, {"kernel": "k", "num_warps": 4, "shared": 0, "format": "cubin", **facts})
         with pytest.raises(Exception, match=remedy):

@@ -14,7 +14,7 @@ from tilewright.ir.table import Operand
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import Capabilities, Device, Manifest, Target
 from tilewright.plugins.registry import registry
-from tilewright.runtime import devices
+from tilewright.runtime.devices import device_registry
 from tilewright.simt.compile import STAGES
 from tilewright.simt.emulator import EmulatedTarget
 from tilewright.simt.target.simt_target import Stage
@@ -102,7 +102,7 @@ def machine(request: pytest.FixtureRequest) -> Iterator[bool]:
     registry().register(Machine(request.param), "machine")
     yield request.param
     registry().unregister("machine")
-    devices.forget()
+    device_registry.forget()
 
 
 def test_passes_run_in_order_and_the_text_is_printed(run: Run, tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_an_error_shows_the_frames_of_the_test_and_its_own_text(run):
 @pytest.mark.parametrize(("options", "variables"), [(("--full-trace",), {}), ((), {"TILEWRIGHT_FRONT_END_DEBUGGING": "1"})])
 def test_the_compilers_frames_are_shown_where_they_are_asked_for(run, options, variables):
     text = run("-k", "source", *options, **variables)
-    assert re.search(r"runtime/jit\.py:\d+: ", text)
+    assert re.search(r"runtime/launch/jit\.py:\d+: ", text)
 
 
 def test_other_plugins_find_an_error_as_it_was_raised(run):

@@ -15,8 +15,9 @@ import pytest
 
 from tilewright.errors import AutotunerError
 from tilewright.plugins.registry import registry
-from tilewright.runtime import devices, shipped_records
-from tilewright.runtime.autotune import Config, config_text
+from tilewright.runtime import shipped_records
+from tilewright.runtime.devices import device_registry
+from tilewright.runtime.tuning.autotune import Config, config_text
 from tilewright.tools import tune_fleet, tune_job
 from tilewright.tools.launch_arguments import on_device, parsed
 from tilewright.tools.tune import given_configs, outcome_text
@@ -97,13 +98,13 @@ def test_arguments_that_make_no_sense_are_refused(text, says):
 def test_arrays_that_no_memory_has_room_for_are_refused():
     backend = registry().get("cpu")
     with pytest.raises(UsageError, match="no room for the values of 'x'"):
-        on_device({"x": ("u8", (2**60,))}, backend, devices.find(backend, None))
+        on_device({"x": ("u8", (2**60,))}, backend, device_registry.find(backend, None))
 
 
 def test_arrays_are_made_on_the_device():
     backend = registry().get("cpu")
-    made = on_device({"x": ("fp32", (3, 5)), "y": ("bf16", (7,)), "i": ("i32", (4,)), "n": 3}, backend, devices.find(backend, None))
-    memory = backend.call("tilewright_memory", device=devices.find(backend, None))
+    made = on_device({"x": ("fp32", (3, 5)), "y": ("bf16", (7,)), "i": ("i32", (4,)), "n": 3}, backend, device_registry.find(backend, None))
+    memory = backend.call("tilewright_memory", device=device_registry.find(backend, None))
     x, y, i = np.empty((3, 5), np.float32), np.empty(7, np.uint16), np.ones(4, np.int32)
     for array, name in ((x, "x"), (y, "y"), (i, "i")):
         memory.copy_to_host(made[name], memoryview(array.reshape(-1).view(np.uint8)))

@@ -116,7 +116,7 @@ class _Watch:
 def _watch(process: int) -> _Watch | None:
     """What watches in a process, by its number."""
     from tilewright.llvm.compile import host_target
-    from tilewright.runtime.host_code import load_host_code
+    from tilewright.runtime.storage.host_code import load_host_code
 
     machine, _, system = (*host_target()[0].split("-"), "", "")[:3]
     if system != "linux" or machine not in _MACHINES:

@@ -12,7 +12,7 @@ from typing import Any
 from tilewright.errors import LoweringError, OutOfResources
 from tilewright.ir.core import Module
 from tilewright.plugins.manifest import CodeObject, Target
-from tilewright.runtime.files import write_whole
+from tilewright.runtime.storage.files import write_whole
 from tilewright.simt.target.launch_options import check_portable, configuration_text, refuse_externs
 from tilewright_amd import rocm_llvm
 from tilewright_amd.architectures import MFMA

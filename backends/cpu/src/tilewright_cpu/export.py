@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from tilewright.errors import BackendError
 from tilewright.plugins.manifest import CodeObject, CProgram, Parameter, Target
-from tilewright.runtime.c_interface import c_parameters, comment, header, text_of_c, words
-from tilewright.runtime.grid import MAX_EXTENT, MAX_PROGRAMS
+from tilewright.runtime.arguments.c_interface import c_parameters, comment, header, text_of_c, words
+from tilewright.runtime.launch.grid import MAX_EXTENT, MAX_PROGRAMS
 from tilewright_cpu.status import ALIGNMENT, OUT_OF_MEMORY, STATUS_WORDS
 from tilewright_cpu.target import REQUEST_STATE, TILE_DATA
 

@@ -118,7 +118,7 @@ class _Watch:
 @functools.cache
 def _watch() -> _Watch | None:
     from tilewright.llvm.compile import host_target
-    from tilewright.runtime.host_code import load_host_code
+    from tilewright.runtime.storage.host_code import load_host_code
 
     machine, _, system = (*host_target()[0].split("-"), "", "")[:3]
     if system != "linux" or machine not in _PLACE:

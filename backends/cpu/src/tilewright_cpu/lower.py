@@ -24,7 +24,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     ``cleared_bytes`` (what a thread gives to the kernel's function, see :mod:`.codegen.kernel`), ``arena_bytes`` (heap memory a thread takes in all),
     ``contracted`` (whether products and sums were fused), ``prepackable`` (whether it asks for operands that were packed before the launch),
     ``polls`` (whether its loops ask whether to go on), ``cooperative`` (whether all programs run at once), ``waits`` (where a loop is that may wait for another
-    program), ``writes`` (see :mod:`tilewright.runtime.bounds`).
+    program), ``writes`` (see :mod:`tilewright.runtime.arguments.bounds_check`).
 
     Raises:
         LoweringError: something cannot be lowered, with the operation and its location.

@@ -18,8 +18,8 @@ from tilewright.llvm.launchers import LauncherFrame
 from tilewright.llvm.link import LoadedObject
 from tilewright.llvm.native_values import kinds_of, slots_of
 from tilewright.plugins.manifest import Launcher, Parameter
-from tilewright.runtime.host_code import load_host_code
-from tilewright.runtime.writability import writable_address
+from tilewright.runtime.arguments.writability import writable_address
+from tilewright.runtime.storage.host_code import load_host_code
 from tilewright_cpu.prepack import PackedMatrix
 from tilewright_cpu.python_launch import PythonLauncher
 from tilewright_cpu.runtime import LoadedKernel

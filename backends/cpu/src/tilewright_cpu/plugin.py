@@ -13,7 +13,7 @@ from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import CodeObject, CProgram, Device, Launcher, Manifest, Parameter, Target
 
 if TYPE_CHECKING:
-    from tilewright.runtime.host_memory import HostMemory
+    from tilewright.runtime.devices.host_memory import HostMemory
     from tilewright_cpu.runtime import HostTimer, LoadedKernel
 
 
@@ -82,7 +82,7 @@ def tilewright_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], o
 
 @hookimpl
 def tilewright_memory(device: Device) -> HostMemory:
-    from tilewright.runtime.host_memory import HostMemory
+    from tilewright.runtime.devices.host_memory import HostMemory
 
     return HostMemory()
 

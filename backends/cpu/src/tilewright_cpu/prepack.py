@@ -20,8 +20,14 @@ from tilewright.errors import LaunchError
 from tilewright.ir.type_text import parse_type
 from tilewright.ir.types import F32, FloatType, IntType, Type
 from tilewright.reference.numerics import decode
-from tilewright.runtime.arguments import ArgumentError, ArrayKind, address_of, array_kind, launch_value
-from tilewright.runtime.dtypes import IR_TEXT, NUMPY_STORAGE, dtype_text
+from tilewright.runtime.arguments.array_protocols import (
+    ArgumentError,
+    ArrayKind,
+    address_of,
+    array_kind,
+    launch_value,
+)
+from tilewright.runtime.arguments.dtypes import IR_TEXT, NUMPY_STORAGE, dtype_text
 from tilewright_cpu.codegen.gemm.bf16_split import split_array
 from tilewright_cpu.codegen.gemm.plan import TILE, Scheme, block_of, choose_scheme
 from tilewright_cpu.codegen.gemm.prepack_lookup import Record, form

@@ -12,10 +12,10 @@ from tilewright.errors import LaunchError, ResidencyError
 from tilewright.ir.type_text import parse_type
 from tilewright.ir.types import DescriptorType, IntType, PointerType, Type
 from tilewright.plugins.manifest import Parameter
-from tilewright.runtime.arguments import address_of
-from tilewright.runtime.bounds import memory_of
-from tilewright.runtime.slots import MISFITS, misfit, slot_codec
-from tilewright.runtime.writability import write_guard
+from tilewright.runtime.arguments.argument_words import MISFITS, misfit, slot_codec
+from tilewright.runtime.arguments.array_protocols import address_of
+from tilewright.runtime.arguments.bounds_check import memory_of
+from tilewright.runtime.arguments.writability import write_guard
 from tilewright_cpu.prepack import packed_list
 from tilewright_cpu.runtime import PRINTED, LoadedKernel
 from tilewright_cpu.status import STATUS_WORDS

@@ -11,7 +11,7 @@ from known_kernels import Case, built, described
 from tilewright.ir.types import F16, F32
 from tilewright.plugins.manifest import CodeObject
 from tilewright.plugins.registry import registry
-from tilewright.runtime.compile import lower_module
+from tilewright.runtime.compiler.compile import lower_module
 from tilewright.simt.layouts.linear_layout import SharedLayout
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.async_copy.swizzle_atoms import SwizzleAtoms, swizzled_layout

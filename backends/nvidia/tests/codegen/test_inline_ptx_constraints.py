@@ -8,8 +8,8 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.errors import LoweringError
 from tilewright.plugins.registry import registry
-from tilewright.runtime import devices
-from tilewright.runtime.compile import compile_kernel
+from tilewright.runtime.compiler.compile import compile_kernel
+from tilewright.runtime.devices import device_registry
 from tilewright.tools.inspect import specialize
 
 
@@ -39,7 +39,7 @@ def test_the_line_of_the_kernel_is_blamed(constraints, pack, reason):
     backend = registry().get("nvidia")
     specialization = specialize(assembled, "*fp32, *fp32", {"C": constraints, "P": pack}, backend)
     with pytest.raises(LoweringError) as raised:
-        compile_kernel(specialization, backend, devices.named_target(backend, "sm_80"), anew=True)
+        compile_kernel(specialization, backend, device_registry.named_target(backend, "sm_80"), anew=True)
     line = assembled.fn.__code__.co_firstlineno + 4
     told = str(raised.value)
     assert told.startswith(f"inline assembly at {__file__}:{line}:") and reason in told and "defect" not in told
@@ -57,7 +57,7 @@ def masked(x, o, MASK: tl.constexpr, C: tl.constexpr):
 def test_constants_are_written_into_the_text(constraints):
     backend = registry().get("nvidia")
     specialization = specialize(masked, "*i32, *i32", {"MASK": 0x000F000F, "C": constraints}, backend)
-    compiled = compile_kernel(specialization, backend, devices.named_target(backend, "sm_90a"), anew=True)
+    compiled = compile_kernel(specialization, backend, device_registry.named_target(backend, "sm_90a"), anew=True)
     assert re.search(r"lop3\.b32 \s*%r\d+, %r\d+, 983055, -7, 234;", compiled.code.stages["ptx"])
 
 
@@ -65,4 +65,4 @@ def test_an_integer_that_is_no_constant_is_not_written_into_the_text():
     backend = registry().get("nvidia")
     specialization = specialize(masked, "*i32, *i32", {"MASK": 0x000F000F, "C": "=r,n,n,n"}, backend)
     with pytest.raises(LoweringError, match="constraint 'n' in '=r,n,n,n' takes one integer that is a constant"):
-        compile_kernel(specialization, backend, devices.named_target(backend, "sm_90a"), anew=True)
+        compile_kernel(specialization, backend, device_registry.named_target(backend, "sm_90a"), anew=True)

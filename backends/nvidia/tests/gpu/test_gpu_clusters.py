@@ -9,7 +9,7 @@ from hopper_gpu import hopper_is_there
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.runtime.descriptor import TensorDescriptor
+from tilewright.runtime.arguments.descriptor import TensorDescriptor
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not hopper_is_there(), reason="there is no Hopper GPU here")]
 

@@ -13,8 +13,8 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.gpu_host.memory import DeviceMemory
 from tilewright.jax.call import Call
-from tilewright.runtime.arguments import ArrayView
-from tilewright.runtime.dlpack import contiguous_strides
+from tilewright.runtime.arguments.array_protocols import ArrayView
+from tilewright.runtime.arguments.dlpack import contiguous_strides
 from tilewright_nvidia.host.driver import driver
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not gpu_is_there(), reason="there is no NVIDIA GPU here")]

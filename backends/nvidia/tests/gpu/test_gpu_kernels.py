@@ -295,7 +295,8 @@ except tilewright.errors.KernelError as error:
     [
         ("kernels.says[(100,)](x, 3, debug=True)", "a device-side assertion of a kernel failed"),
         (
-            "from tilewright.runtime.arguments import ArrayView; bad = ArrayView(x, 16, 'fp32', (16,), (1,), ('cuda', 0)); kernels.volatile_copy[(1,)](bad, x)",
+            "from tilewright.runtime.arguments.array_protocols import ArrayView; "
+            "bad = ArrayView(x, 16, 'fp32', (16,), (1,), ('cuda', 0)); kernels.volatile_copy[(1,)](bad, x)",
             "illegal address",
         ),
     ],

@@ -19,8 +19,8 @@ from tilewright.gpu_host.memory import DeviceMemory
 from tilewright.gpu_host.timer import DeviceTimer
 from tilewright.plugins.manifest import CodeObject, Device
 from tilewright.plugins.registry import registry
-from tilewright.runtime import worker_server
-from tilewright.runtime.declared import check_declared
+from tilewright.runtime.compiler import worker_server
+from tilewright.runtime.compiler.capability_check import check_declared
 from tilewright_conformance.samples import samples
 from tilewright_nvidia import architectures
 from tilewright_nvidia.host import ahead_of_time, devices, driver

@@ -26,8 +26,8 @@ from known_kernels import (
 )
 
 from tilewright.plugins.registry import registry
-from tilewright.runtime.compile import lower_module
-from tilewright.runtime.jit import JITFunction
+from tilewright.runtime.compiler.compile import lower_module
+from tilewright.runtime.launch.jit import JITFunction
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.toolchain.linking import Linked, assemble
 

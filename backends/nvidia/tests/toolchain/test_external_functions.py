@@ -16,7 +16,7 @@ import tilewright.language as tl
 from tilewright.errors import LoweringError
 from tilewright.plugins.manifest import Target
 from tilewright.plugins.registry import registry
-from tilewright.runtime.compile import Specialization, cache_key
+from tilewright.runtime.compiler.compile import Specialization, cache_key
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.manifest import OPTIONS
 from tilewright_nvidia.target import TRIPLE
@@ -135,7 +135,12 @@ def test_functions_run(library: Any) -> None:
 @pytest.mark.parametrize(
     ("kernel", "constants", "given", "said"),
     [
-        (one, {"FUNCTION": tripled}, False, r"extern at .*test_external_functions.py:\d+:\d+ in one: no library is given that has 'tripled'; launch with extern_libs="),
+        (
+            one,
+            {"FUNCTION": tripled},
+            False,
+            r"extern at .*test_external_functions.py:\d+:\d+ in one: no library is given that has 'tripled'; launch with extern_libs=",
+        ),
         (one, {"FUNCTION": absent}, True, r"in one: none of the libraries of extern_libs \(lib\) has 'absent'; launch with extern_libs="),
         (of_two, {}, True, r"in of_two: it calls 'tripled' as float \(float, float\), and the library's is float \(float\)"),
     ],

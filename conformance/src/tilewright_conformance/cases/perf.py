@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import tilewright as tw
-from tilewright.runtime.timing import do_bench, timer_of
+from tilewright.runtime.devices.timing import do_bench, timer_of
 from tilewright_conformance.case import Case, Needs
 from tilewright_conformance.kernels import matrices, tiles
 from tilewright_conformance.kernels import speed as kernels

@@ -52,7 +52,7 @@ class BrokenBackend:
 
     @hookimpl
     def tilewright_backend(self) -> Manifest:
-        from tilewright.runtime.keys import backend_version, digest
+        from tilewright.runtime.storage.cache_keys import backend_version, digest
 
         manifest: Manifest = self._call("tilewright_backend")
         # Code of one bug, or of one state of the base's files, is never taken for that of another.

@@ -10,7 +10,7 @@ from tilewright.ir import Module
 from tilewright.ir.types import FLOATS, INTEGERS
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import Capabilities, CodeObject, Device, Launcher, Manifest, Parameter, Target
-from tilewright.runtime.host_memory import HostMemory
+from tilewright.runtime.devices.host_memory import HostMemory
 
 NAME = "null"
 _KINDS = frozenset({"add", "and", "cas", "max", "min", "or", "xchg", "xor"})

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.runtime.files import write_whole
+from tilewright.runtime.storage.files import write_whole
 from tilewright_conformance.programs import Program
 
 _TEMPLATE = '''"""{title}
@@ -30,9 +30,9 @@ from tilewright.ir.parser import parse_module
 from tilewright.ir.types import FloatType
 from tilewright.plugins.registry import registry
 from tilewright.reference.numerics import decode
-from tilewright.runtime.arguments import ArrayView
-from tilewright.runtime.compile import lower_module
-from tilewright.runtime.dtypes import IR_TEXT
+from tilewright.runtime.arguments.array_protocols import ArrayView
+from tilewright.runtime.compiler.compile import lower_module
+from tilewright.runtime.arguments.dtypes import IR_TEXT
 
 BACKEND = {backend!r}
 #: the backend's plugin, as module:object, where no distribution ships it

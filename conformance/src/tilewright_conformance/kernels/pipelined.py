@@ -11,9 +11,9 @@ from tilewright.ir import Module
 from tilewright.passes.pipeline import STANDARD, run
 from tilewright.plugins.manifest import Target
 from tilewright.plugins.registry import registry
-from tilewright.runtime.compile import build_module
-from tilewright.runtime.devices import named_target
-from tilewright.runtime.jit import JITFunction
+from tilewright.runtime.compiler.compile import build_module
+from tilewright.runtime.devices.device_registry import named_target
+from tilewright.runtime.launch.jit import JITFunction
 from tilewright.tools.inspect import specialize
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.plugins.manifest import Memory
-from tilewright.runtime.arguments import ArrayView
-from tilewright.runtime.dtypes import dtype_text
+from tilewright.runtime.arguments.array_protocols import ArrayView
+from tilewright.runtime.arguments.dtypes import dtype_text
 from tilewright_conformance.session import Session
 
 

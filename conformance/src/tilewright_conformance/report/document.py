@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tilewright.runtime.files import write_whole
+from tilewright.runtime.storage.files import write_whole
 from tilewright_conformance.case import PROFILES, Case, Outcome, Status
 from tilewright_conformance.catalogue import Catalogue, drawn
 from tilewright_conformance.expectations import ExpectationError, Expectations, Verdict, entries_from

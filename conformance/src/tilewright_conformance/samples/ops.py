@@ -13,7 +13,7 @@ from tilewright.ir.ops import arithmetic, control, debug, linear, memory, shape
 from tilewright.ir.printer import print_module
 from tilewright.ir.table import Effect, Kind, OpSpec, OpTable
 from tilewright.ir.types import F32, FLOATS, Type
-from tilewright.runtime.declared import FEATURES
+from tilewright.runtime.compiler.capability_check import FEATURES
 from tilewright.tools.usage import UsageError
 from tilewright_conformance.samples.op_types import POINTER, OpTypes, op_types
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.runtime.arguments import ArrayKind, ArrayView, describers
+from tilewright.runtime.arguments.array_protocols import ArrayKind, ArrayView, describers
 
 if TYPE_CHECKING:
     from tilewright_conformance.waves.hip_runtime import EmulatedDevice

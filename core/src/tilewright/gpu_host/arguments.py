@@ -1,4 +1,7 @@
-"""A kernel's arguments in memory: the words of :mod:`tilewright.runtime.slots`, then opaque structures, and the addresses of all of them for the driver."""
+"""Arguments of a kernel in memory: words, opaque structures, and their addresses.
+
+The words are those of :mod:`tilewright.runtime.arguments.argument_words`.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ from tilewright.gpu_host.errors import DeviceFaultError, DriverError
 from tilewright.gpu_host.expressions import ExpressionError, evaluate
 from tilewright.gpu_host.table import OpaqueArgument
 from tilewright.plugins.manifest import Parameter
-from tilewright.runtime.arguments import address_of, array_kind
-from tilewright.runtime.slots import ArgumentWords
+from tilewright.runtime.arguments.argument_words import ArgumentWords
+from tilewright.runtime.arguments.array_protocols import address_of, array_kind
 
 #: Addresses of opaque structures are multiples of this.
 OPAQUE_ALIGNMENT = 128

@@ -18,7 +18,7 @@ from tilewright.gpu_host.expressions import Emitter
 from tilewright.gpu_host.table import STRUCTURE, Condition, NativeCall, Number, Numbers, OpaqueArgument
 from tilewright.llvm.link import LoadedObject
 from tilewright.llvm.writer import FunctionWriter, ModuleWriter
-from tilewright.runtime.host_code import load_host_code
+from tilewright.runtime.storage.host_code import load_host_code
 
 
 def encoder_code(kernel: str, opaque: Sequence[OpaqueArgument], first_words: Sequence[int]) -> LoadedObject | None:

@@ -2,7 +2,8 @@
 
     Expression = int | ("word", argument, index) | (operator, Expression, Expression)
 
-A word is one of those that the kernel gets of an argument (:mod:`tilewright.runtime.slots`): word 0 of a scalar or pointer is its value, a descriptor's are its
+A word is one of those that the kernel gets of an argument (:mod:`tilewright.runtime.arguments.argument_words`):
+word 0 of a scalar or pointer is its value, a descriptor's are its
 address, its extents and its strides in elements, outermost first. Arguments are counted as the launcher is given them. Every word, constant and result has 64
 bits with sign. An expression whose value, or the value of a part of it, does not fit, and one that divides by zero, has none. Division rounds towards zero.
 

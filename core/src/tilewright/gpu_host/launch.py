@@ -21,7 +21,7 @@ from tilewright.gpu_host.kernels import LoadedKernel
 from tilewright.gpu_host.streams import stream_handle
 from tilewright.gpu_host.table import Grid, Launch
 from tilewright.plugins.manifest import Launcher, Parameter
-from tilewright.runtime.writability import write_guard
+from tilewright.runtime.arguments.writability import write_guard
 
 
 class PythonLauncher:

@@ -54,8 +54,8 @@ def kept_binary(name: str, source: bytes, facts: Sequence[str], link: Callable[[
     Raises:
         LoweringError: what ``link`` raises.
     """
-    from tilewright.runtime.artifact import Artifact
-    from tilewright.runtime.cache import disk_cache
+    from tilewright.runtime.storage.artifact import Artifact
+    from tilewright.runtime.storage.disk_cache import disk_cache
 
     key = hashlib.sha256("\0".join(facts).encode() + source).hexdigest()
     cache = disk_cache()
@@ -70,7 +70,7 @@ def kept_binary(name: str, source: bytes, facts: Sequence[str], link: Callable[[
 def is_worker() -> bool:
     """Whether another process started this one to share its work: a worker of a tuning, or of ``multiprocessing``. Workers should not each take a context on a
     device."""
-    server = sys.modules.get("tilewright.runtime.worker_server")
+    server = sys.modules.get("tilewright.runtime.compiler.worker_server")
     if server is not None and server.serving:
         return True
     process = sys.modules.get("multiprocessing.process")

@@ -26,7 +26,7 @@ from tilewright.llvm.launchers import LauncherFrame
 from tilewright.llvm.link import LoadedObject
 from tilewright.llvm.native_values import kinds_of, slots_of
 from tilewright.plugins.manifest import Launcher, Parameter
-from tilewright.runtime.host_code import load_host_code
+from tilewright.runtime.storage.host_code import load_host_code
 
 #: Programs of a launch that need not run at once.
 _ANY = (1 << 64) - 1
@@ -130,7 +130,7 @@ def attribute_records(entries: NativeEntries, attributes: Sequence[LaunchAttribu
 def _writable_address(driver: Driver, device: int) -> Callable[[Any], int]:
     """Asked for arrays that are stored to and are no tensors: the address, if the device can access their memory and it may be written."""
     from tilewright.errors import LaunchError
-    from tilewright.runtime.writability import is_writable
+    from tilewright.runtime.arguments.writability import is_writable
 
     def address(value: Any) -> int:
         if not is_writable(value):

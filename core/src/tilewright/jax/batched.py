@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.parser import parse_module
 from tilewright.jax.work import copy, moved, start
-from tilewright.runtime.arguments import ArrayView
-from tilewright.runtime.dlpack import contiguous_strides
-from tilewright.runtime.jit import JITFunction, jit
-from tilewright.runtime.kernel import CompiledKernel
+from tilewright.runtime.arguments.array_protocols import ArrayView
+from tilewright.runtime.arguments.dlpack import contiguous_strides
+from tilewright.runtime.launch.compiled_kernel import CompiledKernel
+from tilewright.runtime.launch.jit import JITFunction, jit
 
 if TYPE_CHECKING:
     from tilewright.jax.call import Call

@@ -10,12 +10,12 @@ from typing import Any
 
 from tilewright.errors import LaunchError
 from tilewright.jax.batched import Batch, axes_read
-from tilewright.runtime.arguments import XLA_PLATFORMS, ArrayView
-from tilewright.runtime.dlpack import contiguous_strides
-from tilewright.runtime.dtypes import dtype_text
-from tilewright.runtime.grid import grid_of
-from tilewright.runtime.jit import JITFunction
-from tilewright.runtime.keys import UnstableError, digest, stable_text
+from tilewright.runtime.arguments.array_protocols import XLA_PLATFORMS, ArrayView
+from tilewright.runtime.arguments.dlpack import contiguous_strides
+from tilewright.runtime.arguments.dtypes import dtype_text
+from tilewright.runtime.launch.grid import grid_of
+from tilewright.runtime.launch.jit import JITFunction
+from tilewright.runtime.storage.cache_keys import UnstableError, digest, stable_text
 
 TARGET = "tilewright_call"
 #: An address that has every alignment, for arrays that are not there yet.

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilewright.errors import LaunchError
-from tilewright.runtime.arguments import ArrayView
-from tilewright.runtime.dlpack import contiguous_strides
+from tilewright.runtime.arguments.array_protocols import ArrayView
+from tilewright.runtime.arguments.dlpack import contiguous_strides
 
 #: What is called with attributes, operands, results, and the handle of the stream to work in. On CPUs there is no stream: the work is done when it returns.
 Run = Callable[[Mapping[str, str], Sequence[ArrayView], Sequence[ArrayView], int | None], None]

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import tilewright.language as tl
-from tilewright.runtime.arguments import ArrayView
-from tilewright.runtime.dtypes import ITEM_SIZE
+from tilewright.runtime.arguments.array_protocols import ArrayView
+from tilewright.runtime.arguments.dtypes import ITEM_SIZE
 from tilewright.runtime.integers import cdiv
-from tilewright.runtime.jit import JITFunction, jit
+from tilewright.runtime.launch.jit import JITFunction, jit
 
 #: Bytes of an element -> the type it is copied as: not every device computes with every type.
 _COPIED_AS: Final = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}

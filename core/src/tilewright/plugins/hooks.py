@@ -98,7 +98,7 @@ def tilewright_launcher(loaded: Any, parameters: Sequence[Parameter], options: M
 
     It may refuse a launch by a :class:`~tilewright.errors.RefusedError` before anything is started, where the code's metadata has ``otherwise``: the options to
     compile the kernel with for such launches.
-    Where a parameter is ``stored``, it refuses a read-only array (:func:`tilewright.runtime.writability.write_guard`).
+    Where a parameter is ``stored``, it refuses a read-only array (:func:`tilewright.runtime.arguments.writability.write_guard`).
     """
 
 

@@ -40,8 +40,9 @@ def _is_version(value: object) -> bool:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a backend's targets can do. The runtime refuses a kernel that needs anything else (:mod:`tilewright.runtime.declared`), with an error that says
-    what is missing; the conformance suite demands what is declared, and that refusal.
+    """What a backend's targets can do. The runtime refuses a kernel that needs anything else
+    (:mod:`tilewright.runtime.compiler.capability_check`), with an error that says what is missing;
+    the conformance suite demands what is declared, and that refusal.
 
     Attributes:
         dtypes: element types of the IR by text (``"f32"``, ``"f8e4m3fn"``) that the backend loads, stores and computes with.
@@ -318,7 +319,7 @@ class Parameter:
 
     ``type`` is the IR type of the function's argument in text: ``ptr<f32>``, ``i32``, ``f32``, ``desc<64x64xf16>``. ``divisibility`` is what the code
     relies on: a launch with a less aligned argument is another specialisation. ``stored`` tells whether the kernel may write through a pointer or
-    descriptor: the launcher must refuse a read-only array for it (:func:`tilewright.runtime.writability.write_guard`).
+    descriptor: the launcher must refuse a read-only array for it (:func:`tilewright.runtime.arguments.writability.write_guard`).
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Integer functions for grids and block sizes, usable on the host and, on constants, in kernels."""
+"""Integer functions for grids and block sizes, on the host and on constants in kernels."""
 
 from __future__ import annotations
 

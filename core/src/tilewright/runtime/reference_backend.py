@@ -22,14 +22,14 @@ from tilewright.ir.ops.debug import IMPLIED_ASSERTS
 from tilewright.ir.types import FLOATS, INTEGERS
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import Capabilities, CodeObject, Device, Launcher, Manifest, Parameter, Target
-from tilewright.runtime.arguments import ArrayView, address_of, array_kind, is_array
-from tilewright.runtime.backend_choice import ANY_DEVICE
-from tilewright.runtime.descriptor import TensorDescriptor
-from tilewright.runtime.device_bytes import SavedBytes, memory_of, view_of
-from tilewright.runtime.host_memory import HostMemory
-from tilewright.runtime.plain_arrays import check_plain
-from tilewright.runtime.tensors import TensorWrapper
-from tilewright.runtime.writability import is_writable, write_guard
+from tilewright.runtime.arguments.array_checks import check_plain
+from tilewright.runtime.arguments.array_protocols import ArrayView, address_of, array_kind, is_array
+from tilewright.runtime.arguments.descriptor import TensorDescriptor
+from tilewright.runtime.arguments.device_bytes import SavedBytes, memory_of, view_of
+from tilewright.runtime.arguments.mock_tensors import TensorWrapper
+from tilewright.runtime.arguments.writability import is_writable, write_guard
+from tilewright.runtime.devices.backend_choice import ANY_DEVICE
+from tilewright.runtime.devices.host_memory import HostMemory
 
 _ATOMIC_KINDS = frozenset({"add", "and", "cas", "max", "min", "or", "xchg", "xor"})
 

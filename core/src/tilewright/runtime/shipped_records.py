@@ -17,12 +17,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tilewright.runtime.files import warn_user, write_whole
-
-if TYPE_CHECKING:
-    from tilewright.runtime.tuning_records import Record
+from tilewright.runtime.storage.files import warn_user, write_whole
+from tilewright.runtime.storage.tuning_record import VERSION, Record, parse
 
 #: The folder beside a library's kernels.
 FOLDER = "tilewright_tuning"
@@ -36,8 +34,6 @@ def read(path: str | os.PathLike[str]) -> list[Record]:
         OSError: it cannot be read.
         ValueError: it is not an export of a version that is understood.
     """
-    from tilewright.runtime.tuning_records import VERSION, parse
-
     wrong = f"{os.fspath(path)} is no file of tuning records of version {VERSION}"
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -56,8 +52,6 @@ def write(path: str | os.PathLike[str], records: Iterable[Record]) -> int:
     Raises:
         OSError: it cannot be written.
     """
-    from tilewright.runtime.tuning_records import VERSION
-
     ordered = sorted(records, key=lambda record: (record.kernel, record.device, record.target, record.key, record.identity))
     write_whole(Path(path), json.dumps({"version": VERSION, "records": [asdict(record) for record in ordered]}, indent=1).encode())
     return len(ordered)

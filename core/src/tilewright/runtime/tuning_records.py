@@ -22,21 +22,22 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tilewright.environment import PREFIX, refused
 from tilewright.errors import TuningArgumentError, VariableError
 from tilewright.language.callable import JitCallable
-from tilewright.runtime import private_folder, shipped_records
-from tilewright.runtime.cache import default_directory
-from tilewright.runtime.files import remove, warn_user
-from tilewright.runtime.keys import digest
+from tilewright.runtime import shipped_records
+from tilewright.runtime.storage import private_folder
+from tilewright.runtime.storage.cache_keys import digest
+from tilewright.runtime.storage.disk_cache import default_directory
+from tilewright.runtime.storage.files import remove, warn_user
+from tilewright.runtime.storage.tuning_record import Record, parse
 
 MODES = ("on", "off", "deterministic", "refresh", "memory", "model")
-VERSION = 1
 #: Bytes of the largest record: some hundred for each configuration.
 _LARGEST = 64 << 20
 
@@ -90,44 +91,6 @@ def _refused(source: str, wanted: str, given: Any) -> TuningArgumentError | Vari
     if source.startswith(PREFIX):
         return refused(source, wanted, given)
     return TuningArgumentError(f"{source} must be {wanted}, not {given!r}")
-
-
-@dataclass(frozen=True)
-class Record:
-    """The result of one tuning.
-
-    Attributes:
-        kernel: the kernel's name, for people.
-        source: digest of the source of the kernel and of what it calls; independent of where the files lie.
-        key: text of the tuning key.
-        device: the device's name; target: the target's cache key.
-        space: digest of the configurations that were compared.
-        best: text of the best configuration.
-        complete: whether every configuration was tried; not where a budget ended the tuning.
-        timings: text of each configuration -> milliseconds (median, lower and upper quantile); infinities are left out.
-        version: of this format.
-    """
-
-    kernel: str
-    source: str
-    key: str
-    device: str
-    target: str
-    space: str
-    best: str
-    timings: dict[str, list[float]] = field(default_factory=dict)
-    complete: bool = True
-    version: int = VERSION
-
-    @property
-    def identity(self) -> str:
-        """What the record is found by."""
-        return identity(self.source, self.key, self.device, self.target, self.space)
-
-
-def identity(source: str, key: str, device: str, target: str, space: str) -> str:
-    """The digest that a record is found by."""
-    return digest(source, key, device, target, space)
 
 
 def source_key(function: JitCallable) -> str:
@@ -229,26 +192,3 @@ def clear() -> int:
     for path in directory().glob("*.json"):
         count += remove(path)
     return count
-
-
-def parse(data: Mapping[str, Any]) -> Record:
-    """A record of JSON data.
-
-    Raises:
-        ValueError: it is none.
-    """
-    try:
-        record = Record(**data)
-    except TypeError as error:
-        raise ValueError(f"this is no tuning record: {error}") from None
-    texts = (record.kernel, record.source, record.key, record.device, record.target, record.space, record.best)
-    if (
-        record.version != VERSION
-        or not isinstance(record.complete, bool)
-        or not all(isinstance(text, str) for text in texts)
-        or not isinstance(record.timings, dict)
-    ):
-        raise ValueError("this is no tuning record of a version that is understood")
-    if not all(isinstance(times, list) and len(times) == 3 and all(isinstance(time, int | float) for time in times) for times in record.timings.values()):
-        raise ValueError("the timings of a tuning record are three numbers for each configuration")
-    return record

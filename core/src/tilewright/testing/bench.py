@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tilewright.runtime.timing import RETURN_MODES, WallTimer, do_bench, summarize
+from tilewright.runtime.devices.timing import RETURN_MODES, WallTimer, do_bench, summarize
 
 __all__ = ["RETURN_MODES", "WallTimer", "do_bench", "summarize"]

@@ -8,7 +8,7 @@ from tilewright.errors import TilewrightError
 from tilewright.ir import IR_VERSION
 from tilewright.plugins.manifest import Capabilities
 from tilewright.plugins.registry import Backend, registry
-from tilewright.runtime import devices
+from tilewright.runtime.devices import device_registry
 from tilewright.tools.trial import trial_run
 
 
@@ -32,12 +32,13 @@ def _backend(backend: Backend) -> dict[str, Any]:
     if not status:
         try:
             found = [
-                {"kind": device.kind, "index": device.index, "name": device.name, "properties": dict(device.properties)} for device in devices.devices(backend)
+                {"kind": device.kind, "index": device.index, "name": device.name, "properties": dict(device.properties)}
+                for device in device_registry.devices(backend)
             ]
             status = (
-                next((failure for device in devices.devices(backend) if (failure := trial_run(backend, device))), "")
+                next((failure for device in device_registry.devices(backend) if (failure := trial_run(backend, device))), "")
                 if found
-                else f"found no device{devices.refusal(backend)}"
+                else f"found no device{device_registry.refusal(backend)}"
             )
         except TilewrightError as error:
             status = str(error)

@@ -234,7 +234,7 @@ def _cache(options: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from tilewright.runtime import tuning_records
-    from tilewright.runtime.cache import disk_cache
+    from tilewright.runtime.storage.disk_cache import disk_cache
 
     cache = disk_cache()
     report: dict[str, Any]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import tilewright
 from tilewright.errors import TilewrightError
 from tilewright.plugins.registry import registry
-from tilewright.runtime import devices
+from tilewright.runtime.devices import device_registry
 from tilewright.tools.trial import trial_run
 
 _PYTHON = ((3, 11), (3, 15))
@@ -71,8 +71,8 @@ def _module(name: str, *, required: bool) -> Finding:
 
 
 def _cache() -> Finding:
-    from tilewright.runtime.cache import disk_cache
-    from tilewright.runtime.private_folder import distrust
+    from tilewright.runtime.storage.disk_cache import disk_cache
+    from tilewright.runtime.storage.private_folder import distrust
     from tilewright.tools.printing import size_text
 
     cache = disk_cache()
@@ -107,17 +107,17 @@ def _backend(backend: object) -> Finding:
     name = f"backend {backend.name}"
     if backend.manifest.status:
         return Finding(name, True, f"{backend.manifest.version}, not in use: {backend.manifest.status}")
-    found = devices.devices(backend)
+    found = device_registry.devices(backend)
     for device in found:
         failure = trial_run(backend, device)
         if failure:
             return Finding(name, False, failure)
     listed = ", ".join(f"{device.kind}:{device.index} {device.name}" for device in found)
-    return Finding(name, True, f"{backend.manifest.version}, {listed or f'no device{devices.refusal(backend)}'}")
+    return Finding(name, True, f"{backend.manifest.version}, {listed or f'no device{device_registry.refusal(backend)}'}")
 
 
 def _default() -> Finding:
-    from tilewright.runtime.backend_choice import choose, environment_choice
+    from tilewright.runtime.devices.backend_choice import choose, environment_choice
 
     choice = environment_choice()
     try:

@@ -14,9 +14,9 @@ from typing import Any
 from tilewright.errors import BackendError
 from tilewright.plugins.manifest import CProgram, Target
 from tilewright.plugins.registry import Backend
-from tilewright.runtime.compile import compile_kernel
-from tilewright.runtime.files import write_whole
-from tilewright.runtime.jit import JITFunction
+from tilewright.runtime.compiler.compile import compile_kernel
+from tilewright.runtime.launch.jit import JITFunction
+from tilewright.runtime.storage.files import write_whole
 from tilewright.tools.inspect import find_kernel, parse_assignments, place, specialize
 from tilewright.tools.usage import UsageError
 

@@ -16,14 +16,18 @@ from tilewright.errors import TilewrightError
 from tilewright.ir import Module
 from tilewright.plugins.manifest import Device, Target
 from tilewright.plugins.registry import Backend, registry
-from tilewright.runtime import devices
-from tilewright.runtime.arguments import ALIGNMENT
-from tilewright.runtime.artifact import Artifact
-from tilewright.runtime.backend_choice import default_backend, environment_backend, environment_choice
-from tilewright.runtime.compile import Specialization, compile_kernel, lower_module
-from tilewright.runtime.dtypes import ITEM_SIZE
-from tilewright.runtime.jit import JITFunction
+from tilewright.runtime.arguments.array_protocols import ALIGNMENT
+from tilewright.runtime.arguments.dtypes import ITEM_SIZE
+from tilewright.runtime.compiler.compile import Specialization, compile_kernel, lower_module
+from tilewright.runtime.devices import device_registry
+from tilewright.runtime.devices.backend_choice import (
+    default_backend,
+    environment_backend,
+    environment_choice,
+)
+from tilewright.runtime.launch.jit import JITFunction
 from tilewright.runtime.options import resolve
+from tilewright.runtime.storage.artifact import Artifact
 from tilewright.tools.usage import UsageError
 
 
@@ -58,15 +62,15 @@ def place(name: str | None, arch: str | None) -> tuple[Backend, Target]:
     else:
         backend = default_backend()[0] if choice is None else environment_backend(choice)
     if arch is None:
-        return backend, devices.target_of(backend, devices.find(backend, None))
+        return backend, device_registry.target_of(backend, device_registry.find(backend, None))
     if arch not in backend.manifest.targets:
         raise UsageError(f"backend {backend.name!r} has no target {arch!r}; it has {', '.join(backend.manifest.targets)}")
-    return backend, devices.named_target(backend, arch)
+    return backend, device_registry.named_target(backend, arch)
 
 
 def device_of(backend: Backend, arch: str | None) -> Device | None:
     """The device of a backend that :func:`place` has chosen the target of; None where an architecture was named, whether a device of it is there or not."""
-    return devices.find(backend, None) if arch is None else None
+    return device_registry.find(backend, None) if arch is None else None
 
 
 def find_kernel(reference: str) -> JITFunction:

@@ -20,9 +20,9 @@ from tilewright.ir.type_text import parse_type
 from tilewright.ir.types import FloatType
 from tilewright.plugins.manifest import Device
 from tilewright.plugins.registry import Backend
-from tilewright.runtime.arguments import ArrayView
-from tilewright.runtime.dlpack import contiguous_strides
-from tilewright.runtime.dtypes import IR_TEXT, ITEM_SIZE
+from tilewright.runtime.arguments.array_protocols import ArrayView
+from tilewright.runtime.arguments.dlpack import contiguous_strides
+from tilewright.runtime.arguments.dtypes import IR_TEXT, ITEM_SIZE
 from tilewright.runtime.integers import cdiv, next_power_of_2
 from tilewright.tools.expressions import evaluate
 from tilewright.tools.inspect import split_top

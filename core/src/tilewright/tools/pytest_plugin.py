@@ -84,7 +84,7 @@ def _kernels_run_here() -> Iterator[None]:
     if mode is None:
         yield
         return
-    from tilewright.runtime.backend_choice import backend
+    from tilewright.runtime.devices.backend_choice import backend
 
     name, options = _MODES[mode]
     host: AbstractContextManager[Any] = contextlib.nullcontext()

@@ -8,9 +8,9 @@ from tilewright.errors import TilewrightError
 from tilewright.ir import IR_VERSION
 from tilewright.plugins.manifest import Device
 from tilewright.plugins.registry import Backend
-from tilewright.runtime import devices
-from tilewright.runtime.compile import Specialization, lower_module
-from tilewright.runtime.kernel import CompiledKernel
+from tilewright.runtime.compiler.compile import Specialization, lower_module
+from tilewright.runtime.devices import device_registry
+from tilewright.runtime.launch.compiled_kernel import CompiledKernel
 
 _EMPTY_KERNEL = f"tilewright.ir {IR_VERSION[0]}.{IR_VERSION[1]}\n\nkernel @tilewright_trial() {{\n  return\n}}\n"
 
@@ -20,7 +20,7 @@ def trial_run(backend: Backend, device: Device) -> str:
     from tilewright.ir.parser import parse_module
 
     try:
-        target = devices.target_of(backend, device)
+        target = device_registry.target_of(backend, device)
         options = backend.manifest.options
         artifact = lower_module(parse_module(_EMPTY_KERNEL, backend.table), options, backend, target)
         no_function: Any = None

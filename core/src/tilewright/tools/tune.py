@@ -17,8 +17,8 @@ from typing import Any
 from tilewright.errors import AutotunerError, BackendError, ConfigError
 from tilewright.plugins.registry import registry
 from tilewright.runtime import executors, shipped_records, tuning_records
-from tilewright.runtime.autotune import Config
-from tilewright.runtime.progress import Progress
+from tilewright.runtime.tuning.autotune import Config
+from tilewright.runtime.tuning.progress import Progress
 from tilewright.tools.inspect import find_decorated, parse_assignments
 from tilewright.tools.tune_fleet import measure_on
 from tilewright.tools.tune_job import Job, Outcome, autotuner_of, measure

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilewright.errors import AutotunerError
-from tilewright.runtime.config import Config, config_text
+from tilewright.runtime.compiler.config import Config, config_text
 from tilewright.tools.tune_job import Job, Outcome, measure, space_of
 
 #: How often a part may come back from workers of other kinds in a row, for each part that there is.

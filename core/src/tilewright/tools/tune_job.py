@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import AutotunerError
-from tilewright.runtime import devices
-from tilewright.runtime.autotune import Autotuner
-from tilewright.runtime.config import Config, config_text
-from tilewright.runtime.files import write_whole
-from tilewright.runtime.heuristics import Heuristics
-from tilewright.runtime.keys import digest
-from tilewright.runtime.tuning_records import Record
+from tilewright.runtime.compiler.config import Config, config_text
+from tilewright.runtime.devices import device_registry
+from tilewright.runtime.launch.heuristics import Heuristics
+from tilewright.runtime.storage.cache_keys import digest
+from tilewright.runtime.storage.files import write_whole
+from tilewright.runtime.storage.tuning_record import Record
+from tilewright.runtime.tuning.autotune import Autotuner
 from tilewright.tools.inspect import find_decorated, place
 from tilewright.tools.launch_arguments import evaluated, on_device, parsed
 from tilewright.tools.usage import UsageError
@@ -145,10 +145,10 @@ def measure(job: Job, configs: Sequence[Config] | None, only: tuple[str, str] | 
         UsageError: the arguments or the grid make no sense.
         TilewrightError: the kernel breaks a rule of the language, or the launch one of the device.
     """
-    from tilewright.runtime import backend_choice
+    from tilewright.runtime.devices import backend_choice
 
     backend, target = place(job.backend or None, None)
-    device = devices.find(backend, None)
+    device = device_registry.find(backend, None)
     found = Outcome(device.name, target.key)
     if only is not None and found.kind != only:
         found.refused = True

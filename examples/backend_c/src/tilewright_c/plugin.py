@@ -17,8 +17,8 @@ from tilewright.errors import KernelError, LoweringError
 from tilewright.ir import Module
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import Capabilities, CodeObject, Device, Launcher, Manifest, Parameter, Target
-from tilewright.runtime.host_memory import HostMemory
-from tilewright.runtime.slots import word_launcher
+from tilewright.runtime.arguments.argument_words import word_launcher
+from tilewright.runtime.devices.host_memory import HostMemory
 from tilewright_c.c_types import KEPT
 from tilewright_c.lower import SYMBOL, lower_kernel, lowers
 

@@ -9,7 +9,7 @@ from tilewright.ir import Module
 from tilewright.passes.math import expand_math
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import CodeObject, Device, Launcher, Manifest, Parameter, Pass, Target
-from tilewright.runtime.host_memory import HostMemory
+from tilewright.runtime.devices.host_memory import HostMemory
 
 if TYPE_CHECKING:
     from tilewright_lyra.target import LyraTarget

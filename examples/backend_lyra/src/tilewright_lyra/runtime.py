@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright.ir.types import I64
 from tilewright.plugins.manifest import CodeObject, Launcher, Parameter
-from tilewright.runtime.slots import word_launcher
+from tilewright.runtime.arguments.argument_words import word_launcher
 from tilewright.simt.emulator import run_text
 from tilewright_lyra.target import LyraTarget
 

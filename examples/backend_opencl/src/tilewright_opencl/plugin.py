@@ -11,7 +11,7 @@ from tilewright_c.plugin import MANIFEST as C
 from tilewright.ir import Module
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import CodeObject, Device, Launcher, Manifest, Parameter, Target
-from tilewright.runtime.host_memory import HostMemory
+from tilewright.runtime.devices.host_memory import HostMemory
 from tilewright_opencl import __version__
 from tilewright_opencl.lower import lower_kernel, lowers
 

@@ -16,7 +16,7 @@ import pyopencl as cl
 
 from tilewright.errors import LoweringError
 from tilewright.plugins.manifest import CodeObject, Launcher, Parameter
-from tilewright.runtime.slots import word_launcher
+from tilewright.runtime.arguments.argument_words import word_launcher
 from tilewright_opencl.lower import SYMBOL
 
 #: Numbers as IEEE has them. Optimising costs more than it gains here.

@@ -130,7 +130,7 @@ class Pool:
 
     def __init__(self, threads: int, mode: str) -> None:
         from tilewright.llvm.compile import host_target
-        from tilewright.runtime.host_code import load_host_code
+        from tilewright.runtime.storage.host_code import load_host_code
 
         triple, _, _ = host_target()
         machine, _, system = (*triple.split("-"), "", "")[:3]
@@ -459,7 +459,7 @@ def _cycles_per_second(machine: str) -> float:
 
     Where there is no counter it is a nominal gigahertz.
     """
-    from tilewright.runtime.host_code import load_host_code
+    from tilewright.runtime.storage.host_code import load_host_code
 
     name = "llvm.readsteadycounter" if machine == "aarch64" else "llvm.readcyclecounter"
     text = f"declare i64 @{name}()\ndefine i64 @now() {{\n  %t = call i64 @{name}()\n  ret i64 %t\n}}\n"

@@ -21,7 +21,7 @@ import tilewright as tw
 import tilewright.language as tl
 import tilewright_cpu.target
 from tilewright.llvm import compile as compilation
-from tilewright.runtime import devices
+from tilewright.runtime.devices import device_registry
 from tilewright_cpu.codegen.gemm import gemm
 from tilewright_cpu.codegen.gemm.batched_k import IterationQueue
 
@@ -87,7 +87,7 @@ def unit(library: ctypes.CDLL, monkeypatch: Any, tmp_path: Path) -> Any:
         return written(INSTRUCTIONS.sub(r"emulated_\1", text), **options)
 
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(devices, "_targets", {})
+    monkeypatch.setattr(device_registry, "_targets", {})
     monkeypatch.setattr(tilewright_cpu.target, "_host", lambda level: there)
     tilewright_cpu.target.processor.cache_clear()
     monkeypatch.setattr(compilation, "compile_to_object", emulated)

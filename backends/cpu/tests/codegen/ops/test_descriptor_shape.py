@@ -9,7 +9,7 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.runtime.descriptor import TensorDescriptor
+from tilewright.runtime.arguments.descriptor import TensorDescriptor
 
 
 @tw.jit

@@ -13,7 +13,7 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.errors import KernelError
 from tilewright.language.callable import device_function
-from tilewright.runtime.descriptor import TensorDescriptor
+from tilewright.runtime.arguments.descriptor import TensorDescriptor
 from tilewright_cpu.status import OUT_OF_BOUNDS
 
 SOURCE = open(__file__).read().splitlines()  # noqa: SIM115

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from tilewright.errors import BackendError
 from tilewright.plugins.manifest import CodeObject, CProgram, Parameter, Target
-from tilewright.runtime.c_interface import c_parameters, comment, header, words
-from tilewright.runtime.grid import MAX_EXTENT
+from tilewright.runtime.arguments.c_interface import c_parameters, comment, header, words
+from tilewright.runtime.launch.grid import MAX_EXTENT
 from tilewright_nvidia.host.ahead_of_time import assembled
 
 #: Bytes of shared memory that a kernel may have without asking for more.

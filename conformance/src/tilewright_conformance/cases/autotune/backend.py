@@ -11,7 +11,7 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.runtime.compile import build_module
+from tilewright.runtime.compiler.compile import build_module
 from tilewright.testing import do_bench
 from tilewright_conformance.cases.autotune.tuned import CONFIGS, TIMES, Bench, run, tuned
 from tilewright_conformance.kit.table import Table, elements

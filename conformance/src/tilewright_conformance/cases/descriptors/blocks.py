@@ -8,7 +8,7 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.runtime.descriptor import TensorDescriptor
+from tilewright.runtime.arguments.descriptor import TensorDescriptor
 from tilewright_conformance.case import Needs
 from tilewright_conformance.cases.memory.blocks import paste, window
 from tilewright_conformance.kit.bits import ELEMENTS, Array, given, poison, random_bits, same_bits, storage

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.runtime.descriptor import TensorDescriptor
+from tilewright.runtime.arguments.descriptor import TensorDescriptor
 from tilewright_conformance.case import Case
 from tilewright_conformance.cases.kernels.whole import Array, blocks, normal, poisoned, whole
 from tilewright_conformance.kernels import matrices

@@ -202,7 +202,7 @@ def heuristics(on: Machine, rng: Any) -> None:
 
 @probe("tilewright.set_allocator", host=True)
 def set_allocator(on: Machine, rng: Any) -> None:
-    from tilewright.runtime.allocator import allocate
+    from tilewright.runtime.devices.allocator import allocate
 
     try:
         tw.set_allocator(None)

@@ -14,10 +14,10 @@ import numpy as np
 import tilewright as tw
 from tilewright.plugins.manifest import Device, Target
 from tilewright.plugins.registry import registry
-from tilewright.runtime import devices
-from tilewright.runtime.backend_choice import ANY_DEVICE
-from tilewright.runtime.descriptor import TensorDescriptor
-from tilewright.runtime.tensors import TensorWrapper
+from tilewright.runtime.arguments.descriptor import TensorDescriptor
+from tilewright.runtime.arguments.mock_tensors import TensorWrapper
+from tilewright.runtime.devices import device_registry
+from tilewright.runtime.devices.backend_choice import ANY_DEVICE
 
 Launch = Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], Any]
 
@@ -58,8 +58,8 @@ class BackendMachine:
     def __init__(self, name: str) -> None:
         self.backend = name
         found = registry().get(name)
-        self._device = devices.find(found, None)
-        self.kind, self.features = _facts(devices.target_of(found, self._device))
+        self._device = device_registry.find(found, None)
+        self.kind, self.features = _facts(device_registry.target_of(found, self._device))
         on_host = self._device.kind == "cpu" or ANY_DEVICE in self.features
         self._memory = None if on_host else found.require("tilewright_memory", device=self._device)
 
@@ -88,7 +88,7 @@ class TargetMachine:
         found = registry().get(name)
         self.backend = name
         self._backend = found
-        self._target: Target = devices.named_target(found, arch)
+        self._target: Target = device_registry.named_target(found, arch)
         self.kind, self.features = _facts(self._target)
         self._reference = BackendMachine("reference")
 
@@ -101,9 +101,9 @@ class TargetMachine:
 
     def compile(self, kernel: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """The artifact of a kernel for the arguments of a launch."""
-        from tilewright.runtime.compile import Specialization, compile_kernel
+        from tilewright.runtime.compiler.compile import Specialization, compile_kernel
+        from tilewright.runtime.compiler.specialize import Signature
         from tilewright.runtime.options import resolve
-        from tilewright.runtime.specialize import Signature
 
         plain = kernel
         while not hasattr(plain, "bind"):  # autotuners and heuristics stand around the kernel

@@ -33,7 +33,7 @@ _MODULES: dict[str, str] = {
     "aggregate": "tilewright.language.aggregate",
     "compile": "tilewright.compat.triton.compiler.compiler",
     "must_use_result": "tilewright.language.binding",
-    "set_allocator": "tilewright.runtime.allocator",
+    "set_allocator": "tilewright.runtime.devices.allocator",
 }
 
 _SUBMODULES = frozenset({"_C", "_internal_testing", "_utils", "backends", "compiler", "errors", "knobs", "language", "profiler", "runtime", "testing", "tools"})

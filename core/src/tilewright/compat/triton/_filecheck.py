@@ -12,8 +12,8 @@ from tilewright.compat.triton.compiler.options import tilewright_options, triton
 from tilewright.compat.triton.compiler.sources import ASTSource
 from tilewright.compat.triton.outside import OutsideStageError
 from tilewright.errors import BackendError
-from tilewright.runtime.compile import build_module
-from tilewright.runtime.specialize import Signature
+from tilewright.runtime.compiler.compile import build_module
+from tilewright.runtime.compiler.specialize import Signature
 
 #: What kernels are read for; no such device is needed.
 stub_target = GPUTarget("cuda", 100, 32)
@@ -37,7 +37,7 @@ def run_parser(kernel_fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, An
         CompilationError: the kernel breaks a rule of the language.
     """
     from tilewright.compat.triton.runtime.driver import driver
-    from tilewright.runtime.tensors import MockTensor
+    from tilewright.runtime.arguments.mock_tensors import MockTensor
 
     bound, kinds, options = kernel_fn.bind(*map(MockTensor.wrap_dtype, args), **{"sanitize_overflow": False, **(kwargs or {})})
     signature = Signature.of(kernel_fn.params, kinds, bound)

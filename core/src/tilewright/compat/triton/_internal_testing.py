@@ -21,7 +21,7 @@ from tilewright.compat.triton._utils import type_canonicalisation_dict
 from tilewright.compat.triton.backends.compiler import GPUTarget
 from tilewright.compat.triton.environment import fresh_settings
 from tilewright.compat.triton.runtime.driver import driver
-from tilewright.runtime.tensors import TensorWrapper, reinterpret
+from tilewright.runtime.arguments.mock_tensors import TensorWrapper, reinterpret
 
 int_dtypes = [f"int{bits}" for bits in (8, 16, 32, 64)]
 uint_dtypes = [f"u{name}" for name in int_dtypes]

@@ -7,7 +7,7 @@ from functools import reduce
 from typing import Any
 
 from tilewright.language.dtypes import TRITON_MAX_TENSOR_NUMEL
-from tilewright.runtime.dtypes import dtype_text
+from tilewright.runtime.arguments.dtypes import dtype_text
 
 _FP8 = {
     "float8e4nv": "fp8e4nv",

@@ -26,12 +26,13 @@ from tilewright.compat.triton.runtime.autotuner import Autotuner
 from tilewright.compat.triton.runtime.jit import JITFunction
 from tilewright.language.callable import JitCallable
 from tilewright.language.dtypes import dtype
-from tilewright.runtime import arguments, specialize
-from tilewright.runtime.arguments import ALIGNMENT, ArrayKind
-from tilewright.runtime.config import Config
-from tilewright.runtime.descriptor import TensorDescriptor
-from tilewright.runtime.dtypes import dtype_text
-from tilewright.runtime.specialize import Signature, of_one_float, unwrap
+from tilewright.runtime.arguments import array_protocols
+from tilewright.runtime.arguments.array_protocols import ALIGNMENT, ArrayKind
+from tilewright.runtime.arguments.descriptor import TensorDescriptor
+from tilewright.runtime.arguments.dtypes import dtype_text
+from tilewright.runtime.compiler import specialize
+from tilewright.runtime.compiler.config import Config
+from tilewright.runtime.compiler.specialize import Signature, of_one_float, unwrap
 
 #: What the program is doing, as whoever drives it says: a part of each line.
 case: str = ""
@@ -48,7 +49,7 @@ _written = threading.Lock()
 _configurations: ContextVar[int | None] = ContextVar("configurations", default=0)
 
 _RUN, _TUNED_RUN, _BEST = JITFunction.run, Autotuner.run, Autotuner._best
-_SPECIALIZERS = (arguments.describers, specialize.SPECIALIZE, specialize.SPECIALIZE_UNALIGNED, specialize.DO_NOT_SPECIALIZE)
+_SPECIALIZERS = (array_protocols.describers, specialize.SPECIALIZE, specialize.SPECIALIZE_UNALIGNED, specialize.DO_NOT_SPECIALIZE)
 
 
 def start(folder: str | Path) -> None:
@@ -56,8 +57,8 @@ def start(folder: str | Path) -> None:
     global _folder
     _folder = Path(folder)
     _folder.mkdir(parents=True, exist_ok=True)
-    if _find_fake not in arguments.finders:
-        arguments.finders.append(_find_fake)
+    if _find_fake not in array_protocols.finders:
+        array_protocols.finders.append(_find_fake)
     _forget_fake_types()
     for owner, name, recording, _ in _METHODS:
         setattr(owner, name, recording)
@@ -67,8 +68,8 @@ def stop() -> None:
     """Launch as usual again."""
     global _folder
     _folder = None
-    if _find_fake in arguments.finders:
-        arguments.finders.remove(_find_fake)
+    if _find_fake in array_protocols.finders:
+        array_protocols.finders.remove(_find_fake)
     _forget_fake_types()
     for owner, name, _, usual in _METHODS:
         setattr(owner, name, usual)

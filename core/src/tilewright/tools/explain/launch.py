@@ -9,13 +9,13 @@ from typing import Any, Final
 from tilewright.ir import Module
 from tilewright.passes.traffic import Tensor, Traffic, traffic_of
 from tilewright.plugins.registry import Backend
-from tilewright.runtime.compile import Specialization
-from tilewright.runtime.descriptor import TensorDescriptor
-from tilewright.runtime.grid import grid_of
-from tilewright.runtime.jit import JITFunction
+from tilewright.runtime.arguments.descriptor import TensorDescriptor
+from tilewright.runtime.arguments.mock_tensors import MockTensor
+from tilewright.runtime.compiler.compile import Specialization
+from tilewright.runtime.compiler.specialize import Signature
+from tilewright.runtime.launch.grid import grid_of
+from tilewright.runtime.launch.jit import JITFunction
 from tilewright.runtime.options import resolve
-from tilewright.runtime.specialize import Signature
-from tilewright.runtime.tensors import MockTensor
 from tilewright.tools.launch_arguments import parsed
 
 

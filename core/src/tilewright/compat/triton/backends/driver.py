@@ -17,7 +17,7 @@ from tilewright.compat.triton.outside import OutsideNameError
 from tilewright.errors import BackendError
 from tilewright.plugins.manifest import CodeObject, Device, Target
 from tilewright.plugins.registry import Backend, registry
-from tilewright.runtime import devices
+from tilewright.runtime.devices import device_registry
 
 #: Bytes that a benchmark writes to push everything else out of a cache.
 _CACHE_BYTES = 256 << 20
@@ -156,10 +156,10 @@ class TilewrightDriver(GPUDriver):
 
     def device(self, index: int | None = None) -> Device:
         """The device of an index; the current one for None."""
-        return devices.find(self.backend(), (self.kind(), self.get_current_device() if index is None else index))
+        return device_registry.find(self.backend(), (self.kind(), self.get_current_device() if index is None else index))
 
     def target(self, index: int | None = None) -> Target:
-        return devices.target_of(self.backend(), self.device(index))
+        return device_registry.target_of(self.backend(), self.device(index))
 
     def get_current_target(self) -> GPUTarget:
         return target_of(self.target())
@@ -254,7 +254,7 @@ def _has_devices(backend: Backend) -> bool:
     if backend.manifest.status:
         return False
     with contextlib.suppress(BackendError):
-        if devices.devices(backend):
+        if device_registry.devices(backend):
             return True
     torch = sys.modules.get("torch")
     if torch is None:

@@ -11,7 +11,7 @@ from tilewright.compat.triton.backends.torch_devices import current_device
 from tilewright.errors import BackendError
 from tilewright.plugins.manifest import Device, Target
 from tilewright.plugins.registry import Backend
-from tilewright.runtime import devices
+from tilewright.runtime.devices import device_registry
 
 
 @dataclass(frozen=True)
@@ -55,16 +55,16 @@ def place_of(target: GPUTarget, backend: Backend) -> tuple[Target, Device | None
     Raises:
         BackendError: the backend does not compile for it.
     """
-    present = [] if backend.manifest.status else [device for device in devices.devices(backend) if device.kind == target.backend]
+    present = [] if backend.manifest.status else [device for device in device_registry.devices(backend) if device.kind == target.backend]
     current = current_device(backend.manifest.device_kinds[0]) if len(present) > 1 else 0
     for device in sorted(present, key=lambda one: one.index != current):
-        found = devices.target_of(backend, device)
+        found = device_registry.target_of(backend, device)
         if target.backend == "cpu" or target_of(found).arch == target.arch:
             return found, device
     arch = arch_name(backend, target)
     if arch is None:
         raise BackendError(f"backend {backend.name!r} does not compile for {target.backend} {target.arch}; it has {', '.join(backend.manifest.targets)}")
-    return devices.named_target(backend, arch), None
+    return device_registry.named_target(backend, arch), None
 
 
 def target_for(backend: Backend, target: Target) -> Target:
@@ -77,7 +77,7 @@ def target_for(backend: Backend, target: Target) -> Target:
     if not arch or arch == target.arch:
         return target
     name = arch_name(backend, overridden(target_of(target))) or arch
-    return devices.named_target(backend, name)
+    return device_registry.named_target(backend, name)
 
 
 def arch_name(backend: Backend, target: GPUTarget) -> str | None:

@@ -20,12 +20,12 @@ from tilewright.compat.triton.compiler.stages import Asm
 from tilewright.compat.triton.version import VERSION
 from tilewright.plugins.manifest import Device, Target
 from tilewright.plugins.registry import Backend
-from tilewright.runtime import kernel as own
-from tilewright.runtime.artifact import Artifact
-from tilewright.runtime.compile import Specialization
+from tilewright.runtime.compiler.compile import Specialization
 from tilewright.runtime.hooks import hooks
-from tilewright.runtime.kernel import with_other_options
-from tilewright.runtime.positional import Converter
+from tilewright.runtime.launch import compiled_kernel as own
+from tilewright.runtime.launch.compiled_kernel import with_other_options
+from tilewright.runtime.launch.positional_launch import Converter
+from tilewright.runtime.storage.artifact import Artifact
 
 #: Facts that a kernel of Triton has besides its options; kernels of Tilewright take no scratch memory that its launch call would have to bring.
 _FACTS: dict[str, Any] = {

@@ -22,9 +22,9 @@ from tilewright.compat.triton.runtime.cache import get_cache_key, triton_key
 from tilewright.compat.triton.runtime.driver import driver
 from tilewright.plugins.manifest import Device, Target
 from tilewright.plugins.registry import Backend
-from tilewright.runtime.artifact import Artifact
-from tilewright.runtime.compile import Specialization, lower_module, parameters_of
+from tilewright.runtime.compiler.compile import Specialization, lower_module, parameters_of
 from tilewright.runtime.hooks import LazyDict
+from tilewright.runtime.storage.artifact import Artifact
 
 
 class CompileTimer:

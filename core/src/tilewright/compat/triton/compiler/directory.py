@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from tilewright.compat.triton import knobs
-from tilewright.runtime import cache
+from tilewright.runtime.storage import disk_cache
 
 _ENTRY: Final = "tilewright.kernel"
 #: Letters of 32 bytes in base 32, which keys of Triton's directories are.
@@ -23,7 +23,7 @@ def directory() -> str | None:
     return settings.dir if chosen or os.environ.get("TRITON_CACHE_DIR") or os.environ.get("TRITON_HOME") else None
 
 
-class TritonDirectory(cache.DiskCache):
+class TritonDirectory(disk_cache.DiskCache):
     """The cache of Tilewright in a directory of Triton's: an entry is one file in the directory of its kernel, and goes with all of it."""
 
     def path(self, key: str) -> Path:
@@ -38,5 +38,5 @@ class TritonDirectory(cache.DiskCache):
         shutil.rmtree(entry.parent)
 
 
-cache.directory_setting = directory
-cache.cache_of_setting = TritonDirectory
+disk_cache.directory_setting = directory
+disk_cache.cache_of_setting = TritonDirectory

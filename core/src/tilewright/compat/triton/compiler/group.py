@@ -19,10 +19,10 @@ from tilewright.compat.triton.compiler.stages import OWN_NAMES
 from tilewright.errors import TilewrightError
 from tilewright.plugins.manifest import CodeObject, Device, Target
 from tilewright.plugins.registry import Backend, registry
-from tilewright.runtime.artifact import Artifact, parameters_as_data, parameters_of_data
-from tilewright.runtime.compile import Specialization
-from tilewright.runtime.keys import backend_version, core_version
-from tilewright.runtime.positional import Converter
+from tilewright.runtime.compiler.compile import Specialization
+from tilewright.runtime.launch.positional_launch import Converter
+from tilewright.runtime.storage.artifact import Artifact, parameters_as_data, parameters_of_data
+from tilewright.runtime.storage.cache_keys import backend_version, core_version
 
 _TRITON_NAMES: Final = {own: theirs for theirs, own in OWN_NAMES.items()}
 #: What of ``<name>.json`` is Tilewright's own.

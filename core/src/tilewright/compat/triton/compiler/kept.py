@@ -14,8 +14,8 @@ from tilewright.compat.triton import knobs
 from tilewright.compat.triton.compiler.directory import directory
 from tilewright.compat.triton.compiler.group import CODE, RECORD, Parts, file_name, record_of
 from tilewright.errors import TilewrightError
-from tilewright.runtime.files import warn_user
-from tilewright.runtime.kernel import CompiledKernel
+from tilewright.runtime.launch.compiled_kernel import CompiledKernel
+from tilewright.runtime.storage.files import warn_user
 
 #: Stages that are files, by their endings.
 _STAGES: Final = ("source", "ttir", "llir", "ptx", "amdgcn", "cubin", "hsaco")

@@ -25,8 +25,8 @@ from tilewright.errors import BackendError
 from tilewright.ir.type_text import parse_type
 from tilewright.ir.types import F32, F64, IntType, PointerType
 from tilewright.plugins.manifest import CProgram, Parameter
-from tilewright.runtime.c_interface import CParameter, c_parameters
-from tilewright.runtime.kernel import CompiledKernel
+from tilewright.runtime.arguments.c_interface import CParameter, c_parameters
+from tilewright.runtime.launch.compiled_kernel import CompiledKernel
 
 ENTRY = "run_from_nativert"
 #: One compilation with OpenMP, and where the compiler has none, one without.

@@ -13,8 +13,8 @@ from tilewright.compat.triton.compiler.sources import ASTSource, with_override
 from tilewright.environment import ALLOW_GLOBALS
 from tilewright.plugins.manifest import Target
 from tilewright.plugins.registry import Backend
-from tilewright.runtime.artifact import Artifact
-from tilewright.runtime.compile import Specialization, compile_kernel
+from tilewright.runtime.compiler.compile import Specialization, compile_kernel
+from tilewright.runtime.storage.artifact import Artifact
 
 #: Stages of the texts of a kernel by the file endings that Triton's tools know.
 DUMPED = {"tileir": "ttir", "llir": "llir", "ptx": "ptx", "cubin": "cubin", "amdgcn": "amdgcn", "hsaco": "hsaco"}

@@ -12,10 +12,10 @@ from typing import Any
 from tilewright.compat.triton.backends.compiler import Language
 from tilewright.compat.triton.outside import OutsideStageError
 from tilewright.language.callable import JitCallable
-from tilewright.runtime.compile import Specialization
-from tilewright.runtime.keys import UnstableError, stable_text
-from tilewright.runtime.positional import Converter
-from tilewright.runtime.specialize import unwrap
+from tilewright.runtime.compiler.compile import Specialization
+from tilewright.runtime.compiler.specialize import unwrap
+from tilewright.runtime.launch.positional_launch import Converter
+from tilewright.runtime.storage.cache_keys import UnstableError, stable_text
 
 #: Position of a parameter, and of an item within it where it is a tuple.
 Path_ = tuple[int, ...]
@@ -85,7 +85,7 @@ class ASTSource:
         from tilewright.compat.triton.backends.targets import place_of
         from tilewright.compat.triton.compiler.choice import backend_of
         from tilewright.compat.triton.compiler.options import tilewright_options
-        from tilewright.runtime.compile import build_module
+        from tilewright.runtime.compiler.compile import build_module
 
         backend = backend_of(target)
         own, _ = place_of(target, backend)

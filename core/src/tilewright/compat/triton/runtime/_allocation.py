@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextvars import Token
 from typing import Any
 
-from tilewright.runtime.allocator import Allocator, current, set_allocator
+from tilewright.runtime.devices.allocator import Allocator, current, set_allocator
 
 
 class NullAllocator:

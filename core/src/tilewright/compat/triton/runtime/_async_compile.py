@@ -1,4 +1,4 @@
-"""``triton.runtime._async_compile``: compiling kernels in the background. It is :mod:`tilewright.runtime.async_compile` with Triton's constructors."""
+"""``triton.runtime._async_compile``: compiling kernels in the background. It is :mod:`tilewright.runtime.compiler.async_compile` with Triton's constructors."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, as_completed
 from typing import Any
 
-from tilewright.runtime import async_compile as own
-from tilewright.runtime.async_compile import active_mode
+from tilewright.runtime.compiler import async_compile as own
+from tilewright.runtime.compiler.async_compile import active_mode
 
 
 class FutureKernel(own.FutureKernel):
-    """A kernel that is being compiled; see :class:`tilewright.runtime.async_compile.FutureKernel`.
+    """A kernel that is being compiled; see :class:`tilewright.runtime.compiler.async_compile.FutureKernel`.
 
     Made as ``FutureKernel(finalize, future)``, or as ``FutureKernel(future)`` with ``add_callbacks``, as later releases of Triton do.
     """

@@ -13,12 +13,12 @@ from tilewright.compat.triton import knobs
 from tilewright.compat.triton.runtime.errors import OutOfResources, PTXASError
 from tilewright.compat.triton.runtime.interpreter import InterpretedFunction
 from tilewright.compat.triton.runtime.jit import JITFunction, KernelInterface
-from tilewright.runtime import autotune as own
-from tilewright.runtime.candidates import Place
-from tilewright.runtime.config import Config
-from tilewright.runtime.heuristics import Heuristics, heuristics
-from tilewright.runtime.race import QUANTILES
-from tilewright.runtime.trials import Trial
+from tilewright.runtime.compiler.config import Config
+from tilewright.runtime.compiler.parallel_compile import Trial
+from tilewright.runtime.launch.heuristics import Heuristics, heuristics
+from tilewright.runtime.tuning import autotune as own
+from tilewright.runtime.tuning.candidates import Place
+from tilewright.runtime.tuning.successive_elimination import QUANTILES
 
 
 class _Runnable:
@@ -38,7 +38,7 @@ class _Runnable:
 
 
 class Autotuner(own.Autotuner):
-    """See :class:`tilewright.runtime.autotune.Autotuner`."""
+    """See :class:`tilewright.runtime.tuning.autotune.Autotuner`."""
 
     def __init__(
         self,

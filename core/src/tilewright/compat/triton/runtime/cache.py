@@ -16,8 +16,8 @@ from typing import Any
 
 from tilewright.compat.triton import knobs
 from tilewright.compat.triton.version import VERSION
-from tilewright.runtime import private_folder
-from tilewright.runtime.files import warn_user
+from tilewright.runtime.storage import private_folder
+from tilewright.runtime.storage.files import warn_user
 
 
 class CacheManager(ABC):
@@ -45,7 +45,7 @@ class CacheManager(ABC):
 
 class FileCacheManager(CacheManager):
     """Files in ``<directory>/<key>``. A file is written beside its place and renamed, so that a reader sees all of it or nothing. Programs run what is in
-    them: folders and files are for their owner alone, and those that others could write to are not used (:mod:`tilewright.runtime.private_folder`).
+    them: folders and files are for their owner alone, and those that others could write to are not used (:mod:`tilewright.runtime.storage.private_folder`).
 
     Raises:
         RuntimeError: there is no directory to use.
@@ -227,7 +227,7 @@ def make_so_cache_key(version_hash: str, signature: Mapping[Any, str], constants
 def triton_key() -> str:
     """A text that changes whenever compiled kernels may: of Tilewright, and of all its backends."""
     from tilewright.plugins.registry import registry
-    from tilewright.runtime.keys import backend_version, core_version
+    from tilewright.runtime.storage.cache_keys import backend_version, core_version
 
     return "-".join((VERSION, core_version(), *(str(backend_version(backend)) for backend in registry().backends())))
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 from tilewright.compat.triton.backends.torch_devices import current_device, torch_kind
 from tilewright.errors import BackendError
 from tilewright.plugins.registry import registry
-from tilewright.runtime import devices
-from tilewright.runtime.device_caches import DeviceCaches
+from tilewright.runtime.devices import device_registry
+from tilewright.runtime.launch.device_caches import DeviceCaches
 
 if TYPE_CHECKING:
     from tilewright.compat.triton.runtime.jit import JITFunction
@@ -45,9 +45,9 @@ class TritonDeviceCaches(DeviceCaches):
             if not (backend.name == active if kind is None else _is_called(own, kind)):
                 continue
             with contextlib.suppress(BackendError):
-                device = devices.find(backend, (own, current_device(own) if index is None else index))
+                device = device_registry.find(backend, (own, current_device(own) if index is None else index))
                 place = f"{backend.name}:{device.index}"
-                self[place] = kernel.device_entry(backend, devices.target_of(backend, device))
+                self[place] = kernel.device_entry(backend, device_registry.target_of(backend, device))
                 return self[place]
         return {}, {}, None, None, None
 

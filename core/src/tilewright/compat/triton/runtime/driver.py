@@ -8,7 +8,7 @@ from tilewright.compat.triton.backends.driver import TilewrightDriver, active_ba
 from tilewright.compat.triton.runtime.placed import forget_placed
 from tilewright.errors import BackendError
 from tilewright.plugins.manifest import Target
-from tilewright.runtime import pointer_place
+from tilewright.runtime.arguments import pointer_device
 
 
 def _create_driver(name: str | None = None) -> DriverBase:
@@ -110,6 +110,6 @@ def _active_place() -> tuple[str, int]:
 
 
 active_target.provider = _active_target
-pointer_place.fallback = _active_place
+pointer_device.fallback = _active_place
 
 __all__ = ["DriverConfig", "driver"]

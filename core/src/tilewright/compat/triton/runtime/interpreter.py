@@ -11,9 +11,9 @@ from tilewright.compat.triton.runtime.errors import InterpreterError
 from tilewright.compat.triton.runtime.jit import JITFunction
 from tilewright.compat.triton.runtime.launch_policy import TritonPolicy
 from tilewright.errors import CompilationError, KernelError
-from tilewright.runtime.backend_choice import Choice
-from tilewright.runtime.definition import KernelDefinition
-from tilewright.runtime.selection import Selected
+from tilewright.runtime.compiler.kernel_definition import KernelDefinition
+from tilewright.runtime.compiler.selection import Selected
+from tilewright.runtime.devices.backend_choice import Choice
 
 
 class InterpreterPolicy(TritonPolicy):

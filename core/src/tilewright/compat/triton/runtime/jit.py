@@ -22,12 +22,12 @@ from tilewright.compat.triton.runtime.specialize import mangle_type, native_spec
 from tilewright.language.callable import BoundConstexprFunction, ConstexprFunction, FunctionParameter, JitCallable, constexpr_function
 from tilewright.plugins.manifest import Target
 from tilewright.plugins.registry import Backend
-from tilewright.runtime import jit as own
-from tilewright.runtime.definition import JitOptions, ReprContext
-from tilewright.runtime.device_caches import KernelCache
-from tilewright.runtime.interface import KernelInterface
-from tilewright.runtime.tensors import MockTensor, TensorWrapper, reinterpret
-from tilewright.runtime.trials import collecting
+from tilewright.runtime.arguments.mock_tensors import MockTensor, TensorWrapper, reinterpret
+from tilewright.runtime.compiler.kernel_definition import JitOptions, ReprContext
+from tilewright.runtime.compiler.parallel_compile import collecting
+from tilewright.runtime.launch import jit as own
+from tilewright.runtime.launch.device_caches import KernelCache
+from tilewright.runtime.launch.kernel_interface import KernelInterface
 
 JITCallable = JitCallable
 KernelParam = FunctionParameter
@@ -189,7 +189,7 @@ class JITFunction(own.JITFunction):
         return dispatcher.native
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
-        """See :meth:`tilewright.runtime.jit.JITFunction.run`. Launches ask this method where a subclass or a program has put another in its place."""
+        """See :meth:`tilewright.runtime.launch.jit.JITFunction.run`. Launches ask this method where a subclass or a program has put another in its place."""
         return self.compile_only(*args, grid=grid, **kwargs) if warmup else self.launch_on(grid)(*args, **kwargs)
 
     _own_run = run

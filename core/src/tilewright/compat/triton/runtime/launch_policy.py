@@ -19,17 +19,22 @@ from tilewright.compat.triton.runtime.device_caches import TritonDeviceCaches
 from tilewright.compat.triton.runtime.global_values import GlobalValues
 from tilewright.compat.triton.runtime.placement import choice_without_arrays, has_arrays
 from tilewright.compat.triton.runtime.specialization_data import hook_facts
-from tilewright.runtime import kernel as own
-from tilewright.runtime.backend_choice import Choice, DeviceError, Places, environment_choice
-from tilewright.runtime.bounds import bounds_check
-from tilewright.runtime.definition import KernelDefinition
-from tilewright.runtime.jit import JITFunction
-from tilewright.runtime.launch_policy import JitFunctionInfo, LaunchPolicy
+from tilewright.runtime.arguments.bounds_check import bounds_check
+from tilewright.runtime.compiler.kernel_definition import KernelDefinition
+from tilewright.runtime.compiler.selection import Selected
+from tilewright.runtime.compiler.specialize import ONE, constant_key, of_one_float
+from tilewright.runtime.devices.backend_choice import (
+    Choice,
+    DeviceError,
+    Places,
+    environment_choice,
+)
+from tilewright.runtime.launch import compiled_kernel as own
+from tilewright.runtime.launch.jit import JITFunction
+from tilewright.runtime.launch.launch_plan import Plan
+from tilewright.runtime.launch.launch_policy import JitFunctionInfo, LaunchPolicy
+from tilewright.runtime.launch.positional_launch import Converter
 from tilewright.runtime.options import option_key
-from tilewright.runtime.plan import Plan
-from tilewright.runtime.positional import Converter
-from tilewright.runtime.selection import Selected
-from tilewright.runtime.specialize import ONE, constant_key, of_one_float
 
 
 class TritonPolicy(LaunchPolicy):

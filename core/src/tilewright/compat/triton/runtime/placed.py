@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 
-from tilewright.runtime.jit import JITFunction
+from tilewright.runtime.launch.jit import JITFunction
 
 _placed: weakref.WeakSet[JITFunction] = weakref.WeakSet()
 

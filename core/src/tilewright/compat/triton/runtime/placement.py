@@ -6,10 +6,10 @@ from typing import Any
 
 from tilewright.compat.triton.backends.driver import TilewrightDriver
 from tilewright.compat.triton.runtime.placed import place
-from tilewright.runtime.arguments import ArrayKind
-from tilewright.runtime.backend_choice import Choice
-from tilewright.runtime.jit import JITFunction
-from tilewright.runtime.specialize import DescriptorKind
+from tilewright.runtime.arguments.array_protocols import ArrayKind
+from tilewright.runtime.compiler.specialize import DescriptorKind
+from tilewright.runtime.devices.backend_choice import Choice
+from tilewright.runtime.launch.jit import JITFunction
 
 
 def has_arrays(kinds: tuple[Any, ...]) -> bool:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from tilewright.compat.triton.backends.targets import target_of
 from tilewright.compat.triton.compiler.sources import ASTSource
 from tilewright.plugins.registry import registry
-from tilewright.runtime import devices
-from tilewright.runtime.specialization_data import parse, serialize
+from tilewright.runtime.compiler.specialization_data import parse, serialize
+from tilewright.runtime.devices import device_registry
 
 if TYPE_CHECKING:
-    from tilewright.runtime.selection import Selected
+    from tilewright.runtime.compiler.selection import Selected
 
 
 def check_target(text: str, name: str) -> None:
@@ -22,7 +22,7 @@ def check_target(text: str, name: str) -> None:
     """
     data = parse(text, name)
     backend = registry().get(data["backend"])
-    here = vars(target_of(devices.target_of(backend, devices.find(backend, tuple(data["device"])))))
+    here = vars(target_of(device_registry.target_of(backend, device_registry.find(backend, tuple(data["device"])))))
     if data.get("target") != here:
         raise RuntimeError(f"Specialization data is for {data.get('target')} but trying to preload for {here}")
 

@@ -8,7 +8,7 @@ from tilewright.compat.triton._utils import canonicalize_dtype, canonicalize_ptr
 from tilewright.compat.triton.backends.compiler import BaseBackend
 from tilewright.language.callable import JitCallable
 from tilewright.language.core import constexpr
-from tilewright.runtime.descriptor import TensorDescriptor
+from tilewright.runtime.arguments.descriptor import TensorDescriptor
 
 
 def native_specialize_impl(backend: type[BaseBackend] | BaseBackend, arg: Any, is_const: bool, specialize_value: bool, align: bool) -> tuple[Any, Any]:

@@ -27,8 +27,15 @@ from tilewright.compat.triton.tools.specialization import LAUNCHED, LinkedParame
 from tilewright.errors import BackendError
 from tilewright.ir.type_text import parse_type
 from tilewright.plugins.manifest import CProgram, Parameter
-from tilewright.runtime.c_interface import CParameter, c_name, c_parameters, c_type, comment, header
-from tilewright.runtime.grid import MAX_EXTENT
+from tilewright.runtime.arguments.c_interface import (
+    CParameter,
+    c_name,
+    c_parameters,
+    c_type,
+    comment,
+    header,
+)
+from tilewright.runtime.launch.grid import MAX_EXTENT
 
 
 @dataclass

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tilewright.compat.triton.tools.specialization import LAUNCHED, LinkedParameter, Specialization, specializations
-from tilewright.runtime.c_interface import comment, header
+from tilewright.runtime.arguments.c_interface import comment, header
 
 
 class LinkerError(Exception):

@@ -16,7 +16,7 @@ from typing import Any
 import tilewright.language as tl
 from tilewright.compat.triton.runtime.jit import jit
 from tilewright.language.core import constexpr
-from tilewright.runtime.descriptor import TensorDescriptor
+from tilewright.runtime.arguments.descriptor import TensorDescriptor
 
 #: Rows that the descriptor pretends to have: more than any batch.
 _ROWS = constexpr(1 << 30)

@@ -1,5 +1,5 @@
 """``triton.tools.tensor_descriptor``."""
 
-from tilewright.runtime.descriptor import TensorDescriptor
+from tilewright.runtime.arguments.descriptor import TensorDescriptor
 
 __all__ = ["TensorDescriptor"]

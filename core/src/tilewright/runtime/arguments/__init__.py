@@ -1,0 +1,1 @@
+"""Arguments of launches: array protocols, element types, descriptors, words, checks."""

@@ -1,0 +1,1 @@
+"""From a launch's arguments to code: specialization, compilation, worker processes."""

@@ -1,0 +1,99 @@
+"""Configurations: the choices of the autotuner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tilewright.errors import ConfigError, similar, with_help
+from tilewright.runtime.options import option_key
+from tilewright.runtime.storage.cache_keys import stable_text
+
+#: The launch options that a configuration has as attributes.
+OPTIONS = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ir_override")
+
+
+class Config:
+    """One configuration: meta-parameters of the kernel by name, and launch options.
+
+    Attributes:
+        kwargs: values of meta-parameters (or further launch options of a backend).
+        num_warps, num_stages, num_ctas, maxnreg: the launch options of those names.
+        pre_hook: called with a dict of all arguments before each launch of this configuration.
+        ir_override: path of a file of Tile IR text that is compiled in place of the kernel's source.
+
+    Raises:
+        ConfigError: another keyword is given, or ``kwargs`` is no dictionary by name.
+    """
+
+    def __init__(
+        self,
+        kwargs: Mapping[str, Any],
+        num_warps: int = 4,
+        num_stages: int = 3,
+        num_ctas: int = 1,
+        maxnreg: int | None = None,
+        pre_hook: Callable[[dict[str, Any]], Any] | None = None,
+        ir_override: str | None = None,
+        **unknown: Any,
+    ) -> None:
+        for name in unknown:
+            message = f"Config() has no keyword {name!r}: it takes meta-parameters in a dictionary, Config({{{name!r}: ...}}), and {', '.join(OPTIONS)}"
+            raise ConfigError(with_help(message, similar(name, (*OPTIONS, "pre_hook"))))
+        if not isinstance(kwargs, Mapping) or not all(isinstance(name, str) for name in kwargs):
+            raise ConfigError(f"a Config takes meta-parameters by name, Config({{'BLOCK': 64}}), not {kwargs!r}")
+        self.kwargs: dict[str, Any] = dict(kwargs)
+        self.num_warps, self.num_stages, self.num_ctas, self.maxnreg = num_warps, num_stages, num_ctas, maxnreg
+        self.pre_hook = pre_hook
+        self.ir_override = ir_override
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        defaults = {"kwargs": {}, "num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "pre_hook": None, "ir_override": None}
+        self.__dict__.update({**defaults, **state})
+
+    def all_kwargs(self) -> dict[str, Any]:
+        """Everything the configuration adds to a launch: meta-parameters, and the options that are not None."""
+        return {**self.kwargs, **{name: value for name in OPTIONS if (value := getattr(self, name)) is not None}}
+
+    def _key(self) -> tuple[Any, ...]:
+        return (*option_key(sorted(self.all_kwargs().items())), self.pre_hook)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Config) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __str__(self) -> str:
+        options = {name: getattr(self, name) for name in OPTIONS if name != "ir_override" or self.ir_override is not None}
+        return ", ".join(f"{name}: {value}" for name, value in (*self.kwargs.items(), *options.items()))
+
+    def __repr__(self) -> str:
+        return f"Config({self})"
+
+
+def check_configs(configs: Any, source: str) -> list[Config]:
+    """Configurations from ``source`` as a list.
+
+    Raises:
+        ConfigError: some are none.
+    """
+    try:
+        found: list[Any] = list(configs)
+    except TypeError:
+        raise ConfigError(f"{source} must be several Config objects, not {configs!r:.200}") from None
+    for config in found:
+        if not isinstance(config, Config):
+            raise ConfigError(
+                f"{source} must be Config objects, and one is a {type(config).__name__}: {config!r:.200}. Write tilewright.Config({{'BLOCK': 64}})"
+            )
+    return found
+
+
+def config_text(config: Config) -> str:
+    """A configuration as a text that is the same in every process.
+
+    Raises:
+        UnstableError: a meta-parameter has no such text.
+    """
+    return ",".join(f"{name}={stable_text(value)}" for name, value in sorted(config.all_kwargs().items()))

@@ -1,0 +1,33 @@
+"""Allocator of the scratch memory that launches need, as for device-side tensor descriptors."""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable
+from typing import Any
+
+#: ``allocator(size in bytes, alignment, stream or None)`` -> an object with ``data_ptr()``
+Allocator = Callable[[int, int, Any], Any]
+
+#: The allocator of this context.
+current: contextvars.ContextVar[Allocator | None] = contextvars.ContextVar("tilewright_allocator", default=None)
+
+
+def set_allocator(allocator: Allocator | None) -> None:
+    """Let ``allocator(size, alignment, stream)`` give scratch memory to launches of this context (thread or task); None takes it back."""
+    current.set(allocator)
+
+
+def allocate(size: int, alignment: int, stream: Any = None) -> Any:
+    """Scratch memory for a launch. For launchers.
+
+    Raises:
+        RuntimeError: no allocator is set.
+    """
+    allocator = current.get()
+    if allocator is None:
+        raise RuntimeError(
+            f"Kernel requires a runtime memory allocation of {size} bytes, but no allocator was set. Use tilewright.set_allocator to give one: "
+            "tilewright.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device=...))"
+        )
+    return allocator(size, alignment, stream)

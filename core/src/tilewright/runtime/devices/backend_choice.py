@@ -1,0 +1,285 @@
+"""Choice of the backend that runs a launch.
+
+In order: the launch keyword ``backend=``, the innermost ``with tw.backend(name):``, the environment variable ``TILEWRIGHT_BACKEND`` (read at the first
+launch), and else the default backend of the devices that the array arguments lie on. A kernel without arrays runs on the default backend: the first, by
+priority and then by name, that has a device.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import os
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType, TracebackType
+from typing import Any
+
+from tilewright.errors import BackendError, LaunchError
+from tilewright.plugins.manifest import Device, Target
+from tilewright.plugins.registry import Backend, registry
+from tilewright.runtime.devices import device_registry
+from tilewright.runtime.options import option_key
+from tilewright.runtime.storage.files import warn_user
+
+#: A feature of the manifest: the backend takes arguments on any kind of device when it is asked for by name.
+ANY_DEVICE = "any_device"
+
+
+class DeviceError(LaunchError, ValueError):
+    """The arguments of a launch lie where the kernel cannot reach them."""
+
+
+class Choice:
+    """A backend asked for by name, with launch options. Interned: equal choices are the same object."""
+
+    __slots__ = ("name", "options")
+    _interned: dict[tuple[Any, ...], Choice] = {}  # noqa: RUF012 (the table of all instances)
+    name: str
+    options: Mapping[str, Any]
+
+    def __new__(cls, name: str, options: Mapping[str, Any]) -> Choice:
+        if not isinstance(name, str):
+            registry().get(name)  # says what a name is
+        key = (name, option_key(sorted(options.items())))
+        self = cls._interned.get(key)
+        if self is None:
+            self = object.__new__(cls)
+            self.name, self.options = name, MappingProxyType(dict(options))
+            self = cls._interned.setdefault(key, self)
+        return self
+
+
+#: the innermost ``with tw.backend``; None outside of any
+current: contextvars.ContextVar[Choice | None] = contextvars.ContextVar("tilewright_backend", default=None)
+
+
+class backend:  # noqa: N801 (used as a statement: with tw.backend("reference"):)
+    """Run the launches of a ``with`` block on the backend called ``name``; ``options`` are launch options given to all of them.
+
+        with tw.backend("reference", checked=True):
+            kernel[grid](x, y, n)
+
+    Raises:
+        BackendError: no such backend is installed, or it is broken.
+    """
+
+    def __init__(self, name: str, **options: Any) -> None:
+        registry().get(name)
+        self.choice = Choice(name, options)
+        self._tokens: list[contextvars.Token[Choice | None]] = []
+
+    def __enter__(self) -> Backend:
+        self._tokens.append(current.set(self.choice))
+        return registry().get(self.choice.name)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        current.reset(self._tokens.pop())
+
+
+_environment: Choice | None = None
+_environment_read = False
+
+
+def environment_choice() -> Choice | None:
+    """The choice of ``TILEWRIGHT_BACKEND``; read once, see :func:`refresh_environment`."""
+    global _environment, _environment_read
+    if not _environment_read:
+        name = os.environ.get("TILEWRIGHT_BACKEND", "").strip()
+        _environment = Choice(name, {}) if name else None
+        _environment_read = True
+    return _environment
+
+
+def refresh_environment() -> None:
+    """Read ``TILEWRIGHT_BACKEND`` again at the next launch that is not planned yet."""
+    global _environment_read
+    _environment_read = False
+
+
+#: Places of arguments, (device kind, index), in their order, each with the name of the first argument there.
+Places = Mapping[tuple[str, int], str]
+
+
+def first_place(places: Places) -> tuple[str, int]:
+    """Where a launch runs whose arguments lie on several devices of one kind: at the first argument."""
+    return next(iter(places))
+
+
+def choose(choice: Choice | None, places: Places, among: Callable[[Places], tuple[str, int]] = first_place) -> tuple[Backend, Device]:
+    """The backend and device for arguments that lie at ``places``.
+
+    Args:
+        among: the place where a launch runs whose arguments lie on several devices of one kind.
+
+    Raises:
+        BackendError: nothing serves those devices; names what is installed and how to get more.
+        DeviceError: the arguments lie on devices of several kinds, or on some that the launch's device, or the chosen backend, cannot reach.
+    """
+    found, device = _choose(choice, places, among)
+    if len(places) > 1 and not _takes_any_device(found):
+        for place, name in places.items():
+            why = device_registry.why_unreachable(found, device, place)
+            if why:
+                raise DeviceError(
+                    f"the arguments of a launch must lie on one device, or on devices that can access each other's memory, and these lie on {_listed(places)}: "
+                    f"the launch runs on {device.kind}:{device.index}, which cannot access the memory of argument {name!r} on {place[0]}:{place[1]} ({why}). "
+                    "Move them to one device first"
+                )
+    return found, device
+
+
+def _takes_any_device(backend: Backend) -> bool:
+    capabilities = backend.manifest.capabilities
+    return capabilities is not None and ANY_DEVICE in capabilities.features
+
+
+def _choose(choice: Choice | None, places: Places, among: Callable[[Places], tuple[str, int]]) -> tuple[Backend, Device]:
+    chosen = choice or environment_choice()
+    if chosen is not None:
+        found = environment_backend(chosen) if choice is None else registry().get(chosen.name)
+        if _takes_any_device(found):
+            return found, device_registry.find(found, None)
+        place = _of_one_kind(places, among)
+        if place is not None and place[0] not in found.manifest.device_kinds:
+            raise DeviceError(_unreachable(found, place[0]))
+        return found, device_registry.find(found, place)
+    place = _of_one_kind(places, among)
+    if place is None:
+        return default_backend()
+    serving = registry().for_device_kind(place[0])
+    if not serving:
+        raise BackendError(
+            f"no installed backend serves {place[0]!r} devices, where the arguments lie; installed: {_installed()}. "
+            "Install one that does, for example with: pip install 'tilewright[all]'" + _broken_hint()
+        )
+    return _first_that_works(serving, place)
+
+
+def reason(choice: Choice | None, places: Places, *, by_keyword: bool) -> str:
+    """Why :func:`choose` came to its backend, for the log."""
+    if choice is not None:
+        return f"the launch's backend={choice.name!r}" if by_keyword else f"with tilewright.backend({choice.name!r})"
+    if environment_choice() is not None:
+        return "TILEWRIGHT_BACKEND"
+    return f"the arguments lie on {_listed(places)}" if places else "the default backend, for a kernel without arrays"
+
+
+def default_backend() -> tuple[Backend, Device]:
+    """The backend and device of kernels without array arguments.
+
+    Raises:
+        BackendError: no backend has a device.
+    """
+    candidates = [candidate for candidate in registry().backends() if not candidate.manifest.status]
+    try:
+        return _first_that_works(candidates, None)
+    except BackendError as error:
+        raise BackendError(
+            f"no installed backend has a device; installed: {_installed()}. Install one with: pip install 'tilewright[cpu]'"
+            + "".join(f"\n  {line}" for line in dict.fromkeys(str(error).splitlines()) if candidates)
+            + _broken_hint()
+        ) from None
+
+
+def default_target() -> Target | None:
+    """Return the target of the device that a kernel without array arguments runs on now; None where no backend has a device."""
+    try:
+        return device_registry.target_of(*choose(current.get(), {}))
+    except BackendError:
+        return None
+
+
+_passed_over: set[str] = set()
+
+
+def _first_that_works(candidates: Sequence[Backend], place: tuple[str, int] | None) -> tuple[Backend, Device]:
+    """The first of several backends that has the device at a place. One that fails in the search for devices is passed over, which is said once.
+
+    Raises:
+        BackendError: none has; the errors of all, the first one first.
+    """
+    failures: list[BackendError] = []
+    searches: list[tuple[Backend, BackendError]] = []
+    for candidate in candidates:
+        if not candidate.manifest.status:
+            try:
+                device_registry.devices(candidate)
+            except BackendError as error:
+                failures.append(error)
+                searches.append((candidate, error))
+                continue
+        try:
+            found = candidate, device_registry.find(candidate, place)
+        except BackendError as error:
+            failures.append(error)
+            continue
+        for other, failure in searches:
+            if other.name not in _passed_over:
+                _passed_over.add(other.name)
+                warn_user(f"backend {candidate.name!r} is used, since one that comes before it failed: {failure}")
+        _tell_substitute(candidate)
+        return found
+    raise BackendError("\n".join(map(str, failures)))
+
+
+def _tell_substitute(chosen: Backend) -> None:
+    """Say, once for each, which backends could not be chosen where kernels that asked for none fall to an interpreter, which is far slower.
+
+    What serves a kind of devices is not known of a plugin that does not load: all of those are told of.
+    """
+    capabilities = chosen.manifest.capabilities
+    if capabilities is None or ANY_DEVICE not in capabilities.features:
+        return
+    reasons = {name: str(error) for name, error in registry().broken().items()}
+    for other in registry().backends():
+        if other.manifest.status and not set(chosen.manifest.device_kinds).isdisjoint(other.manifest.device_kinds):
+            reasons[other.name] = f"backend {other.name!r} cannot run kernels: {other.manifest.status}"
+    untold = [reason for name, reason in reasons.items() if name not in _passed_over]
+    _passed_over.update(reasons)
+    if untold:
+        listed = "".join(f"\n  {reason}" for reason in untold)
+        warn_user(
+            f"kernels run on the interpreter, backend {chosen.name!r}, which is slow, since no other backend for {'/'.join(chosen.manifest.device_kinds)} "
+            f"works:{listed}\nAsk for it, with TILEWRIGHT_BACKEND={chosen.name} or tilewright.backend({chosen.name!r}), where that is meant"
+        )
+
+
+def environment_backend(choice: Choice) -> Backend:
+    """The backend of :func:`environment_choice`.
+
+    Raises:
+        BackendError: there is none, or it is broken; says where the name comes from.
+    """
+    try:
+        return registry().get(choice.name)
+    except BackendError as error:
+        raise BackendError(f"{error}\n  The environment variable TILEWRIGHT_BACKEND asks for it: unset it, or set it to the name of a backend") from error
+
+
+def _of_one_kind(places: Places, among: Callable[[Places], tuple[str, int]]) -> tuple[str, int] | None:
+    """The place of a launch whose arguments lie on devices of one kind; None where there are none."""
+    kinds = {kind for kind, _ in places}
+    if len(kinds) > 1:
+        hint = " Pointer argument cannot be accessed (cpu tensor?)." if "cpu" in kinds else ""
+        raise DeviceError(f"the arguments of a launch must lie on one device, and these lie on {_listed(places)}.{hint} Move them to one device first")
+    return among(places) if len(places) > 1 else next(iter(places), None)
+
+
+def _listed(places: Places) -> str:
+    return " and ".join(f"{kind}:{index}" for kind, index in sorted(places))
+
+
+def _unreachable(found: Backend, kind: str) -> str:
+    serving = ", ".join(other.name for other in registry().for_device_kind(kind)) or "none that is installed"
+    return (
+        f"Pointer argument cannot be accessed ({kind} tensor?): backend {found.name!r} serves {' and '.join(found.manifest.device_kinds)} devices, and the "
+        f"arguments lie on a {kind!r} device. Backends for it: {serving}"
+    )
+
+
+def _installed() -> str:
+    return ", ".join(f"{found.name} (for {'/'.join(found.manifest.device_kinds)})" for found in registry().backends()) or "none"
+
+
+def _broken_hint() -> str:
+    broken = registry().broken()
+    return "".join(f"\n  {error}" for error in broken.values())

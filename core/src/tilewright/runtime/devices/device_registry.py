@@ -1,0 +1,164 @@
+"""Devices of each backend and their targets, asked for once per process."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from tilewright.errors import BackendError
+from tilewright.forks import setting_up
+from tilewright.plugins import discovery
+from tilewright.plugins.manifest import Device, Target
+from tilewright.plugins.registry import Backend
+
+_lock = threading.Lock()
+
+
+def _plugin_memory() -> Path | None:
+    """A folder of the cache; None where nothing can be kept there."""
+    from tilewright.runtime.storage import private_folder
+    from tilewright.runtime.storage.disk_cache import disk_cache
+
+    cache = disk_cache()
+    folder = cache.directory / "plugins"
+    if cache.cap <= 0 or private_folder.distrust(cache.directory):
+        return None
+    try:
+        private_folder.make(folder, cache.directory)
+    except OSError:
+        return None
+    return folder if os.access(folder, os.W_OK) and not private_folder.distrust(folder) else None
+
+
+discovery.memory = _plugin_memory
+_devices: dict[Backend, list[Device]] = {}
+_targets: dict[tuple[Backend, str, int], Target] = {}
+#: (backend, kind, index, index of another device) that kernels on the first device access the memory of the second of
+_peers: set[tuple[Backend, str, int, int]] = set()
+
+
+def devices(backend: Backend) -> Sequence[Device]:
+    """The devices a backend found when it was first asked.
+
+    Raises:
+        BackendError: the backend failed in the search.
+    """
+    found = _devices.get(backend)
+    if found is None:
+        with setting_up():
+            answer = backend.require("tilewright_devices")
+        try:
+            listed = list(answer)
+        except Exception as error:
+            raise BackendError(f"backend {backend.name!r} ({backend.distribution}): tilewright_devices gave no list of devices: {error}") from error
+        for device in listed:
+            if not isinstance(device, Device):
+                raise BackendError(f"backend {backend.name!r} ({backend.distribution}): tilewright_devices gave a {type(device).__name__}, not a Device")
+        with _lock:
+            found = _devices.setdefault(backend, listed)
+    return found
+
+
+def find(backend: Backend, place: tuple[str, int] | None) -> Device:
+    """The device of a backend at (kind, index); its first one for None.
+
+    Raises:
+        BackendError: the backend cannot run anything, has no device, or not this one.
+    """
+    if backend.manifest.status:
+        raise BackendError(f"backend {backend.name!r} ({backend.distribution}) cannot run kernels: {backend.manifest.status}")
+    found = devices(backend)
+    if not found:
+        raise BackendError(f"backend {backend.name!r} ({backend.distribution}) found no device{refusal(backend, place)}")
+    if place is None:
+        return found[0]
+    for device in found:
+        if (device.kind, device.index) == place:
+            return device
+    listed = ", ".join(f"{device.kind}:{device.index} ({device.name})" for device in found)
+    raise BackendError(f"backend {backend.name!r} has no device {place[0]}:{place[1]}; it found {listed}{refusal(backend, place)}")
+
+
+def why_unreachable(backend: Backend, device: Device, place: tuple[str, int]) -> str:
+    """Why kernels on a device cannot access memory at (kind, index); empty where they can, from now on if they could not before.
+
+    Raises:
+        BackendError: the backend failed in its answer.
+    """
+    kind, index = place
+    if place == (device.kind, device.index):
+        return ""
+    if kind != device.kind:
+        return f"it is of kind {kind!r}"
+    key = (backend, kind, device.index, index)
+    if key in _peers:
+        return ""
+    if not backend.implements("tilewright_peer_access"):
+        return f"backend {backend.name!r} has no access of devices to each other's memory"
+    with setting_up():
+        answer = backend.require("tilewright_peer_access", device=device, peer=find(backend, place))
+    if not isinstance(answer, str):
+        raise BackendError(f"backend {backend.name!r} ({backend.distribution}): tilewright_peer_access gave a {type(answer).__name__}, not a str")
+    if not answer:
+        _peers.add(key)
+    return answer
+
+
+def refusal(backend: Backend, place: tuple[str, int] | None = None) -> str:
+    """Why a backend does not list the device at (kind, index), by default its first one, in words that follow others; empty where it does not say."""
+    kind, index = place or (backend.manifest.device_kinds[0], 0)
+    if kind not in backend.manifest.device_kinds:
+        return ""
+    try:
+        backend.call("tilewright_target", device=Device(backend.name, kind, index, f"{kind}:{index}", {}))
+    except BackendError as error:
+        # other kinds of it are calls of a driver that fail, as for a device that is not there
+        return f": {error}" if type(error) is BackendError else ""
+    return ""
+
+
+def target_of(backend: Backend, device: Device) -> Target:
+    """The target of a device, with its capabilities.
+
+    Raises:
+        BackendError: the backend has no answer.
+    """
+    key = (backend, device.kind, device.index)
+    found = _targets.get(key)
+    if found is None:
+        with setting_up():
+            found = _targets.setdefault(key, _ask(backend, device))
+    return found
+
+
+def named_target(backend: Backend, arch: str) -> Target:
+    """The target of an architecture that the backend generates code for, whether a device of it is there or not.
+
+    Raises:
+        BackendError: the backend has no such target, or no answer.
+    """
+    manifest = backend.manifest
+    if arch not in manifest.targets:
+        raise BackendError(f"backend {backend.name!r} has no target {arch!r}; it has {', '.join(manifest.targets)}")
+    return _ask(backend, Device(backend.name, manifest.device_kinds[0], 0, arch, {"arch": arch}))
+
+
+def _ask(backend: Backend, device: Device) -> Target:
+    answer = backend.require("tilewright_target", device=device)
+    if not isinstance(answer, Target):
+        raise BackendError(f"backend {backend.name!r} ({backend.distribution}): tilewright_target gave a {type(answer).__name__}, not a Target")
+    if answer.kind != device.kind:
+        raise BackendError(
+            f"backend {backend.name!r} ({backend.distribution}): tilewright_target gave a target of kind {answer.kind!r} for a device of kind {device.kind!r}"
+        )
+    return backend.completed(answer)
+
+
+def forget() -> None:
+    """Ask the backends again: for devices that came or went."""
+    with _lock:
+        _devices.clear()
+        _targets.clear()
+        _peers.clear()

@@ -1,0 +1,175 @@
+"""Timing of calls on a device."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from tilewright.errors import BenchmarkError
+from tilewright.plugins.manifest import Device, Timer
+from tilewright.plugins.registry import Backend
+
+RETURN_MODES = ("mean", "median", "min", "max", "all")
+#: Measuring may take this many times as long as what is measured, because of the flushes in between, once there are enough repetitions.
+OVERHEAD, _ENOUGH = 5, 20
+
+
+def do_bench(
+    fn: Callable[[], Any],
+    warmup: float = 25,
+    rep: float = 100,
+    grad_to_none: Iterable[Any] | None = None,
+    quantiles: Sequence[float] | None = None,
+    return_mode: str = "mean",
+    *,
+    backend: str | None = None,
+    time_limit: float | None = None,
+    n_warmup: int | None = None,
+    n_repeat: int | None = None,
+) -> Any:
+    """Milliseconds that ``fn()`` takes, over many repetitions with the device's caches flushed before each.
+
+    The clock is the timer of the backend that ``fn`` launches kernels on; of the default backend where it launches none; wall time around a synchronised
+    call where that backend has no timer.
+
+    Args:
+        warmup, rep: milliseconds to warm up and to measure for; at least one repetition is measured.
+        grad_to_none: tensors whose ``grad`` is dropped before each repetition.
+        quantiles: give these quantiles (0 to 1) instead: a list, or one number for one quantile.
+        return_mode: ``"mean"``, ``"median"``, ``"min"``, ``"max"``, or ``"all"`` for the list of all times.
+        backend: whose timer to use, by name.
+        time_limit: seconds after which no further repetition is started.
+        n_warmup, n_repeat: so many repetitions, in place of ``warmup`` and ``rep``.
+
+    Raises:
+        BenchmarkError: an unknown ``return_mode``, or a quantile that is none. Nothing was run.
+    """
+    if return_mode not in RETURN_MODES:
+        raise BenchmarkError(f"return_mode must be one of {', '.join(RETURN_MODES)}, not {return_mode!r}")
+    for q in quantiles or ():
+        _check_quantile(q)
+    started = time.perf_counter()
+    timer = _find_timer(fn, backend)
+    grads = list(grad_to_none or ())
+
+    def left() -> bool:
+        return time_limit is None or time.perf_counter() - started < time_limit
+
+    def measure() -> float:
+        for tensor in grads:
+            tensor.grad = None
+        timer.flush_cache()
+        (taken,) = timer.measure(fn, 1)
+        return taken
+
+    def measure_for(milliseconds: float) -> list[float]:
+        """Measure until the times add up, or the flushes between them have taken many times as long."""
+        begun = time.perf_counter()
+        times = [measure()]
+        total = times[0]
+        while total < milliseconds and left():
+            if len(times) >= _ENOUGH and (time.perf_counter() - begun) * 1e3 > OVERHEAD * milliseconds:
+                break
+            times.append(measure())
+            total += times[-1]
+        return times
+
+    def measure_times(count: int) -> list[float]:
+        times: list[float] = []
+        while len(times) < count and (left() or not times):
+            times.append(measure())
+        return times
+
+    warm = measure_for(warmup) if n_warmup is None else measure_times(n_warmup)
+    if n_repeat is not None:
+        times = measure_times(max(n_repeat, 1))
+    else:
+        times = warm if n_warmup is None and sum(warm) >= rep else measure_for(rep)
+    return summarize(times, quantiles, return_mode)
+
+
+def summarize(times: Sequence[float], quantiles: Sequence[float] | None = None, return_mode: str = "mean") -> Any:
+    """One figure of many times; see :func:`do_bench`."""
+    ordered = sorted(times)
+    if quantiles is not None:
+        found = [_quantile(ordered, q) for q in quantiles]
+        return found[0] if len(found) == 1 else found
+    if return_mode == "all":
+        return list(times)
+    if return_mode == "mean":
+        return sum(ordered) / len(ordered)
+    return {"median": _quantile(ordered, 0.5), "min": ordered[0], "max": ordered[-1]}[return_mode]
+
+
+def _quantile(ordered: Sequence[float], q: float) -> float:
+    """The quantile of sorted values, linear between neighbours."""
+    _check_quantile(q)
+    place = q * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def _check_quantile(q: float) -> None:
+    if not 0 <= q <= 1:
+        raise BenchmarkError(f"a quantile lies between 0 and 1, not at {q}")
+
+
+class WallTimer:
+    """Wall time around a call and the synchronisation of the device after it."""
+
+    def __init__(self, synchronize: Callable[[], None] = lambda: None) -> None:
+        self._synchronize = synchronize
+
+    def measure(self, call: Callable[[], None], repetitions: int) -> list[float]:
+        times = []
+        for _ in range(repetitions):
+            self._synchronize()
+            started = time.perf_counter()
+            call()
+            self._synchronize()
+            times.append((time.perf_counter() - started) * 1e3)
+        return times
+
+    def flush_cache(self) -> None:
+        """Nothing is known about the caches."""
+
+
+def timer_of(backend: Backend, device: Device) -> Timer:
+    """The backend's timer of a device, or a :class:`WallTimer`."""
+    timer: Timer | None = backend.call("tilewright_timer", device=device)
+    if timer is not None:
+        return timer
+    memory = backend.call("tilewright_memory", device=device)
+    return WallTimer(memory.synchronize) if memory is not None else WallTimer()
+
+
+def _find_timer(fn: Callable[[], Any], name: str | None) -> Timer:
+    """Run ``fn`` once and find whose timer fits what it launched."""
+    from tilewright.errors import BackendError
+    from tilewright.plugins.registry import registry
+    from tilewright.runtime.devices import device_registry
+    from tilewright.runtime.devices.backend_choice import default_backend
+    from tilewright.runtime.hooks import hooks
+
+    launched: list[Any] = []
+
+    def watch(metadata: Any) -> None:
+        launched.append(metadata.data["kernel"])
+
+    hooks.launch_enter.add(watch)
+    try:
+        fn()
+    finally:
+        hooks.launch_enter.remove(watch)
+    if name is not None:
+        backend = registry().get(name)
+        return timer_of(backend, device_registry.find(backend, None))
+    if launched:
+        kernel = launched[-1]
+        return timer_of(kernel.backend, kernel.device)
+    try:
+        return timer_of(*default_backend())
+    except BackendError:  # nothing is installed that runs kernels; what is timed is not one of ours
+        return WallTimer()

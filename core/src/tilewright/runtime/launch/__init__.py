@@ -1,0 +1,1 @@
+"""Launches: ``jit``, binding of arguments, native dispatch, compiled kernels and their plans."""

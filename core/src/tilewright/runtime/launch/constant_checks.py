@@ -1,0 +1,78 @@
+"""Native checks that an argument is the constant of an earlier launch.
+
+The binder compares constants by what they are
+(:func:`~tilewright.runtime.compiler.specialize.constant_key`). Native code compares numbers and
+texts by value, and any other object by identity, which says the same where the object cannot come
+to stand for another constant: it is immutable and so is all it is made of, or the binder goes by
+its identity, too. A function of the language may come to mean something else, as where a notebook
+defines what it calls anew: of such a one native code checks besides that its digest is the same
+object.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+from tilewright.language.dtypes import dtype
+from tilewright.runtime.launch.native_calls import UnsuitedError
+
+if TYPE_CHECKING:
+    from tilewright.llvm.dispatch_entries import Check
+
+_INT64: Final = (-(2**63), 2**63 - 1)
+#: Types whose objects never change and consist of nothing else.
+_PLAIN: Final = (type(None), bool, int, float, complex, str, bytes, range, dtype)
+
+
+def constant_checks(source: int, value: Any, keep: list[Any]) -> list[Check]:
+    """The conditions that an argument is a constant. ``keep`` gets the objects that they refer to.
+
+    Raises:
+        UnsuitedError: native code cannot tell.
+    """
+    from tilewright.llvm.dispatch_entries import Alignment, Check, Condition
+
+    type_ = type(value)
+    if type_ is int and _INT64[0] <= value < _INT64[1]:
+        return [Check(Condition.INTEGER, source, value, value, value + 1, Alignment.ANY)]
+    if type_ is float:
+        return [Check(Condition.FLOAT, source, struct.unpack("<q", struct.pack("<d", value))[0])]
+    functions: list[Any] = []
+    if not _is_frozen(value, functions):
+        raise UnsuitedError
+    keep.append(value)
+    checks = [Check(Condition.EQUAL if type_ in (int, str, bytes) else Condition.OBJECT, source, id(value))]
+    for function in functions:
+        keep += [function.__dict__, function.hash]
+        checks.append(Check(Condition.GLOBAL, 0, id(function.__dict__), id(_DIGEST), id(function.hash)))
+    return checks
+
+
+#: The attribute of a function of the language that has its digest.
+_DIGEST: Final = "hash"
+
+
+def _is_frozen(value: Any, functions: list[Any]) -> bool:
+    """Whether an object, as long as it is the same one and the digests of the functions in it are, is the same constant; the functions are added to a list."""
+    from tilewright.language.callable import JitCallable
+    from tilewright.runtime.compiler.specialize import is_numpy_scalar
+
+    type_ = type(value)
+    if type_ in _PLAIN or isinstance(value, enum.Enum):
+        return True
+    if isinstance(value, tuple | frozenset):
+        return all(_is_frozen(item, functions) for item in value)
+    if isinstance(value, JitCallable):
+        functions.append(value)
+        return value.hash is not None
+    if dataclasses.is_dataclass(type_):
+        frozen = type_.__dataclass_params__.frozen  # type: ignore[attr-defined]
+        return frozen and all(_is_frozen(getattr(value, field.name), functions) for field in dataclasses.fields(value))
+    if is_numpy_scalar(type_):
+        return value.dtype.kind in "biufcSUmM"  # records, and whatever others bring, may be written to
+    # classes, plain functions, PyTorch's dtypes: the binder goes by what they are compared by
+    compared: tuple[Any, Any] = (type_.__hash__, type_.__eq__)
+    return compared == (object.__hash__, object.__eq__) and not hasattr(value, "cache_key")

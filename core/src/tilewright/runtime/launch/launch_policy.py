@@ -1,0 +1,106 @@
+"""Launch policy of a kind of kernels: options of launches, keys of kernels, listeners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from typing import Any, NamedTuple
+
+from tilewright.runtime.compiler import parallel_compile
+from tilewright.runtime.compiler.kernel_definition import KernelDefinition
+from tilewright.runtime.compiler.selection import Selected, key_of, select
+from tilewright.runtime.devices.backend_choice import Choice, Places, first_place
+from tilewright.runtime.hooks import hooks
+from tilewright.runtime.launch.compiled_kernel import CompiledKernel
+from tilewright.runtime.launch.device_caches import DeviceCaches
+from tilewright.runtime.launch.launch_plan import Plan
+from tilewright.runtime.launch.positional_launch import Converter
+
+
+class JitFunctionInfo(NamedTuple):
+    """The kernel that a hook is told about."""
+
+    module: str
+    name: str
+    jit_function: KernelDefinition
+
+
+class LaunchPolicy:
+    """What a kernel asks where kinds of kernels differ; these are the answers of ``tilewright.jit``.
+
+    Each kernel has a policy of its own, which is made anew when the kernel forgets what its launches made. Only the first launch of arguments of a kind
+    asks it.
+    """
+
+    __slots__ = ()
+
+    #: What a kernel's ``device_caches`` is.
+    caches: type[DeviceCaches] = DeviceCaches
+    #: Makes a compiled kernel of its parts.
+    make_kernel: Callable[..., CompiledKernel] = CompiledKernel
+
+    def select(self, kernel: KernelDefinition, args: tuple[Any, ...], kinds: tuple[Any, ...], options: Mapping[str, Any], choice: Choice | None) -> Selected:
+        """Backend, device, options and specialisation of a launch; see :func:`~tilewright.runtime.compiler.selection.select`."""
+        return select(kernel, args, kinds, options, choice, self.place_among)
+
+    def place_among(self, places: Places) -> tuple[str, int]:
+        """Where a launch runs whose arguments lie on several devices of one kind."""
+        return first_place(places)
+
+    def lasts(self, selected: Selected) -> bool:
+        """Whether later launches of arguments of the same kinds select the same."""
+        return True
+
+    def key(self, selected: Selected) -> Any:
+        """The key of a selection's kernel among those of its device."""
+        return key_of(selected)
+
+    def vetoed(self, kernel: KernelDefinition, selected: Selected, key: Any, warmup: bool) -> bool:
+        """Tell those who listen that a selection is about to be compiled; whether one of them does not want it."""
+        return bool(_told(hooks.jit_cache, kernel, selected, key, warmup))
+
+    def compile_job(self, selected: Selected, executor: Executor | None) -> Callable[[], Any]:
+        """What compiles a selection, here or in ``executor``, for :meth:`compiled`."""
+        return parallel_compile.job(selected, executor)
+
+    def compiled(self, kernel: KernelDefinition, result: Any, selected: Selected) -> CompiledKernel:
+        """The kernel that a job of :meth:`compile_job`, or of :func:`~tilewright.runtime.compiler.parallel_compile.job`, gave."""
+        return self.make_kernel(
+            parallel_compile.artifact_of(result),
+            selected.specialization,
+            selected.backend,
+            selected.target,
+            selected.device,
+            selected.signature.converters,
+        )
+
+    def announce(self, found: CompiledKernel, result: Any) -> None:
+        """Tell those who listen to compilations of the kernel that ``result`` came to."""
+        if hooks.compilation_listener is not None:
+            hooks.compilation_listener(
+                src=found.specialization, metadata=found.metadata, metadata_group=found.metadata_group, times=found.timings, cache_hit=found.cache_hit
+            )
+
+    def tell_compiled(self, kernel: KernelDefinition, selected: Selected, key: Any, warmup: bool) -> None:
+        """Tell those who listen to the kernel that a selection was compiled."""
+        _told(hooks.jit_post_compile, kernel, selected, key, warmup)
+
+    def plan(self, kernel: CompiledKernel, converters: Sequence[Converter]) -> Plan:
+        """The plan of launches that run a compiled kernel."""
+        return Plan(kernel, kernel.run, converters)
+
+
+def _told(hook: Callable[..., Any] | None, kernel: KernelDefinition, selected: Selected, key: Any, warmup: bool) -> Any:
+    if hook is None:
+        return None
+    from tilewright.runtime.compiler.specialization_data import hook_facts
+
+    types = ", ".join(f"{name}: {type_}" for name, type_ in selected.specialization.signature.items())
+    return hook(
+        key=key,
+        repr=f"{kernel.__name__}({types})",
+        fn=JitFunctionInfo(kernel.module, kernel.__name__, kernel),
+        compile=hook_facts(selected, key, kernel.full_name, warmup),
+        is_manual_warmup=warmup,
+        already_compiled=False,
+    )

@@ -1,0 +1,137 @@
+"""Trust in files of code: none that another user could have written is run.
+
+Whoever can write to a file, or to its folder, decides what this process runs.
+
+A folder that is made here is for its owner alone (0700), and so is a file (0600). One that is there must belong to this user, or to the system's
+administrator, and others must not be able to write to it; unless ``TILEWRIGHT_CACHE_SHARED=1`` says that those who can are trusted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from pathlib import Path
+
+from tilewright.environment import flag
+from tilewright.runtime.storage.files import read_whole, write_whole
+
+VARIABLE = "TILEWRIGHT_CACHE_SHARED"
+
+
+class UntrustedError(PermissionError):
+    """A file, or the folder it lies in, is another user's, or others can write to it."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+def make(folder: Path, root: Path | None = None) -> None:
+    """Make a folder for this user alone, where there is none, and so those between it and ``root``; folders above that are made as usual.
+
+    A folder below the root that is there and is this user's loses the group's and others' permission to write: what they put into it before is refused file by
+    file (see :func:`read`).
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    if root is None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return
+    make(root)
+    shared = _unchecked()
+    current = root
+    for name in folder.relative_to(root).parts:
+        current /= name
+        current.mkdir(mode=0o777 if shared else 0o700, exist_ok=True)
+        if not shared:
+            _close_to_others(current)
+
+
+def distrust(path: Path) -> str:
+    """Why a file, or what lies in a folder, must not be run, with the remedy; empty where it may, or there is none, or systems have no such owners."""
+    if _unchecked():
+        return ""
+    try:
+        found = path.stat()
+    except OSError:  # it is not there, or cannot be looked into: then nothing is read
+        return ""
+    return _objection(path, found)
+
+
+def read(path: Path, limit: int) -> bytes:
+    """The bytes of a regular file that nobody could have written but this user and the administrator. Never waits, whatever lies at the path.
+
+    What is looked at is what was opened, so that nothing can be put in its place in between.
+
+    Args:
+        limit: bytes that it has at most.
+
+    Raises:
+        UntrustedError: somebody else could have.
+        NotAFileError: it is a directory, a pipe, a device.
+        TooLargeError: it has more bytes.
+        OSError: it cannot be read.
+    """
+    if _unchecked():
+        return read_whole(path, limit)
+    folder = os.open(path.parent, os.O_DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY))
+    try:
+        _refuse(path.parent, os.fstat(folder))
+        return read_whole(path, limit, folder, lambda found: _refuse(path, found))
+    finally:
+        os.close(folder)
+
+
+def write(path: Path, data: bytes, root: Path) -> None:
+    """Write a file for this user alone, whole or not at all; folders from ``root`` on are made where they are missing.
+
+    Raises:
+        UntrustedError: the folder it would lie in is another user's.
+        OSError: it cannot be written.
+    """
+    make(path.parent, root)
+    reason = distrust(path.parent)
+    if reason:
+        raise UntrustedError(reason)
+    write_whole(path, data, mode=0o666 if _shared() else 0o600)
+
+
+def _shared() -> bool:
+    return flag(VARIABLE)
+
+
+def _unchecked() -> bool:
+    return os.name != "posix" or _shared()
+
+
+def _refuse(path: Path, found: os.stat_result) -> None:
+    reason = _objection(path, found)
+    if reason:
+        raise UntrustedError(reason)
+
+
+def _objection(path: Path, found: os.stat_result) -> str:
+    remedy = f"set TILEWRIGHT_CACHE_DIR to a folder of your own, or {VARIABLE}=1 where you trust all who can write to it"
+    if found.st_uid not in (os.geteuid(), 0):
+        return f"{path} belongs to another user (uid {found.st_uid}), who could make this process run anything: {remedy}"
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        mode = "700" if stat.S_ISDIR(found.st_mode) else "600"
+        return f"others can write to {path} (mode {stat.S_IMODE(found.st_mode):o}) and make this process run anything: chmod {mode} {path}, {remedy}"
+    return ""
+
+
+def _close_to_others(folder: Path) -> None:
+    """Take the group's and others' permission to write from a folder of this user's, which is no link."""
+    with contextlib.suppress(OSError):  # then the folder is refused where it is used
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            found = os.fstat(opened)
+            if found.st_uid == os.geteuid() and found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                os.fchmod(opened, stat.S_IMODE(found.st_mode) & ~(stat.S_IWGRP | stat.S_IWOTH))
+        finally:
+            os.close(opened)

@@ -1,0 +1,1 @@
+"""Autotuning: configurations worth trying, their measurement, the keys of its results."""

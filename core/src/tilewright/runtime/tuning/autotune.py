@@ -1,0 +1,506 @@
+"""The autotuner: the fastest configuration, searched once per tuning key, device and target."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import math
+import os
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from tilewright.environment import flag
+from tilewright.errors import AutotunerError, CompileTimeAssertionFailure, LaunchError, LoweringError, OutOfResources, TuningArgumentError, similar, with_help
+from tilewright.runtime import tuning_records
+from tilewright.runtime.arguments.array_copies import clone, copy_into, set_to_zero
+from tilewright.runtime.arguments.descriptor import TensorDescriptor
+from tilewright.runtime.compiler import parallel_compile
+from tilewright.runtime.compiler.config import Config as Config
+from tilewright.runtime.compiler.config import check_configs, config_text
+from tilewright.runtime.devices import backend_choice
+from tilewright.runtime.hooks import hooks
+from tilewright.runtime.launch.kernel_interface import KernelInterface, launchable
+from tilewright.runtime.storage.tuning_record import Record
+from tilewright.runtime.tuning import tuning_keys
+from tilewright.runtime.tuning.candidates import Place, Pruning, backend_pruned, proposed, works_of
+from tilewright.runtime.tuning.measurement import INFINITE, Measurement, three_quantiles
+from tilewright.runtime.tuning.tuned_dispatch import TunedDispatcher
+from tilewright.runtime.tuning.tuning_log import log_choice, log_timings
+
+#: What a configuration may fail with; it is then no candidate. Anything else is an error of the kernel or the caller, and is raised.
+FAILURES = (OutOfResources, CompileTimeAssertionFailure, LoweringError, TimeoutError)
+#: seconds that one configuration may take to compile, and again to be measured
+TIME_LIMIT = 60.0
+
+#: seconds that a tuning took, whether its result had been recorded before, time of each configuration
+_Told = tuple[float, bool, dict[Config, list[float]]]
+
+
+#: The autotuners of this process.
+_tuners: weakref.WeakSet[Autotuner] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """In a child that was forked: the thread that was tuning is not there, and what it was at is done anew."""
+    for tuner in list(_tuners):
+        tuner._make_locks()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+class Autotuner(KernelInterface):
+    """A kernel whose configuration is chosen by measuring; see :func:`autotune`.
+
+    Attributes:
+        fn, base_kernel: what is inside, and the innermost kernel.
+        configs, keys, arg_names: as given.
+        cache: tuning key -> best configuration; best_config: that of the last launch.
+        configs_timings: configuration -> [median, 20 % quantile, 80 % quantile] in ms of the last tuning; infinite for one that failed.
+        failures: configurations that failed in the last tuning, each with its error.
+        user_defined_pre_hook, user_defined_post_hook: whether ``pre_hook`` or ``post_hook`` was given.
+        bench_time: seconds the last tuning took.
+        nargs: the positional arguments by name, while this thread tunes it or launches it through Python; else None.
+        record: the result of the last tuning, as it is kept; None where its key has no text that is the same in every process.
+        measures_one: whether a single configuration is measured, and not just taken.
+
+    Safe to launch from several threads: one tunes at a time, and launches whose key is known do not wait for it.
+    """
+
+    def __init__(
+        self,
+        fn: Any,
+        arg_names: Sequence[str],
+        configs: Sequence[Config] | None,
+        key: Sequence[str],
+        reset_to_zero: Sequence[str] | None = None,
+        restore_value: Sequence[str] | None = None,
+        pre_hook: Callable[..., Any] | None = None,
+        post_hook: Callable[..., Any] | None = None,
+        prune_configs_by: Mapping[str, Any] | None = None,
+        warmup: float | None = None,
+        rep: float | None = None,
+        use_cuda_graph: bool = False,
+        do_bench: Callable[..., Any] | None = None,
+        cache_results: bool | None = None,
+        executor: concurrent.futures.Executor | None = None,
+        time_limit: float | None = TIME_LIMIT,
+        budget: float | None = None,
+        mode: str | None = None,
+    ) -> None:
+        self.fn = fn
+        self.base_kernel = getattr(fn, "base_kernel", fn)
+        self.arg_names = list(arg_names)
+        self._given_configs = bool(configs)
+        self.configs = check_configs(configs, "configs of autotune") if configs else [Config({})]
+        self.keys = list(key)
+        self.reset_to_zero = list(reset_to_zero or ())
+        self.restore_value = list(restore_value or ())
+        for label, names in (("key", self.keys), ("reset_to_zero", self.reset_to_zero), ("restore_value", self.restore_value)):
+            unknown = [name for name in names if name not in self.arg_names]
+            if unknown:
+                message = f"{label} of autotune names {', '.join(map(repr, unknown))}, which is no parameter of the kernel ({', '.join(self.arg_names)})"
+                raise TuningArgumentError(with_help(message, similar(unknown[0], self.arg_names, shortened=True)))
+        self.user_defined_pre_hook, self.user_defined_post_hook = pre_hook is not None, post_hook is not None
+        self.pre_hook: Callable[..., Any] = pre_hook or self._save_arguments
+        self.post_hook: Callable[..., Any] = post_hook or self._restore_arguments
+        self._restored: dict[str, Any] = {}
+        self.early_config_prune, self.perf_model, self.configs_top_k = Pruning.of(prune_configs_by)
+        if warmup is not None or rep is not None or use_cuda_graph:
+            warnings.warn(
+                "warmup, rep and use_cuda_graph of autotune are deprecated; pass do_bench, for example functools.partial(do_bench, rep=50)",
+                DeprecationWarning,
+                stacklevel=3,
+            )
+        self.num_warmups, self.num_reps, self.use_cuda_graph = warmup, rep, use_cuda_graph
+        self._given_bench = do_bench
+        self.cache_results = cache_results
+        self.executor, self.time_limit = executor, time_limit
+        self.budget = None if budget is None else tuning_records.check_budget(budget, "budget of autotune")
+        self.mode = None if mode is None else tuning_records.check_mode(mode, "mode of autotune")
+        self.cache: dict[tuple[Any, ...], Config] = {}
+        self.best_config: Config | None = None
+        self.configs_timings: dict[Config, list[float]] = {}
+        self.bench_time = 0.0
+        self.record: Record | None = None
+        self.measures_one = False
+        self.failures: list[tuple[Config, Exception]] = []
+        self._make_locks()
+        self.__name__: str = getattr(fn, "__name__", "kernel")
+        self.__qualname__: str = getattr(fn, "__qualname__", self.__name__)
+        self.__module__: str = getattr(fn, "__module__", __name__)
+        self.__doc__: str | None = getattr(fn, "__doc__", None)
+        self._dispatcher = TunedDispatcher(self)
+
+    def _make_locks(self) -> None:
+        self._tuning_lock = threading.RLock()
+        self._of_thread = threading.local()
+        _tuners.add(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("_tuning_lock", "_of_thread", "_dispatcher")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._make_locks()
+        self._dispatcher = TunedDispatcher(self)
+
+    @property
+    def nargs(self) -> dict[str, Any] | None:
+        found: dict[str, Any] | None = getattr(self._of_thread, "nargs", None)
+        return found
+
+    @nargs.setter
+    def nargs(self, value: dict[str, Any] | None) -> None:
+        self._of_thread.nargs = value
+
+    # -- launching
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        kind = type(self)
+        if kind.run is not kind._own_run or "run" in self.__dict__:  # a subclass's, or one that a program has put in its place
+            return partial(self.run, grid=grid, warmup=False)
+        dispatcher = self._dispatcher
+        return dispatcher.launcher(grid) if dispatcher.native is None else partial(dispatcher.native, grid)
+
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        """Launch the best configuration, tuning first where the tuning key is new; with ``warmup`` compile every configuration and give the list.
+
+        Launches ask this method where a subclass or a program has put another in its place.
+        """
+        if not warmup:
+            return self._dispatcher.start(grid, *args, **kwargs)
+        with self._arguments(args):
+            return [self.fn.run(*args, grid=grid, warmup=True, **{**config.all_kwargs(), **kwargs}) for config in self._pruned(self.configs, kwargs)]
+
+    _own_run = run
+
+    @contextlib.contextmanager
+    def _arguments(self, args: tuple[Any, ...]) -> Iterator[dict[str, Any]]:
+        """A block in which ``nargs`` are the positional arguments of a launch."""
+        before = self.nargs
+        self.nargs = named = dict(zip(self.arg_names, args, strict=False))
+        try:
+            yield named
+        finally:
+            self.nargs = before
+
+    def launch_best(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """A launch of the best configuration in Python."""
+        with self._arguments(args) as nargs:
+            config = self._best(args, grid, kwargs)
+            self.best_config = config
+            if not config.kwargs.keys().isdisjoint(kwargs):
+                self._refuse_conflicts(config, kwargs)
+            added = config.all_kwargs()
+            if config.pre_hook is not None:
+                config.pre_hook({**nargs, **kwargs, **added})
+            return self.fn[grid](*args, **{**added, **kwargs})
+
+    def takes_the_only_one(self) -> bool:
+        """Whether there is one configuration, which is taken unmeasured."""
+        return len(self.configs) == 1 and self._given_configs and not self.measures_one
+
+    def _best(self, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> Config:
+        if self.takes_the_only_one():
+            return self.configs[0]
+        assert self.nargs is not None
+        try:
+            key = self.tuning_key({**self.nargs, **kwargs})
+            found = self.cache.get(key)
+        except TypeError:
+            raise tuning_keys.unhashable(self.__name__, self.keys, {**self.nargs, **kwargs}) from None
+        if found is None:
+            with self._tuning_lock:
+                found = self.cache.get(key)
+                if found is not None:
+                    return found
+                found, told = self._tune(key, args, grid, kwargs)
+                self.cache[key] = found
+            if told is not None:  # who listens may launch this kernel, and wait for threads that do
+                seconds, cache_hit, self.configs_timings = told
+                self._tell(key, found, seconds, cache_hit=cache_hit)
+        return found
+
+    def tuning_key(self, named: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The key of a launch with these arguments by name; see :func:`~tilewright.runtime.tuning.tuning_keys.tuning_key`."""
+        return tuning_keys.tuning_key(self.keys, named)
+
+    # -- tuning
+
+    def _tune(self, key: tuple[Any, ...], args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> tuple[Config, _Told | None]:
+        """The best configuration; and what is to be told of the tuning, if there was one."""
+        started = time.perf_counter()
+        named_backend = kwargs.get("backend") if "backend" not in self.arg_names else None
+        policy = getattr(self.base_kernel, "policy", None)
+        place = tuning_keys.place_of(
+            {**(self.nargs or {}), **kwargs},
+            named_backend if isinstance(named_backend, str) else None,
+            backend_choice.first_place if policy is None else policy.place_among,
+        )
+        configs = self.configs
+        if not self._given_configs:  # what the backend proposes, where it does
+            configs = proposed(place, partial(self.fn.run, *args, grid=grid, warmup=True, **kwargs)) or configs
+        mode = self.mode or tuning_records.mode()
+        budget = self.budget if self.budget is not None else tuning_records.budget()
+        wanted = self._record_identity(key, kwargs, configs, place)
+        recorded = (
+            None
+            if mode in ("refresh", "memory", "model") or wanted is None
+            else tuning_records.find(wanted.identity, own=mode != "deterministic" and self.cache_results is not False, source_file=self._source_file())
+        )
+        by_text = {config_text(config): config for config in configs} if recorded is not None else {}
+        if recorded is not None and recorded.best in by_text and (recorded.complete or budget is not None or mode != "on"):
+            best = by_text[recorded.best]
+            self.configs_timings = {by_text[text]: list(times) for text, times in recorded.timings.items() if text in by_text}
+            return best, (0.0, True, self.configs_timings)
+        candidates = self._pruned(configs, kwargs)
+        if len(candidates) == 1 and self._given_configs and not self.measures_one:
+            log_choice(self.__name__, key[: len(self.keys)], candidates[0], f"the only one of {len(configs)} that pruning left")
+            return candidates[0], None
+        self.failures = []
+        trials = self._trials(candidates, args, grid, kwargs)
+        if mode in ("off", "deterministic", "model"):
+            best = self._estimated(trials, place, grid, kwargs)[0].config
+            log_choice(self.__name__, key[: len(self.keys)], best, f"estimated, for the mode of tuning is {mode}")
+            return best, None
+        deadline = None if budget is None else started + budget
+        measurement = Measurement(self, self._ordered(trials, place, grid, kwargs), place, kwargs, deadline)
+        measurement.run(args, grid)
+        timings = measurement.timings
+        best = min(timings, key=lambda config: timings[config][0], default=configs[0])
+        if not timings or math.isinf(timings[best][0]):
+            why = self._failure_text() or "do_bench measured no finite time"
+            raise AutotunerError(f"no configuration of {self.__name__} works: {why}") from (self.failures[-1][1] if self.failures else None)
+        self.configs_timings = timings
+        assert self.nargs is not None
+        self.pre_hook({**self.nargs, **kwargs, **best.all_kwargs()}, reset_only=True)
+        self.bench_time = time.perf_counter() - started
+        self.record = None
+        if wanted is not None:
+            finite = {config_text(config): list(times) for config, times in timings.items() if math.isfinite(times[0])}
+            self.record = Record(self.__name__, *wanted, config_text(best), finite, measurement.is_complete)
+            if mode != "memory" and self.cache_results is not False:
+                tuning_records.keep(self.record)
+        return best, (self.bench_time, False, timings)
+
+    def _source_file(self) -> str | None:
+        """The file that defines the innermost kernel."""
+        code = getattr(getattr(self.base_kernel, "fn", None), "__code__", None)
+        return None if code is None else code.co_filename
+
+    def _record_identity(self, key: tuple[Any, ...], kwargs: Mapping[str, Any], configs: Sequence[Config], place: Place) -> tuning_keys.RecordKey | None:
+        """The key of the tuning's record; None where nothing is kept."""
+        return tuning_keys.record_key(self.base_kernel, key[: len(self.keys)], {**(self.nargs or {}), **kwargs}, configs, place)
+
+    def _pruned(self, configs: Sequence[Config], kwargs: dict[str, Any]) -> list[Config]:
+        """The configurations that ``prune_configs_by`` leaves.
+
+        Raises:
+            AutotunerError: it leaves none.
+        """
+        assert self.nargs is not None
+        return Pruning(self.early_config_prune, self.perf_model, self.configs_top_k).apply(configs, self.nargs, kwargs)
+
+    def _trials(self, configs: Sequence[Config], args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> list[parallel_compile.Trial]:
+        """The configurations with the kernels that they run; those that cannot be launched are left out, as failures."""
+        for config in configs:
+            self._refuse_conflicts(config, kwargs)
+        described = any(_holds_descriptor(value) for value in (*args, *kwargs.values()))
+
+        def warmup(config: Config) -> None:
+            if described and config.pre_hook is not None:  # it may set the blocks of a descriptor, which are compiled in
+                config.pre_hook({**(self.nargs or {}), **config.all_kwargs(), **kwargs})
+            self.fn.run(*args, grid=grid, warmup=True, **{**config.all_kwargs(), **kwargs})
+
+        return parallel_compile.trials_of(configs, warmup, partial(self._failed, kwargs))
+
+    def _failed(self, kwargs: Mapping[str, Any], config: Config, error: Exception) -> None:
+        """Leave out a configuration that fails to compile.
+
+        Raises:
+            Exception: the error itself, where it is the kernel's or the caller's.
+        """
+        if self.user_defined_pre_hook or self.user_defined_post_hook:  # as around a run that fails
+            everything = {**(self.nargs or {}), **config.all_kwargs(), **kwargs}
+            self.pre_hook(everything)
+            self.post_hook(everything, exception=error)
+        if not isinstance(error, FAILURES):
+            error.add_note(f"in the configuration [{config}] of autotune")
+            raise error
+        self.failures.append((config, error))
+
+    def _ordered(self, found: list[parallel_compile.Trial], place: Place, grid: Any, kwargs: dict[str, Any]) -> list[parallel_compile.Trial]:
+        """The trials to measure, the most promising first."""
+        return self._estimated(found, place, grid, kwargs)
+
+    def _estimated(self, found: list[parallel_compile.Trial], place: Place, grid: Any, kwargs: dict[str, Any]) -> list[parallel_compile.Trial]:
+        """The trials that the backend does not rule out, cheapest by its estimate first.
+
+        Raises:
+            AutotunerError: none are.
+        """
+        arguments = {**(self.nargs or {}), **kwargs}
+        works = works_of(found, place, arguments, grid, partial(self._failed, kwargs))
+        broken = [config for config, _ in self.failures]
+        by_config = {trial.config: trial for trial in found if trial.config not in broken}
+        if not by_config:
+            raise AutotunerError(f"no configuration of {self.__name__} works: {self._failure_text()}") from (self.failures[-1][1] if self.failures else None)
+        return [by_config[config] for config in backend_pruned(self.__name__, list(by_config), place, arguments, works)]
+
+    def _skipped(self) -> tuple[type[Exception], ...]:
+        """What a trial may fail with. Of options that nobody gave, some may be for other arguments than these."""
+        return FAILURES if self._given_configs else (*FAILURES, LaunchError)
+
+    def _refuse_conflicts(self, config: Config, kwargs: Mapping[str, Any]) -> None:
+        conflicts = sorted(kwargs.keys() & config.kwargs.keys())
+        if conflicts:
+            raise TuningArgumentError(
+                f"Conflicting meta-parameters: {', '.join(conflicts)}. Make sure that you don't re-define auto-tuned symbols: the configurations set them"
+            )
+
+    def _races(self) -> bool:
+        """Whether a configuration is measured only until it has lost; not where the caller measures."""
+        return self._given_bench is None
+
+    def _measured(self, args: tuple[Any, ...], grid: Any, config: Config, kwargs: dict[str, Any], clock: Callable[[Callable[[], None]], Any]) -> list[float]:
+        """[median, 20 % quantile, 80 % quantile] in ms, as ``clock`` tells them of a call; infinite where the configuration fails."""
+        assert self.nargs is not None
+        current = {**config.all_kwargs(), **kwargs}
+        everything = {**self.nargs, **current}
+
+        def kernel_call() -> None:
+            if config.pre_hook is not None:
+                config.pre_hook(everything)
+            self.pre_hook(everything)
+            try:
+                self.fn.run(*args, grid=grid, **current)
+            except Exception as error:
+                try:
+                    self.post_hook(everything, exception=error)
+                finally:
+                    raise
+            self.post_hook(everything, exception=None)
+
+        try:
+            found = clock(kernel_call)
+        except self._skipped() as error:
+            self.failures.append((config, error))
+            return list(INFINITE)
+        return three_quantiles(found)
+
+    @property
+    def do_bench(self) -> Callable[..., Any]:
+        """What measures a configuration: ``do_bench(call, quantiles=...)`` -> ms at those quantiles."""
+        if self._given_bench is not None:
+            return self._given_bench
+        from tilewright.runtime.devices.timing import do_bench
+
+        chosen: dict[str, Any] = {name: value for name, value in (("warmup", self.num_warmups), ("rep", self.num_reps)) if value is not None}
+        return partial(do_bench, time_limit=self.time_limit, **chosen)
+
+    def _failure_text(self) -> str:
+        return "; ".join(f"[{config}] {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}" for config, error in self.failures)
+
+    def _tell(self, key: tuple[Any, ...], best: Config, seconds: float, *, cache_hit: bool) -> None:
+        self.bench_time = seconds
+        if not cache_hit:
+            log_timings(self.__name__, self.configs_timings)
+        why = "recorded before" if cache_hit else f"the best of {len(self.configs_timings)}, measured in {seconds:.3g} s"
+        log_choice(self.__name__, key[: len(self.keys)], best, why)
+        if flag("TILEWRIGHT_PRINT_AUTOTUNING"):
+            how = "recorded before" if cache_hit else f"finished after {seconds:.2f}s"
+            print(f"Autotuning of {self.__name__} with key {key[: len(self.keys)]} {how}; best config selected: {best};")
+        if hooks.autotuning_listener is not None:
+            hooks.autotuning_listener(fn=self, key=key, best_config=best, configs_timings=self.configs_timings, bench_time=seconds, cache_hit=cache_hit)
+
+    # -- arguments that a trial changes
+
+    def _save_arguments(self, arguments: Mapping[str, Any], reset_only: bool = False) -> None:
+        for name in self.reset_to_zero:
+            if arguments.get(name) is not None:
+                set_to_zero(arguments[name])
+        if not reset_only:
+            self._restored = {name: clone(arguments[name]) for name in self.restore_value if arguments.get(name) is not None}
+
+    def _restore_arguments(self, arguments: Mapping[str, Any], exception: Exception | None = None) -> None:
+        for name, saved in self._restored.items():
+            copy_into(arguments[name], saved)
+        self._restored = {}
+
+
+def _holds_descriptor(value: Any) -> bool:
+    return isinstance(value, TensorDescriptor) or (isinstance(value, tuple) and any(map(_holds_descriptor, value)))
+
+
+def autotune(
+    configs: Sequence[Config] | None = None,
+    key: Sequence[str] = (),
+    prune_configs_by: Mapping[str, Any] | None = None,
+    reset_to_zero: Sequence[str] | None = None,
+    restore_value: Sequence[str] | None = None,
+    pre_hook: Callable[..., Any] | None = None,
+    post_hook: Callable[..., Any] | None = None,
+    warmup: float | None = None,
+    rep: float | None = None,
+    use_cuda_graph: bool = False,
+    do_bench: Callable[..., Any] | None = None,
+    cache_results: bool | None = None,
+    *,
+    executor: concurrent.futures.Executor | None = None,
+    time_limit: float | None = TIME_LIMIT,
+    budget: float | None = None,
+    mode: str | None = None,
+) -> Callable[[Any], Autotuner]:
+    """Decorate a kernel: run the fastest of ``configs``, found by measuring when the values of ``key`` or the arrays' types are new.
+
+    A kernel that is measured runs many times. What it stores to has its values back after each configuration; while one is measured, each run goes on from
+    what the last one left. Name arguments in ``restore_value`` whose values decide how long the kernel takes, and ones that have to begin as zeros, such as
+    those it adds to, in ``reset_to_zero``: both are seen to around every run, which costs time that is measured with it.
+
+    Args:
+        configs: the configurations; where there are none, those the backend proposes.
+        key: parameters whose values decide which configuration is best.
+        prune_configs_by: ``early_config_prune(configs, named_args, **kwargs)`` -> configurations to keep; ``perf_model(**all arguments)`` -> estimate,
+            of which the ``top_k`` lowest (a count, or a part up to 1.0) are kept.
+        reset_to_zero, restore_value: arrays set to zero, or restored, around each measured run. None values are left alone.
+        pre_hook, post_hook: replace those: ``pre_hook(arguments, reset_only=False)``, ``post_hook(arguments, exception=None)``.
+        warmup, rep, use_cuda_graph: deprecated; see ``do_bench``.
+        do_bench: ``do_bench(call, quantiles)`` -> milliseconds at the quantiles; :func:`tilewright.testing.do_bench` by default.
+        cache_results: False keeps the result in this process alone; see ``tuning_records`` for the default.
+        executor: where configurations are compiled; worker processes by default, or threads where there can be none.
+        time_limit: seconds one configuration may take to compile, and again to be measured; None for no limit.
+        budget: seconds after which the best configuration found so far is taken; ``TILEWRIGHT_AUTOTUNE_BUDGET`` where None.
+        mode: what tuning does, as ``TILEWRIGHT_AUTOTUNE`` says where None: see ``tuning_records``. ``"model"`` measures nothing.
+
+    Raises:
+        TuningArgumentError: ``key``, ``reset_to_zero`` or ``restore_value`` names no parameter; at launch: a keyword is set by the configurations too.
+        ValueError: ``budget`` or ``mode`` is none.
+        AutotunerError: at launch: no configuration works, or pruning left none; an array that the kernel reads and stores to cannot be copied.
+    """
+    return lambda fn: Autotuner(
+        launchable(fn, "autotune"),
+        fn.arg_names,
+        configs,
+        key,
+        reset_to_zero=reset_to_zero,
+        restore_value=restore_value,
+        pre_hook=pre_hook,
+        post_hook=post_hook,
+        prune_configs_by=prune_configs_by,
+        warmup=warmup,
+        rep=rep,
+        use_cuda_graph=use_cuda_graph,
+        do_bench=do_bench,
+        cache_results=cache_results,
+        executor=executor,
+        time_limit=time_limit,
+        budget=budget,
+        mode=mode,
+    )

@@ -1,0 +1,136 @@
+"""Successive elimination: slow configurations are timed briefly, and the fastest in full."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from tilewright.plugins.manifest import Timer
+from tilewright.runtime.devices.timing import OVERHEAD, summarize
+
+#: The quantiles that are told of each configuration.
+QUANTILES: Final = (0.5, 0.2, 0.8)
+#: A configuration whose shortest time of the first few is so many times the best one's median is hopeless.
+HOPELESS: Final = 2.0
+_FIRST: Final = 3
+#: After each so many times: one whose lower quantile is above the best one's upper quantile by this factor is slower.
+_ROUND: Final = 10
+_SLOWER: Final = 1.03
+#: A trial whose length nobody chose takes at most so many times as long as the kernel, and so many milliseconds: with its first run, all flushes, and what its
+#: caller does before and after, without loading the kernel. Three times are taken at least.
+MOST, BASE = 20.0, 50.0
+#: Milliseconds to warm up and to measure for, where there is time for that.
+_WARMUP, _REP = 25.0, 100.0
+#: Flushes before a call at most, and times of a trial that are taken anew because the host was late.
+_FLUSHES, _ANEW = 16, 10
+
+
+class _Lead:
+    """Flushes before each call, as many as keep the device busy while the host prepares it: what the device waits for the host would count as the kernel's.
+
+    Attributes:
+        flush: milliseconds that one takes on the device; 0 where calls are over when they return, and the host is never behind.
+        count: how many there are.
+    """
+
+    def __init__(self, timer: Timer, runs_ahead: bool) -> None:
+        self.timer, self.count = timer, 1
+        self.flush = timer.measure(timer.flush_cache, 1)[0] if runs_ahead else 0.0
+
+    def measure(self, call: Callable[[], Any]) -> tuple[float, bool]:
+        """Milliseconds of a call, and whether the device may have waited for the host in them, as it does where other threads hold that up."""
+        for _ in range(self.count):
+            self.timer.flush_cache()
+        prepared = 0.0
+
+        def timed() -> None:
+            nonlocal prepared
+            begun = time.perf_counter()
+            call()
+            prepared = (time.perf_counter() - begun) * 1e3
+
+        (taken,) = self.timer.measure(timed, 1)
+        late = 0.0 < self.count * self.flush < prepared
+        if late:
+            self.count = min(_FLUSHES, math.ceil(2 * prepared / self.flush))
+        return taken, late
+
+
+def race(
+    timer: Timer,
+    call: Callable[[], Any],
+    best: Sequence[float] | None,
+    *,
+    warmup: float | None = None,
+    rep: float | None = None,
+    deadline: float | None = None,
+    runs_ahead: bool = False,
+    began: float | None = None,
+    after: float = 0.0,
+) -> list[float]:
+    """The median, the 20 % and the 80 % quantile of the milliseconds that ``call()`` takes, the device's caches flushed before each.
+
+    Args:
+        best: those of the best configuration so far: the measurement ends early where this one is slower beyond doubt.
+        warmup, rep: milliseconds to warm up and to measure for, however long that takes; where neither is given, no longer than ``MOST`` and ``BASE`` say.
+        deadline: when to end, by ``time.perf_counter``; at least one time is taken.
+        runs_ahead: whether calls return before the kernel has run, as on a GPU.
+        began: when the trial began, by ``time.perf_counter``; where None, now.
+        after: milliseconds that the caller takes when this has ended.
+    """
+    before = 0.0 if began is None else time.perf_counter() - began
+    call()  # loads the kernel
+    lead, anew = _Lead(timer, runs_ahead), _ANEW
+    all_times: list[float] = []
+    least = math.inf
+    bounded = warmup is None and rep is None
+    started = last = time.perf_counter()
+    longest = 0.0
+
+    def is_spent() -> bool:
+        """Whether one more time, with its flush, would be more than a trial may cost, if it took as long as the longest did."""
+        nonlocal last, longest
+        now = time.perf_counter()
+        last, longest = now, max(longest, now - last)
+        if not bounded or len(all_times) < _FIRST:
+            return False
+        return (before + now - started + longest) * 1e3 + least + after > BASE + MOST * least
+
+    def measure_for(milliseconds: float) -> tuple[list[float], bool]:
+        """Times that add up to so many milliseconds; and whether the race is lost, or over."""
+        nonlocal least, anew
+        begun, times, total = time.perf_counter(), list[float](), 0.0
+        while True:
+            taken, late = lead.measure(call)
+            if late and anew and (deadline is None or time.perf_counter() < deadline):
+                anew -= 1
+                continue
+            times.append(taken)
+            all_times.append(taken)
+            least = min(least, times[-1])
+            total += times[-1]
+            if (best is not None and _is_lost(all_times, best)) or (deadline is not None and time.perf_counter() > deadline) or is_spent():
+                return times, True
+            if total >= milliseconds or (len(times) >= 2 * _ROUND and (time.perf_counter() - begun) * 1e3 > OVERHEAD * milliseconds):
+                return times, False
+
+    wanted = _REP if rep is None else rep
+    times, over = measure_for(_WARMUP if warmup is None else warmup)
+    if not over and sum(times) < wanted:
+        times, over = measure_for(wanted)
+        if over:
+            times = all_times
+    found: list[float] = summarize(times, QUANTILES)
+    return found
+
+
+def _is_lost(times: Sequence[float], best: Sequence[float]) -> bool:
+    """Whether a configuration of these times is slower than the best, whose quantiles are known."""
+    if len(times) == _FIRST and min(times) > HOPELESS * best[0]:
+        return True
+    if len(times) % _ROUND:
+        return False
+    _, lower, _ = summarize(times, QUANTILES)
+    return bool(lower > _SLOWER * best[2])

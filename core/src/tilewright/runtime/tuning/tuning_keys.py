@@ -1,0 +1,116 @@
+"""Keys of tunings, in memory and among the records on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tilewright.errors import LaunchError
+from tilewright.runtime import tuning_records
+from tilewright.runtime.arguments.array_protocols import array_kind, is_array
+from tilewright.runtime.arguments.descriptor import TensorDescriptor
+from tilewright.runtime.arguments.dtypes import dtype_text
+from tilewright.runtime.compiler.config import Config, config_text
+from tilewright.runtime.devices import backend_choice, device_registry
+from tilewright.runtime.storage.cache_keys import UnstableError, digest, stable_text
+from tilewright.runtime.storage.tuning_record import identity
+from tilewright.runtime.tuning.candidates import Place
+from tilewright.runtime.tuning.tuned_dispatch import ArrayTypes
+
+#: types of most arguments that are no arrays
+_NUMBERS = frozenset((int, float, bool, type(None), str))
+
+
+def tuning_key(keys: Sequence[str], named: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the values of the key's arguments, the chosen backend, and the element type and device of every array.
+
+    Args:
+        keys: the parameters that are in the key.
+        named: a launch's arguments by name.
+    """
+    types: list[Any] = []
+    for value in named.values():
+        if type(value) in _NUMBERS:
+            continue
+        if type(value) is TensorDescriptor:
+            value = value.base
+        dtype = getattr(value, "dtype", None)
+        if dtype is not None:
+            types.append(dtype)
+            types.append(getattr(value, "device", None))
+    return (*[named.get(name) for name in keys], backend_choice.current.get(), ArrayTypes(types))
+
+
+def unhashable(kernel: str, keys: Sequence[str], named: Mapping[str, Any]) -> LaunchError:
+    """Return the error for a launch whose tuning key cannot be hashed."""
+    for name in keys:
+        try:
+            hash(named.get(name))
+        except TypeError:
+            kind = type(named[name]).__name__
+            return LaunchError(f"{kernel}: argument {name!r} is in the tuning key, so it must be hashable, and a {kind} is not")
+    return LaunchError(f"{kernel}: an argument's dtype or device is not hashable, so that it cannot be part of the tuning key")
+
+
+def place_of(
+    named: Mapping[str, Any],
+    backend_name: str | None,
+    place_among: Callable[[backend_choice.Places], tuple[str, int]],
+) -> Place:
+    """Return where a launch runs.
+
+    Args:
+        named: its arguments by name.
+        backend_name: the backend that the launch itself names.
+        place_among: chooses the place of a launch whose arrays lie at several.
+    """
+    places: dict[tuple[str, int], str] = {}
+    for name, value in named.items():
+        base = value.base if isinstance(value, TensorDescriptor) else value
+        if is_array(base):
+            place = array_kind(base).device
+            if place is not None:
+                places.setdefault(place, name)
+    choice = backend_choice.current.get() if backend_name is None else backend_choice.Choice(backend_name, {})
+    backend, device = backend_choice.choose(choice, places, place_among)
+    return Place(backend, device, device_registry.target_of(backend, device))
+
+
+class RecordKey(NamedTuple):
+    """What a record of tuning is found by; see :class:`~tilewright.runtime.storage.tuning_record.Record` for the parts."""
+
+    source: str
+    key: str
+    device: str
+    target: str
+    space: str
+
+    @property
+    def identity(self) -> str:
+        return identity(*self)
+
+
+def record_key(kernel: Any, values: Sequence[Any], named: Mapping[str, Any], configs: Sequence[Config], place: Place) -> RecordKey | None:
+    """Return the key of a tuning's record; None where it has no text that is the same in every process.
+
+    Its text has the values of the key's arguments and the element type of each array, whichever library it is of and however it is passed.
+
+    Args:
+        kernel: the innermost kernel.
+        values: those of the key's arguments.
+        named: a launch's arguments by name.
+    """
+    try:
+        typed = [f"{name}:{_dtype_name(value.dtype)}" for name, value in sorted(named.items()) if getattr(value, "dtype", None) is not None]
+        text = ";".join([*map(stable_text, values), *typed])
+        space = digest(*sorted(config_text(config) for config in configs))
+    except UnstableError:
+        return None
+    return RecordKey(tuning_records.source_key(kernel), text, place.device.name, place.target.key, space)
+
+
+def _dtype_name(dtype: Any) -> str:
+    try:
+        return dtype_text(dtype)
+    except TypeError:
+        return str(dtype)

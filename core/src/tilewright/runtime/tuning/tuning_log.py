@@ -1,0 +1,24 @@
+"""Messages of the logger ``tilewright.tuning``: measurements, and the choice with its reason."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tilewright import logs
+from tilewright.runtime.compiler.config import Config
+
+
+def log_timings(kernel: str, timings: Mapping[Config, Sequence[float]]) -> None:
+    """Log the median time of each configuration, in ms."""
+    if logs.TUNING.on():
+        for config, times in timings.items():
+            logs.TUNING.tell(f"{kernel}: {times[0]:.4g} ms [{config}]" if math.isfinite(times[0]) else f"{kernel}: failed [{config}]")
+
+
+def log_choice(kernel: str, values: Sequence[Any], best: Config, why: str) -> None:
+    """Log the configuration that launches with these values of the key's arguments run with."""
+    if logs.TUNING.on(logging.INFO):
+        logs.TUNING.tell(f"{kernel} with key {tuple(values)}: [{best}], {why}", logging.INFO)
