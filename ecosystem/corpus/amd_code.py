@@ -8,8 +8,8 @@ from corpus.figures import Figures
 from tilewright.gpu_host.code_counts import count, main_loop
 from tilewright.gpu_host.resources import occupancy
 from tilewright_amd.architectures import ARCHITECTURES
-from tilewright_amd.assembly_code import effect, parse
-from tilewright_amd.resources import processor, usage_of
+from tilewright_amd.toolchain.gcn_assembly import effect, parse
+from tilewright_amd.toolchain.resources import processor, usage_of
 
 
 def figures_of(listing: str, shared: int) -> Figures:

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import amd_kernels as kernels
 
 from tilewright.plugins.registry import registry
-from tilewright_amd import reports
+from tilewright_amd.codegen import assertions
 from tilewright_conformance.emulation import emulate
 
 arch, what = sys.argv[1:]
@@ -44,7 +44,7 @@ if what == "handler after":
     faulthandler.enable()
 if what == "child":
     # as where the kernel's number has arrived, and the runtime has not ended the process yet
-    (place,) = reports._places.values()
+    (place,) = assertions._places.values()
     ctypes.c_uint32.from_address(place).value = 1
     child = os.fork()
     if not child:

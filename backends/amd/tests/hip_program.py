@@ -21,7 +21,7 @@ from tilewright.gpu_host import launch
 from tilewright.gpu_host.table import Call
 from tilewright.plugins.manifest import Device
 from tilewright.plugins.registry import registry
-from tilewright_amd import prints
+from tilewright_amd.codegen import prints
 from tilewright_conformance.emulation import emulate
 
 arch = sys.argv[1]

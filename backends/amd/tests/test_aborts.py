@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from tilewright_amd import aborts
+from tilewright_amd.codegen import abort_messages
 
 ROOT = Path(__file__).resolve().parents[3]
 _there = importlib.util.find_spec("rocm") is not None and importlib.util.find_spec("rocm.bindings.hip") is not None
 pytestmark = [
     pytest.mark.skipif(not _there or shutil.which("cc") is None, reason="rocm-bindings-hip and a C compiler are needed"),
-    pytest.mark.skipif(not sys.platform.startswith("linux") or os.uname().machine not in aborts._MACHINES, reason="for Linux on x86-64 and aarch64"),
+    pytest.mark.skipif(not sys.platform.startswith("linux") or os.uname().machine not in abort_messages._MACHINES, reason="for Linux on x86-64 and aarch64"),
 ]
 LINE = "tilewright: kernel checks: an assertion failed: too great ("
 

@@ -12,7 +12,7 @@ from amd_support import all_barriers_but, example, listed
 from test_direct_copies import SCHEDULES, listing_of, loop_of
 
 from tilewright.plugins.manifest import CodeObject
-from tilewright_amd import direct_copies
+from tilewright_amd.async_copy import global_load_lds
 from tilewright_amd.target import GcnTarget
 from tilewright_conformance.waves import WaveError
 
@@ -77,13 +77,13 @@ def _one_more_under_way(w: Any, pending: int) -> None:
     _WAIT(w, pending + 1)
 
 
-_WAIT = direct_copies.wait
+_WAIT = global_load_lds.wait
 
 
 @pytest.mark.parametrize(
     ("arch", "owner", "attribute", "value"),
     [
-        ("gfx950", direct_copies, "wait", _one_more_under_way),
+        ("gfx950", global_load_lds, "wait", _one_more_under_way),
         ("gfx950", GcnTarget, "barrier", all_barriers_but(0)),
         ("gfx942", GcnTarget, "barrier", all_barriers_but(0)),
         ("gfx950", GcnTarget, "barrier", all_barriers_but(2)),

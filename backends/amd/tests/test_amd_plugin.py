@@ -16,11 +16,11 @@ from tilewright.errors import BackendError
 from tilewright.llvm.compile import assembly
 from tilewright.plugins.registry import registry
 from tilewright.runtime.devices.device_registry import find, forget, named_target
-from tilewright_amd import devices
 from tilewright_amd.architectures import ARCHITECTURES
-from tilewright_amd.resources import usage_of
-from tilewright_amd.table import ENTRIES
+from tilewright_amd.host import devices
+from tilewright_amd.host.driver_table import ENTRIES
 from tilewright_amd.target import TRIPLE
+from tilewright_amd.toolchain.resources import usage_of
 
 #: Targets of one instruction set each, RDNA 3 or 4.
 RDNA = ("gfx1100", "gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151", "gfx1152", "gfx1153", "gfx1200", "gfx1201")

@@ -7,7 +7,7 @@ from tilewright.plugins.manifest import Device
 from tilewright.testing.stand_in_driver import StandInBindings
 from tilewright_amd.architectures import ARCHITECTURES, architecture, target_of
 from tilewright_amd.ceilings import RATES, ceilings
-from tilewright_amd.table import TABLE
+from tilewright_amd.host.driver_table import TABLE
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_a_device_has_the_rates_of_its_clock_and_the_bandwidth_of_the_usual_gpu_
     bindings = StandInBindings(TABLE)
     bindings.settings.attributes |= {"processors": 304, "clock_khz": 2_000_000}
     hip = Driver(TABLE, bindings)
-    monkeypatch.setattr("tilewright_amd.driver.driver", lambda: hip)
+    monkeypatch.setattr("tilewright_amd.host.driver.driver", lambda: hip)
     device = Device("amd", "hip", 0, "a GPU")
     found = ceilings(target_of(architecture("gfx942")), device)
     assert (found.source, found.bandwidth, found.matmuls["f16"]) == ("a GPU, by its driver", 5300e9, 2048 * 304 * 2e9)

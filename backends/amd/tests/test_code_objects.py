@@ -13,9 +13,9 @@ from amd_support import ARCHS, compiled, sections
 from tilewright.errors import LoweringError, OutOfResources
 from tilewright.llvm.compile import compile_to_object
 from tilewright.tools import cli
-from tilewright_amd import prints
-from tilewright_amd.linker import link
+from tilewright_amd.codegen import prints
 from tilewright_amd.target import TRIPLE
+from tilewright_amd.toolchain.linker import link
 
 ADD = "x=*fp32:16, y=*fp32:16, z=*fp32:16, n=i32"
 

@@ -13,7 +13,9 @@ from amd_emulated import launched
 from amd_support import example, listed, waits_that_are_too_short
 
 from tilewright.plugins.manifest import CodeObject
-from tilewright_amd import direct_copies, turned_reads, waits
+from tilewright_amd.async_copy import global_load_lds
+from tilewright_amd.codegen import waitcnt
+from tilewright_amd.mma import transposed_loads
 from tilewright_amd.target import GcnTarget
 from tilewright_conformance.waves import WaveError
 
@@ -106,7 +108,7 @@ def _one_more_under_way(w: Any, pending: int) -> None:
 
 
 def _no_barrier(self: GcnTarget, w: Any, threads: Any) -> None:
-    direct_copies.lds_done(w)
+    global_load_lds.lds_done(w)
 
 
 def _of_the_next_lane(layout: Any, axis: int, step: int, across: Any, element: Any) -> Callable[..., list[str] | None]:
@@ -119,14 +121,14 @@ def _of_the_next_lane(layout: Any, axis: int, step: int, across: Any, element: A
     return wrong
 
 
-_WAIT, _LOADER = direct_copies.wait, turned_reads.loader
+_WAIT, _LOADER = global_load_lds.wait, transposed_loads.loader
 
 #: name -> (module or class, attribute, what stands in its place, kind of the factors)
 MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
-    "a wait for one copy too few": (direct_copies, "wait", _one_more_under_way, "fp16"),
+    "a wait for one copy too few": (global_load_lds, "wait", _one_more_under_way, "fp16"),
     "no barriers": (GcnTarget, "barrier", _no_barrier, "fp16"),
-    "copies begin while LDS is read": (waits, "MFMA_SHARED", 0xCF7F, "fp32"),
-    "turned operands in another order": (turned_reads, "loader", _of_the_next_lane, "fp16"),
+    "copies begin while LDS is read": (waitcnt, "MFMA_SHARED", 0xCF7F, "fp32"),
+    "turned operands in another order": (transposed_loads, "loader", _of_the_next_lane, "fp16"),
 }
 
 

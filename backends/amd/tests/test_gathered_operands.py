@@ -8,7 +8,7 @@ from amd_emulated import launched
 from amd_support import example, forget, listed, waits_that_are_too_short
 
 from tilewright.plugins.manifest import CodeObject
-from tilewright_amd import lanes
+from tilewright_amd.codegen import cross_lane
 from tilewright_conformance.cases.dots.kernels import gathered
 from tilewright_conformance.waves import WaveError
 
@@ -47,7 +47,7 @@ def test_products_of_gathered_rows(arch: str, configuration: tuple[int, int, boo
 
 
 def test_permutes_that_are_not_pinned_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "pinned", lambda w, values, permute: [permute(value) for value in values])
+    monkeypatch.setattr(cross_lane, "pinned", lambda w, values, permute: [permute(value) for value in values])
     forget()
     try:
         code = code_of("gfx950", *MORE[2])

@@ -18,8 +18,9 @@ from amd_support import compiled
 import tilewright.language as tl
 from tilewright.errors import LoweringError
 from tilewright.plugins.registry import registry
-from tilewright_amd import manifest, rocm_llvm
-from tilewright_amd.rocm_llvm import empty_library
+from tilewright_amd import manifest
+from tilewright_amd.toolchain import rocm_llvm
+from tilewright_amd.toolchain.rocm_llvm import empty_library
 
 assembled = pytest.mark.skipif(bool(rocm_llvm.missing()), reason="rocm-bindings-compiler is needed")
 TYPES = [("gfx942", 64), ("gfx1201", 32)]

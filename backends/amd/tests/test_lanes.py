@@ -11,9 +11,9 @@ import pytest
 
 from tilewright.llvm.compile import assembly
 from tilewright.llvm.writer import ModuleWriter
-from tilewright_amd import lanes
 from tilewright_amd.architectures import ARCHITECTURES, target_of
-from tilewright_amd.kernel_state import KernelState
+from tilewright_amd.codegen import cross_lane
+from tilewright_amd.codegen.kernel_state import KernelState
 from tilewright_amd.target import TRIPLE, GcnTarget
 from tilewright_conformance.waves import Arena, load, run
 
@@ -27,8 +27,8 @@ def test_every_lane_gets_what_the_lane_across_has(arch: str) -> None:
     lane = w.call("llvm.amdgcn.workitem.id.x", "i32", [])
     value = w.emit(f"mul i32 {lane}, 3")
     turned = w.emit(f"sub i32 {row.wave - 1}, {lane}")
-    found = [lanes.exchange(w, row, value, lambda: lane, mask) for mask in range(1, row.wave)]
-    found.append(lanes.bpermute(w, value, turned))
+    found = [cross_lane.exchange(w, row, value, lambda: lane, mask) for mask in range(1, row.wave)]
+    found.append(cross_lane.bpermute(w, value, turned))
     for number, name in enumerate(found):
         place = w.emit(f"getelementptr i32, ptr addrspace(1) %out, i32 {w.emit(f'add i32 {lane}, {number * row.wave}')}")
         w.do(f"store i32 {name}, ptr addrspace(1) {place}, align 4")

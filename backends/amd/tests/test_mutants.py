@@ -18,8 +18,8 @@ from tilewright.plugins.manifest import CodeObject
 from tilewright.simt import compile as stages
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.target.simt_target import SimtTarget, Threads
-from tilewright_amd import lanes, memory_access, waits
-from tilewright_amd.matrix import _Product
+from tilewright_amd.codegen import cross_lane, memory_access, waitcnt
+from tilewright_amd.mma.mma import _Product
 from tilewright_amd.target import GcnTarget
 from tilewright_conformance.waves import WaveError
 
@@ -105,7 +105,7 @@ def _lane(self: GcnTarget, w: Any) -> str:
     return str(w.emit(f"and i32 {_LANE(self, w)}, {self.warp_size // 2 - 1}"))
 
 
-_LANE, _EXCHANGE, _STORE, _EMIT = GcnTarget.lane, lanes.exchange, memory_access.store, _Product.emit
+_LANE, _EXCHANGE, _STORE, _EMIT = GcnTarget.lane, cross_lane.exchange, memory_access.store, _Product.emit
 
 
 def _moved_store(w: Any, pointer: str, element: Any, values: Sequence[str], predicate: str | None, access: Any) -> None:
@@ -133,9 +133,9 @@ MUTANTS: dict[str, tuple[Run, Any, str, Any]] = {
     "the barrier of a reduction is missing": (sums, GcnTarget, "barrier", all_barriers_but(0)),
     "the barrier of a conversion is missing": (turned, GcnTarget, "barrier", all_barriers_but(0)),
     "loads pass barriers": (passed_on, memory_access, "KEEP", ""),
-    "others' stores are not waited for": (taken_in_turn, waits, "MFMA_MEMORY", 0xCF7F),
+    "others' stores are not waited for": (taken_in_turn, waitcnt, "MFMA_MEMORY", 0xCF7F),
     "half of the lanes": (add, GcnTarget, "lane", _lane),
-    "an exchange with the next lane, always": (sums, lanes, "exchange", lambda w, row, value, lane, mask: _EXCHANGE(w, row, value, lane, 1)),
+    "an exchange with the next lane, always": (sums, cross_lane, "exchange", lambda w, row, value, lane, mask: _EXCHANGE(w, row, value, lane, 1)),
     "stores one element late": (add, memory_access, "store", _moved_store),
     "stores of all lanes": (
         add,

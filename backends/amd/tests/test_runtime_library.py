@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tilewright_amd import runtime_library
-from tilewright_amd.runtime_library import NAME, candidates, chosen, conflict, mapped
+from tilewright_amd.toolchain import runtime_library
+from tilewright_amd.toolchain.runtime_library import NAME, candidates, chosen, conflict, mapped
 
 _there = importlib.util.find_spec("rocm") is not None and importlib.util.find_spec("rocm.bindings.hip") is not None
 needs_bindings = pytest.mark.skipif(not _there or shutil.which("cc") is None, reason="rocm-bindings-hip and a C compiler are needed")
@@ -113,7 +113,8 @@ _PROGRAM = """
 import ctypes, sys
 for path in sys.argv[1:]:
     ctypes.CDLL(path)
-from tilewright_amd import driver, runtime_library
+from tilewright_amd.host import driver
+from tilewright_amd.toolchain import runtime_library
 reason = driver.why_not()
 if not reason:
     driver._use_chosen()

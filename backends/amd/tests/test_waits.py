@@ -11,8 +11,9 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.llvm.compile import assembly
 from tilewright.llvm.writer import FunctionWriter, ModuleWriter
-from tilewright_amd import direct_copies, waits
 from tilewright_amd.architectures import ARCHITECTURES
+from tilewright_amd.async_copy import global_load_lds
+from tilewright_amd.codegen import waitcnt
 from tilewright_amd.target import TRIPLE
 
 
@@ -59,15 +60,15 @@ def waits_of(arch: str, write: Callable[[FunctionWriter], None]) -> list[str]:
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
 def test_a_wait_leaves_as_many_copies_under_way_as_it_says(arch: str, pending: int) -> None:
     """Of accesses of LDS none; as many copies as the counter can say, where more may be under way."""
-    (wait,) = waits_of(arch, lambda w: direct_copies.wait(w, pending))
+    (wait,) = waits_of(arch, lambda w: global_load_lds.wait(w, pending))
     most = "" if pending >= 63 else f"vmcnt({pending}) "
     assert wait == f"s_waitcnt {most}lgkmcnt(0)"
 
 
 @pytest.mark.parametrize(("arch", "expected"), [("gfx942", "s_waitcnt lgkmcnt(0)"), ("gfx1100", "s_waitcnt lgkmcnt(0)"), ("gfx1201", "s_wait_dscnt 0x0")])
 def test_a_wait_for_shared_memory_is_for_nothing_else(arch: str, expected: str) -> None:
-    assert waits_of(arch, lambda w: waits.wait_for_shared(w, ARCHITECTURES[arch])) == [expected]
+    assert waits_of(arch, lambda w: waitcnt.wait_for_shared(w, ARCHITECTURES[arch])) == [expected]
 
 
 def test_a_wait_for_memory_is_for_nothing_else() -> None:
-    assert waits_of("gfx942", waits.wait_for_memory) == ["s_waitcnt vmcnt(0)"]
+    assert waits_of("gfx942", waitcnt.wait_for_memory) == ["s_waitcnt vmcnt(0)"]

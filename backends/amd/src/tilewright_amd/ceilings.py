@@ -67,7 +67,7 @@ def ceilings(target: Target, device: Device | None) -> Ceilings | None:
 
 def _of_device(rates: Rates, device: Device) -> Ceilings | None:
     """The ceilings of a device by what the runtime says of it; None where that fails."""
-    from tilewright_amd.driver import driver
+    from tilewright_amd.host.driver import driver
 
     try:
         hip = driver()

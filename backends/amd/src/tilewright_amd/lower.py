@@ -14,13 +14,13 @@ from tilewright.ir.core import Module
 from tilewright.plugins.manifest import CodeObject, Target
 from tilewright.runtime.storage.files import write_whole
 from tilewright.simt.target.launch_options import check_portable, configuration_text, refuse_externs
-from tilewright_amd import rocm_llvm
 from tilewright_amd.architectures import MFMA
-from tilewright_amd.kernel_state import KernelState
-from tilewright_amd.linker import link
+from tilewright_amd.codegen.kernel_state import KernelState
 from tilewright_amd.manifest import OPTIONS
-from tilewright_amd.resources import usage_of
 from tilewright_amd.target import SCHEDULE_HINTS, TRIPLE, GcnTarget
+from tilewright_amd.toolchain import rocm_llvm
+from tilewright_amd.toolchain.linker import link
+from tilewright_amd.toolchain.resources import usage_of
 
 #: LLVM's passes before code generation, which brings those of the machine itself: pairs of f32 are computed with at once where the machine can.
 PASSES = ("pairs",)
@@ -37,8 +37,8 @@ def lower(module: Module, target: Target, options: Mapping[str, Any], *, assembl
     Stages: ``tileir`` (as it came), ``simt`` (with conversions and shared memory), ``layouts`` (each tile's layout, what conversions and accesses cost, what
     left the fast path), ``llir``, ``amdgcn`` (assembly) and ``hsaco``, the code object, which is the binary too. Metadata: ``kernel`` (the symbol),
     ``num_warps``, ``shared`` (bytes of LDS of a program), ``n_regs``, ``n_spills`` (registers), ``cooperative``, ``assertions`` (what each is called, see
-    :mod:`.reports`), ``prints`` (formats and words of a record, see :mod:`.prints`; None where there are none), ``configuration`` (for messages), ``notes``
-    (what left the fast path).
+    :mod:`.codegen.assertions`), ``prints`` (formats and words of a record, see :mod:`.codegen.prints`;
+    None where there are none), ``configuration`` (for messages), ``notes`` (what left the fast path).
 
     Args:
         assembly_only: for who reads or emulates the assembly: it is the binary as well, and there is no stage ``hsaco``. LLVM generates code once for the

@@ -30,7 +30,7 @@ OPTIONS = {
 
 
 def _capabilities() -> Capabilities:
-    from tilewright_amd.rocm_llvm import missing
+    from tilewright_amd.toolchain.rocm_llvm import missing
 
     remedy = missing()
     return dataclasses.replace(CAPABILITIES, features=CAPABILITIES.features - {"inline_asm"}, remedies={"inline_asm": remedy}) if remedy else CAPABILITIES
@@ -38,7 +38,7 @@ def _capabilities() -> Capabilities:
 
 def manifest() -> Manifest:
     """The backend's manifest. ``TILEWRIGHT_AMD_DISABLE=1`` in the environment keeps the backend out of use."""
-    from tilewright_amd.driver import why_not
+    from tilewright_amd.host.driver import why_not
 
     def why_no_device() -> str:
         reason = why_not()

@@ -25,14 +25,14 @@ def tilewright_backend() -> Manifest:
 
 @hookimpl
 def tilewright_devices() -> Sequence[Device]:
-    from tilewright_amd.devices import devices
+    from tilewright_amd.host.devices import devices
 
     return devices()
 
 
 @hookimpl
 def tilewright_target(device: Device) -> Target:
-    from tilewright_amd.devices import target_of_device
+    from tilewright_amd.host.devices import target_of_device
 
     return target_of_device(device)
 
@@ -60,13 +60,13 @@ def tilewright_ceilings(target: Target, device: Device | None) -> Ceilings | Non
 
 @hookimpl
 def tilewright_resources(code: CodeObject, target: Target) -> Mapping[str, Any]:
-    from tilewright_amd.resources import resources
+    from tilewright_amd.toolchain.resources import resources
 
     return resources(code, target)
 
 
 def _driver() -> Driver:
-    from tilewright_amd.driver import driver
+    from tilewright_amd.host.driver import driver
 
     return driver()
 

@@ -24,11 +24,21 @@ from tilewright.simt.layouts.linear_layout import LinearLayout, log2
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.target.matmul_plan import Product, ProductPlan, product_of
 from tilewright.simt.target.simt_target import Access, SimtTarget, Threads, Update
-from tilewright_amd import arithmetic, casts, direct_copies, lanes, matrix, memory_access, prints, reports, scaled, waits
 from tilewright_amd.architectures import MFMA, TICK, architecture
-from tilewright_amd.costs import costs_of
-from tilewright_amd.kernel_state import KernelState, kernel_state, state_for
-from tilewright_amd.vectors import join
+from tilewright_amd.async_copy import global_load_lds
+from tilewright_amd.codegen import (
+    arithmetic,
+    assertions,
+    casts,
+    cross_lane,
+    memory_access,
+    prints,
+    waitcnt,
+)
+from tilewright_amd.codegen.kernel_state import KernelState, kernel_state, state_for
+from tilewright_amd.codegen.vectors import join
+from tilewright_amd.instruction_costs import costs_of
+from tilewright_amd.mma import block_scaled, mma
 
 TRIPLE: Final = "amdgcn-amd-amdhsa"
 #: The program's LDS: its size is the launch's.
@@ -74,7 +84,7 @@ class GcnTarget(SimtTarget):
         self.registers, self.register_file, self.few_registers = self.row.registers, self.row.file, self.row.few_registers
         self.shared_memory = int(target.limits.get("shared_memory", self.row.shared_memory))
         self.costs = costs_of(self.row)
-        self.mechanisms = (direct_copies.mechanism(self.row.direct),) if self.row.direct else ()
+        self.mechanisms = (global_load_lds.mechanism(self.row.direct),) if self.row.direct else ()
         chosen = options or {}
         self.relaxed = chosen.get("math", "relaxed") == "relaxed"
         self.native_exp = self.relaxed
@@ -111,7 +121,7 @@ class GcnTarget(SimtTarget):
             attributes.append(f'"amdgpu-waves-per-eu"="{waves}"')
         given = [(memory_access.GLOBAL, f"{parameter}.global") if type_ == "ptr" else (type_, parameter) for type_, parameter in parameters]
         if state.asserts:
-            given.append(reports.PARAMETER)
+            given.append(assertions.PARAMETER)
         if state.record_words:
             given.append(prints.PARAMETER)
         w = module.function(name, given, linkage="amdgpu_kernel", attributes=" ".join(attributes))
@@ -167,10 +177,10 @@ class GcnTarget(SimtTarget):
             self.warp_barrier(w)
             return
         w.do(memory_access.KEEP)
-        waits.wait_for_shared(w, self.row)
+        waitcnt.wait_for_shared(w, self.row)
         if kernel_state(w).announces and self.row.matrix == MFMA:
             # one wave's release waits for what this wave has stored, but not for what the others have
-            waits.wait_for_memory(w)
+            waitcnt.wait_for_memory(w)
         if kernel_state(w).copies:
             # a fence would wait for copies to LDS too; of what it orders, the accesses of LDS alone are not in order with each other by themselves
             w.call("llvm.amdgcn.s.barrier", "void", [])
@@ -198,20 +208,20 @@ class GcnTarget(SimtTarget):
         context.writer.call("llvm.amdgcn.s.setprio", "void", [("i16", "1" if products else "0")])
 
     def shuffle(self, w: FunctionWriter, value: str, lane: str) -> str:
-        return lanes.bpermute(w, value, lane)
+        return cross_lane.bpermute(w, value, lane)
 
     def shuffle_xor(self, w: FunctionWriter, value: str, mask: int) -> str:
-        return lanes.exchange(w, self.row, value, lambda: self.lane(w), mask)
+        return cross_lane.exchange(w, self.row, value, lambda: self.lane(w), mask)
 
     def shuffle_all(self, w: FunctionWriter, values: Sequence[str], lane: str) -> list[str]:
         if not kernel_state(w).copies:
             return super().shuffle_all(w, values, lane)
-        return lanes.pinned(w, values, lambda value: self.shuffle(w, value, lane))
+        return cross_lane.pinned(w, values, lambda value: self.shuffle(w, value, lane))
 
     def shuffle_all_xor(self, w: FunctionWriter, values: Sequence[str], mask: int) -> list[str]:
-        if not kernel_state(w).copies or not lanes.goes_through_lds(self.row, mask):
+        if not kernel_state(w).copies or not cross_lane.goes_through_lds(self.row, mask):
             return super().shuffle_all_xor(w, values, mask)
-        return lanes.pinned(w, values, lambda value: self.shuffle_xor(w, value, mask))
+        return cross_lane.pinned(w, values, lambda value: self.shuffle_xor(w, value, mask))
 
     def uniform(self, w: FunctionWriter, value: str, type_: str) -> str:
         """In scalar registers: branches by it are branches of the wave, and addresses are scalar bases."""
@@ -231,14 +241,14 @@ class GcnTarget(SimtTarget):
         if queue != COPIES.queue:
             return super().wait(context, queue, pending, names)
         context.writer.do(memory_access.KEEP)
-        direct_copies.wait(context.writer, pending)
+        global_load_lds.wait(context.writer, pending)
         context.writer.do(memory_access.KEEP)
         return [list(tile) for tile in names]
 
     # ---- memory
 
     def shared_access(self, w: FunctionWriter) -> str:
-        return direct_copies.aside(w) if kernel_state(w).copies else ""
+        return global_load_lds.aside(w) if kernel_state(w).copies else ""
 
     def load(self, w: FunctionWriter, pointer: str, element: Type, count: int, predicate: str | None, other: Sequence[str] | None, access: Access) -> list[str]:
         return memory_access.load(w, pointer, element, count, predicate, other, access)
@@ -321,18 +331,18 @@ class GcnTarget(SimtTarget):
         return {plan.c: together for plan in found}
 
     def _plans(self, product: Product) -> tuple[list[ProductPlan], int]:
-        return matrix.plans(self.row, product, self._extent, self._pack, self._interleaving)
+        return mma.plans(self.row, product, self._extent, self._pack, self._interleaving)
 
     def keeps_scaled(self, operation: DotScaled) -> bool:
-        return scaled.serves(self.row, operation)
+        return block_scaled.serves(self.row, operation)
 
     @property
     def interfaces(self) -> Mapping[str, Interface]:
-        return scaled.INTERFACES
+        return block_scaled.INTERFACES
 
-    def scaled_plan(self, operation: DotScaled, num_warps: int) -> scaled.ScaledPlan:
+    def scaled_plan(self, operation: DotScaled, num_warps: int) -> block_scaled.ScaledPlan:
         """How a ``dot_scaled`` that was kept is computed by so many warps."""
-        return scaled.plan_of(operation, num_warps, self._extent)
+        return block_scaled.plan_of(operation, num_warps, self._extent)
 
     def vector_of(self, context: SimtContext, value: Value) -> int:
         element, vectors = element_type(value.type), kernel_state(context.writer).vectors
@@ -378,7 +388,7 @@ class GcnTarget(SimtTarget):
     # ---- reports
 
     def print(self, context: SimtContext, form: str, operands: Sequence[tuple[str, str]], predicate: str | None) -> None:
-        """The host finds the format's number and the operands, see :mod:`.prints`."""
+        """The host finds the format's number and the operands, see :mod:`.codegen.prints`."""
         state, told = kernel_state(context.writer), (form, tuple(type_ for type_, _ in operands))
         if told not in state.formats:
             state.formats.append(told)
@@ -387,10 +397,10 @@ class GcnTarget(SimtTarget):
 
     def fail(self, context: SimtContext, message: str, file: str, line: int, function: str, predicate: str) -> None:
         """The queue ends with an error, and the host finds which assertion it was."""
-        assertions = kernel_state(context.writer).assertions
-        assertions.append(reports.text_of(message, file, line, function))
+        texts = kernel_state(context.writer).assertions
+        texts.append(assertions.text_of(message, file, line, function))
         with context.writer.when(predicate, likely=False):
-            reports.emit_failure(context.writer, len(assertions))
+            assertions.emit_failure(context.writer, len(texts))
 
 
 def _thread(w: FunctionWriter) -> str:

@@ -1,5 +1,7 @@
-"""Values of other lanes: by operands that are read across a row of 16 lanes (DPP), by permutes between rows (``v_permlane*``), or through the permute network
-of LDS (``ds_bpermute``, ``ds_swizzle``), which LLVM takes for arithmetic without side effects: :func:`pinned` keeps these where they are written.
+"""Cross-lane reads: DPP, ``v_permlane*``, ``ds_bpermute`` and ``ds_swizzle``.
+
+DPP reads operands across a row of 16 lanes, ``v_permlane*`` between rows; ``ds_bpermute`` and
+``ds_swizzle`` go through the permute network of LDS, which LLVM takes for accesses of LDS.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Failed assertions of kernels where the runtime ends the process before it tells of an error.
+"""Failed assertions under runtimes that end the process before they report an error.
 
 HSA, below the HIP runtime, calls ``abort`` on a thread of its own where a queue fails, so that no
 call of the runtime returns the error. The number that a failed assertion left in memory of the host
-(:mod:`.reports`) is there by then. A handler of SIGABRT looks for such numbers, writes a line for
+(:mod:`.assertions`) is there by then. A handler of SIGABRT looks for such numbers, writes a line for
 each to standard error, and gives way to the handler that was there before, such as
 :mod:`faulthandler`'s, or to the process's end. It calls only what a handler of a signal may call,
 and neither takes locks nor needs the interpreter.

@@ -1,4 +1,4 @@
-"""Elementwise operations that the machine computes itself, within the error that the operation allows.
+"""Elementwise operations in machine instructions, within the error that the operation allows.
 
 With the option ``math`` at ``relaxed`` a function may have the error of the column ``relaxed_ulp`` of :data:`tilewright.passes.math_library.MATH`; with
 ``strict`` the shared functions are used wherever the machine's are not as good.
@@ -15,7 +15,7 @@ from tilewright.llvm.registers import constant, register_type
 from tilewright.llvm.remainder import float_remainder
 from tilewright.llvm.writer import FunctionWriter, float_constant
 from tilewright_amd.architectures import Architecture
-from tilewright_amd.casts import computed_upper_half, of_upper_half
+from tilewright_amd.codegen.casts import computed_upper_half, of_upper_half
 
 Emitter = Callable[[FunctionWriter, list[str]], str]
 

@@ -1,4 +1,4 @@
-"""Operands of products that lie across K in LDS: read and turned at once, by ``ds_read_b64_tr``.
+"""``ds_read_b64_tr``: transposed loads of MMA operands from LDS.
 
 Sixteen lanes read four rows of sixteen elements of 16 bits, four lanes a row and four elements a lane; each lane gets a column.
 """
@@ -16,7 +16,7 @@ from tilewright.simt.layouts.swizzle import accesses
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.lowering.emission.shared_access import places
 from tilewright.simt.target.fragments import step_registers
-from tilewright_amd.vectors import elements
+from tilewright_amd.codegen.vectors import elements
 
 #: Bytes of an element, and how many of them a lane reads and gets.
 SIZE: Final = 2

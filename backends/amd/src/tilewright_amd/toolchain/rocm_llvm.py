@@ -1,6 +1,4 @@
-"""Code generation by AMD's own LLVM, of the optional package ``rocm-bindings-compiler``: for kernels with inline assembly, since the LLVM of llvmlite has no
-assembler for AMDGPU. It is loaded into the process that :mod:`tilewright.llvm.subprocess_codegen` starts for such kernels, and into no other.
-"""
+"""Code generation by AMD's own LLVM, for kernels with inline assembly."""
 
 from __future__ import annotations
 

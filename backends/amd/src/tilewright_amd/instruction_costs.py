@@ -1,4 +1,7 @@
-"""What things cost on AMD GPUs, in issue slots: from the instruction set documents, not measured."""
+"""Costs of instructions and accesses in issue slots, for the toolkit's cost model.
+
+They are from the instruction set documents, not measured.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program takes of a GPU, from what the code generator says and the architecture's limits: no GPU is needed."""
+"""Resources of a kernel (registers, spills, LDS) and its occupancy, without a GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tilewright.gpu_host.code_counts import counted
 from tilewright.gpu_host.resources import Processor, Usage, described
 from tilewright.plugins.manifest import CodeObject, Target
 from tilewright_amd.architectures import architecture
-from tilewright_amd.assembly_code import effect, parse
+from tilewright_amd.toolchain.gcn_assembly import effect, parse
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from tilewright.gpu_host.driver import Driver
 from tilewright.gpu_host.table import Call
 from tilewright.plugins.manifest import Device, Target
 from tilewright_amd.architectures import ARCHITECTURES, architecture, target_of
-from tilewright_amd.driver import driver, why_not
+from tilewright_amd.host.driver import driver, why_not
 
 
 def _named(hip: Any, device: int) -> tuple[Any, ...]:

@@ -1,8 +1,11 @@
-"""The matrix instructions: what they multiply, and where their lanes hold it, as AMD's matrix instruction calculator and ISA documents say.
+"""Fragments of MFMA and WMMA: which lane holds which elements of A, B and C.
+
+They follow AMD's matrix instruction calculator and ISA documents.
 
 MFMA, by 64 lanes: lane l holds of A the row ``l % m`` and e neighbours along k from ``e * (l / m)`` on, of B the same of the column; of C the column ``l % n``
 and of its rows four neighbours from ``4 * (l / n)`` on, then those of each further group. f64 has them one from every four rows. For f8f6f4, of whose
-operands an instruction takes e = 32, other elements along k are neighbours (:mod:`.scaled` has them); a sum without scales is the same whichever they are.
+operands an instruction takes e = 32, other elements along k are neighbours
+(:mod:`.block_scaled` has them); a sum without scales is the same whichever they are.
 
 WMMA, by 32 lanes: of RDNA 3 each half of the lanes holds all of A and B, a row or column a lane, and every second row of C; of RDNA 4 one half of k and of the
 rows.

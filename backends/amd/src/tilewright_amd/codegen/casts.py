@@ -1,4 +1,7 @@
-"""Conversions that the machine has, where they give the bits that the operation ``cast`` asks for; all others are integer arithmetic."""
+"""Conversions in machine instructions, where these give the bits that ``cast`` asks for.
+
+All others are integer arithmetic.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ from tilewright.llvm.casts import rounded_upper_half
 from tilewright.llvm.writer import FunctionWriter, float_constant
 from tilewright.passes.formats import greatest_finite
 from tilewright_amd.architectures import MFMA, Architecture
-from tilewright_amd.kernel_state import kernel_state
-from tilewright_amd.vectors import narrow_pair
+from tilewright_amd.codegen.kernel_state import kernel_state
+from tilewright_amd.codegen.vectors import narrow_pair
 
 #: An f32 NaN whose upper half is a quiet one of bf16.
 _QUIET_NAN: Final = 0x7FC00000

@@ -1,4 +1,4 @@
-"""Matrix products by the matrix instructions: which one serves a product, and how it is written.
+"""MFMA and WMMA: selection of a wave's matrix instruction for a matmul, and its emission.
 
 The transpose of the product is what is computed, A and B changing places: a lane then holds neighbours of a row of the result, which it stores together,
 and which are what the same lane takes of the first operand of a product that follows, as in attention.
@@ -18,10 +18,10 @@ from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.passes.split_f32_operands import BF16_SPLITS, split
 from tilewright.simt.target.fragments import k_axis
 from tilewright.simt.target.matmul_plan import Product, ProductPlan
-from tilewright_amd import turned_reads
 from tilewright_amd.architectures import MFMA, WMMA, Architecture
-from tilewright_amd.instructions import INSTRUCTIONS, Instruction
-from tilewright_amd.vectors import elements, join
+from tilewright_amd.codegen.vectors import elements, join
+from tilewright_amd.mma import transposed_loads
+from tilewright_amd.mma.fragments import INSTRUCTIONS, Instruction
 
 #: What f32 factors are computed by, for a precision, those preferred first: (kind of instruction, how they are split, if they are).
 _PRECISIONS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
@@ -124,9 +124,9 @@ def _turning(plan: ProductPlan, wanted: Product) -> ProductPlan:
     across, loads = [], []
     for position, element in enumerate((wanted.a, wanted.b)):
         layout = plan.operand(position)
-        turned = turned_reads.turned(layout) if storage_size(element) == turned_reads.SIZE else None
+        turned = transposed_loads.turned(layout) if storage_size(element) == transposed_loads.SIZE else None
         across.append(turned)
-        loads.append(turned_reads.loader(layout, k_axis(plan, position), plan.k_step, turned, element) if turned is not None else None)
+        loads.append(transposed_loads.loader(layout, k_axis(plan, position), plan.k_step, turned, element) if turned is not None else None)
     return replace(plan, load_a=loads[0], load_b=loads[1], a_turned=across[0], b_turned=across[1])
 
 

@@ -1,4 +1,6 @@
-"""Products of block-scaled operands by the MFMA instructions that scale: 32 elements along k share a power of two, which the instruction takes as a byte.
+"""Block-scaled matmul by the MFMA instructions with scales.
+
+32 elements along k share a power of two, which the instruction takes as a byte.
 
 Of lanes l of 64, for instructions of m rows, n columns and k = 2048 / m, where g = l / m, as AMD's matrix instruction calculator says:
 
@@ -6,14 +8,14 @@ Of lanes l of 64, for instructions of m rows, n columns and k = 2048 / m, where 
 - elements of 4 bits: 32 neighbours from ``32 * g`` on, two a byte, the low half first;
 - scales: that of row ``l % m`` and of the 32 elements from ``32 * g`` on, one of four bytes of a register, by choice;
 
-of B the same of its columns. C and D are those of other MFMA instructions. As in :mod:`.matrix`, the transpose of the product is what is computed.
+of B the same of its columns. C and D are those of other MFMA instructions. As in :mod:`.mma`, the transpose of the product is what is computed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 from tilewright.ir.core import Value
 from tilewright.ir.ops.linear import DotScaled
@@ -26,8 +28,11 @@ from tilewright.simt.layouts.mma_tiling import Fragment, MatrixShape, Tiling, la
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.target.simt_target import SimtTarget
 from tilewright_amd.architectures import MFMA, Architecture
-from tilewright_amd.instructions import INSTRUCTIONS
-from tilewright_amd.vectors import elements, join
+from tilewright_amd.codegen.vectors import elements, join
+from tilewright_amd.mma.fragments import INSTRUCTIONS
+
+if TYPE_CHECKING:
+    from tilewright_amd.target import GcnTarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +135,7 @@ def _shape(extent: int, depth: int, per_unit: int) -> MatrixShape:
 
 
 def _planned(operation: DotScaled, target: SimtTarget, num_warps: int) -> ScaledPlan:
-    from tilewright_amd.target import GcnTarget
-
-    assert isinstance(target, GcnTarget)
-    return target.scaled_plan(operation, num_warps)
+    return cast("GcnTarget", target).scaled_plan(operation, num_warps)
 
 
 def _lower(context: SimtContext, operation: DotScaled) -> None:

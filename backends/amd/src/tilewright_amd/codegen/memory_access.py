@@ -13,7 +13,7 @@ from tilewright.ir.types import Type
 from tilewright.llvm.registers import register_type, storage_size, storage_type
 from tilewright.llvm.writer import FunctionWriter, float_constant
 from tilewright.simt.target.simt_target import Access
-from tilewright_amd.vectors import elements, join
+from tilewright_amd.codegen.vectors import elements, join
 
 #: LLVM type of a pointer to global memory, which the instructions for it take.
 GLOBAL: Final = "ptr addrspace(1)"

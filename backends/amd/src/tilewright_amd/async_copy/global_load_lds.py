@@ -1,4 +1,4 @@
-"""Copies from global memory straight to LDS, which threads do not wait for: ``global_load_lds``.
+"""``global_load_lds``: asynchronous copies from global memory straight to LDS.
 
 A wave's copy writes one run of LDS, lane after lane, that begins where M0 says. All lanes take part: those whose predicate does not hold read zeros that lie
 beside the code. The counter of loads tells when copies are over, in the order in which they began.
@@ -6,11 +6,11 @@ beside the code. The counter of loads tells when copies are over, in the order i
 LLVM (22) counts a copy as an access of LDS too, as the machine does not: a wait for an access of LDS behind which copies began would be too short. So accesses
 of LDS are waited for before copies begin, and none may come between. Permutes of lanes through LDS (``ds_bpermute``, ``ds_swizzle``) count as accesses, but
 for LLVM they have no side effects, and nothing that is written here would hold them: in kernels with copies each stays where it is written, and is waited for
-there (:func:`.lanes.pinned`).
+there (:func:`~tilewright_amd.codegen.cross_lane.pinned`).
 
 LLVM would have every access of LDS wait for all copies that are under way, since it may be of what they write; and every fence. The accesses are told apart by
-names of memory here (scopes of aliases), and barriers of kernels with copies wait for the accesses of LDS by themselves (:mod:`.target`): what copies write is
-waited for where the kernel says so.
+names of memory here (scopes of aliases), and barriers of kernels with copies wait for the accesses of LDS by
+themselves (:mod:`tilewright_amd.target`): what copies write is waited for where the kernel says so.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final
 from tilewright.llvm.writer import FunctionWriter
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.target.copy_mechanism import GROUPS, CopyMechanism
-from tilewright_amd import memory_access, waits
+from tilewright_amd.codegen import memory_access, waitcnt
 
 #: The mechanism's name.
 NAME: Final = "global_load_lds"
@@ -39,7 +39,7 @@ def mechanism(widths: tuple[int, ...]) -> CopyMechanism:
 
 def lds_done(w: FunctionWriter) -> None:
     """Wait for the accesses of LDS of a wave."""
-    w.call("llvm.amdgcn.s.waitcnt", "void", [("i32", str(waits.MFMA_SHARED))])
+    w.call("llvm.amdgcn.s.waitcnt", "void", [("i32", str(waitcnt.MFMA_SHARED))])
 
 
 def wait(w: FunctionWriter, pending: int) -> None:

@@ -1,4 +1,4 @@
-"""What kernels print: lanes leave a record for each line in memory of the host, and the launch waits for its kernel and writes the lines.
+"""Prints: lanes write records to host memory, of which the launch prints lines at its end.
 
 A counter in the device's memory gives each record its slot; slots of a kernel are of one size, and a record is whole when the first of its words, the number
 of its format from 1 on, is there. What does not fit is counted by the same counter, and told. The records of a kernel that fails are in memory that outlives

@@ -1,4 +1,4 @@
-"""What a wave waits for before it tells others that it has come to a barrier.
+"""``s_waitcnt`` ahead of a barrier: the accesses that a wave waits for before it arrives.
 
 A fence says which accesses must be done, and the code generator puts the waits for it where it finds accesses under way. It looks at a loop from above first,
 takes out what is not needed then, and does not put it back for the accesses that the loop's end leaves under way: so the waits are written out here, by

@@ -1,4 +1,4 @@
-"""Assembly text for AMD GPUs, as LLVM writes it: what each instruction counts as."""
+"""AMDGPU assembly as LLVM writes it, and the class that each of its instructions counts as."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HIP runtime of this machine, through hip-python. Nothing is imported or initialised before it is asked for."""
+"""The HIP runtime of this machine, through hip-python, initialized when it is first used."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from tilewright.errors import BackendError
 from tilewright.gpu_host.driver import Driver, missing_module, open_library
-from tilewright_amd import runtime_library
+from tilewright_amd.toolchain import runtime_library
 
 
 def bindings_missing() -> str:
@@ -71,7 +71,7 @@ def driver() -> Driver:
         raise BackendError(f"AMD GPUs cannot be used: {reason}")
     from rocm.bindings import hip as bindings
 
-    from tilewright_amd.table import TABLE
+    from tilewright_amd.host.driver_table import TABLE
 
     _use_chosen()
     started = Driver(TABLE, bindings).start()

@@ -1,4 +1,4 @@
-"""The HIP runtime as :mod:`tilewright.gpu_host` asks for it: the functions of ``rocm.bindings.hip`` by role, and what the runtime's numbers mean."""
+"""The HIP runtime's functions by role, as :mod:`tilewright.gpu_host` calls them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from tilewright.gpu_host.driver import Driver
 from tilewright.gpu_host.table import Call, DriverTable, Entries, Enumeration, Image, Launch, NativeEntries, Statuses, StreamNames
 from tilewright.plugins.manifest import CodeObject
-from tilewright_amd import prints, reports
 from tilewright_amd.architectures import architecture
-from tilewright_amd.devices import architecture_name
-from tilewright_amd.driver import library
-from tilewright_amd.reports import told
+from tilewright_amd.codegen import assertions, prints
+from tilewright_amd.codegen.assertions import told
+from tilewright_amd.host.devices import architecture_name
+from tilewright_amd.host.driver import library
 
 #: The kind of our devices, as argument protocols call it.
 KIND = "hip"
@@ -57,7 +57,7 @@ def _texts(hip: Any, code: int) -> tuple[str, str]:
 def image(hip: Driver, device: int, code: CodeObject) -> Image:
     """What to load of a code object."""
     metadata = code.metadata
-    opaque = [reports.argument(hip, code.name, metadata["assertions"])] if metadata.get("assertions") else []
+    opaque = [assertions.argument(hip, code.name, metadata["assertions"])] if metadata.get("assertions") else []
     said = metadata.get("prints")
     if said:
         opaque.append(prints.argument(hip, device))

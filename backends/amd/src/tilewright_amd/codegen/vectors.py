@@ -1,11 +1,11 @@
-"""Vectors of LLVM IR, made of their elements."""
+"""Vectors of LLVM IR, built from their elements."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from tilewright.llvm.writer import FunctionWriter
-from tilewright_amd.kernel_state import kernel_state
+from tilewright_amd.codegen.kernel_state import kernel_state
 
 
 def join(w: FunctionWriter, type_: str, names: Sequence[str]) -> str:

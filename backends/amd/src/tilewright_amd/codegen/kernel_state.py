@@ -1,5 +1,4 @@
-"""The state of writing one kernel: what its code depends on, found in its final form, and what of
-its messages the host has to know."""
+"""State of one kernel's emission: its parameters, and the messages that the host has to know."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from tilewright.llvm.writer import FunctionWriter
 from tilewright.simt.dialect.attributes import WARPS
 from tilewright.simt.dialect.ops.async_copy import CopyStart
 from tilewright.simt.layouts.linear_layout import LinearLayout
-from tilewright_amd import prints
+from tilewright_amd.codegen import prints
 
 
 @dataclass(slots=True)

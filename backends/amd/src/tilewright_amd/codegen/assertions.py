@@ -1,7 +1,7 @@
-"""What kernels say before they fail: a failed assertion leaves its number in memory of the host, and the trap that follows ends the queue.
+"""Failed assertions: a number in host memory, then a trap that ends the queue.
 
 The memory is of the host and the device's to reach, so that it can be read when the device cannot be used any more, and where the runtime ends the process
-(:mod:`.aborts`).
+(:mod:`tilewright_amd.codegen.abort_messages`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 from tilewright.gpu_host.driver import Driver
 from tilewright.gpu_host.table import Call, OpaqueArgument
 from tilewright.llvm.writer import FunctionWriter
-from tilewright_amd.aborts import watch
+from tilewright_amd.codegen.abort_messages import watch
 
 #: The parameter behind those of the source, of kernels with assertions: the address where a failed one leaves its number, from 1 on.
 PARAMETER: Final = ("i64", "tilewright_reports")

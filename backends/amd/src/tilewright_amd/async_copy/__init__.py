@@ -1,0 +1,1 @@
+"""Asynchronous copies to LDS: ``global_load_lds``."""

@@ -1,0 +1,1 @@
+"""LLVM IR of operations: arithmetic, casts, memory accesses, cross-lane reads, prints."""

@@ -1,0 +1,1 @@
+"""Matrix instructions: MFMA and WMMA, their fragments and operand loads."""

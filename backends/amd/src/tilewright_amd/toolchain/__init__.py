@@ -1,0 +1,1 @@
+"""Outside tools and formats: AMD's LLVM, the HIP runtime library, code objects, assembly text."""
