@@ -131,13 +131,13 @@ class PythonLauncher:
             raise ResidencyError(self.loaded.name, grid, error.started, why) from error
 
     def _run_waiting(self, record: int, slots: bytes, programs: int) -> None:
-        self.pool.run_waiting(record, slots, programs, self._say_stuck)
+        self.pool.run_waiting(record, slots, programs, self._warn_stuck)
 
-    def _say_stuck(self, running: int, left: int) -> None:
-        told = (
+    def _warn_stuck(self, running: int, left: int) -> None:
+        text = (
             f"kernel {self.loaded.name}: {running} programs have been running for long, {left} have not "
             "begun, and more do not run at once. Where the former wait for the latter, in the loop at "
             f"{self.loaded.metadata['waits']}, the launch does not end: interrupt it, and take a grid "
             f"of at most {RESIDENT} programs"
         )
-        warnings.warn(told, RuntimeWarning, stacklevel=2)
+        warnings.warn(text, RuntimeWarning, stacklevel=2)

@@ -25,7 +25,7 @@ _ELEMENT = 4
 #: A tile of this many elements amortises the cost of starting a program.
 _WORTHWHILE = 1024
 #: Elements a vector unit should get in a row.
-_LEAST_ROW = 16
+_MIN_ROW = 16
 
 
 def tuning_space(module: Module, target: Target) -> Sequence[Mapping[str, Any]]:
@@ -45,7 +45,7 @@ def block_sizes(configuration: Mapping[str, Any]) -> list[int]:
             continue
         named = name.upper().startswith("BLOCK") or name.upper().endswith(("BLOCK", "_SIZE", "BLOCK_SIZE"))
         # GROUP_SIZE_M and the like order programs, they are no extents
-        if "GROUP" not in name.upper() and (named or (value >= _LEAST_ROW and value & (value - 1) == 0)):
+        if "GROUP" not in name.upper() and (named or (value >= _MIN_ROW and value & (value - 1) == 0)):
             found.append(value)
     return sorted(found, reverse=True)[:3]
 
@@ -94,5 +94,5 @@ def cost(configuration: Mapping[str, Any], target: Target, arguments: Mapping[st
         distance *= 2  # too large is worse than too small
     elements = math.prod(sizes[:2])
     starting = max(0.0, math.log2(_WORTHWHILE / elements))
-    rows = sum(max(0.0, math.log2(_LEAST_ROW / size)) for size in sizes)
+    rows = sum(max(0.0, math.log2(_MIN_ROW / size)) for size in sizes)
     return distance + starting + rows

@@ -46,7 +46,7 @@ def test_the_first_nest_writes_what_later_ones_read() -> None:
 @pytest.mark.parametrize(("alone", "kept"), [("e", False), ("narrow", False), ("v", True), ("to", True)])
 def test_a_tile_that_is_put_into_memory_alone_is_kept_by_no_nest_nor_is_the_wider_one_it_stands_for(alone: str, kept: bool) -> None:
     analysis, values = _analysed(_ONCE)
-    analysis.keep_no_more(values[alone])
+    analysis.drop_kept(values[alone])
     assert analysis.written_by_first_nest(values["e"]) is (values["narrow"] if kept else None)
 
 
@@ -54,5 +54,5 @@ def test_what_a_loop_reads_is_put_into_memory_where_it_is_defined() -> None:
     analysis, values = _analysed(_IN_A_LOOP)
     assert analysis.is_kept_at_once(values["e"]) and not analysis.is_deep(values["e"])
     assert analysis.written_by_first_nest(values["e"]) is None
-    analysis.keep_no_more(values["e"])
+    analysis.drop_kept(values["e"])
     assert analysis.is_kept_at_once(values["e"])

@@ -40,7 +40,7 @@ def cost_of_one(operation: Operation) -> int:
 #: From this cost on a tile is kept rather than evaluated again.
 EXPENSIVE = 10
 #: Lazy operations that may depend on each other in a row; twice as many where they compute addresses or only move elements, which cost little to walk over.
-DEEPEST = 48
+MAX_DEPTH = 48
 #: Independent accumulators of a sum that a loop keeps in registers.
 PARTIAL_SUM_GROUPS = 4
 #: Operations that only move elements and are evaluated where they are read. An unsplat gives a scalar, which is computed where it stands.
@@ -145,7 +145,7 @@ class Analysis:
         kept = self.kept.get(value)
         return None if kept is None or kept.at_once else kept.narrow or value
 
-    def keep_no_more(self, value: Value) -> None:
+    def drop_kept(self, value: Value) -> None:
         """Record that a tile is materialized on its own.
 
         The loop nest that evaluates it need keep neither it nor the wider tile that it is kept in
@@ -305,7 +305,7 @@ class Analysis:
                     continue
                 depth = 1 + max((depths.get(self._resolved(operand), 0) for operand in operation.operands), default=0)
                 pointers = isinstance(element_type(value.type), PointerType)
-                limit = DEEPEST if operation.spec.elementwise and not pointers else 2 * DEEPEST
+                limit = MAX_DEPTH if operation.spec.elementwise and not pointers else 2 * MAX_DEPTH
                 if depth >= limit:
                     self.kept[value] = Kept(at_once=True, deep=True)
                     depth = 0

@@ -76,7 +76,7 @@ def assign(context: Context, pairs: Sequence[tuple[Value, Buffer]]) -> None:
             continue
         waiting.append((value, buffer, _reads(context, value)))
     while waiting:
-        ready = next((item for item in waiting if _may_go(item, waiting)), None)
+        ready = next((item for item in waiting if _can_overwrite(item, waiting)), None)
         if ready is not None:
             waiting.remove(ready)
             _put(context, ready[0], ready[1])
@@ -92,7 +92,7 @@ def assign(context: Context, pairs: Sequence[tuple[Value, Buffer]]) -> None:
 _Assignment = tuple[Value | Buffer, Buffer, dict[str, bool]]
 
 
-def _may_go(item: _Assignment, waiting: Sequence[_Assignment]) -> bool:
+def _can_overwrite(item: _Assignment, waiting: Sequence[_Assignment]) -> bool:
     """Return whether an assignment may overwrite its buffer now.
 
     It may where no other assignment still reads the buffer, nor the assignment itself at other
@@ -112,7 +112,7 @@ def _put(context: Context, value: Value | Buffer, buffer: Buffer) -> None:
 # ---- for
 
 
-def _add_lanes(context: Context, partial_sum: PartialSum, groups: list[str], width: int) -> list[str]:
+def _add_to_partial_sums(context: Context, partial_sum: PartialSum, groups: list[str], width: int) -> list[str]:
     """Add a tile to the accumulators of a sum kept in registers."""
     type_ = partial_sum.term.type
     assert isinstance(type_, TileType)
@@ -173,7 +173,7 @@ def lower_for(context: Context, operation: For) -> None:
             buffers[number] = first_buffer(context, operation, init, argument)
     if counter.bits == 64 and step != "1":
         # the step after the last one could pass the end of 64 bits: count the iterations
-        loop = writer.begin_loop("0", _turns(context, lower, upper, step, counter.signed), 1, carried, signed=False)
+        loop = writer.begin_loop("0", _trip_count(context, lower, upper, step, counter.signed), 1, carried, signed=False)
         index = writer.emit(f"add i64 {lower}, {writer.emit(f'mul i64 {loop.index}, {step}')}")
     else:
         loop = writer.begin_loop(lower, upper, step, carried, signed=counter.signed)
@@ -207,7 +207,7 @@ def lower_for(context: Context, operation: For) -> None:
             elif number in sums:
                 start = groups[number]
                 width = _partial_sum_width(context, arguments[number])
-                following.extend(_add_lanes(context, sums[number], loop.values[start : start + PARTIAL_SUM_GROUPS], width))
+                following.extend(_add_to_partial_sums(context, sums[number], loop.values[start : start + PARTIAL_SUM_GROUPS], width))
             else:
                 pairs.append((value, buffers[number]))
         assign(context, pairs)
@@ -241,7 +241,7 @@ def _widened(context: Context, value: Value) -> str:
     return context.writer.emit(f"{'sext' if type_.signed else 'zext'} {context.llvm_type(type_)} {text} to i64")
 
 
-def _turns(context: Context, lower: str, upper: str, step: str, signed: bool) -> str:
+def _trip_count(context: Context, lower: str, upper: str, step: str, signed: bool) -> str:
     """Trip count of a loop with i64 bounds, as an unsigned number."""
     writer = context.writer
     distance = writer.emit(f"sub i64 {upper}, {lower}")

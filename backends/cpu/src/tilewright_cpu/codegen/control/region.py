@@ -45,8 +45,8 @@ def lower_region(context: Context, region: Region, finish: Callable[[Operation],
         except TilewrightError:
             raise
         except (AssertionError, KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
-            told = f"the CPU backend could not lower {operation.name} at {operation.location}, a defect of its own: {type(error).__name__}: {error}"
-            raise LoweringError(told) from error
+            message = f"the CPU backend could not lower {operation.name} at {operation.location}, a defect of its own: {type(error).__name__}: {error}"
+            raise LoweringError(message) from error
         if not context.in_elements:
             stop_on_violation(context)
             context.release()

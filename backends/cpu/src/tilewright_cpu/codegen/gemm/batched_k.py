@@ -33,7 +33,7 @@ from tilewright_cpu.codegen.gemm.plan import Extent
 #: What the operations of such a loop may do.
 _HARMLESS: Final = Effect.NONE | Effect.READ | Effect.REGION
 #: Iterations that are taken together at most.
-_MOST: Final = 16
+_MAX_ITERATIONS: Final = 16
 #: Numbers that are noted of an iteration.
 _FIELDS: Final = 8
 
@@ -152,4 +152,4 @@ def batch_depth(steps: int, panel_k_groups: int, bytes_each: int, max_bytes: int
         panel_k_groups: K-groups that a panel of B should have.
         bytes_each: packed operands of an iteration, of which ``max_bytes`` may be queued.
     """
-    return max(1, min(_MOST, panel_k_groups // steps, max_bytes // max(1, bytes_each)))
+    return max(1, min(_MAX_ITERATIONS, panel_k_groups // steps, max_bytes // max(1, bytes_each)))

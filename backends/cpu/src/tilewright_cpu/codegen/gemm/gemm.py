@@ -48,7 +48,7 @@ Allocate = Callable[[int, Type], str]
 _REUSES_TO_PACK = 3
 
 #: With fewer products a sum, adding up the lanes of vectors along K costs more than it saves.
-_LEAST_K = 16
+_MIN_K = 16
 
 _BUFFER_ELEMENT: dict[str, Type] = {"float": F32, "double": F64, "i32": I32}
 
@@ -104,7 +104,7 @@ def steps_at_once(elements: tuple[Type, Type], extents: tuple[int, int, int], ha
 def write_gemm(gemm: Gemm) -> None:
     """Write a matmul at the writer's position."""
     w, a, b = gemm.w, gemm.a, gemm.b
-    if b.columns <= MAX_COLUMNS and isinstance(gemm.c.element, FloatType) and a.column_stride == 1 and a.columns >= _LEAST_K:
+    if b.columns <= MAX_COLUMNS and isinstance(gemm.c.element, FloatType) and a.column_stride == 1 and a.columns >= _MIN_K:
         _write_columns(gemm)
         return
     few, write_few = _widened(gemm), _few_rows(gemm)
@@ -139,7 +139,7 @@ def _few_rows(gemm: Gemm) -> Callable[[Gemm, int], None] | None:
     if b.column_stride == 1:
         return _write_rows
     lanes = hardware.vector_bytes // scheme.k_group_bytes
-    if b.row_stride == 1 and isinstance(c.element, FloatType) and a.columns % lanes == 0 and a.columns >= _LEAST_K:
+    if b.row_stride == 1 and isinstance(c.element, FloatType) and a.columns % lanes == 0 and a.columns >= _MIN_K:
         return _write_rows_along_k
     return None
 
@@ -246,7 +246,7 @@ def _operand_a(gemm: Gemm, flip: bool, allocate: Allocate) -> KGroupsA:
     lanes = hardware.vector_bytes // scheme.k_group_bytes
 
     def placed(rows: int, pack: Callable[[str], None]) -> tuple[str, Extent]:
-        return _kept(gemm, 0, packer, rows * packer.k_groups, allocate, pack)
+        return _packed(gemm, 0, packer, rows * packer.k_groups, allocate, pack)
 
     if a.column_stride == 1:
         target, infinite = placed(a.rows, lambda place: packer.pack_columns(place, lanes))
@@ -267,7 +267,7 @@ def _operand_a(gemm: Gemm, flip: bool, allocate: Allocate) -> KGroupsA:
     return KGroupsA(target, scheme.k_group, 1, panels[0].columns, scheme.k_group_bytes)
 
 
-def _kept(gemm: Gemm, which: int, packer: Packer, k_groups: int, allocate: Allocate, pack: Callable[[str], None]) -> tuple[str, Extent]:
+def _packed(gemm: Gemm, which: int, packer: Packer, k_groups: int, allocate: Allocate, pack: Callable[[str], None]) -> tuple[str, Extent]:
     """(address of the packed operand A (``which`` 0) or B (1), its flag of infinities).
 
     It has ``k_groups`` K-groups, and lies where an earlier program packed it, or in memory of
@@ -276,16 +276,16 @@ def _kept(gemm: Gemm, which: int, packer: Packer, k_groups: int, allocate: Alloc
     w, scheme, pack_cache = gemm.w, gemm.scheme, gemm.pack_caches[which]
     size, flag_bytes = k_groups * scheme.k_group_bytes, 0 if scheme.split is None else 8
 
-    def pack_and_tell(place: str) -> None:
+    def pack_and_flag(place: str) -> None:
         pack(place)
         if flag_bytes:
             w.store("i64", packer.take_infinite(), w.gep("i8", place, size), 8)
 
     target = allocate(k_groups + flag_bytes // scheme.k_group_bytes, _BUFFER_ELEMENT[scheme.k_group])
     if pack_cache is None:
-        pack_and_tell(target)
+        pack_and_flag(target)
     else:
-        target = pack_cache.packed(w, (gemm.a, gemm.b)[which], size + flag_bytes, target, pack_and_tell)
+        target = pack_cache.packed(w, (gemm.a, gemm.b)[which], size + flag_bytes, target, pack_and_flag)
     return target, w.load("i64", w.gep("i8", target, size), 8) if flag_bytes else 0
 
 
@@ -326,7 +326,7 @@ def _operand_b(gemm: Gemm, panels: tuple[Panel, ...], row_blocks: int, allocate:
     packer = Packer(w, scheme, b, False, hardware)
 
     def pack() -> tuple[str, Extent]:
-        return _kept(gemm, 1, packer, packed_columns(panels) * packer.k_groups, allocate, lambda place: packer.pack_panels(panels, place, gemm.limits))
+        return _packed(gemm, 1, packer, packed_columns(panels) * packer.k_groups, allocate, lambda place: packer.pack_panels(panels, place, gemm.limits))
 
     k_groups: Extent = packer.k_groups
     if gemm.prepacked is None or not can_be_prepacked(b, panels):

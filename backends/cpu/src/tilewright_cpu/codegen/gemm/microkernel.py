@@ -32,7 +32,7 @@ from tilewright_cpu.codegen.gemm.plan import (
 _WORD_PAIRS = {128: "llvm.x86.sse2.pmadd.wd", 256: "llvm.x86.avx2.pmadd.wd", 512: "llvm.x86.avx512.pmaddw.d.512"}
 
 #: Lanes of the narrowest vector that instructions on groups take.
-_NARROWEST = 4
+_MIN_LANES = 4
 #: Beyond this many steps along K the loop is kept; below it is written out.
 _UNROLL = 4
 #: Rows of A, of a stride known only when the kernel runs, that one pointer is moved along K for: an instruction adds a stride to it, or two.
@@ -226,8 +226,8 @@ def _factor(w: FunctionWriter, scheme: Scheme, k_groups: str, width: int) -> str
     """A vector of K-groups in the type and with the minimum of lanes that the instruction takes."""
     if scheme in (FMA32, FMA64, INT32):
         return k_groups
-    if width < _NARROWEST:
-        k_groups, width = _resize(w, "i32", k_groups, width, _NARROWEST), _NARROWEST
+    if width < _MIN_LANES:
+        k_groups, width = _resize(w, "i32", k_groups, width, _MIN_LANES), _MIN_LANES
     element = "bfloat" if scheme is BF16_PAIRS else scheme.element
     return w.emit(f"bitcast {vector('i32', width)} {k_groups} to {vector(element, scheme.group * width)}")
 
@@ -240,10 +240,10 @@ def multiply_k_groups(w: FunctionWriter, kernel: Kernel, a: str, b: str, total: 
     if scheme is INT32:
         type_ = vector("i32", width)
         return w.emit(f"add {type_} {total}, {w.emit(f'mul {type_} {a}, {b}')}")
-    if width < _NARROWEST:
+    if width < _MIN_LANES:
         # Narrower than any register the instruction takes.
-        total = _resize(w, scheme.accumulator, total, width, _NARROWEST)
-        return _resize(w, scheme.accumulator, multiply_k_groups(w, kernel, a, b, total, _NARROWEST), _NARROWEST, width)
+        total = _resize(w, scheme.accumulator, total, width, _MIN_LANES)
+        return _resize(w, scheme.accumulator, multiply_k_groups(w, kernel, a, b, total, _MIN_LANES), _MIN_LANES, width)
     bits, i32s = width * 32, vector("i32", width)
     if scheme in (SIGNED_DOT, UNSIGNED_DOT):
         quads = vector("i8", 4 * width)
@@ -294,7 +294,7 @@ def write_column_totals(
         with w.loop("0", str(steps), 1, list(zip(types, totals, strict=True)), nonempty=isinstance(steps, int)) as loop:
             row, start = w.gep("i32", base, scaled(w, loop.index, panel.columns)), 0
             for width, total in zip(panel.widths, loop.values, strict=True):
-                wide = max(width, _NARROWEST)
+                wide = max(width, _MIN_LANES)
                 k_groups = _factor(w, kernel.scheme, w.load(vector("i32", width), w.gep("i32", row, start), 4), width)
                 operands = (k_groups, "splat (i8 1)") if b_unsigned else ("splat (i8 1)", k_groups)
                 accumulators.append(byte_quads(w, total, *operands, wide))
@@ -305,7 +305,7 @@ def write_column_totals(
     for panel in panels:
         with w.loop("0", str(panel.count), 1, nonempty=True) as loop:
             column = plus(w, scaled(w, loop.index, panel.columns), panel.start)
-            types = [vector("i32", max(width, _NARROWEST)) for width in panel.widths]
+            types = [vector("i32", max(width, _MIN_LANES)) for width in panel.widths]
             totals = ["zeroinitializer"] * len(types)
             if queued is None:
                 totals = add(packed, kernel.steps, column, panel, types, totals)
@@ -317,7 +317,7 @@ def write_column_totals(
             start = 0
             for width, total in zip(panel.widths, totals, strict=True):
                 type_ = vector("i32", width)
-                if width < _NARROWEST:
-                    total = _resize(w, "i32", total, _NARROWEST, width)
+                if width < _MIN_LANES:
+                    total = _resize(w, "i32", total, _MIN_LANES, width)
                 w.store(type_, w.emit(f"mul {type_} {total}, splat (i32 {factor})"), w.gep("i32", target, plus(w, column, start)), 4)
                 start += width

@@ -26,7 +26,7 @@ from tilewright_cpu.hardware import Hardware
 
 #: Blocks of this many K-groups a side are transposed in registers: 16 a side run 10 % faster, and take LLVM five times as long to compile.
 _TRANSPOSED = 8
-_SMALLEST_TRANSPOSED = 4
+_MIN_TRANSPOSED = 4
 #: Rows ahead of the one being packed that are asked for: what memory delivers late while a row takes a few dozen cycles.
 _AHEAD = 8
 
@@ -278,7 +278,7 @@ class Packer:
         for panel, count in zip(panels, self._counts(panels, limits), strict=True):
             full = panel.columns - (panel.widths[-1] if panel.valid != panel.widths[-1] else 0)
             block = min(_TRANSPOSED, full & -full, whole & -whole)
-            if block < _SMALLEST_TRANSPOSED:
+            if block < _MIN_TRANSPOSED:
                 full = 0
             with w.loop("0", str(count), 1, nonempty=isinstance(count, int)) as loop:
                 if full:

@@ -29,7 +29,7 @@ from tilewright_cpu.codegen.gemm.pack import Matrix, scaled
 #: What may stand in a kernel with order of its own: it does not order memory.
 _HARMLESS: Final = ("print", "assert", "assume")
 #: Iterations whose tiles are kept at most.
-_MOST: Final = 256
+_MAX_ITERATIONS: Final = 256
 #: Tiles of A that an iteration keeps: kernels take rows in groups of eight blocks mostly, for each column of blocks again.
 WAYS: Final = 8
 
@@ -128,7 +128,7 @@ class PackCache:
     """The packed-operand cache of one operand of a dot.
 
     Attributes:
-        turns: the numbers of the loop's iteration at hand, and of its last one, from 0 on, i64s.
+        iterations: the numbers of the loop's iteration at hand, and of its last one, from 0 on, i64s.
         stays: an i1: the operand lies in memory of the kernel's arguments, not in a copy.
         ways: maximum of the tiles that an iteration keeps, of different addresses: a power of two.
         max_bytes: the size of the cache.
@@ -137,7 +137,7 @@ class PackCache:
         cleared: returns such memory that is zero at first.
     """
 
-    turns: tuple[str, str]
+    iterations: tuple[str, str]
     stays: str
     ways: int
     max_bytes: int
@@ -153,7 +153,7 @@ class PackCache:
         """
         size = (size + 63) & ~63
         most = self.max_bytes // size
-        count = min(_MOST, most)
+        count = min(_MAX_ITERATIONS, most)
         if not count:
             pack(otherwise)
             return otherwise
@@ -164,14 +164,14 @@ class PackCache:
             w.module.declare(f"llvm.cttz.i{self.ways}", f"i{self.ways}", [f"i{self.ways}", "i1"])
         w.module.add_global(text)
         sets, used, room = self.cleared(count * bytes_each), self.cleared(8), self.room(most * size)
-        turn, last = self.turns
+        iteration, last = self.iterations
         kept = w.emit(f"and i1 {w.emit(f'icmp ult i64 {last}, {count}')}, {self.stays}")
         look, packing, done = w.new_block("look"), w.new_block("pack"), w.new_block("kept")
         before = w.current
         w.branch_if(kept, look, packing)
         w.place(look)
         given = ", ".join(f"i64 {fact}" for fact in facts)
-        set_ = w.gep("i8", sets, scaled(w, turn, bytes_each))
+        set_ = w.gep("i8", sets, scaled(w, iteration, bytes_each))
         found = w.emit(f"call {{ ptr, i1 }} @memo.{name}(ptr {set_}, {given}, ptr {used}, ptr {room}, i64 {size}, i64 {most}, ptr {otherwise})")
         there = w.emit(f"extractvalue {{ ptr, i1 }} {found}, 0")
         looked = w.current

@@ -65,7 +65,7 @@ def reduce_lanes(
     with context.nest():
         filled = begin_fill(plan)
 
-        def gather(index: Index, values: Sequence[str], width: int) -> list[str]:
+        def accumulate(index: Index, values: Sequence[str], width: int) -> list[str]:
             context.nest_index = index
             values = add(index, values, width)
             for value in filled:
@@ -73,7 +73,7 @@ def reduce_lanes(
             return list(values)
 
         def strip(index: Index, width: int) -> list[str]:
-            return finish(gather(index, [start for _, start in carried(width)], width), width)
+            return finish(accumulate(index, [start for _, start in carried(width)], width), width)
 
         for row in plan.rows():
 
@@ -81,7 +81,7 @@ def reduce_lanes(
                 pieces: list[list[str]] = []
 
                 def body(index: Index, values: list[str], copy: int) -> Sequence[str]:
-                    return gather(index, values, plan.width)
+                    return accumulate(index, values, plan.width)
 
                 def rest(index: Index) -> None:
                     width = index[plan.lane].width

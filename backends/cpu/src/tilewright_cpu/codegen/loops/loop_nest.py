@@ -88,7 +88,7 @@ class NestPlan:
             self.cost = self._cost(visited)
         #: index tiles along the lanes that are taken for consecutive where they are
         self.consecutive = [value for value in maybe if self.lane in visited[value]]
-        self._decide_kept()
+        self._split_off_uniform()
         self.unroll = 4 if self.cost <= 24 else 2 if self.cost <= 64 else 1
         self.bounds: list[Bound] = []
         #: whether what is being written is for rows that are seldom met, in as little code as may be
@@ -195,7 +195,7 @@ class NestPlan:
             width //= 2
         return width
 
-    def _decide_kept(self) -> None:
+    def _split_off_uniform(self) -> None:
         """Give a kept tile that is uniform along the lanes a loop nest of its own.
 
         Here it would not be evaluated once a strip.

@@ -133,7 +133,7 @@ def materialize(context: Context, value: Value) -> Buffer:
     buffer = reusable_buffer(context, value, type_)
     if buffer is None:
         buffer = context.new_buffer(type_.shape, type_.element)
-    context.analysis.keep_no_more(value)
+    context.analysis.drop_kept(value)
     materialize_into(context, value, buffer)
     context.bind_buffer(value, buffer)
     context.pending.pop(value, None)

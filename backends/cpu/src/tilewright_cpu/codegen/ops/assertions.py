@@ -56,7 +56,7 @@ _ORDERS: Final = {"lt": 1, "le": 1, "gt": -1, "ge": -1}
 
 
 @dataclass(frozen=True)
-class Gathering:
+class FailureAccumulator:
     """Accumulator of failures over the lanes of many strips, so that they are tested once.
 
     Attributes:
@@ -94,8 +94,8 @@ class _Check:
     shape: tuple[int, ...]
     ends: tuple[tuple[int, ...], ...]
     operands: tuple[Value, ...]
-    scalar: Gathering
-    vector: Gathering
+    scalar: FailureAccumulator
+    vector: FailureAccumulator
     arithmetic: Arithmetic | None = None
 
     def indices(self, index: Index) -> list[Index]:
@@ -103,30 +103,30 @@ class _Check:
         places = [[coordinate] if not ends else [Coordinate(str(end)) for end in ends] for coordinate, ends in zip(index, self.ends, strict=True)]
         return [tuple(place) for place in itertools.product(*places)]
 
-    def gathering(self, width: int) -> Gathering:
+    def accumulator_for(self, width: int) -> FailureAccumulator:
         return self.vector if width > 1 else self.scalar
 
     def type(self, width: int) -> str:
         """The register type of what is gathered over strips of a width."""
-        gathering = self.gathering(width)
-        return vector_type(gathering.element, gathering.lanes(width))
+        accumulator = self.accumulator_for(width)
+        return vector_type(accumulator.element, accumulator.lanes(width))
 
     def start(self, width: int) -> str:
-        gathering = self.gathering(width)
-        return constant(gathering.element, bool(gathering.start) if gathering.element is I1 else gathering.start, gathering.lanes(width))
+        accumulator = self.accumulator_for(width)
+        return constant(accumulator.element, bool(accumulator.start) if accumulator.element is I1 else accumulator.start, accumulator.lanes(width))
 
-    def add(self, context: Context, gathered: str, index: Index, width: int) -> str:
+    def add(self, context: Context, accumulated: str, index: Index, width: int) -> str:
         """The accumulator of failures with a strip's."""
         for place in self.indices(index):
             texts = [as_vector(context, operand, place, width) for operand in self.operands]
-            gathered = self.gathering(width).add(context, gathered, texts, width)
-        return gathered
+            accumulated = self.accumulator_for(width).add(context, accumulated, texts, width)
+        return accumulated
 
-    def failed(self, context: Context, gathered: str, width: int) -> str:
+    def failed(self, context: Context, accumulated: str, width: int) -> str:
         """An i1: whether the condition failed in any lane."""
-        gathering = self.gathering(width)
-        lanes = gathering.lanes(width)
-        text = gathering.test(context, gathered, lanes)
+        accumulator = self.accumulator_for(width)
+        lanes = accumulator.lanes(width)
+        text = accumulator.test(context, accumulated, lanes)
         if not lanes:
             return text
         flags = vector_type(I1, lanes)
@@ -190,7 +190,7 @@ def _companions(context: Context, operation: Assert) -> list[Assert]:
     following = operation.next
     while following is not None and len(found) < _TOGETHER - 1:
         if isinstance(following, Assert):
-            if not is_tile(following.condition) or not all(_is_there(context, operand) for operand in following.operands):
+            if not is_tile(following.condition) or not all(_is_available(context, operand) for operand in following.operands):
                 break
             found.append(following)
         elif isinstance(following, Constant):
@@ -201,7 +201,7 @@ def _companions(context: Context, operation: Assert) -> list[Assert]:
     return found
 
 
-def _is_there(context: Context, value: Value) -> bool:
+def _is_available(context: Context, value: Value) -> bool:
     """Return whether all that evaluating a value reads is available."""
     stack, seen = [context.resolve(value)], set()
     while stack:
@@ -331,18 +331,18 @@ def _admitted(name: str, number: int, position: int, element: IntType) -> tuple[
 
     ``number`` is at a position of a sum, difference or product.
     """
-    least, greatest = element.minimum, element.maximum
+    minimum, maximum = element.minimum, element.maximum
     if name == "mul":
         if number:
-            ends = (greatest, least) if number < 0 else (least, greatest)
-            least, greatest = -(-ends[0] // number), ends[1] // number
+            ends = (maximum, minimum) if number < 0 else (minimum, maximum)
+            minimum, maximum = -(-ends[0] // number), ends[1] // number
     elif name == "add":
-        least, greatest = least - number, greatest - number
+        minimum, maximum = minimum - number, maximum - number
     elif position == 1:
-        least, greatest = least + number, greatest + number
+        minimum, maximum = minimum + number, maximum + number
     else:
-        least, greatest = number - greatest, number - least
-    return max(least, element.minimum), min(greatest, element.maximum)
+        minimum, maximum = number - maximum, number - minimum
+    return max(minimum, element.minimum), min(maximum, element.maximum)
 
 
 def _widened_from(context: Context, value: Value) -> IntType | None:
@@ -375,33 +375,33 @@ def _narrow(context: Context, value: Value, element: IntType) -> Value | int | N
 # ---- how failures are gathered
 
 
-def _fails(context: Context, gathered: str, texts: Sequence[str], width: int) -> str:
+def _fails(context: Context, accumulated: str, texts: Sequence[str], width: int) -> str:
     """A condition, and a mask where there is one."""
     w, type_ = context.writer, vector_type(I1, width)
     failed = w.emit(f"xor {type_} {texts[0]}, {constant(I1, True, width)}")
     for mask in texts[1:]:
         failed = w.emit(f"and {type_} {failed}, {mask}")
-    return w.emit(f"or {type_} {gathered}, {failed}")
+    return w.emit(f"or {type_} {accumulated}, {failed}")
 
 
 _EITHER: Final = LaneReduction("i1", "false", lambda context, a, b: context.writer.emit(f"or i1 {a}, {b}"))
-_FAILS: Final = Gathering(I1, 0, _fails, lambda context, gathered, width: gathered)
+_FAILS: Final = FailureAccumulator(I1, 0, _fails, lambda context, accumulated, width: accumulated)
 
 
-def outside(element: IntType, least: int, greatest: int) -> Gathering:
+def outside(element: IntType, minimum: int, maximum: int) -> FailureAccumulator:
     """A test for numbers outside two limits: the maximum distance above the lower one, unsigned."""
 
-    def add(context: Context, gathered: str, texts: Sequence[str], width: int) -> str:
+    def add(context: Context, accumulated: str, texts: Sequence[str], width: int) -> str:
         type_ = vector_type(element, width)
-        above = context.writer.emit(f"sub {type_} {texts[0]}, {constant(element, least, width)}")
-        return context.writer.intrinsic("llvm.umax", type_, [(type_, gathered), (type_, above)])
+        above = context.writer.emit(f"sub {type_} {texts[0]}, {constant(element, minimum, width)}")
+        return context.writer.intrinsic("llvm.umax", type_, [(type_, accumulated), (type_, above)])
 
-    def test(context: Context, gathered: str, width: int) -> str:
-        room = greatest - least
+    def test(context: Context, accumulated: str, width: int) -> str:
+        room = maximum - minimum
         room -= (1 << element.bits) if room > element.maximum else 0
-        return context.writer.emit(f"icmp ugt {vector_type(element, width)} {gathered}, {constant(element, room, width)}")
+        return context.writer.emit(f"icmp ugt {vector_type(element, width)} {accumulated}, {constant(element, room, width)}")
 
-    return Gathering(element, 0, add, test)
+    return FailureAccumulator(element, 0, add, test)
 
 
 def _carry(context: Context, name: str, a: str, b: str, type_: str, signed: bool) -> str:
@@ -426,33 +426,33 @@ def _carry(context: Context, name: str, a: str, b: str, type_: str, signed: bool
     return emit(f"or {type_} {borrow}, {emit(f'and {type_} {same}, {result}')}")
 
 
-def overflow(name: str, element: IntType) -> Gathering:
+def overflow(name: str, element: IntType) -> FailureAccumulator:
     """A sum, difference or product that its type does not hold."""
 
-    def add(context: Context, gathered: str, texts: Sequence[str], width: int) -> str:
+    def add(context: Context, accumulated: str, texts: Sequence[str], width: int) -> str:
         w, type_ = context.writer, vector_type(element, width)
         if name != "mul":
-            return w.emit(f"or {type_} {gathered}, {_carry(context, name, texts[0], texts[1], type_, element.signed)}")
+            return w.emit(f"or {type_} {accumulated}, {_carry(context, name, texts[0], texts[1], type_, element.signed)}")
         flags = vector_type(I1, width)
         result = f"{{ {type_}, {flags} }}"
         suffix = f"v{width}i{element.bits}" if width else f"i{element.bits}"
         both = w.call(f"llvm.{'s' if element.signed else 'u'}mul.with.overflow.{suffix}", result, [(type_, text) for text in texts])
-        return w.emit(f"or {flags} {gathered}, {w.emit(f'extractvalue {result} {both}, 1')}")
+        return w.emit(f"or {flags} {accumulated}, {w.emit(f'extractvalue {result} {both}, 1')}")
 
-    def negative(context: Context, gathered: str, width: int) -> str:
-        return context.writer.emit(f"icmp slt {vector_type(element, width)} {gathered}, {constant(element, 0, width)}")
+    def negative(context: Context, accumulated: str, width: int) -> str:
+        return context.writer.emit(f"icmp slt {vector_type(element, width)} {accumulated}, {constant(element, 0, width)}")
 
-    return Gathering(I1, 0, add, _FAILS.test) if name == "mul" else Gathering(element, 0, add, negative)
+    return FailureAccumulator(I1, 0, add, _FAILS.test) if name == "mul" else FailureAccumulator(element, 0, add, negative)
 
 
-def overflow_of_products(element: IntType) -> Gathering:
+def overflow_of_products(element: IntType) -> FailureAccumulator:
     """A test for products of 32 bits that do not fit.
 
     The products of the even lanes and of the odd ones are computed in 64 bits, and the bits above
     the lower 32 are accumulated.
     """
 
-    def add(context: Context, gathered: str, texts: Sequence[str], width: int) -> str:
+    def add(context: Context, accumulated: str, texts: Sequence[str], width: int) -> str:
         w, half = context.writer, width // 2
         source, wide = vector_type(element, width), f"<{half} x i64>"
         shift, far = constant(I64, 32, half), "ashr" if element.signed else "lshr"
@@ -462,13 +462,13 @@ def overflow_of_products(element: IntType) -> Gathering:
             product = w.emit(f"mul {wide} {factors[0]}, {factors[1]}")
             if element.signed:
                 product = w.emit(f"add {wide} {product}, {constant(I64, 1 << 31, half)}")
-            gathered = w.emit(f"or {wide} {gathered}, {product}")
-        return gathered
+            accumulated = w.emit(f"or {wide} {accumulated}, {product}")
+        return accumulated
 
-    def test(context: Context, gathered: str, width: int) -> str:
-        return context.writer.emit(f"icmp ugt {vector_type(I64, width)} {gathered}, {constant(I64, (1 << 32) - 1, width)}")
+    def test(context: Context, accumulated: str, width: int) -> str:
+        return context.writer.emit(f"icmp ugt {vector_type(I64, width)} {accumulated}, {constant(I64, (1 << 32) - 1, width)}")
 
-    return Gathering(I64, 0, add, test, pairs=True)
+    return FailureAccumulator(I64, 0, add, test, pairs=True)
 
 
 # ---- testing
@@ -512,13 +512,13 @@ def _test(context: Context, checks: Sequence[_Check]) -> tuple[NestPlan, dict[in
     def carried(width: int) -> list[tuple[str, str]]:
         return [(check.type(width), check.start(width)) for check in checks]
 
-    def add(index: Index, gathered: Sequence[str], width: int) -> list[str]:
-        return [check.add(context, text, index, width) for check, text in zip(checks, gathered, strict=True)]
+    def add(index: Index, accumulated: Sequence[str], width: int) -> list[str]:
+        return [check.add(context, text, index, width) for check, text in zip(checks, accumulated, strict=True)]
 
-    def ask(gathered: Sequence[str], width: int) -> list[str]:
+    def ask(accumulated: Sequence[str], width: int) -> list[str]:
         """For each assertion whether one of its checks failed."""
         found: dict[int, str] = {}
-        for check, text in zip(checks, gathered, strict=True):
+        for check, text in zip(checks, accumulated, strict=True):
             failed, earlier = check.failed(context, text, width), found.get(check.assertion)
             found[check.assertion] = failed if earlier is None else w.emit(f"or i1 {earlier}, {failed}")
         return [found[number] for number in numbers]

@@ -120,7 +120,7 @@ def _guarded(context: Context, a: _Operand, b: _Operand, by_matrices: Callable[[
     """
     w = context.writer
     # whether the elements stay unscaled, and whether scaling one has lost something
-    plain, lost = w.alloca("i1", 1, 1), _Found(context)
+    plain, lost = w.alloca("i1", 1, 1), _LaneFlag(context)
     for side in (a, b):
         if side.is_guarded and side.format in _SAFE_CODES:
             _find_unsafe_codes(context, side, lost)
@@ -150,7 +150,7 @@ def _guarded(context: Context, a: _Operand, b: _Operand, by_matrices: Callable[[
     w.place(done)
 
 
-class _Found:
+class _LaneFlag:
     """Flag that lanes of many strips set: an i32 a lane, in memory, not zero where a lane set it."""
 
     def __init__(self, context: Context) -> None:
@@ -180,7 +180,7 @@ class _Found:
         return w.emit(f"icmp ne i32 {both}, 0")
 
 
-def _find_unsafe_codes(context: Context, side: _Operand, found: _Found) -> None:
+def _find_unsafe_codes(context: Context, side: _Operand, found: _LaneFlag) -> None:
     """Find scales outside of what is safe for the elements' format, NaN among them."""
     assert side.codes is not None
     w, (least, greatest) = context.writer, _SAFE_CODES[side.format]
@@ -195,7 +195,7 @@ def _find_unsafe_codes(context: Context, side: _Operand, found: _Found) -> None:
     for_strips(w, codes.shape[1], context.elements_for(F32), check)
 
 
-def _upcast(context: Context, side: _Operand, lost: _Found | None) -> None:
+def _upcast(context: Context, side: _Operand, lost: _LaneFlag | None) -> None:
     """Write an operand's elements in f32, unpacked and scaled.
 
     ``lost`` is set where an element was not 0 and is no normal number.

@@ -16,13 +16,13 @@ from tilewright_cpu.codegen.context import ZERO, Coordinate, Index, with_coordin
 from tilewright_cpu.codegen.loops.loop_nest import NestPlan
 
 #: Lanes of the narrowest vectors for which it is done.
-_FEWEST: Final = 4
+_MIN_ROWS: Final = 4
 
 
 def can_reduce_together(plan: NestPlan) -> bool:
     """Return whether the rows of a loop nest are whole vectors, and a multiple of a vector's lanes."""
     outer, width, shape = plan.outer_axes(), plan.width, plan.shape
-    return bool(outer) and width >= _FEWEST and shape[outer[-1]] % width == 0 and shape[plan.lane] % width == 0
+    return bool(outer) and width >= _MIN_ROWS and shape[outer[-1]] % width == 0 and shape[plan.lane] % width == 0
 
 
 class MultirowReduction:

@@ -290,7 +290,7 @@ def _along_lanes(plan: NestPlan, tiles: Sequence[Value], combination: Combinatio
                     lanes = InnerLoop(plan, row, body, list(zip(types, first, strict=True)), rest)
                     limit = lanes.limit()
                     if skip is not None and limit is not None:
-                        stop, first = _stop(plan, row, skip, combination, width)
+                        stop, first = _early_end(plan, row, skip, combination, width)
                         lanes.carried = list(zip(types, first, strict=True))
                     groups = lanes.run(stop, limit)
                 else:
@@ -390,7 +390,7 @@ def skippable(plan: NestPlan, value: Value, combination: Known) -> tuple[Bound, 
     return None
 
 
-def _stop(plan: NestPlan, row: Index, skip: tuple[Bound, MaskedOffLanes, float | int | bool], combination: Known, width: int) -> tuple[str, list[str]]:
+def _early_end(plan: NestPlan, row: Index, skip: tuple[Bound, MaskedOffLanes, float | int | bool], combination: Known, width: int) -> tuple[str, list[str]]:
     """End of the row's lanes that need be read, and the accumulators' initial values for that."""
     context, writer = plan.context, plan.context.writer
     bound, lanes, number = skip

@@ -32,7 +32,7 @@ _RANGE: Final = 2
 _ACROSS: Final = 24
 _RESULT: Final = 8
 #: How many times dearer looking at the results must be: it is done after all where ranges do not tell.
-_DEARER: Final = 3
+_COST_RATIO: Final = 3
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Arithmetic:
 class _Range(NamedTuple):
     """The minimum and the maximum of a tile's elements, i64."""
 
-    least: str
-    greatest: str
+    minimum: str
+    maximum: str
 
 
 def tiles_to_range(context: Context, numel: int, asked: Sequence[Arithmetic]) -> list[Value]:
@@ -80,7 +80,7 @@ def tiles_to_range(context: Context, numel: int, asked: Sequence[Arithmetic]) ->
             stack.extend(parts.operands)
     vectors = -(-numel // max(context.elements_for(arithmetic.element) for arithmetic in asked))
     ranges = (_RANGE * vectors + _ACROSS) * len(found) + _RESULT * len(asked)
-    return list(found) if cost * vectors > _DEARER * ranges else []
+    return list(found) if cost * vectors > _COST_RATIO * ranges else []
 
 
 def emit_fits(context: Context, shape: tuple[int, ...], asked: Sequence[Arithmetic], tiles: Sequence[Value]) -> tuple[NestPlan, str]:
@@ -196,19 +196,19 @@ class _Ranges:
         a, b = (self.of(term) for term in terms)
         unsigned = name == "mul" and not element.signed
         if name == "add":
-            found = _Range(w.emit(f"add i64 {a.least}, {b.least}"), w.emit(f"add i64 {a.greatest}, {b.greatest}"))
+            found = _Range(w.emit(f"add i64 {a.minimum}, {b.minimum}"), w.emit(f"add i64 {a.maximum}, {b.maximum}"))
         elif name == "sub":
-            found = _Range(w.emit(f"sub i64 {a.least}, {b.greatest}"), w.emit(f"sub i64 {a.greatest}, {b.least}"))
+            found = _Range(w.emit(f"sub i64 {a.minimum}, {b.maximum}"), w.emit(f"sub i64 {a.maximum}, {b.minimum}"))
         elif unsigned:
-            found = _Range(w.emit(f"mul i64 {a.least}, {b.least}"), w.emit(f"mul i64 {a.greatest}, {b.greatest}"))
+            found = _Range(w.emit(f"mul i64 {a.minimum}, {b.minimum}"), w.emit(f"mul i64 {a.maximum}, {b.maximum}"))
         else:
             one, two, three, four = (w.emit(f"mul i64 {x}, {y}") for x in a for y in b)
-            least, greatest = ([merge(context, one, two), merge(context, three, four)] for merge in (_minimum, _maximum))
-            found = _Range(_minimum(context, *least), _maximum(context, *greatest))
+            minimum, maximum = ([merge(context, one, two), merge(context, three, four)] for merge in (_minimum, _maximum))
+            found = _Range(_minimum(context, *minimum), _maximum(context, *maximum))
         # products of 32 bits without a sign need all of 64
-        conditions = [f"icmp {'ule' if unsigned else 'sle'} i64 {found.greatest}, {element.maximum}"]
+        conditions = [f"icmp {'ule' if unsigned else 'sle'} i64 {found.maximum}, {element.maximum}"]
         if not unsigned:
-            conditions.append(f"icmp sge i64 {found.least}, {element.minimum}")
+            conditions.append(f"icmp sge i64 {found.minimum}, {element.minimum}")
         for condition in conditions:
             self.fits = w.emit(f"and i1 {self.fits}, {w.emit(condition)}")
         return found

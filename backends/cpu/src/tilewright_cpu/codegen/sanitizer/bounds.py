@@ -220,7 +220,7 @@ class _Row:
         number = w.splat("i32", w.emit(f"trunc i64 {w.emit(f'sub i64 {at}, {first}')} to i32"), width)
         number = w.emit(f"add <{width} x i32> {number}, {w.iota('i32', width)}")
         inside = w.emit(f"icmp ult <{width} x i32> {number}, {w.splat('i32', w.emit(f'trunc i64 {count} to i32'), width)}")
-        return _kept(self.context, self.operation, inside, guard, width)
+        return _mask_outside(self.context, self.operation, inside, guard, width)
 
 
 def _scaled(context: Context, number: str, size: int) -> str:
@@ -243,7 +243,7 @@ def checked_lanes(context: Context, operation: Operation, address: str, consecut
     else:
         number = w.emit(f"ptrtoint <{width} x ptr> {address} to <{width} x i64>")
     inside = _inside(context, operation, number, size, width)
-    return _kept(context, operation, inside, guard, width)
+    return _mask_outside(context, operation, inside, guard, width)
 
 
 def checked_span(context: Context, operation: Operation, first: str, last: str, size: int, wanted: str) -> str:
@@ -279,7 +279,7 @@ def stop_on_violation(context: Context) -> None:
     w.place(passed)
 
 
-def _kept(context: Context, operation: Operation, inside: str, guard: str | None, width: int) -> str:
+def _mask_outside(context: Context, operation: Operation, inside: str, guard: str | None, width: int) -> str:
     """The lanes of a guard that are inside.
 
     Those that are not are recorded, and reported behind the statement: a row's loop only collects

@@ -33,7 +33,7 @@ from tilewright_cpu.codegen.context import ZERO, Context, Coordinate, Index, wit
 from tilewright_cpu.codegen.sanitizer.bounds import bounds_of, is_checked, is_span
 
 #: Steps beyond this many bytes are not looked at: with any tile's extents their sums are numbers of 63 bits.
-_FARTHEST: Final = 1 << 38
+_MAX_STEP: Final = 1 << 38
 
 
 def decidable(context: Context, operations: Iterable[Load | Store], several_rows: bool) -> list[Load | Store]:
@@ -176,7 +176,7 @@ def _inside(context: Context, operation: Load | Store) -> str:
             first, second = (w.emit(f"select i1 {grows}, i64 {a}, i64 {b}") for a, b in (("0", last), (last, "0")))
             ends = Coordinate(first), Coordinate(second)
             length = w.emit(f"select i1 {grows}, i64 {moved}, i64 {w.emit(f'sub i64 0, {moved}')}")
-            sound.append(w.emit(f"icmp ult i64 {length}, {_FARTHEST}"))
+            sound.append(w.emit(f"icmp ult i64 {length}, {_MAX_STEP}"))
         low, high = with_coordinate(low, axis, ends[0]), with_coordinate(high, axis, ends[1])
         distance = w.emit(f"add i64 {distance}, {w.emit(f'mul i64 {last}, {length}')}")
     lowest, highest = address(low), address(high)
