@@ -382,9 +382,7 @@ class PtxTarget(SimtTarget):
         return name
 
     def products(self, product: Product) -> Sequence[ProductPlan]:
-        plan = mma.plan(self.capability, product)
-        wide = self._wide_products(product)
-        return wide if plan is None else (*wide, plan)
+        return (*self._wide_products(product), *mma.plans(self.capability, product))
 
     def _wide_products(self, product: Product) -> tuple[ProductPlan, ...]:
         """The plans of instructions that more than a warp works on."""

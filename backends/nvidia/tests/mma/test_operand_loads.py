@@ -76,7 +76,7 @@ CASES: list[tuple[Type, FloatType | IntType, tuple[int, int], int, int, str]] = 
 def test_each_lane_gets_its_elements(
     element: Type, accumulator: FloatType | IntType, shape: tuple[int, int], k: int, num_warps: int, precision: str, fastest: int
 ) -> None:
-    plan = mma.plan(80, Product(shape, k, element, element, accumulator, precision, 0, num_warps))
+    plan, *_ = mma.plans(80, Product(shape, k, element, element, accumulator, precision, 0, num_warps))
     assert plan is not None
     size, served = storage_size(element), 0
     for operand, layout in (("a", plan.a), ("b", plan.b)):
@@ -131,7 +131,7 @@ def test_bytes_along_the_rows_of_an_operand_are_read_by_pairs(element: Type, ope
 
 @pytest.mark.parametrize(("rows", "columns"), [(64, 64), (128, 32), (32, 128), (16, 16), (16, 256)])
 def test_proposed_layouts_have_no_bank_conflicts(rows: int, columns: int) -> None:
-    plan = mma.plan(80, Product((rows, rows), columns, F16, F16, F32, "ieee", 0, 4))
+    plan, *_ = mma.plans(80, Product((rows, rows), columns, F16, F16, F32, "ieee", 0, 4))
     assert plan is not None and plan.a_shared is not None and plan.b_shared is not None
     for layout, shared in ((plan.a, plan.a_shared), (plan.b, plan.b_shared)):
         found = matrix_loads(layout, shared, 2)
@@ -143,7 +143,7 @@ def test_proposed_layouts_have_no_bank_conflicts(rows: int, columns: int) -> Non
 
 
 def test_turns_of_the_memory_count_what_bank_conflicts_add() -> None:
-    plan = mma.plan(80, Product((64, 64), 64, F16, F16, F32, "ieee", 0, 4))
+    plan, *_ = mma.plans(80, Product((64, 64), 64, F16, F16, F32, "ieee", 0, 4))
     assert plan is not None and plan.load_turns is not None and plan.a_shared is not None
     # a warp multiplies 32 rows by 64: four by eight matrices, each in a turn; eight rows of 128 bytes behind each other are all in the same banks
     in_a_row = SharedLayout((64, 64), tuple(1 << bit for bit in range(12)))
@@ -152,9 +152,9 @@ def test_turns_of_the_memory_count_what_bank_conflicts_add() -> None:
 
 
 def test_wide_elements_and_scattered_rows_are_left_to_plain_loads() -> None:
-    plan = mma.plan(80, Product((16, 16), 16, F64, F64, F64, "ieee", 0, 1))
+    plan, *_ = mma.plans(80, Product((16, 16), 16, F64, F64, F64, "ieee", 0, 1))
     assert plan is not None and plan.a_shared is None
-    half = mma.plan(80, Product((16, 16), 16, F16, F16, F32, "ieee", 0, 1))
+    half, *_ = mma.plans(80, Product((16, 16), 16, F16, F16, F32, "ieee", 0, 1))
     assert half is not None
     reversed_bits = SharedLayout((16, 16), tuple(1 << (7 - bit) for bit in range(8)))
     assert matrix_loads(half.a, reversed_bits, 2) is None
@@ -165,7 +165,7 @@ def test_wide_elements_and_scattered_rows_are_left_to_plain_loads() -> None:
 def test_tiles_are_read_as_fragments_in_any_order_of_registers(element: Type, fastest: int, bits: int) -> None:
     """What threads compute an operand from may be held in another order than the words of an instruction's operand."""
     size = storage_size(element)
-    plan = mma.plan(80, Product((64, 32), 64, element, element, I32 if element is I8 else F32, "tf32", 0, 4))
+    plan, *_ = mma.plans(80, Product((64, 32), 64, element, element, I32 if element is I8 else F32, "tf32", 0, 4))
     assert plan is not None
     shared = swizzled((64, 64), size, fastest)
     found = plan.a.registers[bits:] + plan.a.registers[:bits]
@@ -259,3 +259,24 @@ def test_factors_that_many_threads_read_are_copied_once(ptx: Callable[..., str])
     signature = dict.fromkeys(("a", "s", "b", "out"), "*fp32") | {"K": "i32"}
     text = ptx(factored_columns, signature, "sm_90a", constants={"BM": 16, "BN": 16, "BK": 32}, num_stages=2, num_warps=1)
     assert len(re.findall(r"cp\.async\.ca\.shared\.global.*, (?:0x)?4,", text)) == 2 and "ld.global" not in text
+
+
+@device_function
+def scaled_columns(a, s, b, out, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    rows, columns, inner = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for start in range(0, K, BK):
+        factor = tl.load(s + rows[:, None] * K + (start + inner)[None, :])
+        x = tl.load(a + rows[:, None] * K + (start + inner)[None, :]) * tl.exp(factor)
+        y = tl.load(b + (start + inner)[:, None] + columns[None, :] * K) * tl.exp(-factor).T
+        total = tl.dot(x, y, total, input_precision="tf32")
+    tl.store(out + rows[:, None] * BN + columns[None, :], total)
+
+
+@pytest.mark.parametrize("kind", ["bf16", "fp32"])
+def test_narrow_elements_of_an_f32_matmul_are_read_a_word_at_a_time(ptx: Callable[..., str], kind: str) -> None:
+    """A thread has two neighbours along K of what is multiplied in tf32, where one alone would take a load of 16 bits."""
+    signature = {"a": f"*{kind}", "s": "*fp32", "b": f"*{kind}", "out": "*fp32", "K": "i32"}
+    text = ptx(scaled_columns, signature, "sm_90a", constants={"BM": 16, "BN": 16, "BK": 32}, num_stages=2, num_warps=1)
+    assert "ld.shared.b16" not in text and "ld.shared.u16" not in text and "m16n8k8" in text
+    assert ("ld.shared.v2.b32" in text) == (kind == "bf16")

@@ -23,6 +23,8 @@ class Instruction:
         operand: LLVM type of a word of A or B.
         accumulator: LLVM type of a word of C: ``float``, ``i32`` (an integer, or two halves) or ``double``.
         least: compute capability that has it.
+        pairs: whether the two columns of A that a lane holds are neighbours, and the rows of B: K is permuted alike in
+            both, which leaves the sum as it is.
     """
 
     m: int
@@ -33,12 +35,15 @@ class Instruction:
     operand: str
     accumulator: str
     least: int
+    pairs: bool = False
 
     @property
     def shape(self) -> MatrixShape:
         """Its extents and fragments. Of an operand: the elements of a word, of A the rows 8 further, then the columns four words further."""
         e = self.packed
         within, far = powers(1, e), powers(4 * e, min(8 * e, self.k))
+        if self.pairs:
+            e, far = 2 * e, powers(e, 2 * e)
         tall = tuple((row, 0) for row in powers(8, self.m))
         rows, columns = ((1, 0), (2, 0), (4, 0)), ((0, 1), (0, 2), (0, 4))
         a = Fragment((*((0, k) for k in within), *tall, *((0, k) for k in far)), ((0, e), (0, 2 * e), *rows))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, F64, I8, I32, U8, IntType, Type
@@ -91,26 +91,34 @@ def _kinds(a: Type, b: Type, accumulator: Type, precision: str) -> list[tuple[st
     return found
 
 
-def plan(capability: int, wanted: Product) -> ProductPlan | None:
-    """How a product is computed; None where there is no instruction for it.
+def plans(capability: int, wanted: Product) -> tuple[ProductPlan, ...]:
+    """How a product is computed, the plan preferred first; none where there is no instruction for it.
 
     Where only its transpose has enough rows for an instruction, the transpose is computed: the operands change places.
     """
     shape, k, a, b, accumulator, precision = wanted.shape, wanted.k, wanted.a, wanted.b, wanted.accumulator, wanted.precision
     choice = choose(capability, shape, k, a, b, accumulator, precision)
-    turned = False
+    swapped = choice is None
     if choice is None:
-        swapped = (*shape[:-2], shape[-1], shape[-2])
-        choice, turned = choose(capability, swapped, k, b, a, accumulator, precision), True
-        shape, a, b = swapped, b, a
+        shape, a, b = (*shape[:-2], shape[-1], shape[-2]), b, a
+        choice = choose(capability, shape, k, a, b, accumulator, precision)
     if choice is None:
-        return None
+        return ()
+    choices = [choice]
+    if choice.precision and choice.instruction.packed == 1 and choice.instruction.k == 8:
+        choices.append(replace(choice, instruction=replace(choice.instruction, pairs=True)))
+    return tuple(_plan(each, replace(wanted, shape=shape, a=a, b=b), tf32_rounding(capability), swapped=swapped) for each in choices)
+
+
+def _plan(choice: Choice, wanted: Product, rounding: str, *, swapped: bool) -> ProductPlan:
+    """The plan by an instruction; of the transposed matmul where operands changed places."""
+    shape, k, a, b = wanted.shape, wanted.k, wanted.a, wanted.b
     tiling = tile(choice.instruction.shape, shape, k, wanted.warps)
     a_layout, b_layout, c_layout = layouts(choice.instruction.shape, tiling, shape, k, wanted.warps)
-    product = _Product(choice, tiling, (a, b), accumulator, tf32_rounding(capability))
+    product = _Product(choice, tiling, (a, b), wanted.accumulator, rounding)
     emit: Callable[[SimtContext, list[str], list[str], list[str]], list[str]] = product.emit
     elements = (a, b)
-    if turned:
+    if swapped:
         a_layout, b_layout, c_layout = transposed(b_layout), transposed(a_layout), transposed(c_layout)
         elements = (b, a)
 
@@ -126,7 +134,7 @@ def plan(capability: int, wanted: Product) -> ProductPlan | None:
         return None if turns is None else turns * (a_layout, b_layout)[position].register_count // parts[position].register_count
 
     shared = [operand_shared(layout, storage_size(element)) for layout, element in zip((a_layout, b_layout), elements, strict=True)]
-    name = choice.instruction.text.format(**_type_names(choice))
+    name = choice.instruction.text.format(**_type_names(choice)) + (".pairs" if choice.instruction.pairs else "")
     fragments: dict[str, Any] = {"load_a": loads[0], "load_b": loads[1], "load_turns": load_turns, "k_step": step}
     return ProductPlan(name, a_layout, b_layout, c_layout, emit, a_shared=shared[0], b_shared=shared[1], **fragments)
 

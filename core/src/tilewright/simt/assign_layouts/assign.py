@@ -231,7 +231,13 @@ class LayoutStatement:
     def plan(self, operation: Dot) -> ProductPlan:
         """The plan of a product: the target's first choice, or one that reads from registers what is there anyway."""
         product = product_of(operation)
-        plan = self._in_place(operation) or self._by_rows(operation) or self._copied_before(operation) or plans(product, self.target)[0]
+        plan = (
+            self._in_place(operation)
+            or self._by_rows(operation)
+            or self._copied_before(operation)
+            or self._by_pairs(operation)
+            or plans(product, self.target)[0]
+        )
         if plan.name == FMA:
             a, b = operation.a.type, operation.b.type
             note(operation, f"no matrix instruction for {a} by {b} in {product.accumulator} ({product.precision}): multiplied and added")
@@ -272,6 +278,21 @@ class LayoutStatement:
                 return fitting[0]
             # bytes that are together are read together where a thread has them
             return next((plan for plan in fitting if source.neighbour in plan.operand(position).registers), fitting[0])
+        return None
+
+    def _by_pairs(self, operation: Dot) -> ProductPlan | None:
+        """A plan that reads both operands from registers, for one that is computed of narrower elements that were copied to shared memory: a thread has
+        neighbours there along K, which it reads together."""
+        known = plans(product_of(operation), self.target)
+        loop = next((loop for loop in self._pipelined if loop.body is operation.parent), None)
+        if loop is None or known[0].reads != (REGISTERS, REGISTERS):
+            return None
+        for position, operand in enumerate((operation.a, operation.b)):
+            source = self._copied_elements(operand, loop.body, ())
+            if source is not None and source.bits < min(32, bit_width(element_type(operand.type))):
+                for plan in known:
+                    if plan.reads == known[0].reads and source.neighbour in plan.operand(position).registers:
+                        return plan
         return None
 
     def _copied_elements(self, operand: Value, body: Region, readable: Sequence[SharedLayout]) -> _Copied | None:
