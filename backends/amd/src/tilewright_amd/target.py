@@ -74,6 +74,7 @@ class GcnTarget(SimtTarget):
 
     max_threads, max_access = 1024, 16
     native_ldexp = True
+    unrolled_trips = 4
     turned_by_loads = True
     shared_pointer = "ptr addrspace(3)"
 

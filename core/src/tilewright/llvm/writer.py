@@ -204,10 +204,12 @@ class FunctionWriter:
         assert not self.current.terminator, f"block {self.current.label} has a terminator already"
         self.current.terminator = f"  br label %{block.label}"
 
-    def branch_if(self, condition: str, then: Block, otherwise: Block, *, likely: bool | None = None) -> None:
-        """Branch on an i1. ``likely`` tells which way is the usual one."""
+    def branch_if(self, condition: str, then: Block, otherwise: Block, *, likely: bool | None = None, loop: str = "") -> None:
+        """Branch on an i1. ``likely`` tells which way is the usual one; ``loop`` is a hint for the loop that
+        the branch closes (:meth:`ModuleWriter.loop_hint`)."""
         assert not self.current.terminator, f"block {self.current.label} has a terminator already"
         hint = "" if likely is None else f", !prof {self.module.metadata(_LIKELY if likely else _UNLIKELY)}"
+        hint += f", !llvm.loop {loop}" if loop else ""
         self.current.terminator = f"  br i1 {condition}, label %{then.label}, label %{otherwise.label}{hint}"
 
     def ret(self, text: str = "void") -> None:
@@ -451,6 +453,11 @@ class ModuleWriter:
         if name is None:
             name = self._metadata[text] = f"!{len(self._metadata)}"
         return name
+
+    def loop_hint(self, hint: str) -> str:
+        """The number of a node that tells LLVM about one loop, such as ``llvm.loop.unroll.full``: each call makes another."""
+        told = self.metadata(f'!{{!"{hint}"}}')
+        return self.metadata(f"distinct !{{!{len(self._metadata)}, {told}}}")
 
     def number_in(self, named: str, node: str) -> int:
         """The number, from 1 on, of a node among the operands of named metadata, which gets it if it is new."""

@@ -7,6 +7,7 @@ Conditions and bounds of a kernel are the same in all threads of a program; insi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.known_integers import is_known_positive
@@ -19,6 +20,8 @@ from tilewright.simt.dialect.registry import register_interfaces
 from tilewright.simt.dialect.types import PRODUCTS
 from tilewright.simt.lowering.emission.context import UNWRITTEN, SimtContext
 
+#: Lines of LLVM IR that a loop of known bounds is unrolled to at most.
+_UNROLLED_LINES: Final = 8192
 #: Names of the registers of several values, one after the other, with their LLVM types.
 Typed = list[tuple[str, str]]
 
@@ -171,7 +174,8 @@ def lower_for(context: SimtContext, operation: For) -> None:
     again, following = goes_on(index)
     end = w.current
     drained = w.new_block("drained") if _is_drained(context, operation) else leave
-    header.close([following, *(name for _, name in last)], lambda: w.branch_if(again, header.block, drained))
+    hint = w.module.loop_hint("llvm.loop.unroll.full") if _is_unrolled(context, header.block, (lower, upper, step)) else ""
+    header.close([following, *(name for _, name in last)], lambda: w.branch_if(again, header.block, drained, loop=hint))
     if drained is not leave:
         w.place(drained)
         context.target.wait(context, PRODUCTS.queue, 0, [])
@@ -180,6 +184,16 @@ def lower_for(context: SimtContext, operation: For) -> None:
     w.place(leave)
     results = [w.phi(kind, ((first, before), (value, end))) for (kind, first), (_, value) in zip(carried, last, strict=True)]
     _bind(context, operation.results, inits, results)
+
+
+def _is_unrolled(context: SimtContext, header: Block, bounds: Sequence[str]) -> bool:
+    """Return whether LLVM is to unroll the loop that ends here in full: its known trip count is small, and so is what all of its iterations are written as."""
+    lower, upper, step = map(_number, bounds)
+    if lower is None or upper is None or step is None or step <= 0:
+        return False
+    trips, blocks = len(range(lower, upper, step)), context.writer.blocks
+    lines = sum(len(block.lines) for block in blocks[blocks.index(header) :])
+    return trips <= context.target.unrolled_trips and trips * lines <= _UNROLLED_LINES
 
 
 def _is_drained(context: SimtContext, operation: Operation) -> bool:

@@ -150,6 +150,7 @@ class SimtTarget(ABC):
         turned_by_loads: whether an operand whose neighbours in memory a product does not sum over is turned by the threads that load it: each has some rows of
             what it sums over, which it puts side by side into shared memory.
         accumulator_units: units of memory of its own for the sums of products (:class:`~tilewright.simt.target.matmul_plan.Accumulator`); 0 where it has none.
+        unrolled_trips: known trip count up to which the code generator is to unroll small loops in full; 0: it unrolls none.
         operations: rows of the op table for operations of its own (``vendor.op``).
     """
 
@@ -173,6 +174,7 @@ class SimtTarget(ABC):
     resident_programs: int = 1
 
     descriptor_bytes: int = 0
+    unrolled_trips: int = 0
 
     turned_by_loads: bool = False
     accumulator_units: int = 0
