@@ -40,7 +40,7 @@ def within_patience(what: str, action: Callable[[], None]) -> None:
     thread.start()
     thread.join(PATIENCE)
     if thread.is_alive():
-        os.write(2, f"\n{what} has not ended after {PATIENCE} s: a barrier object's phase, or a barrier of threads, does not end\n".encode())
+        os.write(2, f"\n{what} has not ended after {PATIENCE} s: an mbarrier's phase, or a barrier of threads, does not end\n".encode())
         os._exit(70)
     if failed:
         raise failed[0]

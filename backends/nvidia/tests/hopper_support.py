@@ -20,7 +20,7 @@ from tilewright.simt.compile import kernel_of, run_stages
 from tilewright.simt.dialect.attributes import SHARED_BYTES, WARPS
 from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout, blocked
 from tilewright.simt.lowering.lower_function import write_function
-from tilewright.simt.target.matmul_plan import Product, ProductPlan
+from tilewright.simt.target.matmul_plan import Matmul, MatmulPlan
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.async_copy.swizzle_atoms import SwizzleAtoms, swizzled_layout
 from tilewright_nvidia.codegen.kernel_state import KernelState
@@ -184,11 +184,11 @@ def store_kernel(block: tuple[int, ...], element: str, slabs: SwizzleAtoms) -> T
     return kernel(arguments, body, L0=flat_layout(elements, 4), S0=shared, S1=flat_shared(shared))
 
 
-def plan_of(shape: tuple[int, int], k: int, a: str, b: str, sums: str = "f32", warps: int = 4, kind: str = "ss") -> ProductPlan:
+def plan_of(shape: tuple[int, int], k: int, a: str, b: str, sums: str = "f32", warps: int = 4, kind: str = "ss") -> MatmulPlan:
     """The plan of warpgroups for a product: both operands in shared memory (``ss``), or the first in registers (``rs``)."""
     types = [parse_type(name) for name in (a, b, sums)]
     precision = "tf32" if a == "f32" else "ieee"
-    product = Product(shape, k, types[0], types[1], types[2], precision, 0, warps)  # type: ignore[arg-type]
+    product = Matmul(shape, k, types[0], types[1], types[2], precision, 0, warps)  # type: ignore[arg-type]
     return next(plan for plan in wgmma.plans(product) if plan.name.endswith(kind))
 
 
@@ -241,7 +241,7 @@ def product_kernel(
     tile_type = f"tile<{m}x{n}x{sums}, #L0>"
     if kind == "ss":
         product = [
-            f"  %d, %token = simt.dot_start %vx, %vy, %c {{{attributes}}} : {tile_type}, token<products>",
+            f"  %d, %token = simt.dot_start %vx, %vy, %c {{{attributes}}} : {tile_type}, token<matmuls>",
             f"  %e = simt.wait tokens=[%token], tiles=[%d] : {tile_type}",
         ]
     else:

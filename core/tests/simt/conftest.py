@@ -16,14 +16,14 @@ from tilewright.ir.types import bit_width
 from tilewright.passes import pipeline
 from tilewright.simt.emulator import EmulatedTarget
 from tilewright.simt.layouts.linear_layout import Basis, LinearLayout, axis_shifts, log2
-from tilewright.simt.target.matmul_plan import Product, ProductPlan
+from tilewright.simt.target.matmul_plan import Matmul, MatmulPlan
 from tilewright.tools.inspect import find_kernel
 
 
 class MatrixTarget(EmulatedTarget):
     """An emulated machine with a matrix instruction of 16 x 8 x 16 for a warp of 32, as layouts only. Warps are stacked along M."""
 
-    def products(self, product: Product) -> Sequence[ProductPlan]:
+    def matmul_plans(self, product: Matmul) -> Sequence[MatmulPlan]:
         shape, k, num_warps = product.shape, product.k, product.warps
         if len(shape) != 2 or self.warp_size != 32 or bit_width(product.a) != 16 or shape[0] < 16 or shape[1] < 8 or k < 16:
             return ()
@@ -32,7 +32,7 @@ class MatrixTarget(EmulatedTarget):
         none = [(0, 0)] * len(warps)
         rows = [(0, 2), (0, 4), (1, 0), (2, 0), (4, 0)]
         columns = [(2, 0), (4, 0), (0, 1), (0, 2), (0, 4)]
-        plan = ProductPlan(
+        plan = MatmulPlan(
             "16x8x16",
             _layout((m, k), [(0, 1), (8, 0), (0, 8)], rows, warps),
             _layout((k, n), [(1, 0), (8, 0)], columns, none),

@@ -22,7 +22,7 @@ from tilewright.simt.dialect.ops.dot import Multiplication, Step
 from tilewright.simt.dialect.types import COPIES
 from tilewright.simt.layouts.linear_layout import LinearLayout, log2
 from tilewright.simt.lowering.emission.context import SimtContext
-from tilewright.simt.target.matmul_plan import Product, ProductPlan, product_of
+from tilewright.simt.target.matmul_plan import Matmul, MatmulPlan, matmul_of
 from tilewright.simt.target.simt_target import Access, SimtTarget, Threads, Update
 from tilewright_amd.architectures import MFMA, TICK, architecture
 from tilewright_amd.async_copy import global_load_lds
@@ -98,7 +98,7 @@ class GcnTarget(SimtTarget):
     def prepare(self, function: Function) -> KernelState:
         vectors: dict[LinearLayout, int] = {}
         operations = list(function.walk())
-        for product in dict.fromkeys(product_of(one) for one in operations if isinstance(one, Multiplication | Step)):
+        for product in dict.fromkeys(matmul_of(one) for one in operations if isinstance(one, Multiplication | Step)):
             vectors |= self.vectors(product)
         for operation in operations:
             if isinstance(operation, DotScaled):
@@ -200,13 +200,13 @@ class GcnTarget(SimtTarget):
         if kernel_state(w).copies:
             w.do(memory_access.KEEP)
 
-    def alternates(self, product: Product) -> bool:
+    def alternates(self, product: Matmul) -> bool:
         """Eight waves are two for each part of a compute unit, which share its matrix unit and its way to LDS."""
         return self.row.matrix == MFMA and self.row.generation >= _ALTERNATES_FROM and product.warps == 8 and min(product.shape[-2:]) >= 128
 
-    def phase(self, context: SimtContext, *, products: bool) -> None:
+    def phase(self, context: SimtContext, *, matmuls: bool) -> None:
         """A wave that multiplies comes first. The code generator moves nothing across a change of priority."""
-        context.writer.call("llvm.amdgcn.s.setprio", "void", [("i16", "1" if products else "0")])
+        context.writer.call("llvm.amdgcn.s.setprio", "void", [("i16", "1" if matmuls else "0")])
 
     def shuffle(self, w: FunctionWriter, value: str, lane: str) -> str:
         return cross_lane.bpermute(w, value, lane)
@@ -323,15 +323,15 @@ class GcnTarget(SimtTarget):
         pairs = [("<2 x bfloat>", w.emit(f"bitcast i32 {word} to <2 x bfloat>")) for word in (x, y)]
         return w.call("llvm.amdgcn.fdot2.f32.bf16", "float", [*pairs, ("float", total), ("i1", "false")])
 
-    def products(self, product: Product) -> Sequence[ProductPlan]:
+    def matmul_plans(self, product: Matmul) -> Sequence[MatmulPlan]:
         return self._plans(product)[0]
 
-    def vectors(self, product: Product) -> dict[LinearLayout, int]:
+    def vectors(self, product: Matmul) -> dict[LinearLayout, int]:
         """The layouts of a product's results, and how many elements an instruction gives a lane."""
         found, together = self._plans(product)
         return {plan.c: together for plan in found}
 
-    def _plans(self, product: Product) -> tuple[list[ProductPlan], int]:
+    def _plans(self, product: Matmul) -> tuple[list[MatmulPlan], int]:
         return mma.plans(self.row, product, self._extent, self._pack, self._interleaving)
 
     def keeps_scaled(self, operation: DotScaled) -> bool:

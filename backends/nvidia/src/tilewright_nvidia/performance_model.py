@@ -20,7 +20,7 @@ from typing import Final
 from tilewright.ir.types import FloatType, IntType, Type, bit_width
 from tilewright.ir.work import Body, Dot, Work
 from tilewright.plugins.manifest import Target
-from tilewright.simt.target.matmul_plan import Product
+from tilewright.simt.target.matmul_plan import Matmul
 from tilewright_nvidia.architectures import ARCHITECTURES
 from tilewright_nvidia.mma import wgmma
 
@@ -262,7 +262,7 @@ def _tiling(dot: Dot, options: _Options) -> wgmma.Tiling | None:
         return None
     if bit_width(dot.a) == 32 and dot.precision != "tf32":
         return None
-    return wgmma.tile(Product((dot.m, dot.n), dot.k, dot.a, dot.b, dot.accumulator, dot.precision, 0, options.warps))
+    return wgmma.tile(Matmul((dot.m, dot.n), dot.k, dot.a, dot.b, dot.accumulator, dot.precision, 0, options.warps))
 
 
 def _product_cycles(dot: Dot, options: _Options, machine: Machine) -> float:

@@ -24,11 +24,11 @@ from tilewright.simt.dialect.op_interface import Interface
 from tilewright.simt.dialect.ops.async_copy import Wait
 from tilewright.simt.dialect.ops.tensor_maps import Descriptors, FreeDescriptors, MakeDescriptor, ShowDescriptor, Tensor
 from tilewright.simt.dialect.ops.warp_specialize import Part
-from tilewright.simt.dialect.types import COPIES, PRODUCTS, STORES
+from tilewright.simt.dialect.types import COPIES, MATMULS, STORES
 from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.target.copy_mechanism import ROW_COPIES, BlockAccess
-from tilewright.simt.target.matmul_plan import Product, ProductPlan
+from tilewright.simt.target.matmul_plan import Matmul, MatmulPlan
 from tilewright.simt.target.simt_target import Access, MadeDescriptor, SimtTarget, Stage, Threads, Update
 from tilewright_nvidia.architectures import ARCHITECTURES
 from tilewright_nvidia.async_copy import im2col, mbarrier, tensor_maps, tma
@@ -326,7 +326,7 @@ class PtxTarget(SimtTarget):
             context.writer.call("llvm.nvvm.cp.async.commit.group", "void", [])
 
     def wait(self, context: SimtContext, queue: str, pending: int, names: Sequence[Sequence[str]]) -> list[list[str]]:
-        if queue == PRODUCTS.queue:
+        if queue == MATMULS.queue:
             assert context.operation is not None
             operation = context.operation
             tiles, held = operation.results[: len(names)], []
@@ -381,10 +381,10 @@ class PtxTarget(SimtTarget):
             words.round(name, operand, pair)
         return name
 
-    def products(self, product: Product) -> Sequence[ProductPlan]:
+    def matmul_plans(self, product: Matmul) -> Sequence[MatmulPlan]:
         return (*self._wide_products(product), *mma.plans(self.capability, product))
 
-    def _wide_products(self, product: Product) -> tuple[ProductPlan, ...]:
+    def _wide_products(self, product: Matmul) -> tuple[MatmulPlan, ...]:
         """The plans of instructions that more than a warp works on."""
         if self.accumulator_units:
             return tcgen05.plans(product)
@@ -401,7 +401,7 @@ class PtxTarget(SimtTarget):
         rows = self.gathers and (isinstance(operation, DescriptorGather) or self.capability < 120)
         return (rows if isinstance(operation, ROW_COPIES) else self.engine) and tma.keeps(operation, divisors, width)
 
-    def wants_blocks(self, product: Product) -> bool:
+    def wants_blocks(self, product: Matmul) -> bool:
         return bool(self._wide_products(product))
 
     def reaches(self, block: DescriptorType, divisor: int) -> bool:

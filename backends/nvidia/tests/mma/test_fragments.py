@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, F64, I8, I32, U8, FloatType, IntType, Type
 from tilewright.simt.layouts.linear_layout import LinearLayout, coordinates
 from tilewright.simt.layouts.mma_tiling import layouts, tile
-from tilewright.simt.target.matmul_plan import Product, ProductPlan
+from tilewright.simt.target.matmul_plan import Matmul, MatmulPlan
 from tilewright_nvidia.codegen.packed_registers import PackedRegisters
 from tilewright_nvidia.mma import mma
 from tilewright_nvidia.mma.fragments import Instruction
@@ -139,13 +139,13 @@ def test_the_written_instructions_give_the_product(
     precision = "tf32" if a is F32 else "ieee"
     found = choose(capability, shape, k, a, b, c, precision) or choose(capability, (*shape[:-2], shape[-1], shape[-2]), k, b, a, c, precision)
     assert found is not None
-    plans = mma.plans(capability, Product(shape, k, a, b, c, precision, 0, num_warps))
+    plans = mma.plans(capability, Matmul(shape, k, a, b, c, precision, 0, num_warps))
     assert len(plans) == (2 if a is F32 and k >= 8 else 1)
     for plan in plans:
         check_product(monkeypatch, plan, found.instruction, shape, k, num_warps)
 
 
-def check_product(monkeypatch: pytest.MonkeyPatch, plan: ProductPlan, instruction: Instruction, shape: tuple[int, ...], k: int, num_warps: int) -> None:
+def check_product(monkeypatch: pytest.MonkeyPatch, plan: MatmulPlan, instruction: Instruction, shape: tuple[int, ...], k: int, num_warps: int) -> None:
     """A plan gives the product of random matrices, by the machine's own fragments of its instruction."""
     rng = np.random.default_rng(3)
     assert plan.emit is not None
@@ -174,4 +174,4 @@ def test_f32_is_not_rounded_unless_asked_to() -> None:
 
 def test_small_products_have_no_instruction() -> None:
     assert choose(90, (4, 4), 16, F16, F16, F32, "ieee") is None
-    assert mma.plans(90, Product((4, 16), 16, F16, F16, F32, "ieee", 0, 4)) == ()
+    assert mma.plans(90, Matmul((4, 16), 16, F16, F16, F32, "ieee", 0, 4)) == ()

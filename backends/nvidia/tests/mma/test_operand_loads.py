@@ -15,7 +15,7 @@ from tilewright.ir.types import BF16, F16, F32, F64, I8, I32, FloatType, IntType
 from tilewright.language.callable import device_function
 from tilewright.llvm.registers import storage_size
 from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout, axis_shifts, combine, log2
-from tilewright.simt.target.matmul_plan import Product
+from tilewright.simt.target.matmul_plan import Matmul
 from tilewright_nvidia.async_copy.swizzle_atoms import SwizzleAtoms, swizzled_layout
 from tilewright_nvidia.mma import mma, wgmma
 from tilewright_nvidia.mma.operand_loads import PAIRS_OF_A_WORD, ROWS_OF_TWO_WORDS, MatrixLoads, byte_matrix_loads, fragment_order, matrix_loads
@@ -76,7 +76,7 @@ CASES: list[tuple[Type, FloatType | IntType, tuple[int, int], int, int, str]] = 
 def test_each_lane_gets_its_elements(
     element: Type, accumulator: FloatType | IntType, shape: tuple[int, int], k: int, num_warps: int, precision: str, fastest: int
 ) -> None:
-    plan, *_ = mma.plans(80, Product(shape, k, element, element, accumulator, precision, 0, num_warps))
+    plan, *_ = mma.plans(80, Matmul(shape, k, element, element, accumulator, precision, 0, num_warps))
     assert plan is not None
     size, served = storage_size(element), 0
     for operand, layout in (("a", plan.a), ("b", plan.b)):
@@ -103,7 +103,7 @@ def test_bytes_along_the_rows_of_an_operand_are_read_by_pairs(element: Type, ope
     """Each lane gets words that have four neighbours along K, or two of each of two rows, after the permutations of bytes; where a thread has no pairs of
     neighbouring rows there is no such plan."""
     sums = I32 if operand_element is I8 else F32
-    product = Product((128, 128), 64, operand_element, operand_element, sums, "ieee", 0, 8)
+    product = Matmul((128, 128), 64, operand_element, operand_element, sums, "ieee", 0, 8)
     (plan,) = (plan for plan in wgmma.plans(product) if plan.name.endswith(f".sr{order}"))
     shared = swizzled_layout((64, 128), 1, SwizzleAtoms(1, span))
     assert shared is not None
@@ -131,7 +131,7 @@ def test_bytes_along_the_rows_of_an_operand_are_read_by_pairs(element: Type, ope
 
 @pytest.mark.parametrize(("rows", "columns"), [(64, 64), (128, 32), (32, 128), (16, 16), (16, 256)])
 def test_proposed_layouts_have_no_bank_conflicts(rows: int, columns: int) -> None:
-    plan, *_ = mma.plans(80, Product((rows, rows), columns, F16, F16, F32, "ieee", 0, 4))
+    plan, *_ = mma.plans(80, Matmul((rows, rows), columns, F16, F16, F32, "ieee", 0, 4))
     assert plan is not None and plan.a_shared is not None and plan.b_shared is not None
     for layout, shared in ((plan.a, plan.a_shared), (plan.b, plan.b_shared)):
         found = matrix_loads(layout, shared, 2)
@@ -143,7 +143,7 @@ def test_proposed_layouts_have_no_bank_conflicts(rows: int, columns: int) -> Non
 
 
 def test_turns_of_the_memory_count_what_bank_conflicts_add() -> None:
-    plan, *_ = mma.plans(80, Product((64, 64), 64, F16, F16, F32, "ieee", 0, 4))
+    plan, *_ = mma.plans(80, Matmul((64, 64), 64, F16, F16, F32, "ieee", 0, 4))
     assert plan is not None and plan.load_turns is not None and plan.a_shared is not None
     # a warp multiplies 32 rows by 64: four by eight matrices, each in a turn; eight rows of 128 bytes behind each other are all in the same banks
     in_a_row = SharedLayout((64, 64), tuple(1 << bit for bit in range(12)))
@@ -152,9 +152,9 @@ def test_turns_of_the_memory_count_what_bank_conflicts_add() -> None:
 
 
 def test_wide_elements_and_scattered_rows_are_left_to_plain_loads() -> None:
-    plan, *_ = mma.plans(80, Product((16, 16), 16, F64, F64, F64, "ieee", 0, 1))
+    plan, *_ = mma.plans(80, Matmul((16, 16), 16, F64, F64, F64, "ieee", 0, 1))
     assert plan is not None and plan.a_shared is None
-    half, *_ = mma.plans(80, Product((16, 16), 16, F16, F16, F32, "ieee", 0, 1))
+    half, *_ = mma.plans(80, Matmul((16, 16), 16, F16, F16, F32, "ieee", 0, 1))
     assert half is not None
     reversed_bits = SharedLayout((16, 16), tuple(1 << (7 - bit) for bit in range(8)))
     assert matrix_loads(half.a, reversed_bits, 2) is None
@@ -165,7 +165,7 @@ def test_wide_elements_and_scattered_rows_are_left_to_plain_loads() -> None:
 def test_tiles_are_read_as_fragments_in_any_order_of_registers(element: Type, fastest: int, bits: int) -> None:
     """What threads compute an operand from may be held in another order than the words of an instruction's operand."""
     size = storage_size(element)
-    plan, *_ = mma.plans(80, Product((64, 32), 64, element, element, I32 if element is I8 else F32, "tf32", 0, 4))
+    plan, *_ = mma.plans(80, Matmul((64, 32), 64, element, element, I32 if element is I8 else F32, "tf32", 0, 4))
     assert plan is not None
     shared = swizzled((64, 64), size, fastest)
     found = plan.a.registers[bits:] + plan.a.registers[:bits]

@@ -19,7 +19,7 @@ from tilewright.language.callable import device_function
 from tilewright.passes import pipeline
 from tilewright.simt import emulator
 from tilewright.simt.layouts.linear_layout import combine
-from tilewright.simt.target.matmul_plan import Product, ProductPlan
+from tilewright.simt.target.matmul_plan import Matmul, MatmulPlan
 from tilewright.testing.emulated import small
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.async_copy.swizzle_atoms import SwizzleAtoms, matrix_offsets, swizzled_layout
@@ -74,7 +74,7 @@ INSTRUCTION_TYPES = [
 @pytest.mark.parametrize(("a", "b", "name", "a_type", "b_type"), INSTRUCTION_TYPES)
 @pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True)])
 def test_an_instruction_descriptor_has_the_fields_of_the_table(a: Any, b: Any, name: str, a_type: int, b_type: int, turned: tuple[bool, bool]) -> None:
-    kind = tcgen05.kind_of(Product((128, 64), 64, a, b, F32, "tf32", 0, 4))
+    kind = tcgen05.kind_of(Matmul((128, 64), 64, a, b, F32, "tf32", 0, 4))
     assert kind is not None and kind.name == name
     for rows, columns in ((128, 16), (64, 64), (128, 256)):
         value = tcgen05.instruction_descriptor(kind, a, b, rows, columns, turned)
@@ -87,8 +87,8 @@ def test_an_instruction_descriptor_has_the_fields_of_the_table(a: Any, b: Any, n
 # ---- layouts
 
 
-def product_of(shape: tuple[int, int], k: int = 64, warps: int = 4, a: Any = F16, b: Any = None, sums: Any = F32, precision: str = "tf32") -> Product:
-    return Product(shape, k, a, b or a, sums, precision, 0, warps)
+def product_of(shape: tuple[int, int], k: int = 64, warps: int = 4, a: Any = F16, b: Any = None, sums: Any = F32, precision: str = "tf32") -> Matmul:
+    return Matmul(shape, k, a, b or a, sums, precision, 0, warps)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_kinds_of_products(a: Any, b: Any, sums: Any, precision: str, name: str)
     ],
 )
 def test_products_that_are_too_small_or_too_large(shape: tuple[int, ...], k: int, warps: int) -> None:
-    assert not tcgen05.plans(Product(shape, k, F16, F16, F32, "ieee", 0, warps))
+    assert not tcgen05.plans(Matmul(shape, k, F16, F16, F32, "ieee", 0, warps))
 
 
 def test_operands_that_instructions_cannot_read() -> None:
@@ -201,11 +201,11 @@ def test_on_data_center_blackwell_alone_and_where_it_is_not_refused() -> None:
     product = product_of((128, 128))
     for arch in ("sm_100a", "sm_103a"):
         target = PtxTarget(target_of(ARCHITECTURES[arch]))
-        assert [plan.name.partition(".")[0] for plan in target.products(product)] == ["tcgen05", "mma"]
+        assert [plan.name.partition(".")[0] for plan in target.matmul_plans(product)] == ["tcgen05", "mma"]
         assert [one.name for one in target.mechanisms] == ["tma", "cp.async"] and target.accumulator_units == 512
     for arch, options in (("sm_100a", {"asynchronous": False}), ("sm_90a", {}), ("sm_120a", {}), ("sm_80", {})):
         target = PtxTarget(target_of(ARCHITECTURES[arch]), {**OPTIONS, **options})
-        assert not target.accumulator_units and not any(plan.name.startswith("tcgen05") for plan in target.products(product))
+        assert not target.accumulator_units and not any(plan.name.startswith("tcgen05") for plan in target.matmul_plans(product))
 
 
 # ---- kernels
@@ -380,12 +380,12 @@ class Emulated(emulator.EmulatedTarget):
     def keeps_descriptor(self, operation: Any, divisors: Sequence[int], width: int) -> bool:
         return operation.name == "descriptor_load"
 
-    def products(self, product: Product) -> Sequence[ProductPlan]:
+    def matmul_plans(self, product: Matmul) -> Sequence[MatmulPlan]:
         (plan,) = tcgen05.plans(product)
         assert plan.accumulator is not None
         made = emulator.accumulating_plan(plan.name, product, plan.c, plan.accumulator.units)
         return (
-            ProductPlan(
+            MatmulPlan(
                 plan.name,
                 plan.a,
                 plan.b,

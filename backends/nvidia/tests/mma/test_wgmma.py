@@ -16,7 +16,7 @@ from swizzled_addresses import exchanged
 from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, I8, I32, U8
 from tilewright.llvm.writer import ModuleWriter
 from tilewright.simt.layouts.linear_layout import SharedLayout, combine, coordinates
-from tilewright.simt.target.matmul_plan import Product, ProductPlan, SharedOperand
+from tilewright.simt.target.matmul_plan import Matmul, MatmulPlan, SharedOperand
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.async_copy.swizzle_atoms import SPANS, SwizzleAtoms, swizzled_layout
 from tilewright_nvidia.codegen.packed_registers import PackedRegisters
@@ -50,7 +50,7 @@ def test_accumulators_are_those_of_the_instruction_set(columns: int) -> None:
 @pytest.mark.parametrize("shape", [(128, 128), (256, 64), (64, 256), (128, 256), (64, 512)])
 @pytest.mark.parametrize("warps", [4, 8, 16])
 def test_groups_share_the_result(shape: tuple[int, int], warps: int) -> None:
-    product = Product(shape, 64, F16, F16, F32, "ieee", 0, warps)
+    product = Matmul(shape, 64, F16, F16, F32, "ieee", 0, warps)
     found = wgmma.plans(product)
     words = shape[0] * shape[1] // (32 * warps)
     assert (len(found) > 0) == (words <= min(255, 65536 // (32 * warps)) - wgmma.OTHER_REGISTERS)
@@ -142,9 +142,7 @@ class Memory:
 Fragments = Callable[[int], list[list[int]]]
 
 
-def emitted(
-    plan: ProductPlan, a: SharedOperand | list[str], b: SharedOperand, first: str = "0.0", words: PackedRegisters | None = None
-) -> tuple[str, Recorder]:
+def emitted(plan: MatmulPlan, a: SharedOperand | list[str], b: SharedOperand, first: str = "0.0", words: PackedRegisters | None = None) -> tuple[str, Recorder]:
     """The text of a product whose sums begin at ``first``."""
     module = ModuleWriter()
     module.state = state_of(words or PackedRegisters())
@@ -187,7 +185,7 @@ class Group:
         del self.pending[: max(0, len(self.pending) - count)]
 
 
-def run(text: str, context: Recorder, plan: ProductPlan, memories: Sequence[Memory], warps: int, fragments: Fragments | None = None) -> np.ndarray[Any, Any]:
+def run(text: str, context: Recorder, plan: MatmulPlan, memories: Sequence[Memory], warps: int, fragments: Fragments | None = None) -> np.ndarray[Any, Any]:
     """The result of the instructions in LLVM IR, on all groups of warps. Where A is in registers, ``fragments(thread)`` gives the words of a thread of all
     groups, and ``memories`` has B alone."""
     (assembly,) = re.findall(r'asm sideeffect "([^"]*)"', text)
@@ -298,7 +296,7 @@ def test_sums_of_16_bits_lie_in_registers_by_twos(shape: tuple[int, int], k: int
     ((128, 256), 128, 64, 8),
 ])  # fmt: skip
 def test_promoted_sums_compute_the_product(shape: tuple[int, int], k: int, imprecise: int, warps: int) -> None:
-    product = Product(shape, k, F8E4M3FN, F8E5M2, F32, "ieee", imprecise, warps)
+    product = Matmul(shape, k, F8E4M3FN, F8E5M2, F32, "ieee", imprecise, warps)
     plan = wgmma.plans(product)[0]
     assert not plan.asynchronous
     text = computes_the_product(plan, k, "f8e5m2", warps)
@@ -312,7 +310,7 @@ def test_promoted_sums_compute_the_product(shape: tuple[int, int], k: int, impre
     assert sum("add.rn.f32" in line for line in lines) == -(-k // (imprecise // 32 * 32)) * plan.c.register_count
 
 
-def computes_the_product(plan: ProductPlan, k: int, element: str, warps: int) -> str:
+def computes_the_product(plan: MatmulPlan, k: int, element: str, warps: int) -> str:
     """Check what a plan writes, for all layouts in which it takes operands; the last text."""
     m, n = plan.c.shape
     type_ = {"f16": F16, "bf16": BF16, "f32": F32, "i8": I8, "f8e5m2": F8E5M2}[element]
@@ -357,7 +355,7 @@ class Packer(PackedRegisters):
 def test_instructions_with_a_in_registers_compute_the_product(shape: tuple[int, int], k: int, element: str, warps: int, order: str) -> None:
     (m, n), type_ = shape, {"f16": F16, "bf16": BF16, "i8": I8, "f8e5m2": F8E5M2}[element]
     packer = Packer()
-    product = Product(shape, k, type_, type_, I32 if element == "i8" else F32, "ieee", 0, warps)
+    product = Matmul(shape, k, type_, type_, I32 if element == "i8" else F32, "ieee", 0, warps)
     (plan,) = (plan for plan in wgmma.plans(product) if plan.name.endswith(f".rs{order}"))
     assert (k in plan.a.registers) == (order == ".pairs"), "a thread has neighbouring rows"
     rng = np.random.default_rng(1)
@@ -385,7 +383,7 @@ def test_instructions_with_b_in_registers_compute_the_transposed_product(
 ) -> None:
     (m, n), type_ = shape, {"f16": F16, "bf16": BF16, "i8": I8}[element]
     packer = Packer()
-    product = Product(shape, k, type_, type_, I32 if element == "i8" else F32, "ieee", 0, warps)
+    product = Matmul(shape, k, type_, type_, I32 if element == "i8" else F32, "ieee", 0, warps)
     (plan,) = (plan for plan in wgmma.plans(product) if plan.name.endswith(f".sr{order}"))
     assert plan.reads == ("shared", "registers") and plan.c.shape == shape and plan.b.shape == (k, n)
     rng = np.random.default_rng(1)
@@ -427,7 +425,7 @@ def test_instructions_with_b_in_registers_compute_the_transposed_product(
     ],
 )
 def test_kinds_of_products(a: Any, b: Any, sums: Any, precision: str, imprecise: int, name: str) -> None:
-    found = wgmma.plans(Product((64, 64), 128, a, b, sums, precision, imprecise, 4))
+    found = wgmma.plans(Matmul((64, 64), 128, a, b, sums, precision, imprecise, 4))
     # of the transpose the first operand is the second
     *head, left, right, _ = name.split(".") if name else ("", "", "")
     turned = [] if imprecise else [".".join((*head, right, left, "sr"))]
@@ -439,16 +437,16 @@ def test_kinds_of_products(a: Any, b: Any, sums: Any, precision: str, imprecise:
     ("shape", "k", "warps"), [((32, 64), 64, 4), ((64, 64), 64, 2), ((64, 4), 64, 4), ((64, 64), 8, 4), ((128, 256), 64, 4), ((2, 64, 64), 64, 4)]
 )
 def test_products_that_are_too_small_or_too_large(shape: tuple[int, ...], k: int, warps: int) -> None:
-    assert not wgmma.plans(Product(shape, k, F16, F16, F32, "ieee", 0, warps))
+    assert not wgmma.plans(Matmul(shape, k, F16, F16, F32, "ieee", 0, warps))
 
 
 def test_not_where_refused_nor_on_other_machines() -> None:
-    product = Product((64, 64), 64, F16, F16, F32, "ieee", 0, 4)
-    assert PtxTarget(TARGET, ASYNCHRONOUS).products(product)[0].name.startswith("wgmma")
+    product = Matmul((64, 64), 64, F16, F16, F32, "ieee", 0, 4)
+    assert PtxTarget(TARGET, ASYNCHRONOUS).matmul_plans(product)[0].name.startswith("wgmma")
     assert PtxTarget(TARGET).hopper
     for arch, options in (("sm_90a", {"asynchronous": False}), ("sm_80", ASYNCHRONOUS), ("sm_120a", ASYNCHRONOUS)):
         target = PtxTarget(target_of(ARCHITECTURES[arch]), options)
-        assert [plan.name.partition(".")[0] for plan in target.products(product)] == ["mma"]
+        assert [plan.name.partition(".")[0] for plan in target.matmul_plans(product)] == ["mma"]
         # of the copy engine, sm_120a is offered rows that numbers name
         rows = target.gathers
         assert rows is (arch == "sm_120a") and target.part_warps == 0 and bool(target.barrier_bytes) is rows

@@ -57,21 +57,21 @@ def _check(function: Function, target: SimtTarget, options: Mapping[str, Any]) -
         check_proxies(function, target)
 
 
-#: What part of the shared memory the operands of a product may take, one after the other, where whole products do not fit.
+#: What part of the shared memory the operands of a matmul may take, one after the other, where whole matmuls do not fit.
 _PARTS: Final = (1, 2, 4)
 
 #: The toolkit's own stages, in order.
 STAGES: Final = (
-    Stage("prepare", lambda module, target, options: prepare(module, target), "calls, descriptors and block-scaled products become plain operations"),
-    Stage("cluster", divide_program, "a program that several blocks of threads are to run becomes what each of them does"),
+    Stage("prepare", lambda module, target, options: prepare(module, target), "calls, descriptors and block-scaled matmuls become plain operations"),
+    Stage("cluster", divide_program, "a program that several CTAs are to run becomes what each of them does"),
     Stage("warps", lambda module, target, options: set_warps(kernel_of(module), target, options), "how many warps run a program: those asked for, or more"),
-    Stage("narrow", narrow_operands, "products of f32 whose operands are exact in 16 bits become products of those"),
-    Stage("raise", raise_loads, "loads at pointers that feed products become loads of blocks, where the machine copies those better"),
+    Stage("narrow", narrow_operands, "matmuls of f32 whose operands are exact in 16 bits become matmuls of those"),
+    Stage("raise", raise_loads, "loads at pointers that feed matmuls become loads of blocks, where the machine copies those better"),
     Stage("unseen", _on_kernel(lambda function, target: mark_unseen(function)), "loads whose left-out lanes nobody sees: no zeros are written there"),
     Stage("atomics", _on_kernel(lambda function, target: relax_atomics(function)), "atomic updates behind which nothing touches memory do not acquire"),
     Stage("rows", split_rows, "chains of matmuls of two MMAs' rows a warp become two chains side by side"),
-    Stage("layouts", lambda module, target, options: _assign(kernel_of(module), target, options), "every tile has a layout, every product a plan"),
-    Stage("sums", lambda module, target, options: defer_sums(kernel_of(module)), "sums that loops over products carry are added up across threads after them"),
+    Stage("layouts", lambda module, target, options: _assign(kernel_of(module), target, options), "every tile has a layout, every matmul a plan"),
+    Stage("sums", lambda module, target, options: defer_sums(kernel_of(module)), "sums that loops over matmuls carry are added up across threads after them"),
     Stage("select", lambda module, target, options: select(kernel_of(module), target, options), "loads that are copied ahead, by which mechanism"),
     Stage("schedule", lambda module, target, options: schedule(kernel_of(module), target, options), "how far ahead, and in what order"),
     Stage("expand", _on_kernel(expand), "pipelined loops are written out"),
@@ -86,8 +86,8 @@ STAGES: Final = (
         lambda module, target, options: share_converted_operands(kernel_of(module), target, options),
         "operands that would be converted through shared memory are read from there, step by step",
     ),
-    Stage("stage", _on_kernel(stage_operands), "operands that products read from shared memory are put there"),
-    Stage("accumulators", _on_kernel(write_accumulators), "products whose sums are in memory of the machine's own are started and waited for"),
+    Stage("stage", _on_kernel(stage_operands), "operands that matmuls read from shared memory are put there"),
+    Stage("accumulators", _on_kernel(write_accumulators), "matmuls whose accumulator is in tensor memory are started and waited for"),
     Stage("allocate", _on_kernel(allocate), "where in shared memory everything is"),
     Stage("barriers", _on_kernel(insert_barriers), "threads wait for each other where they must"),
     Stage(
@@ -126,10 +126,10 @@ def compile_with_state(
     timings: MutableMapping[str, float] | None = None,
 ) -> Compiled:
     """As :func:`compile_kernel`, but where a program would need more shared memory than there is loads are copied less far ahead, and where that is not enough
-    products are cut along K; ``module`` stays as it is.
+    matmuls are cut along K; ``module`` stays as it is.
 
     Raises:
-        OutOfResources: a program needs too much so as well; for ``num_stages`` and products as they were given.
+        OutOfResources: a program needs too much so as well; for ``num_stages`` and matmuls as they were given.
     """
     stages = int(options.get("num_stages") or 1)
     least = min(stages, 2)

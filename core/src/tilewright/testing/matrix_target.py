@@ -13,18 +13,18 @@ from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout, lo
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.lowering.emission.shared_access import places, plan_accesses, read
 from tilewright.simt.target.fragments import step_registers
-from tilewright.simt.target.matmul_plan import Product, ProductPlan
+from tilewright.simt.target.matmul_plan import Matmul, MatmulPlan
 
 
 class MatrixTarget(EmulatedTarget):
     """Every lane gets the row of a and the columns of b that it needs through shuffles.
 
     Attributes:
-        k_step: as in :class:`~tilewright.simt.target.matmul_plan.ProductPlan`.
+        k_step: as in :class:`~tilewright.simt.target.matmul_plan.MatmulPlan`.
         fragments: whether there is an instruction that loads fragments of a.
         wish: whether it asks for a layout in shared memory, and reads no other.
         prices: whether it says how many turns of the memory fragments take: fewer than accesses of a lane's own.
-        calls: the registers of a of each product written.
+        calls: the registers of a of each matmul written.
         loads: the coordinate along K of each fragment loaded.
     """
 
@@ -36,10 +36,10 @@ class MatrixTarget(EmulatedTarget):
         self.calls: list[int] = []
         self.loads: list[int] = []
 
-    def products(self, product: Product) -> Sequence[ProductPlan]:
-        shape, k, num_warps = product.shape, product.k, product.warps
+    def matmul_plans(self, matmul: Matmul) -> Sequence[MatmulPlan]:
+        shape, k, num_warps = matmul.shape, matmul.k, matmul.warps
         m, n = shape[-2:]
-        if len(shape) > 2 or m < self.M or n < 8 or k < self.K or product.a is not F32:
+        if len(shape) > 2 or m < self.M or n < 8 or k < self.K or matmul.a is not F32:
             return ()
         mb, nb, kb = log2(m), log2(n), log2(k)
         warp_bits = log2(num_warps)
@@ -62,7 +62,7 @@ class MatrixTarget(EmulatedTarget):
         def load_turns(position: int, shared: SharedLayout) -> int:
             return (a_layout, b_layout)[position].register_count // 8
 
-        plan = ProductPlan(
+        plan = MatmulPlan(
             "made up", a_layout, b_layout, c, self._emit(a_layout, b_layout, c, kb),
             a_shared=SharedLayout.row_major((m, k)) if self.wish else None,
             load_a=self._load(a_layout, 1) if self.fragments else None, k_step=self.k_step, load_turns=load_turns if self.prices else None,

@@ -1,7 +1,7 @@
 """Two machines for tests that are as unlike as machines get: what runs on both depends on neither.
 
 :class:`StagedTarget` has wide warps and brings tiles to shared memory through registers only. :class:`BulkTarget` copies whole blocks, which complete on
-barrier objects, multiplies asynchronously from shared memory, and divides a program into parts of any number of warps.
+mbarriers, multiplies asynchronously from shared memory, and divides a program into parts of any number of warps.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tilewright.simt.layouts.linear_layout import LinearLayout, log2
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.target.copy_mechanism import GROUPS, BlockAccess, CopyMechanism
 from tilewright.simt.target.fma_plan import result_layout
-from tilewright.simt.target.matmul_plan import REGISTERS, SHARED, Product, ProductPlan
+from tilewright.simt.target.matmul_plan import REGISTERS, SHARED, Matmul, MatmulPlan
 
 #: Names of the plans.
 ROWS_AND_COLUMNS = "rows and columns"
@@ -29,11 +29,11 @@ _DESCRIPTOR_BYTES = 128
 
 
 class StagedTarget(EmulatedTarget):
-    """A machine of wide warps without asynchronous copies. Its product takes whole rows of a and columns of b in each thread's registers.
+    """A machine of wide warps without asynchronous copies. Its matmul takes whole rows of a and columns of b in each thread's registers.
 
     Args:
-        matrix: whether it has that product; else all are multiplied and added from shared memory.
-        k_step: elements along K that the product takes at a time; 0 for all.
+        matrix: whether it has that matmul; else all are multiplied and added from shared memory.
+        k_step: elements along K that the matmul takes at a time; 0 for all.
         alternating: whether halves of the warps read and multiply by turns.
     """
 
@@ -45,16 +45,16 @@ class StagedTarget(EmulatedTarget):
         super().__init__(warp_size, copy_widths=(), completion=completion, seed=seed)
         self.matrix, self.k_step, self.alternating = matrix, k_step, alternating
 
-    def alternates(self, product: Product) -> bool:
-        return self.alternating and product.warps > 1
+    def alternates(self, matmul: Matmul) -> bool:
+        return self.alternating and matmul.warps > 1
 
-    def products(self, product: Product) -> Sequence[ProductPlan]:
-        if not self.matrix or not _is_known(product):
+    def matmul_plans(self, matmul: Matmul) -> Sequence[MatmulPlan]:
+        if not self.matrix or not _is_known(matmul):
             return ()
-        c = _result_layout(self, product)
-        a, b = (operand_layout(c, product.k, position) for position in (0, 1))
-        step = self.k_step if self.k_step < product.k else 0
-        return (ProductPlan(ROWS_AND_COLUMNS, a, b, c, _rows_times_columns(product, a, b, c), k_step=step),)
+        c = _result_layout(self, matmul)
+        a, b = (operand_layout(c, matmul.k, position) for position in (0, 1))
+        step = self.k_step if self.k_step < matmul.k else 0
+        return (MatmulPlan(ROWS_AND_COLUMNS, a, b, c, _rows_times_columns(matmul, a, b, c), k_step=step),)
 
 
 class RunsTarget(StagedTarget):
@@ -80,15 +80,15 @@ def _start_in_run(context: SimtContext, shared: str, pointer: str, size: int, pr
 
 
 class BulkTarget(EmulatedTarget):
-    """A machine with copies of blocks and asynchronous products, from shared memory and from registers and shared memory, and with clusters.
+    """A machine with TMA copies and asynchronous matmuls, from shared memory and from registers and shared memory, and with clusters.
 
     Args:
         stores: whether it keeps stores through descriptors too.
         groups: whether it has copies from pointers as well, in groups.
         raises: what addresses must be known to be multiples of, in bytes, where blocks are copied of tensors that loads at pointers read; 0: none are.
         makes: whether kernels may make descriptors for it.
-        rows: whether threads have whole rows of the result of a product, so that one product's result can be the next one's operand as it is.
-        units: of memory for the sums of products, one for each column of a result; 0: sums are in registers.
+        rows: whether threads have whole rows of the result of a matmul, so that one matmul's result can be the next one's operand as it is.
+        units: of memory for the sums of matmuls, one for each column of a result; 0: sums are in registers.
     """
 
     name = "bulk"
@@ -117,45 +117,45 @@ class BulkTarget(EmulatedTarget):
     def keeps_descriptor(self, operation: BlockAccess, divisors: Sequence[int], width: int) -> bool:
         return operation.name in ("descriptor_load", "descriptor_gather") or (self.stores and operation.name in ("descriptor_store", "descriptor_scatter"))
 
-    def wants_blocks(self, product: Product) -> bool:
-        return bool(self.raises) and _is_known(product)
+    def wants_blocks(self, matmul: Matmul) -> bool:
+        return bool(self.raises) and _is_known(matmul)
 
     def reaches(self, block: DescriptorType, divisor: int) -> bool:
         return not self.raises or divisor % self.raises == 0
 
-    def products(self, product: Product) -> Sequence[ProductPlan]:
-        if not _is_known(product):
+    def matmul_plans(self, matmul: Matmul) -> Sequence[MatmulPlan]:
+        if not _is_known(matmul):
             return ()
-        c = _whole_rows(self, product) if self.rows else _result_layout(self, product)
-        if self.accumulator_units and product.accumulator is F32 and len(product.shape) == 2:
-            return (accumulating_plan(INTO_MEMORY, product, c, product.shape[1]),)
+        c = _whole_rows(self, matmul) if self.rows else _result_layout(self, matmul)
+        if self.accumulator_units and matmul.accumulator is F32 and len(matmul.shape) == 2:
+            return (accumulating_plan(INTO_MEMORY, matmul, c, matmul.shape[1]),)
         return (
-            asynchronous_plan(FROM_SHARED, product, c, (SHARED, SHARED)),
-            asynchronous_plan(FROM_REGISTERS, product, c, (REGISTERS, SHARED)),
+            asynchronous_plan(FROM_SHARED, matmul, c, (SHARED, SHARED)),
+            asynchronous_plan(FROM_REGISTERS, matmul, c, (REGISTERS, SHARED)),
         )
 
 
-def _is_known(product: Product) -> bool:
-    return product.accumulator in (F16, F32, F64) or (isinstance(product.accumulator, IntType) and product.accumulator.bits == 32)
+def _is_known(matmul: Matmul) -> bool:
+    return matmul.accumulator in (F16, F32, F64) or (isinstance(matmul.accumulator, IntType) and matmul.accumulator.bits == 32)
 
 
-def _result_layout(target: EmulatedTarget, product: Product) -> LinearLayout:
-    return result_layout(product.shape, log2(target.warp_size), log2(product.warps))
+def _result_layout(target: EmulatedTarget, matmul: Matmul) -> LinearLayout:
+    return result_layout(matmul.shape, log2(target.warp_size), log2(matmul.warps))
 
 
-def _whole_rows(target: EmulatedTarget, product: Product) -> LinearLayout:
+def _whole_rows(target: EmulatedTarget, matmul: Matmul) -> LinearLayout:
     """Threads over the rows; those of a thread far apart, and in its first registers."""
-    n, count = log2(product.shape[-1]), log2(product.shape[-2])
+    n, count = log2(matmul.shape[-1]), log2(matmul.shape[-2])
     rows = [1 << n + bit for bit in range(count)]
-    lanes, warps = log2(target.warp_size), log2(product.warps)
+    lanes, warps = log2(target.warp_size), log2(matmul.warps)
     of_threads = [*rows[: lanes + warps], *[0] * (lanes + warps - count)]
     columns = [1 << bit for bit in range(n)]
-    return LinearLayout(product.shape, (*rows[lanes + warps :], *columns), tuple(of_threads[:lanes]), tuple(of_threads[lanes:]))
+    return LinearLayout(matmul.shape, (*rows[lanes + warps :], *columns), tuple(of_threads[:lanes]), tuple(of_threads[lanes:]))
 
 
-def _rows_times_columns(product: Product, a: LinearLayout, b: LinearLayout, c: LinearLayout) -> Callable[..., list[str]]:
-    """Writes a product of which each thread has its rows of ``a`` and columns of ``b`` in registers, those along K last."""
-    own = [len(layout.registers) - log2(product.k) for layout in (a, b)]
+def _rows_times_columns(matmul: Matmul, a: LinearLayout, b: LinearLayout, c: LinearLayout) -> Callable[..., list[str]]:
+    """Writes a matmul of which each thread has its rows of ``a`` and columns of ``b`` in registers, those along K last."""
+    own = [len(layout.registers) - log2(matmul.k) for layout in (a, b)]
     m, n = log2(c.shape[-2]), log2(c.shape[-1])
     # which of its rows, and which of its columns, each register of the result takes
     of_register = [[0], [0]]
@@ -168,10 +168,10 @@ def _rows_times_columns(product: Product, a: LinearLayout, b: LinearLayout, c: L
 
     def emit(context: SimtContext, left: list[str], right: list[str], sums: list[str]) -> list[str]:
         w = context.writer
-        compute: Type = product.accumulator if isinstance(product.accumulator, IntType) or product.accumulator is F64 else F32
+        compute: Type = matmul.accumulator if isinstance(matmul.accumulator, IntType) or matmul.accumulator is F64 else F32
         type_ = register_type(compute)
-        x, y = ([emit_cast(context, name, element, compute, 0) for name in names] for names, element in ((left, product.a), (right, product.b)))
-        found = [emit_cast(context, name, product.accumulator, compute, 0) for name in sums]
+        x, y = ([emit_cast(context, name, element, compute, 0) for name in names] for names, element in ((left, matmul.a), (right, matmul.b)))
+        found = [emit_cast(context, name, matmul.accumulator, compute, 0) for name in sums]
         for k in range(len(x) >> own[0]):
             for register, (row, column) in enumerate(zip(*of_register, strict=True)):
                 pair = x[k << own[0] | row], y[k << own[1] | column]
@@ -179,6 +179,6 @@ def _rows_times_columns(product: Product, a: LinearLayout, b: LinearLayout, c: L
                     found[register] = w.intrinsic("llvm.fma", type_, [(type_, pair[0]), (type_, pair[1]), (type_, found[register])])
                 else:
                     found[register] = w.emit(f"add {type_} {found[register]}, {w.emit(f'mul {type_} {pair[0]}, {pair[1]}')}")
-        return [emit_cast(context, name, compute, product.accumulator, 0) for name in found]
+        return [emit_cast(context, name, compute, matmul.accumulator, 0) for name in found]
 
     return emit

@@ -31,7 +31,7 @@ from tilewright.simt.emulator import EmulatedTarget
 from tilewright.simt.layouts.linear_layout import LinearLayout, blocked
 from tilewright.simt.target.conversion_plan import within_warp
 from tilewright.simt.target.fma_plan import fma_plan
-from tilewright.simt.target.matmul_plan import Product, ProductPlan
+from tilewright.simt.target.matmul_plan import Matmul, MatmulPlan
 from tilewright.simt.target.plan_selection import plan_of
 from tilewright_conformance.programs import PORTABLE, Program, mismatch, programs
 from tilewright_conformance.samples import all_samples
@@ -199,7 +199,7 @@ def test_invariant_operands_are_converted_before_the_loop(kernel: Kernel, matrix
     assert len(inside) == 2  # keys and values; the queries before, the result after
 
 
-def test_loads_are_under_way_before_the_first_is_converted(kernel: Kernel, matrix_target: EmulatedTarget) -> None:
+def test_loads_are_in_flight_before_the_first_is_converted(kernel: Kernel, matrix_target: EmulatedTarget) -> None:
     module = kernel("matmul")
     assigned(module, matrix_target)
     (loop,) = named(module, "for")
@@ -461,7 +461,7 @@ def test_notes_tell_which_products_have_no_instruction(matrix_target: EmulatedTa
 class RowsTarget(emulator.EmulatedTarget):
     """Products have a second plan, which leaves rows in their warps."""
 
-    def products(self, product: Product) -> list[ProductPlan]:
+    def matmul_plans(self, product: Matmul) -> list[MatmulPlan]:
         plan = fma_plan(self, product)
         return [plan, dataclasses.replace(plan, name=BY_ROWS, whole_rows=True)]
 
@@ -470,7 +470,7 @@ BY_ROWS = "by rows"
 
 
 @pytest.mark.parametrize(
-    ("products", "by_rows"),
+    ("matmul_plans", "by_rows"),
     [
         (["dot %x, %x, %x"], [False]),
         (["dot %x, %x, %x", "dot %y, %x, %x"], [True, True]),

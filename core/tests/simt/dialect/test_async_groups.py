@@ -1,4 +1,4 @@
-"""How many groups may still be under way where a token is waited for: the least over all ways to get there."""
+"""How many groups may still be in flight where a token is waited for: the least over all ways to get there."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def copies(body: str) -> list[int]:
     return [count for wait in found for _, count in wait]
 
 
-def test_groups_that_ended_later_may_be_under_way() -> None:
+def test_groups_that_ended_later_may_be_in_flight() -> None:
     assert copies(A + B + C + "simt.wait tokens=[%a]") == [2]
     assert copies(A + B + C + "simt.wait tokens=[%c]") == [0]
     assert copies(A + "simt.wait tokens=[%a]\n" + B + "simt.wait tokens=[%a]\nsimt.wait tokens=[%b]") == [0, 1, 0]
@@ -37,9 +37,9 @@ def test_the_youngest_of_several_tokens_counts() -> None:
 
 
 def test_queues_are_counted_apart() -> None:
-    dot = '%r, %p = simt.dot_start %t, %t, %t {plan = "p"} : tile<4x4xf32>, token<products>\n'
+    dot = '%r, %p = simt.dot_start %t, %t, %t {plan = "p"} : tile<4x4xf32>, token<matmuls>\n'
     body = A + dot + B + "%v = simt.commit : token<vendor>\nsimt.wait tokens=[%a]\nsimt.wait tokens=[%p, %b]\nsimt.wait tokens=[%v]"
-    assert pending(body) == [[("copies", 1)], [("products", 0), ("copies", 0)], [("vendor", 0)]]
+    assert pending(body) == [[("copies", 1)], [("matmuls", 0), ("copies", 0)], [("vendor", 0)]]
 
 
 def loop(inits: str, arguments: str, body: str, yields: str) -> str:
@@ -56,7 +56,7 @@ def test_a_token_that_is_carried_one_iteration() -> None:
 
 
 def test_tokens_that_are_handed_on_from_iteration_to_iteration() -> None:
-    """Three slots: two groups are under way at the top, one may be where the first is waited for."""
+    """Three slots: two groups are in flight at the top, one may be where the first is waited for."""
     body = loop("%a, %b", "%x, %y", "simt.wait tokens=[%x]\n" + C, "%y, %c")
     assert copies(A + B + body + "simt.wait tokens=[%r0]\nsimt.wait tokens=[%r1]") == [1, 1, 0]
 

@@ -21,7 +21,7 @@ HEAD = """tilewright.ir 1.0
 ARGUMENTS = """%i: i32, %k: i64, %c: i1, %f: f32, %p: ptr<f32>, %d: desc<8x8xf32>,
   %x: tile<8x8xf32, #L0>, %h: tile<8x8xf16, #L0>, %t: tile<8x8xptr<f32>, #L0>, %m: tile<8x8xi1, #L0>, %w: tile<16x8xf32>,
   %buffer: buffer<4 x 8x8xf32, #S0>, %slot: slot<8x8xf32, #S0>, %half: slot<8x8xf16, #S1>, %barriers: barriers<4>,
-  %sums: accumulator<8x8xf32>, %row: desc<1x8xf32>, %numbers: slot<8xi32, shared<8>>, %copies: token<copies>, %products: token<products>"""
+  %sums: accumulator<8x8xf32>, %row: desc<1x8xf32>, %numbers: slot<8xi32, shared<8>>, %copies: token<copies>, %matmuls: token<matmuls>"""
 
 
 def check(*lines: str) -> None:
@@ -117,7 +117,7 @@ CASES: dict[str, tuple[str, list[tuple[str, str]]]] = {
     "simt.release": ("simt.release %buffer", [("simt.release %slot", "buffer must be a buffer")]),
     "simt.stagger": ("simt.stagger {later = true}", []),
     "simt.keep_order": ("simt.keep_order {everything = true}", []),
-    "simt.phase": ("simt.phase {products = false}", []),
+    "simt.phase": ("simt.phase {matmuls = false}", []),
     "simt.slot": (
         "%r = simt.slot %buffer, %i : slot<8x8xf32, #S0>",
         [
@@ -205,7 +205,7 @@ CASES: dict[str, tuple[str, list[tuple[str, str]]]] = {
         [('simt.rows_store_start %half, %row, %numbers, %i {by = "bulk"}', "slot must be one of tile<8x8xf32>")],
     ),
     "simt.wait": (
-        "simt.wait tokens=[%copies]\n%r = simt.wait tokens=[%copies, %products], tiles=[%x] : tile<8x8xf32, #L0>",
+        "simt.wait tokens=[%copies]\n%r = simt.wait tokens=[%copies, %matmuls], tiles=[%x] : tile<8x8xf32, #L0>",
         [
             ("%r = simt.wait tiles=[%x] : tile<8x8xf32, #L0>", "takes one token at least"),
             ("simt.wait tokens=[%i]", "tokens must be tokens, not i32"),
@@ -230,8 +230,8 @@ CASES: dict[str, tuple[str, list[tuple[str, str]]]] = {
         ],
     ),
     "simt.dot_start": (
-        '%r, %q = simt.dot_start %half, %half, %x {plan = "p"} : tile<8x8xf32, #L0>, token<products>',
-        [('%r, %q = simt.dot_start %half, %half, %x {plan = "p"} : tile<8x8xf32>, token<copies>', "by its rule (tile<8x8xf32>, token<products>)")],
+        '%r, %q = simt.dot_start %half, %half, %x {plan = "p"} : tile<8x8xf32, #L0>, token<matmuls>',
+        [('%r, %q = simt.dot_start %half, %half, %x {plan = "p"} : tile<8x8xf32>, token<copies>', "by its rule (tile<8x8xf32>, token<matmuls>)")],
     ),
     "simt.accumulators": ("%r = simt.accumulators {units = 32} : i32", []),
     "simt.accumulator": (

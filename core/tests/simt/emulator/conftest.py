@@ -44,7 +44,7 @@ class Machine:
 
 
 class Ring:
-    """out = a @ b, 8 x 8 at a time along K: one part copies blocks into a ring of two slots, the other multiplies, one product always under way."""
+    """out = a @ b, 8 x 8 at a time along K: one part copies blocks into a ring of two slots, the other multiplies, one product always in flight."""
 
     K = 40
 
@@ -98,13 +98,13 @@ kernel @ring(%da: desc<8x8xf32>, %db: desc<8x8xf32>, %out: ptr<f32>, %n: i32) at
       %start = constant false : i1
       %none = constant 0.0 : f32
       %c = splat %none : tile<8x8xf32, #L0>
-      %before = simt.commit : token<products>
-      %acc, %t9, %s9, %ph9 = for %zero, %n, %one, inits=[%c, %before, %zero, %start] : tile<8x8xf32, #L0>, token<products>, i32, i1
-          body(%i: i32, %x: tile<8x8xf32, #L0>, %t0: token<products>, %t: i32, %qh: i1) {{
+      %before = simt.commit : token<matmuls>
+      %acc, %t9, %s9, %ph9 = for %zero, %n, %one, inits=[%c, %before, %zero, %start] : tile<8x8xf32, #L0>, token<matmuls>, i32, i1
+          body(%i: i32, %x: tile<8x8xf32, #L0>, %t0: token<matmuls>, %t: i32, %qh: i1) {{
         {line["full"]}
         %a = simt.slot %A, %t : slot<8x8xf32, #S0>
         %b = simt.slot %B, %t : slot<8x8xf32, #S1>
-        %y, %t1 = simt.dot_start %a, %b, %x {{plan = "toy.ss"}} : tile<8x8xf32, #L0>, token<products>
+        %y, %t1 = simt.dot_start %a, %b, %x {{plan = "toy.ss"}} : tile<8x8xf32, #L0>, token<matmuls>
         {line["wait"]}
         %wraps = cmp %t, %one {{predicate = eq}} : i1
         %previous = sub %one, %t : i32

@@ -114,7 +114,7 @@ SHOW = """
 
 
 def test_a_copy_happens_when_it_is_waited_for() -> None:
-    """Two groups under way: waiting for the first finishes that one only. A false mask gives zeros."""
+    """Two groups in flight: waiting for the first finishes that one only. A false mask gives zeros."""
     shown = [SHOW.format(i=i, far=16 * i, slot=slot) for i, slot in enumerate(("a", "b", "c", "c"))]
     target = emulator.EmulatedTarget(8)
     module = read("".join([COPIES, *shown[:3], "simt.wait tokens=[%second]", shown[3], "return\n}"]), target)
@@ -127,7 +127,7 @@ def test_a_copy_happens_when_it_is_waited_for() -> None:
 
 @pytest.mark.parametrize(("completion", "second"), [("late", None), ("early", 7)])
 def test_when_a_copy_happens_is_the_mode_s_to_say(completion: str, second: int | None) -> None:
-    """Two groups under way: waiting for all but one finishes the first only, unless all happens early. A false predicate gives zeros."""
+    """Two groups in flight: waiting for all but one finishes the first only, unless all happens early. A false predicate gives zeros."""
 
     def body(target: emulator.EmulatedTarget, w: FunctionWriter, thread: str) -> None:
         context: Any = SimpleNamespace(writer=w)

@@ -1,4 +1,4 @@
-"""Operations of the SIMT IR on the emulated machine, one by one: copies of blocks, turns, products, barrier objects, parts."""
+"""Operations of the SIMT IR on the emulated machine, one by one: TMA copies, turns, products, mbarriers, parts."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_what_is_written_twice_is_what_the_last_store_says_only_if_the_first_was
     np.testing.assert_array_equal(y, np.full((4, 8), 2 if written else 1, np.float32))
 
 
-# ---- barrier objects, turns, parts
+# ---- mbarriers, turns, parts
 
 
 def parts(*bodies: str, warps: tuple[int, ...] = (1, 3, 2)) -> str:
@@ -145,14 +145,14 @@ def test_a_turn_is_passed_on_by_who_has_it(machine: Any) -> None:
 
 def test_a_fresh_object_has_ended_the_phase_before_its_first(machine: Any) -> None:
     machine.run(parts("%odd = constant true : i1\nsimt.await %objects, %one, %odd"), [np.zeros(1, np.int32)], EmulatedTarget(4), MODES)
-    with pytest.raises(KernelError, match="part p0: 4 threads of warps 0 wait for the end of a phase of parity 0 of barrier object 1, which is in phase 0"):
+    with pytest.raises(KernelError, match="part p0: 4 threads of warps 0 wait for the end of a phase of parity 0 of mbarrier 1, which is in phase 0"):
         machine.run(parts("simt.await %objects, %one, %even", ""), [np.zeros(1, np.int32)], EmulatedTarget(4))
 
 
 def test_an_object_is_one_of_those_that_were_made(machine: Any) -> None:
-    with pytest.raises(KernelError, match="there is no barrier object at byte 64 of shared memory"):
+    with pytest.raises(KernelError, match="there is no mbarrier at byte 64 of shared memory"):
         machine.run(parts("simt.arrive %objects, %n"), [np.zeros(1, np.int32)], EmulatedTarget(4))
-    with pytest.raises(KernelError, match="there is no barrier object at byte 64"):
+    with pytest.raises(KernelError, match="there is no mbarrier at byte 64"):
         machine.run(parts("simt.await %objects, %n, %even"), [np.zeros(1, np.int32)], EmulatedTarget(4))
 
 
@@ -219,7 +219,7 @@ kernel @product(%a: ptr<{element}>, %b: ptr<{element}>, %c: ptr<f32>, %out: ptr<
 }}"""
 
 
-START = '%d, %t = simt.dot_start A, %y, %ct {plan = "PLAN"} : tile<8x8xf32, #L0>, token<products>'
+START = '%d, %t = simt.dot_start A, %y, %ct {plan = "PLAN"} : tile<8x8xf32, #L0>, token<matmuls>'
 WAIT = "%r = simt.wait tokens=[%t], tiles=[%d] : tile<8x8xf32, #L0>"
 NUMPY = {"f16": np.float16, "f32": np.float32, "i8": np.int8}
 
@@ -260,19 +260,19 @@ def test_a_slot_may_be_written_after_the_wait_for_its_product_only(machine: Any,
     out, c, expected = run_product(machine, right, mode)
     np.testing.assert_array_equal(out, expected + c)
     wrong = product(START.replace("PLAN", "toy.ss"), f"barrier\n{write}\nbarrier\n{WAIT}")
-    with pytest.raises(FlightError, match=r"simt.store at .*: writes what a product under way reads"):
+    with pytest.raises(FlightError, match=r"simt.store at .*: writes what a matmul in flight reads"):
         run_product(machine, wrong, mode)
 
 
-def test_products_under_way_have_registers_of_their_own(machine: Any) -> None:
+def test_matmuls_in_flight_have_registers_of_their_own(machine: Any) -> None:
     """A carried result that another product begins in, before anybody waited for it."""
     loop = """
   %n = constant 2 : i32
   %one = constant 1 : i32
-  %t0 = simt.commit : token<products>
-  %d, %t = for %zero, %n, %one, inits=[%ct, %t0] : tile<8x8xf32, #L0>, token<products> body(%i: i32, %x0: tile<8x8xf32, #L0>, %t1: token<products>) {
-    %d2, %t2 = simt.dot_start %x, %y, %ct {plan = "toy.ss"} : tile<8x8xf32, #L0>, token<products>
+  %t0 = simt.commit : token<matmuls>
+  %d, %t = for %zero, %n, %one, inits=[%ct, %t0] : tile<8x8xf32, #L0>, token<matmuls> body(%i: i32, %x0: tile<8x8xf32, #L0>, %t1: token<matmuls>) {
+    %d2, %t2 = simt.dot_start %x, %y, %ct {plan = "toy.ss"} : tile<8x8xf32, #L0>, token<matmuls>
     yield %d2, %t2
   }"""
-    with pytest.raises(KernelError, match="registers in which another one is under way"):
+    with pytest.raises(KernelError, match="registers in which another one is in flight"):
         run_product(machine, product(loop, WAIT), "late")

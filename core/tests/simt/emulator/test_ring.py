@@ -14,7 +14,7 @@ from tilewright.simt.emulator.layout import MODES
 MUTANTS: dict[str, tuple[dict[str, str], tuple[str, ...], str]] = {
     "no wait before a slot is filled again": ({"empty": ""}, ("late", "crossed"), ""),
     "the wait for another slot than the one that is filled": ({"empty": "simt.await %empty, %zero, %ph {alone = true}"}, ("crossed",), ""),
-    "no wait for a slot to be filled": ({"full": ""}, ("late",), "more arrivals at barrier object 0"),
+    "no wait for a slot to be filled": ({"full": ""}, ("late",), "more arrivals at mbarrier 0"),
     "the first phase is waited for before it is over": ({"first phase": "false"}, MODES, "part load: 8 threads of warps 0 wait for"),
     "the other phase is waited for": ({"full": "%yes = constant true : i1\n%other = xor %qh, %yes : i1\nsimt.await %full, %t, %other"}, ("late",), ""),
     "slots are never given back": ({"arrive": ""}, MODES, "2 of 2 arrivals and 0 bytes are missing"),
@@ -62,6 +62,6 @@ def test_a_deadlock_says_who_waits_for_what(ring: Any) -> None:
     missing = "{0} of {0} arrivals and 0 bytes are missing".format
     assert str(caught.value).splitlines() == [
         "threads are stuck:",
-        f"  part load: 8 threads of warps 0 wait for the end of a phase of parity 0 of barrier object 2, which is in phase 0, of parity 0: {missing(2)}",
-        f"  part math: 16 threads of warps 1, 2 wait for the end of a phase of parity 1 of barrier object 0, which is in phase 1, of parity 1: {missing(1)}",
+        f"  part load: 8 threads of warps 0 wait for the end of a phase of parity 0 of mbarrier 2, which is in phase 0, of parity 0: {missing(2)}",
+        f"  part math: 16 threads of warps 1, 2 wait for the end of a phase of parity 1 of mbarrier 0, which is in phase 1, of parity 1: {missing(1)}",
     ]

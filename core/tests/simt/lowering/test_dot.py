@@ -17,7 +17,7 @@ from tilewright.simt import emulator
 from tilewright.simt.compile import compile_kernel
 from tilewright.simt.layouts.linear_layout import log2
 from tilewright.simt.target.fma_plan import fma_plan, result_layout
-from tilewright.simt.target.matmul_plan import Product
+from tilewright.simt.target.matmul_plan import Matmul
 from tilewright.testing.matrix_target import MatrixTarget
 
 F8 = FloatType("f8e4m3fn")
@@ -94,9 +94,9 @@ def test_results_are_spread_over_threads_in_square_blocks(lanes: int, warps: int
             layout = result_layout((*batches, m, n), log2(lanes), log2(warps))
             assert layout.covers
             assert layout.register_count == max(1, math.prod(batches) * m * n // (lanes * warps))
-            plan = fma_plan(emulator.EmulatedTarget(lanes), Product((*batches, m, n), 16, F32, F32, F32, "ieee", 0, warps))
+            plan = fma_plan(emulator.EmulatedTarget(lanes), Matmul((*batches, m, n), 16, F32, F32, F32, "ieee", 0, warps))
             assert plan.a.covers and plan.b.covers
-    big = fma_plan(emulator.EmulatedTarget(32), Product((128, 128), 16, F32, F32, F32, "ieee", 0, 4))
+    big = fma_plan(emulator.EmulatedTarget(32), Matmul((128, 128), 16, F32, F32, F32, "ieee", 0, 4))
     # 128 elements of the result: 8 rows by 16 columns of the operands
     assert (big.a.register_count // 16, big.b.register_count // 16) == (8, 16)
 

@@ -21,7 +21,7 @@ from tilewright.simt.passes.allocate_shared import allocate
 from tilewright.simt.passes.insert_membar import insert_barriers
 from tilewright.simt.target.cost_model import copy_width
 from tilewright.simt.target.fma_plan import fma_plan
-from tilewright.simt.target.matmul_plan import Product, ProductPlan
+from tilewright.simt.target.matmul_plan import Matmul, MatmulPlan
 from tilewright.testing.random_layouts import random_layout
 
 WARPS, LANES = 2, 8
@@ -79,7 +79,7 @@ class Kernel:
         assert found is not None
         return self.put(found, layout)
 
-    def dot(self, a: Value, b: Value, c: Value, plan: ProductPlan) -> Value:
+    def dot(self, a: Value, b: Value, c: Value, plan: MatmulPlan) -> Value:
         """A product by a plan."""
         found = self.simt("simt.dot", [a], [b], [c], plan=plan.name)
         assert found is not None
@@ -187,7 +187,7 @@ def test_products_read_operands_that_lie_anyhow_in_shared_memory(seed: int) -> N
     m, n, k = (1 << rng.randint(0, 4), 1 << rng.randint(0, 4), 1 << rng.randint(3, 6))
     element, accumulator = rng.choice(((F32, F32), (F16, F32), (F64, F64)))
     kernel = Kernel([PointerType(element), PointerType(element), PointerType(accumulator), PointerType(accumulator)])
-    plan = fma_plan(kernel.target, Product((m, n), k, element, element, accumulator, "ieee", 0, WARPS))
+    plan = fma_plan(kernel.target, Matmul((m, n), k, element, element, accumulator, "ieee", 0, WARPS))
     slots = []
     for shape, pointer in zip(((m, k), (k, n)), kernel.function.arguments, strict=False):
         layout, shared = random_layout(rng, shape, LANES, WARPS), any_shared(rng, shape, rng.choice((0, 2)))
@@ -206,7 +206,7 @@ def test_a_slot_may_be_written_again_once_a_product_has_read_it() -> None:
     """What threads still read is not written: barriers follow from what the operations say they touch."""
     kernel = Kernel([PointerType(F32)] * 2)
     layout, tile = blocked((8, 8), (1, 0), 1, LANES, WARPS), TileType((8, 8), F32)
-    plan = fma_plan(kernel.target, Product((8, 8), 8, F32, F32, F32, "ieee", 0, WARPS))
+    plan = fma_plan(kernel.target, Matmul((8, 8), 8, F32, F32, F32, "ieee", 0, WARPS))
     x = kernel.put(kernel.b.load(kernel.pointers(kernel.function.arguments[0], layout)), layout)
     zero = kernel.put(kernel.b.splat(kernel.b.constant(value=0.0, result=F32), result=tile), plan.c)
     slot = kernel.slot((8, 8), F32, SharedLayout.row_major((8, 8)))

@@ -127,12 +127,12 @@ COPY = (
     ("waits", "shared"),
     [
         (["simt.wait tokens=[%t]"], True),
-        (["%u = simt.commit : token<copies>", "simt.wait tokens=[%t]"], False),  # one group may be under way still
+        (["%u = simt.commit : token<copies>", "simt.wait tokens=[%t]"], False),  # one group may be in flight still
         (["%u = simt.commit : token<copies>", "simt.wait tokens=[%u]"], True),
         ([], False),
     ],
 )
-def test_memory_that_copies_are_under_way_to_is_not_used_again(waits: list[str], shared: bool) -> None:
+def test_memory_that_copies_are_in_flight_to_is_not_used_again(waits: list[str], shared: bool) -> None:
     placed = Placed("buffer a 256", *COPY, *waits, "buffer b 256", "use b")
     assert placed.overlap("a", "b") is shared
 
@@ -144,12 +144,12 @@ PRODUCT = (
     "%sy = simt.slot %y, %zero : slot<4x4xf32, #S0>",
     "%f = constant 0.0 : f32",
     "%c = splat %f : tile<4x4xf32>",
-    '%r, %t = simt.dot_start %sx, %sy, %c {plan = "p"} : tile<4x4xf32>, token<products>',
+    '%r, %t = simt.dot_start %sx, %sy, %c {plan = "p"} : tile<4x4xf32>, token<matmuls>',
 )
 
 
 @pytest.mark.parametrize(("waits", "shared"), [(["%e = simt.wait tokens=[%t], tiles=[%r] : tile<4x4xf32>"], True), ([], False)])
-def test_memory_that_products_under_way_read_is_not_used_again(waits: list[str], shared: bool) -> None:
+def test_memory_that_matmuls_in_flight_read_is_not_used_again(waits: list[str], shared: bool) -> None:
     placed = Placed(*PRODUCT, *waits, "buffer b 256", "use b")
     assert placed.overlap("x", "b") is shared
 

@@ -1,4 +1,4 @@
-"""Products whose sums are in memory of the machine's own, on the emulated machine: against the reference interpreter, whenever things happen."""
+"""Products whose accumulator is in tensor memory, on the emulated machine: against the reference interpreter, whenever things happen."""
 
 from __future__ import annotations
 

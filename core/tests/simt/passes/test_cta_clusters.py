@@ -1,4 +1,4 @@
-"""Programs that several blocks of threads run: what each of them does, on the emulated machine, against the reference interpreter."""
+"""Programs that several CTAs run: what each of them does, on the emulated machine, against the reference interpreter."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ BLOCK_LINES = {
     "b": 'simt.block_load_start %a, %d, offsets=[%zero, %zero], %full, %zero {by = "bulk"}',
     "l": "%v = simt.load %a : tile<8x8xf32, #L0>",
     "a": "simt.arrive %full, %zero",
-    "p": '%y, %t = simt.dot_start %a, %a, %x {plan = "toy.ss"} : tile<8x8xf32, #L0>, token<products>',
+    "p": '%y, %t = simt.dot_start %a, %a, %x {plan = "toy.ss"} : tile<8x8xf32, #L0>, token<matmuls>',
     "w": "%z = simt.wait tokens=[%t], tiles=[%y] : tile<8x8xf32, #L0>",
     "c": "%u = simt.convert %x : tile<8x8xf32, #L1>",
     "|": "barrier",
@@ -213,9 +213,9 @@ def test_what_a_product_has_read_may_be_written(order: str) -> None:
 
 
 @pytest.mark.parametrize("order", ["psw", "tpsw"])
-def test_what_a_product_under_way_reads_is_not_written(order: str) -> None:
+def test_what_a_product_in_flight_reads_is_not_written(order: str) -> None:
     """No barrier helps there."""
-    with pytest.raises(FlightError, match=r"simt.store at .*: writes what a product under way reads"):
+    with pytest.raises(FlightError, match=r"simt.store at .*: writes what a matmul in flight reads"):
         run_stages(block_module(order), BulkTarget(8), {"num_warps": 2}, ["allocate", "barriers"])
 
 
@@ -224,7 +224,7 @@ def test_no_barrier_is_put_in_where_halves_of_the_warps_are_a_barrier_apart() ->
     text = f"tilewright.ir 1.0\nkernel @k({ARGUMENTS}) {{\n{TILE}\nfor %zero, %n, %one body(%i: i32) {{\n{body}SIMT\nyield\n}}\nreturn\n}}"
     assert placed(parse_module(text.replace("SIMT", ""), SIMT_TABLE)) == "{S|LS|}"
     with pytest.raises(FlightError, match=r"load at .*: a barrier is needed before it, where halves of the warps are a barrier apart"):
-        placed(parse_module(text.replace("SIMT", "simt.phase {products = true}"), SIMT_TABLE))
+        placed(parse_module(text.replace("SIMT", "simt.phase {matmuls = true}"), SIMT_TABLE))
 
 
 def test_the_text_of_a_function_with_barriers_reads_back() -> None:

@@ -17,7 +17,7 @@ from tilewright.reference.numerics import encode
 from tilewright.simt import emulator
 from tilewright.simt.compile import compile_kernel, kernel_of, run_stages
 from tilewright.simt.target.fma_plan import fma_plan
-from tilewright.simt.target.matmul_plan import Product, ProductPlan
+from tilewright.simt.target.matmul_plan import Matmul, MatmulPlan
 
 F8, F8B = FloatType("f8e4m3fn"), FloatType("f8e5m2")
 OPTIONS = {"num_warps": 2, "num_stages": 1, "enable_fp_fusion": False}
@@ -31,7 +31,7 @@ class Halves(emulator.EmulatedTarget):
         super().__init__(8)
         self.types = types
 
-    def products(self, product: Product) -> Sequence[ProductPlan]:
+    def matmul_plans(self, product: Matmul) -> Sequence[MatmulPlan]:
         served = product.a is product.b and product.a in self.types
         return (dataclasses.replace(fma_plan(self, product), name=f"matrix {product.a}"),) if served else ()
 

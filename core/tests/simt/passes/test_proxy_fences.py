@@ -12,7 +12,7 @@ from tilewright.ir.core import Region
 from tilewright.simt.analysis.async_hazards import FlightError
 from tilewright.simt.compile import run_stages
 from tilewright.simt.passes.check_proxies import ProxyError, check_proxies
-from tilewright.simt.target.matmul_plan import Product, ProductPlan
+from tilewright.simt.target.matmul_plan import Matmul, MatmulPlan
 from tilewright.testing.stage_text import read
 from tilewright.testing.toy_targets import BulkTarget
 
@@ -67,7 +67,7 @@ LINES = {
     "p": '%y§ = simt.dot %a, %b, %x {plan = "toy.ss"} : tile<8x8xf32, #L0>',
     "u": '%y§ = simt.dot %a, %b, %x {plan = "toy.rs"} : tile<8x8xf32, #L0>',
     "U": '%y§ = simt.dot %a, %b, %x {plan = "multiply and add"} : tile<8x8xf32, #L0>',
-    "P": '%y, %t = simt.dot_start %a, %b, %x {plan = "toy.ss"} : tile<8x8xf32, #L0>, token<products>',
+    "P": '%y, %t = simt.dot_start %a, %b, %x {plan = "toy.ss"} : tile<8x8xf32, #L0>, token<matmuls>',
     "W": "%z = simt.wait tokens=[%t], tiles=[%y] : tile<8x8xf32, #L0>",
     "c": "%u§ = simt.convert %x {simt.offset = 8192} : tile<8x8xf32, #L1>",
     "C": "%u§ = simt.convert %x {simt.offset = 1024} : tile<8x8xf32, #L1>",  # its scratch space is where %a is
@@ -188,7 +188,7 @@ def test_reads_are_fenced_where_a_slot_is_given_back(letters: str, expected: str
 class _Plain(BulkTarget):
     """A machine whose threads multiply and add by themselves."""
 
-    def products(self, product: Product) -> Sequence[ProductPlan]:
+    def matmul_plans(self, product: Matmul) -> Sequence[MatmulPlan]:
         return ()
 
 
@@ -221,7 +221,7 @@ def test_scratch_space_is_fenced_before_a_copy_to_the_same_bytes() -> None:
     target = BulkTarget(8)
     module = read(text, target)
     run_stages(module, target, {"num_warps": 2}, ["allocate", "barriers"])
-    # barrier objects are made where all threads meet
+    # mbarriers are made where all threads meet
     names = [operation.name for operation in module.kernel.body]
     assert names.count("barrier") == 0 and names.index("simt.barriers") == names.index("simt.publish") + 1
     check_proxies(module.kernel, target)
@@ -229,7 +229,7 @@ def test_scratch_space_is_fenced_before_a_copy_to_the_same_bytes() -> None:
 
 @pytest.mark.parametrize("letters", ["PbW", "PsW"])
 def test_what_a_product_in_flight_reads_is_not_written(letters: str) -> None:
-    with pytest.raises(FlightError, match="writes what a product under way reads"):
+    with pytest.raises(FlightError, match="writes what a matmul in flight reads"):
         with_fences(letters)
 
 

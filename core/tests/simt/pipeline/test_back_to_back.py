@@ -43,9 +43,9 @@ def test_attention(causal: bool, stages: int, completion: str, blocks: int) -> N
     assert len(operations(module, "simt.buffer")) == 3 and not operations(module, "simt.store")
     check_in_flight(kernel_of(module))
     tokens = Tokens(kernel_of(module))
-    waits = [wait for wait in operations(module, "simt.wait") if any(token.type.queue == "products" for token in wait.group("tokens"))]
-    under_way = [dict(tokens.pending(wait))["products"] for wait in waits]
-    assert under_way == [0, 1, 0, 0] * loops
+    waits = [wait for wait in operations(module, "simt.wait") if any(token.type.queue == "matmuls" for token in wait.group("tokens"))]
+    in_flight = [dict(tokens.pending(wait))["matmuls"] for wait in waits]
+    assert in_flight == [0, 1, 0, 0] * loops
 
 
 # every two of the three values meet

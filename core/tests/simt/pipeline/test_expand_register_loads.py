@@ -227,13 +227,13 @@ STORED = ["keep_order", "wait", "store"]
 
 
 def in_turn(*first: str, second: list[str]) -> list[str]:
-    """The order of a loop with two loads, given what is done while the first is under way, and while the second is."""
+    """The order of a loop with two loads, given what is done while the first is in flight, and while the second is."""
     return ["load_start", "keep_order", *first, *STORED, "load_start", "keep_order", *second, *STORED]
 
 
 @pytest.mark.parametrize("trips", [0, 1, 2, 3, 7])
 @pytest.mark.parametrize("k_step", [4, 8, 16])
-def test_loads_are_under_way_in_turn_where_registers_are_few(k_step: int, trips: int) -> None:
+def test_loads_are_in_flight_in_turn_where_registers_are_few(k_step: int, trips: int) -> None:
     """Each arrives while half of the product's steps are done; a product of one step is not cut."""
     orders = {}
     for registers in (255, 70):
@@ -244,7 +244,7 @@ def test_loads_are_under_way_in_turn_where_registers_are_few(k_step: int, trips:
     assert orders == {255: TOGETHER, 70: in_turn("barrier", *half, second=half) if half else whole}
 
 
-def test_loads_are_under_way_together_where_registers_are_not_few() -> None:
+def test_loads_are_in_flight_together_where_registers_are_not_few() -> None:
     target = crowded(70)
     target.few_registers = False
     _, (loop,), _ = compare(steps, STEPS, operands(1, 3), stages=2, target=target, **SIZES, **FILLS)

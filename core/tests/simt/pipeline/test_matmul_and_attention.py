@@ -1,4 +1,4 @@
-"""Two machines that have nothing in common run the same kernels through the same passes: loads through registers on wide warps, and copies of whole blocks
+"""Two machines that have nothing in common run the same kernels through the same passes: loads through registers on wide warps, and TMA copies
 with asynchronous products, in one stream and divided among warps. Whenever what was started happens, results are those of the reference."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tilewright.simt import emulator
 from tilewright.simt.compile import kernel_of, run_stages
 from tilewright.simt.dialect.attributes import notes_of
 from tilewright.simt.dialect.pipeline_attributes import FORM
-from tilewright.simt.dialect.types import PRODUCTS
+from tilewright.simt.dialect.types import MATMULS
 from tilewright.simt.emulator import EmulatedDescriptor
 from tilewright.testing.toy_targets import BulkTarget, StagedTarget
 
@@ -100,7 +100,7 @@ def test_attention_through_registers(stages: int) -> None:
     assert operations(module, "simt.load_start")
 
 
-# ---- copies of blocks, asynchronous products
+# ---- TMA copies, asynchronous products
 
 
 def run_blocks(module: Module, arguments: list[Any], grid: tuple[int, int, int], completion: str, stages: int, seed: int = 0) -> None:
@@ -124,7 +124,7 @@ def test_matmul_by_blocks(size: tuple[int, int, int], parts: bool, completion: s
 @pytest.mark.parametrize("completion", MODES)
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_matmul_by_groups(size: tuple[int, int, int], completion: str) -> None:
-    """Copies from pointers feed asynchronous products: one is under way while the next one's operands are waited for, and its slot is filled after it."""
+    """Copies from pointers feed asynchronous products: one is in flight while the next one's operands are waited for, and its slot is filled after it."""
     m, n, k = size
     for stages in (2, 3, 4):
         a, b, out = matrices(m, n, k)
@@ -133,7 +133,7 @@ def test_matmul_by_groups(size: tuple[int, int, int], completion: str) -> None:
         emulator.run(module, [a, b, out, m, n, k], (-(-m // BM), -(-n // BN), 1), num_warps=2, target=target, num_stages=stages, completion=completion)
         np.testing.assert_array_equal(out, a @ b)
     (product,) = operations(module, "simt.dot_start")
-    (waited,) = (user for user in operations(module, "simt.wait") if product.parent is user.parent and user.operands[0].type is PRODUCTS)
+    (waited,) = (user for user in operations(module, "simt.wait") if product.parent is user.parent and user.operands[0].type is MATMULS)
     assert operations(module, "simt.copy_start") and waited.operands[0].definition is None, "the loop waits for the product before"
 
 
@@ -141,7 +141,7 @@ def test_matmul_by_groups(size: tuple[int, int, int], completion: str) -> None:
 @pytest.mark.parametrize("rows", [False, True], ids=["staged", "in registers"])
 @pytest.mark.parametrize("length", [3, 8, 27])
 def test_attention_by_groups(length: int, rows: bool, completion: str) -> None:
-    """The last product of an iteration is under way until the next one has its first, and one wait is for both: where it reads its operand in registers, and
+    """The last product of an iteration is in flight until the next one has its first, and one wait is for both: where it reads its operand in registers, and
     not from a place that the next iteration writes anew."""
     rng = np.random.default_rng(length)
     for stages in (2, 3, 4):

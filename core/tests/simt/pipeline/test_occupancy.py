@@ -24,7 +24,7 @@ from tilewright.simt.target.simt_target import SimtTarget, Stage
 from tilewright.testing.toy_targets import BulkTarget
 
 OPTIONS: dict[str, Any] = {"num_warps": 2, "num_stages": 4}
-#: Words that a thread of two warps of 8 lanes holds of what the chain of ``gradients`` has under way: four results of 16 x 8, and what the late products read
+#: Words that a thread of two warps of 8 lanes holds of what the chain of ``gradients`` has in flight: four results of 16 x 8, and what the late products read
 #: of two of them in registers.
 WORDS = 40
 

@@ -44,7 +44,7 @@ def test_matmul_by_turns_through_registers(size: tuple[int, int, int]) -> None:
 
 
 @pytest.mark.parametrize("target", [RunsTarget, StagedTarget])
-def test_two_iterations_under_way_are_too_few(target: type[StagedTarget]) -> None:
+def test_two_iterations_in_flight_are_too_few(target: type[StagedTarget]) -> None:
     """What the next iteration reads would be waited for where it is started."""
     module = run_matmul((16, 8, 64), 2, target(8, k_step=4, alternating=True), num_warps=2)
     assert not operations(module, "simt.stagger")

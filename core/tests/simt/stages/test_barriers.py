@@ -142,7 +142,7 @@ def test_all_threads_meet_before_parts_begin() -> None:
 
 
 def test_parts_do_not_wait_for_each_other_by_barriers() -> None:
-    """They talk through barrier objects; each part's own threads wait for each other."""
+    """They talk through mbarriers; each part's own threads wait for each other."""
     inserts("""
     #S0 = shared<4x4>
     #L0 = layout<4x4, registers [(0,1) (2,0)], lanes [(0,2) (1,0)], warps []>

@@ -1,4 +1,4 @@
-"""Lyra's matrix instruction: a lane adds the product of four neighbours of a row and four of a column to an f32.
+"""Lyra's matrix instruction: a lane adds the dot product of four neighbours of a row and four of a column to an f32.
 
 The toolkit is told what it computes by a plan: where the elements of both operands and of the result are, and what writes the instructions.
 """
@@ -13,34 +13,34 @@ from tilewright.simt.emulator.multiply import operand_layout
 from tilewright.simt.layouts.linear_layout import LinearLayout, log2
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.target.fma_plan import result_layout
-from tilewright.simt.target.matmul_plan import Product, ProductPlan
+from tilewright.simt.target.matmul_plan import Matmul, MatmulPlan
 
 #: Elements along K that one instruction takes, and those that threads have in registers at a time.
 WIDTH, STEP = 4, 16
 
 
-def plans(product: Product, warp_size: int) -> Sequence[ProductPlan]:
-    """The plans for a product: one of 16-bit floats into f32, whose K is a multiple of the instruction's; none for others, which the toolkit then multiplies
+def plans(matmul: Matmul, warp_size: int) -> Sequence[MatmulPlan]:
+    """The plans for a matmul: one of 16-bit floats into f32, whose K is a multiple of the instruction's; none for others, which the toolkit then multiplies
     and adds element by element."""
-    if len(product.shape) != 2 or product.a not in (F16, BF16) or product.b is not product.a or product.accumulator is not F32 or product.k % WIDTH:
+    if len(matmul.shape) != 2 or matmul.a not in (F16, BF16) or matmul.b is not matmul.a or matmul.accumulator is not F32 or matmul.k % WIDTH:
         return ()
-    c = result_layout(product.shape, log2(warp_size), log2(product.warps))
-    a, b = operand_layout(c, product.k, 0), operand_layout(c, product.k, 1)
-    step = min(STEP, product.k)
-    rows, columns = _registers(a, product.k, step, along=1), _registers(b, product.shape[1], step, along=0)
+    c = result_layout(matmul.shape, log2(warp_size), log2(matmul.warps))
+    a, b = operand_layout(c, matmul.k, 0), operand_layout(c, matmul.k, 1)
+    step = min(STEP, matmul.k)
+    rows, columns = _registers(a, matmul.k, step, along=1), _registers(b, matmul.shape[1], step, along=0)
 
     def emit(context: SimtContext, left: list[str], right: list[str], sums: list[str]) -> list[str]:
         """A step along K: registers of both operands and of the sums -> those of the sums."""
         found = []
         for element, total in zip(c.register_elements(), sums, strict=True):
-            row, column = divmod(element, product.shape[1])
+            row, column = divmod(element, matmul.shape[1])
             for k in range(0, step, WIDTH):
                 four = [(left[rows[row, k + i]], right[columns[k + i, column]]) for i in range(WIDTH)]
-                total = _dot4(context, product, four, total)
+                total = _dot4(context, matmul, four, total)
             found.append(total)
         return found
 
-    return (ProductPlan("lyra.dot4", a, b, c, emit, k_step=step if step < product.k else 0),)
+    return (MatmulPlan("lyra.dot4", a, b, c, emit, k_step=step if step < matmul.k else 0),)
 
 
 def _registers(layout: LinearLayout, columns: int, step: int, along: int) -> dict[tuple[int, int], int]:
@@ -50,9 +50,9 @@ def _registers(layout: LinearLayout, columns: int, step: int, along: int) -> dic
     return {place: register for register, place in enumerate(place for place in places if place[along] < step)}
 
 
-def _dot4(context: SimtContext, product: Product, pairs: Sequence[tuple[str, str]], total: str) -> str:
+def _dot4(context: SimtContext, matmul: Matmul, pairs: Sequence[tuple[str, str]], total: str) -> str:
     """The instruction. The emulated machine has none of its kind, and is given what it computes."""
     for pair in pairs:
-        x, y = (emit_cast(context, name, product.a, F32, 0) for name in pair)
+        x, y = (emit_cast(context, name, matmul.a, F32, 0) for name in pair)
         total = context.writer.intrinsic("llvm.fma", "float", [("float", x), ("float", y), ("float", total)])
     return total

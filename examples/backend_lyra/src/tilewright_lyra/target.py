@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tilewright.simt.emulator import EmulatedTarget
 from tilewright.simt.lowering.emission.context import SimtContext
-from tilewright.simt.target.matmul_plan import Product, ProductPlan
+from tilewright.simt.target.matmul_plan import Matmul, MatmulPlan
 from tilewright_lyra.copies import COPY
 from tilewright_lyra.costs import COSTS
 from tilewright_lyra.matrix import plans
@@ -15,7 +15,7 @@ WARP_SIZE, SHARED_MEMORY, MAX_THREADS = 16, 48 * 1024, 512
 
 
 class LyraTarget(EmulatedTarget):
-    """Warps of 16 lanes, 48 KiB of shared memory in 16 banks, copies of 4 and 8 bytes beside computation, a product of four elements a lane.
+    """Warps of 16 lanes, 48 KiB of shared memory in 16 banks, copies of 4 and 8 bytes beside computation, a dot product of four elements a lane.
 
     Ids, barriers, shuffles, accesses and atomics are the emulated machine's; a machine of your own writes these as well, as methods of a ``SimtTarget``.
     """
@@ -30,8 +30,8 @@ class LyraTarget(EmulatedTarget):
         super().__init__(WARP_SIZE, SHARED_MEMORY)
         self.mechanisms = (COPY,)
 
-    def products(self, product: Product) -> Sequence[ProductPlan]:
-        return plans(product, self.warp_size)
+    def matmul_plans(self, matmul: Matmul) -> Sequence[MatmulPlan]:
+        return plans(matmul, self.warp_size)
 
     def fail(self, context: SimtContext, message: str, file: str, line: int, function: str, predicate: str) -> None:
         super().fail(context, f"device_assert failed: {message}", file, line, function, predicate)

@@ -17,7 +17,7 @@ from tilewright.simt.layouts.mma_tiling import Tiling, layouts, tile, transposed
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.passes.split_f32_operands import BF16_SPLITS, split
 from tilewright.simt.target.fragments import k_axis
-from tilewright.simt.target.matmul_plan import Product, ProductPlan
+from tilewright.simt.target.matmul_plan import Matmul, MatmulPlan
 from tilewright_amd.architectures import MFMA, WMMA, Architecture
 from tilewright_amd.codegen.vectors import elements, join
 from tilewright_amd.mma import transposed_loads
@@ -72,7 +72,7 @@ def _kinds(row: Architecture, a: Type, b: Type, accumulator: Type, precision: st
     return found
 
 
-def choose(row: Architecture, wanted: Product, extent: int = 0, pack: int = 1) -> Choice | None:
+def choose(row: Architecture, wanted: Matmul, extent: int = 0, pack: int = 1) -> Choice | None:
     """The instruction for a product; None where there is none of its types and extents. ``extent`` asks for its rows and columns, 0 chooses: greater ones
     where each warp gets one. ``pack`` of 2 has lanes hold twice as many neighbours along k, where the product is as deep."""
     m, n = wanted.shape[-2:]
@@ -91,7 +91,7 @@ def choose(row: Architecture, wanted: Product, extent: int = 0, pack: int = 1) -
     return None
 
 
-def plans(row: Architecture, wanted: Product, extent: int = 0, pack: int = 1, interleaving: int | None = None) -> tuple[list[ProductPlan], int]:
+def plans(row: Architecture, wanted: Matmul, extent: int = 0, pack: int = 1, interleaving: int | None = None) -> tuple[list[MatmulPlan], int]:
     """How a product is computed, and how many elements of the result an instruction gives a lane: so that waves load the fewest elements, and, where registers
     are few and that is another way, so that each has whole rows. There are no plans where there is no instruction. ``interleaving`` is the code generator's
     strategy for what stands beside MFMA instructions, if it is asked for one."""
@@ -106,7 +106,7 @@ def plans(row: Architecture, wanted: Product, extent: int = 0, pack: int = 1, in
     return found, choice.instruction.shape.c.elements
 
 
-def _plan(row: Architecture, wanted: Product, choice: Choice, tiling: Tiling, interleaving: int | None, *, whole_rows: bool) -> ProductPlan:
+def _plan(row: Architecture, wanted: Matmul, choice: Choice, tiling: Tiling, interleaving: int | None, *, whole_rows: bool) -> MatmulPlan:
     instruction = choice.instruction
     turned = (*wanted.shape[:-2], wanted.shape[-1], wanted.shape[-2])
     left, right, sums = layouts(instruction.shape, tiling, turned, wanted.k, wanted.warps)
@@ -115,11 +115,11 @@ def _plan(row: Architecture, wanted: Product, choice: Choice, tiling: Tiling, in
     step = instruction.shape.k if product.sums_type is wanted.accumulator else 0
     times = f" x {instruction.times}" if instruction.times > 1 else ""
     name = f"{product.name}{times}{f' {choice.split}' if choice.split else ''}{' by rows' if whole_rows else ''}"
-    found = ProductPlan(name, transposed(right), transposed(left), transposed(sums), product.emit, whole_rows=whole_rows, k_step=step)
+    found = MatmulPlan(name, transposed(right), transposed(left), transposed(sums), product.emit, whole_rows=whole_rows, k_step=step)
     return _turning(found, wanted) if row.turns else found
 
 
-def _turning(plan: ProductPlan, wanted: Product) -> ProductPlan:
+def _turning(plan: MatmulPlan, wanted: Matmul) -> MatmulPlan:
     """The plan, with operands of 16 bits turned as they are read from LDS where they lie across K there."""
     across, loads = [], []
     for position, element in enumerate((wanted.a, wanted.b)):

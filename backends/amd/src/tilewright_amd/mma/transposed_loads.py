@@ -33,7 +33,7 @@ def turned(layout: LinearLayout) -> LinearLayout | None:
 
 
 def loader(layout: LinearLayout, axis: int, step: int, across: LinearLayout, element: Type) -> Callable[..., list[str] | None]:
-    """What loads an operand in ``layout`` (:attr:`~tilewright.simt.target.matmul_plan.ProductPlan.load_a`) by reading it ``across``; it gives nothing where
+    """What loads an operand in ``layout`` (:attr:`~tilewright.simt.target.matmul_plan.MatmulPlan.load_a`) by reading it ``across``; it gives nothing where
     neighbours in LDS are summed over."""
 
     def load(context: SimtContext, address: str, shared: SharedLayout, first: int = 0) -> list[str] | None:

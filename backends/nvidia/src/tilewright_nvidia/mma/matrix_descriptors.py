@@ -8,7 +8,7 @@ from typing import Final
 from tilewright.llvm.registers import storage_size
 from tilewright.llvm.writer import FunctionWriter
 from tilewright.simt.layouts.linear_layout import SharedLayout, log2
-from tilewright.simt.target.matmul_plan import Product
+from tilewright.simt.target.matmul_plan import Matmul
 from tilewright_nvidia.async_copy.swizzle_atoms import widest_swizzle_atoms
 
 #: Descriptors hold addresses and offsets in units of so many bytes, addresses below so many.
@@ -30,7 +30,7 @@ class DescriptorOperands(ABC):
         sizes: bytes of an element of each.
     """
 
-    def __init__(self, product: Product) -> None:
+    def __init__(self, product: Matmul) -> None:
         self.product = product
         self.sizes = storage_size(product.a), storage_size(product.b)
 

@@ -14,7 +14,7 @@ from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout, ax
 from tilewright.simt.layouts.mma_tiling import Tiling, layouts, tile, transposed
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.passes.split_f32_operands import BF16_SPLITS, split
-from tilewright.simt.target.matmul_plan import Product, ProductPlan
+from tilewright.simt.target.matmul_plan import Matmul, MatmulPlan
 from tilewright_nvidia.codegen.inline_ptx import call_asm
 from tilewright_nvidia.codegen.kernel_state import words_in
 from tilewright_nvidia.mma.fragments import Instruction
@@ -91,7 +91,7 @@ def _kinds(a: Type, b: Type, accumulator: Type, precision: str) -> list[tuple[st
     return found
 
 
-def plans(capability: int, wanted: Product) -> tuple[ProductPlan, ...]:
+def plans(capability: int, wanted: Matmul) -> tuple[MatmulPlan, ...]:
     """How a product is computed, the plan preferred first; none where there is no instruction for it.
 
     Where only its transpose has enough rows for an instruction, the transpose is computed: the operands change places.
@@ -110,7 +110,7 @@ def plans(capability: int, wanted: Product) -> tuple[ProductPlan, ...]:
     return tuple(_plan(each, replace(wanted, shape=shape, a=a, b=b), tf32_rounding(capability), swapped=swapped) for each in choices)
 
 
-def _plan(choice: Choice, wanted: Product, rounding: str, *, swapped: bool) -> ProductPlan:
+def _plan(choice: Choice, wanted: Matmul, rounding: str, *, swapped: bool) -> MatmulPlan:
     """The plan by an instruction; of the transposed matmul where operands changed places."""
     shape, k, a, b = wanted.shape, wanted.k, wanted.a, wanted.b
     tiling = tile(choice.instruction.shape, shape, k, wanted.warps)
@@ -136,7 +136,7 @@ def _plan(choice: Choice, wanted: Product, rounding: str, *, swapped: bool) -> P
     shared = [operand_shared(layout, storage_size(element)) for layout, element in zip((a_layout, b_layout), elements, strict=True)]
     name = choice.instruction.text.format(**_type_names(choice)) + (".pairs" if choice.instruction.pairs else "")
     fragments: dict[str, Any] = {"load_a": loads[0], "load_b": loads[1], "load_turns": load_turns, "k_step": step}
-    return ProductPlan(name, a_layout, b_layout, c_layout, emit, a_shared=shared[0], b_shared=shared[1], **fragments)
+    return MatmulPlan(name, a_layout, b_layout, c_layout, emit, a_shared=shared[0], b_shared=shared[1], **fragments)
 
 
 def _type_names(choice: Choice) -> dict[str, str]:

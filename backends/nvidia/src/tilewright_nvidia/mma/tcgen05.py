@@ -39,7 +39,7 @@ from tilewright.llvm.registers import storage_size
 from tilewright.llvm.writer import FunctionWriter
 from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout, log2, row_major
 from tilewright.simt.lowering.emission.context import SimtContext
-from tilewright.simt.target.matmul_plan import SHARED, Accumulator, Product, ProductPlan, SharedOperand
+from tilewright.simt.target.matmul_plan import SHARED, Accumulator, Matmul, MatmulPlan, SharedOperand
 from tilewright_nvidia.async_copy.swizzle_atoms import MatrixOffsets, matrix_offsets
 from tilewright_nvidia.codegen.inline_ptx import call_asm
 from tilewright_nvidia.mma.matrix_descriptors import UNIT, DescriptorOperands, matrix_descriptor
@@ -85,7 +85,7 @@ KINDS: Final = (
 )
 
 
-def kind_of(product: Product) -> Kind | None:
+def kind_of(product: Matmul) -> Kind | None:
     """The kind for a product; None where there is none."""
     if product.accumulator is not F32 or (product.a is F32 and product.precision != "tf32"):
         return None
@@ -113,7 +113,7 @@ class Tiling:
     groups_n: int
 
 
-def tile(product: Product) -> Tiling | None:
+def tile(product: Matmul) -> Tiling | None:
     """How a product is cut; None where it is too small, or its sums are too many for tensor memory or the threads."""
     if len(product.shape) != 2 or product.warps % GROUP:
         return None
@@ -208,7 +208,7 @@ def descriptor_bits(offsets: MatrixOffsets) -> int:
     return offsets.bits | 1 << 46 | SWIZZLES[offsets.span] << 61
 
 
-def plans(product: Product) -> tuple[ProductPlan, ...]:
+def plans(product: Matmul) -> tuple[MatmulPlan, ...]:
     """The plan for a product, if there is one."""
     kind, tiling = kind_of(product), tile(product)
     if kind is None or tiling is None:
@@ -220,7 +220,7 @@ def plans(product: Product) -> tuple[ProductPlan, ...]:
     m, n = product.shape
     a, b, c = layouts(tiling, (m, n), product.k)
     accumulator = Accumulator(columns_of(product.shape), writer.load, writer.store)
-    found = ProductPlan(
+    found = MatmulPlan(
         writer.name,
         a,
         b,
@@ -240,7 +240,7 @@ def plans(product: Product) -> tuple[ProductPlan, ...]:
 class _Writer(DescriptorOperands):
     """Writes one product."""
 
-    def __init__(self, product: Product, kind: Kind, tiling: Tiling) -> None:
+    def __init__(self, product: Matmul, kind: Kind, tiling: Tiling) -> None:
         super().__init__(product)
         self.kind, self.tiling = kind, tiling
         self.instruction = f"tcgen05.mma.cta_group::1.kind::{kind.name}"

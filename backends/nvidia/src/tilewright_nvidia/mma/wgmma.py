@@ -27,7 +27,7 @@ from tilewright.llvm.writer import FunctionWriter
 from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout, log2, row_major
 from tilewright.simt.layouts.mma_tiling import transposed
 from tilewright.simt.lowering.emission.context import SimtContext
-from tilewright.simt.target.matmul_plan import REGISTERS, SHARED, OperandSource, Product, ProductPlan, SharedOperand
+from tilewright.simt.target.matmul_plan import REGISTERS, SHARED, Matmul, MatmulPlan, OperandSource, SharedOperand
 from tilewright_nvidia.async_copy.swizzle_atoms import MatrixOffsets, matrix_offsets
 from tilewright_nvidia.codegen.inline_ptx import call_asm
 from tilewright_nvidia.codegen.kernel_state import words_in
@@ -87,13 +87,13 @@ class Tiling:
     promoted: int = 0
     partial: int = 0
 
-    def registers(self, product: Product) -> int:
+    def registers(self, product: Matmul) -> int:
         """Those of a thread for accumulators, and for sums before they are promoted."""
         each = self.columns // 2 // _SUMS[product.accumulator][2]
         return (self.repeats_m * self.repeats_n + self.partial) * each
 
 
-def tile(product: Product) -> Tiling | None:
+def tile(product: Matmul) -> Tiling | None:
     """How a product is shared; None where it is too small, or its accumulators are too many for a thread."""
     if len(product.shape) != 2 or product.warps % GROUP:
         return None
@@ -116,12 +116,12 @@ def tile(product: Product) -> Tiling | None:
     return None
 
 
-def promoted_steps(product: Product) -> int:
+def promoted_steps(product: Matmul) -> int:
     """Instructions along K after which sums are promoted; 0 where they are not."""
     return product.max_imprecise // STEP if _is_promoted(product) else 0
 
 
-def _is_promoted(product: Product) -> bool:
+def _is_promoted(product: Matmul) -> bool:
     return product.accumulator is F32 and storage_size(product.a) == 1 and 0 < product.max_imprecise <= product.k
 
 
@@ -172,7 +172,7 @@ def layouts(tiling: Tiling, shape: tuple[int, ...], k: int, packed: int, row_pai
     return a, b, c
 
 
-def plans(product: Product) -> tuple[ProductPlan, ...]:
+def plans(product: Matmul) -> tuple[MatmulPlan, ...]:
     """The plans for a product: both operands in shared memory, then with A in registers, then with B, each as the instruction orders rows and then by pairs of
     them. They are asynchronous unless sums are promoted. There are none where there is no instruction for the product."""
     if not any(product.a in operands and product.b in operands and product.accumulator is sums for operands, sums in _FAMILIES):
@@ -191,7 +191,7 @@ def plans(product: Product) -> tuple[ProductPlan, ...]:
     return tuple(plan for plan in found if plan is not None)
 
 
-def _transposed_plan(product: Product, *, row_pairs: bool) -> ProductPlan | None:
+def _transposed_plan(product: Matmul, *, row_pairs: bool) -> MatmulPlan | None:
     """The plan with B in registers, which are those of A of the transposed product; None where there is none, or a sum is promoted."""
     swapped = replace(product, shape=product.shape[::-1], a=product.b, b=product.a)
     tiling = tile(swapped)
@@ -204,7 +204,7 @@ def _transposed_plan(product: Product, *, row_pairs: bool) -> ProductPlan | None
         return writer.emit(context, b, SharedOperand(a.address, _transposed(a.shared), a.element), c)
 
     wishes = [_transposed(shared) for shared in plan.wishes(1)]
-    return ProductPlan(
+    return MatmulPlan(
         plan.name.replace(".rs", ".sr"),
         transposed(plan.b),
         transposed(plan.a),
@@ -224,7 +224,7 @@ def _transposed(shared: SharedLayout) -> SharedLayout:
     return SharedLayout(shared.shape[::-1], (*shared.images[columns:], *shared.images[:columns]))
 
 
-def _plan(writer: _Writer, *, row_pairs: bool = False) -> ProductPlan | None:
+def _plan(writer: _Writer, *, row_pairs: bool = False) -> MatmulPlan | None:
     product, in_registers = writer.product, writer.first == REGISTERS
     a, b, c = layouts(writer.tiling, product.shape, product.k, writer.packed, row_pairs)
     wishes = [writer.layouts(position) for position in (0, 1)]
@@ -236,7 +236,7 @@ def _plan(writer: _Writer, *, row_pairs: bool = False) -> ProductPlan | None:
         return None
     if not wishes[1]:
         return None
-    return ProductPlan(
+    return MatmulPlan(
         f"{writer.name}.pairs" if row_pairs else writer.name,
         a,
         b,
@@ -266,7 +266,7 @@ def readable(shared: SharedLayout, size: int, k_axis: int) -> MatrixOffsets | No
 class _Writer(DescriptorOperands):
     """Writes one product, whose first operand is in shared memory or in registers."""
 
-    def __init__(self, product: Product, tiling: Tiling, first: str) -> None:
+    def __init__(self, product: Matmul, tiling: Tiling, first: str) -> None:
         super().__init__(product)
         self.tiling, self.first = tiling, first
         self.packed = 4 // storage_size(product.a)

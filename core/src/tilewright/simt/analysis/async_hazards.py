@@ -1,7 +1,7 @@
-"""Tiles in flight: results of products and loads that were started, before a wait makes them readable.
+"""Tiles in flight: results of matmuls and loads that were started, before a wait makes them readable.
 
-They may be few things: the accumulator of a product that goes on in the same registers, carried by control flow, and waited for. Whatever else reads them
-reads registers that something is still writing. The products that go on in the same registers are a chain: values that become one another through
+They may be few things: the accumulator of a matmul that goes on in the same registers, carried by control flow, and waited for. Whatever else reads them
+reads registers that something is still writing. The matmuls that go on in the same registers are a chain: values that become one another through
 accumulators and control flow.
 """
 
@@ -18,10 +18,10 @@ from tilewright.simt.dialect.loop_carried import CARRIERS, Carried, carried_valu
 from tilewright.simt.dialect.ops.async_copy import Commit, CopyStart, Wait
 from tilewright.simt.dialect.ops.buffers import Slot, View
 from tilewright.simt.dialect.ops.dot import DotStart
-from tilewright.simt.dialect.types import COPIES, LOADS, PRODUCTS, TokenType
+from tilewright.simt.dialect.types import COPIES, LOADS, MATMULS, TokenType
 
 #: What starts a tile, and the queue that it is waited for in.
-_STARTS = {"simt.dot_start": PRODUCTS.queue, "simt.load_start": LOADS.queue}
+_STARTS = {"simt.dot_start": MATMULS.queue, "simt.load_start": LOADS.queue}
 #: What reads a slot at once, and the operands that may be slots.
 _READERS = frozenset({"simt.load", "simt.dot", "simt.dot_into", "simt.fragment"})
 
@@ -51,7 +51,7 @@ class InFlight:
         for operation in operations:
             if isinstance(operation, DotStart) and operation.c in self._starts:
                 self._join(operation.results[0], operation.c)
-        leaders = dict.fromkeys(self._leader(value) for value in self._starts if self.queue(value) == PRODUCTS.queue)
+        leaders = dict.fromkeys(self._leader(value) for value in self._starts if self.queue(value) == MATMULS.queue)
         self._numbers = {leader: number for number, leader in enumerate(leaders)}
 
     def _spread(self) -> bool:
@@ -95,13 +95,13 @@ class InFlight:
         return _STARTS[next(iter(self._starts[value])).name]
 
     def chain(self, value: Value) -> int | None:
-        """The number of the registers that products of a value go on in, from 0 on; None for values that no product in flight gives."""
+        """The number of the registers that matmuls of a value go on in, from 0 on; None for values that no matmul in flight gives."""
         return self._numbers.get(self._leader(value)) if value in self._starts else None
 
 
 def check_in_flight(function: Function) -> None:
-    """Check that tiles in flight are read by nothing but waits and products that go on with them, that operands in registers are held until the wait for their
-    product, and, where program order tells, that no slot is read while a group of copies into it is under way.
+    """Check that tiles in flight are read by nothing but waits and matmuls that go on with them, that operands in registers are held until the wait for their
+    matmul, and, where program order tells, that no slot is read while a group of copies into it is in flight.
 
     Raises:
         FlightError: naming the operation, its location and the rule.
@@ -120,12 +120,12 @@ def check_in_flight(function: Function) -> None:
 
 
 def _check_held(start: DotStart) -> None:
-    """What a product reads in registers stays there until a wait for it, which names it; where a loop carries its token, the loop carries that too."""
+    """What a matmul reads in registers stays there until a wait for it, which names it; where a loop carries its token, the loop carries that too."""
     _check_kept(start, start.results[1], [operand for operand in (start.a, start.b) if isinstance(operand.type, TileType)], set())
 
 
 def _check_kept(start: Operation, token: Value, read: list[Value], seen: set[Value]) -> None:
-    """Check the users of a product's token, beside which its operands in registers are ``read``."""
+    """Check the users of a matmul's token, beside which its operands in registers are ``read``."""
     if not read or token in seen:
         return
     seen.add(token)
@@ -143,7 +143,7 @@ def _check_kept(start: Operation, token: Value, read: list[Value], seen: set[Val
 def _check_use(flights: InFlight, value: Value, user: Operation, position: int, plans: set[str]) -> None:
     if isinstance(user, Wait):
         _check_wait(flights, value, user)
-    elif isinstance(user, DotStart) and position == 2 and flights.queue(value) == PRODUCTS.queue:
+    elif isinstance(user, DotStart) and position == 2 and flights.queue(value) == MATMULS.queue:
         if plans != {user.plan}:
             raise _error(user, f"goes on by {user.plan} with {_named(value)}, which is in flight by {', '.join(sorted(plans))}")
     elif user.name not in CARRIERS and not (user.spec.terminator and _carries(user)):
@@ -182,12 +182,12 @@ def _until(region: Region, end: Operation) -> Iterator[Operation]:
 
 # ---- slots
 
-#: A copy under way: the slot, and the token of its group once that has ended.
+#: A copy in flight: the slot, and the token of its group once that has ended.
 _Copies = list[tuple[tuple[Value, object], Value | None]]
 
 
 def _check_slots(region: Region, copies: _Copies) -> None:
-    """Follow a region in order; ``copies`` are under way where it begins, and, changed, where it ends."""
+    """Follow a region in order; ``copies`` are in flight where it begins, and, changed, where it ends."""
     ended: dict[Value, int] = {}
     for number, operation in enumerate(region):
         for result in operation.results:
@@ -195,7 +195,7 @@ def _check_slots(region: Region, copies: _Copies) -> None:
         if operation.name in _READERS:
             for operand in operation.operands:
                 if any(slot == _slot(operand) for slot, _ in copies):
-                    raise _error(operation, f"reads {_named(operand)} while a copy into it is under way: a simt.wait for its group comes before")
+                    raise _error(operation, f"reads {_named(operand)} while a copy into it is in flight: a simt.wait for its group comes before")
         elif isinstance(operation, CopyStart):
             copies.append((_slot(operation.slot), None))
         elif isinstance(operation, Commit) and operation.results[0].type is COPIES:
@@ -215,7 +215,7 @@ def _end_waited(wait: Wait, copies: _Copies, ended: dict[Value, int]) -> None:
 
 
 def _enter(operation: Operation, copies: _Copies) -> None:
-    """What regions find is what was under way before. What they wait for may be anything, so that all they might have ended is taken to be over."""
+    """What regions find is what was in flight before. What they wait for may be anything, so that all they might have ended is taken to be over."""
     waits = False
     for inner in operation.regions:
         _check_slots(inner, list(copies))

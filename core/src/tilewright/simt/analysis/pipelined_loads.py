@@ -1,4 +1,4 @@
-"""Loads that feed matrix products: which can be copied, and the layouts that their tiles can have in shared memory."""
+"""Loads that feed matmuls: which can be copied, and the layouts that their tiles can have in shared memory."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from tilewright.simt.target.plan_selection import plan_of
 from tilewright.simt.target.simt_target import SimtTarget
 
 
-def feeding_products(body: Region, products: tuple[type[Operation], ...] = MULTIPLYING) -> list[Ahead]:
-    """The loads from which what products, of these classes, multiply is computed, in program order."""
+def feeding_matmuls(body: Region, matmuls: tuple[type[Operation], ...] = MULTIPLYING) -> list[Ahead]:
+    """The loads from which what matmuls, of these classes, multiply is computed, in program order."""
     reached: set[Operation] = set()
-    work = [operand for operation in body if isinstance(operation, products) for operand in factors(operation)]
+    work = [operand for operation in body if isinstance(operation, matmuls) for operand in factors(operation)]
     while work:
         operation = work.pop().definition
         if operation is None or operation.parent is not body or operation in reached:
@@ -66,7 +66,7 @@ def copied_elements(load: Load, mechanism: CopyMechanism, axes: Mapping[Value, A
 
 
 def group_layout(load: Load, mechanism: CopyMechanism, target: SimtTarget, axes: Mapping[Value, AxisInfo]) -> SharedLayout | None:
-    """The layout in shared memory that the widest copies of a mechanism of groups can write and the first product that reads the tile, or else the first
+    """The layout in shared memory that the widest copies of a mechanism of groups can write and the first matmul that reads the tile, or else the first
     conversion of its layout, reads best; None where there is none."""
     width = copied_elements(load, mechanism, axes)
     if not width:
@@ -84,8 +84,8 @@ def group_layout(load: Load, mechanism: CopyMechanism, target: SimtTarget, axes:
         return copy_width(layout, shared, pointer_axes, mask_axes, size, mechanism.widths) == width
 
     reader = _converted_to(result) or layout
-    for view, product, position in products_of(result):
-        wishes, own = _wanted(product, position, target)
+    for view, matmul, position in matmuls_of(result):
+        wishes, own = _wanted(matmul, position, target)
         for wished in wishes:
             shared = view.unviewed_shared(wished, shape)
             if copies(shared):
@@ -97,14 +97,14 @@ def group_layout(load: Load, mechanism: CopyMechanism, target: SimtTarget, axes:
 
 
 def wished_layout(load: Ahead | DescriptorGather, mechanism: CopyMechanism, target: SimtTarget) -> SharedLayout | None:
-    """The layout in shared memory that the first product that reads the tile wishes for, or that it, or else the first conversion of the tile's layout, reads
+    """The layout in shared memory that the first matmul that reads the tile wishes for, or that it, or else the first conversion of the tile's layout, reads
     best, if the mechanism can fill it."""
     (result,) = load.results
     assert isinstance(result.type, TileType)
     shape, element = result.type.shape, result.type.element
     layout, reader = layout_of(result), _converted_to(result)
-    for view, product, position in products_of(result):
-        wishes, own = _wanted(product, position, target)
+    for view, matmul, position in matmuls_of(result):
+        wishes, own = _wanted(matmul, position, target)
         for wished in wishes:
             if mechanism.can_fill(shared := view.unviewed_shared(wished, shape), element):
                 return shared
@@ -122,17 +122,17 @@ def wished_layout(load: Ahead | DescriptorGather, mechanism: CopyMechanism, targ
     return plain if mechanism.can_fill(plain, element) else None
 
 
-def _wanted(product: Operation, position: int, target: SimtTarget) -> tuple[Sequence[SharedLayout], LinearLayout | None]:
-    """The shared layouts that an operand of a product is wanted in, the best first, and what a thread reads of it; None where instructions read it."""
-    if not isinstance(product, Multiplication):
-        return (), layout_of(product.operands[position])
-    plan = plan_of(product, target)
+def _wanted(matmul: Operation, position: int, target: SimtTarget) -> tuple[Sequence[SharedLayout], LinearLayout | None]:
+    """The shared layouts that an operand of a matmul is wanted in, the best first, and what a thread reads of it; None where instructions read it."""
+    if not isinstance(matmul, Multiplication):
+        return (), layout_of(matmul.operands[position])
+    plan = plan_of(matmul, target)
     by_instructions = plan.reads[position] != REGISTERS and not plan.by_threads
     return plan.wishes(position), None if by_instructions else plan.operand(position)
 
 
-def products_of(value: Value) -> Iterator[tuple[View, Operation, int]]:
-    """(view, product, operand position) of the products that read a tile as it is, in whatever layout and shape."""
+def matmuls_of(value: Value) -> Iterator[tuple[View, Operation, int]]:
+    """(view, matmul, operand position) of the matmuls that read a tile as it is, in whatever layout and shape."""
     for view in views_of(value):
         for reader in _through_conversions(view.value):
             for user in reader.uses:
@@ -143,7 +143,7 @@ def products_of(value: Value) -> Iterator[tuple[View, Operation, int]]:
 
 
 def _converted_to(value: Value) -> LinearLayout | None:
-    """The layout that a tile is converted to first, such as one in which a product's operand is computed from it; None where it is not converted."""
+    """The layout that a tile is converted to first, such as one in which a matmul's operand is computed from it; None where it is not converted."""
     assert isinstance(value.type, TileType)
     for view in views_of(value):
         for user in view.value.uses:
@@ -157,12 +157,12 @@ def _through_conversions(value: Value) -> list[Value]:
     return [value, *converted, *(user.results[0] for one in converted for user in one.uses if user.name == "bitcast")]
 
 
-def stepped_product(loop: For, loads: list[Ahead], target: SimtTarget) -> Dot | None:
-    """The product that can be computed step by step along K, the fragments of its first step loaded in the iteration before: both of its operands are
-    copied ahead and go nowhere else, and it is the last to read what was copied. None where there is no such product."""
+def stepped_matmul(loop: For, loads: list[Ahead], target: SimtTarget) -> Dot | None:
+    """The matmul that can be computed step by step along K, the fragments of its first step loaded in the iteration before: both of its operands are
+    copied ahead and go nowhere else, and it is the last to read what was copied. None where there is no such matmul."""
     (body,) = loop.regions
     sources = {load.results[0] for load in loads}
-    product: Dot | None = None
+    matmul: Dot | None = None
     own: tuple[Value, ...] = ()
     earlier: set[Operation] = set()
     before: set[Operation] = set()
@@ -170,10 +170,10 @@ def stepped_product(loop: For, loads: list[Ahead], target: SimtTarget) -> Dot | 
         if isinstance(operation, Dot) and _has_steps(operation, target):
             first, second = (_only_source(operand) for operand in (operation.a, operation.b))
             if first is not None and second is not None and first is not second and first in sources and second in sources:
-                product, own, earlier = operation, (first, second), set(before)
+                matmul, own, earlier = operation, (first, second), set(before)
         before.add(operation)
     others = [value for value in sources if value not in own]
-    return product if all(reader in earlier for value in others for reader in _readers(value)) else None
+    return matmul if all(reader in earlier for value in others for reader in _readers(value)) else None
 
 
 def _readers(value: Value) -> Iterator[Operation]:
@@ -185,13 +185,13 @@ def _readers(value: Value) -> Iterator[Operation]:
                 yield from (reader for reader in user.results[0].uses if isinstance(reader, Multiplication))
 
 
-def _has_steps(product: Dot, target: SimtTarget) -> bool:
-    plan = plan_of(product, target)
+def _has_steps(matmul: Dot, target: SimtTarget) -> bool:
+    plan = plan_of(matmul, target)
     return plan.reads == (REGISTERS, REGISTERS) and 0 < plan.k_step < plan.a.shape[-1]
 
 
 def _only_source(operand: Value) -> Value | None:
-    """The tile of which an operand of a product is a view, in the product's layout, if the product alone reads it; what is not one of ``views_of`` is
+    """The tile of which an operand of a matmul is a view, in the matmul's layout, if the matmul alone reads it; what is not one of ``views_of`` is
     no tile that was copied."""
     value = operand
     while len(value.uses) == 1:

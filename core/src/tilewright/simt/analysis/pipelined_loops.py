@@ -16,22 +16,22 @@ def stages_of(loop: Operation, options: Mapping[str, Any]) -> int:
     return int(loop.num_stages or options.get("num_stages", 0)) if isinstance(loop, For) else 0
 
 
-def pipelined_loops(function: Function, options: Mapping[str, Any], products: tuple[type[Operation], ...] = MULTIPLYING) -> Iterator[For]:
-    """The innermost ``for`` loops over products, of these classes, that are to be pipelined."""
+def pipelined_loops(function: Function, options: Mapping[str, Any], matmuls: tuple[type[Operation], ...] = MULTIPLYING) -> Iterator[For]:
+    """The innermost ``for`` loops over matmuls, of these classes, that are to be pipelined."""
     for loop in operations_of_program(function.body):
-        if isinstance(loop, For) and stages_of(loop, options) >= 2 and _has(loop, products) and _is_innermost(loop):
+        if isinstance(loop, For) and stages_of(loop, options) >= 2 and _has(loop, matmuls) and _is_innermost(loop):
             yield loop
 
 
 def streaming_loops(function: Function) -> Iterator[For]:
-    """The innermost ``for`` loops without products that ask for stages themselves: to be pipelined is nothing that loops get unasked."""
+    """The innermost ``for`` loops without matmuls that ask for stages themselves: to be pipelined is nothing that loops get unasked."""
     for loop in operations_of_program(function.body):
         if isinstance(loop, For) and loop.num_stages >= 2 and not _has(loop, MULTIPLYING) and _is_innermost(loop):
             yield loop
 
 
-def _has(loop: For, products: tuple[type[Operation], ...]) -> bool:
-    return any(isinstance(operation, products) for operation in loop.body)
+def _has(loop: For, matmuls: tuple[type[Operation], ...]) -> bool:
+    return any(isinstance(operation, matmuls) for operation in loop.body)
 
 
 def _is_innermost(loop: For) -> bool:

@@ -42,7 +42,7 @@ def proxy_accesses(operation: Operation, effects: SharedEffects, target: SimtTar
         generic, engines = _operands(operation, target)
     elif engines:
         generic = tuple(slot for slot in generic if slot not in engines)
-    return ProxyAccesses(generic, effects.writes, (*engines, *effects.products, *effects.stores), effects.blocks)
+    return ProxyAccesses(generic, effects.writes, (*engines, *effects.matmuls, *effects.stores), effects.blocks)
 
 
 def _operands(operation: Multiplication, target: SimtTarget) -> tuple[tuple[Value, ...], tuple[Value, ...]]:

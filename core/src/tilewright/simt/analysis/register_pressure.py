@@ -90,7 +90,7 @@ class Pressure:
 
 
 class _HotPressure(Pressure):
-    """Follows the regions that run; what only others read is spilled once. Products add in place, and what goes through shared memory or control flow takes
+    """Follows the regions that run; what only others read is spilled once. Matmuls add in place, and what goes through shared memory or control flow takes
     the registers of what it was."""
 
     def in_place(self, operation: Operation) -> bool:

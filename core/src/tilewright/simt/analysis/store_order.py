@@ -1,7 +1,7 @@
-"""The order of stores that the machine's copies of blocks make: which of them must find written what was stored before.
+"""The order of stores that the machine's TMA copies make: which of them must find written what was stored before.
 
 Copies that one thread started write in any order, so that of two stores to one place the first could be seen in the end. A store therefore *drains* what is
-under way, if it may write to where another one, or the same one in an iteration before, may still be writing. Offsets tell, as polynomials
+in flight, if it may write to where another one, or the same one in an iteration before, may still be writing. Offsets tell, as polynomials
 (:mod:`tilewright.passes.affine`): in
 
     for i in range(n):
@@ -29,7 +29,7 @@ _Store = DescriptorStore | DescriptorReduce
 
 
 def draining_stores(stores: Sequence[_Store], function: Function) -> list[_Store]:
-    """The stores of a function, given in program order, before which all that is under way must have been written."""
+    """The stores of a function, given in program order, before which all that is in flight must have been written."""
     return _Order(stores, function).draining() if len(stores) > 1 or any(map(_loops, stores)) else []
 
 

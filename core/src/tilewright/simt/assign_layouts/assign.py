@@ -1,7 +1,7 @@
 """Giving every tile a layout.
 
 Operations that work in one layout share an unknown (:mod:`.solver`): runs of elementwise operations, what loops carry, each memory access, each
-reduction. Memory accesses propose layouts that coalesce (:mod:`.coalesce`), matrix products demand those of the target's instructions, and the cheapest
+reduction. Memory accesses propose layouts that coalesce (:mod:`.coalesce`), matmuls demand those of the target's instructions, and the cheapest
 choice of all is taken, conversions included. Index arithmetic has no layout: it is repeated in each that is asked of it (:mod:`.rematerializable`,
 :mod:`.rematerialize`). What each operation demands is in :mod:`tilewright.simt.dialect.layout_rules`, and checked by :mod:`.verify`.
 """
@@ -23,7 +23,7 @@ from tilewright.ir.ops.memory import AtomicRmw, DescriptorLoad, Load, Store
 from tilewright.ir.ops.shape import Split
 from tilewright.ir.types import TileType, bit_width, element_type, shape_of
 from tilewright.passes.axis import axis_info
-from tilewright.simt.analysis.pipelined_loads import feeding_products, is_copyable, is_plain
+from tilewright.simt.analysis.pipelined_loads import feeding_matmuls, is_copyable, is_plain
 from tilewright.simt.analysis.pipelined_loops import pipelined_loops
 from tilewright.simt.analysis.shared_views import named_before, renames, views_of
 from tilewright.simt.assign_layouts.coalesce import ACCESSES, TileAccess, coalesced, default_layout, tile_access, turned, widened
@@ -42,7 +42,7 @@ from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout, ax
 from tilewright.simt.target.copy_mechanism import GROUPS
 from tilewright.simt.target.cost_model import operation_cost
 from tilewright.simt.target.fma_plan import FMA
-from tilewright.simt.target.matmul_plan import REGISTERS, ProductPlan, product_of
+from tilewright.simt.target.matmul_plan import REGISTERS, MatmulPlan, matmul_of
 from tilewright.simt.target.plan_selection import plans
 from tilewright.simt.target.simt_target import SimtTarget
 
@@ -51,7 +51,7 @@ _TRIPS: Final = 8.0
 
 
 def assign(function: Function, target: SimtTarget, num_warps: int, options: Mapping[str, Any] | None = None) -> None:
-    """Give every tile of a function a layout, and every product a plan. Conversions are put in, and cheap operations repeated, where layouts differ. The launch
+    """Give every tile of a function a layout, and every matmul a plan. Conversions are put in, and cheap operations repeated, where layouts differ. The launch
     ``options`` say which loops are pipelined.
 
     Raises:
@@ -62,7 +62,7 @@ def assign(function: Function, target: SimtTarget, num_warps: int, options: Mapp
 
 @dataclass(frozen=True, slots=True)
 class _Copied:
-    """Elements of a copied tile of which a product's operand is computed.
+    """Elements of a copied tile of which a matmul's operand is computed.
 
     Attributes:
         bits: of an element.
@@ -83,14 +83,14 @@ class LayoutStatement:
         fixed: the tiles that have a layout of their own; all others are computed anew in each that is asked of them.
         origins: where the layout of each of those comes from: rules set it.
         reads: the layouts, known or not, that an operation reads its operands in, None for one that is no tile: rules set it.
-        plans: how each product is computed.
+        plans: how each matmul is computed.
     """
 
     def __init__(self, function: Function, target: SimtTarget, num_warps: int) -> None:
         log2(num_warps)  # a power of two
         self.function, self.target, self.num_warps = function, target, num_warps
         function.attributes[WARPS] = num_warps
-        self.plans: dict[Operation, ProductPlan] = {}
+        self.plans: dict[Operation, MatmulPlan] = {}
         self._pipelined: list[For] = []
         self.axes = axis_info(function)
         self.operations = operations_of_program(function.body)
@@ -219,8 +219,8 @@ class LayoutStatement:
         found = list(self.coalesced[access.shape])
         if isinstance(operation, Store) or (isinstance(operation, AtomicRmw) and access.vector > 1):
             # accumulators may be exchanged within warps for this
-            products = dict.fromkeys(plan.c for plan in self.plans.values() if plan.c.shape == access.shape)
-            found += filter(None, (widened(layout, access.order[0], access.vector) for layout in products))
+            matmuls = dict.fromkeys(plan.c for plan in self.plans.values() if plan.c.shape == access.shape)
+            found += filter(None, (widened(layout, access.order[0], access.vector) for layout in matmuls))
         return found
 
     def access_price(self, access: TileAccess) -> Callable[[LinearLayout], float]:
@@ -228,26 +228,26 @@ class LayoutStatement:
         costs = self.target.costs
         return lambda layout: access.cost(layout, costs)
 
-    def plan(self, operation: Dot) -> ProductPlan:
-        """The plan of a product: the target's first choice, or one that reads from registers what is there anyway."""
-        product = product_of(operation)
+    def plan(self, operation: Dot) -> MatmulPlan:
+        """The plan of a matmul: the target's first choice, or one that reads from registers what is there anyway."""
+        matmul = matmul_of(operation)
         plan = (
             self._in_place(operation)
             or self._by_rows(operation)
             or self._copied_before(operation)
             or self._by_pairs(operation)
-            or plans(product, self.target)[0]
+            or plans(matmul, self.target)[0]
         )
         if plan.name == FMA:
             a, b = operation.a.type, operation.b.type
-            note(operation, f"no matrix instruction for {a} by {b} in {product.accumulator} ({product.precision}): multiplied and added")
+            note(operation, f"no matrix instruction for {a} by {b} in {matmul.accumulator} ({matmul.precision}): multiplied and added")
         self.plans[operation] = plan
         return plan
 
-    def _in_place(self, operation: Dot) -> ProductPlan | None:
-        """A plan that reads the first operand from registers, in the layout of the product's result that the operand was computed from, element by element,
+    def _in_place(self, operation: Dot) -> MatmulPlan | None:
+        """A plan that reads the first operand from registers, in the layout of the matmul's result that the operand was computed from, element by element,
         where the target would have it put into shared memory."""
-        known = plans(product_of(operation), self.target)
+        known = plans(matmul_of(operation), self.target)
         if known[0].reads[0] == REGISTERS:
             return None
         for source in self._computed_from(operation.a):
@@ -256,11 +256,11 @@ class LayoutStatement:
                     return plan
         return None
 
-    def _copied_before(self, operation: Dot) -> ProductPlan | None:
+    def _copied_before(self, operation: Dot) -> MatmulPlan | None:
         """A plan that reads from registers an operand that was copied to shared memory, where the target would have it put there again, and each warp has its
         own part of it: what is computed of copied tiles, or lies there as no instruction reads it. Threads read less than a word at a time of narrower elements
         than the operand's: that is done where nothing is then left to be put into shared memory."""
-        known = plans(product_of(operation), self.target)
+        known = plans(matmul_of(operation), self.target)
         loop = next((loop for loop in self._pipelined if loop.body is operation.parent), None)
         if loop is None or known[0].reads == (REGISTERS, REGISTERS):
             return None
@@ -280,10 +280,10 @@ class LayoutStatement:
             return next((plan for plan in fitting if source.neighbour in plan.operand(position).registers), fitting[0])
         return None
 
-    def _by_pairs(self, operation: Dot) -> ProductPlan | None:
+    def _by_pairs(self, operation: Dot) -> MatmulPlan | None:
         """A plan that reads both operands from registers, for one that is computed of narrower elements that were copied to shared memory: a thread has
         neighbours there along K, which it reads together."""
-        known = plans(product_of(operation), self.target)
+        known = plans(matmul_of(operation), self.target)
         loop = next((loop for loop in self._pipelined if loop.body is operation.parent), None)
         if loop is None or known[0].reads != (REGISTERS, REGISTERS):
             return None
@@ -297,7 +297,7 @@ class LayoutStatement:
 
     def _copied_elements(self, operand: Value, body: Region, readable: Sequence[SharedLayout]) -> _Copied | None:
         """The narrowest elements of the tiles, as large and copied to shared memory, of which an operand is computed element by element; None where it is not,
-        or of another product, or is such a tile itself, and no layouts are ``readable`` alone, or one has neighbours together."""
+        or of another matmul, or is such a tile itself, and no layouts are ``readable`` alone, or one has neighbours together."""
         count = log2(math.prod(tile_shape(operand)))
         work, seen, computed = [(operand, tuple(1 << bit for bit in range(count)))], {operand}, False
         found: list[_Copied] = []
@@ -328,13 +328,13 @@ class LayoutStatement:
         axis = self.accesses[load].order[0] if isinstance(load, Load) else len(shape) - 1
         return axis_shifts(shape)[axis]
 
-    def _by_rows(self, operation: Dot) -> ProductPlan | None:
-        """A plan that leaves rows in their warps, for products of which one is computed of the other."""
-        plan = next((plan for plan in plans(product_of(operation), self.target) if plan.whole_rows), None)
-        return plan if plan is not None and (self._computed_from(operation.a) or _feeds_product(operation.results[0])) else None
+    def _by_rows(self, operation: Dot) -> MatmulPlan | None:
+        """A plan that leaves rows in their warps, for matmuls of which one is computed of the other."""
+        plan = next((plan for plan in plans(matmul_of(operation), self.target) if plan.whole_rows), None)
+        return plan if plan is not None and (self._computed_from(operation.a) or _feeds_matmul(operation.results[0])) else None
 
     def _computed_from(self, value: Value) -> list[Dot]:
-        """The products from whose results a tile is computed element by element."""
+        """The matmuls from whose results a tile is computed element by element."""
         found, work, seen = [], [value], {value}
         while work:
             operation = work.pop().definition
@@ -371,7 +371,7 @@ class LayoutStatement:
                 self.problem.connect(Edge(operand, read.root() if isinstance(read, Variable) else read, weight))
 
     def _keep_coalesced(self, operand: Value, read: Variable | LinearLayout, position: int) -> None:
-        """A load in a loop that feeds a matrix product is copied to shared memory ahead of its use, from where any layout may be read."""
+        """A load in a loop that feeds a matmul is copied to shared memory ahead of its use, from where any layout may be read."""
         for leaf, _ in self.problem.paths(operand):
             operation = leaf.owner
             source = self.origins[leaf].source
@@ -384,11 +384,11 @@ class LayoutStatement:
                     source.root().candidates = [layout]
 
     def _keep_copied(self) -> None:
-        """Loads of pipelined loops of which the operands of products are computed are copied to shared memory too: they stay coalesced, and what is computed of
+        """Loads of pipelined loops of which the operands of matmuls are computed are copied to shared memory too: they stay coalesced, and what is computed of
         them reads them from there. What is smaller than the operand, such as factors of its rows, is as well loaded where it is used."""
         for loop in self._pipelined:
             least = min(min(math.prod(tile_shape(dot.a)), math.prod(tile_shape(dot.b))) for dot in loop.body if isinstance(dot, Dot))
-            for load in feeding_products(loop.body, (Dot,)):
+            for load in feeding_matmuls(loop.body, (Dot,)):
                 if math.prod(shape_of(load.results[0].type)) < least or not self._is_copied(load) or self._is_multiplied_there(load):
                     continue
                 self.problem.in_shared[load.results[0]] = self.accesses[load].order[0] if isinstance(load, Load) else len(tile_shape(load.results[0])) - 1
@@ -401,7 +401,7 @@ class LayoutStatement:
         """Loads of pipelined loops that are smaller than operands, and that are to be read in a layout in which several threads have each element, are copied
         in one in which they have different ones, where that takes fewer than half as many copies."""
         for loop in self._pipelined:
-            for load in feeding_products(loop.body, (Dot,)):
+            for load in feeding_matmuls(loop.body, (Dot,)):
                 access = self.accesses.get(load)
                 if not isinstance(load, Load) or access is None or load in self._side_by_side or not self._is_copied(load):
                     continue
@@ -411,7 +411,7 @@ class LayoutStatement:
                     self._apart[load] = best
 
     def _is_multiplied_there(self, load: Ahead) -> bool:
-        """Whether all that reads the tile of a load are products, and take it from shared memory as it is."""
+        """Whether all that reads the tile of a load are matmuls, and take it from shared memory as it is."""
         for view in views_of(load.results[0]):
             for user in view.value.uses:
                 if renames(user):
@@ -464,8 +464,8 @@ class LayoutStatement:
         return [read.root().chosen if isinstance(read, Variable) else read for read in reads]
 
 
-def _feeds_product(value: Value) -> bool:
-    """Whether the first operand of a product is computed from a tile element by element."""
+def _feeds_matmul(value: Value) -> bool:
+    """Whether the first operand of a matmul is computed from a tile element by element."""
     work, seen = [value], {value}
     while work:
         tile = work.pop()
@@ -478,7 +478,7 @@ def _feeds_product(value: Value) -> bool:
     return False
 
 
-def _name_plan(operation: Operation, plan: ProductPlan) -> None:
+def _name_plan(operation: Operation, plan: MatmulPlan) -> None:
     """Put ``simt.dot`` by a plan in place of a ``dot``."""
     attributes = {**operation.attributes, "plan": plan.name}
     made = Operation(SIMT_TABLE["simt.dot"], operation.operands, (1, 1, 1), attributes, [operation.results[0].type], location=operation.location)

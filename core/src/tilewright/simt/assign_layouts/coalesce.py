@@ -135,7 +135,7 @@ def warps_apart(shape: tuple[int, ...], order: tuple[int, ...], vector: int, lan
 
 
 def turned(access: TileAccess, axis: int, reader: LinearLayout, lanes: int, warps: int) -> LinearLayout | None:
-    """A layout for a load that a product reads, in which a thread has elements that the product sums over together: those along ``axis`` that the reader has
+    """A layout for a load that a matmul reads, in which a thread has elements that the matmul sums over together: those along ``axis`` that the reader has
     in one thread, beside what lies together in memory. None where these are the same, or a thread has too few elements."""
     shape, shifts = access.shape, axis_shifts(access.shape)
     own = log2(math.prod(shape)) - log2(lanes * warps)

@@ -1,7 +1,7 @@
 """Loads of loops that are copied to shared memory lane after lane: which they are, and the layouts they need for it.
 
-Such a copy brings elements to shared memory as they lie in global memory. So a loop's loads are copied this way where each product that reads them can read
-that: the loop is one that is pipelined, all it loads for products goes to them as it is, and what it loads across K the machine turns when it is read. Else
+Such a copy brings elements to shared memory as they lie in global memory. So a loop's loads are copied this way where each matmul that reads them can read
+that: the loop is one that is pipelined, all it loads for matmuls goes to them as it is, and what it loads across K the machine turns when it is read. Else
 all of them go through registers, since the copies of a loop are all of one kind.
 
 What is decided is in the IR: the mechanism is named at the load.
@@ -16,7 +16,7 @@ from tilewright.ir.core import Operation, Region
 from tilewright.ir.ops.linear import Dot
 from tilewright.ir.ops.memory import Load
 from tilewright.passes.effects import clobbers_memory
-from tilewright.simt.analysis.pipelined_loads import feeding_products, is_copyable
+from tilewright.simt.analysis.pipelined_loads import feeding_matmuls, is_copyable
 from tilewright.simt.analysis.pipelined_loops import pipelined_loops
 from tilewright.simt.dialect.op_interface import Statement
 from tilewright.simt.dialect.pipeline_attributes import BY
@@ -26,8 +26,8 @@ from tilewright.simt.layouts.swizzle import accesses
 from tilewright.simt.target.copy_mechanism import GROUPS, CopyMechanism
 from tilewright.simt.target.simt_target import SimtTarget
 
-#: Products before they have plans.
-_PRODUCTS = (Dot,)
+#: Matmuls before they have plans.
+_MATMULS = (Dot,)
 #: Bytes that a lane reads of shared memory at once, at least: narrower reads cost more than the way through registers.
 _LEAST_READ = 4
 
@@ -38,7 +38,7 @@ def mark_direct_to_shared(statement: Statement, options: Mapping[str, Any]) -> d
     if mechanism is None:
         return {}
     found: dict[Operation, LinearLayout] = {}
-    for loop in pipelined_loops(statement.function, options, _PRODUCTS):
+    for loop in pipelined_loops(statement.function, options, _MATMULS):
         for load, layout in _of_loop(statement, loop.regions[0], mechanism).items():
             load.attributes[BY] = mechanism.name
             found[load] = layout
@@ -51,20 +51,20 @@ def direct_to_shared_mechanism(target: SimtTarget) -> CopyMechanism | None:
 
 
 def _of_loop(statement: Statement, body: Region, mechanism: CopyMechanism) -> dict[Operation, LinearLayout]:
-    """The layouts of all loads that feed a loop's products; none where one of them cannot be copied."""
+    """The layouts of all loads that feed a loop's matmuls; none where one of them cannot be copied."""
     if any(clobbers_memory(operation) for operation in body):
         return {}
-    wanted = feeding_products(body, _PRODUCTS)
+    wanted = feeding_matmuls(body, _MATMULS)
     found: dict[Operation, LinearLayout] = {}
-    for product in body:
-        if not isinstance(product, Dot):
+    for matmul in body:
+        if not isinstance(matmul, Dot):
             continue
         for position in (0, 1):
-            for leaf, path in statement.problem.paths((product.a, product.b)[position]):
+            for leaf, path in statement.problem.paths((matmul.a, matmul.b)[position]):
                 load = leaf.definition
                 if not isinstance(load, Load) or load not in wanted or load in found:
                     continue
-                readers = [statement.problem.seen_before(path, reader) for reader in statement.plans[product].readers(position)]
+                readers = [statement.problem.seen_before(path, reader) for reader in statement.plans[matmul].readers(position)]
                 layout = _layout(statement, load, mechanism, readers)
                 if layout is None:
                     return {}
@@ -73,7 +73,7 @@ def _of_loop(statement: Statement, body: Region, mechanism: CopyMechanism) -> di
 
 
 def _layout(statement: Statement, load: Load, mechanism: CopyMechanism, readers: list[LinearLayout]) -> LinearLayout | None:
-    """A load's layout, by which one of the layouts in which the product can read it reads it best; None where it cannot be copied."""
+    """A load's layout, by which one of the layouts in which the matmul can read it reads it best; None where it cannot be copied."""
     access, target = statement.accesses.get(load), statement.target
     if access is None or not is_copyable(load):
         return None

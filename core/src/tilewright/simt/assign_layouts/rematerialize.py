@@ -277,7 +277,7 @@ def _insert_after(operation: Operation, place: Operation) -> Operation:
 
 def sink_conversions(region: Region) -> None:
     """Move conversions, and free operations that read them, down to the first reader in their region: values that are loaded together are then all
-    under way before the first is waited for."""
+    in flight before the first is waited for."""
     movable: set[Operation] = set()
     operations = list(region)
     for operation in operations:

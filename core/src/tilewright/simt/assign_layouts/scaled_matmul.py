@@ -1,4 +1,4 @@
-"""What machines that scale the operands of products themselves have in common: the products that they take, and what those ask of layouts.
+"""What machines that scale the operands of matmuls themselves have in common: the matmuls that they take, and what those ask of layouts.
 
 They multiply fp8 and e2m1, two of which are packed into a byte along K, by scales that are powers of two, one for 32 elements along K.
 """
@@ -27,7 +27,7 @@ _OPERANDS: Final = ("a", "a_scale", "b", "b_scale", "c")
 
 @dataclass(frozen=True, kw_only=True)
 class ScaledLayouts:
-    """How a product is computed, as far as layouts go.
+    """How a matmul is computed, as far as layouts go.
 
     Attributes:
         a, b, a_scale, b_scale, c: layouts of the operands, and of c and the result.

@@ -177,8 +177,8 @@ def block(statement: Statement, operation: Operation) -> None:
     indifferent(statement, operation)
 
 
-def product(statement: Statement, operation: Dot) -> None:
-    """The layouts of the product's plan. An operand that the plan reads from shared memory is put there, from any layout."""
+def matmul(statement: Statement, operation: Dot) -> None:
+    """The layouts of the matmul's plan. An operand that the plan reads from shared memory is put there, from any layout."""
     plan = statement.plan(operation)
     statement.origins[operation.results[0]] = Origin(plan.c)
     reads: list[Variable | LinearLayout | None] = []

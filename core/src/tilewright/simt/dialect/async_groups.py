@@ -1,6 +1,6 @@
-"""How many groups are under way behind a token: what a wait for it comes to on machines that count groups.
+"""How many groups are in flight behind a token: what a wait for it comes to on machines that count groups.
 
-What one thread started in a queue ends in order. A wait for a token is a wait until no more groups are under way than were ended after the token's own, on
+What one thread started in a queue ends in order. A wait for a token is a wait until no more groups are in flight than were ended after the token's own, on
 whatever path the program came: the least number over all paths.
 
 Machines that count single copies are told how many of those: at least so many were started after the group ended.
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.simt.dialect.loop_carried import CARRIERS, Carried, carried_values
 from tilewright.simt.dialect.ops.async_copy import CopyStart, Wait
-from tilewright.simt.dialect.types import COPIES, PRODUCTS, TokenType
+from tilewright.simt.dialect.types import COPIES, MATMULS, TokenType
 
 #: For each token that is known at a place, how many groups of its queue ended after its own (or copies started, where those are counted).
 _Ages = dict[Value, int]
@@ -32,7 +32,7 @@ class Tokens:
         self._region(function.body, {})
 
     def pending(self, wait: Operation) -> list[tuple[str, int]]:
-        """(queue, groups or copies that may still be under way) for each queue that a ``simt.wait`` waits for."""
+        """(queue, groups or copies that may still be in flight) for each queue that a ``simt.wait`` waits for."""
         return list(self._pending.get(wait, {}).items())
 
     def _region(self, region: Region, ages: _Ages) -> None:
@@ -61,8 +61,8 @@ class Tokens:
         for result in operation.results:
             queue = _queue(result)
             if queue is not None:
-                # each product is a group of its own, so that a commit among products ends none: its token stands for nothing
-                if (operation.name != "simt.commit" or queue != PRODUCTS.queue) and (self._copies is None or queue != COPIES.queue):
+                # each matmul is a group of its own, so that a commit among matmuls ends none: its token stands for nothing
+                if (operation.name != "simt.commit" or queue != MATMULS.queue) and (self._copies is None or queue != COPIES.queue):
                     _follow(ages, queue, 1)
                 ages[result] = 0
 

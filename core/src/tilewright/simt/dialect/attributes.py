@@ -17,13 +17,13 @@ WARPS: Final = "warps"
 SHARED_BYTES: Final = "shared_bytes"
 #: Of a function: programs that are to share a multiprocessor; without it there may be any number.
 PROGRAMS: Final = "programs"
-#: Of a function: blocks of threads that run a program together, each of :data:`WARPS` warps; without it, one.
+#: Of a function: CTAs that run a program together, each of :data:`WARPS` warps; without it, one.
 CLUSTER: Final = "cluster"
 #: Of a load of a tile: all blocks of a cluster need all of it.
 WHOLE: Final = "simt.whole"
 #: Of an operation: where its scratch space, or what it allocates, begins in shared memory, in bytes.
 OFFSET: Final = "simt.offset"
-#: Of a product of a chain whose sums are in memory of the machine's own: which of its loop's products it is. All copies of one have one place for their sums.
+#: Of a matmul of a chain whose accumulator is in tensor memory: which of its loop's matmuls it is. All copies of one have one place for their sums.
 SUMS: Final = "simt.sums"
 #: Of an ``if``: its first region hardly ever runs, so that registers which only that region lacks may be spilled.
 COLD: Final = "simt.cold"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tilewright.simt.dialect.async_groups import Tokens
     from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout
     from tilewright.simt.lowering.emission.context import SimtContext
-    from tilewright.simt.target.matmul_plan import ProductPlan
+    from tilewright.simt.target.matmul_plan import MatmulPlan
     from tilewright.simt.target.simt_target import SimtTarget
 
 
@@ -34,12 +34,12 @@ class SharedEffects:
 
     Attributes:
         reads, writes: done when the operation is over.
-        blocks: written by copies of blocks, whose end a barrier object tells to all threads.
+        blocks: written by TMA copies, whose end an mbarrier tells to all threads.
         copies: written by copies of this thread that may go on until a wait for the queue.
-        products: read by products of this thread that may go on until a wait for the queue.
-        engines: those of ``reads`` that matrix instructions or copies of blocks read, not the threads' own loads.
-        awaited: barrier objects, with their numbers, whose phase all threads wait for.
-        announced: barrier objects whose next phase may end from now on: no thread may still wait for the one before.
+        matmuls: read by matmuls of this thread that may go on until a wait for the queue.
+        engines: those of ``reads`` that matrix instructions or TMA copies read, not the threads' own loads.
+        awaited: mbarriers, with their numbers, whose phase all threads wait for.
+        announced: mbarriers whose next phase may end from now on: no thread may still wait for the one before.
         stores: read by copies of this thread to the tensor that may go on until a wait for the queue.
         ordered: whoever wrote it saw to it that no thread may still touch what is written or copied to, or wait for what is announced.
     """
@@ -48,7 +48,7 @@ class SharedEffects:
     writes: tuple[Value, ...] = ()
     blocks: tuple[Value, ...] = ()
     copies: tuple[Value, ...] = ()
-    products: tuple[Value, ...] = ()
+    matmuls: tuple[Value, ...] = ()
     stores: tuple[Value, ...] = ()
     engines: tuple[Value, ...] = ()
     awaited: tuple[tuple[Value, Value], ...] = ()
@@ -65,7 +65,7 @@ class Statement(Protocol):
     accesses: dict[Operation, TileAccess]
     origins: dict[Value, Origin]
     reads: dict[Operation, list[Variable | LinearLayout | None]]
-    plans: dict[Operation, ProductPlan]
+    plans: dict[Operation, MatmulPlan]
     problem: Problem
 
     def weight(self, operation: Operation) -> float: ...
@@ -76,7 +76,7 @@ class Statement(Protocol):
 
     def access_price(self, access: TileAccess) -> Callable[[LinearLayout], float]: ...
 
-    def plan(self, operation: Dot) -> ProductPlan: ...
+    def plan(self, operation: Dot) -> MatmulPlan: ...
 
 
 class Reader(Protocol):

@@ -1,10 +1,10 @@
-"""Types of the SIMT operations: places in the memory that the threads of a program share, and what is under way.
+"""Types of the SIMT operations: places in the memory that the threads of a program share, and what is in flight.
 
 buffer<4 x 128x64xf16, #S1>    shared memory for four tiles, each of whose elements are where ``#S1`` says
 slot<128x64xf16, #S1>          the place of one tile
 token<copies>                  asynchronous operations of one queue, which end in order
 barriers<4>                    four objects that count arrivals and bytes, and have phases
-accumulator<128x128xf32>       the place of a product's sums in memory that the machine has for them
+accumulator<128x128xf32>       the place of a matmul's accumulator in tensor memory
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class BufferType(MemoryType):
 
 
 class TokenType(Type):
-    """Asynchronous operations under way. Those of one ``queue`` end in the order they were started in: ``copies``, ``products``, or one of a target's."""
+    """Asynchronous operations in flight. Those of one ``queue`` end in the order they were started in: ``copies``, ``matmuls``, or one of a target's."""
 
     __slots__ = ("queue",)
     queue: str
@@ -115,11 +115,11 @@ class TokenType(Type):
         return TokenType, (self.queue,)
 
 
-COPIES, LOADS, STORES, PRODUCTS = (TokenType(queue) for queue in ("copies", "loads", "stores", "products"))
+COPIES, LOADS, STORES, MATMULS = (TokenType(queue) for queue in ("copies", "loads", "stores", "matmuls"))
 
 
 class BarriersType(Type):
-    """``count`` barrier objects in shared memory."""
+    """``count`` mbarriers in shared memory."""
 
     __slots__ = ("count",)
     count: int
@@ -134,7 +134,7 @@ class BarriersType(Type):
 
 
 class AccumulatorType(Type):
-    """The place of a product's sums, of ``shape`` and ``element``, in memory that the machine has for them."""
+    """The place of a matmul's sums, of ``shape`` and ``element``, in memory that the machine has for them."""
 
     __slots__ = ("element", "shape")
     shape: tuple[int, ...]

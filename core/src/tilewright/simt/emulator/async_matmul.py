@@ -1,6 +1,6 @@
-"""Asynchronous products, and those with sums in memory of the machine's own: written as calls of the engine, which multiplies when it likes.
+"""Asynchronous matmuls, and those with accumulators in tensor memory: written as calls of the engine, which multiplies when it likes.
 
-While products are under way, a thread's registers of the result are in memory, a place for each chain of products that go on in the same registers
+While matmuls are in flight, a thread's registers of the result are in memory, a place for each chain of matmuls that go on in the same registers
 (:mod:`tilewright.simt.analysis.async_hazards`); the values of the IR keep what they had. A wait brings them back.
 """
 
@@ -17,44 +17,44 @@ from tilewright.simt.dialect.ops import dot as ops
 from tilewright.simt.dialect.ops.async_copy import Wait
 from tilewright.simt.emulator import layout
 from tilewright.simt.emulator.code import call_engine, word
-from tilewright.simt.emulator.multiply import ProductSite, SumsSite, operand_layout
+from tilewright.simt.emulator.multiply import MatmulSite, SumsSite, operand_layout
 from tilewright.simt.layouts.linear_layout import LinearLayout
 from tilewright.simt.lowering.emission.context import SimtContext
-from tilewright.simt.target.matmul_plan import SHARED, Accumulator, OperandSource, Product, ProductPlan, SharedOperand
+from tilewright.simt.target.matmul_plan import SHARED, Accumulator, Matmul, MatmulPlan, OperandSource, SharedOperand
 
 if TYPE_CHECKING:
     from tilewright.simt.emulator.target import EmulatedTarget
 
-#: Bytes before a chain's registers: whether products are under way there.
+#: Bytes before a chain's registers: whether matmuls are in flight there.
 _HEADER = 8
 
 
-def asynchronous_plan(name: str, product: Product, c: LinearLayout, reads: tuple[str, str]) -> ProductPlan:
-    """A plan of the emulated machine for asynchronous products, whose result is in any layout ``c`` without blocks: each thread computes its elements.
+def asynchronous_plan(name: str, matmul: Matmul, c: LinearLayout, reads: tuple[str, str]) -> MatmulPlan:
+    """A plan of the emulated machine for asynchronous matmuls, whose result is in any layout ``c`` without blocks: each thread computes its elements.
 
     Args:
         reads: where operands are taken from. Of one in registers a thread needs whole rows (or columns).
     """
-    a, b = (operand_layout(c, product.k, position) for position in (0, 1))
+    a, b = (operand_layout(c, matmul.k, position) for position in (0, 1))
 
     def start(context: SimtContext, left: OperandSource, right: OperandSource, sums: list[str]) -> list[str]:
         from tilewright.simt.emulator.target import EmulatedTarget
 
         target = context.target
         assert isinstance(target, EmulatedTarget)
-        return target.products_under_way.start(context, product, (a, b, c), (left, right), sums)
+        return target.matmuls_in_flight.start(context, matmul, (a, b, c), (left, right), sums)
 
-    return ProductPlan(name, a, b, c, start, reads, asynchronous=True)
+    return MatmulPlan(name, a, b, c, start, reads, asynchronous=True)
 
 
-def accumulating_plan(name: str, product: Product, c: LinearLayout, units: int) -> ProductPlan:
-    """A plan of the emulated machine that has its sums, f32 in ``units`` of memory of the machine's own, which threads read and write in layout ``c``."""
-    a, b = (operand_layout(c, product.k, position) for position in (0, 1))
-    elements = product.a, product.b, product.accumulator
+def accumulating_plan(name: str, matmul: Matmul, c: LinearLayout, units: int) -> MatmulPlan:
+    """A plan of the emulated machine that has its sums, f32 in ``units`` of tensor memory, which threads read and write in layout ``c``."""
+    a, b = (operand_layout(c, matmul.k, position) for position in (0, 1))
+    elements = matmul.a, matmul.b, matmul.accumulator
 
     def start(context: SimtContext, left: SharedOperand, right: SharedOperand, sums: list[str]) -> list[str]:
         w = context.writer
-        site = _site(context, SumsSite(c, product.k, elements, (left.shared, right.shared)))
+        site = _site(context, SumsSite(c, matmul.k, elements, (left.shared, right.shared)))
         addresses = [w.emit(f"ptrtoint ptr {operand.address} to i64") for operand in (left, right)]
         place, adds = (w.emit(f"zext {type_} {name} to i64") for type_, name in zip(("i32", "i1"), sums, strict=True))
         call_engine(w, layout.START_INTO, [str(site), place, adds, *addresses])
@@ -62,7 +62,7 @@ def accumulating_plan(name: str, product: Product, c: LinearLayout, units: int) 
 
     def moved(context: SimtContext, code: int, place: str, area: str) -> None:
         w = context.writer
-        site = _site(context, SumsSite(c, product.k, elements))
+        site = _site(context, SumsSite(c, matmul.k, elements))
         numbers = [w.emit(f"zext i32 {name} to i64") for name in (place, context.lane, context.warp)]
         call_engine(w, code, [str(site), w.emit(f"ptrtoint ptr {area} to i64"), *numbers])
 
@@ -74,10 +74,10 @@ def accumulating_plan(name: str, product: Product, c: LinearLayout, units: int) 
 
     def store(context: SimtContext, place: str, names: list[str]) -> None:
         area = context.writer.alloca("i8", 4 * c.register_count, 16)
-        _write(context, area, product.accumulator, names)
+        _write(context, area, matmul.accumulator, names)
         moved(context, layout.STORE_SUMS, place, area)
 
-    return ProductPlan(name, a, b, c, start, (SHARED, SHARED), accumulator=Accumulator(units, load, store))
+    return MatmulPlan(name, a, b, c, start, (SHARED, SHARED), accumulator=Accumulator(units, load, store))
 
 
 def _site(context: SimtContext, site: SumsSite) -> int:
@@ -87,8 +87,8 @@ def _site(context: SimtContext, site: SumsSite) -> int:
     return context.target.add_site(site)
 
 
-class Products:
-    """The asynchronous products of the kernel that is being written.
+class Matmuls:
+    """The asynchronous matmuls of the kernel that is being written.
 
     Attributes:
         words: of memory of 8 bytes that a thread needs for the kernels written so far.
@@ -107,15 +107,15 @@ class Products:
     def start(
         self,
         context: SimtContext,
-        product: Product,
+        matmul: Matmul,
         layouts: tuple[LinearLayout, LinearLayout, LinearLayout],
         operands: tuple[OperandSource, OperandSource],
         sums: list[str],
     ) -> list[str]:
-        """Write the start of a product; the names of the registers of the result, which are what they were."""
+        """Write the start of a matmul; the names of the registers of the result, which are what they were."""
         operation, w = context.operation, context.writer
-        assert isinstance(operation, ops.Product) and self.flights is not None
-        elements = product.a, product.b, product.accumulator
+        assert isinstance(operation, ops.TileMatmul) and self.flights is not None
+        elements = matmul.a, matmul.b, matmul.accumulator
         sizes = [layout_.register_count * storage_size(element) for layout_, element in zip(layouts, elements, strict=True)]
         place = self._place(context, operation.results[0], operation, sizes[2])
         mine = w.emit(f"icmp eq i64 {w.load('i64', place, 8)}, 0")
@@ -124,7 +124,7 @@ class Products:
             with w.when(w.emit(f"xor i1 {mine}, true"), likely=False):
                 call_engine(w, layout.BUSY)
         with w.when(mine):
-            _write(context, registers, product.accumulator, sums)
+            _write(context, registers, matmul.accumulator, sums)
         w.store("i64", "1", place, 8)
         addresses = []
         for operand, element, size in zip(operands, elements, sizes, strict=False):
@@ -134,17 +134,17 @@ class Products:
                 addresses.append(w.alloca("i8", size, 16))
                 _write(context, addresses[-1], element, operand)
         shared = tuple(operand.shared if isinstance(operand, SharedOperand) else None for operand in operands)
-        site = self.target.add_site(ProductSite(*layouts, elements, (shared[0], shared[1])))
+        site = self.target.add_site(MatmulSite(*layouts, elements, (shared[0], shared[1])))
         numbers = [w.emit(f"ptrtoint ptr {address} to i64") for address in (registers, *addresses)]
         thread = [w.emit(f"zext i32 {name} to i64") for name in (context.lane, context.warp)]
-        call_engine(w, layout.START_PRODUCT, [str(site), *numbers, *thread])
+        call_engine(w, layout.START_MATMUL, [str(site), *numbers, *thread])
         return list(sums)
 
     def brought_back(self, context: SimtContext, names: Sequence[Sequence[str]]) -> list[list[str]]:
         """The registers of the tiles that the operation being written waits for, after the wait."""
         operation, flights = context.operation, self.flights
         assert operation is not None and flights is not None
-        if not isinstance(operation, Wait):  # a product that is waited for at once, or a loop that leaves some under way
+        if not isinstance(operation, Wait):  # a matmul that is waited for at once, or a loop that leaves some in flight
             return [self._brought_back(context, operation, tile, registers) for tile, registers in zip(operation.results[: len(names)], names, strict=True)]
         return [
             list(registers) if flights.chain(tile) is None else self._brought_back(context, operation, tile, registers)
@@ -152,7 +152,7 @@ class Products:
         ]
 
     def _brought_back(self, context: SimtContext, operation: Operation, tile: Value, names: Sequence[str]) -> list[str]:
-        """The registers of a chain, where products were started in it; else those that it would have gone on in."""
+        """The registers of a chain, where matmuls were started in it; else those that it would have gone on in."""
         w, element = context.writer, element_type(tile.type)
         place = self._place(context, tile, operation, len(names) * storage_size(element))
         started = w.emit(f"icmp ne i64 {w.load('i64', place, 8)}, 0")
@@ -168,7 +168,7 @@ class Products:
         return [w.phi(register_type(element), ((value, after), (name, before))) for value, name in zip(found, names, strict=True)]
 
     def _place(self, context: SimtContext, value: Value, operation: Operation, size: int) -> str:
-        """The address of a chain's memory; a product that is waited for at once is a chain of its own."""
+        """The address of a chain's memory; a matmul that is waited for at once is a chain of its own."""
         assert self.flights is not None
         number = self.flights.chain(value)
         key = number if number is not None else operation

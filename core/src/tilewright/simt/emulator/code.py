@@ -201,7 +201,7 @@ def _barrier(module: ModuleWriter) -> None:
 
 
 def _await(module: ModuleWriter) -> None:
-    """Wait until the phase of a parity of a barrier object has ended: until the one it is in has the other parity."""
+    """Wait until the phase of a parity of an mbarrier has ended: until the one it is in has the other parity."""
     w = module.function("emulated_await", [("ptr", "block"), ("ptr", "own"), ("i64", "part"), ("ptr", "object"), ("i64", "parity")])
     mark = w.load("i32", w.emit(f"getelementptr i8, ptr %object, i64 {layout.OBJECT_MARK}"), 4)
     with w.when(w.emit(f"icmp ne i32 {mark}, {layout.MARK}"), likely=False):
@@ -211,7 +211,7 @@ def _await(module: ModuleWriter) -> None:
 
 
 def _settle(module: ModuleWriter) -> None:
-    """Wait until ``pending`` groups of a queue of the engine are under way, and where ``written`` is not 0 nothing of the others is left to be written:
+    """Wait until ``pending`` groups of a queue of the engine are in flight, and where ``written`` is not 0 nothing of the others is left to be written:
     threads beside it go on first, if the engine wants it so."""
     parameters = [("ptr", "block"), ("ptr", "own"), ("i64", "part"), ("i64", "queue"), ("i64", "pending"), ("i64", "written")]
     w = module.function("emulated_settle", parameters)
@@ -294,7 +294,7 @@ def _entry(w: FunctionWriter, queue: str, index: str) -> str:
 
 
 def _wait(module: ModuleWriter) -> None:
-    """Wait until ``pending`` groups are under way: the copies of older ones, which the queue begins with, happen, the last one first."""
+    """Wait until ``pending`` groups are in flight: the copies of older ones, which the queue begins with, happen, the last one first."""
     w = module.function("emulated_wait", [("ptr", "block"), ("ptr", "own"), ("i64", "pending")])
     queue, mode = word(w, "%own", layout.QUEUE, "ptr"), word(w, "%block", layout.MODE)
     groups, length = word(w, queue, layout.QUEUE_GROUPS), word(w, queue, layout.QUEUE_LENGTH)

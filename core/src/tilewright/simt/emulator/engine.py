@@ -1,4 +1,4 @@
-"""What happens beside the threads: barrier objects, copies of blocks and their descriptors, turns, asynchronous products, and the report of a deadlock.
+"""What happens beside the threads: mbarriers, TMA copies and their descriptors, turns, asynchronous matmuls, and the report of a deadlock.
 
 Threads call in from machine code; calls are one at a time. What is started may happen at three times (:data:`~.layout.MODES`): when a wait needs it, at
 once, or at any time in between, in any order that is allowed.
@@ -18,7 +18,7 @@ from typing import Any
 from tilewright.errors import KernelError
 from tilewright.simt.emulator import layout
 from tilewright.simt.emulator.blocks import BlockSite
-from tilewright.simt.emulator.multiply import ProductSite, SumsSite
+from tilewright.simt.emulator.multiply import MatmulSite, SumsSite
 from tilewright.simt.emulator.proxy_marks import ProxyMarks
 
 #: The type of the engine's entry: (code, thread, address of i64 arguments, how many) -> negative where the thread must end.
@@ -31,14 +31,14 @@ _Step = Callable[[], Callable[[], None] | None]
 
 @dataclass(slots=True, eq=False)
 class BarrierObject:
-    """A barrier object.
+    """An mbarrier.
 
     Attributes:
         number: by which messages call it, in the order in which objects were made.
         arrivals: still missing in this phase.
         bytes: announced and not come; negative where they came before they were announced.
         phase: phases that have ended.
-        copies: under way to it.
+        copies: in flight to it.
     """
 
     number: int
@@ -50,7 +50,7 @@ class BarrierObject:
     copies: list[tuple[int, Callable[[], None]]] = field(default_factory=list)
 
     def __str__(self) -> str:
-        return f"barrier object {self.number}"
+        return f"mbarrier {self.number}"
 
     def end_phase(self) -> None:
         """End the phase if nothing is missing, and let threads see it."""
@@ -105,7 +105,7 @@ class _Made:
     Attributes:
         memory: the number of the memory that it is in.
         shown: whether copies may read it.
-        readers: copies under way that have not read it yet.
+        readers: copies in flight that have not read it yet.
     """
 
     memory: int
@@ -125,7 +125,7 @@ class Engine:
         block: Any,
         words: Any,
         areas: Any,
-        sites: Sequence[BlockSite | ProductSite | SumsSite],
+        sites: Sequence[BlockSite | MatmulSite | SumsSite],
         places: Sequence[str],
         mode: int,
         seed: int,
@@ -146,7 +146,7 @@ class Engine:
             layout.FORCE: self._force,
             layout.LOAD_BLOCK: self._load_block,
             layout.STORE_BLOCK: self._store_block,
-            layout.START_PRODUCT: self._start_product,
+            layout.START_MATMUL: self._start_matmul,
             layout.BUSY: self._busy,
             layout.COMMIT: self._commit,
             layout.ASK: self._ask,
@@ -175,7 +175,7 @@ class Engine:
         #: numbers of memory for descriptors that the program has, and the descriptors in it, by their addresses
         self.memory: set[int] = set()
         self.made: dict[int, _Made] = {}
-        #: units of memory for sums that the program has, the sums at each place, products under way with their places, and how many were started
+        #: units of memory for sums that the program has, the sums at each place, matmuls in flight with their places, and how many were started
         self.units: int | None = None
         self.sums: dict[int, Any] = {}
         self.into: deque[tuple[int, Callable[[], None]]] = deque()
@@ -213,16 +213,16 @@ class Engine:
             return -1
 
     def _next_program(self, thread: int, arguments: list[int]) -> None:
-        """A program has ended, and another begins: nothing that uses the shared memory may be under way."""
+        """A program has ended, and another begins: nothing that uses the shared memory may be in flight."""
         for one in self.objects.values():
             if one.copies:
-                raise KernelError(f"a program ends while {len(one.copies)} copies to its shared memory are under way on {one}")
+                raise KernelError(f"a program ends while {len(one.copies)} copies to its shared memory are in flight on {one}")
         if any(queue.open or any(queue.groups) for (number, _), queue in self.queues.items() if number == layout.STORE_QUEUE):
-            raise KernelError("a program ends while copies from its shared memory are under way")
+            raise KernelError("a program ends while copies from its shared memory are in flight")
         for queue in self.queues.values():
             queue.write_until(0, self._mix)
         if self.into:
-            raise KernelError(f"a program ends while {len(self.into)} products that read its shared memory are under way")
+            raise KernelError(f"a program ends while {len(self.into)} matmuls that read its shared memory are in flight")
         if self.units is not None:
             raise KernelError("a program ends that has not given back its memory for sums")
         if self.memory:
@@ -237,7 +237,7 @@ class Engine:
         """Whether what is started happens at once: in some modes always."""
         return self.mode in always or (self.mode == layout.RANDOM and self._random.random() < 0.5)
 
-    # ---- barrier objects
+    # ---- mbarriers
 
     def _init(self, thread: int, arguments: list[int]) -> None:
         address, count = arguments
@@ -254,7 +254,7 @@ class Engine:
 
     def _no_object(self, thread: int, arguments: list[int]) -> None:
         known = self.objects.get(arguments[0])
-        what = f"{known} was overwritten" if known is not None else "there is no barrier object"
+        what = f"{known} was overwritten" if known is not None else "there is no mbarrier"
         raise KernelError(f"{what} at byte {arguments[0] - int(self.block[self._rank(thread), layout.SHARED_BASE])} of shared memory")
 
     def _expect(self, thread: int, arguments: list[int]) -> None:
@@ -359,7 +359,7 @@ class Engine:
     # ---- descriptors that kernels make
 
     def _reading(self, site: BlockSite, descriptor: int) -> Callable[[], None]:
-        """A copy is under way that reads a descriptor; what is to be called when it has."""
+        """A copy is in flight that reads a descriptor; what is to be called when it has."""
         if not site.made:
             return lambda: None
         made = self.made.get(descriptor)
@@ -395,13 +395,13 @@ class Engine:
     def _check_unread(self, address: int, what: str) -> None:
         readers = self.made[address].readers if address in self.made else 0
         if readers:
-            raise KernelError(f"a descriptor is {what} while {readers} copies that read it are under way")
+            raise KernelError(f"a descriptor is {what} while {readers} copies that read it are in flight")
 
-    # ---- products
+    # ---- matmuls
 
-    def _start_product(self, thread: int, arguments: list[int]) -> None:
+    def _start_matmul(self, thread: int, arguments: list[int]) -> None:
         number, area, a, b, lane, warp = arguments
-        site, queue = self._site(number, ProductSite), self._queue(layout.PRODUCT_QUEUE, thread)
+        site, queue = self._site(number, MatmulSite), self._queue(layout.MATMUL_QUEUE, thread)
         self._check_operands(site.shared_operands((a, b)))
         # operands that come in registers are read now: they are this thread's own
         left, right = site.taken(0, a, lane, warp), site.taken(1, b, lane, warp)
@@ -411,15 +411,15 @@ class Engine:
             queue.run_until(0)
 
     def _check_operands(self, operands: list[tuple[int, int]]) -> None:
-        """Check that a product may read its operands, which are given by address and bytes."""
+        """Check that a matmul may read its operands, which are given by address and bytes."""
         if self.proxies is not None:
             for address, size in operands:
                 self.proxies.check(address, size, "a matrix instruction")
 
     def _busy(self, thread: int, arguments: list[int]) -> None:
-        raise KernelError("a product is started in registers in which another one is under way: that one must be waited for, or be the accumulator")
+        raise KernelError("a matmul is started in registers in which another one is in flight: that one must be waited for, or be the accumulator")
 
-    # ---- products whose sums are in memory of the machine's own
+    # ---- matmuls whose accumulator is in tensor memory
 
     def _take_sums(self, thread: int, arguments: list[int]) -> None:
         """Memory for sums does not begin at 0, so that who forgets where it begins is found out."""
@@ -429,7 +429,7 @@ class Engine:
 
     def _free_sums(self, thread: int, arguments: list[int]) -> None:
         if self.into:
-            raise KernelError(f"memory for sums is given back while {len(self.into)} products add to sums there")
+            raise KernelError(f"memory for sums is given back while {len(self.into)} matmuls add to sums there")
         self.units = None
         self.sums.clear()
 
@@ -452,7 +452,7 @@ class Engine:
             self._run_into(self.started)
 
     def _run_into(self, count: int) -> None:
-        """Have the products happen, in order, of which so many were started."""
+        """Have the matmuls happen, in order, of which so many were started."""
         while self.into and self.started - len(self.into) < count:
             self.into.popleft()[1]()
 
@@ -474,7 +474,7 @@ class Engine:
         """All sums at a place, the numbers of a thread's, and those in its memory."""
         number, area, place, lane, warp = arguments
         if any(other == place for other, _ in self.into):
-            raise KernelError("sums are read or written by a thread while a product into them is under way")
+            raise KernelError("sums are read or written by a thread while a matmul into them is in flight")
         site = self._site(number, SumsSite)
         return self._place(place, site), *site.registers(area, lane, warp)
 

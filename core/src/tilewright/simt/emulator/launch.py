@@ -80,7 +80,7 @@ def run_text(
         completion, seed: in place of the target's.
 
     Raises:
-        KernelError: an assertion of the kernel failed, an access is misaligned, a barrier object or an asynchronous operation is used against its rules,
+        KernelError: an assertion of the kernel failed, an access is misaligned, an mbarrier or an asynchronous operation is used against its rules,
             or threads are stuck; the message says who waits for what.
     """
     loaded = _loaded(text)
@@ -90,7 +90,7 @@ def run_text(
     size = -(-target.shared_memory // 1024) * 1024
     shared = np.zeros(cluster * size + 2048, np.uint8)
     exchange, queues = np.zeros((cluster, each), np.int32), np.zeros((threads, layout.QUEUE_WORDS), np.int64)
-    areas = np.zeros((threads, target.products_under_way.words), np.int64)
+    areas = np.zeros((threads, target.matmuls_in_flight.words), np.int64)
     block, words = np.zeros((cluster, layout.BLOCK_WORDS), np.int64), np.zeros((threads, layout.THREAD_WORDS), np.int64)
     marks = None
     if "call void @emulated_touch" in text:

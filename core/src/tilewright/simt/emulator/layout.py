@@ -43,7 +43,7 @@ CONTEXT, HOME, ENDED = range(7, 10)
 CODE, ARGUMENTS, COUNT, ANSWER = range(10, 14)
 #: what it waits for: a kind, the part that it runs, and a word of memory of which ``word & mask`` is, or is no longer, a value
 KIND, PART, WORD, MASK, VALUE, EQUAL, OBJECT = range(14, 21)
-#: address of the registers of products under way
+#: address of the registers of matmuls in flight
 AREA: Final = 21
 #: 1 where what it waits for in :data:`AT_QUEUE` may happen
 RELEASED: Final = 22
@@ -65,13 +65,13 @@ STACK_BYTES: Final = (8 << 20) - CONTEXT_BYTES
 #: What a thread may wait for.
 NOTHING, AT_BARRIER, AT_WARP_BARRIER, AT_OBJECT, AT_TURN, AT_QUEUE = range(6)
 
-# ---- a thread's queue of copies: groups that were ended, copies under way, the state of its coin, then (group, to, from, bytes) each
+# ---- a thread's queue of copies: groups that were ended, copies in flight, the state of its coin, then (group, to, from, bytes) each
 
 QUEUE_GROUPS, QUEUE_LENGTH, QUEUE_COIN, QUEUE_FIRST = range(4)
 QUEUE_ENTRIES: Final = 4096
 QUEUE_WORDS: Final = QUEUE_FIRST + 4 * QUEUE_ENTRIES
 
-# ---- a barrier object in shared memory, an i32 each: phases that have ended, copies under way, and what tells it from other bytes
+# ---- an mbarrier in shared memory, an i32 each: phases that have ended, copies in flight, and what tells it from other bytes
 
 OBJECT_BYTES: Final = 16
 OBJECT_COPIES: Final = 4
@@ -86,14 +86,14 @@ MODES: Final = ("late", "early", "crossed", "random")
 LATE, EARLY, CROSSED, RANDOM = range(4)
 
 #: Queues whose operations are waited for by the thread that started them, and happen in the engine.
-PRODUCT_QUEUE, STORE_QUEUE = range(2)
+MATMUL_QUEUE, STORE_QUEUE = range(2)
 
 # ---- faults; those of assertions follow
 
 MISALIGNED, ENGINE_FAULT, QUEUE_FULL, ASSERTION = 1, 2, 3, 16
 FAULTS: Final = {
     MISALIGNED: "an access is not aligned to its size",
-    QUEUE_FULL: "too many asynchronous copies are under way",
+    QUEUE_FULL: "too many asynchronous copies are in flight",
 }
 
 # ---- calls of the engine
@@ -108,7 +108,7 @@ FAULTS: Final = {
     FORCE,
     LOAD_BLOCK,
     STORE_BLOCK,
-    START_PRODUCT,
+    START_MATMUL,
     BUSY,
     COMMIT,
     ASK,

@@ -1,4 +1,4 @@
-"""What an asynchronous product does when it happens: each thread computes its own elements of the result from whole operands."""
+"""What an asynchronous matmul does when it happens: each thread computes its own elements of the result from whole operands."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _Source = Any  # int | np.ndarray
 
 
 @dataclass(frozen=True)
-class ProductSite:
-    """A product of a plan.
+class MatmulSite:
+    """A matmul of a plan.
 
     Attributes:
         a, b, c: layouts; of an operand in shared memory, what a thread reads of it.
@@ -38,7 +38,7 @@ class ProductSite:
     _numbers: dict[tuple[int, int, int], Any] = field(default_factory=dict, compare=False)
 
     def taken(self, position: int, address: int, lane: int, warp: int) -> _Source:
-        """An operand as it is when the product is started: where it is, or what is in this thread's registers."""
+        """An operand as it is when the matmul is started: where it is, or what is in this thread's registers."""
         if self.shared[position] is not None:
             return address
         return self._registers(address, position, lane, warp)[1].copy()
@@ -49,7 +49,7 @@ class ProductSite:
         return [(address, _bytes(shared, element)) for address, shared, element in given if shared]
 
     def multiply(self, area: int, a: _Source, b: _Source, lane: int, warp: int) -> None:
-        """Add the product to this thread's registers of the result, which are in memory at ``area``."""
+        """Add the matmul to this thread's registers of the result, which are in memory at ``area``."""
         numbers, sums = self._registers(area, 2, lane, warp)
         m, n, k = self.c.shape[-2], self.c.shape[-1], self.a.shape[-1]
         columns, rows, batches = numbers % n, numbers // n % m, numbers // (n * m)
@@ -82,7 +82,7 @@ class ProductSite:
 
 @dataclass(frozen=True)
 class SumsSite:
-    """A product of a plan whose sums are in memory of the machine's own, or what writes or reads those.
+    """A matmul of a plan whose accumulator is in tensor memory, or what writes or reads those.
 
     Attributes:
         c: the layout in which threads write and read the sums.
@@ -106,15 +106,15 @@ class SumsSite:
         return np.full(math.prod(self.c.shape), np.nan, np.float32)
 
     def multiply(self, sums: Any, a: int, b: int, adds: int) -> None:
-        """Compute a product from shared memory, and add it to sums, or write it in place of them."""
+        """Compute a matmul from shared memory, and add it to sums, or write it in place of them."""
         m, n = self.c.shape
         left, right = (
             decoded(memory(address, math.prod(shared.shape), _dtype(element))[offsets_of(shared)], element).reshape(shared.shape)
             for address, shared, element in zip((a, b), self.shared, self.elements, strict=False)
         )
         with np.errstate(all="ignore"):
-            product = left.reshape(m, self.k) @ right.reshape(self.k, n)
-            sums[:] = (product.reshape(-1) + (sums if adds else 0)).astype(sums.dtype)
+            matmul = left.reshape(m, self.k) @ right.reshape(self.k, n)
+            sums[:] = (matmul.reshape(-1) + (sums if adds else 0)).astype(sums.dtype)
 
     def registers(self, address: int, lane: int, warp: int) -> tuple[Any, Any]:
         """The numbers of a thread's sums, and their values in memory of its own."""

@@ -19,12 +19,12 @@ from tilewright.simt.dialect.ops.tensor_maps import Descriptors, FreeDescriptors
 from tilewright.simt.dialect.ops.tma import BlockCopy as BlockMove
 from tilewright.simt.dialect.ops.tma import RowCopy
 from tilewright.simt.dialect.ops.warp_specialize import Part, Partition
-from tilewright.simt.dialect.types import COPIES, PRODUCTS, STORES
+from tilewright.simt.dialect.types import COPIES, MATMULS, STORES
 from tilewright.simt.emulator import layout
-from tilewright.simt.emulator.async_matmul import Products
+from tilewright.simt.emulator.async_matmul import Matmuls
 from tilewright.simt.emulator.blocks import BlockSite
 from tilewright.simt.emulator.code import begin_kernel, call_engine, declare_helpers, let_others_go_on, set_fault, word
-from tilewright.simt.emulator.multiply import ProductSite, SumsSite
+from tilewright.simt.emulator.multiply import MatmulSite, SumsSite
 from tilewright.simt.layouts.linear_layout import SharedLayout
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.target.copy_mechanism import BARRIER, GROUPS, BlockCopy, CopyMechanism
@@ -38,9 +38,9 @@ class EmulatedTarget(SimtTarget):
     Attributes:
         completion, seed: when what is started happens, one of :data:`~.layout.MODES`, and how coins fall where it is ``random``.
         messages: of assertions, by fault number less that of the first.
-        sites: the copies of blocks and products written so far, by which kernels call them.
+        sites: the TMA copies and matmuls written so far, by which kernels call them.
         places: names of parts, by which kernels call them; the first is all of the program.
-        products_under_way: what is known of asynchronous products.
+        matmuls_in_flight: what is known of asynchronous matmuls.
     """
 
     name = "emulator"
@@ -69,9 +69,9 @@ class EmulatedTarget(SimtTarget):
         self.mechanisms = (CopyMechanism("queue", GROUPS, copy_widths, start=start_copy),) if copy_widths else ()
         self.completion, self.seed = completion, seed
         self.messages: list[str] = []
-        self.sites: list[BlockSite | ProductSite | SumsSite] = []
+        self.sites: list[BlockSite | MatmulSite | SumsSite] = []
         self.places = ["program"]
-        self.products_under_way = Products(self)
+        self.matmuls_in_flight = Matmuls(self)
         self._part_places: dict[int, int] = {}
         self._cluster = 1
         #: whether threads may read memory until others have written it
@@ -82,7 +82,7 @@ class EmulatedTarget(SimtTarget):
         self._memories = 0
 
     def prepare(self, function: Function) -> None:
-        self.products_under_way.begin(function)
+        self.matmuls_in_flight.begin(function)
         self._cluster = function.attributes.get(CLUSTER, 1)
         self._polls = any(operation.name == "while" for operation in function.walk())
         async_proxy = BlockMove | RowCopy | Multiplication
@@ -101,8 +101,8 @@ class EmulatedTarget(SimtTarget):
         self.everyone = Threads(0, 0, num_warps)
         return kernel
 
-    def add_site(self, site: BlockSite | ProductSite | SumsSite) -> int:
-        """The number by which kernels call a copy of blocks or a product."""
+    def add_site(self, site: BlockSite | MatmulSite | SumsSite) -> int:
+        """The number by which kernels call a TMA copy or a matmul."""
         self.sites.append(site)
         return len(self.sites) - 1
 
@@ -153,7 +153,7 @@ class EmulatedTarget(SimtTarget):
         self._barrier(w, layout.AT_WARP_BARRIER, 0, which, self.warp_size)
 
     def publish(self, w: FunctionWriter, *, everywhere: bool) -> None:
-        """A proxy fence: what the thread did before is in order with copies and products."""
+        """A proxy fence: what the thread did before is in order with copies and matmuls."""
         if self._marks:
             fences = w.gep("i64", "%own", layout.FENCES)
             w.store("i64", w.emit(f"add i64 {w.load('i64', fences, 8)}, 1"), fences, 8)
@@ -343,7 +343,7 @@ class EmulatedTarget(SimtTarget):
             self.touch_shared(w, pointer, writes=True)
             w.emit(f"atomicrmw add ptr {pointer}, i32 {value} seq_cst, align 4")
 
-    # ---- what is under way
+    # ---- what is in flight
 
     def commit(self, context: SimtContext, queue: str) -> None:
         w = context.writer
@@ -361,9 +361,9 @@ class EmulatedTarget(SimtTarget):
         elif queue == STORES.queue:
             assert isinstance(context.operation, Wait)
             self._settle(context, queue, pending, written=context.operation.written)
-        elif queue == PRODUCTS.queue:
+        elif queue == MATMULS.queue:
             self._settle(context, queue, pending)
-            return self.products_under_way.brought_back(context, names)
+            return self.matmuls_in_flight.brought_back(context, names)
         else:
             return super().wait(context, queue, pending, names)
         return [list(tile) for tile in names]
@@ -391,7 +391,7 @@ class EmulatedTarget(SimtTarget):
 # ---- pieces of code
 
 #: The queues that the engine has.
-_QUEUES = {STORES.queue: layout.STORE_QUEUE, PRODUCTS.queue: layout.PRODUCT_QUEUE}
+_QUEUES = {STORES.queue: layout.STORE_QUEUE, MATMULS.queue: layout.MATMUL_QUEUE}
 
 
 def _own_word(w: FunctionWriter, index: int | str) -> str:
@@ -405,7 +405,7 @@ def _number(w: FunctionWriter, address: str) -> str:
 
 
 def bulk_mechanism(*, stores: bool = True) -> CopyMechanism:
-    """Copies of whole blocks, and of rows, that complete on barrier objects, and back where ``stores`` asks for it."""
+    """TMA copies, and of rows, that complete on mbarriers, and back where ``stores`` asks for it."""
     store = _store_block if stores else None
     return CopyMechanism("bulk", BARRIER, start=_load_block, store=store, fills_rows=_any_layout, shares=_shares)
 

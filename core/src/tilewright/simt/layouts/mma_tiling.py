@@ -1,4 +1,4 @@
-"""How the warps of a program share a product, and the layouts of its operands, of what one matrix instruction of a warp computes."""
+"""How the warps of a program share a matmul, and the layouts of its operands, of what one matrix instruction of a warp computes."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class MatrixShape:
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """How the warps of a program share a product.
+    """How the warps of a program share a matmul.
 
     Attributes:
         warps_m, warps_n: warps along the rows and columns of the result; more warps than those repeat others' work.
         repeats_m, repeats_n, repeats_k: instructions of one warp along each extent.
-        batches: products that each warp does one after the other.
+        batches: matmuls that each warp does one after the other.
     """
 
     warps_m: int

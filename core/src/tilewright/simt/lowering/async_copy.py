@@ -5,7 +5,7 @@ may read what *it* copied. What the other threads copied may be read after a bar
 memory that other threads may still read, a barrier is needed after their reads. One barrier after the wait serves both in a ring of buffers: it comes after
 all reads of the slot read in the iteration before, which is the one filled next.
 
-A wait for a token becomes a wait until so many groups are under way as were ended after the token's (:mod:`tilewright.simt.dialect.async_groups`).
+A wait for a token becomes a wait until so many groups are in flight as were ended after the token's (:mod:`tilewright.simt.dialect.async_groups`).
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ def _store(context: SimtContext, operation: BlockStoreStart | RowsStoreStart, co
 
 
 def _not_written_out(context: SimtContext, operation: Operation) -> None:
-    raise LoweringError(f"{operation.name} at {operation.location} is to be written out as copies of blocks first (stage blocks)")
+    raise LoweringError(f"{operation.name} at {operation.location} is to be written out as TMA copies first (stage blocks)")
 
 
 # ---- what passes are told

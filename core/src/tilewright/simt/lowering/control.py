@@ -1,5 +1,5 @@
 """Control flow: branches and loops. A carried tile is one phi a register, so nothing moves where an iteration ends; one of narrow floats is carried in
-words, as products take them, for a machine's register holds no less than a word, and sums of products in vectors where instructions take such.
+words, as matmuls take them, for a machine's register holds no less than a word, and sums of matmuls in vectors where instructions take such.
 
 Conditions and bounds of a kernel are the same in all threads of a program; inside the regions of ``reduce``, ``scan`` and ``map`` they are a thread's own.
 """
@@ -17,7 +17,7 @@ from tilewright.ir.types import FloatType, IntType, TileType, element_type
 from tilewright.llvm.writer import Block, FunctionWriter
 from tilewright.simt.dialect.op_interface import Interface
 from tilewright.simt.dialect.registry import register_interfaces
-from tilewright.simt.dialect.types import PRODUCTS
+from tilewright.simt.dialect.types import MATMULS
 from tilewright.simt.lowering.emission.context import UNWRITTEN, SimtContext
 
 #: Lines of LLVM IR that a loop of known bounds is unrolled to at most.
@@ -68,7 +68,7 @@ def _in_word(context: SimtContext, value: Value) -> int:
 
 
 def _in_vector(context: SimtContext, value: Value) -> int:
-    """How many registers of a value are carried in a vector: more than one of tiles that the target's products make so, all of whose registers are needed."""
+    """How many registers of a value are carried in a vector: more than one of tiles that the target's matmuls make so, all of whose registers are needed."""
     return _whole(context, value, context.target.vector_of(context, value)) if isinstance(value.type, TileType) else 1
 
 
@@ -178,7 +178,7 @@ def lower_for(context: SimtContext, operation: For) -> None:
     header.close([following, *(name for _, name in last)], lambda: w.branch_if(again, header.block, drained, loop=hint))
     if drained is not leave:
         w.place(drained)
-        context.target.wait(context, PRODUCTS.queue, 0, [])
+        context.target.wait(context, MATMULS.queue, 0, [])
         w.branch(leave)
         end = drained
     w.place(leave)
@@ -197,10 +197,10 @@ def _is_unrolled(context: SimtContext, header: Block, bounds: Sequence[str]) -> 
 
 
 def _is_drained(context: SimtContext, operation: Operation) -> bool:
-    """Whether products that a loop leaves under way are waited for where it ends, before the path meets that of a loop that did not run. What is done with
+    """Whether matmuls that a loop leaves in flight are waited for where it ends, before the path meets that of a loop that did not run. What is done with
     sums after a wait behind the meeting, a compiler would move before it: on the other path they are constants."""
-    users = [user for result in operation.results if result.type is PRODUCTS for user in result.uses]
-    return bool(users) and all(user.name == "simt.wait" and (PRODUCTS.queue, 0) in context.tokens.pending(user) for user in users)
+    users = [user for result in operation.results if result.type is MATMULS for user in result.uses]
+    return bool(users) and all(user.name == "simt.wait" and (MATMULS.queue, 0) in context.tokens.pending(user) for user in users)
 
 
 def _continuation(w: FunctionWriter, type_: str, counter: IntType, lower: str, upper: str, step: str) -> Callable[[str], tuple[str, str]]:

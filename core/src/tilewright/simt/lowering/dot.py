@@ -1,4 +1,4 @@
-"""Matmuls, by the plans of :class:`~tilewright.simt.target.matmul_plan.ProductPlan`.
+"""Matmuls, by the plans of :class:`~tilewright.simt.target.matmul_plan.MatmulPlan`.
 
 Operands come in registers, or are in shared memory, from where they are read as they are needed.
 """
@@ -13,9 +13,9 @@ from tilewright.ir.types import Type
 from tilewright.simt.assign_layouts import shape_rules
 from tilewright.simt.dialect.attributes import layout_of
 from tilewright.simt.dialect.op_interface import Interface, Reader, SharedEffects
-from tilewright.simt.dialect.ops.dot import Dot, DotStart, DotStep, Fragment, Product
+from tilewright.simt.dialect.ops.dot import Dot, DotStart, DotStep, Fragment, TileMatmul
 from tilewright.simt.dialect.registry import register_interfaces
-from tilewright.simt.dialect.types import PRODUCTS, SlotType, slot_type
+from tilewright.simt.dialect.types import MATMULS, SlotType, slot_type
 from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.lowering.emission.shared_access import places, plan_accesses, read, read_tile
@@ -23,7 +23,7 @@ from tilewright.simt.lowering.fma_matmul import emit_fma_block
 from tilewright.simt.lowering.shared_memory import slot_address
 from tilewright.simt.target.fma_plan import fma_block
 from tilewright.simt.target.fragments import k_axis, step_registers
-from tilewright.simt.target.matmul_plan import REGISTERS, OperandSource, ProductPlan, SharedOperand, product_of
+from tilewright.simt.target.matmul_plan import REGISTERS, MatmulPlan, OperandSource, SharedOperand, matmul_of
 from tilewright.simt.target.plan_selection import plan_of
 from tilewright.simt.target.simt_target import SimtTarget
 
@@ -32,7 +32,7 @@ def lower_dot(context: SimtContext, operation: Dot) -> None:
     """One that an asynchronous plan starts is waited for at once."""
     names = _multiply(context, operation)
     if plan_of(operation, context.target).asynchronous:
-        (names,) = context.target.wait(context, PRODUCTS.queue, 0, [names])
+        (names,) = context.target.wait(context, MATMULS.queue, 0, [names])
     context.bind(operation.results[0], names)
 
 
@@ -42,7 +42,7 @@ def lower_dot_start(context: SimtContext, operation: DotStart) -> None:
     context.bind(token, ["0"])
 
 
-def _multiply(context: SimtContext, operation: Product) -> list[str]:
+def _multiply(context: SimtContext, operation: TileMatmul) -> list[str]:
     plan = plan_of(operation, context.target)
     if plan.accumulator is not None:
         raise LoweringError(f"{operation.name} at {operation.location} is to be written out first: its sums are not in registers (stage accumulators)")
@@ -50,13 +50,13 @@ def _multiply(context: SimtContext, operation: Product) -> list[str]:
     step = plan.k_step if plan.reads == (REGISTERS, REGISTERS) else 0
     fetch = [_fetch(context, plan, position, operand, step) for position, operand in enumerate((operation.a, operation.b))]
     if plan.emit is None:
-        return emit_fma_block(context, fma_block(plan.c, product_of(operation)), fetch[0](0), fetch[1](0), c)
+        return emit_fma_block(context, fma_block(plan.c, matmul_of(operation)), fetch[0](0), fetch[1](0), c)
     for first in range(0, plan.a.shape[-1], step or plan.a.shape[-1]):
         c = plan.emit(context, fetch[0](first), fetch[1](first), c)
     return c
 
 
-def _fetch(context: SimtContext, plan: ProductPlan, position: int, value: Value, step: int) -> Callable[[int], OperandSource]:
+def _fetch(context: SimtContext, plan: MatmulPlan, position: int, value: Value, step: int) -> Callable[[int], OperandSource]:
     """Gives what the emitter takes of an operand, for the step that begins at a coordinate along K; of the whole operand where there are no steps."""
     if plan.reads[position] != REGISTERS:
         type_ = slot_type(value)
@@ -126,7 +126,7 @@ def lower_dot_step(context: SimtContext, operation: DotStep) -> None:
 # ---- what passes are told
 
 
-def _check(operation: Product, target: SimtTarget) -> str:
+def _check(operation: TileMatmul, target: SimtTarget) -> str:
     plan = plan_of(operation, target)
     if any(layout_of(value) != plan.c for value in (operation.c, operation.results[0])):
         return "the accumulator's layout must be the plan's"
@@ -152,17 +152,17 @@ def _loads(operation: Operation) -> SharedEffects:
 
 
 def _starts(operation: Operation) -> SharedEffects:
-    return SharedEffects(products=_slots(operation))
+    return SharedEffects(matmuls=_slots(operation))
 
 
-def _describe(report: Reader, operation: Product | DotStep) -> list[str]:
+def _describe(report: Reader, operation: TileMatmul | DotStep) -> list[str]:
     return [f"by {operation.plan}"]
 
 
 INTERFACES = register_interfaces(
     {
-        # what a product asks of layouts is known when it is planned; then it becomes a simt.dot
-        "dot": Interface(lower_dot, shape_rules.product),
+        # what a matmul asks of layouts is known when it is planned; then it becomes a simt.dot
+        "dot": Interface(lower_dot, shape_rules.matmul),
         "simt.dot": Interface(lower_dot, check=_check, effects=_reads, describe=_describe),
         "simt.dot_start": Interface(lower_dot_start, check=_check, effects=_starts, describe=_describe),
         "simt.fragment": Interface(lower_fragment, effects=_loads),

@@ -43,7 +43,7 @@ def write_function(function: Function, target: SimtTarget, options: Mapping[str,
         context.registers[argument] = [f"%a{i}"]
     context.lower_region(function.body)
     if context.cluster > 1:
-        # others may still write to this block's shared memory, and arrive at its barrier objects
+        # others may still write to this block's shared memory, and arrive at its mbarriers
         target.meet(context)
     writer.ret()
     writer.entry.terminator = f"  br label %{body.label}"

@@ -1,4 +1,4 @@
-"""Barrier objects and turns: how parts of a program wait for each other and for copies of blocks."""
+"""Mbarriers and turns: how parts of a program wait for each other and for TMA copies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilewright.simt.dialect.registry import register_interfaces
 from tilewright.simt.dialect.types import BarriersType
 from tilewright.simt.lowering.emission.context import SimtContext
 
-#: What names a barrier object.
+#: What names an mbarrier.
 OnBarrier = ops.OnBarrier | BlockLoadStart | RowsLoadStart
 
 
@@ -26,7 +26,7 @@ def in_one_thread(context: SimtContext, body: Callable[[], None], condition: Val
 
 
 def barrier_address(context: SimtContext, operation: OnBarrier) -> str:
-    """The address of the barrier object that an operation names."""
+    """The address of the mbarrier that an operation names."""
     barriers, index = operation.barriers, operation.index
     w, start, number, size = context.writer, context.scalar(barriers), context.scalar(index), context.target.barrier_bytes
     if number.isdecimal():
@@ -59,7 +59,7 @@ def lower_barriers(context: SimtContext, operation: ops.Barriers) -> None:
 
 
 def _makes_more(operation: Operation) -> bool:
-    """Whether other barrier objects follow, with nothing between that does anything."""
+    """Whether other mbarriers follow, with nothing between that does anything."""
     following = operation.next
     while following is not None and following.name in _IDLE:
         following = following.next

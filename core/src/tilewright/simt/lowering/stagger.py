@@ -16,7 +16,7 @@ def lower_stagger(context: SimtContext, operation: Stagger) -> None:
 
 
 def lower_phase(context: SimtContext, operation: Phase) -> None:
-    context.target.phase(context, products=operation.products)
+    context.target.phase(context, matmuls=operation.matmuls)
 
 
 INTERFACES = register_interfaces({"simt.stagger": Interface(lower_stagger), "simt.phase": Interface(lower_phase)})

@@ -1,4 +1,4 @@
-"""Sums of products in memory that the machine has for them: taken by the program, written and read by its threads, added to by products that one thread
+"""Sums of matmuls in memory that the machine has for them: taken by the program, written and read by its threads, added to by matmuls that one thread
 starts."""
 
 from __future__ import annotations

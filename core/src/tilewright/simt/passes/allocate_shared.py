@@ -1,4 +1,4 @@
-"""Where in shared memory things are: scratch space of operations, buffers, barrier objects.
+"""Where in shared memory things are: scratch space of operations, buffers, mbarriers.
 
 Scratch space lives while its operation runs, a buffer from its allocation to the last use of an address in it, over loops that do not hold the allocation
 and until what copies, multiplies or stores it asynchronously has ended. Where parts of a program share a buffer it lives as long as they do, but for a part
@@ -22,7 +22,7 @@ from tilewright.simt.dialect.loop_carried import CARRIERS, PARTED, all_carried, 
 from tilewright.simt.dialect.ops.buffers import Buffer
 from tilewright.simt.dialect.ops.mbarrier import ArriveAfter, Await, OnBarrier
 from tilewright.simt.dialect.registry import interface_of
-from tilewright.simt.dialect.types import COPIES, PRODUCTS, STORES, BarriersType, BufferType, MemoryType
+from tilewright.simt.dialect.types import COPIES, MATMULS, STORES, BarriersType, BufferType, MemoryType
 from tilewright.simt.target.simt_target import SimtTarget
 
 #: What there is too little of, as errors say.
@@ -54,12 +54,12 @@ def scratch_of(operation: Operation, target: SimtTarget) -> int:
 
 
 def peak_bytes(region: Region, target: SimtTarget) -> int:
-    """The most bytes that buffers, barrier objects and scratch space take at a time while a region runs."""
+    """The most bytes that buffers, mbarriers and scratch space take at a time while a region runs."""
     return max(bytes_in_use(region, target).values(), default=0)
 
 
 def bytes_in_use(region: Region, target: SimtTarget) -> dict[Operation, int]:
-    """The bytes that buffers, barrier objects and scratch space take while each operation of a region runs, in program order."""
+    """The bytes that buffers, mbarriers and scratch space take while each operation of a region runs, in program order."""
     return _Allocation(function_of(region), target).bytes_in_use(region)
 
 
@@ -208,17 +208,17 @@ class _Allocation:
             if operation.name != "if":
                 end = max(end, self.spans[operation][1])
         if user.name == "simt.dot_into":
-            end = max(end, self._end_of_product(user))
+            end = max(end, self._end_of_matmul(user))
         interface = interface_of(self.target, user.name)
         effects = interface.effects(user) if interface is not None and interface.effects is not None else None
         if effects is not None:
-            for queue, slots in ((COPIES, effects.copies), (PRODUCTS, effects.products), (STORES, effects.stores)):
+            for queue, slots in ((COPIES, effects.copies), (MATMULS, effects.matmuls), (STORES, effects.stores)):
                 if slots:
                     end = max(end, self._end_of_queue(user, queue.queue))
         return end
 
-    def _end_of_product(self, start: Operation) -> int:
-        """Where a product that one thread starts has ended: at the next wait in its region for the barrier object that is told of it. Where there is none,
+    def _end_of_matmul(self, start: Operation) -> int:
+        """Where a matmul that one thread starts has ended: at the next wait in its region for the mbarrier that is told of it. Where there is none,
         whoever wrote the loop saw to it that what it reads is there."""
         told = start.next
         assert told is not None
@@ -237,7 +237,7 @@ class _Allocation:
 
 
 def _same_object(operation: OnBarrier, other: OnBarrier) -> bool:
-    """Whether two operations are on the same barrier object, as far as its number is known."""
+    """Whether two operations are on the same mbarrier, as far as its number is known."""
     number = constant_of(operation.index)
     return operation.barriers is other.barriers and number is not None and number == constant_of(other.index)
 

@@ -6,20 +6,20 @@ One thread starts them, and an mbarrier tells when they are done.
 
 becomes
 
-    simt.accumulator_store %sums, %x            (unless it is zero; then the product does not add)
+    simt.accumulator_store %sums, %x            (unless it is zero; then the matmul does not add)
     barrier
     simt.dot_into %a, %b, %sums, %adds
     simt.arrive_after %ended, 0
     simt.await %ended, 0, %phase
     %c = simt.accumulator_load %sums
 
-All such products of a kernel have their sums in one place, one after the other. A product of a loop that only adds to what the loop carries has a place of its
+All such matmuls of a kernel have their sums in one place, one after the other. A matmul of a loop that only adds to what the loop carries has a place of its
 own, where the sums stay from one iteration to the next: they are written before the loop and read after it. The loop then carries whether anything is there.
 
-A product of a chain that was started and is waited for later (``simt.dot_start``, ``simt.wait``) has a place and a barrier object of its own, with all its
+A matmul of a chain that was started and is waited for later (``simt.dot_start``, ``simt.wait``) has a place and an mbarrier of its own, with all its
 copies: that in a loop, and that behind it, which ends the last iteration. If they only add to what the loop carries, the sums stay in place until the latter.
 
-Pipelined loops whose copies are of blocks write such products themselves (:mod:`tilewright.simt.pipeline.expand_tma`), with the barrier objects of their slots.
+Pipelined loops whose copies are of blocks write such matmuls themselves (:mod:`tilewright.simt.pipeline.expand_tma`), with the mbarriers of their slots.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from tilewright.passes.rewriter import constant_of, is_positive_zero
 from tilewright.simt.dialect.attributes import SUMS, function_of, part_of
 from tilewright.simt.dialect.loop_carried import operations_of_program, terminator
 from tilewright.simt.dialect.ops.async_copy import Wait
-from tilewright.simt.dialect.ops.dot import DotStart, Product
+from tilewright.simt.dialect.ops.dot import DotStart, TileMatmul
 from tilewright.simt.dialect.ops.tensor_memory import Accumulators
 from tilewright.simt.dialect.types import AccumulatorType, BarriersType
 from tilewright.simt.passes.ssa_repair import carry_in_for, thread_values, yield_more
-from tilewright.simt.target.matmul_plan import Accumulator, product_of, step_attributes
+from tilewright.simt.target.matmul_plan import Accumulator, matmul_of, step_attributes
 from tilewright.simt.target.plan_selection import plan_of
 from tilewright.simt.target.simt_target import SimtTarget
 from tilewright.simt.target.tma_mechanism import create
@@ -55,16 +55,16 @@ ACCUMULATORS: Final = "memory for sums"
 # ---- pieces that pipelined loops write too
 
 
-def accumulator_of(product: Operation, target: SimtTarget) -> Accumulator | None:
-    """Where the sums of a product are, if not in registers."""
-    return plan_of(product, target).accumulator if isinstance(product, Product) else None
+def accumulator_of(matmul: Operation, target: SimtTarget) -> Accumulator | None:
+    """Where the sums of a matmul are, if not in registers."""
+    return plan_of(matmul, target).accumulator if isinstance(matmul, TileMatmul) else None
 
 
-def accumulated(product: Product) -> int | None:
-    """The number of the value carried by the loop around a product that it only adds to, and that nothing else in the loop reads; None where there is none."""
-    body = product.parent
+def accumulated(matmul: TileMatmul) -> int | None:
+    """The number of the value carried by the loop around a matmul that it only adds to, and that nothing else in the loop reads; None where there is none."""
+    body = matmul.parent
     assert body is not None
-    loop, accumulator, result = body.owner, product.c, product.results[0]
+    loop, accumulator, result = body.owner, matmul.c, matmul.results[0]
     if not isinstance(loop, For) or accumulator.owner is not body or accumulator.index == 0 or len(accumulator.uses) != 1:
         return None
     last, index = body.terminator, accumulator.index - 1
@@ -72,21 +72,21 @@ def accumulated(product: Product) -> int | None:
     return index if set(result.uses) == {last} and result.uses[last] == 1 and last.operands[index] is result else None
 
 
-def new_place(product: Product, target: SimtTarget, first: int | None = None) -> Value:
-    """A place for the sums of a product: of its own, or at a known unit. The function takes memory for it where it begins."""
-    function, found = function_of(product), accumulator_of(product, target)
+def new_place(matmul: TileMatmul, target: SimtTarget, first: int | None = None) -> Value:
+    """A place for the sums of a matmul: of its own, or at a known unit. The function takes memory for it where it begins."""
+    function, found = function_of(matmul), accumulator_of(matmul, target)
     assert found is not None
     memory = _memory(function)
     if memory is None:
-        builder = Builder(function.body, function.body.first, product.location)
+        builder = Builder(function.body, function.body.first, matmul.location)
         made = create(builder, "simt.accumulators", result=I32, units=0)
         assert isinstance(made, Accumulators)
         memory = made
     if first is None:
         first = memory.units
     memory.attributes["units"] = max(memory.units, first + found.units)
-    type_ = product.results[0].type
-    builder = Builder(memory.parent, memory.next, product.location)
+    type_ = matmul.results[0].type
+    builder = Builder(memory.parent, memory.next, matmul.location)
     return create(builder, "simt.accumulator", [memory.results[0]], result=AccumulatorType(type_.shape, type_.element), first=first).results[0]  # type: ignore[attr-defined]
 
 
@@ -100,49 +100,49 @@ def starts_at_zero(value: Value) -> bool:
     return is_positive_zero(constant_of(value))
 
 
-def write_sums(builder: Builder, place: Value, sums: Value, product: Product, target: SimtTarget) -> None:
+def write_sums(builder: Builder, place: Value, sums: Value, matmul: TileMatmul, target: SimtTarget) -> None:
     """Write sums to a place, by all threads."""
-    create(builder, "simt.accumulator_store", [place], [sums], **_described(product, target))
+    create(builder, "simt.accumulator_store", [place], [sums], **_described(matmul, target))
 
 
-def read_sums(builder: Builder, place: Value, there: Value | None, product: Product, target: SimtTarget) -> Value:
+def read_sums(builder: Builder, place: Value, there: Value | None, matmul: TileMatmul, target: SimtTarget) -> Value:
     """Read sums from a place, by all threads: zeros where nothing is there."""
     type_ = place.type
     assert isinstance(type_, AccumulatorType)
-    made = create(builder, "simt.accumulator_load", [place], [] if there is None else [there], **_described(product, target)).results[0]
-    made.layout = plan_of(product, target).c
+    made = create(builder, "simt.accumulator_load", [place], [] if there is None else [there], **_described(matmul, target)).results[0]
+    made.layout = plan_of(matmul, target).c
     return made
 
 
-def start_into(builder: Builder, product: Product, place: Value, adds: Value, barriers: Value, index: Value) -> None:
-    """Start a product, and let a barrier object know of its end."""
-    known = {"plan": product.plan, "precision": product.precision, "max_imprecise": product.max_imprecise}
-    create(builder, "simt.dot_into", [product.a], [product.b], [place], [adds], **known)
+def start_into(builder: Builder, matmul: TileMatmul, place: Value, adds: Value, barriers: Value, index: Value) -> None:
+    """Start a matmul, and let an mbarrier know of its end."""
+    known = {"plan": matmul.plan, "precision": matmul.precision, "max_imprecise": matmul.max_imprecise}
+    create(builder, "simt.dot_into", [matmul.a], [matmul.b], [place], [adds], **known)
     create(builder, "simt.arrive_after", [barriers], [index])
 
 
-def _described(product: Product, target: SimtTarget) -> dict[str, object]:
-    return step_attributes(product_of(product), plan_of(product, target))
+def _described(matmul: TileMatmul, target: SimtTarget) -> dict[str, object]:
+    return step_attributes(matmul_of(matmul), plan_of(matmul, target))
 
 
 # ---- the stage
 
 
 def write_accumulators(function: Function, target: SimtTarget) -> None:
-    """Write out the products of a function whose sums are in memory of the machine's own.
+    """Write out the matmuls of a function whose accumulator is in tensor memory.
 
     Raises:
         OutOfResources: the machine has less of it.
     """
     if not target.accumulator_units:
         return
-    products = [operation for operation in operations_of_program(function.body) if isinstance(operation, Product)]
-    found = [operation for operation in products if accumulator_of(operation, target) is not None]
+    matmuls = [operation for operation in operations_of_program(function.body) if isinstance(operation, TileMatmul)]
+    found = [operation for operation in matmuls if accumulator_of(operation, target) is not None]
     started = [operation for operation in found if isinstance(operation, DotStart)]
     if started:
         _Started(function, started, target).run()
     if len(found) > len(started):
-        _Products(function, [operation for operation in found if operation not in started], target).run()
+        _Matmuls(function, [operation for operation in found if operation not in started], target).run()
     if found:
         dce_function(function)
     _take_and_give_back(function, target)
@@ -150,7 +150,7 @@ def write_accumulators(function: Function, target: SimtTarget) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A product whose sums stay in a place while its loop runs: number ``index`` of what the loop carries."""
+    """A matmul whose sums stay in a place while its loop runs: number ``index`` of what the loop carries."""
 
     loop: For
     index: int
@@ -158,96 +158,96 @@ class _Kept:
     adds: Value
 
 
-class _Products:
-    """Writes products out.
+class _Matmuls:
+    """Writes matmuls out.
 
     Attributes:
-        ended: a barrier object for those that are waited for one by one, in the order of the parts that they are in.
+        ended: an mbarrier for those that are waited for one by one, in the order of the parts that they are in.
     """
 
-    def __init__(self, function: Function, found: Sequence[Product], target: SimtTarget) -> None:
+    def __init__(self, function: Function, found: Sequence[TileMatmul], target: SimtTarget) -> None:
         self.function, self.found, self.target = function, found, target
-        #: the parts that products are in, None for the program
-        self.parts = list(dict.fromkeys(part_of(product) for product in found))
+        #: the parts that matmuls are in, None for the program
+        self.parts = list(dict.fromkeys(part_of(matmul) for matmul in found))
 
     def run(self) -> None:
         start = Builder(self.function.body, self.function.body.first, self.found[0].location)
         self.ended = create(start, "simt.barriers", result=BarriersType(len(self.parts)), count=1).results[0]
         false = start.constant(value=False, result=I1)
-        kept = {product: found for product in self.found if (found := self._keep(product)) is not None}
-        others = [product for product in self.found if product not in kept]
-        self.same_threads = len({plan_of(product, self.target).c for product in others}) == 1
+        kept = {matmul: found for matmul in self.found if (found := self._keep(matmul)) is not None}
+        others = [matmul for matmul in self.found if matmul not in kept]
+        self.same_threads = len({plan_of(matmul, self.target).c for matmul in others}) == 1
         shared = new_first(self.function)
-        places = {product: new_place(product, self.target, shared) for product in others}
+        places = {matmul: new_place(matmul, self.target, shared) for matmul in others}
         for number, part in enumerate(self.parts):
             region: Region = part.regions[0] if part is not None else self.function.body
-            mine = [product for product in self.found if part_of(product) is part]
+            mine = [matmul for matmul in self.found if part_of(matmul) is part]
 
-            def update(product: Product, values: tuple[Value, ...], number: int = number) -> list[Value]:
+            def update(matmul: TileMatmul, values: tuple[Value, ...], number: int = number) -> list[Value]:
                 (phase,) = values
-                builder = Builder.at(product)
-                if product in kept:
-                    self._add(product, kept[product], number, phase)
+                builder = Builder.at(matmul)
+                if matmul in kept:
+                    self._add(matmul, kept[matmul], number, phase)
                 else:
-                    self._compute(product, places[product], number, phase)
+                    self._compute(matmul, places[matmul], number, phase)
                 flipped: Value = builder.xor(phase, builder.constant(value=True, result=I1))
-                product.erase()
+                matmul.erase()
                 return [flipped]
 
             thread_values(region, mine, [false], update)
 
-    def _keep(self, product: Product) -> _Kept | None:
-        """Let the loop around a product carry whether there are sums in place of the sums, if it only adds to them."""
-        index = accumulated(product)
+    def _keep(self, matmul: TileMatmul) -> _Kept | None:
+        """Let the loop around a matmul carry whether there are sums in place of the sums, if it only adds to them."""
+        index = accumulated(matmul)
         if index is None:
             return None
-        body = product.parent
+        body = matmul.parent
         assert body is not None and isinstance(body.owner, For)
         loop = body.owner
-        place, before = new_place(product, self.target), Builder.at(loop)
+        place, before = new_place(matmul, self.target), Builder.at(loop)
         init, readers = loop.inits[index], list(loop.results[index].uses)
         fresh = starts_at_zero(init)
         if not fresh:
-            write_sums(before, place, init, product, self.target)
+            write_sums(before, place, init, matmul, self.target)
         before.barrier()
         adds = carry_in_for(loop, before.constant(value=not fresh, result=I1))
         yield_more(body, [Builder.at(terminator(body)).constant(value=True, result=I1)])
         after = Builder(loop.parent, loop.next, loop.location)
-        tile = read_sums(after, place, loop.results[-1] if fresh else None, product, self.target)
+        tile = read_sums(after, place, loop.results[-1] if fresh else None, matmul, self.target)
         _replace(loop.results[index], readers, tile)
         return _Kept(loop, index, place, adds)
 
-    def _add(self, product: Product, kept: _Kept, number: int, phase: Value) -> None:
-        """Start a product that adds to what is in its place. It is waited for where the iteration ends, if nothing before that may touch what it reads."""
-        builder, body = Builder.at(product), product.parent
+    def _add(self, matmul: TileMatmul, kept: _Kept, number: int, phase: Value) -> None:
+        """Start a matmul that adds to what is in its place. It is waited for where the iteration ends, if nothing before that may touch what it reads."""
+        builder, body = Builder.at(matmul), matmul.parent
         assert body is not None
         which = builder.constant(value=number, result=I32)
-        start_into(builder, product, kept.place, kept.adds, self.ended, which)
-        last, following = terminator(body), product.next
+        start_into(builder, matmul, kept.place, kept.adds, self.ended, which)
+        last, following = terminator(body), matmul.next
         while following is not None and following is not last and _is_idle(following):
             following = following.next
         waiting = Builder.at(last) if following is last else builder
         create(waiting, "simt.await", [self.ended], [which], [phase])
         last.set_operand(kept.index, body.arguments[1 + kept.index])
 
-    def _compute(self, product: Product, place: Value, number: int, phase: Value) -> None:
-        """Start a product, and wait for its sums."""
-        builder, sums = Builder.at(product), product.c
+    def _compute(self, matmul: TileMatmul, place: Value, number: int, phase: Value) -> None:
+        """Start a matmul, and wait for its sums."""
+        builder, sums = Builder.at(matmul), matmul.c
         adds = not starts_at_zero(sums)
         if adds:
             if not self.same_threads:
                 builder.barrier()  # others may still read what was there
-            write_sums(builder, place, sums, product, self.target)
+            write_sums(builder, place, sums, matmul, self.target)
         builder.barrier()
         which = builder.constant(value=number, result=I32)
-        start_into(builder, product, place, builder.constant(value=adds, result=I1), self.ended, which)
+        start_into(builder, matmul, place, builder.constant(value=adds, result=I1), self.ended, which)
         create(builder, "simt.await", [self.ended], [which], [phase])
-        product.results[0].replace_all_uses(read_sums(builder, place, None, product, self.target))
+        matmul.results[0].replace_all_uses(read_sums(builder, place, None, matmul, self.target))
 
 
 @dataclass(frozen=True, slots=True)
 class _Carried:
-    """A product in a loop that only adds to number ``index`` of what the loop carries, with its copy behind the loop, which goes on with that."""
+    """A matmul in a loop that only adds to number ``index`` of what the loop carries, with its copy behind the loop, which goes on with that."""
 
     loop: For
     index: int
@@ -256,7 +256,7 @@ class _Carried:
 
 
 class _Started:
-    """Writes out the products of chains, which are started in one place and waited for in another one of the same region."""
+    """Writes out the matmuls of chains, which are started in one place and waited for in another one of the same region."""
 
     def __init__(self, function: Function, started: Sequence[DotStart], target: SimtTarget) -> None:
         self.function, self.started, self.target = function, started, target
@@ -299,7 +299,7 @@ class _Started:
             start.erase()
 
     def _keep(self, places: Mapping[DotStart, Value]) -> dict[DotStart, Value]:
-        """Let loops carry whether there are sums in place of sums that they only add to; whether products add to what is in their place, if they do not write
+        """Let loops carry whether there are sums in place of sums that they only add to; whether matmuls add to what is in their place, if they do not write
         it."""
         adds: dict[DotStart, Value] = {}
         for one in filter(None, map(_carried_by, self.started)):
@@ -316,7 +316,7 @@ class _Started:
 
 
 def _carried_by(start: DotStart) -> _Carried | None:
-    """The loop that carries what a product of a chain adds to, if that goes nowhere else."""
+    """The loop that carries what a matmul of a chain adds to, if that goes nowhere else."""
     body, sums, result = start.parent, start.c, _wait_for(start).results[0]
     assert body is not None
     loop = body.owner
@@ -332,7 +332,7 @@ def _carried_by(start: DotStart) -> _Carried | None:
 
 
 def _wait_for(start: DotStart) -> Wait:
-    """The wait for a product of a chain."""
+    """The wait for a matmul of a chain."""
     tile, token = start.results
     (waiting,) = token.uses
     assert set(tile.uses) == {waiting} and isinstance(waiting, Wait) and len(waiting.operands) == 2

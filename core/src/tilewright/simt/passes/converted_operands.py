@@ -1,8 +1,8 @@
-"""Operands of products that change their layout on a trip through shared memory are read from there, step by step along K.
+"""Operands of matmuls that change their layout on a trip through shared memory are read from there, step by step along K.
 
 A conversion brings the whole operand back into registers, by accesses that are as wide as both layouts allow: their words are in other registers than the
-instruction of a product wants them in, and all of them are held until the product has ended. The machine's instruction for fragments brings those of a step
-alone, each to its place. One copy in shared memory serves all products that read an operand.
+instruction of a matmul wants them in, and all of them are held until the matmul has ended. The machine's instruction for fragments brings those of a step
+alone, each to its place. One copy in shared memory serves all matmuls that read an operand.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from tilewright.simt.passes.allocate_shared import bytes_in_use, scratch_of
 from tilewright.simt.passes.sink_conversions import convert_last
 from tilewright.simt.passes.stage_operands import staged
 from tilewright.simt.target.conversion_plan import SharedMove, plan_conversion
-from tilewright.simt.target.matmul_plan import OPERAND_ALIGNMENT, REGISTERS, ProductPlan
+from tilewright.simt.target.matmul_plan import OPERAND_ALIGNMENT, REGISTERS, MatmulPlan
 from tilewright.simt.target.plan_selection import plan_of
 from tilewright.simt.target.simt_target import SimtTarget
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A product that reads, as an operand, a converted view of a tile."""
+    """A matmul that reads, as an operand, a converted view of a tile."""
 
     view: View
     conversion: Convert
-    product: Dot
+    matmul: Dot
     position: int
-    plan: ProductPlan
+    plan: MatmulPlan
 
     def turns(self, shared: SharedLayout) -> int | None:
         """Turns of the memory for the operand, from the shared layout of the tile."""
@@ -52,7 +52,7 @@ class _Read:
 
 
 def share_converted_operands(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
-    """Let products read converted operands from shared memory, as far as that takes no memory from other programs on a multiprocessor."""
+    """Let matmuls read converted operands from shared memory, as far as that takes no memory from other programs on a multiprocessor."""
     operations = operations_of_program(function.body)
     if not any(isinstance(operation, Dot) and plan_of(operation, target).load_turns is not None for operation in operations):
         return
@@ -87,7 +87,7 @@ def _source(conversion: Convert) -> Value:
 
 
 def _reads(view: View, conversion: Convert, target: SimtTarget) -> list[_Read]:
-    """The products that read a tile which passes through shared memory; none where something else reads it, or a loop repeats reading it."""
+    """The matmuls that read a tile which passes through shared memory; none where something else reads it, or a loop repeats reading it."""
     (result,) = conversion.results
     source = conversion.x.type
     assert isinstance(source, TileType)
@@ -110,7 +110,7 @@ def _loop_around(operation: Operation) -> Operation | None:
 
 def _best_layout(source: Value, reads: Sequence[_Read], target: SimtTarget) -> SharedLayout | None:
     """The layout in which a tile is written and read as operands in the fewest turns of the memory; None where these are more than what conversions take: their
-    turns, and as many moves of what they read to the registers that products want it in."""
+    turns, and as many moves of what they read to the registers that matmuls want it in."""
     assert isinstance(source.type, TileType)
     layout, size = layout_of(source), storage_size(source.type.element)
     machine = size, target.max_access, target.banks
@@ -130,7 +130,7 @@ def _best_layout(source: Value, reads: Sequence[_Read], target: SimtTarget) -> S
 
 
 def _candidates(source: Value, reads: Sequence[_Read], target: SimtTarget) -> Iterable[SharedLayout]:
-    """The layouts that products wish for, and those in which as many neighbours along an axis lie together as the widest access moves."""
+    """The layouts that matmuls wish for, and those in which as many neighbours along an axis lie together as the widest access moves."""
     assert isinstance(source.type, TileType)
     layout, size = layout_of(source), storage_size(source.type.element)
     found: dict[SharedLayout, None] = {}
@@ -159,9 +159,9 @@ class _Room:
         self.operations = list(self.taken)
 
     def take(self, place: Operation, reads: Sequence[_Read], size: int) -> bool:
-        """Take ``size`` bytes from an operation to the last product, in place of what the conversions take; whether there is room."""
+        """Take ``size`` bytes from an operation to the last matmul, in place of what the conversions take; whether there is room."""
         conversions = {read.conversion for read in reads}
-        last = max(self.positions[read.product] for read in reads)
+        last = max(self.positions[read.matmul] for read in reads)
         size = -(-size // OPERAND_ALIGNMENT) * OPERAND_ALIGNMENT
         taken = {}
         for operation in self.operations[self.positions[place] : last + 1]:
@@ -173,7 +173,7 @@ class _Room:
 
 
 def _share(source: Value, reads: Sequence[_Read], shared: SharedLayout, room: _Room) -> None:
-    """Store a tile to shared memory, and let the products read it, if there is room: where it is made, if nothing else holds it in registers, or else where the
+    """Store a tile to shared memory, and let the matmuls read it, if there is room: where it is made, if nothing else holds it in registers, or else where the
     first conversion is."""
     assert isinstance(source.type, TileType)
     conversions = list(dict.fromkeys(read.conversion for read in reads))
@@ -193,7 +193,7 @@ def _share(source: Value, reads: Sequence[_Read], shared: SharedLayout, room: _R
     slot = staged(place, source, shared)
     for read in reads:
         viewed = SlotType(shape_of(read.view.value.type), source.type.element, read.view.shared(shared))
-        operand = slot if viewed == slot.type else Builder.at(read.product).create(SIMT_TABLE["simt.view"], [[slot]], {}, (viewed,)).results[0]
-        read.product.set_operand(read.position, operand)
+        operand = slot if viewed == slot.type else Builder.at(read.matmul).create(SIMT_TABLE["simt.view"], [[slot]], {}, (viewed,)).results[0]
+        read.matmul.set_operand(read.position, operand)
     for conversion in conversions:
         conversion.erase()

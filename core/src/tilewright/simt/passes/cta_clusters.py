@@ -1,7 +1,7 @@
-"""Programs that several blocks of threads run together (``num_ctas``): a cluster, each block with registers and shared memory of its own.
+"""Programs that several CTAs run together (``num_ctas``): a cluster, each block with registers and shared memory of its own.
 
-Each block computes a part of the products' results. A tile is *divided* along one axis, each block having as much of it as the others, or *whole* in every
-block. The axis of a product's result says it of all that is computed from it and for it:
+Each block computes a part of the matmuls' results. A tile is *divided* along one axis, each block having as much of it as the others, or *whole* in every
+block. The axis of a matmul's result says it of all that is computed from it and for it:
 
     %c = dot %a, %b, %acc       rows of %c divided: rows of %a too, %b whole; columns divided: columns of %b too, %a whole
 
@@ -126,7 +126,7 @@ def _is_index(operation: Operation) -> bool:
 
 
 def _divided(function: Function, blocks: int, target: SimtTarget) -> dict[Value, int]:
-    """How each tile and each descriptor is divided: the longer axis of the first product that does it without contradiction."""
+    """How each tile and each descriptor is divided: the longer axis of the first matmul that does it without contradiction."""
     dots = [operation for operation in operations_of_program(function.body) if operation.name == "dot"]
     first: _NotDividedError | None = None
     for axis in _axes(dots[0], blocks, target):
@@ -134,11 +134,11 @@ def _divided(function: Function, blocks: int, target: SimtTarget) -> dict[Value,
             return _Division(function, blocks, target).of(dots, axis)
         except _NotDividedError as why:
             first = first or why
-    raise first or _NotDividedError(f"the product at {dots[0].location} has too few rows and columns")
+    raise first or _NotDividedError(f"the matmul at {dots[0].location} has too few rows and columns")
 
 
 def _axes(dot: Operation, blocks: int, target: SimtTarget) -> list[int]:
-    """The axes along which a product's result may be divided, the longer one first."""
+    """The axes along which a matmul's result may be divided, the longer one first."""
     shape = shape_of(dot.result.type)
     rank = len(shape)
     least_rows, least_columns = target.cluster_part
@@ -147,7 +147,7 @@ def _axes(dot: Operation, blocks: int, target: SimtTarget) -> list[int]:
 
 
 class _Division:
-    """How values are divided, found from one product's result."""
+    """How values are divided, found from one matmul's result."""
 
     def __init__(self, function: Function, blocks: int, target: SimtTarget) -> None:
         self.function, self.blocks, self.target = function, blocks, target
@@ -344,7 +344,7 @@ class _Division:
                 if known == _UNDIVIDED:
                     continue
                 if known not in (own, *range(rows)):
-                    raise _NotDividedError(f"the product at {operation.location} would be summed up across blocks")
+                    raise _NotDividedError(f"the matmul at {operation.location} would be summed up across blocks")
                 self.settle(result, known)
             return
         self.settle(a, _UNDIVIDED if division == columns else division)

@@ -8,7 +8,7 @@ with a write, ends with a read, and is a barrier itself. An asynchronous copy wr
 barrier for what was done with its buffer before, since ranges do not tell the buffers of a ring apart; and what an ordered store writes, nothing that follows
 in its region touches: other iterations do.
 
-A barrier object tells whether a phase of a parity has ended: a thread that waits for one while the next two end waits for ever. So bytes that may end the
+An mbarrier tells whether a phase of a parity has ended: a thread that waits for one while the next two end waits for ever. So bytes that may end the
 next phase are announced after all threads have seen the end of the one before: the wait counts as a read of the object, the announcement as a write.
 
 On some machines bulk copies and matrix instructions access shared memory through a proxy of their
@@ -69,7 +69,7 @@ from tilewright.simt.dialect.loop_carried import CARRIERS, Carried, all_carried,
 from tilewright.simt.dialect.op_interface import SharedEffects
 from tilewright.simt.dialect.ops import SIMT_TABLE
 from tilewright.simt.dialect.registry import interface_of
-from tilewright.simt.dialect.types import COPIES, PRODUCTS, STORES
+from tilewright.simt.dialect.types import COPIES, MATMULS, STORES
 from tilewright.simt.passes.allocate_shared import is_place, scratch_of
 from tilewright.simt.passes.shared_ranges import ByteRange, SharedRanges, overlap
 from tilewright.simt.target.simt_target import SimtTarget
@@ -77,7 +77,7 @@ from tilewright.simt.target.simt_target import SimtTarget
 #: Stands for memory that no argument is known to point to.
 _ANYWHERE: Final = None
 
-#: Operations before whose end all threads have met: barrier objects are made by one thread, and then there for all.
+#: Operations before whose end all threads have met: mbarriers are made by one thread, and then there for all.
 _MEETINGS: Final = frozenset({"barrier", "simt.barriers"})
 
 _ATOMICS: Final = (AtomicRmw, AtomicCas, AtomicLoad, AtomicStore)
@@ -116,10 +116,10 @@ class _Pending:
     Attributes:
         reads, writes: ranges of shared memory.
         later: ranges that were written, and that nothing touches before the end of the region that does it.
-        copies: ranges that asynchronous copies under way write.
-        products: ranges that asynchronous products under way read. No barrier makes it safe to write there.
-        stores: ranges that copies to tensors under way read.
-        hidden: ranges that threads wrote, and that copies of blocks and products do not see yet.
+        copies: ranges that asynchronous copies in flight write.
+        matmuls: ranges that asynchronous matmuls in flight read. No barrier makes it safe to write there.
+        stores: ranges that copies to tensors in flight read.
+        hidden: ranges that threads wrote, and that TMA copies and matmuls do not see yet.
         unfenced: ranges that threads read and bulk copies write somewhere, each with the first
             operation by which other threads learned that the read was issued, if one came.
     """
@@ -128,7 +128,7 @@ class _Pending:
     writes: set[ByteRange] = field(default_factory=set)
     later: set[ByteRange] = field(default_factory=set)
     copies: set[ByteRange] = field(default_factory=set)
-    products: set[ByteRange] = field(default_factory=set)
+    matmuls: set[ByteRange] = field(default_factory=set)
     stores: set[ByteRange] = field(default_factory=set)
     hidden: set[ByteRange] = field(default_factory=set)
     unfenced: set[_Read] = field(default_factory=set)
@@ -149,11 +149,11 @@ class _Pending:
         return self._size() > before
 
     def replace(self, other: _Pending) -> None:
-        self.reads, self.writes, self.later, self.copies, self.products, self.stores, self.hidden = other._ranges()
+        self.reads, self.writes, self.later, self.copies, self.matmuls, self.stores, self.hidden = other._ranges()
         self.globals, self.unfenced = other.globals, other.unfenced
 
     def _ranges(self) -> tuple[set[ByteRange], ...]:
-        return self.reads, self.writes, self.later, self.copies, self.products, self.stores, self.hidden
+        return self.reads, self.writes, self.later, self.copies, self.matmuls, self.stores, self.hidden
 
     def _size(self) -> int:
         return len(self.globals) + len(self.unfenced) + sum(map(len, self._ranges()))
@@ -176,7 +176,7 @@ class _Barriers:
         self.ranges = SharedRanges(function, target, self.carried)
         self._roots: dict[Value, frozenset[Value | None]] = {}
         self._overlap = AddressOverlap(function)
-        #: ranges that copies of blocks and products touch, where those do not see what threads write
+        #: ranges that TMA copies and matmuls touch, where those do not see what threads write
         self._engines: set[ByteRange] = set()
         #: ranges that bulk copies write, and those that the copies of other parts than this do
         self._async_writes: set[ByteRange] = set()
@@ -212,7 +212,7 @@ class _Barriers:
         pending.later.clear()
 
     def _parts(self, operation: Operation, pending: _Pending) -> None:
-        """What parts do to each other is ordered by barrier objects; all threads meet before they begin, if they did anything, and when they are over."""
+        """What parts do to each other is ordered by mbarriers; all threads meet before they begin, if they did anything, and when they are over."""
         (region,) = operation.regions
         if self._diverged is not None:
             raise self._diverged.refusal(operation)
@@ -312,14 +312,14 @@ class _Barriers:
             self._wait(operation, pending)
             return
         effects = _effects(operation, self.target)
-        reads, writes, copies, products = (self.ranges.of_slots(part) for part in (effects.reads, effects.writes, effects.copies, effects.products))
+        reads, writes, copies, matmuls = (self.ranges.of_slots(part) for part in (effects.reads, effects.writes, effects.copies, effects.matmuls))
         stores, blocks = self.ranges.of_slots(effects.stores), self.ranges.of_slots(effects.blocks)
         reads += self.ranges.of_objects(effects.awaited)
         scratch = self.ranges.of_scratch(operation)
         accesses = self._global(operation)
         checked = [] if effects.ordered else [*writes, *copies, *blocks, *self.ranges.of_objects(effects.announced)]
         shared = (
-            overlap([*reads, *products, *stores, *checked, *scratch], pending.writes)
+            overlap([*reads, *matmuls, *stores, *checked, *scratch], pending.writes)
             or overlap(self._touched(operation, effects), pending.hidden)
             or overlap([*checked, *scratch], pending.reads)
         )
@@ -330,13 +330,13 @@ class _Barriers:
                 self._diverged.waits = True
                 if shared:
                     self._diverged.shared = self._diverged.shared or operation
-        if not effects.ordered and overlap([*writes, *blocks, *scratch], pending.products):
-            raise FlightError(f"{name} at {operation.location}: writes what a product under way reads: a simt.wait for that comes before")
+        if not effects.ordered and overlap([*writes, *blocks, *scratch], pending.matmuls):
+            raise FlightError(f"{name} at {operation.location}: writes what a matmul in flight reads: a simt.wait for that comes before")
         self._fence_reads(blocks, pending)
         pending.reads.update(reads)
         (pending.later if effects.ordered else pending.writes).update(writes)
         pending.copies.update(copies)
-        pending.products.update(products)
+        pending.matmuls.update(matmuls)
         pending.stores.update(stores)
         if not (isinstance(operation, InlineAsm) and not operation.inputs):
             pending.globals.update(accesses)
@@ -353,21 +353,21 @@ class _Barriers:
     def _meets(self, operation: Operation) -> bool:
         """Whether all threads of the program, or of a warp, do an operation together."""
         effects = _effects(operation, self.target)
-        together = (effects.blocks, effects.products, effects.stores, effects.engines, effects.awaited, effects.announced)
+        together = (effects.blocks, effects.matmuls, effects.stores, effects.engines, effects.awaited, effects.announced)
         return operation.name in _MEETINGS or any(together) or bool(scratch_of(operation, self.target))
 
     def _wait(self, operation: Operation, pending: _Pending) -> None:
-        """What copies wrote, and products read, may be followed by a barrier now."""
+        """What copies wrote, and matmuls read, may be followed by a barrier now."""
         for queue, left in self.tokens.pending(operation):
             if queue == COPIES.queue:
                 pending.writes |= pending.copies
                 self._hide(pending.copies, pending)
                 if not left:
                     pending.copies.clear()
-            elif queue == PRODUCTS.queue:
-                pending.reads |= pending.products
+            elif queue == MATMULS.queue:
+                pending.reads |= pending.matmuls
                 if not left:
-                    pending.products.clear()
+                    pending.matmuls.clear()
             elif queue == STORES.queue:
                 pending.reads |= pending.stores
                 if not left:
@@ -384,17 +384,17 @@ class _Barriers:
         self._learned(barrier, pending)
         pending.clear()
 
-    # ---- what copies of blocks and products see
+    # ---- what TMA copies and matmuls see
 
     def _touched(self, operation: Operation, effects: SharedEffects) -> list[ByteRange]:
-        """What copies of blocks and products read or write."""
+        """What TMA copies and matmuls read or write."""
         if not self.target.published:
             return []
         found = proxy_accesses(operation, effects, self.target)
         return self.ranges.of_slots((*found.async_reads, *found.async_writes))
 
     def _hide(self, written: Iterable[ByteRange], pending: _Pending) -> None:
-        """What threads wrote is not seen by copies and products, if any go there."""
+        """What threads wrote is not seen by copies and matmuls, if any go there."""
         pending.hidden.update(one for one in written if overlap([one], self._engines))
 
     def _publish(self, operation: Operation, pending: _Pending) -> None:

@@ -1,6 +1,6 @@
-"""Products of f32 whose operands are exact in 16 bits, as products of those.
+"""Matmuls of f32 whose operands are exact in 16 bits, as matmuls of those.
 
-A kernel that widens what it loads before it multiplies it asks for products in which nothing is rounded, and for sums in f32. Matrix instructions for 16 bits
+A kernel that widens what it loads before it multiplies it asks for matmuls in which nothing is rounded, and for sums in f32. Matrix instructions for 16 bits
 give both, in half the steps or fewer, and take the operands as they were loaded. Where f32 operands are to be multiplied as such (``ieee``), they stay.
 """
 
@@ -22,7 +22,7 @@ from tilewright.passes.dce import dce
 from tilewright.passes.formats import contains
 from tilewright.simt.passes.warp_count import warps_asked
 from tilewright.simt.target.fma_plan import FMA
-from tilewright.simt.target.matmul_plan import product_of
+from tilewright.simt.target.matmul_plan import matmul_of
 from tilewright.simt.target.plan_selection import plans
 from tilewright.simt.target.simt_target import SimtTarget
 
@@ -33,7 +33,7 @@ _MOVES: Final = (Permute, Reshape, ExpandDims, Broadcast)
 
 
 def narrow_operands(module: Module, target: SimtTarget, options: Mapping[str, Any]) -> None:
-    """Give the kernel's products of f32 the 16-bit operands that theirs were widened from, where the target has matrix instructions for those."""
+    """Give the kernel's matmuls of f32 the 16-bit operands that theirs were widened from, where the target has matrix instructions for those."""
     function = module.kernel
     warps = warps_asked(function, options)
     found = [operation for operation in function.walk() if isinstance(operation, Dot) and _narrow(operation, target, warps)]
@@ -42,21 +42,21 @@ def narrow_operands(module: Module, target: SimtTarget, options: Mapping[str, An
             pass_(module)
 
 
-def _narrow(product: Dot, target: SimtTarget, warps: int) -> bool:
-    """Narrow the operands of one product; whether they are exact in a type that the target multiplies."""
-    if element_type(product.a.type) is not F32 or product.precision == "ieee":
+def _narrow(matmul: Dot, target: SimtTarget, warps: int) -> bool:
+    """Narrow the operands of one matmul; whether they are exact in a type that the target multiplies."""
+    if element_type(matmul.a.type) is not F32 or matmul.precision == "ieee":
         return False
-    sources = _widened_from(product.a), _widened_from(product.b)
+    sources = _widened_from(matmul.a), _widened_from(matmul.b)
     if None in sources:
         return False
     for type_ in dict.fromkeys((*(type_ for type_ in _NARROW if type_ in sources), *_NARROW)):
-        wanted = dataclasses.replace(product_of(product), a=type_, b=type_, warps=warps, precision="ieee")
+        wanted = dataclasses.replace(matmul_of(matmul), a=type_, b=type_, warps=warps, precision="ieee")
         if all(_holds(type_, source) for source in sources) and plans(wanted, target)[0].name != FMA:
-            builder = Builder.at(product)
-            operands = [_narrowed(builder, operand, type_) for operand in (product.a, product.b)]
-            made = builder.dot(*operands, product.c)
-            product.results[0].replace_all_uses(made)
-            product.erase()
+            builder = Builder.at(matmul)
+            operands = [_narrowed(builder, operand, type_) for operand in (matmul.a, matmul.b)]
+            made = builder.dot(*operands, matmul.c)
+            matmul.results[0].replace_all_uses(made)
+            matmul.erase()
             return True
     return False
 

@@ -1,7 +1,7 @@
 """What leaves the fast path, and why: accesses narrower than the machine's widest, loads of loops that are not copied ahead of time.
 
 The notes are shown by ``tilewright inspect``; with ``TILEWRIGHT_WARN_SLOW=1`` in the environment each is a warning, once a kernel. Other passes add theirs
-where they decide: products without a matrix instruction, loops that cannot be pipelined.
+where they decide: matmuls without a matrix instruction, loops that cannot be pipelined.
 """
 
 from __future__ import annotations
@@ -84,13 +84,13 @@ def _narrow(operation: Load | Store | LoadStart, target: SimtTarget, axes: Mappi
 
 
 def _not_pipelined(loop: For, target: SimtTarget, axes: Mapping[Value, AxisInfo], options: Mapping[str, Any]) -> list[tuple[Operation, str]]:
-    """Why loads that feed the products of a loop stay in it."""
+    """Why loads that feed the matmuls of a loop stay in it."""
     body = loop.body
-    products = [operation for operation in body if isinstance(operation, MULTIPLYING)]
+    matmuls = [operation for operation in body if isinstance(operation, MULTIPLYING)]
     stages = loop.num_stages or options.get("num_stages", 0)
-    if not products or stages < 2:
+    if not matmuls or stages < 2:
         return []
-    loads = _feeding(products)
+    loads = _feeding(matmuls)
     if not loads:
         return []
     if any(inner.name in _LOOPS for inner in body.walk()):
@@ -115,16 +115,16 @@ def _why_not_ahead(load: Load, target: SimtTarget, axes: Mapping[Value, AxisInfo
     return "its addresses depend on what the loop computes, or its layout in shared memory does not fit copies"
 
 
-def _feeding(products: Sequence[Operation]) -> list[Load]:
-    """The loads of the products' block from which what they multiply is computed, those that are put into shared memory first too."""
+def _feeding(matmuls: Sequence[Operation]) -> list[Load]:
+    """The loads of the matmuls' block from which what they multiply is computed, those that are put into shared memory first too."""
     found: dict[Operation, None] = {}
-    work = [operand for product in products for operand in factors(product)]
+    work = [operand for matmul in matmuls for operand in factors(matmul)]
     while work:
         value = work.pop()
-        # what was put in shared memory for this product alone
+        # what was put in shared memory for this matmul alone
         work += [user.x for user in value.uses if isinstance(user, ops.Store) and user.slot is value]
         operation = value.definition
-        if operation is None or operation.parent is not products[0].parent or operation in found:
+        if operation is None or operation.parent is not matmuls[0].parent or operation in found:
             continue
         found[operation] = None
         if not isinstance(operation, Load) and operation.spec.pure and not operation.regions:

@@ -1,4 +1,4 @@
-"""Bytes of shared memory that slots, barrier objects and scratch space take, once a function's
+"""Bytes of shared memory that slots, mbarriers and scratch space take, once a function's
 shared memory is placed.
 
 A slot whose number is not a constant may be any slot of its buffer: the range is the whole buffer.
@@ -44,7 +44,7 @@ class SharedRanges:
         return found
 
     def of_objects(self, objects: Iterable[tuple[Value, Value]]) -> list[ByteRange]:
-        """The ranges of barrier objects, given with their numbers."""
+        """The ranges of mbarriers, given with their numbers."""
         found = []
         for barriers, number in objects:
             index = constant_of(number)
@@ -53,7 +53,7 @@ class SharedRanges:
         return found
 
     def of_object(self, allocation: Operation, index: int | None) -> ByteRange:
-        """The range of one barrier object of an allocation, or of all of them."""
+        """The range of one mbarrier of an allocation, or of all of them."""
         start, type_ = offset_of(allocation), allocation.results[0].type
         size = self.target.barrier_bytes
         assert isinstance(type_, BarriersType)

@@ -32,7 +32,7 @@ from tilewright.simt.analysis.pipelined_loops import stages_of
 from tilewright.simt.dialect.attributes import function_of
 from tilewright.simt.layouts.linear_layout import axis_shifts
 from tilewright.simt.passes.warp_count import warps_asked
-from tilewright.simt.target.matmul_plan import Product
+from tilewright.simt.target.matmul_plan import Matmul
 from tilewright.simt.target.plan_selection import plans
 from tilewright.simt.target.simt_target import SimtTarget
 
@@ -73,8 +73,8 @@ def _rows(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> int:
 def _extent(dot: Dot, warps: int, target: SimtTarget) -> int:
     a, b, c = dot.a.type, dot.b.type, dot.c.type
     assert isinstance(a, TileType) and isinstance(b, TileType) and isinstance(c, TileType) and isinstance(c.element, FloatType | IntType)
-    product = Product(c.shape, a.shape[-1], a.element, b.element, c.element, dot.precision, dot.max_imprecise, warps)
-    plan, rows = plans(product, target)[0], c.shape[0]
+    matmul = Matmul(c.shape, a.shape[-1], a.element, b.element, c.element, dot.precision, dot.max_imprecise, warps)
+    plan, rows = plans(matmul, target)[0], c.shape[0]
     if c.rank != 2 or not plan.asynchronous or plan.accumulator is not None:
         return 0
     half = rows // 2 << axis_shifts(c.shape)[0]

@@ -1,6 +1,6 @@
 """Values that change at places of a program, carried by the control flow around those places.
 
-The parity of a barrier object's phase is one, or the number of the slot that a ring is at: it has a value before a program's loops, each place that uses
+The parity of an mbarrier's phase is one, or the number of the slot that a ring is at: it has a value before a program's loops, each place that uses
 it gives it another, and every ``for``, ``while`` and ``if`` in between has to hand it on.
 
     # a phase that flips at each of some operations, wherever they are

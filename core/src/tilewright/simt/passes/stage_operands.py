@@ -1,4 +1,4 @@
-"""Operands that a product's plan reads from shared memory, and that are in registers, are put there."""
+"""Operands that a matmul's plan reads from shared memory, and that are in registers, are put there."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from tilewright.simt.dialect.types import BufferType, SlotType
 from tilewright.simt.layouts.linear_layout import SharedLayout
 from tilewright.simt.layouts.swizzle import shared_between, transactions
 from tilewright.simt.passes.shared_moves import moving_layout
-from tilewright.simt.target.matmul_plan import OPERAND_ALIGNMENT, REGISTERS, ProductPlan
+from tilewright.simt.target.matmul_plan import OPERAND_ALIGNMENT, REGISTERS, MatmulPlan
 from tilewright.simt.target.plan_selection import plan_of
 from tilewright.simt.target.simt_target import SimtTarget
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A product that reads an operand from shared memory."""
+    """A matmul that reads an operand from shared memory."""
 
-    product: Multiplication
+    matmul: Multiplication
     position: int
 
 
 def stage_operands(function: Function, target: SimtTarget) -> None:
-    """Give each product its operands where its plan reads them. What several products read in the same layout is put there once, for all of them."""
+    """Give each matmul its operands where its plan reads them. What several matmuls read in the same layout is put there once, for all of them."""
     reads: dict[tuple[Value, SharedLayout], list[_Read]] = {}
     for operation in operations_of_program(function.body):
         if isinstance(operation, Multiplication):
@@ -42,12 +42,12 @@ def stage_operands(function: Function, target: SimtTarget) -> None:
                     reads.setdefault((operand, shared), []).append(_Read(operation, position))
     for (operand, shared), found in reads.items():
         _move_well(operand, shared, target)
-        slot = staged(_place_before([read.product for read in found], operand), operand, shared)
+        slot = staged(_place_before([read.matmul for read in found], operand), operand, shared)
         for read in found:
-            read.product.set_operand(read.position, slot)
+            read.matmul.set_operand(read.position, slot)
 
 
-def staging_layout(plan: ProductPlan, position: int, operand: Value, target: SimtTarget) -> SharedLayout:
+def staging_layout(plan: MatmulPlan, position: int, operand: Value, target: SimtTarget) -> SharedLayout:
     """The layout in shared memory of an operand that comes in registers: of those that serve the plan, the one that threads can write in the fewest turns."""
     assert isinstance(operand.type, TileType)
     layout, size = layout_of(operand), storage_size(operand.type.element)
@@ -58,7 +58,7 @@ def staging_layout(plan: ProductPlan, position: int, operand: Value, target: Sim
 
 
 def staged_bytes(operation: Multiplication, target: SimtTarget, elsewhere: set[Value]) -> int:
-    """Shared memory for the operands of a product that come in registers and are read from shared memory; those of ``elsewhere`` are there already."""
+    """Shared memory for the operands of a matmul that come in registers and are read from shared memory; those of ``elsewhere`` are there already."""
     plan, found = plan_of(operation, target), 0
     for position, operand in enumerate((operation.a, operation.b)):
         if plan.reads[position] != REGISTERS and isinstance(operand.type, TileType) and operand not in elsewhere:
@@ -66,13 +66,13 @@ def staged_bytes(operation: Multiplication, target: SimtTarget, elsewhere: set[V
     return found
 
 
-def put_in_shared(product: Dot, position: int, target: SimtTarget) -> Value:
-    """Put an operand in registers, which a product reads from there, into shared memory, before the outermost loop that it is made before; the slot."""
-    operand = (product.a, product.b)[position]
-    place, conversion = _outermost(product, operand), operand.definition
+def put_in_shared(matmul: Dot, position: int, target: SimtTarget) -> Value:
+    """Put an operand in registers, which a matmul reads from there, into shared memory, before the outermost loop that it is made before; the slot."""
+    operand = (matmul.a, matmul.b)[position]
+    place, conversion = _outermost(matmul, operand), operand.definition
     if isinstance(conversion, Convert):
         operand = conversion.x
-    return staged(place, operand, staging_layout(plan_of(product, target), position, operand, target))
+    return staged(place, operand, staging_layout(plan_of(matmul, target), position, operand, target))
 
 
 def _move_well(operand: Value, shared: SharedLayout, target: SimtTarget) -> None:
@@ -99,13 +99,13 @@ def staged(place: Operation, operand: Value, shared: SharedLayout) -> Value:
     return slot
 
 
-def _place_before(products: list[Operation], operand: Value) -> Operation:
-    """Where an operand is staged for products: before the first of them, and before the outermost loop around it that the operand is made before. Where they
+def _place_before(matmuls: list[Operation], operand: Value) -> Operation:
+    """Where an operand is staged for matmuls: before the first of them, and before the outermost loop around it that the operand is made before. Where they
     are in different regions: before what holds the first, in the innermost region that holds them all."""
-    first = products[0]
-    if len(products) == 1:
+    first = matmuls[0]
+    if len(matmuls) == 1:
         return _outermost(first, operand)
-    paths = [_within(product, operand) for product in products]
+    paths = [_within(matmul, operand) for matmul in matmuls]
     depth = 0
     while all(len(path) > depth and path[depth].parent is paths[0][depth].parent for path in paths):
         depth += 1
@@ -124,12 +124,12 @@ def _within(operation: Operation, operand: Value) -> list[Operation]:
     return path[::-1]
 
 
-def _outermost(product: Operation, operand: Value) -> Operation:
-    """The product, or the outermost loop around it that an operand is made before."""
-    place = inner = product
+def _outermost(matmul: Operation, operand: Value) -> Operation:
+    """The matmul, or the outermost loop around it that an operand is made before."""
+    place = inner = matmul
     owner = operand.owner
     home = owner.parent if isinstance(owner, Operation) else owner
-    for outer in product.ancestors():
+    for outer in matmul.ancestors():
         if outer.name not in CARRIERS or inner.parent is home:
             break
         inner = outer

@@ -1,19 +1,19 @@
-"""Loops in which one product reads what is computed from another: their two halves side by side.
+"""Loops in which one matmul reads what is computed from another: their two halves side by side.
 
-A chain of asynchronous products, such as ``s = a @ b; p = f(s); acc = p @ v + g(s) * acc``, is cut in two. *Late* is each product with an operand that is
-computed from another product of the iteration, and all that depends on it; the rest is *early*. Nothing early depends on what is late, not even in a later
+A chain of asynchronous matmuls, such as ``s = a @ b; p = f(s); acc = p @ v + g(s) * acc``, is cut in two. *Late* is each matmul with an operand that is
+computed from another matmul of the iteration, and all that depends on it; the rest is *early*. Nothing early depends on what is late, not even in a later
 iteration. So the early half of the next iteration is written beside the late half of this one:
 
     if it runs at all:
         early half of the first iteration
         for each iteration but the first:
-            start the early products
-            start the late products of the iteration before
-            wait for the early products; the rest of the early half
-            wait for the late products; the rest of the late half
+            start the early matmuls
+            start the late matmuls of the iteration before
+            wait for the early matmuls; the rest of the early half
+            wait for the late matmuls; the rest of the late half
         late half of the last iteration
 
-While threads compute ``f`` the late products run. What crosses from one half to the other is carried, but for what is cheap to compute anew where it is read.
+While threads compute ``f`` the late matmuls run. What crosses from one half to the other is carried, but for what is cheap to compute anew where it is read.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from tilewright.simt.target.simt_target import SimtTarget
 _REPEATED: Final = frozenset({"constant", "splat", "broadcast", "expand_dims", "arange", "simt.slot", "simt.view"})
 
 
-def asynchronous_products(body: Region, target: SimtTarget) -> list[Dot]:
-    """The products of a loop's body that can be started and waited for later."""
+def asynchronous_matmuls(body: Region, target: SimtTarget) -> list[Dot]:
+    """The matmuls of a loop's body that can be started and waited for later."""
     plans = {operation: plan_of(operation, target) for operation in body if isinstance(operation, Dot)}
-    return [product for product, plan in plans.items() if plan.asynchronous or plan.accumulator is not None]
+    return [matmul for matmul, plan in plans.items() if plan.asynchronous or plan.accumulator is not None]
 
 
-def late_half(body: Region, products: Sequence[Dot]) -> set[Operation] | None:
-    """The late operations of a body, for its products; None where they are no chain, or the halves depend on each other both ways."""
-    late_products = [product for product in products if _reads_any(body, (product.a, product.b), set(products))]
-    late = _dependents(body, late_products)
-    if not late_products or all(product in late for product in products):
+def late_half(body: Region, matmuls: Sequence[Dot]) -> set[Operation] | None:
+    """The late operations of a body, for its matmuls; None where they are no chain, or the halves depend on each other both ways."""
+    late_matmuls = [matmul for matmul in matmuls if _reads_any(body, (matmul.a, matmul.b), set(matmuls))]
+    late = _dependents(body, late_matmuls)
+    if not late_matmuls or all(matmul in late for matmul in matmuls):
         return None
     # what only the late half reads of a slot is read there
     late |= {one for one in body if one.name == "simt.load" and all(_of_body(body, user) in late for user in one.results[0].uses)}
@@ -55,14 +55,14 @@ def late_half(body: Region, products: Sequence[Dot]) -> set[Operation] | None:
 
 
 def is_chain(loop: For, target: SimtTarget) -> bool:
-    """Whether a loop is worth two halves side by side: products in both, nothing that writes to memory, and room for the sums of all products at a time."""
+    """Whether a loop is worth two halves side by side: matmuls in both, nothing that writes to memory, and room for the sums of all matmuls at a time."""
     (body,) = loop.regions
     if any(clobbers_memory(operation) for operation in body):
         return False
-    products = asynchronous_products(body, target)
-    sums = (plan_of(product, target).accumulator for product in products)
+    matmuls = asynchronous_matmuls(body, target)
+    sums = (plan_of(matmul, target).accumulator for matmul in matmuls)
     units = sum(one.units for one in sums if one is not None)
-    return units <= target.accumulator_units and late_half(body, products) is not None
+    return units <= target.accumulator_units and late_half(body, matmuls) is not None
 
 
 def _of_body(body: Region, operation: Operation) -> Operation | None:
@@ -126,7 +126,7 @@ def _dependents(body: Region, seeds: Iterable[Operation]) -> set[Operation]:
 
 @dataclass
 class Halves:
-    """A loop whose products are started and waited for where they stand, before its halves are put side by side.
+    """A loop whose matmuls are started and waited for where they stand, before its halves are put side by side.
 
     Attributes:
         loop: the ``for``.
@@ -170,7 +170,7 @@ class _Interleaved:
             found = more
 
     def _starts_first(self, operations: list[Operation]) -> tuple[list[Operation], list[Operation]]:
-        """(the starts of products that wait for no product of the half, with what they need; the rest), each in program order."""
+        """(the starts of matmuls that wait for no matmul of the half, with what they need; the rest), each in program order."""
         own = set(operations)
         needed = set[Operation]()
         for start in (operation for operation in operations if operation.name == "simt.dot_start"):

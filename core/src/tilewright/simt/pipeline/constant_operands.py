@@ -29,9 +29,9 @@ def share_constant_operands(function: Function, target: SimtTarget, options: Map
             continue
         free = aligned(target.resident_memory(max(1, target.register_file // (threads * registers))) - peak_bytes(function.body, target))
         slots: dict[Value, Value] = {}
-        for product, position in to_be_shared(loop, words - registers, free, target):
-            operand = (product.a, product.b)[position]
+        for matmul, position in to_be_shared(loop, words - registers, free, target):
+            operand = (matmul.a, matmul.b)[position]
             if operand not in slots:
                 note(loop, f"an operand of {words_of(operand)} registers is read from shared memory in each iteration: the loop holds {words} of {registers}")
-                slots[operand] = put_in_shared(product, position, target)
-            product.set_operand(position, slots[operand])
+                slots[operand] = put_in_shared(matmul, position, target)
+            matmul.set_operand(position, slots[operand])

@@ -1,8 +1,8 @@
-"""Asynchronous products: each is started, and waited for where its result is read.
+"""Asynchronous matmuls: each is started, and waited for where its result is read.
 
-Outside of pipelined loops that is at once. A product in such a loop that only adds to an accumulator is waited for in the next iteration, after that one's
-product was started: one is always under way. So is the last product of a chain whose result is read nowhere before the next iteration has waited for its first
-product: products end in order, and the one wait is for both.
+Outside of pipelined loops that is at once. A matmul in such a loop that only adds to an accumulator is waited for in the next iteration, after that one's
+matmul was started: one is always in flight. So is the last matmul of a chain whose result is read nowhere before the next iteration has waited for its first
+matmul: matmuls end in order, and the one wait is for both.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from tilewright.simt.dialect.ops import SIMT_TABLE
 from tilewright.simt.dialect.ops.async_copy import Wait
 from tilewright.simt.dialect.ops.dot import Dot, DotStart
 from tilewright.simt.dialect.pipeline_attributes import selected, shared_layout
-from tilewright.simt.dialect.types import PRODUCTS
+from tilewright.simt.dialect.types import MATMULS
 from tilewright.simt.passes.allocate_tensor_memory import accumulated, accumulator_of
 from tilewright.simt.target.matmul_plan import MULTIPLYING, REGISTERS
 from tilewright.simt.target.plan_selection import plan_of
 from tilewright.simt.target.simt_target import SimtTarget
 
 
-def start_products(function: Function, target: SimtTarget) -> bool:
-    """Start the products of a function whose plans are asynchronous, and wait for each; whether there was one."""
+def start_matmuls(function: Function, target: SimtTarget) -> bool:
+    """Start the matmuls of a function whose plans are asynchronous, and wait for each; whether there was one."""
     found = False
     for operation in list(function.walk()):
         if isinstance(operation, Dot) and plan_of(operation, target).asynchronous:
@@ -37,29 +37,29 @@ def start_products(function: Function, target: SimtTarget) -> bool:
     return found
 
 
-def start_and_wait(product: Dot, target: SimtTarget) -> tuple[DotStart, Wait]:
-    """Put (its start, the wait for it) in place of an asynchronous product."""
-    held = held_by(product, target)
-    tile, token = start(product)
-    (result,) = wait(Builder(product.parent, product.next, product.location), [token], [tile], product.results[0], held)
-    product.erase()
+def start_and_wait(matmul: Dot, target: SimtTarget) -> tuple[DotStart, Wait]:
+    """Put (its start, the wait for it) in place of an asynchronous matmul."""
+    held = held_by(matmul, target)
+    tile, token = start(matmul)
+    (result,) = wait(Builder(matmul.parent, matmul.next, matmul.location), [token], [tile], matmul.results[0], held)
+    matmul.erase()
     started, waiting = token.definition, result.definition
     assert isinstance(started, DotStart) and isinstance(waiting, Wait)
     return started, waiting
 
 
-def held_by(product: Dot, target: SimtTarget) -> list[Value]:
-    """The operands that a product reads in registers: they are to stay there until a wait for it."""
-    plan = plan_of(product, target)
-    return [operand for position, operand in enumerate((product.a, product.b)) if plan.reads[position] == REGISTERS and isinstance(operand.type, TileType)]
+def held_by(matmul: Dot, target: SimtTarget) -> list[Value]:
+    """The operands that a matmul reads in registers: they are to stay there until a wait for it."""
+    plan = plan_of(matmul, target)
+    return [operand for position, operand in enumerate((matmul.a, matmul.b)) if plan.reads[position] == REGISTERS and isinstance(operand.type, TileType)]
 
 
-def start(product: Dot) -> tuple[Value, Value]:
-    """Start a product in place of computing it; (the tile in flight, the token). The product stays, for its readers to be given something else."""
-    builder = Builder.at(product)
-    made = builder.create(SIMT_TABLE["simt.dot_start"], [[operand] for operand in product.operands], product.attributes)
+def start(matmul: Dot) -> tuple[Value, Value]:
+    """Start a matmul in place of computing it; (the tile in flight, the token). The matmul stays, for its readers to be given something else."""
+    builder = Builder.at(matmul)
+    made = builder.create(SIMT_TABLE["simt.dot_start"], [[operand] for operand in matmul.operands], matmul.attributes)
     tile, token = made.results
-    tile.name, tile.layout = product.results[0].name, product.results[0].layout
+    tile.name, tile.layout = matmul.results[0].name, matmul.results[0].layout
     return tile, token
 
 
@@ -75,68 +75,68 @@ def wait(builder: Builder, tokens: list[Value], tiles: list[Value], readers: Val
 
 @dataclass(frozen=True, slots=True)
 class Accumulation:
-    """A product of a loop that only adds to what the loop carries as number ``index``."""
+    """A matmul of a loop that only adds to what the loop carries as number ``index``."""
 
-    product: Dot
+    matmul: Dot
     index: int
 
 
 def accumulation(loop: For, target: SimtTarget) -> Accumulation | None:
-    """The only asynchronous product of a loop whose loads are read from their slots, if it only adds to an accumulator that nothing else in the loop reads,
+    """The only asynchronous matmul of a loop whose loads are read from their slots, if it only adds to an accumulator that nothing else in the loop reads,
     and nothing that it reads is written anew before the wait of the next iteration: neither registers nor the place that an operand is put to in each one."""
     (body,) = loop.regions
-    products = [operation for operation in body if isinstance(operation, Dot) and plan_of(operation, target).asynchronous]
+    matmuls = [operation for operation in body if isinstance(operation, Dot) and plan_of(operation, target).asynchronous]
     last = body.terminator
     assert last is not None
-    if len(products) != 1:
+    if len(matmuls) != 1:
         return None
-    (product,) = products
-    if held_by(product, target) or reads_what_is_staged(product, loop, target):
+    (matmul,) = matmuls
+    if held_by(matmul, target) or reads_what_is_staged(matmul, loop, target):
         return None
-    accumulator, result = product.c, product.results[0]
+    accumulator, result = matmul.c, matmul.results[0]
     if accumulator.owner is not body or accumulator.index == 0 or len(accumulator.uses) != 1 or set(result.uses) != {last} or result.uses[last] != 1:
         return None
     index = accumulator.index - 1
-    return Accumulation(product, index) if last.operands[index] is result else None
+    return Accumulation(matmul, index) if last.operands[index] is result else None
 
 
 def kept_sums(loop: For, target: SimtTarget) -> Accumulation | None:
-    """The only product of a loop, if its plan has the sums in memory of the machine's own, it only adds to them, and it reads both operands where the loop's
+    """The only matmul of a loop, if its plan has the accumulator in tensor memory, it only adds to them, and it reads both operands where the loop's
     loads put them, which nothing else reads."""
     (body,) = loop.regions
-    products = [operation for operation in body if isinstance(operation, MULTIPLYING)]
-    if len(products) != 1 or not isinstance(product := products[0], Dot) or accumulator_of(product, target) is None:
+    matmuls = [operation for operation in body if isinstance(operation, MULTIPLYING)]
+    if len(matmuls) != 1 or not isinstance(matmul := matmuls[0], Dot) or accumulator_of(matmul, target) is None:
         return None
-    index, plan, read = accumulated(product), plan_of(product, target), set[int]()
+    index, plan, read = accumulated(matmul), plan_of(matmul, target), set[int]()
     for load in selected(loop):
         for view in views_of(load.results[0]):
-            if any(user is not product and not renames(user) for user in view.value.uses):
+            if any(user is not matmul and not renames(user) for user in view.value.uses):
                 return None
             shared = view.shared(shared_layout(load))
-            read |= {position for position, operand in enumerate((product.a, product.b)) if operand is view.value and plan.can_read(position, shared)}
-    return Accumulation(product, index) if index is not None and read == {0, 1} else None
+            read |= {position for position, operand in enumerate((matmul.a, matmul.b)) if operand is view.value and plan.can_read(position, shared)}
+    return Accumulation(matmul, index) if index is not None and read == {0, 1} else None
 
 
 @dataclass(frozen=True, slots=True)
 class Trailing:
-    """The last product of a loop, whose result the loop carries as number ``index``, and the first one, before whose end nothing reads that."""
+    """The last matmul of a loop, whose result the loop carries as number ``index``, and the first one, before whose end nothing reads that."""
 
-    product: Dot
+    matmul: Dot
     first: Dot
     index: int
 
 
-def trailing_product(loop: For, target: SimtTarget) -> Trailing | None:
-    """The last asynchronous product of a loop of several, if the loop only carries what it gives, and what reads that comes after the first product of the next
+def trailing_matmul(loop: For, target: SimtTarget) -> Trailing | None:
+    """The last asynchronous matmul of a loop of several, if the loop only carries what it gives, and what reads that comes after the first matmul of the next
     iteration, as does all that writes the registers it reads."""
     (body,) = loop.regions
-    products = [operation for operation in body if isinstance(operation, Dot) and plan_of(operation, target).asynchronous]
+    matmuls = [operation for operation in body if isinstance(operation, Dot) and plan_of(operation, target).asynchronous]
     last = body.terminator
     assert last is not None
-    if len(products) < 2 or any(isinstance(operation, Dot) and operation not in products for operation in body):
+    if len(matmuls) < 2 or any(isinstance(operation, Dot) and operation not in matmuls for operation in body):
         return None
-    first, product = products[0], products[-1]
-    result = product.results[0]
+    first, matmul = matmuls[0], matmuls[-1]
+    result = matmul.results[0]
     if set(result.uses) != {last} or result.uses[last] != 1:
         return None
     index = next(number for number, operand in enumerate(last.operands) if operand is result)
@@ -146,8 +146,8 @@ def trailing_product(loop: For, target: SimtTarget) -> Trailing | None:
         if operation is first:
             break
     readers = [_of_region(body, user) for user in body.arguments[1 + index].uses]
-    early = any(_is_written_by(operand, before, body) for operand in held_by(product, target))
-    return None if early or any(reader in before for reader in readers) else Trailing(product, first, index)
+    early = any(_is_written_by(operand, before, body) for operand in held_by(matmul, target))
+    return None if early or any(reader in before for reader in readers) else Trailing(matmul, first, index)
 
 
 def _is_written_by(operand: Value, before: set[Operation], body: Region) -> bool:
@@ -159,12 +159,12 @@ def _is_written_by(operand: Value, before: set[Operation], body: Region) -> bool
     return operand.owner is body if definition is None else definition in before
 
 
-def reads_what_is_staged(product: Dot, loop: For, target: SimtTarget) -> bool:
-    """Whether a product of a loop whose loads are read from their slots reads a place that threads put an operand to in each iteration."""
-    reads = plan_of(product, target).reads
+def reads_what_is_staged(matmul: Dot, loop: For, target: SimtTarget) -> bool:
+    """Whether a matmul of a loop whose loads are read from their slots reads a place that threads put an operand to in each iteration."""
+    reads = plan_of(matmul, target).reads
     return any(
         isinstance(operand.type, TileType) and reads[position] != REGISTERS and is_made_in(operand, loop)
-        for position, operand in enumerate((product.a, product.b))
+        for position, operand in enumerate((matmul.a, matmul.b))
     )
 
 
@@ -177,6 +177,6 @@ def _of_region(region: Region, operation: Operation) -> Operation:
     return operation
 
 
-def no_product(builder: Builder) -> Value:
-    """A token of products of which there are none."""
-    return builder.create(SIMT_TABLE["simt.commit"], [], {}, (PRODUCTS,)).results[0]
+def no_matmul(builder: Builder) -> Value:
+    """A token of matmuls of which there are none."""
+    return builder.create(SIMT_TABLE["simt.commit"], [], {}, (MATMULS,)).results[0]

@@ -6,7 +6,7 @@ from tilewright.ir.core import Function
 from tilewright.ir.ops.control import For
 from tilewright.passes.dce import dce_function
 from tilewright.simt.dialect.pipeline_attributes import CHAIN, FORM, PARTS, SLOTS
-from tilewright.simt.pipeline.defer_matmul_wait import start_products
+from tilewright.simt.pipeline.defer_matmul_wait import start_matmuls
 from tilewright.simt.pipeline.expand_cp_async import expand_groups
 from tilewright.simt.pipeline.expand_register_loads import expand_registers
 from tilewright.simt.pipeline.expand_tma import expand_blocks
@@ -36,5 +36,5 @@ def expand(function: Function, target: SimtTarget) -> None:
         changed |= bool(loops)
         if parts and loops:
             dce_function(function)
-    if start_products(function, target) or changed:
+    if start_matmuls(function, target) or changed:
         dce_function(function)

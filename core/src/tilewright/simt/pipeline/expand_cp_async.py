@@ -5,7 +5,7 @@ A loop of n iterations with S slots becomes
     ring of S slots for each load
     for s in 0 .. S-2:              start copying what iteration s reads, where s < n, into buffer s; commit
     for each iteration i:
-        wait until S-2 groups are under way: the copies for i have arrived
+        wait until S-2 groups are in flight: the copies for i have arrived
         start copying what iteration i+S-1 reads, where i+S-1 < n, into the buffer of iteration i-1; commit
         ... the body, which reads buffer i mod S
     wait for all
@@ -17,19 +17,19 @@ counter; whether a copy is past the end is decided by the number of iterations, 
 What barriers are needed follows from the operations (:mod:`.barriers`): an asynchronous copy writes when it is waited for, so one barrier comes between the
 wait and the first read; and the buffer that is filled in an iteration was read in the one before, so one comes between: the same one, before the first copy.
 
-Where a matrix product is the last to read the buffers, and takes its operands from them alone, it is written step by step along K, so that neither the
+Where a matmul is the last to read the buffers, and takes its operands from them alone, it is written step by step along K, so that neither the
 wait nor the loads of fragments from shared memory nor the start of copies keep the matrix instructions waiting:
 
     load the fragments of step 0 from buffer 0
     for each iteration i:
         for each step but the last:     load the fragments of the next step; start copies (their share); multiply
-        wait until S-2 groups are under way: the copies for i+1 have arrived; barrier
+        wait until S-2 groups are in flight: the copies for i+1 have arrived; barrier
         load the fragments of step 0 from the buffer of iteration i+1; multiply the last step
 
 There, all fragments of buffer i-1 are loaded before the barrier of iteration i-1, and the copies into it start after: they are marked as ordered. Where
 registers are short, nothing is loaded for the next iteration: wait, barrier and the load of step 0 come first in each.
 
-A group's token is carried until the iteration that waits for it: S-1 of them are under way at the top of the loop.
+A group's token is carried until the iteration that waits for it: S-1 of them are in flight at the top of the loop.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from tilewright.ir.types import I32
 from tilewright.simt.dialect.ops.dot import Dot
 from tilewright.simt.dialect.pipeline_attributes import ALTERNATING, BY, EARLY, STEPS, TRAILS, Ahead
 from tilewright.simt.dialect.types import COPIES
-from tilewright.simt.pipeline.defer_matmul_wait import Accumulation, Trailing, accumulation, reads_what_is_staged, trailing_product
+from tilewright.simt.pipeline.defer_matmul_wait import Accumulation, Trailing, accumulation, reads_what_is_staged, trailing_matmul
 from tilewright.simt.pipeline.multibuffer import Ring
 from tilewright.simt.pipeline.ping_pong import fragment_of, step_of, write_phases
 from tilewright.simt.target.plan_selection import plan_of
@@ -60,7 +60,7 @@ class _Stream(Ring):
     """Rewrites one loop.
 
     Attributes:
-        stepped: the product that is computed step by step, if there is one.
+        stepped: the matmul that is computed step by step, if there is one.
         early: whether the fragments of its first step are loaded in the iteration before.
         alternating: whether halves of the warps alternate between reading and multiplying (:mod:`.ping_pong`).
     """
@@ -117,8 +117,8 @@ class _Stream(Ring):
             refill = top
             if (only := accumulation(self.loop, self.target)) is not None:
                 found = only
-                earlier, product = self.overlap(only, before)
-                late, made = [earlier], [product]
+                earlier, matmul = self.overlap(only, before)
+                late, made = [earlier], [matmul]
             elif (last := self._trailing()) is not None:
                 found = last
                 late, made = self.trail(last, before)
@@ -154,15 +154,15 @@ class _Stream(Ring):
         self.create(builder, "simt.wait", [token], [])
 
     def _trailing(self) -> Trailing | None:
-        """The product that was chosen to be waited for in the next iteration."""
-        found = trailing_product(self.loop, self.target)
-        if found is None or not found.product.attributes.pop(TRAILS, False) or reads_what_is_staged(found.product, self.loop, self.target):
+        """The matmul that was chosen to be waited for in the next iteration."""
+        found = trailing_matmul(self.loop, self.target)
+        if found is None or not found.matmul.attributes.pop(TRAILS, False) or reads_what_is_staged(found.matmul, self.loop, self.target):
             return None
         return found
 
     def _in_steps(
         self,
-        product: Dot,
+        matmul: Dot,
         before: Builder,
         firsts: list[Value],
         filled: list[Value],
@@ -173,16 +173,16 @@ class _Stream(Ring):
         first_token: Value,
         waiting: list[Value],
     ) -> tuple[dict[Value, Value], Value, list[Value]]:
-        """Compute the product step by step along K, the fragments of each step loaded while the one before is computed; copies start between the steps.
+        """Compute the matmul step by step along K, the fragments of each step loaded while the one before is computed; copies start between the steps.
         The values of ``ahead`` one iteration later, the token of the copies, and the fragments that the next iteration begins with."""
-        builder = Builder.at(product)
-        plan = plan_of(product, self.target)
+        builder = Builder.at(matmul)
+        plan = plan_of(matmul, self.target)
         count = plan.a.shape[-1] // plan.k_step
-        operands = (product.a, product.b)
+        operands = (matmul.a, matmul.b)
 
         def fragments(at: Builder, slots: list[Value], step: int) -> list[Value]:
             found = [self.seen(at, operand, filled, slots) for operand in operands]
-            return [fragment_of(self, at, slot, product, position, step * plan.k_step) for position, slot in enumerate(found)]
+            return [fragment_of(self, at, slot, matmul, position, step * plan.k_step) for position, slot in enumerate(found)]
 
         if self.early:
             self.create(before, "simt.wait", [first_token], [])
@@ -191,7 +191,7 @@ class _Stream(Ring):
             current = fragments(builder, filled, 0)
         mapping = dict(ahead)
         starting = list(zip(self.loads, free, strict=True))
-        accumulator = product.c
+        accumulator = matmul.c
         token: Value | None = None
         drains = any(self.target.mechanism(load.attributes[BY]).drains for load in self.loads)
         for step in range(count):
@@ -209,7 +209,7 @@ class _Stream(Ring):
                 following = fragments(builder, next_filled, 0)
             if step == 0:
                 self.repeat(builder, mapping, live)
-            # as many copies at each step but the last, after which nothing may be under way that was not counted
+            # as many copies at each step but the last, after which nothing may be in flight that was not counted
             share = -(-len(starting) // max(1, count - 1 - step))
             for load, place in starting[:share]:
                 self._start(builder, load, place, mapping, live, ordered=True)
@@ -218,12 +218,12 @@ class _Stream(Ring):
             del starting[:share]
             if drains and step + 1 < count:
                 following = fragments(builder, filled, step + 1)
-            accumulator = step_of(self, builder, product, current, accumulator)
+            accumulator = step_of(self, builder, matmul, current, accumulator)
             current = following
         assert token is not None
         advanced = self.advanced(builder, mapping, ahead)
-        product.results[0].replace_all_uses(accumulator)
-        product.erase()
+        matmul.results[0].replace_all_uses(accumulator)
+        matmul.erase()
         return advanced, token, current
 
     def _start(self, builder: Builder, load: Ahead, slot: Value, mapping: Mapping[Value, Value], live: Value, ordered: bool = False) -> None:

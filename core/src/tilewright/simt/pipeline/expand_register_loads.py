@@ -16,15 +16,15 @@ One barrier an iteration is enough, and the one that is put in before the first 
 (:mod:`tilewright.simt.passes.insert_membar`), because the slot was written at the end of the
 iteration before, serves twice: what is stored at the end goes to the slot that was read in the
 iteration before, in front of that barrier. So these stores are marked as ordered. Each ring is read
-in the body itself, and not only in regions inside it, since that is where the products are that its
+in the body itself, and not only in regions inside it, since that is where the matmuls are that its
 load was selected for: the barrier is met in every iteration.
 
-Where halves of the warps alternate between reading and multiplying (:mod:`.ping_pong`), stores and loads come before the product, in this order: what is stored
+Where halves of the warps alternate between reading and multiplying (:mod:`.ping_pong`), stores and loads come before the matmul, in this order: what is stored
 was loaded in the iteration before, or earlier.
 
 Where registers are few (:mod:`tilewright.simt.pipeline.register_budget`) the loads of one iteration
-ahead are under way in turn: one starts at the head and is stored between products, or between the
-steps of one, where the next starts. That is after the barrier too, since a product that reads slots
+ahead are in flight in turn: one starts at the head and is stored between matmuls, or between the
+steps of one, where the next starts. That is after the barrier too, since a matmul that reads slots
 comes before.
 
 What is loaded past the end is masked off. The addresses are those of the body, computed a second
@@ -106,8 +106,8 @@ class _Registers(Ring):
         mapping = dict(ahead)
         self.repeat(top, mapping, live)
         end = Builder(self.body, self.last, self.loop.location)
-        products = (operation for operation in self.body if isinstance(operation, Dot))
-        alternating = next((product for product in products if product.attributes.get(STEPS) == ALTERNATING), None)
+        matmuls = (operation for operation in self.body if isinstance(operation, Dot))
+        alternating = next((matmul for matmul in matmuls if matmul.attributes.get(STEPS) == ALTERNATING), None)
 
         def filled() -> list[Value]:
             return [self.slot(top, buffer, slot) for buffer in buffers]
@@ -144,15 +144,15 @@ class _Registers(Ring):
     def _keep_operands(self) -> None:
         """Put the operands that are to be read from shared memory in each iteration there, before the loop."""
         kept: dict[Value, Value] = {}
-        for product in [operation for operation in self.body if isinstance(operation, Dot)]:
-            for position in product.attributes.pop(KEPT, ()):
-                operand = (product.a, product.b)[position]
+        for matmul in [operation for operation in self.body if isinstance(operation, Dot)]:
+            for position in matmul.attributes.pop(KEPT, ()):
+                operand = (matmul.a, matmul.b)[position]
                 if operand not in kept:
-                    kept[operand] = put_in_shared(product, position, self.target)
-                product.set_operand(position, kept[operand])
+                    kept[operand] = put_in_shared(matmul, position, self.target)
+                matmul.set_operand(position, kept[operand])
 
     def _turns(self, filled: list[Value], top: Builder, end: Builder) -> Iterator[tuple[Builder, Builder, list[Ahead]]]:
-        """(where loads start, where they are stored, these loads) of each turn, in order. All but the last are stored between products that read slots: after
+        """(where loads start, where they are stored, these loads) of each turn, in order. All but the last are stored between matmuls that read slots: after
         the barrier of the iteration."""
         pieces = self._pieces(filled)
         count = max(1, min(len(pieces), len(self.loads)))
@@ -161,30 +161,30 @@ class _Registers(Ring):
             yield start, stop, self.loads[len(self.loads) * turn // count : len(self.loads) * (turn + 1) // count]
 
     def _pieces(self, filled: list[Value]) -> list[Operation]:
-        """What the products that read slots, and where there are fewer of them than loads their parts along K, begin with, in order."""
-        products = [one for one in self.body if isinstance(one, Dot) and any(self._is_read(operand, filled) for operand in one.operands)]
-        return [piece for product in products for piece in self._cut(product, -(-len(self.loads) // len(products)))]
+        """What the matmuls that read slots, and where there are fewer of them than loads their parts along K, begin with, in order."""
+        matmuls = [one for one in self.body if isinstance(one, Dot) and any(self._is_read(operand, filled) for operand in one.operands)]
+        return [piece for matmul in matmuls for piece in self._cut(matmul, -(-len(self.loads) // len(matmuls)))]
 
     def _is_read(self, operand: Value, filled: list[Value]) -> bool:
         view = operand.definition
         return operand in filled or (isinstance(view, View) and view.x in filled)
 
-    def _cut(self, product: Dot, parts: int) -> list[Operation]:
-        """Write a product step by step along K, if it can be; what so many parts of it, or as many as it has steps, begin with."""
-        plan = plan_of(product, self.target)
+    def _cut(self, matmul: Dot, parts: int) -> list[Operation]:
+        """Write a matmul step by step along K, if it can be; what so many parts of it, or as many as it has steps, begin with."""
+        plan = plan_of(matmul, self.target)
         depth = plan.a.shape[-1]
-        if parts == 1 or not 0 < plan.k_step < depth or not all(isinstance(operand.type, SlotType) for operand in (product.a, product.b)):
-            return [product]
-        builder, total = Builder.at(product), product.c
+        if parts == 1 or not 0 < plan.k_step < depth or not all(isinstance(operand.type, SlotType) for operand in (matmul.a, matmul.b)):
+            return [matmul]
+        builder, total = Builder.at(matmul), matmul.c
         steps: list[Operation] = []
         for first in range(0, depth, plan.k_step):
-            fragments = [fragment_of(self, builder, slot, product, position, first) for position, slot in enumerate((product.a, product.b))]
+            fragments = [fragment_of(self, builder, slot, matmul, position, first) for position, slot in enumerate((matmul.a, matmul.b))]
             begin = fragments[0].definition
             assert begin is not None
             steps.append(begin)
-            total = step_of(self, builder, product, fragments, total)
-        product.results[0].replace_all_uses(total)
-        product.erase()
+            total = step_of(self, builder, matmul, fragments, total)
+        matmul.results[0].replace_all_uses(total)
+        matmul.erase()
         return list(dict.fromkeys(steps[len(steps) * part // parts] for part in range(parts)))
 
     def _start(self, builder: Builder, load: Ahead, mapping: Mapping[Value, Value], live: Value) -> _Flight:

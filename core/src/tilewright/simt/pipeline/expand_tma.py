@@ -1,6 +1,6 @@
-"""The form of loops whose copies are of whole blocks and end by barrier objects: one stream of operations, run by all threads.
+"""The form of loops whose copies are of whole blocks and end by mbarriers: one stream of operations, run by all threads.
 
-One thread starts the copies of an iteration, and the barrier object of their slot ends a phase when all bytes are there:
+One thread starts the copies of an iteration, and the mbarrier of their slot ends a phase when all bytes are there:
 
     ring of S slots for each load; S objects ``full``, S objects ``empty``
     for s in 0 .. S-2, where s < n:     announce the bytes of iteration s at object s of ``full``; start its copies
@@ -11,10 +11,10 @@ One thread starts the copies of an iteration, and the barrier object of their sl
 
 In a cluster, what all blocks need of a tensor each copies a part of, to all: then a slot is empty where the warps of all blocks have given it back.
 
-So a warp waits for others only where it starts copies. The parity of the phases changes when the ring begins anew. Where the product is asynchronous and only
+So a warp waits for others only where it starts copies. The parity of the phases changes when the ring begins anew. Where the matmul is asynchronous and only
 adds to an accumulator, it is waited for one iteration later, and its slot is given back and filled again after that.
 
-Where such a product has its sums in memory of the machine's own, one thread starts it, and it is the product that arrives at ``empty`` when it has ended. Then
+Where such a matmul has its accumulator in tensor memory, one thread starts it, and it is the matmul that arrives at ``empty`` when it has ended. Then
 one warp alone goes through the loop, at its own pace; all others wait behind it, for an object of their own.
 """
 
@@ -45,7 +45,7 @@ def expand_blocks(loop: For, target: SimtTarget) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A product whose sums stay in ``place`` while its loop runs.
+    """A matmul whose sums stay in ``place`` while its loop runs.
 
     Attributes:
         running: whether the loop has started one, which it carries.
@@ -64,7 +64,7 @@ class BlockRing(Ring):
     """A ring that blocks are copied to."""
 
     def barriers(self, builder: Builder, count: int, number: int = 0) -> Value:
-        """Barrier objects of ``count`` arrivals a phase: one a slot, or so many."""
+        """Mbarriers of ``count`` arrivals a phase: one a slot, or so many."""
         return self.create(builder, "simt.barriers", result=BarriersType(number or self.slots), count=count).results[0]
 
     def is_shared(self, load: Ahead) -> bool:
@@ -88,7 +88,7 @@ class BlockRing(Ring):
         *,
         ordered: bool = False,
     ) -> None:
-        """Announce the bytes of an iteration at a barrier object, and start its copies, where ``live`` holds; ``ordered``: into slots that were waited for."""
+        """Announce the bytes of an iteration at an mbarrier, and start its copies, where ``live`` holds; ``ordered``: into slots that were waited for."""
         condition = [] if live is None else [live]
         self.create(builder, "simt.expect", [full], [which], condition, bytes=sum(map(block_bytes, self.loads)), ordered=ordered)
         for load, slot in zip(self.loads, slots, strict=True):
@@ -97,7 +97,7 @@ class BlockRing(Ring):
             self.create(builder, "simt.block_load_start", [slot], [descriptor], offsets, [full], [which], condition, **how)
 
     def drain(self, builder: Builder, barriers: Value, slot: Value, phase: Value) -> None:
-        """Wait, one warp, until nothing of what was started is under way that barrier objects of slots tell of, given the slot that is next, and its phase:
+        """Wait, one warp, until nothing of what was started is in flight that mbarriers of slots tell of, given the slot that is next, and its phase:
         those before it were used in this round of the ring, the others in the one before, if they were."""
         for number in range(self.slots):
             which = self.number(builder, number, I32)
@@ -105,25 +105,25 @@ class BlockRing(Ring):
             self.create(builder, "simt.await", [barriers], [which], [parity], alone=True)
 
     def keep(self, found: Accumulation, empty: Value, slot: Value) -> Kept:
-        """Start a product that adds to sums in memory of the machine's own, which stay there while the loop runs, and let it give its slot back when it has
+        """Start a matmul that adds to accumulators in tensor memory, which stay there while the loop runs, and let it give its slot back when it has
         ended; the loop is to yield true for ``running``."""
-        product, before, at = found.product, Builder.at(self.loop), Builder.at(found.product)
-        place, init = new_place(product, self.target), self.loop.inits[found.index]
+        matmul, before, at = found.matmul, Builder.at(self.loop), Builder.at(found.matmul)
+        place, init = new_place(matmul, self.target), self.loop.inits[found.index]
         fresh = starts_at_zero(init)
         if not fresh:
-            write_sums(before, place, init, product, self.target)
+            write_sums(before, place, init, matmul, self.target)
         before.barrier()
         running = self.carry(before.constant(value=False, result=I1))
-        start_into(at, product, place, running if fresh else at.constant(value=True, result=I1), empty, slot)
+        start_into(at, matmul, place, running if fresh else at.constant(value=True, result=I1), empty, slot)
         self.last.set_operand(found.index, self.body.arguments[1 + found.index])
         return Kept(found, place, running, fresh, at)
 
     def settle_kept(self, kept: Kept, empty: Value, slot: Value, phase: Value, ended: Value, parity: Value) -> Builder:
-        """Wait behind a loop that ran for its products, all threads by the object ``ended``, whose phase has this parity, and read sums; where that is over.
+        """Wait behind a loop that ran for its matmuls, all threads by the object ``ended``, whose phase has this parity, and read sums; where that is over.
 
         Most warps come here at once, and may not wait for ``empty``: they cannot tell the end of a phase from that of one two phases before.
         """
-        product, result = kept.found.product, self.loop.results[kept.found.index]
+        matmul, result = kept.found.matmul, self.loop.results[kept.found.index]
         readers = list(result.uses)
         after = Builder(self.loop.parent, self.loop.next, self.loop.location)
         following, round_, ran = self.results_of([slot, phase, kept.running])
@@ -131,12 +131,12 @@ class BlockRing(Ring):
         self.create(after, "simt.arrive_after", [ended], [which], [ran])
         self.create(after, "simt.await", [ended], [which], [parity], [ran])
         self.drain(after, empty, following, round_)
-        tile = read_sums(after, kept.place, ran if kept.fresh else None, product, self.target)
+        tile = read_sums(after, kept.place, ran if kept.fresh else None, matmul, self.target)
         for reader in readers:
             for position, operand in enumerate(reader.operands):
                 if operand is result:
                     reader.set_operand(position, tile)
-        product.erase()
+        matmul.erase()
         return after
 
     def passed(self, builder: Builder, slot: Value, phase: Value) -> Value:

@@ -21,7 +21,7 @@ from tilewright.simt.dialect.ops.dot import Multiplication
 from tilewright.simt.dialect.pipeline_attributes import BY, FORM, SHARED, SLOTS, WIDTH, Ahead, selected, shared_layout
 from tilewright.simt.dialect.types import BufferType, SlotType
 from tilewright.simt.passes.ssa_repair import carry_in_for, yield_more
-from tilewright.simt.pipeline.defer_matmul_wait import Accumulation, Trailing, held_by, no_product, start, start_and_wait, wait
+from tilewright.simt.pipeline.defer_matmul_wait import Accumulation, Trailing, held_by, no_matmul, start, start_and_wait, wait
 from tilewright.simt.target.matmul_plan import MULTIPLYING, OPERAND_ALIGNMENT
 from tilewright.simt.target.plan_selection import plan_of
 from tilewright.simt.target.simt_target import SimtTarget
@@ -179,16 +179,16 @@ class Ring:
         """What carried values are after the loop."""
         return [self.loop.results[self.body.arguments.index(argument) - 1] for argument in arguments]
 
-    # ---- products that are waited for one iteration later
+    # ---- matmuls that are waited for one iteration later
 
     def overlap(self, found: Accumulation, before: Builder) -> tuple[Value, Value]:
-        """Let a product be waited for in the next iteration: (the token of the product before, which is carried and waited for right after the start of this
+        """Let a matmul be waited for in the next iteration: (the token of the matmul before, which is carried and waited for right after the start of this
         one, the token of this one, which the loop is to yield for it)."""
-        tile, token = start(found.product)
-        earlier = self.carry(no_product(before))
-        wait(Builder.at(found.product), [earlier], [])
-        found.product.results[0].replace_all_uses(tile)
-        found.product.erase()
+        tile, token = start(found.matmul)
+        earlier = self.carry(no_matmul(before))
+        wait(Builder.at(found.matmul), [earlier], [])
+        found.matmul.results[0].replace_all_uses(tile)
+        found.matmul.erase()
         return earlier, token
 
     def after_wait(self, token: Value) -> Builder:
@@ -198,13 +198,13 @@ class Ring:
         return Builder(self.body, waiting.next, self.loop.location)
 
     def trail(self, found: Trailing, before: Builder) -> tuple[list[Value], list[Value]]:
-        """Let the last product be waited for with the first one of the next iteration: (the token and the operands in registers of the product before, which
+        """Let the last matmul be waited for with the first one of the next iteration: (the token and the operands in registers of the matmul before, which
         are carried; those of this one, which the loop is to yield for them)."""
-        held = held_by(found.product, self.target)
-        tile, token = start(found.product)
-        earlier = [self.carry(no_product(before)), *(self.carry(self._nothing(before, value)) for value in held)]
-        found.product.results[0].replace_all_uses(tile)
-        found.product.erase()
+        held = held_by(found.matmul, self.target)
+        tile, token = start(found.matmul)
+        earlier = [self.carry(no_matmul(before)), *(self.carry(self._nothing(before, value)) for value in held)]
+        found.matmul.results[0].replace_all_uses(tile)
+        found.matmul.erase()
         _, waiting = start_and_wait(found.first, self.target)
         carried = self.body.arguments[1 + found.index]
         tokens, tiles, kept = waiting.tokens, waiting.tiles, waiting.held
@@ -225,7 +225,7 @@ class Ring:
         return found
 
     def settle(self, found: Accumulation | Trailing, earlier: Sequence[Value]) -> Builder:
-        """Wait after the loop for the last product, given its token and operands in registers; where that is over."""
+        """Wait after the loop for the last matmul, given its token and operands in registers; where that is over."""
         loop = self.loop
         result = loop.results[found.index]
         readers = list(result.uses)
@@ -241,7 +241,7 @@ class Ring:
     # ---- reading what was copied
 
     def read(self, slots: list[Value]) -> None:
-        """Let the readers of the loads read their slots: products themselves, others in their own layouts where they only convert."""
+        """Let the readers of the loads read their slots: matmuls themselves, others in their own layouts where they only convert."""
         for load, slot in zip(self.loads, slots, strict=True):
             result = load.results[0]
             for view in list(views_of(result)):
@@ -254,16 +254,16 @@ class Ring:
                 self._read_at(load, result, slot, next(views_of(result)), load)
 
     def _read_at(self, place: Operation, value: Value, slot: Value, view: View, load: Ahead, only: Operation | None = None) -> None:
-        """Let the readers of ``value`` have it from a slot: products the slot, others a tile that is loaded before ``place``."""
-        for product in [only] if only is not None else list(value.uses):
-            if not isinstance(product, Multiplication) or product.parent is not self.body:
+        """Let the readers of ``value`` have it from a slot: matmuls the slot, others a tile that is loaded before ``place``."""
+        for matmul in [only] if only is not None else list(value.uses):
+            if not isinstance(matmul, Multiplication) or matmul.parent is not self.body:
                 continue
-            seen = self._view(Builder.at(product), slot, view, load)
+            seen = self._view(Builder.at(matmul), slot, view, load)
             assert isinstance(seen.type, SlotType)
-            plan = plan_of(product, self.target)
-            for position, operand in enumerate((product.a, product.b)):
+            plan = plan_of(matmul, self.target)
+            for position, operand in enumerate((matmul.a, matmul.b)):
                 if operand is value and plan.can_read(position, seen.type.layout):
-                    product.set_operand(position, seen)
+                    matmul.set_operand(position, seen)
         readers = [] if only is not None else list(value.uses)
         if only is not None and value in only.operands:
             readers = [only]

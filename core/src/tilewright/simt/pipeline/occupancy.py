@@ -1,9 +1,9 @@
-"""How many programs share a multiprocessor, and what each gets of it, where a program has loops over chains of products.
+"""How many programs share a multiprocessor, and what each gets of it, where a program has loops over chains of matmuls.
 
 Such a loop (:mod:`.back_to_back`) is divided among warps, of which those that start copies need few
 registers. What they leave is for the warps that compute, or for other programs: while one program
-waits for its products, another one computes. So there are as many programs as have registers for
-what a thread has under way at a time, and shared memory for two slots of each load; and where they
+waits for its matmuls, another one computes. So there are as many programs as have registers for
+what a thread has in flight at a time, and shared memory for two slots of each load; and where they
 are few, and registers are left, the halves of the chain are side by side.
 """
 
@@ -19,7 +19,7 @@ from tilewright.simt.analysis.register_pressure import words_of
 from tilewright.simt.analysis.shared_views import views_of
 from tilewright.simt.dialect.attributes import PROGRAMS, note, warps_of
 from tilewright.simt.dialect.pipeline_attributes import BY, CHAIN, FORM, PARTS, SLOTS, selected
-from tilewright.simt.pipeline.back_to_back import asynchronous_products
+from tilewright.simt.pipeline.back_to_back import asynchronous_matmuls
 from tilewright.simt.pipeline.defer_matmul_wait import held_by
 from tilewright.simt.pipeline.expand_tma import block_bytes
 from tilewright.simt.pipeline.shared_memory_budget import scratch_beside, slot_bytes
@@ -28,14 +28,14 @@ from tilewright.simt.pipeline.warp_specialize_back_to_back import rings_of
 from tilewright.simt.target.copy_mechanism import BARRIER
 from tilewright.simt.target.simt_target import SimtTarget
 
-#: Bytes that are left for barrier objects and alignment.
+#: Bytes that are left for mbarriers and alignment.
 _OBJECTS: Final = 2048
 #: Slots that a ring has at least: one is filled while the other is read.
 _LEAST: Final = 2
-#: Registers of a thread that computes beside the tiles under way, where products are waited for one by one: not all of those tiles are there at a time.
+#: Registers of a thread that computes beside the tiles in flight, where matmuls are waited for one by one: not all of those tiles are there at a time.
 _BESIDE: Final = 8
 
-#: Registers beside the result of a product that one instruction of it may need: of those that threads begin with, whatever parts give each other.
+#: Registers beside the result of a matmul that one instruction of it may need: of those that threads begin with, whatever parts give each other.
 _INSTRUCTION: Final = 32
 #: With more programs than this on a multiprocessor there is always one that computes (measured: a chain's halves side by side are slower then).
 _SIDE_BY_SIDE: Final = 2
@@ -55,7 +55,7 @@ def settle_chains(function: Function, target: SimtTarget) -> None:
     chains = [operation for operation in function.walk() if isinstance(operation, For) and operation.attributes.get(FORM) == CHAIN]
     if not chains:
         return
-    words = max(_words_under_way(loop, target) for loop in chains)
+    words = max(_registers_in_flight(loop, target) for loop in chains)
     # a program with a loop around such a loop is one of as many as there are multiprocessors
     most = 1 if any(outer.name == "for" for loop in chains for outer in loop.ancestors()) else target.resident_programs
     shares = (_share(function, chains, words, programs, target) for programs in range(most, 0, -1))
@@ -65,7 +65,7 @@ def settle_chains(function: Function, target: SimtTarget) -> None:
     if not share.chained:
         limit = _registers(chains[0], share.programs, target)
         for loop in chains:
-            note(loop, f"products are waited for one by one: {words} registers of what would be under way, of {limit}")
+            note(loop, f"matmuls are waited for one by one: {words} registers of what would be in flight, of {limit}")
             loop.attributes[FORM] = BARRIER
         if share.slots >= _LEAST:
             max(chains, key=lambda loop: sum(map(slot_bytes, selected(loop)))).attributes[FORM] = PARTS
@@ -103,17 +103,17 @@ def _share(function: Function, chains: Sequence[For], words: int, programs: int,
     return _Share(programs, chained, slots) if programs == 1 or slots >= _LEAST else None
 
 
-def _words_under_way(loop: For, target: SimtTarget) -> int:
-    """Words that a thread holds of what a chain has under way at a time: the results of all products, and what the late ones read."""
+def _registers_in_flight(loop: For, target: SimtTarget) -> int:
+    """Words that a thread holds of what a chain has in flight at a time: the results of all matmuls, and what the late ones read."""
     (body,) = loop.regions
-    products = asynchronous_products(body, target)
-    tiles = {value for product in products for value in (product.results[0], *held_by(product, target))}
+    matmuls = asynchronous_matmuls(body, target)
+    tiles = {value for matmul in matmuls for value in (matmul.results[0], *held_by(matmul, target))}
     return sum(map(words_of, tiles))
 
 
 def _widest(loop: For, target: SimtTarget) -> int:
-    """Words that a thread holds of the largest result of a product."""
-    return max(words_of(product.results[0]) for product in asynchronous_products(loop.regions[0], target))
+    """Words that a thread holds of the largest result of a matmul."""
+    return max(words_of(matmul.results[0]) for matmul in asynchronous_matmuls(loop.regions[0], target))
 
 
 def _registers(loop: For, programs: int, target: SimtTarget) -> int:

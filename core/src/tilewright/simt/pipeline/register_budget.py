@@ -1,6 +1,6 @@
 """Loops whose loads go through registers, on machines with few: what a thread holds at a time, and what is not held where that is too much.
 
-Loads are under way one after the other instead of all at once: each starts when the one before is stored, and has part of the products of an iteration to
+Loads are in flight one after the other instead of all at once: each starts when the one before is stored, and has part of the matmuls of an iteration to
 arrive in. Where that is not enough, operands that stay the same are put into shared memory before the loop, and read from there step by step like those that
 are loaded.
 """
@@ -35,24 +35,24 @@ def spare_registers(loop: For, loads: list[Ahead], budget: int, target: SimtTarg
         loop.attributes[IN_TURN] = True
     words += max(ahead)
     free = aligned(target.shared_memory - scratch_beside(loop, target) - loop.attributes[SLOTS] * sum(map(slot_bytes, loads)))
-    for product, position in to_be_shared(loop, words - budget, free, target):
-        product.attributes[KEPT] = (*product.attributes.get(KEPT, ()), position)
+    for matmul, position in to_be_shared(loop, words - budget, free, target):
+        matmul.attributes[KEPT] = (*matmul.attributes.get(KEPT, ()), position)
 
 
 def to_be_shared(loop: For, excess: int, free: int, target: SimtTarget) -> list[tuple[Dot, int]]:
-    """(product, position) of the constant operands of a loop that shared memory is to hold, as far as ``free`` bytes reach, so that a thread holds ``excess``
+    """(matmul, position) of the constant operands of a loop that shared memory is to hold, as far as ``free`` bytes reach, so that a thread holds ``excess``
     words less."""
     shared: set[Value] = set()
     found = []
-    for product, position in _constant_operands(loop, target):
-        operand = (product.a, product.b)[position]
+    for matmul, position in _constant_operands(loop, target):
+        operand = (matmul.a, matmul.b)[position]
         assert isinstance(operand.type, TileType)
         size = -aligned(-operand.type.numel * storage_size(operand.type.element))
         if operand not in shared and excess > 0 and size <= free:
             shared.add(operand)
             excess, free = excess - words_of(operand), free - size
         if operand in shared:
-            found.append((product, position))
+            found.append((matmul, position))
     return found
 
 
@@ -69,7 +69,7 @@ def words_in_loop(loop: For, loads: list[Ahead], target: SimtTarget) -> int:
 
 
 class _InLoop(Pressure):
-    """Tiles that are read from shared memory take no registers but the fragments of one step of a product; products add in place."""
+    """Tiles that are read from shared memory take no registers but the fragments of one step of a matmul; matmuls add in place."""
 
     def __init__(self, copied: Collection[Value], target: SimtTarget) -> None:
         self.copied, self.target = copied, target
@@ -118,11 +118,11 @@ def _is_source(value: Value) -> bool:
 
 
 def _constant_operands(loop: For, target: SimtTarget) -> Iterator[tuple[Dot, int]]:
-    """(product, position) of operands that are made before a loop, held in registers, and could be read from shared memory step by step."""
-    for product in loop.regions[0]:
-        if isinstance(product, Dot):
-            plan = plan_of(product, target)
-            for position, operand in enumerate((product.a, product.b)):
+    """(matmul, position) of operands that are made before a loop, held in registers, and could be read from shared memory step by step."""
+    for matmul in loop.regions[0]:
+        if isinstance(matmul, Dot):
+            plan = plan_of(matmul, target)
+            for position, operand in enumerate((matmul.a, matmul.b)):
                 held = isinstance(operand.type, TileType) and not is_made_in(operand, loop) and not _is_source(operand)
                 if held and plan.reads == (REGISTERS, REGISTERS) and plan.k_step:
-                    yield product, position
+                    yield matmul, position

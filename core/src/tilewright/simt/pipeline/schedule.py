@@ -12,7 +12,7 @@ from tilewright.ir.table import Effect
 from tilewright.ir.types import PointerType, TileType, bit_width, element_type
 from tilewright.simt.analysis.alias import is_address, reached, root_of, writer_in
 from tilewright.simt.analysis.iteration_slices import Slice, slice_of
-from tilewright.simt.analysis.pipelined_loads import stepped_product
+from tilewright.simt.analysis.pipelined_loads import stepped_matmul
 from tilewright.simt.analysis.pipelined_loops import pipelined_loops, stages_of, streaming_loops
 from tilewright.simt.analysis.register_pressure import peak_words_in, words_of
 from tilewright.simt.dialect.attributes import PROGRAMS, function_of, layout_of, note, warps_of
@@ -36,8 +36,8 @@ from tilewright.simt.dialect.pipeline_attributes import (
     selected,
 )
 from tilewright.simt.passes.allocate_tensor_memory import accumulator_of
-from tilewright.simt.pipeline.back_to_back import asynchronous_products, is_chain, late_half
-from tilewright.simt.pipeline.defer_matmul_wait import held_by, trailing_product
+from tilewright.simt.pipeline.back_to_back import asynchronous_matmuls, is_chain, late_half
+from tilewright.simt.pipeline.defer_matmul_wait import held_by, trailing_matmul
 from tilewright.simt.pipeline.occupancy import settle_chains
 from tilewright.simt.pipeline.ping_pong import can_alternate
 from tilewright.simt.pipeline.register_budget import spare_registers
@@ -50,7 +50,7 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 #: Slots of a ring that is filled from registers: one is read while the other is written.
 _HALVES: Final = 2
-#: Iterations under way at least where halves of the warps alternate.
+#: Iterations in flight at least where halves of the warps alternate.
 _ALTERNATING: Final = 3
 
 
@@ -68,12 +68,12 @@ def schedule(function: Function, target: SimtTarget, options: Mapping[str, Any])
 
 
 def _let_trail(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> None:
-    """Let the last product of a loop be under way at the beginning of the next iteration, if there are registers for what it reads."""
-    last = trailing_product(loop, target)
+    """Let the last matmul of a loop be in flight at the beginning of the next iteration, if there are registers for what it reads."""
+    last = trailing_matmul(loop, target)
     if last is not None:
-        held = sum(map(words_of, held_by(last.product, target)))
+        held = sum(map(words_of, held_by(last.matmul, target)))
         if peak_words_in(loop.regions[0]) + held <= _register_budget(loop, target, options):
-            last.product.attributes[TRAILS] = True
+            last.matmul.attributes[TRAILS] = True
 
 
 def _schedule(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> bool:
@@ -105,9 +105,9 @@ def _schedule(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> bool
             spare_registers(loop, loads, _register_budget(loop, target, options), target)
         if distance < stages - 1:
             note(loop, f"pipelined {distance + 1} deep instead of {stages}, for want of registers")
-        product = stepped_product(loop, loads, target)
-        if product is not None and distance >= _ALTERNATING - 1 and _alternates(loop, loads, product, distance, target, options):
-            product.attributes[STEPS] = ALTERNATING
+        matmul = stepped_matmul(loop, loads, target)
+        if matmul is not None and distance >= _ALTERNATING - 1 and _alternates(loop, loads, matmul, distance, target, options):
+            matmul.attributes[STEPS] = ALTERNATING
     elif form == BARRIER and target.part_warps and (_asks_for_parts(loop, options) or _is_register_chain(loop, target)):
         if not is_separable(loop):
             note(loop, "not divided among warps: what it loads depends on what the program computes")
@@ -120,12 +120,12 @@ def _schedule(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> bool
         elif not any(other.attributes.get(FORM) in (PARTS, CHAIN) for other in function_of(loop).walk() if other is not loop):
             loop.attributes[FORM] = PARTS
     elif form == GROUPS:
-        product = stepped_product(loop, loads, target)
-        if product is not None and fitting >= _ALTERNATING and _alternates(loop, loads, product, 0, target, options):
-            product.attributes[STEPS] = ALTERNATING
-        elif product is not None:
-            early = _words_in_steps(loop, loads, product, target) <= _register_budget(loop, target, options)
-            product.attributes[STEPS] = EARLY if early else LATE
+        matmul = stepped_matmul(loop, loads, target)
+        if matmul is not None and fitting >= _ALTERNATING and _alternates(loop, loads, matmul, 0, target, options):
+            matmul.attributes[STEPS] = ALTERNATING
+        elif matmul is not None:
+            early = _words_in_steps(loop, loads, matmul, target) <= _register_budget(loop, target, options)
+            matmul.attributes[STEPS] = EARLY if early else LATE
     return True
 
 
@@ -156,11 +156,11 @@ def _writer_of(loads: Sequence[Ahead]) -> Operation | None:
 
 
 def _is_register_chain(loop: For, target: SimtTarget) -> bool:
-    """Whether a loop is over a chain of products that goes on in registers, so that nothing but copies needs threads to meet, or whose sums take none."""
+    """Whether a loop is over a chain of matmuls that goes on in registers, so that nothing but copies needs threads to meet, or whose sums take none."""
     (body,) = loop.regions
-    products = asynchronous_products(body, target)
-    late = late_half(body, products)
-    return late is not None and all(held_by(product, target) or accumulator_of(product, target) is not None for product in products if product in late)
+    matmuls = asynchronous_matmuls(body, target)
+    late = late_half(body, matmuls)
+    return late is not None and all(held_by(matmul, target) or accumulator_of(matmul, target) is not None for matmul in matmuls if matmul in late)
 
 
 def _form(loop: For, target: SimtTarget) -> str:
@@ -191,10 +191,10 @@ def _distance(loop: For, loads: list[Ahead], most: int, target: SimtTarget, opti
     return max(1, min(most, left // ahead))
 
 
-def _alternates(loop: For, loads: list[Ahead], product: Dot, distance: int, target: SimtTarget, options: Mapping[str, Any]) -> bool:
+def _alternates(loop: For, loads: list[Ahead], matmul: Dot, distance: int, target: SimtTarget, options: Mapping[str, Any]) -> bool:
     """Whether halves of the warps are to alternate in a loop whose loads start so many iterations ahead in registers (0: in none), and there are registers for
     all fragments of an iteration."""
-    if not can_alternate(loop, product, target):
+    if not can_alternate(loop, matmul, target):
         return False
     words = distance * sum(map(words_of, (load.results[0] for load in loads)))
     words += sum(map(words_of, _carried_tiles(loop)))
@@ -202,8 +202,8 @@ def _alternates(loop: For, loads: list[Ahead], product: Dot, distance: int, targ
         # a pointer for each access
         width = load.attributes.get(WIDTH) or max(1, 8 * target.max_access // bit_width(element_type(load.results[0].type)))
         words += 2 * -(-layout_of(load.pointer).register_count // width)
-    for position, operand in enumerate((product.a, product.b)):
-        registers = plan_of(product, target).operand(position).register_count
+    for position, operand in enumerate((matmul.a, matmul.b)):
+        registers = plan_of(matmul, target).operand(position).register_count
         words += -(-registers * bit_width(element_type(operand.type)) // 32)
     return words <= _register_budget(loop, target, options)
 
@@ -217,10 +217,10 @@ def _carried_tiles(loop: For) -> list[Value]:
     return [argument for argument in loop.regions[0].arguments if isinstance(argument.type, TileType) and not isinstance(argument.type.element, PointerType)]
 
 
-def _words_in_steps(loop: For, loads: list[Ahead], product: Dot, target: SimtTarget) -> int:
-    """About how many words a thread holds where ``product`` is computed step by step: what the loop carries, fragments of two steps, a pointer a copy."""
+def _words_in_steps(loop: For, loads: list[Ahead], matmul: Dot, target: SimtTarget) -> int:
+    """About how many words a thread holds where ``matmul`` is computed step by step: what the loop carries, fragments of two steps, a pointer a copy."""
     words = sum(map(words_of, _carried_tiles(loop)))
-    for position, operand in enumerate((product.a, product.b)):
-        type_, layout = fragment(plan_of(product, target), position, element_type(operand.type), warps_of(product), target)
+    for position, operand in enumerate((matmul.a, matmul.b)):
+        type_, layout = fragment(plan_of(matmul, target), position, element_type(operand.type), warps_of(matmul), target)
         words += 2 * -(-layout.register_count * bit_width(type_.element) // 32)
     return words + sum(2 * layout_of(load.pointer).register_count // int(load.attributes[WIDTH]) for load in _by_pointers(loads))

@@ -11,7 +11,7 @@ from tilewright.ir.ops.memory import DescriptorLoad, Load
 from tilewright.passes.axis import AxisInfo, axis_info
 from tilewright.simt.analysis.divergence import Divergence
 from tilewright.simt.analysis.iteration_slices import slice_of
-from tilewright.simt.analysis.pipelined_loads import copied_elements, feeding_products, group_layout, is_copyable, is_plain, wished_layout
+from tilewright.simt.analysis.pipelined_loads import copied_elements, feeding_matmuls, group_layout, is_copyable, is_plain, wished_layout
 from tilewright.simt.analysis.pipelined_loops import pipelined_loops, streaming_loops
 from tilewright.simt.dialect.pipeline_attributes import BY, SHARED, WIDTH, Ahead, forget, selected
 from tilewright.simt.layouts.linear_layout import SharedLayout
@@ -21,7 +21,7 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 
 def select(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
-    """Mark the loads that feed matrix products in loops, and those of loops without any that ask for stages, where they can be copied ahead, with the
+    """Mark the loads that feed matmuls in loops, and those of loops without any that ask for stages, where they can be copied ahead, with the
     mechanism and the shared layout."""
     axes = None
     for loop in list(pipelined_loops(function, options)):
@@ -29,7 +29,7 @@ def select(function: Function, target: SimtTarget, options: Mapping[str, Any]) -
         axes = axes or axis_info(function)
         if selected(loop) and _take_marked(loop, target, axes):
             continue
-        for load in feeding_products(loop.body):
+        for load in feeding_matmuls(loop.body):
             found = _choose(load, loop, target, axes)
             if found is not None:
                 mechanism, shared = found
@@ -40,7 +40,7 @@ def select(function: Function, target: SimtTarget, options: Mapping[str, Any]) -
 
 
 def _select_streams(function: Function, target: SimtTarget, axes: Mapping[Value, AxisInfo] | None) -> None:
-    """Mark the loads of loops without products. Copies take barriers, which those loops may not have had: a loop that threads take differently stays."""
+    """Mark the loads of loops without matmuls. Copies take barriers, which those loops may not have had: a loop that threads take differently stays."""
     groups = [mechanism for mechanism in target.mechanisms if mechanism.completes == GROUPS and not mechanism.lanes_side_by_side]
     loops = list(streaming_loops(function)) if groups else []
     divergence = Divergence(function, target) if loops else None
@@ -71,7 +71,7 @@ def _take_marked(loop: For, target: SimtTarget, axes: Mapping[Any, AxisInfo]) ->
 
 
 def _choose(load: Ahead, loop: For, target: SimtTarget, axes: Mapping[Any, AxisInfo]) -> tuple[CopyMechanism, SharedLayout] | None:
-    """The first mechanism that can copy a load, and the shared layout that the products that read it like best of those it can fill."""
+    """The first mechanism that can copy a load, and the shared layout that the matmuls that read it like best of those it can fill."""
     if slice_of(loop.regions[0], (load,), target) is None:
         return None
     mechanisms = [mechanism for mechanism in target.mechanisms if not mechanism.lanes_side_by_side]

@@ -27,7 +27,7 @@ def slot_bytes(load: Ahead) -> int:
 
 
 def fitting_slots(loop: For, loads: list[Ahead], stages: int, barriers: int, target: SimtTarget) -> int:
-    """How many slots there is shared memory for, beside what operations of the loop need and so many bytes of barrier objects."""
+    """How many slots there is shared memory for, beside what operations of the loop need and so many bytes of mbarriers."""
     taken = scratch_beside(loop, target) + barriers
     return min(stages, max(0, target.shared_memory - taken) // sum(slot_bytes(load) for load in loads))
 

@@ -8,8 +8,8 @@
                             wait for ``full``; ... the body, which reads the slot; each warp arrives at ``empty``
 
 Slot and parity go on from one run of the loop to the next, so that the load part is already ahead in the next tile of a persistent kernel while the math part
-is in the epilogue of this one. Where the product is asynchronous and only adds to an accumulator, its slot is given back one iteration later; where its sums
-are in memory of the machine's own, by the product itself when it has ended.
+is in the epilogue of this one. Where the matmul is asynchronous and only adds to an accumulator, its slot is given back one iteration later; where its sums
+are in tensor memory, by the matmul itself when it has ended.
 
 A descriptor that the load part makes anew in a loop takes the place of the one before: all copies that were started have come before that, and so they have at
 the part's end.
@@ -118,7 +118,7 @@ def expand_parts(loop: For, target: SimtTarget) -> None:
     if kept is None or ended is None:
         thread_values(bodies[MATH], [loop], first, lambda place, values: math.run(values, buffers, full, empty))
     else:
-        # with the parity of what tells of the end of a loop's products
+        # with the parity of what tells of the end of a loop's matmuls
         thread_values(bodies[MATH], [loop], [*first, first[1]], lambda place, values: math.run_kept(values, buffers, full, empty, ended, kept))
 
 
@@ -233,7 +233,7 @@ class _Math(BlockRing):
         return self.results_of([slot, phase])
 
     def run_kept(self, values: tuple[Value, ...], buffers: list[Value], full: Value, empty: Value, ended: Value, kept: Accumulation) -> list[Value]:
-        """The loop of a product whose sums are in memory of the machine's own: one warp alone goes through it."""
+        """The loop of a matmul whose accumulator is in tensor memory: one warp alone goes through it."""
         slot, phase = (self.carry(value) for value in values[:2])
         parity = values[2]
         top = Builder(self.body, self.body.first, self.loop.location)

@@ -1,4 +1,4 @@
-"""The form of loops over chains of products whose copies are of whole blocks: divided among warps, the halves of the chain side by side.
+"""The form of loops over chains of matmuls whose copies are of whole blocks: divided among warps, the halves of the chain side by side.
 
     for each load of the loop: a ring of S slots; S objects ``full``, S objects ``empty``
     partition
@@ -7,7 +7,7 @@
         part "math":    the program; the loop as :mod:`.back_to_back` writes it; for each load, in its half
                             wait for its ``full``; what reads the slot; each warp arrives at its ``empty``
 
-Since each load has barrier objects of its own, what the early half reads is given back while what the late half reads is still read or on its way. Loops of a
+Since each load has mbarriers of its own, what the early half reads is given back while what the late half reads is still read or on its way. Loops of a
 function whose loads are alike, such as one without masks and one with them, share their rings: slot and parity go on from one to the next.
 """
 
@@ -25,7 +25,7 @@ from tilewright.simt.dialect.loop_carried import is_repeated, terminator
 from tilewright.simt.dialect.pipeline_attributes import BY, selected, shared_layout
 from tilewright.simt.passes.allocate_tensor_memory import accumulator_of
 from tilewright.simt.passes.ssa_repair import thread_values
-from tilewright.simt.pipeline.back_to_back import Halves, asynchronous_products, late_half
+from tilewright.simt.pipeline.back_to_back import Halves, asynchronous_matmuls, late_half
 from tilewright.simt.pipeline.defer_matmul_wait import start_and_wait
 from tilewright.simt.pipeline.expand_tma import BlockRing, block_bytes
 from tilewright.simt.pipeline.warp_specialize import LOAD, MATH, divide
@@ -39,7 +39,7 @@ def rings_of(loop: For) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _LoadRing:
-    """The slots of one load, and the barrier objects that say which are full and empty; ``shared``: the blocks of a cluster fill them for each other."""
+    """The slots of one load, and the mbarriers that say which are full and empty; ``shared``: the blocks of a cluster fill them for each other."""
 
     buffer: Value
     full: Value
@@ -140,17 +140,17 @@ class _Math(BlockRing):
         self.yield_more([following, self.next_phase(end, following, phase)])
         self.read(slots)
 
-        products = asynchronous_products(self.body, self.target)
-        late = late_half(self.body, products)
+        matmuls = asynchronous_matmuls(self.body, self.target)
+        late = late_half(self.body, matmuls)
         assert late is not None
         after: dict[Operation, list[Operation]] = {}
-        for number, product in enumerate(products):
-            kept = accumulator_of(product, self.target) is not None
-            started, waiting = start_and_wait(product, self.target)
+        for number, matmul in enumerate(matmuls):
+            kept = accumulator_of(matmul, self.target) is not None
+            started, waiting = start_and_wait(matmul, self.target)
             if kept:
                 started.attributes[SUMS] = number
-            if product in late:
-                late -= {product}
+            if matmul in late:
+                late -= {matmul}
                 late |= {started, waiting}
         for place, ring, full in zip(slots, rings, waits, strict=True):
             made = place.definition

@@ -4,7 +4,7 @@ A mechanism is a record, and what is decided by it is in the IR under its name (
 
 - ``groups``: each thread copies from its pointers (``simt.copy_start``), and waits for groups of its own copies (``simt.commit``, ``simt.wait``);
 - ``barrier``: one thread has the machine copy a descriptor's whole block (``simt.block_load_start``), or rows that numbers in shared memory name
-  (``simt.rows_load_start``), whose bytes a barrier object counts;
+  (``simt.rows_load_start``), whose bytes an mbarrier counts;
 - ``registers``: threads load early (``simt.load_start``), wait, and store late (``simt.store``). Every machine can do that.
 """
 
@@ -39,7 +39,7 @@ class BlockCopy:
         layout, element: where elements are there, and their type.
         descriptor: the name of the kernel's parameter, or of what stands for it.
         offsets: names of the block's i32 offsets; of rows, of their first column.
-        barrier: the name of the address of the barrier object; empty for a copy from shared memory.
+        barrier: the name of the address of the mbarrier; empty for a copy from shared memory.
         bytes: of the block.
         padding: what is read outside the tensor: ``zero`` or ``nan``.
         parts: into how many parts along the first axis the block is cut, of which each block of the cluster copies its own, to the same place of all of them;
@@ -82,7 +82,7 @@ class CopyMechanism:
         alignment: of a slot that it fills, in bytes.
         lanes_side_by_side: of kind ``groups``: the lanes of a warp write one run of shared memory, in their order, at an address that is the warp's own; what
             goes where is chosen by where each lane reads. What cannot be copied so goes through registers.
-        counted: of kind ``groups``: waits are until so many copies of a thread are under way, not so many groups.
+        counted: of kind ``groups``: waits are until so many copies of a thread are in flight, not so many groups.
         drains: of kind ``groups``: what starts copies waits for the thread's reads of shared memory.
         shares: of kind ``barrier``: (shared layout, element type, blocks): whether the blocks of a cluster can copy such a tile to each other, each a part
             along the first axis.

@@ -12,7 +12,7 @@ from typing import Final
 
 from tilewright.ir.types import FloatType, IntType, Type
 from tilewright.simt.layouts.linear_layout import LinearLayout, log2
-from tilewright.simt.target.matmul_plan import SHARED, Product, ProductPlan
+from tilewright.simt.target.matmul_plan import SHARED, Matmul, MatmulPlan
 from tilewright.simt.target.simt_target import SimtTarget
 
 #: Neighbours along M and N that a thread keeps together, for wide reads.
@@ -23,15 +23,15 @@ _RUN_BITS = 2
 FMA: Final = "multiply and add"
 
 
-def fma_plan(target: SimtTarget, product: Product) -> ProductPlan:
+def fma_plan(target: SimtTarget, matmul: Matmul) -> MatmulPlan:
     """A matmul in IEEE arithmetic, whatever its precision allows."""
-    block = fma_block(result_layout(product.shape, log2(target.warp_size), log2(product.warps)), product)
-    return ProductPlan(FMA, block.reads(0), block.reads(1), block.c, None, (SHARED, SHARED), by_threads=True)
+    block = fma_block(result_layout(matmul.shape, log2(target.warp_size), log2(matmul.warps)), matmul)
+    return MatmulPlan(FMA, block.reads(0), block.reads(1), block.c, None, (SHARED, SHARED), by_threads=True)
 
 
-def fma_block(c: LinearLayout, product: Product) -> FmaBlock:
+def fma_block(c: LinearLayout, matmul: Matmul) -> FmaBlock:
     """The part of a matmul that each thread computes, for a result in layout ``c``."""
-    return FmaBlock(c, log2(product.k), product.a, product.b, product.accumulator)
+    return FmaBlock(c, log2(matmul.k), matmul.a, matmul.b, matmul.accumulator)
 
 
 def result_layout(shape: tuple[int, ...], lane_bits: int, warp_bits: int) -> LinearLayout:

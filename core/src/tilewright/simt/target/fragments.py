@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from tilewright.ir.types import TileType, Type
 from tilewright.simt.layouts.linear_layout import LinearLayout, coordinates, log2
-from tilewright.simt.target.matmul_plan import ProductPlan
+from tilewright.simt.target.matmul_plan import MatmulPlan
 from tilewright.simt.target.simt_target import SimtTarget
 
 
-def fragment(plan: ProductPlan, position: int, element: Type, num_warps: int, target: SimtTarget) -> tuple[TileType, LinearLayout]:
+def fragment(plan: MatmulPlan, position: int, element: Type, num_warps: int, target: SimtTarget) -> tuple[TileType, LinearLayout]:
     """The type and the layout of a ``simt.fragment`` of an operand."""
     layout, axis = plan.operand(position), k_axis(plan, position)
     word, count = target.fragment_word(element)
@@ -21,8 +21,8 @@ def fragment(plan: ProductPlan, position: int, element: Type, num_warps: int, ta
     return TileType(shape, word), LinearLayout(shape, tuple(bits[threads[1] :]), tuple(bits[: threads[0]]), tuple(bits[threads[0] : threads[1]]))
 
 
-def k_axis(plan: ProductPlan, position: int) -> int:
-    """The axis of operand 0 or 1 that the product sums over."""
+def k_axis(plan: MatmulPlan, position: int) -> int:
+    """The axis of operand 0 or 1 that the matmul sums over."""
     return len(plan.operand(position).shape) - 1 - position
 
 

@@ -1,6 +1,6 @@
-"""Matrix products: what is multiplied, and the plans by which a machine does it.
+"""Matmuls: what is multiplied, and the plans by which a machine does it.
 
-The IR names a plan; the plan itself, with its layouts and its emitter, is found again among those that the target offers for the product.
+The IR names a plan; the plan itself, with its layouts and its emitter, is found again among those that the target offers for the matmul.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from tilewright.ir.core import Operation, Value
 from tilewright.ir.ops import linear
 from tilewright.ir.types import FloatType, IntType, TileType, Type
 from tilewright.simt.dialect.attributes import warps_of
-from tilewright.simt.dialect.ops.dot import Multiplication, Step
-from tilewright.simt.dialect.ops.dot import Product as TileProduct
+from tilewright.simt.dialect.ops.dot import Multiplication, Step, TileMatmul
 from tilewright.simt.dialect.ops.tensor_memory import DotInto
 from tilewright.simt.dialect.types import AccumulatorType, SlotType
 from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
-    """A matrix product of one program.
+class Matmul:
+    """A matmul of one program.
 
     Attributes:
         shape: of the result, (..., M, N), leading axes for batches.
@@ -45,7 +44,7 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class SharedOperand:
-    """A tile in shared memory, as a matrix product reads it.
+    """A tile in shared memory, as a matmul reads it.
 
     Attributes:
         address: the name of its address.
@@ -60,7 +59,7 @@ class SharedOperand:
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """Memory of the machine's own in which a plan has its sums, while products add to them.
+    """Memory of the machine's own in which a plan has its sums, while matmuls add to them.
 
     Attributes:
         units: that sums take of it, such as columns.
@@ -84,14 +83,14 @@ SHARED: Final = "shared"
 
 
 @dataclass(frozen=True, slots=True)
-class ProductPlan:
-    """How a matrix product is computed: where its operands and its accumulator are, and the instructions.
+class MatmulPlan:
+    """How a matmul is computed: where its operands and its accumulator are, and the instructions.
 
     There are three kinds, by ``reads``: registers x registers, shared x shared, registers x shared. An operand that is read from registers may still be
     in shared memory: its fragments are then loaded as they are needed. One that is read from shared memory and is in registers is put there first.
 
     Attributes:
-        name: of the instruction, with its parameters; one plan of a target for a product has it.
+        name: of the instruction, with its parameters; one plan of a target for a matmul has it.
         a, b, c: layouts of a (M x K), b (K x N), and of c and the result (M x N); with leading axes for batches. For an operand in shared memory, what a
             thread reads of it, or would.
         emit: (context, a, b, registers of c) -> registers of the result; for operands read from registers the names of those, for others a
@@ -99,7 +98,7 @@ class ProductPlan:
             multiply-adds (:mod:`tilewright.simt.target.fma_plan`).
         reads: where a and b are taken from.
         by_threads: whether threads load the operands that are taken from shared memory, as they load anything else; if not, matrix instructions do.
-        asynchronous: whether the result is there only after a wait of the queue ``products``.
+        asynchronous: whether the result is there only after a wait of the queue ``matmuls``.
         a_shared, b_shared: the shared layouts that the operands are wanted in, if any.
         a_others, b_others: further shared layouts that serve as well, where memory cannot be copied to the first, such as those of transposed operands.
         accepts: whether an operand (0 or 1) can be read from shared memory in a layout; None: from any.
@@ -111,11 +110,11 @@ class ProductPlan:
         a_turned, b_turned: in which layout ``load_a`` and ``load_b`` read an operand from shared memory whose neighbours there are not summed over; None where
             they have no instruction for that.
         whole_rows: whether each warp has whole rows of the result, where by the plan preferred to it warps share rows and load less: what is computed of
-            rows for a product that follows then stays in their warps.
+            rows for a matmul that follows then stays in their warps.
         k_step: elements along K that one call of ``emit`` takes, where it need not get all: the registers of ``a`` and ``b`` whose elements are in the
             step, in their order. Fragments are then loaded from shared memory step by step. 0: ``emit`` takes all registers.
         accumulator: where the sums are, if not in registers. Both operands are then read from shared memory, and ``emit``, which one thread runs, starts
-            the product: it gets the i32 of the sums' place and the i1 that says whether to add to what is there in place of the registers of c, and gives
+            the matmul: it gets the i32 of the sums' place and the i1 that says whether to add to what is there in place of the registers of c, and gives
             none.
     """
 
@@ -164,14 +163,14 @@ class ProductPlan:
         return (self.operand(position),) if turned is None else (self.operand(position), turned)
 
     def can_read(self, position: int, shared: SharedLayout) -> bool:
-        """Whether operand 0 or 1 can be read from shared memory in a layout. An asynchronous product that takes an operand from registers does not load it:
+        """Whether operand 0 or 1 can be read from shared memory in a layout. An asynchronous matmul that takes an operand from registers does not load it:
         they are to be kept until it has been waited for."""
         if self.reads[position] == REGISTERS:
             return not self.asynchronous
         return self.accepts is None or self.accepts(position, shared)
 
 
-#: All that multiplies tiles, of which the last operand is what is added to: products, and those of scaled operands that a target keeps, which read theirs from
+#: All that multiplies tiles, of which the last operand is what is added to: matmuls, and those of scaled operands that a target keeps, which read theirs from
 #: registers.
 MULTIPLYING: Final = (Multiplication, linear.DotScaled)
 
@@ -182,30 +181,30 @@ def factors(operation: Operation) -> list[Value]:
     return found
 
 
-def product_of(operation: linear.Dot | Multiplication | Step) -> Product:
-    """The product that a ``dot``, or one of the operations made of it, computes."""
+def matmul_of(operation: linear.Dot | Multiplication | Step) -> Matmul:
+    """The matmul that a ``dot``, or one of the operations made of it, computes."""
     rounding = operation.precision, operation.max_imprecise, warps_of(operation)
     if isinstance(operation, Step):
         assert isinstance(operation.c, FloatType | IntType)
-        return Product(operation.shape, operation.k, operation.a, operation.b, operation.c, *rounding)
-    assert isinstance(operation, linear.Dot | TileProduct | DotInto)
+        return Matmul(operation.shape, operation.k, operation.a, operation.b, operation.c, *rounding)
+    assert isinstance(operation, linear.Dot | TileMatmul | DotInto)
     sums = operation.accumulator if isinstance(operation, DotInto) else operation.c
     a, b, c = operation.a.type, operation.b.type, sums.type
     assert isinstance(a, TileType | SlotType) and isinstance(b, TileType | SlotType)
     assert isinstance(c, TileType | AccumulatorType)
     assert isinstance(c.element, FloatType | IntType)
-    return Product(c.shape, a.shape[-1], a.element, b.element, c.element, *rounding)
+    return Matmul(c.shape, a.shape[-1], a.element, b.element, c.element, *rounding)
 
 
-def step_attributes(product: Product, plan: ProductPlan) -> dict[str, Any]:
-    """The attributes by which an operation on a part of a product describes it."""
+def step_attributes(matmul: Matmul, plan: MatmulPlan) -> dict[str, Any]:
+    """The attributes by which an operation on a part of a matmul describes it."""
     return {
         "plan": plan.name,
-        "shape": product.shape,
-        "k": product.k,
-        "a": product.a,
-        "b": product.b,
-        "c": product.accumulator,
-        "precision": product.precision,
-        "max_imprecise": product.max_imprecise,
+        "shape": matmul.shape,
+        "k": matmul.k,
+        "a": matmul.a,
+        "b": matmul.b,
+        "c": matmul.accumulator,
+        "precision": matmul.precision,
+        "max_imprecise": matmul.max_imprecise,
     }

@@ -29,7 +29,7 @@ from tilewright.simt.dialect.types import LOADS
 from tilewright.simt.target.copy_mechanism import THROUGH_REGISTERS, BlockAccess, CopyMechanism
 from tilewright.simt.target.cost_model import MachineCosts
 from tilewright.simt.target.externs import call_extern
-from tilewright.simt.target.matmul_plan import Product, ProductPlan
+from tilewright.simt.target.matmul_plan import Matmul, MatmulPlan
 
 if TYPE_CHECKING:
     from tilewright.ir.core import Function
@@ -131,25 +131,25 @@ class SimtTarget(ABC):
         max_access: bytes of the widest access of one thread.
         registers: registers of 32 bits that a thread may have.
         register_file: those that a program may have.
-        few_registers: whether a thread's registers are too few for the tiles that pipelined loops over products are written for, if their loads go through
-            registers: these are then under way one after the other, each by one address
+        few_registers: whether a thread's registers are too few for the tiles that pipelined loops over matmuls are written for, if their loads go through
+            registers: these are then in flight one after the other, each by one address
             (:mod:`tilewright.simt.pipeline.register_budget`,
             :mod:`tilewright.simt.lowering.emission.address_steps`).
         shared_pointer: LLVM type of an address in shared memory. Pointers to global memory are ``ptr``.
         mechanisms: the ways to copy to shared memory, those preferred first.
-        barrier_bytes: bytes of a barrier object in shared memory; 0 where there are none.
-        published: whether copies of blocks, and products that read shared memory themselves, go through a proxy of their own: they see what threads write
+        barrier_bytes: bytes of an mbarrier in shared memory; 0 where there are none.
+        published: whether TMA copies, and matmuls that read shared memory themselves, go through a proxy of their own: they see what threads write
             there only after :meth:`publish`, and stay behind what threads read only then.
-        cluster_blocks: blocks of threads that may run a program together; 1 where the machine has no such thing.
-        cluster_part: rows and columns of a product's result that each of them has at least.
+        cluster_blocks: CTAs that may run a program together; 1 where the machine has no such thing.
+        cluster_part: rows and columns of a matmul's result that each of them has at least.
         part_warps: parts of a partition have a multiple of so many warps; 0 where a program cannot be divided.
         resident_programs: how many programs share a multiprocessor at most, where the toolkit decides on that.
         descriptor_bytes: bytes of shared memory, and their alignment, in which a descriptor is put together that a kernel makes; 0: the machine copies by none.
 
 
-        turned_by_loads: whether an operand whose neighbours in memory a product does not sum over is turned by the threads that load it: each has some rows of
+        turned_by_loads: whether an operand whose neighbours in memory a matmul does not sum over is turned by the threads that load it: each has some rows of
             what it sums over, which it puts side by side into shared memory.
-        accumulator_units: units of memory of its own for the sums of products (:class:`~tilewright.simt.target.matmul_plan.Accumulator`); 0 where it has none.
+        accumulator_units: units of tensor memory for accumulators (:class:`~tilewright.simt.target.matmul_plan.Accumulator`); 0 where it has none.
         unrolled_trips: known trip count up to which the code generator is to unroll small loops in full; 0: it unrolls none.
         operations: rows of the op table for operations of its own (``vendor.op``).
     """
@@ -181,8 +181,8 @@ class SimtTarget(ABC):
     operations: tuple[OpSpec, ...] = ()
 
     def __init__(self) -> None:
-        #: the plans of products: a cache of :func:`tilewright.simt.target.plan_selection.plans`
-        self.known_plans: dict[Product, tuple[ProductPlan, ...]] = {}
+        #: the plans of matmuls: a cache of :func:`tilewright.simt.target.plan_selection.plans`
+        self.known_plans: dict[Matmul, tuple[MatmulPlan, ...]] = {}
 
     # ---- what the toolkit is told of the machine
 
@@ -273,18 +273,18 @@ class SimtTarget(ABC):
         raise AssertionError(f"{self.name} has nothing to publish to")
 
     def barrier_init(self, context: SimtContext, address: str, count: int) -> None:
-        """Make a barrier object of ``count`` arrivals a phase, by one thread; more may follow, and then :meth:`barriers_made`."""
-        raise AssertionError(f"{self.name} has no barrier objects")
+        """Make an mbarrier of ``count`` arrivals a phase, by one thread; more may follow, and then :meth:`barriers_made`."""
+        raise AssertionError(f"{self.name} has no mbarriers")
 
     def barriers_made(self, context: SimtContext) -> None:  # noqa: B027
-        """Let all see the barrier objects that this thread made; a barrier of all threads follows."""
+        """Let all see the mbarriers that this thread made; a barrier of all threads follows."""
 
     def barrier_expect(self, context: SimtContext, address: str, size: int) -> None:
         """Arrive, and announce ``size`` bytes, by one thread."""
-        raise AssertionError(f"{self.name} has no barrier objects")
+        raise AssertionError(f"{self.name} has no mbarriers")
 
     def barrier_arrive_after(self, context: SimtContext, address: str) -> None:
-        """Arrive, by the thread that starts products into accumulators, when all that it started have ended."""
+        """Arrive, by the thread that starts matmuls into accumulators, when all that it started have ended."""
         raise AssertionError(f"{self.name} has no accumulators")
 
     def take_accumulators(self, context: SimtContext, units: int, scratch: str) -> str:
@@ -301,15 +301,15 @@ class SimtTarget(ABC):
 
     def barrier_arrive(self, context: SimtContext, address: str) -> None:
         """Arrive, by one thread, for others whose accesses of shared memory were before a barrier of theirs."""
-        raise AssertionError(f"{self.name} has no barrier objects")
+        raise AssertionError(f"{self.name} has no mbarriers")
 
     def barrier_arrive_at_all(self, context: SimtContext, address: str) -> None:
-        """The same at the barrier objects of all blocks of the cluster that have this place in their shared memory."""
+        """The same at the mbarriers of all blocks of the cluster that have this place in their shared memory."""
         raise AssertionError(f"{self.name} has no clusters")
 
     def barrier_wait(self, context: SimtContext, address: str, phase: str) -> None:
         """Wait, each thread, until the phase of parity ``phase`` (i1) has ended."""
-        raise AssertionError(f"{self.name} has no barrier objects")
+        raise AssertionError(f"{self.name} has no mbarriers")
 
     def turn_wait(self, context: SimtContext, order: int, place: int, of: int, threads: Threads) -> None:
         """Wait until it is the turn of ``place`` in an order of parts; ``order`` counts the orders of the kernel."""
@@ -331,11 +331,11 @@ class SimtTarget(ABC):
         """Bytes of shared memory that each of so many programs may use on a multiprocessor."""
         return self.shared_memory // programs
 
-    def alternates(self, product: Product) -> bool:
-        """Whether the loop over a product is written such that one half of the warps reads operands while the other half multiplies."""
+    def alternates(self, matmul: Matmul) -> bool:
+        """Whether the loop over a matmul is written such that one half of the warps reads operands while the other half multiplies."""
         return False
 
-    def phase(self, context: SimtContext, *, products: bool) -> None:  # noqa: B027
+    def phase(self, context: SimtContext, *, matmuls: bool) -> None:  # noqa: B027
         """The warp begins to multiply, and does nothing else, or ends it."""
 
     @abstractmethod
@@ -415,7 +415,7 @@ class SimtTarget(ABC):
         """Add an i32 to shared memory."""
 
     def fragment_word(self, element: Type) -> tuple[Type, int]:
-        """What fragments of a product's operands are kept in between its steps: the type of a word, and how many elements it holds."""
+        """What fragments of a matmul's operands are kept in between its steps: the type of a word, and how many elements it holds."""
         return element, 1
 
     def pack(self, w: FunctionWriter, names: list[str], element: Type) -> list[str]:
@@ -432,10 +432,10 @@ class SimtTarget(ABC):
         return None
 
     def vector_of(self, context: SimtContext, value: Value) -> int:
-        """How many registers of a tile, neighbours in their order, the machine's products take and give as one vector: so it is carried by control flow."""
+        """How many registers of a tile, neighbours in their order, the machine's matmuls take and give as one vector: so it is carried by control flow."""
         return 1
 
-    # ---- what is under way
+    # ---- what is in flight
 
     def keep_order(self, w: FunctionWriter, *, everything: bool) -> None:  # noqa: B027
         """Keep the code generator from moving accesses of memory, or ``everything``, across this place, where it would."""
@@ -445,8 +445,8 @@ class SimtTarget(ABC):
         raise AssertionError(f"{self.name} has no groups of {queue}")
 
     def wait(self, context: SimtContext, queue: str, pending: int, names: Sequence[Sequence[str]]) -> list[list[str]]:
-        """Wait until at most ``pending`` groups of this thread (copies, of a mechanism that counts those) are under way in a queue; the registers of the tiles
-        that may be read then, given those in which they are made. At the end of a loop, products are waited for of which no tile is read yet. Loads into
+        """Wait until at most ``pending`` groups of this thread (copies, of a mechanism that counts those) are in flight in a queue; the registers of the tiles
+        that may be read then, given those in which they are made. At the end of a loop, matmuls are waited for of which no tile is read yet. Loads into
         registers are waited for by who reads them, unless a target says otherwise."""
         if queue == LOADS.queue:
             return [list(tile) for tile in names]
@@ -475,8 +475,8 @@ class SimtTarget(ABC):
         """The machine's own conversion; None where the common one (:mod:`tilewright.llvm.casts`) serves."""
         return None
 
-    def products(self, product: Product) -> Sequence[ProductPlan]:
-        """The plans by which matrix instructions compute a product, those preferred first; none where there are none: the toolkit then computes it by
+    def matmul_plans(self, matmul: Matmul) -> Sequence[MatmulPlan]:
+        """The plans by which matrix instructions compute a matmul, those preferred first; none where there are none: the toolkit then computes it by
         multiplications and additions."""
         return ()
 
@@ -523,15 +523,15 @@ class SimtTarget(ABC):
 
     def keeps_scaled(self, operation: DotScaled) -> bool:
         """Whether a ``dot_scaled`` is left as it is, for the machine's own instructions: its interface is then among :attr:`interfaces`. Others become
-        products of operands that are scaled first."""
+        matmuls of operands that are scaled first."""
         return False
 
-    def wants_blocks(self, product: Product) -> bool:
-        """Whether loads at pointers that feed a product in a loop are to be raised to copies of blocks, by descriptors made at the launch."""
+    def wants_blocks(self, matmul: Matmul) -> bool:
+        """Whether loads at pointers that feed a matmul in a loop are to be raised to TMA copies, by descriptors made at the launch."""
         return False
 
     def reaches(self, block: DescriptorType, divisor: int) -> bool:
-        """Whether copies of blocks reach a tensor whose address and strides, and whose blocks' places in a row, are multiples of so many bytes."""
+        """Whether TMA copies reach a tensor whose address and strides, and whose blocks' places in a row, are multiples of so many bytes."""
         return False
 
     def tensor(self, context: SimtContext, operation: Tensor) -> str:

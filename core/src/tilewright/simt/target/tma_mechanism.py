@@ -32,7 +32,7 @@ def block_mechanism(operation: BlockAccess, target: SimtTarget) -> CopyMechanism
                 return mechanism
             if mechanism.fills_rows is not None:
                 return replace(mechanism, fills=mechanism.fills_rows)
-    raise LoweringError(f"{operation.name} at {operation.location}: {target.name} keeps the descriptor, and has no copies of blocks for it")
+    raise LoweringError(f"{operation.name} at {operation.location}: {target.name} keeps the descriptor, and has no TMA copies for it")
 
 
 def no_layout(operation: BlockAccess, mechanism: CopyMechanism, target: SimtTarget) -> LoweringError:

@@ -233,16 +233,16 @@ def test_the_stages_are_those_of_the_toolkit() -> None:
     assert [stage.name for stage in _Without(lambda operation: False).stages(STAGES) if stage.name != "gone"] == [stage.name for stage in STAGES]
 
 
-def test_a_descriptor_is_not_made_anew_while_loads_by_it_are_under_way() -> None:
+def test_a_descriptor_is_not_made_anew_while_loads_by_it_are_in_flight() -> None:
     target = _Without(_waits_for_loads)
-    with pytest.raises(KernelError, match=r"a descriptor is (made anew|given back) while \d+ copies that read it are under way"):
+    with pytest.raises(KernelError, match=r"a descriptor is (made anew|given back) while \d+ copies that read it are in flight"):
         run_batched(True, target)
     assert target.count
 
 
-def test_a_descriptor_is_not_made_anew_while_stores_by_it_are_under_way() -> None:
+def test_a_descriptor_is_not_made_anew_while_stores_by_it_are_in_flight() -> None:
     target = _Without(lambda operation: operation.name == "simt.wait" and not operation.results and not _writes_slot(operation))
-    with pytest.raises(KernelError, match=r"a descriptor is (made anew|given back) while \d+ copies that read it are under way"):
+    with pytest.raises(KernelError, match=r"a descriptor is (made anew|given back) while \d+ copies that read it are in flight"):
         run_batched(False, target, (3, 20, 24, 0))
     assert target.count
 

@@ -161,7 +161,7 @@ def test_what_was_stored_through_a_descriptor_is_there_for_its_pointer() -> None
 @pytest.mark.parametrize(
     ("target", "operation", "message"),
     [
-        (Blocks(store=None), "descriptor_store %d, offsets=[%i, %0], %x", "descriptor_store at .* keeps the descriptor, and has no copies of blocks"),
+        (Blocks(store=None), "descriptor_store %d, offsets=[%i, %0], %x", "descriptor_store at .* keeps the descriptor, and has no TMA copies"),
         (Blocks(fills=lambda *_: False), "descriptor_store %d, offsets=[%i, %0], %x", "blocks of emulator copies no block of desc<4x8xf32>"),
         (Blocks(fills=lambda *_: False), "%y = descriptor_load %d, offsets=[%i, %0] : tile<4x8xf32>\n  store %q, %y", "copies no block of desc<4x8xf32>"),
     ],

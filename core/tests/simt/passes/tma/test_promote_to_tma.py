@@ -1,4 +1,4 @@
-"""Loads at pointers that are raised to copies of blocks, on the emulated machine: results are those of NumPy, whenever copies end, and nothing outside the
+"""Loads at pointers that are raised to TMA copies, on the emulated machine: results are those of NumPy, whenever copies end, and nothing outside the
 matrices is seen or touched."""
 
 from __future__ import annotations

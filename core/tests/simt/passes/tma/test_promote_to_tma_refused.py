@@ -147,5 +147,5 @@ def test_the_cases_that_are_raised(case: str) -> None:
 @pytest.mark.parametrize("case", REASONS)
 def test_a_load_that_is_not_raised(case: str) -> None:
     text, notes = raised(built(case))
-    assert len(notes) == 1 and notes[0].startswith("loads are not raised to copies of blocks, for that at ") and REASONS[case] in notes[0]
+    assert len(notes) == 1 and notes[0].startswith("loads are not raised to TMA copies, for that at ") and REASONS[case] in notes[0]
     assert text == raised(built(case), 0)[0]

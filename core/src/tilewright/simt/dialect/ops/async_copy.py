@@ -1,4 +1,4 @@
-"""Copies of elements at pointers, and loads, that are started; queues of what is under way, and waiting for it."""
+"""Copies of elements at pointers, and loads, that are started; queues of what is in flight, and waiting for it."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class LoadStart(Operation):
 
 @OPS.operation(
     "simt.keep_order",
-    "the code generator moves no access of memory across this place: what is started before it is under way while what follows is done",
+    "the code generator moves no access of memory across this place: what is started before it is in flight while what follows is done",
     nothing,
     effects=Effect.ORDER,
 )
@@ -125,5 +125,5 @@ class Wait(Operation):
 
     tokens = VariadicOperand("what was started")
     tiles = VariadicOperand("in flight")
-    held = VariadicOperand("operands that products under way read in registers")
+    held = VariadicOperand("operands that matmuls in flight read in registers")
     written = TypedAttribute[bool]("whether what slots were copied to is to be written too", False)

@@ -1,4 +1,4 @@
-"""Products of matrices by a plan, whole or by steps along K, whose sums are in registers."""
+"""Matmuls by a plan, whole or by steps along K, whose sums are in registers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tilewright.ir.table import Effect, RuleError, Shape
 from tilewright.ir.types import TileType, Type
 from tilewright.simt.dialect.ops import fields
 from tilewright.simt.dialect.ops.type_rules import slot_of
-from tilewright.simt.dialect.types import PRODUCTS, SlotType
+from tilewright.simt.dialect.types import MATMULS, SlotType
 
 
 def _dot(shape: Shape) -> list[Type]:
@@ -21,7 +21,7 @@ def _dot(shape: Shape) -> list[Type]:
 
 
 def _dot_start(shape: Shape) -> list[Type]:
-    return [*_dot(shape), PRODUCTS]
+    return [*_dot(shape), MATMULS]
 
 
 def _fragment(shape: Shape) -> list[Type]:
@@ -39,7 +39,7 @@ OPS = Declarations()
 
 
 class Multiplication(Operation):
-    """A product by a plan, of a and b."""
+    """A matmul by a plan, of a and b."""
 
     __slots__ = ()
 
@@ -50,7 +50,7 @@ class Multiplication(Operation):
     max_imprecise = fields.MAX_IMPRECISE
 
 
-class Product(Multiplication):
+class TileMatmul(Multiplication):
     """One that is added to c, and whose sums are a tile."""
 
     __slots__ = ()
@@ -59,7 +59,7 @@ class Product(Multiplication):
 
 
 @OPS.operation("simt.dot", "a @ b + c by a plan", _dot, effects=Effect.READ)
-class Dot(Product):
+class Dot(TileMatmul):
     __slots__ = ()
 
 
@@ -69,18 +69,18 @@ class Dot(Product):
     _dot_start,
     effects=Effect.READ | Effect.ORDER,
 )
-class DotStart(Product):
+class DotStart(TileMatmul):
     __slots__ = ()
 
 
 class Step(Operation):
-    """An operation on a part of a product, of which it says everything."""
+    """An operation on a part of a matmul, of which it says everything."""
 
     __slots__ = ()
 
     plan = fields.PLAN
-    shape = TypedAttribute[tuple[int, ...]]("extents of the product's result")
-    k = TypedAttribute[int]("elements that each sum of the whole product is over")
+    shape = TypedAttribute[tuple[int, ...]]("extents of the matmul's result")
+    k = TypedAttribute[int]("elements that each sum of the whole matmul is over")
     a = TypedAttribute[Type]("of a's elements")
     b = TypedAttribute[Type]("of b's elements")
     c = TypedAttribute[Type]("of the result's elements")
@@ -90,7 +90,7 @@ class Step(Operation):
 
 @OPS.operation(
     "simt.fragment",
-    "each thread's registers of one step along K of a product's operand that is in shared memory, in words, threads in order",
+    "each thread's registers of one step along K of a matmul's operand that is in shared memory, in words, threads in order",
     _fragment,
     effects=Effect.READ,
     explicit_results=True,
@@ -103,7 +103,7 @@ class Fragment(Step):
     first = TypedAttribute[int]("the coordinate along K at which the step begins")
 
 
-@OPS.operation("simt.dot_step", "c and the product of one step along K of both operands, which are fragments", _dot_step)
+@OPS.operation("simt.dot_step", "c and the matmul of one step along K of both operands, which are fragments", _dot_step)
 class DotStep(Step):
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Barrier objects: how parts of a program wait for each other, for copies of blocks and for products."""
+"""Mbarriers: how parts of a program wait for each other, for TMA copies and for matmuls."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OPS = Declarations()
 
 
 class OnBarrier(Operation):
-    """What is done to a barrier object, or with it."""
+    """What is done to an mbarrier, or with it."""
 
     __slots__ = ()
 
@@ -42,7 +42,7 @@ class OnBarrier(Operation):
 
 @OPS.operation(
     "simt.barriers",
-    "barrier objects, in their first phase, each of which ends a phase after so many arrivals, when all bytes that were announced have come",
+    "mbarriers, in their first phase, each of which ends a phase after so many arrivals, when all bytes that were announced have come",
     _barriers,
     effects=Effect.ORDER,
     explicit_results=True,
@@ -54,7 +54,7 @@ class Barriers(Operation):
 
 
 @OPS.operation(
-    "simt.expect", "arrive at a barrier object, by one thread, and announce bytes that copies will bring in this phase", _on_barrier, effects=Effect.ORDER
+    "simt.expect", "arrive at an mbarrier, by one thread, and announce bytes that copies will bring in this phase", _on_barrier, effects=Effect.ORDER
 )
 class Expect(OnBarrier):
     __slots__ = ()
@@ -63,7 +63,7 @@ class Expect(OnBarrier):
     ordered = TypedAttribute[bool]("whoever wrote it saw to it that no thread may still wait for the phase before", False)
 
 
-@OPS.operation("simt.arrive", "arrive at a barrier object: each warp once, after what its threads did before", _on_barrier, effects=Effect.ORDER)
+@OPS.operation("simt.arrive", "arrive at an mbarrier: each warp once, after what its threads did before", _on_barrier, effects=Effect.ORDER)
 class Arrive(OnBarrier):
     __slots__ = ()
 
@@ -72,7 +72,7 @@ class Arrive(OnBarrier):
 
 @OPS.operation(
     "simt.arrive_after",
-    "arrive at a barrier object, once, when all products into accumulators that were started before have ended",
+    "arrive at an mbarrier, once, when all matmuls into accumulators that were started before have ended",
     _on_barrier,
     effects=Effect.ORDER,
 )
@@ -80,20 +80,18 @@ class ArriveAfter(OnBarrier):
     __slots__ = ()
 
 
-@OPS.operation(
-    "simt.await", "wait until the phase of this parity of a barrier object has ended; that before the first one has", _on_barrier, effects=Effect.ORDER
-)
+@OPS.operation("simt.await", "wait until the phase of this parity of an mbarrier has ended; that before the first one has", _on_barrier, effects=Effect.ORDER)
 class Await(OnBarrier):
     __slots__ = ()
 
     phase = SingleOperand("its parity: false for the first phase")
     condition = fields.CONDITION
-    alone = TypedAttribute[bool]("only the warp waits that starts copies of blocks: the others do not depend on what it waits for", False)
+    alone = TypedAttribute[bool]("only the warp waits that starts TMA copies: the others do not depend on what it waits for", False)
 
 
 @OPS.operation(
     "simt.publish",
-    "a proxy fence: from the next barrier or arrival on, copies of blocks, and products that read shared memory themselves, see what threads wrote there"
+    "a proxy fence: from the next barrier or arrival on, TMA copies, and matmuls that read shared memory themselves, see what threads wrote there"
     " before, and come after what they read",
     nothing,
     effects=Effect.ORDER,

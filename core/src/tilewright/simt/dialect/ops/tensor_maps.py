@@ -1,4 +1,4 @@
-"""Descriptors of tensors, which copies of blocks take: those that launchers make, and those that a program makes."""
+"""Descriptors of tensors, which TMA copies take: those that launchers make, and those that a program makes."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class MakeDescriptor(Operation):
 
 
 @OPS.operation(
-    "simt.show_descriptor", "let copies of blocks, which this program starts after, read a descriptor that it made", _descriptor_only, effects=Effect.ORDER
+    "simt.show_descriptor", "let TMA copies, which this program starts after, read a descriptor that it made", _descriptor_only, effects=Effect.ORDER
 )
 class ShowDescriptor(Operation):
     __slots__ = ()
@@ -107,7 +107,7 @@ class ShowDescriptor(Operation):
     descriptor = SingleOperand()
 
 
-@OPS.operation("simt.free_descriptors", "give memory for descriptors back: no copy is under way that reads one in it", _free_descriptors, effects=Effect.ORDER)
+@OPS.operation("simt.free_descriptors", "give memory for descriptors back: no copy is in flight that reads one in it", _free_descriptors, effects=Effect.ORDER)
 class FreeDescriptors(Operation):
     __slots__ = ()
 

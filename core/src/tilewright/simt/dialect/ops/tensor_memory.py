@@ -1,4 +1,4 @@
-"""Memory of the machine's own for sums, and products that are added up there."""
+"""tensor memory, and matmuls that are added up there."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _ACCUMULATOR = SingleOperand("the place of the sums")
 
 @OPS.operation(
     "simt.accumulators",
-    "memory of the machine's own for so many units of sums, taken by the program, known by a number. No one else has it until it is given back",
+    "tensor memory for so many units of sums, taken by the program, known by a number. No one else has it until it is given back",
     _memory,
     effects=Effect.ORDER,
 )
@@ -84,7 +84,7 @@ class Accumulator(Operation):
     first = TypedAttribute[int]("the first of its units")
 
 
-@OPS.operation("simt.accumulator_load", "the sums that are there: no product that writes them is under way", _accumulator_load, effects=Effect.ORDER)
+@OPS.operation("simt.accumulator_load", "the sums that are there: no matmul that writes them is in flight", _accumulator_load, effects=Effect.ORDER)
 class AccumulatorLoad(Step):
     __slots__ = ()
 
@@ -93,7 +93,7 @@ class AccumulatorLoad(Step):
 
 
 @OPS.operation(
-    "simt.accumulator_store", "write sums there, for products to add to: none that touches them is under way", _accumulator_store, effects=Effect.ORDER
+    "simt.accumulator_store", "write sums there, for matmuls to add to: none that touches them is in flight", _accumulator_store, effects=Effect.ORDER
 )
 class AccumulatorStore(Step):
     __slots__ = ()

@@ -1,4 +1,4 @@
-"""Copies of blocks of a descriptor's tensor, and of rows of it, each started by one thread."""
+"""TMA copies of a descriptor's tensor, and of rows of it, each started by one thread."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class RowCopy(Operation):
 
 @OPS.operation(
     "simt.block_load_start",
-    "start copying a descriptor's block to shared memory; its bytes are counted by a barrier object when they are there",
+    "start copying a descriptor's block to shared memory; its bytes are counted by an mbarrier when they are there",
     _block_load_start,
     effects=Effect.READ | Effect.WRITE,
 )
@@ -118,7 +118,7 @@ class BlockStoreStart(BlockCopy):
 @OPS.operation(
     "simt.rows_load_start",
     "start copying the rows of a descriptor's tensor that numbers in shared memory name, from a column on, to shared memory; their bytes are counted by a"
-    " barrier object when they are there",
+    " mbarrier when they are there",
     _rows_load_start,
     effects=Effect.READ | Effect.WRITE,
 )

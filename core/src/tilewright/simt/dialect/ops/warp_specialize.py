@@ -1,4 +1,4 @@
-"""Who runs a program: blocks of threads, parts on warps of their own, halves that are a barrier apart; and whose turn it is."""
+"""Who runs a program: CTAs, parts on warps of their own, halves that are a barrier apart; and whose turn it is."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _check_part(operation: Part) -> None:
 OPS = Declarations()
 
 
-@OPS.operation("simt.rank", "the number of this block of threads among those that run the program, from 0 on", _rank)
+@OPS.operation("simt.rank", "the number of this CTA among those that run the program, from 0 on", _rank)
 class Rank(Operation):
     __slots__ = ()
 
@@ -83,7 +83,7 @@ class Stagger(Operation):
 class Phase(Operation):
     __slots__ = ()
 
-    products = TypedAttribute[bool]("it multiplies")
+    matmuls = TypedAttribute[bool]("it multiplies")
 
 
 class Turn(Operation):

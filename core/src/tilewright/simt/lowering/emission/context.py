@@ -44,7 +44,7 @@ class SimtContext:
         registers: for each tile, the names of the thread's elements in the order of its layout's registers; for a scalar, one name.
         axes: axis analysis of the function.
         contract: flags on float additions and multiplications that allow fusing them.
-        cluster: blocks of threads that run a program together.
+        cluster: CTAs that run a program together.
         steps: how addresses of registers follow from the first one's.
 
     ``interface_of`` finds what is known of an operation, and ``elementwise`` writes one of which that is nothing; ``copies_of`` tells how many copies each
@@ -76,7 +76,7 @@ class SimtContext:
         self.contract = " contract" if options.get("enable_fp_fusion", True) else ""
         #: the operation being written
         self.operation: Operation | None = None
-        #: groups under way behind each token
+        #: groups in flight behind each token
         counted = any(mechanism.counted for mechanism in target.mechanisms)
         self.tokens = Tokens(function, (lambda operation: copies_of(operation, target, axes)) if counted else None)
         #: the orders of turns met so far, by name

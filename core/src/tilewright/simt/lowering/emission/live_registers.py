@@ -2,7 +2,7 @@
 
 An access reads the pointer and the mask of its first element only, and where addresses follow from that of the first access (:mod:`.address_steps`) its
 pointer alone, so most of the registers of pointers, masks and the index arithmetic behind them are read by nothing. They are not written: half of the
-instructions of a product of matrices would be dead, and LLVM takes long to find that out where loops carry them.
+instructions of a matmul would be dead, and LLVM takes long to find that out where loops carry them.
 """
 
 from __future__ import annotations

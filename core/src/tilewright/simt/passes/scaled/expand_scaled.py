@@ -100,10 +100,10 @@ def _expand(operation: DotScaled) -> None:
     room, result, again = _headroom(operation), operation.results[0], Region([])
     inside = Builder.at_end(again, operation.location)
     inside.yield_([exact_dot(inside, operands_of(operation), operation.c)])
-    product = _plain(operation, _times(Builder.at(operation), operation.c, room))
+    matmul = _plain(operation, _times(Builder.at(operation), operation.c, room))
     b = Builder.at(operation)
-    product = _times(b, product, -room)
-    (chosen,) = _unless_finite(b, [_bits(b, product)], again, [product])
+    matmul = _times(b, matmul, -room)
+    (chosen,) = _unless_finite(b, [_bits(b, matmul)], again, [matmul])
     result.replace_all_uses(chosen)
     operation.erase()
 
@@ -140,18 +140,18 @@ def _expand_in_loop(loop: For, operations: Sequence[DotScaled]) -> None:
 def _expand_part(loop: For, operation: DotScaled, *, is_sum: bool) -> None:
     """Expand an operation of a loop, all of whose results are tested after it."""
     if is_sum:
-        product = _plain(operation, operation.c)
+        matmul = _plain(operation, operation.c)
     else:
         room = _headroom(operation)
-        product = _plain(operation, _times(Builder.at(operation), operation.c, room))
+        matmul = _plain(operation, _times(Builder.at(operation), operation.c, room))
         b = Builder.at(operation)
-        bits = _bits(b, product)
+        bits = _bits(b, matmul)
         assert isinstance(bits.type, TileType)
         maximum = _reduced(b, bits, bits.type.rank - 1)
         carried = carry_in_for(loop, Builder.at(loop).constant_like(maximum.type, 0))
         yield_more(loop.body, [b.max(carried, maximum)])
-        product = _times(b, product, -room)
-    operation.results[0].replace_all_uses(product)
+        matmul = _times(b, matmul, -room)
+    operation.results[0].replace_all_uses(matmul)
     operation.erase()
 
 

@@ -2,7 +2,7 @@
 
     %d = make_descriptor %p, shape=[%m, %n], strides=[%s, %one]
 
-becomes, where copies of blocks read it, a descriptor in memory of the program's own, which is asked for at the beginning and given back at the end,
+becomes, where TMA copies read it, a descriptor in memory of the program's own, which is asked for at the beginning and given back at the end,
 
     %memory = simt.descriptors
     ...
@@ -32,7 +32,7 @@ from tilewright.simt.target.tma_mechanism import create
 
 
 def write_device_descriptors(function: Function, target: SimtTarget) -> None:
-    """Write out how descriptors are made that copies of blocks read.
+    """Write out how descriptors are made that TMA copies read.
 
     Raises:
         LoweringError: one part of the program is to copy by what another one makes.

@@ -114,7 +114,7 @@ class _Expansion(Expansion):
         """Note at the loop around it why a descriptor is not the target's."""
         loop = next((outer for outer in made.ancestors() if outer.name in ("for", "while")), None)
         if loop is not None:
-            why = "the kernel may write to its tensor in other ways, or waits for what others write, which copies of blocks do not see"
+            why = "the kernel may write to its tensor in other ways, or waits for what others write, which TMA copies do not see"
             note(loop, f"blocks of the descriptor made at {made.location} are accessed by threads: {why}")
 
 

@@ -1,16 +1,16 @@
-"""Loads and stores through descriptors that are left to the machine's copies of blocks, and that no pipelined loop has taken:
+"""Loads and stores through descriptors that are left to the machine's TMA copies, and that no pipelined loop has taken:
 
     %x = descriptor_load %d, %i, %j
 
-becomes a buffer, a barrier object that counts its bytes, and a load from there,
+becomes a buffer, an mbarrier that counts its bytes, and a load from there,
 
     %slot = ...                                                     (where it is loaded)
     simt.expect %full, %n {bytes = ...}
     simt.block_load_start %slot, %d, [%i, %j], %full, %n
     simt.await %full, %n, %phase
-    %x = simt.load %slot                                            (products read the slot themselves where their plan can)
+    %x = simt.load %slot                                            (matmuls read the slot themselves where their plan can)
 
-Each load has a barrier object of its own, and a phase whose parity changes each time that it is
+Each load has an mbarrier of its own, and a phase whose parity changes each time that it is
 run: all that is around the load carries it. A second load cannot start before all threads have seen
 the end of the first: what they read of its slot comes between, and a barrier after that. Slots may
 share memory (:mod:`tilewright.simt.passes.allocate_shared`): then a proxy fence stands before that
@@ -110,18 +110,18 @@ def _start_load(builder: Builder, load: _Load, full: Value, number: int, phase: 
 
 
 def _read(builder: Builder, load: _Load, slot: Value, target: SimtTarget) -> None:
-    """Let the readers of a load have its slot: products beside it, or in loops and branches beside it, the slot itself, others a tile."""
+    """Let the readers of a load have its slot: matmuls beside it, or in loops and branches beside it, the slot itself, others a tile."""
     (result,) = load.results
     assert isinstance(slot.type, SlotType)
     for view in list(views_of(result)):
         seen = _seen(slot.type, view.value.type, view.shared(slot.type.layout))
         readers = [view.value, *(user.results[0] for user in view.value.uses if user.name == "simt.convert")]
-        for product in [user for reader in readers for user in reader.uses if isinstance(user, Multiplication) and _is_inside(user, load.parent)]:
-            plan = plan_of(product, target)
-            for position, operand in enumerate((product.a, product.b)):
+        for matmul in [user for reader in readers for user in reader.uses if isinstance(user, Multiplication) and _is_inside(user, load.parent)]:
+            plan = plan_of(matmul, target)
+            for position, operand in enumerate((matmul.a, matmul.b)):
                 if operand in readers and plan.can_read(position, seen.layout):
-                    place = slot if seen is slot.type else create(Builder.at(product), "simt.view", [slot], result=seen).results[0]
-                    product.set_operand(position, place)
+                    place = slot if seen is slot.type else create(Builder.at(matmul), "simt.view", [slot], result=seen).results[0]
+                    matmul.set_operand(position, place)
     tile = create(builder, "simt.load", [slot]).results[0]
     tile.layout = result.layout
     result.replace_all_uses(tile)

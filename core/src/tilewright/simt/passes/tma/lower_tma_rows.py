@@ -13,7 +13,7 @@ The thread that starts a copy must know the numbers, which threads hold in any l
     simt.rows_store_start %slot, %d, %numbers, %column
     simt.wait of it
 
-Numbers do not tell which rows two stores share, so a store of rows waits for all that are under way, and is waited for where it stands: until its slot is
+Numbers do not tell which rows two stores share, so a store of rows waits for all that are in flight, and is waited for where it stands: until its slot is
 read, where it is the only store and made once, and nobody reads what it writes; elsewhere until all is written.
 """
 

@@ -1,4 +1,4 @@
-"""Stores through descriptors, and updates by an atomic for each element, that are left to the machine's copies of blocks: the tile is put into shared
+"""Stores through descriptors, and updates by an atomic for each element, that are left to the machine's TMA copies: the tile is put into shared
 memory, from where it is copied.
 
     simt.store %slot, %x
@@ -14,7 +14,7 @@ In a loop the copy goes on while the program does, and is waited for when its sl
             simt.block_store_start; a new token
 
 Stores of tiles alike use the same slot, or two in turns where there is room. Elsewhere a store is waited for where it stands, until its slot is read. Where
-the kernel may read what it stored, until the tensor is written too, so that what follows finds it; and before a store that may write to where others under way
+the kernel may read what it stored, until the tensor is written too, so that what follows finds it; and before a store that may write to where others in flight
 do (:mod:`tilewright.simt.analysis.store_order`), all of them are waited for in the same way.
 """
 
@@ -83,7 +83,7 @@ def write_block_stores(stores: Sequence[_Store], function: Function, target: Sim
         drain(store, written=True)
     for made in dict.fromkeys(store.descriptor.definition for store in stores if may_run_on(store)):
         if made is not None and is_repeated(made):
-            # another one takes its place, and stores under way may still read it
+            # another one takes its place, and stores in flight may still read it
             drain(made, written=False)
     for (part, _, _, runs_on), group in together.items():
         if runs_on:
@@ -94,13 +94,13 @@ def write_block_stores(stores: Sequence[_Store], function: Function, target: Sim
 
 
 def drain(place: Operation, *, written: bool) -> None:
-    """Wait before an operation for all that is under way."""
+    """Wait before an operation for all that is in flight."""
     builder = Builder.at(place)
     create(builder, "simt.wait", [create(builder, "simt.commit", result=STORES).results[0]], written=written)
 
 
 def may_run_on(store: _Store) -> bool:
-    """Whether a store may be under way while the program goes on: it is in a loop, and the kernel does not read what it writes."""
+    """Whether a store may be in flight while the program goes on: it is in a loop, and the kernel does not read what it writes."""
     return is_repeated(store) and is_unread(store)
 
 

@@ -1,4 +1,4 @@
-"""Loads at affine pointers that feed products in loops, raised to loads of blocks of tensors:
+"""Loads at affine pointers that feed matmuls in loops, raised to loads of blocks of tensors:
 
     %x = load %pointers, mask=%inside, other=%zeros
 
@@ -35,13 +35,13 @@ from tilewright.passes.licm import licm
 from tilewright.passes.polynomials import Polynomial
 from tilewright.simt.analysis.access_causes import ARGUMENTS_REMEDY, Sources, of_polynomial
 from tilewright.simt.analysis.alias import is_address, root_of
-from tilewright.simt.analysis.pipelined_loads import feeding_products, is_copyable
+from tilewright.simt.analysis.pipelined_loads import feeding_matmuls, is_copyable
 from tilewright.simt.analysis.pipelined_loops import stages_of
 from tilewright.simt.analysis.tensor_accesses import NotRaisedError, Tensor, alignments, is_on_host, tensor_of
 from tilewright.simt.dialect.attributes import WHOLE, function_of, note
 from tilewright.simt.dialect.ops import SIMT_TABLE
 from tilewright.simt.passes.warp_count import warps_asked
-from tilewright.simt.target.matmul_plan import Product
+from tilewright.simt.target.matmul_plan import Matmul
 from tilewright.simt.target.simt_target import SimtTarget
 
 _DOT: Final = (Dot,)
@@ -84,19 +84,19 @@ def _is_known_at_launch(made: MakeDescriptor, affine: Affine) -> bool:
 
 
 def _pays(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> bool:
-    """Whether a loop is to be pipelined, and has products that the target wants blocks for."""
+    """Whether a loop is to be pipelined, and has matmuls that the target wants blocks for."""
     if stages_of(loop, options) < 2:
         return False
     body = loop.body
     if any(inner.name in ("for", "while") for inner in body.walk()) or any(clobbers_memory(inner) for inner in body):
         return False
-    return any(isinstance(inner, Dot) and target.wants_blocks(_product(inner, warps_asked(function_of(loop), options))) for inner in body)
+    return any(isinstance(inner, Dot) and target.wants_blocks(_matmul(inner, warps_asked(function_of(loop), options))) for inner in body)
 
 
-def _product(dot: Dot, warps: int) -> Product:
+def _matmul(dot: Dot, warps: int) -> Matmul:
     a, b, c = dot.a.type, dot.b.type, dot.c.type
     assert isinstance(a, TileType) and isinstance(b, TileType) and isinstance(c, TileType) and isinstance(c.element, FloatType | IntType)
-    return Product(c.shape, a.shape[-1], a.element, b.element, c.element, dot.precision, dot.max_imprecise, warps)
+    return Matmul(c.shape, a.shape[-1], a.element, b.element, c.element, dot.precision, dot.max_imprecise, warps)
 
 
 def _bytes(load: Operation) -> int:
@@ -106,7 +106,7 @@ def _bytes(load: Operation) -> int:
 
 def _raised_in(loop: For, target: SimtTarget, affine: Affine, written: frozenset[Value] | None) -> list[tuple[Load, Tensor]]:
     """The loads of a loop that are raised, which are all or none."""
-    feeding = feeding_products(loop.body, _DOT)
+    feeding = feeding_matmuls(loop.body, _DOT)
     if 2 * sum(map(_bytes, feeding)) > target.shared_memory:
         return []
     most = max(map(_bytes, feeding), default=0)
@@ -115,7 +115,7 @@ def _raised_in(loop: For, target: SimtTarget, affine: Affine, written: frozenset
         try:
             found.append((load, _raised(load, target, affine, written)))
         except NotRaisedError as why:
-            note(loop, f"loads are not raised to copies of blocks, for that at {load.location}: {why}")
+            note(loop, f"loads are not raised to TMA copies, for that at {load.location}: {why}")
             return []
     return found
 
@@ -125,7 +125,7 @@ def _raised(load: Load, target: SimtTarget, affine: Affine, written: frozenset[V
         raise NotRaisedError("it is volatile, or gives something else than zero where its mask is false")
     tensor = tensor_of(load, affine)
     if written is None or tensor.base in written:
-        raise NotRaisedError("the kernel, or one that it waits for, may write to the tensor, which copies of blocks do not see")
+        raise NotRaisedError("the kernel, or one that it waits for, may write to the tensor, which TMA copies do not see")
     block, known = _descriptor(tensor), alignments(tensor, affine)
     if block is None:
         raise NotRaisedError(f"its tensor would have {len(tensor.axes)} axes")
