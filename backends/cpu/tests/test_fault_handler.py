@@ -1,4 +1,4 @@
-"""A fault names the kernel that ran, in whichever thread, and leaves the end of the process as it was."""
+"""The fault handler: it names the kernel that ran, in any thread, and the process ends as before."""
 
 import signal
 import subprocess

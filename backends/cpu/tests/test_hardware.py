@@ -1,4 +1,4 @@
-"""What a machine is said to be, and what follows from it, for machines that are simulated."""
+"""The hardware of targets, and the decisions that follow from it, for simulated processors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launchers: what reaches the kernel's slots, errors, assertions and prints; the native launcher against the Python one."""
+"""Launchers: a kernel's slots, errors, assertions, prints; the native against the Python one."""
 
 import ctypes
 import gc

@@ -115,7 +115,7 @@ def here():
     return target.Target("cpu", "x86-64", kind="cpu", limits={"l1d_bytes": 32 << 10, "l2_bytes": 1 << 20})
 
 
-def test_block_sizes_are_told_from_other_constants():
+def test_block_sizes_are_distinguished_from_other_constants():
     assert tuning.block_sizes(MATMUL) == [64, 64, 32]
     assert tuning.block_sizes({"BLOCK_SIZE": 1000, "EVEN": True, "SCALE": 0.5, "num_warps": 16, "STAGES": 2}) == [1000]
     assert tuning.block_sizes({"num_warps": 8}) == []

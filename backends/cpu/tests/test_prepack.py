@@ -1,4 +1,4 @@
-"""Matrices packed before a launch: the same results as the matrix itself, of packing that is really used; and what cannot be packed."""
+"""Prepacked matrices: the same results as the matrix itself, of packing that is really used."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_results_are_those_of_the_matrix_itself(kind, transposed):
 
 
 @pytest.mark.parametrize("kind", ["float32", "float64", "bf16", "int8"])
-def test_the_packing_is_what_products_read(kind):
+def test_matmuls_read_the_packing(kind):
     sums = {"float64": np.float64, "int8": np.int32}.get(kind, np.float32)
     a, _ = matrices(kind, (64, 64))
     b, _ = matrices(kind, (64, 2048))  # rows far enough apart for products to pack

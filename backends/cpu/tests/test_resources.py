@@ -1,4 +1,4 @@
-"""What a program takes of a CPU, read off assembly."""
+"""Resources of a program on a CPU, read off assembly."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_tile_in_stack_memory_is_part_of_the_frame(arch: str) -> None:
     assert there == (16 if arch == "x86-64" else 32)
 
 
-def test_heap_memory_is_told_and_other_architectures_have_no_frame() -> None:
+def test_heap_memory_is_reported_and_other_architectures_have_no_frame() -> None:
     facts = tw.explain(reversed_kernel, "*fp32, *fp32", BLOCK=1 << 18, backend="cpu", arch="x86-64").facts
     assert int(facts["heap"].split()[0]) >= 1 << 20
     assert "stack" not in tw.explain(copy_kernel, "*fp32, *fp32", BLOCK=1024, backend="cpu", arch="riscv64").facts

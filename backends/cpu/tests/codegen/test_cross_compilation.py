@@ -1,4 +1,4 @@
-"""Code for processors that this machine is not: run under emulation, natively where a level is below this machine's, else compiled."""
+"""Code for other processors: run under emulation, natively at a lower level, or only compiled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The option ``line_info``: code says which lines of the source it comes from, runs, and is the same code without."""
+"""The option ``line_info``: code has debug locations, runs, and is the same code without."""
 
 from __future__ import annotations
 

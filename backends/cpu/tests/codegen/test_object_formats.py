@@ -1,4 +1,7 @@
-"""Kernels for Windows and macOS: compiled to objects of their formats, which need no more of the system than is known here, and linked. They are not run."""
+"""Kernels for Windows and macOS, compiled to objects of their formats and linked, not run.
+
+They need no more of the system than is known here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of lowerings."""
+"""The registry of lowerings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes: tiles that the stack should not hold, grids of many programs, many threads, extents that are no multiple of a vector, single elements."""
+"""Sizes: tiles too large for the stack, grids of many programs, many threads, remainders."""
 
 from __future__ import annotations
 

@@ -89,19 +89,19 @@ def test_more_programs_than_run_at_once_say_which_loop_waits(monkeypatch):
     monkeypatch.setattr(python_launch, "RESIDENT", 4)
     monkeypatch.setattr(pool, "STUCK_SECONDS", 0.01)
     count, x, out = (np.zeros(n, np.int32) for n in (1, 6, 6))
-    told = threading.Event()
+    warned = threading.Event()
     said = []
 
     def show(message, *_):
         said.append(str(message))
         count[0] += 100  # the programs that wait go on
-        told.set()
+        warned.set()
 
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         monkeypatch.setattr(warnings, "showwarning", show)
         meet[(6,)](count, x, out, N=6, backend="cpu", num_threads=2)
-    assert told.is_set()
+    assert warned.is_set()
     assert len(said) == 1
     assert "4 programs have been running for long, 2 have not begun" in said[0]
     assert re.search(r"in the loop at \S*test_program_wait.py:\d+:4 in meet", said[0])
@@ -158,12 +158,12 @@ def test_too_few_threads_run_no_program(monkeypatch):
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", limited)
-    with pytest.raises(ResidencyError, match=r"of the 20 of grid \(20, 1, 1\) 7 fit: .*can't start new thread.*Launch at most 7 programs") as told:
+    with pytest.raises(ResidencyError, match=r"of the 20 of grid \(20, 1, 1\) 7 fit: .*can't start new thread.*Launch at most 7 programs") as refused:
         meet[(20,)](count, x, out, N=20, backend="cpu", cooperative=True)
-    assert (told.value.required, told.value.limit) == (20, 7)
+    assert (refused.value.required, refused.value.limit) == (20, 7)
     assert not count.any() and not x.any() and not out.any()
-    again = pickle.loads(pickle.dumps(told.value))
-    assert str(again) == str(told.value)
+    again = pickle.loads(pickle.dumps(refused.value))
+    assert str(again) == str(refused.value)
     meet[(7,)](count, x, out, N=7, backend="cpu", cooperative=True)
     assert out.tolist() == [21] * 7 + [0] * 13
 

@@ -1,4 +1,4 @@
-"""Index tiles that are consecutive unless they wrap around: the fast code is there, it is taken where it may be, and both ways are right."""
+"""Index tiles that are contiguous unless they wrap around: both versions of the code are right."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def blocks_of(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["copy_wrapped", "loop_wrapped", "columns_wrapped", "softmax_wrapped"])
-def test_loads_are_vectors_on_one_way_and_gathers_on_the_other(name: str, kernels: Compiled) -> None:
+def test_loads_are_vectors_in_one_version_and_gathers_in_the_other(name: str, kernels: Compiled) -> None:
     (_, kernel) = kernels(name, 32)[1]
     blocks = blocks_of(kernel.code.stages["llir"])
     gathers = {number for number, block in enumerate(blocks) if "call <" in block and "@llvm.masked.gather" in block}
@@ -186,7 +186,7 @@ def matmul_wrapped(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.
 
 @pytest.mark.parametrize("promised", [False, True])
 @pytest.mark.parametrize("shape", [(64, 64, 32), (37, 50, 29), (5, 7, 16), (32, 33, 17), (65, 31, 64)])
-def test_matrix_products_with_rows_and_columns_that_wrap(shape: tuple[int, int, int], promised: bool, kernel_agrees: Check) -> None:
+def test_matmuls_with_rows_and_columns_that_wrap(shape: tuple[int, int, int], promised: bool, kernel_agrees: Check) -> None:
     m, n, k = shape
     a, b, c = numbers(m * k), numbers(k * n, seed=1), np.full(m * n, 99.0, np.float32)
     grid = (-(-m // 32), -(-n // 32), 1)

@@ -1,4 +1,4 @@
-"""Lanes that a bound leaves out, in what is computed over a row: they are skipped where that changes nothing, and count as what they are where it would."""
+"""Masked-off lanes of a row: skipped where that changes nothing, and else counted by their values."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def without_other(x, flags, o, n, number, OTHER: tl.constexpr, KIND: tl.constexp
 
 
 @device_function
-def where_told(x, flags, o, n, number, OTHER: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr):
+def where_flagged(x, flags, o, n, number, OTHER: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
     on = (i < n) & (tl.load(flags + i) != 0)
     v = tl.load(x + i, mask=on, other=OTHER)
@@ -182,4 +182,4 @@ def test_bounds_of_every_form(mask: str, module_of: Any, compiled: Any, tmp_path
 @pytest.mark.parametrize("number", [0.0, 1.0])
 @pytest.mark.parametrize("other", [0.0, -INF, 3.0])
 def test_masks_of_a_bound_and_of_what_memory_tells(other: float, number: float, check: Check) -> None:
-    check(where_told, other, number)
+    check(where_flagged, other, number)

@@ -1,4 +1,4 @@
-"""Functions that are compiled on their own: arguments and results of every kind, memory they share with their callers, and descriptors that go anywhere."""
+"""Functions that are compiled on their own: arguments, results, shared memory and descriptors."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def nested_dots(a, b, o, n, m, BLOCK: tl.constexpr):
 
 
 @pytest.mark.parametrize(("n", "m"), [(0, 3), (1, 0), (2, 3), (3, 2)])
-def test_nested_loops_around_a_product(n: int, m: int, kernel_agrees: Check) -> None:
+def test_nested_loops_around_a_matmul(n: int, m: int, kernel_agrees: Check) -> None:
     rng = np.random.default_rng(8)
     a, b = (rng.standard_normal(16 * 16 + 8).astype(np.float32) / 8 for _ in range(2))
     kernel_agrees(nested_dots, [a, b, np.zeros(16 * 17, np.float32), n, m], BLOCK=16, relative=1e-4)
@@ -414,7 +414,9 @@ def count_tiles_up(o, n):
 
 
 @pytest.mark.parametrize(("kernel", "first"), [(count_up, FIRST_OF_SCALARS), (count_tiles_up, FIRST)], ids=["scalars", "tiles"])
-def test_a_loop_asks_after_as_many_turns_as_it_was_told(kernel: Any, first: int, module_of: Callable[..., Any], compiled: Callable[..., Any]) -> None:
+def test_a_loop_checks_after_as_many_iterations_as_the_check_returned(
+    kernel: Any, first: int, module_of: Callable[..., Any], compiled: Callable[..., Any]
+) -> None:
     out = np.zeros(2, np.int32)
     counted = compiled(module_of(kernel, [out, 3000]))
     symbol = counted.code.metadata["kernel"]

@@ -1,4 +1,4 @@
-"""Long kernels are cut into functions that call each other: they stay right, and no function grows with its kernel."""
+"""Outlining of long kernels: they stay right, and no function grows with its kernel."""
 
 from __future__ import annotations
 

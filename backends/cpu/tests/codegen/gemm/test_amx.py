@@ -1,7 +1,7 @@
-"""Products on a matrix unit of tile registers: the same kernels as elsewhere, against exact results.
+"""Matmuls on tile registers (AMX): the same kernels as elsewhere, against exact results.
 
-Where the machine has no such unit, its instructions are calls of :file:`amx_emulation.c`, which does what the manual says of them and keeps as an error what a
-processor would end the process for.
+Where the machine has no such unit, its instructions are calls of :file:`amx_emulation.c`, which
+does what the manual says of them and keeps as an error what a processor would end the process for.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def run(a: Any, b: Any, blocks: tuple[int, int, int], turned: str = "", precisio
 @pytest.mark.parametrize("turned", ["", "a", "b", "ab"])
 @pytest.mark.parametrize("kind", [bfloat16, np.float16, np.int8, np.uint8])
 @pytest.mark.parametrize(("shape", "blocks"), SHAPES)
-def test_products(unit: TileUnit, shape: tuple[int, int, int], blocks: tuple[int, int, int], kind: Any, turned: str) -> None:
+def test_matmuls(unit: TileUnit, shape: tuple[int, int, int], blocks: tuple[int, int, int], kind: Any, turned: str) -> None:
     m, n, k = shape
     a, b = draw(kind, (m, k)), draw(kind, (k, n))
     check(run(a, b, blocks, turned), a, b)
@@ -282,7 +282,7 @@ def chained(q_ptr, k_ptr, v_ptr, o_ptr, L, SALT: tl.constexpr, N: tl.constexpr, 
 
 
 @pytest.mark.parametrize("length", [64, 200])
-def test_products_with_a_chain_between_them(unit: TileUnit, length: int, capsys: Any) -> None:
+def test_back_to_back_matmuls(unit: TileUnit, length: int, capsys: Any) -> None:
     q, k, v = draw(bfloat16, (64, 64)), draw(bfloat16, (length, 64)), draw(bfloat16, (length, 64))
     out = np.full((64, 64), 77, np.float32)
     chained[(1,)](q, k, v, out, length, SALT=next(SALTS), N=64, D=64)

@@ -1,4 +1,4 @@
-"""Dots that a loop adds up several iterations at a time: the same bits as one iteration after the other, and none where something in the loop minds."""
+"""Batched accumulation over a loop's iterations: the same bits as one iteration after the other."""
 
 import itertools
 
@@ -132,7 +132,7 @@ def test_bits_are_those_of_one_iteration_after_the_other(kind, transposed, queue
         assert is_close(found, exact(a, b))
 
 
-def test_sums_that_are_rounded_in_every_iteration(queued):
+def test_accumulators_that_are_rounded_in_every_iteration(queued):
     a, b = draw("float16", (64, 160)), draw("float16", (160, 64))
     found = multiplied(a, b, (64, 64, 16), sums=tl.float16)
     assert not queued and np.abs(found - exact(a, b)).max() < 0.1
@@ -201,5 +201,5 @@ def test_loops_in_loops(queued):
 @pytest.mark.parametrize(
     ("steps", "k_groups", "bytes_each", "depth"), [(64, 192, 1 << 10, 3), (64, 64, 1 << 10, 1), (8, 1 << 10, 1 << 10, 16), (8, 64, 1 << 18, 2)]
 )
-def test_iterations_that_are_taken_together(steps, k_groups, bytes_each, depth):
+def test_batch_depth(steps, k_groups, bytes_each, depth):
     assert batch_depth(steps, k_groups, bytes_each, 1 << 19) == depth

@@ -1,4 +1,4 @@
-"""Packed operands that a thread keeps from one program to the next: that they are kept, and that no program ever sees one that is not its own."""
+"""The packed-operand cache: it hits, and no program ever sees an operand that is not its own."""
 
 import ctypes
 import itertools
@@ -112,7 +112,7 @@ def test_a_launch_sees_what_was_stored_since_the_last_one() -> None:
         a[:], b[:] = draw(M, K), draw(K, N)
 
 
-def test_what_is_kept_is_freed() -> None:
+def test_the_cache_is_freed() -> None:
     resource = pytest.importorskip("resource")
     a, b, c, salt = draw(M, 4 * K), draw(4 * K, N), np.zeros((M, N), np.float32), next(SALTS)
 
@@ -230,7 +230,7 @@ def blocks(a_ptr, b_ptr, c_ptr, K, SALT: tl.constexpr, N: tl.constexpr, DEEP: tl
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("depth", [1, 32, 33, 500, 9000])
-def test_as_many_tiles_as_may_be_kept_and_more(depth: int, threads: int) -> None:
+def test_as_many_tiles_as_the_cache_holds_and_more(depth: int, threads: int) -> None:
     a, b = draw(M, depth), draw(depth, N)
     c = run(blocks, 2 * PROGRAMS, a, b, M, depth, NARROW=32, num_threads=threads)
     assert np.abs(c - product_of(a, b)).max() < 1e-2

@@ -1,4 +1,4 @@
-"""Products whose mask leaves few columns of a tile: as many vectors as hold them are computed, from a panel that was packed with all of its columns."""
+"""Matmuls whose mask leaves few columns of a panel: only the vectors that hold them are computed."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How products are cut into blocks, for any extents and any vector width."""
+"""Plans of matmuls: blocks for any extents and any vector width."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_blocks_follow_from_the_registers(registers: int, rows: int, vectors: in
     assert (block.rows, block.vectors, block.lanes) == (rows, vectors, 8)
 
 
-def test_few_columns_or_rows_keep_as_many_sums() -> None:
+def test_few_columns_or_rows_keep_as_many_accumulators() -> None:
     wide = hardware("x86-64", 512, 32)
     assert choose_block(128, 16, 16, wide).rows == 12
     assert choose_block(2, 128, 16, wide).vectors == 8
@@ -133,7 +133,7 @@ def test_tiles_by_precision(element: FloatType, precision: str, scheme: object) 
 
 
 @pytest.mark.parametrize(("sums", "scheme"), [(F32, HALF_TILES), (F16, FMA32)])
-def test_sums_in_f16_are_rounded_as_they_grow(sums: FloatType, scheme: object) -> None:
+def test_accumulators_in_f16_are_rounded_as_they_grow(sums: FloatType, scheme: object) -> None:
     """A unit whose sums are in f32 cannot do that."""
     matrix = Matrix("%p", F16, 64, 64, 64, 1)
     writer: Any = None

@@ -1,4 +1,4 @@
-"""Products of masked loads: what lies beyond the bounds is left out only where nobody can tell."""
+"""Matmuls of masked loads: the remainder is left out only where nobody can see it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _BOUNDS = [
 
 @pytest.mark.parametrize("stored", [(False, False), (True, False), (False, True), (True, True)], ids=["unmasked", "rows", "columns", "both"])
 @pytest.mark.parametrize("bounds", _BOUNDS, ids=str)
-def test_infinity_beyond_an_edge_is_seen_where_it_is_read(bounds: tuple[int, int, int, int], stored: tuple[bool, bool], agree: Callable[..., Any]) -> None:
+def test_infinity_in_the_remainder_is_seen_where_it_is_read(bounds: tuple[int, int, int, int], stored: tuple[bool, bool], agree: Callable[..., Any]) -> None:
     edges = _Edges(bounds)
     a, b = edges.operands(F32, _SPECIAL)
     c = edges.kernel.load(F32, (_M, _N), INTEGRAL)
@@ -118,7 +118,7 @@ def test_other_that_is_not_zero_counts(agree: Callable[..., Any]) -> None:
     agree(edges.kernel.finish())
 
 
-def test_transposed_and_widened_edges(agree: Callable[..., Any]) -> None:
+def test_transposed_and_widened_remainders(agree: Callable[..., Any]) -> None:
     for bounds in _BOUNDS:
         edges = _Edges(bounds)
         b = edges.b
@@ -221,7 +221,7 @@ def _masked_loop(a, b, out, m, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.con
 
 
 @pytest.mark.parametrize(("m", "n", "k", "kibibytes"), [(100, 2, 66, 80), (100, 100, 2, 80), (2, 2, 66, 16), (2, 100, 3, 16)])
-def test_memory_beyond_the_edges_is_not_written(
+def test_memory_of_the_remainder_is_not_written(
     m: int, n: int, k: int, kibibytes: int, module_of: Callable[..., Any], compiled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither of the accumulator, which nobody sees there, nor of copies and packed panels of operands, which nobody multiplies."""

@@ -1,4 +1,4 @@
-"""The error function by tables in registers: within the bound that every target has, for whole registers, parts of them and scalars."""
+"""The error function by tables in registers: within its bound for vectors, parts and scalars."""
 
 import math
 

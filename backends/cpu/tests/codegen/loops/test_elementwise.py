@@ -1,4 +1,4 @@
-"""Elementwise arithmetic at its edges: what is undefined must not stop the process, and what is defined must be exact on scalars and on tiles."""
+"""Elementwise arithmetic at its edges: undefined results do not stop the process, others are exact."""
 
 from __future__ import annotations
 

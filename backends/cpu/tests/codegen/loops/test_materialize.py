@@ -1,4 +1,4 @@
-"""Which tiles are kept in memory for those who read them later, and how."""
+"""Tiles that are kept in memory for later readers."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ def _analysed(read: str) -> tuple[Analysis, dict[str, Value]]:
     return Analysis(function, 64), {value.name: value for operation in function.walk() for value in operation.results}
 
 
-def test_the_first_nest_writes_what_later_ones_read() -> None:
+def test_the_first_loop_nest_writes_tiles_for_later_ones() -> None:
     analysis, values = _analysed(_ONCE)
     assert analysis.written_by_first_nest(values["e"]) is values["narrow"] and not analysis.is_kept_at_once(values["e"])
     assert analysis.written_by_first_nest(values["narrow"]) is None and analysis.written_by_first_nest(values["v"]) is None
 
 
 @pytest.mark.parametrize(("alone", "kept"), [("e", False), ("narrow", False), ("v", True), ("to", True)])
-def test_a_tile_that_is_put_into_memory_alone_is_kept_by_no_nest_nor_is_the_wider_one_it_stands_for(alone: str, kept: bool) -> None:
+def test_a_tile_that_is_materialized_alone_is_kept_by_no_loop_nest_nor_is_the_wider_one(alone: str, kept: bool) -> None:
     analysis, values = _analysed(_ONCE)
     analysis.drop_kept(values[alone])
     assert analysis.written_by_first_nest(values["e"]) is (values["narrow"] if kept else None)
 
 
-def test_what_a_loop_reads_is_put_into_memory_where_it_is_defined() -> None:
+def test_a_tile_that_a_loop_reads_is_materialized_where_it_is_defined() -> None:
     analysis, values = _analysed(_IN_A_LOOP)
     assert analysis.is_kept_at_once(values["e"]) and not analysis.is_deep(values["e"])
     assert analysis.written_by_first_nest(values["e"]) is None

@@ -1,4 +1,4 @@
-"""Assertions and checks for overflow in compiled code: told where, and only where, a condition fails, however few places it is tested in."""
+"""Assertions and checks for overflow: reported where, and only where, a condition fails."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def pairs(op: str, dtype: Any) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("op", list(OPERATIONS))
 @pytest.mark.parametrize("extent", [1, 4, 16, 256])
-def test_one_lane_that_overflows_is_told(op: str, dtype: Any, extent: int) -> None:
+def test_one_lane_that_overflows_is_reported(op: str, dtype: Any, extent: int) -> None:
     info = np.iinfo(dtype)
     for a, b in pairs(op, dtype):
         exact = OPERATIONS[op](a, b)
@@ -83,9 +83,9 @@ def test_one_lane_that_overflows_is_told(op: str, dtype: Any, extent: int) -> No
             x, y = np.ones((2, extent), dtype)
             x[place], y[place] = a, b
             out = np.zeros(extent, dtype)
-            told = overflows(lambda x=x, y=y, out=out: two_tiles[1,](x, y, out, op, BLOCK=extent, debug=True, backend="cpu"))
-            assert told == (not info.min <= exact <= info.max), (a, b)
-            if not told:
+            reported = overflows(lambda x=x, y=y, out=out: two_tiles[1,](x, y, out, op, BLOCK=extent, debug=True, backend="cpu"))
+            assert reported == (not info.min <= exact <= info.max), (a, b)
+            if not reported:
                 assert out[place] == exact
 
 
@@ -102,8 +102,8 @@ def test_sums_and_products_with_a_number(op: str, dtype: Any, first: bool) -> No
             exact = OPERATIONS[op](*((number, edge) if first else (edge, number)))
             if info.min == 0 and first and op == "sub" and number < 0:
                 continue
-            told = overflows(lambda x=x, out=out, n=number: tile_and_number[1,](x, x, out, op, n, first, BLOCK=32, debug=True, backend="cpu"))
-            assert told == (not info.min <= exact <= info.max), (edge, number)
+            reported = overflows(lambda x=x, out=out, n=number: tile_and_number[1,](x, x, out, op, n, first, BLOCK=32, debug=True, backend="cpu"))
+            assert reported == (not info.min <= exact <= info.max), (edge, number)
 
 
 @pytest.mark.parametrize("op", list(OPERATIONS))
@@ -113,8 +113,8 @@ def test_sums_and_products_with_a_scalar(op: str) -> None:
         x[:] = 0
         x[37] = a
         exact = [OPERATIONS[op](int(n), b) for n in x]
-        told = overflows(lambda x=x, y=y, out=out: tile_and_scalar[1,](x, y, out, op, BLOCK=64, debug=True, backend="cpu"))
-        assert told == any(not -(2**31) <= n < 2**31 for n in exact), (a, b)
+        reported = overflows(lambda x=x, y=y, out=out: tile_and_scalar[1,](x, y, out, op, BLOCK=64, debug=True, backend="cpu"))
+        assert reported == any(not -(2**31) <= n < 2**31 for n in exact), (a, b)
 
 
 @pytest.mark.parametrize("op", list(OPERATIONS))
@@ -123,8 +123,8 @@ def test_every_row_is_looked_at(op: str) -> None:
         x, y = np.ones((2, 8, 32), np.int32)
         if (row, column) != (0, 0):
             x[row, column], y[row, column] = 2**31 - 1, 2 if op != "sub" else -2
-        told = overflows(lambda x=x, y=y: rows[1,](x, y, np.zeros_like(x), op, ROWS=8, BLOCK=32, debug=True, backend="cpu"))
-        assert told == ((row, column) != (0, 0))
+        reported = overflows(lambda x=x, y=y: rows[1,](x, y, np.zeros_like(x), op, ROWS=8, BLOCK=32, debug=True, backend="cpu"))
+        assert reported == ((row, column) != (0, 0))
 
 
 # ---- conditions that are tested at ends
@@ -213,7 +213,7 @@ def first_of_two(x, out, BLOCK: tl.constexpr):
     tl.store(out + i, b, mask=a > 100)
 
 
-def test_assertions_that_are_tested_together_are_told_in_order() -> None:
+def test_assertions_that_are_tested_together_are_reported_in_order() -> None:
     for value, message in ((12, "ten"), (2, "four")):
         x = np.zeros(64, np.int32)
         x[33] = value

@@ -1,4 +1,4 @@
-"""Products with a chain between them: what is kept in memory for a later product, and what may be overwritten for it."""
+"""Back-to-back matmuls: tiles kept in memory for a later one, and buffers that it may reuse."""
 
 import itertools
 
@@ -84,7 +84,7 @@ def rounded(x_ptr, v_ptr, out_ptr, narrow_ptr, SALT: tl.constexpr, N: tl.constex
     tl.store(narrow_ptr + at, narrow)
 
 
-def test_a_factor_of_a_product_that_is_stored_too_keeps_its_subnormal_numbers() -> None:
+def test_an_operand_of_a_matmul_that_is_stored_too_keeps_its_subnormal_numbers() -> None:
     bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
     x = (RNG.standard_normal((N, N)) * 1e-39).astype(np.float32)
     v, out, narrow = np.ones((N, N), bfloat16), np.full((N, N), 77, np.float32), np.full((N, N), 77, bfloat16)
@@ -109,7 +109,7 @@ def rescaled(a_ptr, b_ptr, c_ptr, K, SALT: tl.constexpr, N: tl.constexpr, OWN: t
 
 
 @pytest.mark.parametrize("own", [False, True])
-def test_sums_that_are_scaled_before_a_product_is_added(own: bool) -> None:
+def test_an_accumulator_that_is_scaled_before_a_matmul_is_added(own: bool) -> None:
     a, b, c = (RNG.standard_normal(shape).astype(np.float32) / 8 for shape in ((N, N), (3, N, N), (N, N)))
     exact = c.astype(np.float64)
     for each in b.astype(np.float64):

@@ -1,4 +1,4 @@
-"""What kernels read of descriptors that the host or another function made: extents and strides, on the CPU and on the reference."""
+"""Extents and strides of descriptors from the host or another function, read by kernels."""
 
 from __future__ import annotations
 

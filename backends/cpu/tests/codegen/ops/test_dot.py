@@ -1,4 +1,4 @@
-"""Matrix products: every element type, odd and small extents, transposed and widened operands, accumulators in place."""
+"""Matmuls: every element type, odd and small extents, transposed, widened operands, accumulators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products of block-scaled operands whose scales lead out of the range of f32, while the products do not."""
+"""Matmuls of block-scaled operands whose scales, but not their products, leave f32's range."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Reductions to the least and the greatest element, lane by lane."""
+"""Reductions to the minimum and the maximum, lane by lane."""
 
 import itertools
 import warnings

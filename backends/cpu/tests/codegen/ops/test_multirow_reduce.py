@@ -1,4 +1,4 @@
-"""Reductions along lanes whose rows are combined as many at a time as a vector has lanes, and those beside them that are not."""
+"""Lane reductions of as many rows at a time as a vector has lanes, and of remaining rows."""
 
 from __future__ import annotations
 

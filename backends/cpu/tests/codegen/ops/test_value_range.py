@@ -1,4 +1,4 @@
-"""Overflow that is asked of the ranges of tiles first: told where, and only where, an element overflows, whatever the ranges say."""
+"""Range checks for overflow: reported where, and only where, an element overflows."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def fits(results: Callable[..., list[Any]], dtype: Any, x: np.ndarray, scalar: i
     return all(info.min <= int(number) <= info.max for a in np.unique(x) for number in results(int(a), b))
 
 
-def told(kernel: Any, x: np.ndarray, scalar: int, extents: tuple[int, int], out: np.ndarray) -> bool:
+def reported(kernel: Any, x: np.ndarray, scalar: int, extents: tuple[int, int], out: np.ndarray) -> bool:
     try:
         kernel[(1,)](x, np.array([scalar], x.dtype), out, ROWS=extents[0], COLUMNS=extents[1], backend="cpu", debug=True)
     except KernelError as error:
@@ -92,7 +92,7 @@ CASES = [
 
 @pytest.mark.parametrize("extents", EXTENTS)
 @pytest.mark.parametrize(("kernel", "results", "dtype", "result", "scalar", "edge"), CASES, ids=lambda case: getattr(case, "__name__", str(case)))
-def test_one_element_that_overflows_is_told(kernel: Any, results: Any, dtype: Any, result: Any, scalar: int, edge: int, extents: tuple[int, int]) -> None:
+def test_one_element_that_overflows_is_reported(kernel: Any, results: Any, dtype: Any, result: Any, scalar: int, edge: int, extents: tuple[int, int]) -> None:
     """Elements about where a result begins to overflow, at the first and the last place and between, among small ones."""
     info, random, seen = np.iinfo(dtype), np.random.default_rng(edge), set()
     numbers = {edge - 1, edge, edge + 1, -edge, 1 - edge, -edge - 1, info.max, info.min, 1 << (info.bits // 2), 0, 1, 2, 3, 6, 9}
@@ -101,7 +101,7 @@ def test_one_element_that_overflows_is_told(kernel: Any, results: Any, dtype: An
             x, out = np.full(extents, 3, dtype), np.zeros(extents, result)
             x.flat[place] = number
             wild = not fits(results, result, x, scalar)
-            assert told(kernel, x, scalar, extents, out) == wild, (number, place)
+            assert reported(kernel, x, scalar, extents, out) == wild, (number, place)
             seen.add(wild)
             if not wild:
                 exact = np.array([results(int(a), int(scalar))[-1] for a in x.flat], object).astype(result).reshape(extents)
@@ -139,7 +139,7 @@ def cubes_of_differences(x, y, out, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     tl.store(out + i, a * a * a)
 
 
-def test_a_difference_reaches_from_the_least_less_the_greatest() -> None:
+def test_a_difference_reaches_from_minimum_less_maximum() -> None:
     for far, overflows in ((645, False), (646, True)):
         x, y, out = np.zeros((3, 1, 1024), np.int32)
         x[0, 7], y[0, 7], x[0, 9], y[0, 9] = far, -far, -far, far
@@ -160,12 +160,12 @@ def square(x, y, out, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 
 @pytest.mark.parametrize("dtype", [np.uint32, np.int32, np.uint16, np.int8])
-def test_squares_of_the_greatest_and_the_least(dtype: Any) -> None:
+def test_squares_of_the_maximum_and_the_minimum(dtype: Any) -> None:
     info = np.iinfo(dtype)
     for number in (info.max, info.min, info.max - 1, int(info.max**0.5), int(info.max**0.5) + 1):
         x, out = np.zeros((1, 2048), dtype), np.zeros((1, 2048), dtype)
         x[0, 77] = number
-        assert told(square, x, 0, (1, 2048), out) == (number**2 > info.max), number
+        assert reported(square, x, 0, (1, 2048), out) == (number**2 > info.max), number
 
 
 @tw.jit

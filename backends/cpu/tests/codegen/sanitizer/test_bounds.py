@@ -1,4 +1,4 @@
-"""Kernels compiled with ``debug`` hold every access against the memory of the arguments: what is outside is told with line and argument, and not done."""
+"""Bounds checks of kernels compiled with ``debug``: an access outside is reported, and not done."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def checked(module_of: Any, compiled: Any) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("optimise", [False, True], ids=["as-written", "optimised"])
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.__name__)
-def test_what_is_outside_is_told_and_not_done(kernel: Any, optimise: bool, checked: Any, guarded: Any) -> None:
+def test_an_access_outside_is_reported_and_not_done(kernel: Any, optimise: bool, checked: Any, guarded: Any) -> None:
     run = checked(kernel, optimise=optimise)
     line, names = place_of(kernel)
     for start, inside in ((0, True), (LAST, True), (-1, False), (LAST + 1, False), (-BLOCK, False), (COUNT, False), (1 << 28, False), (-(1 << 28), False)):

@@ -1,4 +1,7 @@
-"""Accesses whose bounds are checked for all of a tile at once: told if and only if a lane that is on is outside, whatever its corners are."""
+"""Bounds checks of a whole loop nest: reports if and only if an active lane is outside.
+
+The corners of the tile may lie anywhere.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +79,7 @@ def offsets(kernel: Any, flags: np.ndarray, rows: int, columns: int, down: int, 
 
 @pytest.mark.parametrize("extents", EXTENTS)
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.__name__)
-def test_told_if_and_only_if_a_lane_that_is_on_is_outside(kernel: Any, extents: tuple[int, int], checked: Any, guarded: Any) -> None:
+def test_reports_if_and_only_if_an_active_lane_is_outside(kernel: Any, extents: tuple[int, int], checked: Any, guarded: Any) -> None:
     run, random, height, width = checked(kernel, *extents), np.random.default_rng(7), *extents
     reported = 0
     for turn in range(60):
@@ -273,7 +276,7 @@ def test_both_corners_are_in_the_same_argument(module_of: Any, compiled: Any) ->
 
 
 @device_function
-def copies_where_told(x, y, flags, start, BLOCK: tl.constexpr):
+def copies_where_flagged(x, y, flags, start, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
     tl.store(y + start + i, tl.load(x + start + i, mask=tl.load(flags + i) != 0, other=0.0))
 
@@ -327,14 +330,14 @@ def test_whole_tiles_that_are_inside_are_looked_at_by_their_corners_alone(
     assert run.status[0] == OUT_OF_BOUNDS  # a corner that nothing touches is not inside: every lane is looked at
 
 
-@pytest.mark.parametrize("kernel", [copies_where_told, gathers_columns, goes_on], ids=lambda kernel: kernel.__name__)
+@pytest.mark.parametrize("kernel", [copies_where_flagged, gathers_columns, goes_on], ids=lambda kernel: kernel.__name__)
 def test_accesses_of_many_forms_are_looked_at_by_their_corners_alone(kernel: Any, module_of: Any, compiled: Any, exact_checks_tell: None) -> None:
-    constants = {"BLOCK": 64} if kernel is copies_where_told else {"ROWS": 8, "COLUMNS": 8}
+    constants = {"BLOCK": 64} if kernel is copies_where_flagged else {"ROWS": 8, "COLUMNS": 8}
     x, y, flags = np.arange(64, dtype=np.float32), np.zeros(64, np.float32), np.ones(64, np.int8)
     run = compiled(module_of(kernel, [x, y, flags, 0], **constants), {"debug": True})
     run([x, y, flags, 0])
     assert run.status[0] == 0
-    assert np.array_equal(y, {copies_where_told: x, gathers_columns: x.reshape(8, 8).T.ravel(), goes_on: 2 * x}[kernel])
+    assert np.array_equal(y, {copies_where_flagged: x, gathers_columns: x.reshape(8, 8).T.ravel(), goes_on: 2 * x}[kernel])
     run([x, y, flags, 1])
     assert run.status[0] == OUT_OF_BOUNDS
 
