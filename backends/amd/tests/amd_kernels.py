@@ -140,6 +140,13 @@ def converted(x, out, N: tl.constexpr):
 
 
 @tw.jit
+def clamped(x, out, BOUND: tl.constexpr, PROPAGATE: tl.constexpr, N: tl.constexpr):
+    at = tl.arange(0, N)
+    nan: tl.constexpr = tl.PropagateNan.ALL if PROPAGATE else tl.PropagateNan.NONE
+    tl.store(out + at, tl.clamp(tl.load(x + at), -BOUND, BOUND, propagate_nan=nan).to(out.dtype.element_ty))
+
+
+@tw.jit
 def computed(x, y, out, N: tl.constexpr, NAME: tl.constexpr):
     at = tl.arange(0, N)
     a, b = tl.load(x + at), tl.load(y + at)

@@ -13,6 +13,7 @@ from amd_support import ARCHS, listed
 
 from tilewright.ir.types import F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, FloatType
 from tilewright.llvm.registers import encode_float
+from tilewright.passes.formats import greatest_finite
 from tilewright_conformance.formats import saturated
 
 FNUZ, OCP = (("fp8e4b8", F8E4M3FNUZ), ("fp8e5b16", F8E5M2FNUZ)), (("fp8e4nv", F8E4M3FN), ("fp8e5", F8E5M2))
@@ -39,6 +40,27 @@ def test_conversions(arch: str, name: str, format_: FloatType, source: str) -> N
     launched(code, [values.view(np.uint16) if source == "bf16" else values, found])
     expected = [encode_float(saturated(float(value), format_), format_) for value in values]
     np.testing.assert_array_equal(found, np.array(expected, np.uint8))
+
+
+@pytest.mark.parametrize("propagate", [False, True])
+@pytest.mark.parametrize(("arch", "name", "format_"), FORMATS)
+def test_what_a_kernel_clamps_is_not_clamped_again(arch: str, name: str, format_: FloatType, propagate: bool) -> None:
+    """As long as its bounds are numbers of the format."""
+    size = 1024
+    edges = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 240.0, 448.0, 464.0, 480.0, 57344.0, 1e9, -1e9], np.float32)
+    values = np.resize(np.concatenate([edges, np.random.default_rng(0).standard_normal(500).astype(np.float32) * 300]), size)
+    maximum = greatest_finite(format_)
+    counts = []
+    for bound in (maximum, 2 * maximum):
+        code = listed(kernels.clamped, f"x=*fp32:16, out=*{name}:16", arch, {"N": size, "BOUND": bound, "PROPAGATE": propagate})
+        lines = str(code.stages["amdgcn"]).splitlines()
+        counts.append(sum(line.startswith(("\tv_max", "\tv_min", "\tv_med3", "\tv_dual_max", "\tv_dual_min")) for line in lines))
+        found = np.zeros(size, np.uint8)
+        launched(code, [values, found])
+        limited = np.clip(values, -bound, bound) if propagate else np.fmin(np.fmax(values, -bound), bound)
+        expected = [encode_float(saturated(float(value), format_), format_) for value in limited]
+        np.testing.assert_array_equal(found, np.array(expected, np.uint8))
+    assert counts[0] < counts[1]
 
 
 @pytest.mark.parametrize(("arch", "each"), [("gfx942", 4), ("gfx950", 0), ("gfx1100", 4), ("gfx1201", 4)])

@@ -7,14 +7,16 @@ from typing import Any, Final
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Function, Value
+from tilewright.ir.ops.arithmetic import Cast
 from tilewright.ir.ops.linear import DotScaled
-from tilewright.ir.types import BF16, F32, F64, I32, U32, TileType, Type, element_type
+from tilewright.ir.types import BF16, F32, F64, I32, U32, FloatType, TileType, Type, element_type
 from tilewright.llvm.assembly_operands import AssemblyOperand
 from tilewright.llvm.assembly_sites import site
 from tilewright.llvm.atomics import Reach, atomic_read, atomic_sum, atomic_update, atomic_write, compare_and_swap
 from tilewright.llvm.inline_assembly import emit_inline_asm
 from tilewright.llvm.registers import register_type, storage_size
 from tilewright.llvm.writer import FunctionWriter, ModuleWriter
+from tilewright.passes.float_limits import UNLIMITED, float_limits
 from tilewright.plugins.manifest import Target
 from tilewright.simt.dialect.attributes import WARPS, layout_of
 from tilewright.simt.dialect.op_interface import Interface
@@ -313,7 +315,9 @@ class GcnTarget(SimtTarget):
         return arithmetic.element_operation(context.writer, self.row, self.relaxed, name, operands, element, attributes)
 
     def cast(self, context: SimtContext, operand: str, source: Type, result: Type, rounding: str) -> str | None:
-        return casts.machine_cast(context.writer, self.row, operand, source, result, rounding)
+        operation = context.operation
+        limits = float_limits(operation.x) if isinstance(operation, Cast) and isinstance(result, FloatType) and result.bits == 8 else UNLIMITED
+        return casts.machine_cast(context.writer, self.row, operand, source, result, rounding, limits=limits)
 
     @property
     def pair_products(self) -> frozenset[Type]:

@@ -11,6 +11,7 @@ from typing import Final
 from tilewright.ir.types import BF16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F16, F32, FloatType, Type
 from tilewright.llvm.casts import rounded_upper_half
 from tilewright.llvm.writer import FunctionWriter, float_constant
+from tilewright.passes.float_limits import Limits
 from tilewright.passes.formats import greatest_finite
 from tilewright_amd.architectures import MFMA, Architecture
 from tilewright_amd.codegen.kernel_state import kernel_state
@@ -26,13 +27,13 @@ _SINGLE: Final[Mapping[Type, Callable[[FunctionWriter, str], str]]] = {
 }
 
 
-def machine_cast(w: FunctionWriter, row: Architecture, operand: str, source: Type, result: Type, rounding: str) -> str | None:
-    """See :meth:`tilewright.simt.target.simt_target.SimtTarget.cast`."""
+def machine_cast(w: FunctionWriter, row: Architecture, operand: str, source: Type, result: Type, rounding: str, *, limits: Limits) -> str | None:
+    """See :meth:`tilewright.simt.target.simt_target.SimtTarget.cast`. ``limits`` are those of an operand that is not NaN."""
     if source is F32 and result is BF16 and rounding == "rtne":
         return computed_upper_half(w, row, operand) if rounds_bf16(row) else _upper_half(w, operand)
     if source in _SINGLE and result in row.fp8 and rounding == "rtne":
         assert isinstance(result, FloatType)
-        return _narrowed(w, row, _SINGLE[source](w, operand), result)
+        return _narrowed(w, row, _SINGLE[source](w, operand), result, limits)
     if source in row.fp8 and result in (F16, F32):
         assert isinstance(source, FloatType)
         single = _widened(w, operand, source)
@@ -78,21 +79,25 @@ def _upper_half(w: FunctionWriter, operand: str) -> str:
     return w.emit(f"trunc i32 {w.emit(f'lshr i32 {chosen}, 16')} to i16")
 
 
-def _narrowed(w: FunctionWriter, row: Architecture, operand: str, result: FloatType) -> str:
+def _narrowed(w: FunctionWriter, row: Architecture, operand: str, result: FloatType, limits: Limits) -> str:
     """An f32 number as fp8, rounded to the nearest and saturated. What is rounded is remembered, for those that are joined (:mod:`.vectors`)."""
     kind = "fp8" if result.mantissa == 3 else "bf8"
-    # the instruction makes infinity or NaN of what is too large: clamped before, NaN stays what it is
     bound = greatest_finite(result)
-    least, greatest = float_constant("float", -bound), float_constant("float", bound)
-    if row.propagates_nan:
-        clamped = w.intrinsic("llvm.maximum", "float", [("float", operand), ("float", least)])
-        clamped = w.intrinsic("llvm.minimum", "float", [("float", clamped), ("float", greatest)])
-    else:
-        clamped = w.call("llvm.amdgcn.fmed3.f32", "float", [("float", operand), ("float", greatest), ("float", least)])
-        clamped = w.emit(f"select i1 {w.emit(f'fcmp uno float {operand}, {operand}')}, float {operand}, float {clamped}")
+    # the instruction makes infinity or NaN of what is too large
+    clamped = operand if -bound <= limits[0] and limits[1] <= bound else _clamped(w, row, operand, bound)
     name = w.emit(f"trunc i32 {narrow_pair(w, kind, clamped, clamped)} to i8")
     kernel_state(w).narrowed[name] = clamped, kind
     return name
+
+
+def _clamped(w: FunctionWriter, row: Architecture, operand: str, bound: float) -> str:
+    """An f32 number between the bounds; NaN stays what it is."""
+    least, greatest = float_constant("float", -bound), float_constant("float", bound)
+    if row.propagates_nan:
+        raised = w.intrinsic("llvm.maximum", "float", [("float", operand), ("float", least)])
+        return w.intrinsic("llvm.minimum", "float", [("float", raised), ("float", greatest)])
+    clamped = w.call("llvm.amdgcn.fmed3.f32", "float", [("float", operand), ("float", greatest), ("float", least)])
+    return w.emit(f"select i1 {w.emit(f'fcmp uno float {operand}, {operand}')}, float {operand}, float {clamped}")
 
 
 def _widened(w: FunctionWriter, operand: str, source: FloatType) -> str:
