@@ -19,7 +19,7 @@ from tilewright.llvm import signal_handlers
 if TYPE_CHECKING:
     from tilewright.llvm.link import LoadedObject
 
-#: Kernels that are told from each other; of more the oldest are forgotten.
+#: Maximum of kernels that are distinguished; of more the oldest are forgotten.
 MOST: Final = 4096
 #: Where a signal's context has the address of the instruction, in bytes.
 _PLACE: Final = {"x86_64": 168, "aarch64": 440}

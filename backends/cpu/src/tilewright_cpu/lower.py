@@ -17,14 +17,18 @@ from tilewright_cpu.codegen.sanitizer.bounds import bounded_arguments
 
 
 def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObject:
-    """Turn a module of one kernel into an object file.
+    """Compile a module of one kernel to an object file.
 
-    The module is left as it is. Stages: ``tileir``, ``llir``. Metadata: ``kernel`` (the symbol), ``arch`` and ``features`` that it needs, ``asserts``
-    (messages by index), ``bounds`` (the arguments whose bounds the launcher puts behind them, see :mod:`.codegen.sanitizer.bounds`), ``memory_bytes`` and
-    ``cleared_bytes`` (what a thread gives to the kernel's function, see :mod:`.codegen.kernel`), ``arena_bytes`` (heap memory a thread takes in all),
-    ``contracted`` (whether products and sums were fused), ``prepackable`` (whether it asks for operands that were packed before the launch),
-    ``polls`` (whether its loops ask whether to go on), ``cooperative`` (whether all programs run at once), ``waits`` (where a loop is that may wait for another
-    program), ``writes`` (see :mod:`tilewright.runtime.arguments.bounds_check`).
+    The module is left as it is. Stages: ``tileir``, ``llir``. Metadata: ``kernel`` (the symbol),
+    ``arch`` and ``features`` that it needs, ``asserts`` (messages by index), ``bounds`` (the
+    arguments whose bounds the launcher puts behind them, see :mod:`.codegen.sanitizer.bounds`),
+    ``memory_bytes`` and ``cleared_bytes`` (heap memory that a thread passes to the kernel's
+    function, see :mod:`.codegen.kernel`), ``arena_bytes`` (heap memory a thread takes in all),
+    ``contracted`` (whether multiplications and additions were fused), ``prepackable`` (whether it
+    looks up operands that were packed before the launch), ``polls`` (whether its loops have
+    cancellation checks), ``cooperative`` (whether all programs run at once), ``waits`` (where a
+    loop is that may wait for another program), ``writes`` (see
+    :mod:`tilewright.runtime.arguments.bounds_check`).
 
     Raises:
         LoweringError: something cannot be lowered, with the operation and its location.

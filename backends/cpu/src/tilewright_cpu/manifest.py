@@ -8,7 +8,7 @@ from tilewright.plugins.manifest import Manifest
 from tilewright_cpu import __version__
 from tilewright_cpu.hardware import NAMED
 
-#: Every precision of products may be asked for: where the machine has nothing quicker, all are computed as IEEE.
+#: Every precision of matmuls may be asked for: where the hardware has nothing quicker, all are computed as IEEE.
 CAPABILITIES = every_type(
     {"descriptors", "print", "assert", IMPLIED_ASSERTS, "inline_asm", "extern", "dot_scaled", "noinline", "clock", "cooperative"},
     power_of_two=False,

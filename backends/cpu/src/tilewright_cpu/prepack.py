@@ -125,14 +125,14 @@ class PackedMatrix:
 
 
 def prepack(matrix: Any, *, dtype: Any = None, block_n: int | None = None) -> PackedMatrix:
-    """Pack the right operand of products once, to be passed to kernels in its place.
+    """Pack the right operand of matmuls once, to be passed to kernels in its place.
 
-    Products that read it skip the packing of B; results are those of the matrix itself, bit for bit. The packing is a copy: call ``refresh()`` after the
-    matrix has changed. Tiles of a product that reach past the matrix's edges, and tiles narrower than a panel, are packed by the kernel as ever, and so is a
+    Matmuls that read it skip the packing of B; results are those of the matrix itself, bit for bit. The packing is a copy: call ``refresh()`` after the
+    matrix has changed. Tiles of a matmul that reach past the matrix's edges, and tiles narrower than a panel, are packed by the kernel as ever, and so is a
     matrix with infinities in a type that the machine multiplies in parts (f16 on tile registers).
 
     Args:
-        matrix: K x N, an array or a tensor on the host of any element type that products take, contiguous along K or along N.
+        matrix: K x N, an array or a tensor on the host of any element type that matmuls take, contiguous along K or along N.
         dtype: the type that the kernel multiplies in, where it casts what it loads; the matrix's own by default.
         block_n: columns of the kernel's tiles of B, where they are fewer than a panel has by itself (as many as the machine's vectors and registers hold).
 

@@ -16,7 +16,7 @@ from tilewright.plugins.manifest import Target
 from tilewright_cpu.manifest import IGNORED
 from tilewright_cpu.target import available_cores
 
-#: Options by which configurations are not told apart: those that change nothing in this backend's code, but for one that kernels may take as a constant.
+#: Options by which configurations are not distinguished: those that change nothing in this backend's code, but for one that kernels may take as a constant.
 IGNORED_OPTIONS = IGNORED - {"num_stages"}
 #: Options that are no block sizes.
 _OPTIONS = IGNORED | {"num_threads", "enable_fp_fusion", "debug", "sanitize_overflow"}
@@ -55,7 +55,7 @@ def footprint(configuration: Mapping[str, Any]) -> int:
     sizes = block_sizes(configuration)
     if len(sizes) < 2:
         return _ELEMENT * sum(sizes)
-    # with three extents: both operands and the result of a product; with two: one tile and its counterpart
+    # with three extents: both operands and the result of a matmul; with two: one tile and its counterpart
     pairs = [a * b for i, a in enumerate(sizes) for b in sizes[i + 1 :]]
     return _ELEMENT * (sum(pairs) if len(pairs) > 1 else 2 * pairs[0])
 
@@ -74,7 +74,7 @@ def prune(configurations: Sequence[Mapping[str, Any]], target: Target, arguments
 
 
 def _code_key(configuration: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Equal for configurations that give the same code."""
+    """Key that is equal for configurations with the same code."""
     return tuple(sorted((name, type(value).__name__, repr(value)) for name, value in configuration.items() if name not in IGNORED_OPTIONS))
 
 

@@ -196,7 +196,7 @@ class Context(StackSlots):
         self.status = "null"
         self.contract = state.contract
         self.stop_block: Block | None = None
-        #: a word in which its loops keep when they last let signals be handled; "" where none asks
+        #: a word with the time when its loops last let signals be handled; "" where no loop has cancellation checks
         self.heeded = ""
         #: a region of scalars is being run on elements by the operation at ``position``
         self.in_elements = False

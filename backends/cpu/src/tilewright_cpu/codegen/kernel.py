@@ -49,8 +49,8 @@ class KernelText:
         memory_bytes: heap memory that a thread gives to the kernel's function.
         cleared_bytes: how much of it must be zero at first.
         arena_bytes: heap memory a running kernel takes a thread, that of the functions which it calls with it.
-        prepackable: whether it asks for operands that were packed before the launch.
-        polls: whether its loops ask whether to go on: see :func:`tilewright_cpu.status.poll_symbol`.
+        prepackable: whether it looks up operands that were packed before the launch.
+        polls: whether its loops have cancellation checks: see :func:`tilewright_cpu.status.poll_symbol`.
     """
 
     text: str

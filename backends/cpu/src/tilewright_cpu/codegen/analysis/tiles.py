@@ -43,7 +43,7 @@ EXPENSIVE = 10
 MAX_DEPTH = 48
 #: Independent accumulators of a sum that a loop keeps in registers.
 PARTIAL_SUM_GROUPS = 4
-#: Operations that only move elements and are evaluated where they are read. An unsplat gives a scalar, which is computed where it stands.
+#: Operations that only move elements and are evaluated where they are read. The result of an unsplat is a scalar, computed where it stands.
 _LAZY_SHAPE = MOVES - {"unsplat"}
 #: Operations whose results keep the coordinates of their operands.
 _SAME_INDEX = frozenset(("load", "hint", "permute", "reshape", "expand_dims"))

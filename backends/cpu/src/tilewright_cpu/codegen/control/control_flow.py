@@ -113,7 +113,7 @@ def _put(context: Context, value: Value | Buffer, buffer: Buffer) -> None:
 
 
 def _add_to_partial_sums(context: Context, partial_sum: PartialSum, groups: list[str], width: int) -> list[str]:
-    """Add a tile to the accumulators of a sum kept in registers."""
+    """Add a tile to partial sums in vector registers."""
     type_ = partial_sum.term.type
     assert isinstance(type_, TileType)
     plan = NestPlan(context, type_.shape, [(partial_sum.term, identity(1))], lane=0)

@@ -56,10 +56,12 @@ def store(w: FunctionWriter, tile: int, pointer: str, stride: Extent) -> None:
 
 
 def multiply_add(w: FunctionWriter, how: str, total: int, a: int, b: int) -> None:
-    """Add the product of two tiles to a third.
+    """Add the matmul of two tiles to a third.
 
-    Row r of ``a`` has 16 units of 4 bytes along K, row k of ``b`` the units k of 16 columns. ``how``: the instruction: ``dpbf16ps`` for pairs of bf16 and sums
-    in f32; ``dpbssd``, ``dpbsud``, ``dpbusd``, ``dpbuud`` for quads of bytes and sums in i32, where s and u tell the signedness of ``a`` and of ``b``.
+    Row r of ``a`` has 16 K-groups of 4 bytes, row k of ``b`` the K-groups k of 16 columns. ``how``
+    is the instruction: ``dpbf16ps`` for pairs of bf16 and accumulators in f32; ``dpbssd``,
+    ``dpbsud``, ``dpbusd``, ``dpbuud`` for quads of bytes and accumulators in i32, where s and u
+    state the signedness of ``a`` and of ``b``.
     """
     _do(w, f"t{how}", ("i8", total), ("i8", a), ("i8", b))
 

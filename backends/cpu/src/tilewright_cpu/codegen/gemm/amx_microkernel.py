@@ -25,7 +25,7 @@ PanelLoops = Callable[[], Iterator[tuple[Panel, Extent]]]
 
 _K_GROUP_BYTES = amx.ROW_BYTES // TILE
 _ELEMENT_BYTES = {"i8": 1, "i16": 2, "i32": 4}
-#: The first tile of operand A's, and of operand B's; sums are in those before.
+#: The first tile of operand A's, and of operand B's; accumulators are in those before.
 _A, _B = 4, 6
 #: Tiles along K that the four tiles of operand A can hold of two tiles' rows.
 _RESIDENT = 2
@@ -57,7 +57,7 @@ def write_tile_block(
     split = kernel.scheme.split
     products, parts = ((0, 0),) if split is None else split.products, kernel.scheme.parts
     corner = w.gep("i32", c.pointer, plus(w, scaled(w, row, c.row_stride), column))
-    places = {(i, j): (len(across) * i + j, w.gep("i32", corner, TILE * (i * c.row_stride + j))) for i in down for j in across}  # (tile, address) of the sums
+    places = {(i, j): (len(across) * i + j, w.gep("i32", corner, TILE * (i * c.row_stride + j))) for i in down for j in across}  # (tile, address)
     stride = c.row_stride * _K_GROUP_BYTES
     for tile, place in places.values():
         if c.zero:

@@ -47,7 +47,7 @@ Allocate = Callable[[int, Type], str]
 #: As many blocks along M must read a panel of B before packing it pays.
 _REUSES_TO_PACK = 3
 
-#: With fewer products a sum, adding up the lanes of vectors along K costs more than it saves.
+#: With fewer steps along K, adding up the lanes of vectors along K costs more than it saves.
 _MIN_K = 16
 
 _BUFFER_ELEMENT: dict[str, Type] = {"float": F32, "double": F64, "i32": I32}
@@ -88,7 +88,7 @@ class Gemm:
     def scheme(self) -> Scheme:
         extents = self.a.rows, self.b.columns, self.a.columns
         scheme = choose_scheme(*self.elements, self.hardware, extents, self.precision)
-        # sums in f16 are rounded as the products are added up
+        # accumulators in f16 are rounded at each addition
         return FMA32 if scheme.split is not None and self.c.element is F16 else scheme
 
 

@@ -77,7 +77,7 @@ def write_columns_block(
     if rest:
         accumulators = step(whole * lanes, rest, accumulators)
     totals, width = _across_lanes(w, element, lanes, accumulators)
-    # The sums are C's elements in order, since C is dense.
+    # The accumulators are C's elements in order, since C is dense.
     place = w.gep(storage_type(c.element), c.pointer, scaled(w, first, columns))
     if not c.zero:
         old = widened(w, c.element, masked_load(w, storage_type(c.element), place, c.align, width, len(accumulators)), width)

@@ -184,7 +184,7 @@ def widened(w: FunctionWriter, element: Type, value: str, width: int) -> str:
 
 
 def narrowed(w: FunctionWriter, element: Type, value: str, width: int) -> str:
-    """Sums as accumulator elements."""
+    """Accumulators as elements of the result."""
     return w.emit(f"fptrunc {vector('float', width)} {value} to {vector('half', width)}") if element is F16 else value
 
 

@@ -232,7 +232,7 @@ class Packer:
         return not isinstance(stride, int) or stride * self.align > self.hardware.far_bytes
 
     def _fetch(self, place: str, panel: Panel) -> None:
-        """Ask for a panel's part of a row that is packed later, perhaps in the next tile along K."""
+        """Prefetch a panel's part of a row that is packed later, perhaps in the next tile along K."""
         for start in range(0, panel.columns, max(1, self.hardware.limit("line_bytes") // self.align)):
             fetch(self.w, self.w.gep(self.stored, place, start))
 

@@ -34,7 +34,7 @@ _MAX_ITERATIONS: Final = 256
 WAYS: Final = 8
 
 #: A set holds what was packed in one iteration of the loop: WAYS keys of FACTS numbers each, the places of what they stand for, and the number of the key that
-#: is replaced next. Places are given out one by one, from a common count on, until there are no more; then a set replaces what it has. The function gives the
+#: is replaced next. Places are allocated one by one, from a common count on, until there are no more; then a set replaces an entry. The function returns the
 #: place of a key, and whether it is new there.
 _SETS: Final = """
 %memo.NAME = type { [FACTS x KEYS], [WAYS x ptr], i64 }

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from tilewright.ir.types import F32, I8, IntType, Type
 from tilewright_cpu.hardware import Hardware
 
-#: Sums that hide the latency of additions: four steps of four additions each.
+#: Accumulators that hide the latency of additions: four steps of four additions each.
 _ACCUMULATORS = 16
 
-#: Rows of a tile of a matrix unit, K-groups along K in one of them, and columns of a tile of sums.
+#: Rows of a tile of a matrix unit, K-groups along K in one of them, and columns of a tile of accumulators.
 TILE = 16
-#: Rows and columns of the block of sums that tiles hold.
+#: Rows and columns of the block of accumulators that tiles hold.
 _TILED_BLOCK = 2 * TILE
 
-#: The precision of products in f32 that are computed as such.
+#: The precision of matmuls of f32 that are computed as such.
 IEEE = "ieee"
 
 #: A stride or an extent: known now, or the name of an i64.
@@ -199,9 +199,9 @@ class Block:
 
 
 def block_of(scheme: Scheme, elements: tuple[Type, Type], m: int, n: int, hardware: Hardware) -> Block:
-    """The block for an M x N product of operands of ``elements`` by a scheme.
+    """The block for an M x N matmul of operands of ``elements`` by a scheme.
 
-    Where great products are tiled, smaller ones have panels of as many columns: B may have been packed for either before the launch.
+    Where large matmuls are tiled, smaller ones have panels of as many columns: B may have been packed for either before the launch.
     """
     if scheme.tiled:
         return Block(min(m, _TILED_BLOCK), min(n, _TILED_BLOCK) // TILE, TILE)
@@ -211,9 +211,9 @@ def block_of(scheme: Scheme, elements: tuple[Type, Type], m: int, n: int, hardwa
 
 
 def choose_block(m: int, n: int, lanes: int, hardware: Hardware) -> Block:
-    """The block for an M x N product in vector registers: the machine's, cut to the extents.
+    """The block for an M x N matmul in vector registers: the hardware's, cut to the extents.
 
-    Where columns are few the registers they leave hold more rows, and the other way around: many sums hide the latency of the additions.
+    Where columns are few the registers they leave hold more rows, and the other way around: many accumulators hide the latency of the additions.
     """
     while lanes > 1 and lanes >= 2 * n:
         lanes //= 2

@@ -33,12 +33,12 @@ _SAFE_CODES: Final = {"e2m1": (0, 251), "e4m3": (0, 245), "e5m2": (0, 238), "fp1
 
 @dataclass(frozen=True)
 class _Operand:
-    """One side of the product.
+    """One operand of the matmul.
 
     Attributes:
         source: its elements as they are stored, the rows of all batches below each other.
         codes: its scales, [batches, M or N, groups]; None without.
-        scales: the memory of its scales in f32, in the layout that its rows ask for.
+        scales: the memory of its scales in f32, in the layout that its rows require.
         wide: the memory of its elements in f32.
         batches: how many matrices there are.
         format: of its elements; e2m1 is packed in pairs along ``pack_axis``.
@@ -304,7 +304,7 @@ def _divided(context: Context, index: str, divisor: int) -> str:
 
 
 def _multiply_wide(context: Context, a: _Operand, b: _Operand, target: Buffer, zero: bool) -> None:
-    """Write, or add, the product of elements in f32 that are not scaled yet, in f64."""
+    """Write, or add, the matmul of elements in f32 that are not scaled yet, in f64."""
     w = context.writer
 
     def widened(buffer: Buffer, index: tuple[str, str, str]) -> str:
