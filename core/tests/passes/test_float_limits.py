@@ -7,7 +7,7 @@ import math
 import pytest
 
 from tilewright.ir.parser import parse_module
-from tilewright.passes.float_limits import Limits, float_limits
+from tilewright.passes.intervals import Limits, float_limits
 
 INF = math.inf
 CASES = {
@@ -47,7 +47,8 @@ def test_limits(name: str) -> None:
 def test_tiles_and_wider_types_keep_limits() -> None:
     lines = (
         "%h = cast %x : f16", "%one = constant 1.0 : f16", "%t = splat %h : tile<4xf16>", "%ones = splat %one : tile<4xf16>",
-        "%r = min %t, %ones : tile<4xf16>", "%m = max %r, %ones : tile<4xf16>", "%w = cast %m : tile<4xf32>", "%p = splat %out : tile<4xptr<f32>>", "store %p, %w",
+        "%r = min %t, %ones : tile<4xf16>", "%m = max %r, %ones : tile<4xf16>", "%w = cast %m : tile<4xf32>",
+        "%p = splat %out : tile<4xptr<f32>>", "store %p, %w",
     )  # fmt: skip
     text = "\n      ".join(lines)
     module = parse_module(f"tilewright.ir 1.0\n    kernel @k(%out: ptr<f32>, %x: f32) {{\n      {text}\n      return\n    }}\n")

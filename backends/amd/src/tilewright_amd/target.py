@@ -16,7 +16,7 @@ from tilewright.llvm.atomics import Reach, atomic_read, atomic_sum, atomic_updat
 from tilewright.llvm.inline_assembly import emit_inline_asm
 from tilewright.llvm.registers import register_type, storage_size
 from tilewright.llvm.writer import FunctionWriter, ModuleWriter
-from tilewright.passes.float_limits import UNLIMITED, float_limits
+from tilewright.passes.intervals import UNLIMITED, float_limits
 from tilewright.plugins.manifest import Target
 from tilewright.simt.dialect.attributes import WARPS, layout_of
 from tilewright.simt.dialect.op_interface import Interface
