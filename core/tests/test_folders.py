@@ -21,7 +21,6 @@ CROWDED = {
     "conformance/src/tilewright_conformance/waves": 35,
     "core/src/tilewright/language": 40,
     "core/src/tilewright/llvm": 28,
-    "core/src/tilewright/passes": 32,
     "core/src/tilewright/reference": 30,
 }
 
@@ -94,6 +93,14 @@ PACKAGES = (
         "backends/cpu/src/tilewright_cpu/codegen",
         ("state", "context", "analysis", "gemm", "intrinsics", "sanitizer", "loops", "ops", "control", "registry", "kernel"),
         frozenset({"context"}),
+    ),
+    Layers(
+        "tilewright.passes",
+        "core/src/tilewright/passes",
+        (
+            *("clone", "effects", "rewriter", "math", "fold", "analysis", "cse", "dce", "licm", "inline", "descriptor_padding"),
+            *("descriptors", "rewrites", "canonicalize", "pipeline", "decompose", "expand_math"),
+        ),
     ),
     Layers(
         "tilewright.runtime",

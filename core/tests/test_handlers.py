@@ -14,7 +14,8 @@ from tilewright.ir.core import Operation
 from tilewright.ir.ops import TABLE
 from tilewright.ir.ops.arithmetic import Binary, Cast, Cmp
 from tilewright.ir.types import F32
-from tilewright.passes import axis, canonicalize, descriptors
+from tilewright.passes import canonicalize, descriptors
+from tilewright.passes.analysis import axis
 from tilewright.passes.decompose.catalogue import CATALOGUE
 from tilewright.passes.decompose.widen import widening
 from tilewright.reference import undefined

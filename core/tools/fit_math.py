@@ -1,11 +1,11 @@
-"""Fit the polynomials of ``tilewright/passes/math_coefficients.py`` (needs mpmath; takes about a minute).
+"""Fit the polynomials of ``tilewright/passes/math/math_coefficients.py`` (needs mpmath; takes about a minute).
 
 Each row is a function to approximate on an interval and the weight of its absolute error there, so that what is minimised is the error of the math
 function's result, in units of its size. The Remez exchange (E. Remez, 1934) runs on a dense Chebyshev grid in 60-digit arithmetic; coefficients are
 then rounded from the lowest degree up; for f32 the rest is fitted anew after each, so that rounding costs little (where
 0 is inside the interval the last few powers alone have no unique best fit, and are rounded as they are).
 
-    python core/tools/fit_math.py > core/src/tilewright/passes/math_coefficients.py
+    python core/tools/fit_math.py > core/src/tilewright/passes/math/math_coefficients.py
 """
 
 from __future__ import annotations
@@ -278,7 +278,8 @@ def erf_pieces() -> list[tuple[float, ...]]:
 
 
 def main() -> None:
-    print('"""Coefficients of the polynomials of :mod:`tilewright.passes.math_library`, lowest degree first. Made by ``core/tools/fit_math.py``."""\n')
+    print('"""Coefficients of the polynomials of :mod:`.math_library`, lowest degree first.\n')
+    print('Made by ``core/tools/fit_math.py``.\n"""\n')
     print("from __future__ import annotations\n")
     print("#: (polynomial, element) -> coefficients. The comment has the law, and the binary logarithm of the fit's error relative to the result.")
     print("COEFFICIENTS: dict[tuple[str, str], tuple[float, ...]] = {")

@@ -9,7 +9,7 @@ from typing import Any
 from reference_pages import docstrings
 from tilewright.ir.types import F32, F64
 from tilewright.language.device_math.accuracy import ULP
-from tilewright.passes.math_library import MATH
+from tilewright.passes.math.math_library import MATH
 from tilewright_conformance.surface.probes.libdevice import DIRECTED, FLOATS, SINGLE
 from tilewright_conformance.surface.probes.math_functions import UNARY
 from tilewright_conformance.surface.table import WITHOUT_OBJECT, Name, names, resolve

@@ -52,7 +52,7 @@ def main() -> int:
 
 def explained(launch: Launch, kernel: Any, target: Target) -> Any:
     """The :class:`~tilewright.tools.explain.explanation.Explanation` of a launch of a kernel."""
-    from tilewright.passes.traffic import Tensor
+    from tilewright.passes.analysis.traffic import Tensor
     from tilewright.runtime.compiler.compile import Specialization
     from tilewright.runtime.options import resolve
     from tilewright.tools.explain.explanation import explain_specialization

@@ -13,7 +13,7 @@ from pointer_kernels import plain
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.ir.work import Work
-from tilewright.passes.work import work_of
+from tilewright.passes.analysis.work import work_of
 from tilewright.plugins.manifest import Target
 from tilewright.plugins.registry import registry
 from tilewright.runtime.compiler.compile import Specialization, build_module

@@ -12,8 +12,8 @@ from tilewright.ir.parser import parse_module
 from tilewright.ir.table import Kind, Operand, OpSpec
 from tilewright.ir.types import element_type
 from tilewright.passes.decompose.catalogue import decompose
+from tilewright.passes.expand_math import expand_math
 from tilewright.passes.inline import inline
-from tilewright.passes.math import expand_math
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import Capabilities, Manifest
 from tilewright.plugins.registry import registry

@@ -14,11 +14,11 @@ from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.parser import parse_module
 from tilewright.ir.types import I1, I32, PointerType, TileType, element_type, shape_of
 from tilewright.language.callable import device_function
-from tilewright.passes.affine import Affine
-from tilewright.passes.affine_forms import Bound, Form, Wrapped
+from tilewright.passes.analysis.affine import Affine
+from tilewright.passes.analysis.affine_forms import Bound, Form, Wrapped
+from tilewright.passes.analysis.polynomials import Polynomial, total
+from tilewright.passes.analysis.transfer_functions import unit_reshape
 from tilewright.passes.pipeline import run as run_passes
-from tilewright.passes.polynomials import Polynomial, total
-from tilewright.passes.transfer import unit_reshape
 from tilewright.reference.interpreter import run
 
 # ---- polynomials

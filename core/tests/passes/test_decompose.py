@@ -12,7 +12,7 @@ from tilewright.ir import TABLE, Builder, Function, Module, Region, verify
 from tilewright.ir.parser import parse_module
 from tilewright.ir.types import F16, F32, F64, I1, I32, I64, U8, U64, IntType, PointerType, TileType, Type
 from tilewright.passes.decompose.catalogue import CATALOGUE, decompose, remaining
-from tilewright.passes.math import expand_math
+from tilewright.passes.expand_math import expand_math
 from tilewright.reference.interpreter import DescriptorValue, run
 from tilewright_conformance.samples import Sample, check_outputs, samples
 

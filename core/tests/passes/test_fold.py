@@ -33,7 +33,7 @@ from tilewright.ir.types import (
 )
 from tilewright.passes.canonicalize import canonicalize
 from tilewright.passes.fold import FOLDS, fold
-from tilewright.passes.formats import greatest_finite, least_exponent, round_to
+from tilewright.passes.math.float_formats import greatest_finite, least_exponent, round_to
 from tilewright.reference.interpreter import run
 from tilewright.reference.numerics import decode, is_raw, numpy_dtype
 

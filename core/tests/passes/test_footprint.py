@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from tilewright.passes.footprint import Boxes, distinct
+from tilewright.passes.analysis.footprint import Boxes, distinct
 
 
 def listed(boxes):
@@ -42,7 +42,7 @@ def test_nothing_is_nothing():
 
 
 def test_too_many_runs_are_not_counted(monkeypatch):
-    monkeypatch.setattr("tilewright.passes.footprint.MOST_RUNS", 100)
+    monkeypatch.setattr("tilewright.passes.analysis.footprint.MOST_RUNS", 100)
     assert distinct([made([0], (1000, 1), [[101, 7]])]) is None
     assert distinct([made([0], (1,), [[60]]), made([0], (2,), [[60]])]) is None
     assert distinct([made([0], (1,), [[1 << 40]])]) == 1 << 40

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tilewright.ir.types import BF16, F16, F32, F64, FLOATS, FloatType
-from tilewright.passes.formats import contains, from_bits, greatest_finite, least_exponent, round_to, to_bits
+from tilewright.passes.math.float_formats import contains, from_bits, greatest_finite, least_exponent, round_to, to_bits
 from tilewright.reference.numerics import decode
 
 DTYPES = {

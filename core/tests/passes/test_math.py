@@ -5,8 +5,8 @@ import pytest
 
 from tilewright.ir import Builder, Function, Module, verify
 from tilewright.ir.types import BF16, F8E4M3FN, F16, F32, F64, I32, PointerType, TileType
-from tilewright.passes.math import expand_math
-from tilewright.passes.math_library import MATH
+from tilewright.passes.expand_math import expand_math
+from tilewright.passes.math.math_library import MATH
 from tilewright.reference.interpreter import run
 
 NAMES = ("exp", "exp2", "log", "log2", "sin", "cos", "tanh", "erf", "rsqrt")

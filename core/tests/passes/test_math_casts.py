@@ -8,8 +8,8 @@ import pytest
 
 from tilewright.ir import Module, verify
 from tilewright.ir.types import BF16, F16, F32, F64, FLOATS, I1, I8, I32, I64, INTEGERS, U8, U32, U64, FloatType, IntType
-from tilewright.passes.formats import round_to, to_bits
-from tilewright.passes.math_casts import cast_function
+from tilewright.passes.math.float_formats import round_to, to_bits
+from tilewright.passes.math.math_casts import cast_function
 from tilewright_conformance.formats import saturated
 
 FP8 = tuple(type_ for type_ in FLOATS if type_.is_fp8)
@@ -147,7 +147,7 @@ def numbers_of(format_, bits):
     """The numbers that encodings stand for, as floats; exact for every format here."""
     if format_ in (F16, F32, F64):
         return bits.view(dtype_of(format_)).astype(np.float64).tolist()
-    from tilewright.passes.formats import from_bits
+    from tilewright.passes.math.float_formats import from_bits
 
     return [math.nan if (value := from_bits(int(b), format_)) is None else value for b in bits]
 

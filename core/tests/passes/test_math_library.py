@@ -14,7 +14,7 @@ from tilewright.ir.types import F32, F64, I1, FloatType, IntType
 from tilewright.llvm.compile import compile_to_object, host_target
 from tilewright.llvm.link import load_object
 from tilewright.llvm.writer import ModuleWriter, float_constant
-from tilewright.passes.math_library import MATH, math_function
+from tilewright.passes.math.math_library import MATH, math_function
 
 WIDTH = 8
 NAMES = ("exp", "exp2", "log", "log2", "sin", "cos", "tanh", "erf", "rsqrt")

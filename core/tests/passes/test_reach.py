@@ -7,8 +7,8 @@ import pytest
 
 from tilewright.ir import verify
 from tilewright.ir.parser import parse_module
+from tilewright.passes.analysis.write_extent import certain_writes
 from tilewright.passes.pipeline import run
-from tilewright.passes.reach import certain_writes
 
 SIGNATURE = "%a: ptr<f32>, %b: ptr<f16>, %i: i32, %t: i1, %f: f32, %h: f16"
 

@@ -6,8 +6,8 @@ import pytest
 
 from tilewright.ir import Module, verify
 from tilewright.ir.parser import parse_module
+from tilewright.passes.analysis.argument_access import stored_arguments
 from tilewright.passes.pipeline import run
-from tilewright.passes.stores import stored_arguments
 
 SIGNATURE = (
     "%a: ptr<f32>, %b: ptr<f32>, %c: ptr<f32>, %i: i32, %n: i64, %f: f32, %t: i1, %d: desc<4x8xf32>, %e: desc<4x8xf32>, %row: desc<1x8xf32>, "

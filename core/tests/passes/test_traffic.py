@@ -7,7 +7,7 @@ from pointer_kernels import plain
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.passes import pipeline
-from tilewright.passes.traffic import Moved, Tensor, Traffic, traffic_of
+from tilewright.passes.analysis.traffic import Moved, Tensor, Traffic, traffic_of
 from tilewright.plugins.manifest import Target
 from tilewright.plugins.registry import registry
 from tilewright.runtime.compiler.compile import Specialization, build_module
@@ -169,6 +169,6 @@ def test_operations_of_floats_are_counted_and_multiply_adds_twice():
 
 
 def test_launches_of_more_runs_than_are_followed_have_no_totals(monkeypatch):
-    monkeypatch.setattr("tilewright.passes.traffic.MOST_RUNS", 12)
+    monkeypatch.setattr("tilewright.passes.analysis.traffic.MOST_RUNS", 12)
     found = traffic(persistent, {"tiles": 13, "n": 416}, (4, 1, 1), PROGRAMS=4, WIDTH=32)
     assert not found.whole and found.unknown == ("more than 12 runs, which are not followed",)

@@ -13,7 +13,7 @@ from tilewright.ir import TABLE, Builder, Function, Module, verify
 from tilewright.ir.parser import parse_module
 from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2FNUZ, F16, F64, FLOATS, I32, I64, U64, FloatType, IntType, PointerType, TileType, Type, element_type
 from tilewright.passes.decompose.catalogue import decompose
-from tilewright.passes.formats import round_to
+from tilewright.passes.math.float_formats import round_to
 from tilewright.reference.interpreter import run
 from tilewright.reference.numerics import decode, encode, is_raw, numpy_dtype
 from tilewright_conformance.formats import saturated

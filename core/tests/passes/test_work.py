@@ -7,7 +7,7 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.ir.types import F16, F32
 from tilewright.ir.work import Work
-from tilewright.passes.work import GUESSED_RUNS, work_of
+from tilewright.passes.analysis.work import GUESSED_RUNS, work_of
 from tilewright.plugins.manifest import Target
 from tilewright.plugins.registry import registry
 from tilewright.runtime.compiler.compile import Specialization, build_module

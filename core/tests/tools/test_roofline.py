@@ -7,7 +7,7 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.passes.traffic import Moved, Step, Traffic
+from tilewright.passes.analysis.traffic import Moved, Step, Traffic
 from tilewright.plugins.ceilings import Ceilings
 from tilewright.tools import cli
 from tilewright.tools.explain.explanation import explain

@@ -10,7 +10,7 @@ from tilewright.ir.core import Module, Operation
 from tilewright.ir.ops.control import While
 from tilewright.ir.ops.memory import Load
 from tilewright.ir.table import Effect
-from tilewright.passes.reach import certain_writes
+from tilewright.passes.analysis.write_extent import certain_writes
 from tilewright.plugins.manifest import CodeObject, Target
 from tilewright_cpu.codegen.kernel import write_module
 from tilewright_cpu.codegen.sanitizer.bounds import bounded_arguments

@@ -1,6 +1,6 @@
 """Functions of floats, and a few of integers: as Tile IR, and as functions of the language, against exact values and the table of errors.
 
-Strict bounds hold with the launch options of ``session.strict``, relaxed ones without. Both are columns of :data:`tilewright.passes.math_library.MATH`.
+Strict bounds hold with the launch options of ``session.strict``, relaxed ones without. Both are columns of :data:`tilewright.passes.math.math_library.MATH`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import tilewright.language as tl
 from tilewright.errors import CompilationError
 from tilewright.ir.types import F32, F64
 from tilewright.language.extra import libdevice
-from tilewright.passes.math_library import MATH
+from tilewright.passes.math.math_library import MATH
 from tilewright_conformance.case import Case, Needs
 from tilewright_conformance.formats import FORMATS
 from tilewright_conformance.kit.math_values import ARGUMENTS, any_bits, double_nearest, large_angles, random_arguments

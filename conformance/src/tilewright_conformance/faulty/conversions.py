@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.ir import Builder, Operation
 from tilewright.ir.types import BF16, F16, F32, F64, I1, U16, U32, FloatType, IntType, Type
-from tilewright.passes.formats import greatest_finite
+from tilewright.passes.math.float_formats import greatest_finite
 from tilewright_conformance.faulty.rewriting import CHANGED, Rewrite, as_bits, as_type, element, like, other_sign
 from tilewright_conformance.faulty.switch import Switch, rewriting
 

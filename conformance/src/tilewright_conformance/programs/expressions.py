@@ -7,8 +7,8 @@ from typing import Any
 
 from tilewright.ir import Builder, Value
 from tilewright.ir.types import F32, FLOATS, I1, I32, INTEGERS, FloatType, IntType, Type, element_type, with_element
-from tilewright.passes.formats import greatest_finite
-from tilewright.passes.math_library import MATH
+from tilewright.passes.math.float_formats import greatest_finite
+from tilewright.passes.math.math_library import MATH
 from tilewright_conformance.programs.state import State, is_float, is_int, is_number, is_wide_float
 
 _PREDICATES = ("eq", "ne", "lt", "le", "gt", "ge")

@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.ir import Module
 from tilewright.ir.types import FLOATS, FloatType, IntType, Type
-from tilewright.passes.formats import greatest_finite, least_exponent
+from tilewright.passes.math.float_formats import greatest_finite, least_exponent
 from tilewright.reference.numerics import decode, encode, numpy_dtype
 from tilewright_conformance.comparison import MismatchError, Rules, compare
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tilewright.ir.types import F32, FLOATS, I64, INTEGERS, FloatType, IntType, PointerType, Type, bit_width, with_element
-from tilewright.passes.formats import greatest_finite
+from tilewright.passes.math.float_formats import greatest_finite
 from tilewright_conformance.samples.kernel import ANY, SHAPES, SPECIAL, Draw, Sample, SampleKernel, shape_text, tile_or_scalar
 
 _NUMBERS: tuple[IntType | FloatType, ...] = (*INTEGERS, *FLOATS)

@@ -36,7 +36,7 @@ from tilewright.ir.types import (
     shape_of,
     tile_or_scalar,
 )
-from tilewright.passes.formats import greatest_finite, least_exponent
+from tilewright.passes.math.float_formats import greatest_finite, least_exponent
 from tilewright.reference.numerics import decode, encode, is_raw, numpy_dtype
 
 Array = NDArray[Any]

@@ -87,7 +87,7 @@ def decomposed_by(spec: OpSpec) -> list[str]:
     """Who replaces an operation by others, each with what they make of it; empty where every backend lowers it itself."""
     from tilewright.passes.decompose.catalogue import CATALOGUE
     from tilewright.passes.decompose.widen import WIDENED
-    from tilewright.passes.math_library import MATH, cast_function, math_function
+    from tilewright.passes.math.math_library import MATH, cast_function, math_function
 
     found = []
     if spec.name in CATALOGUE:
@@ -100,14 +100,14 @@ def decomposed_by(spec: OpSpec) -> list[str]:
         found.append(
             "the runtime, to and from floats that are not in a backend's Manifest.computes: bits are taken apart and put together by integer operations"
         )
-        found.append(f"tilewright.passes.math.expand_math, to and from {narrow}: in the same way")
+        found.append(f"tilewright.passes.expand_math.expand_math, to and from {narrow}: in the same way")
     function = math_function(spec.name, F32, native_ldexp=False)
     if function is not None:
         bound = MATH.get((spec.name, F32))
         exact = f", within {bound.strict_ulp:g} ULP in f32" if bound is not None else ""
         kept = ", with native_ldexp=False" if math_function(spec.name, F32) is None or spec.name == "ldexp" else ""
         found.append(
-            f"tilewright.passes.math.expand_math{kept}, into operations of elementary arithmetic{exact}; keep={{'{spec.name}'}} leaves it to the backend"
+            f"tilewright.passes.expand_math.expand_math{kept}, into operations of elementary arithmetic{exact}; keep={{'{spec.name}'}} leaves it to the backend"
         )
     return found + ([_DECOMPOSED[spec.name]] if spec.name in _DECOMPOSED else [])
 

@@ -1,4 +1,4 @@
-"""What a launch of a kernel does, in numbers, as :mod:`tilewright.passes.work` counts it and backends are told of it."""
+"""What a launch of a kernel does, in numbers, as :mod:`tilewright.passes.analysis.work` counts it and backends are told of it."""
 
 from __future__ import annotations
 

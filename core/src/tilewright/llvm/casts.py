@@ -55,7 +55,7 @@ def _from_int(context: ElementContext, name: str, source: IntType, result: Type,
         if source.bits == 64 and result is not F16:
             # f64 does not hold them all, and a middle of two numbers must not be made on the way; what fits in f16 is held
             from tilewright.llvm.elementwise import run_function
-            from tilewright.passes.math_library import cast_function
+            from tilewright.passes.math.math_library import cast_function
 
             function = cast_function(source, result)
             assert function is not None
@@ -134,7 +134,7 @@ def _float_to_float(context: ElementContext, name: str, source: FloatType, resul
     if source is F64 and result is BF16 and rounding == "rtne":
         return emit_cast(context, _round_to_odd(context, name, width), F32, result, width)
     from tilewright.llvm.elementwise import run_function
-    from tilewright.passes.math_library import cast_function
+    from tilewright.passes.math.math_library import cast_function
 
     function = cast_function(source, result, rounding)
     if function is not None:

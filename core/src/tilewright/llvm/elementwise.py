@@ -343,7 +343,7 @@ def _library(name: str) -> Emitter:
 def library_function(context: ElementContext, name: str, operands: list[str], width: int, element: Type) -> str:
     """A mathematical function of the shared library, on chunks."""
     from tilewright.llvm.guarded_math import call_guarded
-    from tilewright.passes.math_library import MATH, math_function
+    from tilewright.passes.math.math_library import MATH, math_function
 
     assert isinstance(element, FloatType)
     row = MATH.get((name, element))
@@ -384,7 +384,7 @@ def _rsqrt(context: ElementContext, operation: Operation, operands: list[str], w
 
 
 def _ldexp(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
-    from tilewright.passes.math_library import math_function
+    from tilewright.passes.math.math_library import math_function
 
     if not context.native_ldexp:
         assert isinstance(element, FloatType)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.ir.types import FloatType
 from tilewright.llvm.registers import constant, vector_type
-from tilewright.passes.math_library import math_function
+from tilewright.passes.math.math_library import math_function
 
 if TYPE_CHECKING:
     from tilewright.llvm.elementwise import ElementContext

@@ -1,7 +1,8 @@
 """Tensor descriptors as plain values: a base address, extents and strides; their loads and stores as pointers under masks.
 
-What a load gives outside the tensor is known when a kernel is compiled, but where descriptors of different padding meet (:mod:`.paddings`): these have one
-value more, an i1 that tells whether they pad with NaN.
+What a load gives outside the tensor is known when a kernel is compiled, but where descriptors of
+different padding meet (:mod:`.descriptor_padding`): these have one value more, an i1 that tells
+whether they pad with NaN.
 
 Each axis has its coordinates and the test that they are in the tensor as tiles of rank 1, which are broadcast late, so that what depends on one axis is
 computed once along it.
@@ -29,7 +30,7 @@ from tilewright.ir.ops.memory import (
     MakeDescriptor,
 )
 from tilewright.ir.types import I1, I64, DescriptorType, FloatType, PointerType, TileType, Type, byte_size, element_type
-from tilewright.passes.paddings import mixed_paddings
+from tilewright.passes.descriptor_padding import mixed_paddings
 
 #: ``zero``, ``nan``, or an i1 that tells whether it is NaN
 Padding = str | Value

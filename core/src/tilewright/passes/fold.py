@@ -17,7 +17,7 @@ from tilewright.ir.core import Operation
 from tilewright.ir.float_to_int import integer_of_float
 from tilewright.ir.ops.arithmetic import Cast, Cmp, Extremum
 from tilewright.ir.types import I1, FloatType, IntType, PointerType, Type, element_type
-from tilewright.passes.formats import cast_to, from_bits, round_to, to_bits
+from tilewright.passes.math.float_formats import cast_to, from_bits, round_to, to_bits
 
 #: ``fold(element type of the first operand, operation, *values)``
 Fold = Callable[..., Any]

@@ -76,8 +76,8 @@ class Report:
 
     def decisions(self) -> Iterator[tuple[Operation, list[str]]]:
         """The operations that have a tile or shared memory, in order, with what was decided about each."""
-        from tilewright.passes.affine import Affine
-        from tilewright.passes.axis import axis_info
+        from tilewright.passes.analysis.affine import Affine
+        from tilewright.passes.analysis.axis import axis_info
 
         self.axes, self.tokens, self.affine = axis_info(self.function), Tokens(self.function), Affine(self.function)
         for operation in operations_of_program(self.function.body):

@@ -356,7 +356,7 @@ def resources_text(resources: Mapping[str, Any]) -> str:
 def roofline_text(artifact: Artifact, backend: Backend, target: Target, device: Device | None) -> str:
     """The roofline of a program, as it is before it is lowered."""
     from tilewright.ir.parser import parse_module
-    from tilewright.passes.traffic import traffic_of
+    from tilewright.passes.analysis.traffic import traffic_of
     from tilewright.tools.explain.roofline import Roofline, ceilings_of
 
     *_, last = (str(stage) for name, stage in artifact.code.stages.items() if name[:1].isdigit())

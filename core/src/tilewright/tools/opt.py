@@ -123,8 +123,8 @@ def _portable(given: Mapping[str, Any]) -> dict[str, Any]:
 def passes_of(place: Place) -> dict[str, NamedPass]:
     """The passes of a place by name: those of Tile IR, those that the backend adds for the target, the stages of the toolkit."""
     from tilewright.passes import pipeline
+    from tilewright.passes.expand_math import expand_math
     from tilewright.passes.inline import inline
-    from tilewright.passes.math import expand_math
 
     found = {pass_.name: pass_ for pass_ in (*map(_named, (*pipeline.STANDARD, inline, expand_math)), _decomposition(place))}
     if place.backend is not None:

@@ -7,8 +7,8 @@ import pytest
 from tilewright.ir import Function, Value, verify
 from tilewright.ir.parser import parse_module
 from tilewright.ir.table import OpSpec
-from tilewright.passes.affine import Affine
-from tilewright.passes.axis import axis_info
+from tilewright.passes.analysis.affine import Affine
+from tilewright.passes.analysis.axis import axis_info
 from tilewright.simt.analysis.alias import root_of
 from tilewright.simt.dialect.ops import SIMT_TABLE
 

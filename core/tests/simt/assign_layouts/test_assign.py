@@ -18,7 +18,7 @@ from tilewright.ir.ops.memory import Load, Store
 from tilewright.ir.parser import parse_module
 from tilewright.ir.printer import print_module
 from tilewright.ir.types import TileType
-from tilewright.passes.axis import axis_info
+from tilewright.passes.analysis.axis import axis_info
 from tilewright.reference.interpreter import run as run_reference
 from tilewright.simt import emulator
 from tilewright.simt.assign_layouts.assign import assign

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from matmul_kernels import MODES, operations, run_matmul
 
-from tilewright.passes.axis import axis_info
+from tilewright.passes.analysis.axis import axis_info
 from tilewright.simt.compile import kernel_of
 from tilewright.simt.layouts.lane_order import lane_ordered, lane_ordered_shared
 from tilewright.simt.layouts.linear_layout import LinearLayout, blocked

@@ -10,7 +10,7 @@ import pytest
 
 from tilewright.ir import Builder, Function, Value
 from tilewright.ir.types import BF16, F16, F32, F64, I1, I8, I32, I64, FloatType, PointerType, TileType, Type
-from tilewright.passes.axis import AxisInfo
+from tilewright.passes.analysis.axis import AxisInfo
 from tilewright.simt import emulator
 from tilewright.simt.dialect.attributes import WARPS as NUM_WARPS
 from tilewright.simt.dialect.ops import SIMT_TABLE

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import Module
-from tilewright.passes.math import expand_math
+from tilewright.passes.expand_math import expand_math
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import CodeObject, Device, Launcher, Manifest, Parameter, Pass, Target
 from tilewright.runtime.devices.host_memory import HostMemory

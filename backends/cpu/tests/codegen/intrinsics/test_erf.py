@@ -8,7 +8,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.ir.types import F32
-from tilewright.passes.math_library import MATH
+from tilewright.passes.math.math_library import MATH
 from tilewright_cpu.hardware import hardware_of
 from tilewright_cpu.target import host
 

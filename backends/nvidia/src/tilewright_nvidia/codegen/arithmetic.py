@@ -1,6 +1,6 @@
 """Elementwise operations in machine instructions, within the error that the operation allows.
 
-With the option ``math`` at ``relaxed`` a function may have the error of the column ``relaxed_ulp`` of :data:`tilewright.passes.math_library.MATH`; with
+With the option ``math`` at ``relaxed`` a function may have the error of the column ``relaxed_ulp`` of :data:`tilewright.passes.math.math_library.MATH`; with
 ``strict`` the shared functions are used wherever the machine's are not as good.
 """
 

@@ -15,7 +15,7 @@ from tilewright.errors import CompilationError
 from tilewright.ir.types import F32, F64
 from tilewright.language.device_math.accuracy import ULP
 from tilewright.language.extra import libdevice
-from tilewright.passes.math_library import MATH
+from tilewright.passes.math.math_library import MATH
 from tilewright_conformance.case import Case, Needs
 from tilewright_conformance.cases.libdevice.exact import DTYPES, Row, rows
 from tilewright_conformance.cases.libdevice.values import (

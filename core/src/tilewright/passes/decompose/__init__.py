@@ -2,5 +2,5 @@
 
 A backend's manifest says which operations it lowers (``lowers``) and which floats it computes in (``computes``); the runtime runs
 :func:`tilewright.passes.decompose.catalogue.decompose` before the backend sees a module. Functions of real numbers come from
-:mod:`tilewright.passes.math_library`; what is faster on some machine, but needs its facts, belongs to a toolkit or a backend.
+:mod:`tilewright.passes.math.math_library`; what is faster on some machine, but needs its facts, belongs to a toolkit or a backend.
 """

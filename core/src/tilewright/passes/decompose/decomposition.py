@@ -15,7 +15,7 @@ from tilewright.ir.ops.arithmetic import Constant
 from tilewright.ir.ops.control import Return, Yield
 from tilewright.ir.types import I32, FloatType, IntType, PointerType, TileType, Type, bit_width, element_type, tile_or_scalar, with_element
 from tilewright.passes.clone import clone_operation
-from tilewright.passes.math_expressions import Scope
+from tilewright.passes.math.math_expressions import Scope
 from tilewright.passes.rewriter import Rewriter
 
 

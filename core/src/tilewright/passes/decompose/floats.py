@@ -10,7 +10,7 @@ from tilewright.ir.expressions import Number, select
 from tilewright.ir.types import FloatType, element_type
 from tilewright.passes.decompose.decomposition import Decomposition, lifted, scalar
 from tilewright.passes.decompose.numbers import sign_bit, unsigned
-from tilewright.passes.math_library import math_function
+from tilewright.passes.math.math_library import math_function
 from tilewright.passes.rewriter import Rewriter
 
 

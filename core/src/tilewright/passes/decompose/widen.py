@@ -18,9 +18,9 @@ from tilewright.ir.ops.arithmetic import Binary, Cast, Cmp, Constant, Fma, Unary
 from tilewright.ir.types import F32, U32, FloatType, IntType, Type, element_type, with_element
 from tilewright.passes.decompose import numbers
 from tilewright.passes.decompose.decomposition import decoded, lifted
-from tilewright.passes.formats import round_to, to_bits
-from tilewright.passes.math_casts import cast_function, nan_bits
-from tilewright.passes.math_expressions import Scope
+from tilewright.passes.math.float_formats import round_to, to_bits
+from tilewright.passes.math.math_casts import cast_function, nan_bits
+from tilewright.passes.math.math_expressions import Scope
 from tilewright.passes.rewriter import Rewrite, Rewriter
 
 #: Operations whose operands become f32; their results are rounded where they are floats.

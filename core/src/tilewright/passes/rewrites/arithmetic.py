@@ -14,7 +14,7 @@ from tilewright.ir.ops.shape import Splat
 from tilewright.ir.table import Trait
 from tilewright.ir.types import I1, FloatType, IntType, Type, bit_width, element_type, with_element
 from tilewright.passes.fold import fold
-from tilewright.passes.formats import contains, round_to, saturates
+from tilewright.passes.math.float_formats import contains, round_to, saturates
 from tilewright.passes.rewriter import Rewrite, Rewriter, constant_of, defined_by, is_negative_zero, is_positive_zero
 
 # Operations on constants.

@@ -1,4 +1,4 @@
-"""Laws of integers that are known to lie between bounds (:mod:`tilewright.passes.intervals`), as counters of loops do."""
+"""Laws of integers that are known to lie between bounds (:mod:`tilewright.passes.analysis.intervals`), as counters of loops do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from tilewright.ir.core import Value
 from tilewright.ir.ops.arithmetic import Binary, Cmp
-from tilewright.passes.intervals import interval_of
+from tilewright.passes.analysis.intervals import interval_of
 from tilewright.passes.rewriter import Rewrite, Rewriter
 
 #: predicate -> whether it holds for all, or for no, x of [a, b] and y of [c, d]; None where that depends

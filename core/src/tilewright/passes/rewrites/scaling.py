@@ -13,7 +13,7 @@ from tilewright.ir.core import Operation, Value
 from tilewright.ir.ops.arithmetic import Binary, Extremum, Select, Unary
 from tilewright.ir.ops.control import Reduce
 from tilewright.ir.types import F32, FloatType, element_type
-from tilewright.passes.formats import round_to, saturates
+from tilewright.passes.math.float_formats import round_to, saturates
 from tilewright.passes.rewriter import Rewrite, Rewriter, constant_of, defined_by
 
 #: The most that a factor may be for :func:`_exponent`'s law.

@@ -273,7 +273,7 @@ def take_apart(module: Module, backend: Backend) -> None:
 
 def parameters_of(module: Module) -> tuple[Parameter, ...]:
     """What the launcher of a module's kernel takes."""
-    from tilewright.passes.stores import stored_arguments
+    from tilewright.passes.analysis.argument_access import stored_arguments
 
     kernel, stored = module.kernel, stored_arguments(module)
     return tuple(

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, SupportsFloat
 
 from tilewright.errors import AutotunerError, BackendError, TilewrightError, TuningArgumentError
 from tilewright.ir.work import Work
-from tilewright.passes.work import work_of
+from tilewright.passes.analysis.work import work_of
 from tilewright.plugins.manifest import Device, Target
 from tilewright.plugins.registry import Backend
 from tilewright.runtime.compiler import parallel_compile

@@ -25,7 +25,7 @@ from tilewright.runtime.storage.files import warn_user
 def changed_by(trial: Trial) -> dict[str, bool]:
     """The parameters whose arrays the kernels of a trial may store to; each with whether they may read it, too."""
     from tilewright.ir.table import Effect
-    from tilewright.passes.stores import accesses_of, stored_arguments
+    from tilewright.passes.analysis.argument_access import accesses_of, stored_arguments
 
     found: dict[str, bool] = {}
     for wanted in trial.wanted:

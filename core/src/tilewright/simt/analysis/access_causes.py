@@ -17,11 +17,11 @@ from tilewright.ir.ops.debug import Hint
 from tilewright.ir.ops.memory import Load
 from tilewright.ir.ops.shape import Moved
 from tilewright.ir.types import I1, PointerType, TileType, byte_size, element_type
-from tilewright.passes.affine import Affine, Atom
-from tilewright.passes.axis import AxisInfo
-from tilewright.passes.polynomials import Polynomial
+from tilewright.passes.analysis.affine import Affine, Atom
+from tilewright.passes.analysis.axis import AxisInfo
+from tilewright.passes.analysis.polynomials import Polynomial
+from tilewright.passes.analysis.transfer_functions import moved_axes
 from tilewright.passes.rewriter import constant_of
-from tilewright.passes.transfer import moved_axes
 
 #: Operations of two operands that have a divisor if both of them have it.
 _SUMS = frozenset({"add", "sub", "min", "max", "or", "xor", "rem"})

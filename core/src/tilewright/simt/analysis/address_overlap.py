@@ -1,6 +1,6 @@
 """Which addresses two accesses of global memory have in common.
 
-Addresses are affine forms (:mod:`tilewright.passes.affine`). Two tiles of one argument's memory meet where an equation has a solution in integers:
+Addresses are affine forms (:mod:`tilewright.passes.analysis.affine`). Two tiles of one argument's memory meet where an equation has a solution in integers:
 
     start + i * step_i + j * step_j + ...  =  start' + i' * step'_i + j' * step'_j + ...
 
@@ -16,9 +16,9 @@ from typing import Final
 
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.types import shape_of
-from tilewright.passes.affine import Affine, is_inside
-from tilewright.passes.affine_forms import ONE, ZERO, Form
-from tilewright.passes.polynomials import Polynomial, total
+from tilewright.passes.analysis.affine import Affine, is_inside
+from tilewright.passes.analysis.affine_forms import ONE, ZERO, Form
+from tilewright.passes.analysis.polynomials import Polynomial, total
 
 #: Solutions that are tried before two tiles are taken to meet.
 _TRIALS: Final = 512

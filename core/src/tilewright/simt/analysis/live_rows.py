@@ -16,9 +16,9 @@ from tilewright.ir.ops.memory import AtomicRmw, Store
 from tilewright.ir.ops.shape import ExpandDims, Permute, Reshape
 from tilewright.ir.table import Effect
 from tilewright.ir.types import FloatType, TileType, element_type, shape_of
-from tilewright.passes.affine import Affine
-from tilewright.passes.polynomials import Polynomial
-from tilewright.passes.transfer import MOVES, unit_reshape
+from tilewright.passes.analysis.affine import Affine
+from tilewright.passes.analysis.polynomials import Polynomial
+from tilewright.passes.analysis.transfer_functions import MOVES, unit_reshape
 
 
 def observed(value: Value, axis: int, limit: Polynomial, affine: Affine) -> str:

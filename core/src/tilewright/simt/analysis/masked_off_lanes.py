@@ -17,7 +17,7 @@ from tilewright.ir.ops.memory import AtomicLoad, AtomicRmw, AtomicStore, Load, S
 from tilewright.ir.ops.shape import Histogram, Moved, Reshape
 from tilewright.ir.table import Effect
 from tilewright.ir.types import I1, element_type
-from tilewright.passes.transfer import MOVES
+from tilewright.passes.analysis.transfer_functions import MOVES
 from tilewright.simt.dialect.loop_carried import CARRIERS, Carried, carried_values
 
 #: Of a load: no lane that its mask leaves out is seen, so that any value will do.

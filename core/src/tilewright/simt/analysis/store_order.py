@@ -2,7 +2,7 @@
 
 Copies that one thread started write in any order, so that of two stores to one place the first could be seen in the end. A store therefore *drains* what is
 in flight, if it may write to where another one, or the same one in an iteration before, may still be writing. Offsets tell, as polynomials
-(:mod:`tilewright.passes.affine`): in
+(:mod:`tilewright.passes.analysis.affine`): in
 
     for i in range(n):
         d.store([i * 64, j], x)             never to the same place: i * 64 changes by at least the 64 rows of a block
@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from tilewright.ir.core import Function, Operation
 from tilewright.ir.ops.memory import DescriptorReduce, DescriptorStore
 from tilewright.ir.types import DescriptorType
-from tilewright.passes.affine import Affine
-from tilewright.passes.polynomials import Polynomial
+from tilewright.passes.analysis.affine import Affine
+from tilewright.passes.analysis.polynomials import Polynomial
 from tilewright.simt.analysis.alias import may_be_same, root_of
 from tilewright.simt.dialect.loop_carried import is_repeated
 

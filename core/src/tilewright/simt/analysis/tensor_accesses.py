@@ -9,9 +9,9 @@ from tilewright.errors import TilewrightError
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.ops.memory import Load
 from tilewright.ir.types import IntType, PointerType, TileType, byte_size
-from tilewright.passes.affine import Affine
-from tilewright.passes.affine_forms import Bound, Form, Wrapped
-from tilewright.passes.polynomials import Polynomial, total
+from tilewright.passes.analysis.affine import Affine
+from tilewright.passes.analysis.affine_forms import Bound, Form, Wrapped
+from tilewright.passes.analysis.polynomials import Polynomial, total
 from tilewright.simt.analysis.access_causes import strides_text
 from tilewright.simt.analysis.live_rows import observed
 
@@ -36,7 +36,7 @@ class Axis:
         source: the axis of the tile; None for one that the tile has not.
         start: where the block begins.
         extents: of the tensor, the least of which counts; empty where nothing bounds it.
-        nonnegative: whether blocks are taken to begin at 0 or later (:mod:`tilewright.passes.affine`).
+        nonnegative: whether blocks are taken to begin at 0 or later (:mod:`tilewright.passes.analysis.affine`).
         cut: whether the program does not read what is before 0.
     """
 

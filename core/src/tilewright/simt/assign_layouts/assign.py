@@ -22,7 +22,7 @@ from tilewright.ir.ops.linear import Dot
 from tilewright.ir.ops.memory import AtomicRmw, DescriptorLoad, Load, Store
 from tilewright.ir.ops.shape import Split
 from tilewright.ir.types import TileType, bit_width, element_type, shape_of
-from tilewright.passes.axis import axis_info
+from tilewright.passes.analysis.axis import axis_info
 from tilewright.simt.analysis.pipelined_loads import feeding_matmuls, is_copyable, is_plain
 from tilewright.simt.analysis.pipelined_loops import pipelined_loops
 from tilewright.simt.analysis.shared_views import named_before, renames, views_of

@@ -10,7 +10,7 @@ from typing import Final
 from tilewright.ir.core import Value
 from tilewright.ir.ops.memory import AtomicCas, AtomicLoad, AtomicRmw, AtomicStore, Load, Store
 from tilewright.ir.types import TileType, element_type
-from tilewright.passes.axis import AxisInfo
+from tilewright.passes.analysis.axis import AxisInfo
 from tilewright.simt.layouts.linear_layout import LinearLayout, axis_shifts, blocked, log2
 from tilewright.simt.target.cost_model import MachineCosts, access_cost, access_width, element_size, fits
 from tilewright.simt.target.simt_target import SimtTarget

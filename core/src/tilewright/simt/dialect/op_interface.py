@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     # the parts of the toolkit above this one, which interfaces are handed to
     from tilewright.ir.ops.linear import Dot
     from tilewright.ir.types import Type
-    from tilewright.passes.axis import AxisInfo
+    from tilewright.passes.analysis.axis import AxisInfo
     from tilewright.simt.assign_layouts.coalesce import TileAccess
     from tilewright.simt.assign_layouts.solver import Origin, Problem, Variable
     from tilewright.simt.dialect.async_groups import Tokens

@@ -10,7 +10,7 @@ from tilewright.ir.types import DescriptorType
 from tilewright.llvm.lines import LineTable
 from tilewright.llvm.registers import register_type
 from tilewright.llvm.writer import ModuleWriter
-from tilewright.passes.axis import axis_info
+from tilewright.passes.analysis.axis import axis_info
 from tilewright.simt.dialect.attributes import WARPS
 from tilewright.simt.dialect.registry import interface_of
 from tilewright.simt.lowering.async_copy import copies_of

@@ -55,7 +55,7 @@ from tilewright.ir.ops.debug import InlineAsm
 from tilewright.ir.ops.memory import AtomicCas, AtomicLoad, AtomicRmw, AtomicStore
 from tilewright.ir.table import Effect
 from tilewright.ir.types import PointerType, TileType, element_type
-from tilewright.passes.affine import is_inside
+from tilewright.passes.analysis.affine import is_inside
 from tilewright.passes.effects import effects_of
 from tilewright.simt.analysis.address_overlap import AddressOverlap
 from tilewright.simt.analysis.alias import MAKING

@@ -19,7 +19,7 @@ from tilewright.ir.types import BF16, F16, F32, FloatType, IntType, TileType, Ty
 from tilewright.passes.canonicalize import canonicalize
 from tilewright.passes.cse import cse
 from tilewright.passes.dce import dce
-from tilewright.passes.formats import contains
+from tilewright.passes.math.float_formats import contains
 from tilewright.simt.passes.warp_count import warps_asked
 from tilewright.simt.target.fma_plan import FMA
 from tilewright.simt.target.matmul_plan import matmul_of

@@ -14,7 +14,7 @@ from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops.arithmetic import ProgramId
 from tilewright.ir.ops.control import For
 from tilewright.ir.table import Effect
-from tilewright.passes.affine import Affine, Atom
+from tilewright.passes.analysis.affine import Affine, Atom
 from tilewright.passes.effects import effects_of
 
 _ATOMICS = frozenset({"atomic_rmw", "atomic_cas", "atomic_load", "atomic_store"})

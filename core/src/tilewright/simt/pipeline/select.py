@@ -8,7 +8,7 @@ from typing import Any
 from tilewright.ir.core import Function, Value
 from tilewright.ir.ops.control import For
 from tilewright.ir.ops.memory import DescriptorLoad, Load
-from tilewright.passes.axis import AxisInfo, axis_info
+from tilewright.passes.analysis.axis import AxisInfo, axis_info
 from tilewright.simt.analysis.divergence import Divergence
 from tilewright.simt.analysis.iteration_slices import slice_of
 from tilewright.simt.analysis.pipelined_loads import copied_elements, feeding_matmuls, group_layout, is_copyable, is_plain, wished_layout

@@ -11,7 +11,7 @@ from tilewright.ir.ops.arithmetic import Div
 from tilewright.ir.table import Trait
 from tilewright.ir.types import IntType, PointerType, TileType, bit_width, element_type
 from tilewright.llvm.registers import storage_size
-from tilewright.passes.axis import AxisInfo
+from tilewright.passes.analysis.axis import AxisInfo
 from tilewright.passes.rewriter import constant_of
 from tilewright.simt.layouts.linear_layout import Basis, LinearLayout, SharedLayout, axis_shifts
 

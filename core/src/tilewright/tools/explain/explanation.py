@@ -13,7 +13,7 @@ from typing import Any
 
 from tilewright.ir import Module
 from tilewright.ir.parser import parse_module
-from tilewright.passes.traffic import Traffic
+from tilewright.passes.analysis.traffic import Traffic
 from tilewright.plugins.manifest import Device, Target
 from tilewright.plugins.registry import Backend
 from tilewright.runtime.compiler.compile import Preparation, Specialization, compile_kernel

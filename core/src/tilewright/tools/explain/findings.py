@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tilewright.ir.core import Function, Module, Operation
 from tilewright.ir.ops.memory import Load, Store
 from tilewright.ir.types import TileType
-from tilewright.passes.axis import axis_info
+from tilewright.passes.analysis.axis import axis_info
 from tilewright.simt.analysis.access_causes import AccessCauses
 from tilewright.simt.dialect.attributes import notes_of
 from tilewright.simt.layouts.linear_layout import LinearLayout

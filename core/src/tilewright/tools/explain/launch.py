@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tilewright.ir import Module
-from tilewright.passes.traffic import Tensor, Traffic, traffic_of
+from tilewright.passes.analysis.traffic import Tensor, Traffic, traffic_of
 from tilewright.plugins.registry import Backend
 from tilewright.runtime.arguments.descriptor import TensorDescriptor
 from tilewright.runtime.arguments.mock_tensors import MockTensor

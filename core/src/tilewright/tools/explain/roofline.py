@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tilewright.passes.traffic import Moved, Step, Traffic
+from tilewright.passes.analysis.traffic import Moved, Step, Traffic
 from tilewright.plugins.ceilings import Ceilings
 from tilewright.plugins.manifest import Device, Target
 from tilewright.plugins.registry import Backend

@@ -27,7 +27,7 @@ from tilewright.ir.ops.memory import Load
 from tilewright.ir.ops.shape import Broadcast, Splat
 from tilewright.ir.table import Effect
 from tilewright.ir.types import I64, FloatType, IntType, PointerType, TileType, bit_width, element_type
-from tilewright.passes.transfer import MOVES
+from tilewright.passes.analysis.transfer_functions import MOVES
 
 
 def cost_of_one(operation: Operation) -> int:

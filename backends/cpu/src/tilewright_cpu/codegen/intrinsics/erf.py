@@ -1,7 +1,7 @@
 """The error function from coefficients that a permute instruction looks up in registers.
 
 An instruction that permutes sixteen numbers is a table of sixteen. This takes half of the
-operations of :mod:`tilewright.passes.math_library`, which writes for every target and so computes
+operations of :mod:`tilewright.passes.math.math_library`, which writes for every target and so computes
 both of two formulas and an exponential; its error, 0.81 ULP at most, is below the bound stated
 there.
 """
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from tilewright.ir.types import F32, I32
 from tilewright.llvm.registers import constant, vector_type
 from tilewright.llvm.writer import float_constant
-from tilewright.passes.math_coefficients import ERF_PIECE_WIDTH, ERF_PIECES
+from tilewright.passes.math.math_coefficients import ERF_PIECE_WIDTH, ERF_PIECES
 from tilewright_cpu.codegen.context import Context
 
 LANES = 16

@@ -18,7 +18,7 @@ from tilewright.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape, Spl
 from tilewright.ir.types import I1, IntType, PointerType, TileType, element_type
 from tilewright.llvm.elementwise import emit_operation, move_pointer
 from tilewright.llvm.registers import constant, register_type, storage_size, storage_type, vector_type
-from tilewright.passes.transfer import unit_reshape
+from tilewright.passes.analysis.transfer_functions import unit_reshape
 from tilewright_cpu.codegen.analysis.strides import SYMBOLIC, stride_along
 from tilewright_cpu.codegen.context import ZERO, Context, Coordinate, Index, Scope, lane_axis, scope_of, with_coordinate
 from tilewright_cpu.codegen.intrinsics.target_intrinsics import rounded_for_dots

@@ -2,7 +2,7 @@
 
 Behind the arguments the launcher puts, for each pointer and descriptor, the address where its
 memory begins and its size in bytes; 0 and 2**63 - 1 where they are not known. An access is checked
-against the arguments that its address may come from (:func:`tilewright.passes.stores.accesses_of`).
+against the arguments that its address may come from (:func:`tilewright.passes.analysis.argument_access.accesses_of`).
 Strips are evaluated without control flow, and so are their checks: an access that is outside goes
 to memory of the function's own instead, and writes the number of its message to a word, which is
 tested behind each statement. There the kernel stops.
@@ -22,7 +22,7 @@ from tilewright.ir.ops.memory import Load, Store
 from tilewright.ir.table import Effect
 from tilewright.ir.types import DescriptorType, PointerType, TileType
 from tilewright.llvm.registers import storage_size
-from tilewright.passes.stores import accesses_of
+from tilewright.passes.analysis.argument_access import accesses_of
 from tilewright_cpu.codegen.analysis.mask_bounds import bound_of, conjuncts
 from tilewright_cpu.codegen.analysis.strides import stride_along
 from tilewright_cpu.codegen.context import Context, Index, KernelState, Scope, lane_axis, scope_of

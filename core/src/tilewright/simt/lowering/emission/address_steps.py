@@ -1,9 +1,11 @@
 """How far the addresses of a thread's registers are from that of its first one, where that is the same for all threads: a thread then holds one address of a
 tile.
 
-The distances are polynomials over numbers of the program, which a machine keeps once for all threads of a warp, or folds into its accesses. Index arithmetic is
-taken not to overflow, as in :mod:`tilewright.passes.affine`. It is done where the target has few registers, and elsewhere for what is copied ahead into shared
-memory at distances that are constants, which take no registers.
+The distances are polynomials over numbers of the program, which a machine keeps once for all
+threads of a warp, or folds into its accesses. Index arithmetic is taken not to overflow, as in
+:mod:`tilewright.passes.analysis.affine`. It is done where the target has few registers, and
+elsewhere for what is copied ahead into shared memory at distances that are constants, which take no
+registers.
 """
 
 from __future__ import annotations
@@ -14,9 +16,9 @@ import operator
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.types import IntType, TileType
 from tilewright.llvm.writer import FunctionWriter
-from tilewright.passes.affine import Affine, is_inside
-from tilewright.passes.affine_forms import Wrapped
-from tilewright.passes.polynomials import Polynomial
+from tilewright.passes.analysis.affine import Affine, is_inside
+from tilewright.passes.analysis.affine_forms import Wrapped
+from tilewright.passes.analysis.polynomials import Polynomial
 from tilewright.simt.dialect.attributes import layout_of
 from tilewright.simt.dialect.ops.async_copy import CopyStart, LoadStart
 from tilewright.simt.layouts.linear_layout import coordinates

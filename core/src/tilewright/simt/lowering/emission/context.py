@@ -12,8 +12,8 @@ from tilewright.ir.types import DescriptorType, TileType, Type, element_type
 from tilewright.llvm.lines import LineTable
 from tilewright.llvm.registers import register_type
 from tilewright.llvm.writer import FunctionWriter
-from tilewright.passes.axis import AxisInfo
-from tilewright.passes.polynomials import Polynomial
+from tilewright.passes.analysis.axis import AxisInfo
+from tilewright.passes.analysis.polynomials import Polynomial
 from tilewright.simt.dialect.async_groups import Tokens
 from tilewright.simt.dialect.attributes import CLUSTER, WARPS, layout_of, offset_of
 from tilewright.simt.dialect.types import AccumulatorType, BarriersType, MemoryType, TokenType

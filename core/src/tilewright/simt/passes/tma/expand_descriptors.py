@@ -8,7 +8,7 @@ from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.ops.memory import AtomicCas, AtomicLoad, AtomicRmw, DescriptorLoad, Load, MakeDescriptor
 from tilewright.ir.table import Effect
-from tilewright.passes.axis import axis_info
+from tilewright.passes.analysis.axis import axis_info
 from tilewright.passes.descriptors import WRITES, Expansion, has_descriptors
 from tilewright.simt.analysis.alias import may_be_same, reached, root_of
 from tilewright.simt.dialect.attributes import note

@@ -26,13 +26,13 @@ from tilewright.ir.ops.memory import Load, MakeDescriptor
 from tilewright.ir.table import Effect
 from tilewright.ir.types import I32, I64, DescriptorType, FloatType, IntType, PointerType, TileType, Type
 from tilewright.llvm.registers import storage_size
-from tilewright.passes.affine import Affine
+from tilewright.passes.analysis.affine import Affine
+from tilewright.passes.analysis.polynomials import Polynomial
 from tilewright.passes.canonicalize import canonicalize
 from tilewright.passes.cse import cse
 from tilewright.passes.dce import dce
 from tilewright.passes.effects import clobbers_memory, effects_of
 from tilewright.passes.licm import licm
-from tilewright.passes.polynomials import Polynomial
 from tilewright.simt.analysis.access_causes import ARGUMENTS_REMEDY, Sources, of_polynomial
 from tilewright.simt.analysis.alias import is_address, root_of
 from tilewright.simt.analysis.pipelined_loads import feeding_matmuls, is_copyable

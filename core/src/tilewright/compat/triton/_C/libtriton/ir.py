@@ -1,8 +1,11 @@
 """``triton._C.libtriton.ir``: what a kernel reads and writes, to be walked as Triton's MLIR is.
 
-Other compilers find out what a kernel stores to by walking its MLIR, from each access back to the arguments. Here that search is done already
-(:func:`tilewright.passes.stores.accesses_of`, which also follows addresses through loops, calls and memory): a module shows one function, whose operations are
-the kernel's accesses under the names of Triton's dialect, each right on the argument that it leads to. What computes addresses and values is not shown.
+Other compilers find out what a kernel stores to by walking its MLIR, from each access back to the
+arguments. Here that search is done already
+(:func:`tilewright.passes.analysis.argument_access.accesses_of`, which also follows addresses
+through loops, calls and memory): a module shows one function, whose operations are the kernel's
+accesses under the names of Triton's dialect, each right on the argument that it leads to. What
+computes addresses and values is not shown.
 
     builtin.module
       tt.func @add_kernel(%0, %1, %2, %3)
@@ -24,7 +27,7 @@ from tilewright.ir.core import Function, Module
 from tilewright.ir.table import Effect
 from tilewright.ir.types import DescriptorType
 from tilewright.ir.verifier import VerificationError, verify
-from tilewright.passes.stores import Access, accesses_of
+from tilewright.passes.analysis.argument_access import Access, accesses_of
 
 #: What an access is called in Triton's dialect. Every release of those that walk knows these names, and what each does to its first operand.
 _NAMES: Final = {

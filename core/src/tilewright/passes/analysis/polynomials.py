@@ -1,4 +1,4 @@
-"""Polynomials with integer coefficients over numbers that a program knows while it runs."""
+"""Polynomials with integer coefficients over run-time scalars."""
 
 from __future__ import annotations
 

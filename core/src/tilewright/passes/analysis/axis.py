@@ -22,7 +22,7 @@ from tilewright.ir.ops.debug import Hint
 from tilewright.ir.ops.shape import Broadcast, Cat, ExpandDims, Gather, Join, Moved, Permute, Reshape, Splat, Split, Unsplat
 from tilewright.ir.table import Trait
 from tilewright.ir.types import I1, IntType, PointerType, Type, byte_size, element_type, shape_of
-from tilewright.passes.transfer import TRANSFER, Domain, Rule
+from tilewright.passes.analysis.transfer_functions import TRANSFER, Domain, Rule
 
 #: The divisibility of zero, which everything divides.
 UNBOUNDED = 1 << 62

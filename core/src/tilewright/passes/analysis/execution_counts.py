@@ -1,4 +1,4 @@
-"""The runs of a kernel's regions in a launch: every program, and every iteration of the loops around.
+"""Execution counts of a kernel's regions in a launch, over programs and loops.
 
 Numbers of a program are polynomials (:mod:`.affine`) over arguments, the program's place in the grid and iterations of loops. Here they are computed for
 all runs of a region at once, as arrays with an entry a run.
@@ -18,10 +18,10 @@ from tilewright.ir.ops.arithmetic import Cmp, Constant, Select
 from tilewright.ir.ops.control import For
 from tilewright.ir.ops.memory import Load
 from tilewright.ir.types import TileType
-from tilewright.passes.affine import Affine, Atom
+from tilewright.passes.analysis.affine import Affine, Atom
+from tilewright.passes.analysis.footprint import Integers
+from tilewright.passes.analysis.polynomials import Polynomial
 from tilewright.passes.fold import fold
-from tilewright.passes.footprint import Integers
-from tilewright.passes.polynomials import Polynomial
 
 #: Runs of a region beyond which they are not followed one by one.
 MOST_RUNS: Final = 1 << 21

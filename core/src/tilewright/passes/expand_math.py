@@ -1,7 +1,7 @@
-"""Expanding math operations, and conversions of formats the target lacks, into elementary operations.
+"""Expansion of math operations and of casts that a target lacks into elementary operations.
 
 For backends that lower operations one by one. A backend that evaluates whole expressions lane by lane may instead run the bodies of
-:mod:`tilewright.passes.math_library` itself where it meets the operation.
+:mod:`tilewright.passes.math.math_library` itself where it meets the operation.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tilewright.ir.core import Function, Module, Operation
 from tilewright.ir.ops.arithmetic import Cast
 from tilewright.ir.types import FloatType, element_type
 from tilewright.passes.decompose.decomposition import lifted
-from tilewright.passes.math_library import cast_function, math_function
+from tilewright.passes.math.math_library import cast_function, math_function
 
 
 def expand_math(module: Module, *, keep: Collection[str] = (), native_ldexp: bool = True) -> bool:

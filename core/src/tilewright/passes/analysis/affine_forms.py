@@ -1,4 +1,4 @@
-"""Affine forms: the elements of a tile as a sum of what is the same for all and of steps along its axes."""
+"""Affine forms: a uniform base plus a step along each axis of a tile."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tilewright.ir.core import Value
-from tilewright.passes.polynomials import Polynomial
+from tilewright.passes.analysis.polynomials import Polynomial
 
 ZERO: Final = Polynomial()
 ONE: Final = Polynomial.number(1)

@@ -1,6 +1,6 @@
 """Operations and memory traffic of a launch: what a kernel computes, what its accesses ask for, and what must move at least.
 
-Every run of every region is followed (:mod:`.launch_runs`), its accesses as boxes of addresses under their masks, so that each distinct element of an
+Every run of every region is followed (:mod:`.execution_counts`), its accesses as boxes of addresses under their masks, so that each distinct element of an
 argument counts once for what must move, and every time for what is asked for. Where addresses or masks depend on what is loaded, that is said, and no
 number made up. Without a launch the pass reports one run of each region.
 """
@@ -36,12 +36,12 @@ from tilewright.ir.ops.memory import (
 from tilewright.ir.ops.rules import pointee_of
 from tilewright.ir.table import Effect
 from tilewright.ir.types import FloatType, TileType, byte_size, element_type, shape_of
-from tilewright.passes.affine import Affine
-from tilewright.passes.affine_forms import ZERO, Bound, Form, Wrapped
-from tilewright.passes.footprint import Boxes, Integers, distinct
-from tilewright.passes.launch_runs import MOST_RUNS, Numbers, Runs, unknown_text
-from tilewright.passes.polynomials import Polynomial
-from tilewright.passes.work import dot_of
+from tilewright.passes.analysis.affine import Affine
+from tilewright.passes.analysis.affine_forms import ZERO, Bound, Form, Wrapped
+from tilewright.passes.analysis.execution_counts import MOST_RUNS, Numbers, Runs, unknown_text
+from tilewright.passes.analysis.footprint import Boxes, Integers, distinct
+from tilewright.passes.analysis.polynomials import Polynomial
+from tilewright.passes.analysis.work import dot_of
 
 _Accesses = Load | AtomicLoad | Store | AtomicStore | AtomicRmw | AtomicCas | DescriptorBlocks | DescriptorRows
 #: Operations of floats that compute nothing: they choose, or write a number in another type.

@@ -1,4 +1,4 @@
-"""Find the tensor descriptors that descriptors of different padding become, by branches, loops and selections."""
+"""Descriptors of different padding that meet in one value, through control flow and selects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a kernel is sure to write from the addresses it is given.
+"""Guaranteed writes: offsets from each argument's address that a kernel is sure to store to.
 
 Program (0, 0, 0) runs whatever the grid is, and what it stores without a mask, outside branches and loops, it stores for certain. Where the offsets of
 such a store are sums of multiples of the tile's coordinates and of constants, their least and greatest are known exactly. A launcher that knows how long an

@@ -1,4 +1,4 @@
-"""Exact arithmetic on the values of Tile IR's float formats: rounding any rational number to a format, and values to bits and back.
+"""Exact arithmetic in Tile IR's float formats: rounding of rationals, values to bits and back.
 
 Floats are held as Python floats, in which every format but f64's own arithmetic is exact.
 """

@@ -1,7 +1,7 @@
 """The math functions of the IR, written in its elementary operations, so that every backend computes the same.
 
 Each is a scalar function of arithmetic, comparisons and bit operations, without regions: a backend evaluates it on whatever it calls a vector, or lets
-:func:`tilewright.passes.math.expand_math` inline it. Special values follow IEEE 754 and C's Annex F: infinities, NaN, signed zeros, subnormals in and
+:func:`tilewright.passes.expand_math.expand_math` inline it. Special values follow IEEE 754 and C's Annex F: infinities, NaN, signed zeros, subnormals in and
 out, overflow to infinity and underflow through the subnormals to zero.
 
 The arithmetic must not be reassociated or contracted: fusions that pay are written as ``fma``. Polynomials were fitted by
@@ -18,10 +18,17 @@ from dataclasses import dataclass
 from tilewright.ir.core import Function
 from tilewright.ir.expressions import Number, fma, select
 from tilewright.ir.types import F32, F64, I32, FloatType, IntType
-from tilewright.passes.math_casts import cast_function
-from tilewright.passes.math_coefficients import COEFFICIENTS
-from tilewright.passes.math_expressions import Scope, at_most, clamp, estrin, horner, split_constant
-from tilewright.passes.math_trigonometry import FAST_LIMIT, sine_or_cosine
+from tilewright.passes.math.math_casts import cast_function
+from tilewright.passes.math.math_coefficients import COEFFICIENTS
+from tilewright.passes.math.math_expressions import (
+    Scope,
+    at_most,
+    clamp,
+    estrin,
+    horner,
+    split_constant,
+)
+from tilewright.passes.math.math_trigonometry import FAST_LIMIT, sine_or_cosine
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ import math
 
 from tilewright.ir.expressions import Number, fma, select
 from tilewright.ir.types import F32, F64, I32, I64, U32, U64, FloatType, IntType
-from tilewright.passes.math_coefficients import COEFFICIENTS
-from tilewright.passes.math_expressions import estrin, horner, split_constant
+from tilewright.passes.math.math_coefficients import COEFFICIENTS
+from tilewright.passes.math.math_expressions import estrin, horner, split_constant
 
 #: The magnitude up to which the short reduction is within the stated bound.
 FAST_LIMIT: dict[FloatType, float] = {F32: 32768.0, F64: 2.0**30}

@@ -1,4 +1,4 @@
-"""Index arithmetic, once for all analyses: what each operation does to what is known of its operands.
+"""Transfer functions of index arithmetic, shared by all analyses of indices.
 
 An analysis is an abstract domain, a subclass of :class:`Domain`. It says what a sum, a product, a multiple, moved axes ... of its facts are; which operation is
 which of these, and by which law (a difference is a sum with the sign turned, a shift by a constant is a multiple), stands in the table here alone.

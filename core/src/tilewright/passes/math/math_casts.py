@@ -1,4 +1,4 @@
-"""Conversions among number formats that hardware seldom has: bf16, the fp8 kinds, f16 on some, and rounding towards zero.
+"""Casts that hardware seldom has: bf16, the fp8 formats, f16 on some, rounding towards zero.
 
 All are exact: rounded once, by integer arithmetic on the encodings, subnormals included. Overflow to nearest gives infinity, and so does infinity
 itself, but fp8 saturates: both give the greatest finite number. Rounding towards zero leaves finite numbers finite, and infinity becomes NaN in a
@@ -13,7 +13,7 @@ import math
 from tilewright.ir.core import Function
 from tilewright.ir.expressions import Number, select
 from tilewright.ir.types import BF16, F16, F32, F64, I1, I32, U8, U16, U32, U64, FloatType, IntType, Type
-from tilewright.passes.math_expressions import Scope
+from tilewright.passes.math.math_expressions import Scope
 
 _BITS: dict[int, IntType] = {8: U8, 16: U16, 32: U32, 64: U64}
 

@@ -1,4 +1,4 @@
-"""Which arguments of a kernel may be read and stored to: a forward analysis of where addresses flow.
+"""Arguments that a kernel may load from and store to, by a forward analysis of addresses.
 
 Every argument is a bit. The bits of an address go wherever its number goes: through pointer arithmetic, selects, loops, branches and calls, into a
 descriptor, into an integer and what is computed from it, into memory and back out of it. A store, an atomic, or an operation that may write anywhere marks

@@ -1,4 +1,4 @@
-"""What a program of a kernel does, in numbers: products of matrices, bytes moved, elements computed, for each loop how often.
+"""Work of a program: matmuls, bytes moved and elements computed, with trip counts of loops.
 
 Loops are followed with the arguments of a launch: their bounds are computed where they follow from scalar arguments, constants and the program's place in
 the grid. What depends on memory is guessed, and marked as such. It is a basis of estimates, before anything is compiled.

@@ -1,4 +1,7 @@
-"""Coefficients of the polynomials of :mod:`tilewright.passes.math_library`, lowest degree first. Made by ``core/tools/fit_math.py``."""
+"""Coefficients of the polynomials of :mod:`.math_library`, lowest degree first.
+
+Made by ``core/tools/fit_math.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Distinct elements of strided boxes of addresses: what accesses must move at least, however often they ask for it."""
+"""Footprints of strided boxes of addresses: their distinct elements, each of which must move."""
 
 from __future__ import annotations
 

@@ -21,11 +21,11 @@ from tilewright.ir.ops.control import For
 from tilewright.ir.ops.debug import Assume, Hint
 from tilewright.ir.ops.shape import Moved
 from tilewright.ir.types import I1, IntType, PointerType, TileType, element_type
-from tilewright.passes.affine_forms import ONE, ZERO, Bound, Form, Wrapped
-from tilewright.passes.axis import AxisInfo, axis_info, power_of_two_in
-from tilewright.passes.polynomials import Polynomial
+from tilewright.passes.analysis.affine_forms import ONE, ZERO, Bound, Form, Wrapped
+from tilewright.passes.analysis.axis import AxisInfo, axis_info, power_of_two_in
+from tilewright.passes.analysis.polynomials import Polynomial
+from tilewright.passes.analysis.transfer_functions import Domain, moved_axes
 from tilewright.passes.rewriter import constant_of
-from tilewright.passes.transfer import Domain, moved_axes
 
 #: Terms of a polynomial beyond which a value is taken as it is.
 _MOST_TERMS: Final = 48

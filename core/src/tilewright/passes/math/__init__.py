@@ -1,0 +1,1 @@
+"""Math in elementary operations: functions, casts, polynomials, exact float formats."""
