@@ -21,7 +21,6 @@ CROWDED = {
     "conformance/src/tilewright_conformance/waves": 35,
     "core/src/tilewright/language": 40,
     "core/src/tilewright/llvm": 28,
-    "core/src/tilewright/reference": 30,
 }
 
 
@@ -100,6 +99,14 @@ PACKAGES = (
         (
             *("clone", "effects", "rewriter", "math", "fold", "analysis", "cse", "dce", "licm", "inline", "descriptor_padding"),
             *("descriptors", "rewrites", "canonicalize", "pipeline", "decompose", "expand_math"),
+        ),
+    ),
+    Layers(
+        "tilewright.reference",
+        "core/src/tilewright/reference",
+        (
+            *("numerics", "values", "memory", "failures", "cooperative_threads", "frame", "provenance"),
+            *("operations", "checks", "interpreter"),
         ),
     ),
     Layers(

@@ -18,10 +18,10 @@ from tilewright.passes import canonicalize, descriptors
 from tilewright.passes.analysis import axis
 from tilewright.passes.decompose.catalogue import CATALOGUE
 from tilewright.passes.decompose.widen import widening
-from tilewright.reference import undefined
-from tilewright.reference.promises import CHECKS
-from tilewright.reference.regions import CONTROL
-from tilewright.reference.semantics import MEANINGS
+from tilewright.reference.checks import undefined_lanes
+from tilewright.reference.checks.value_checks import CHECKS
+from tilewright.reference.operations.regions import CONTROL
+from tilewright.reference.operations.semantics import MEANINGS
 from tilewright.simt.lowering import atomics, index, reduce, scan, shape
 from tilewright_cpu.codegen.registry import METHODS
 
@@ -40,7 +40,7 @@ HANDLERS: dict[str, list[tuple[str, Handler]]] = {
     "meanings": list(MEANINGS.items()),
     "control flow": list(CONTROL.items()),
     "checks": [(name, check) for name, rows in CHECKS.items() for *_, check in rows],
-    "undefined lanes": list(undefined._RULES.items()),
+    "undefined lanes": list(undefined_lanes._RULES.items()),
     **{
         module.__name__: [(name, interface.lower) for name, interface in module.INTERFACES.items() if name in TABLE]
         for module in (atomics, index, reduce, scan, shape)

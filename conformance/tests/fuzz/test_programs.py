@@ -12,7 +12,7 @@ from tilewright.ir import TABLE
 from tilewright.ir.types import BF16, F16, F32, I32, FloatType, IntType, TileType, Type, element_type
 from tilewright.plugins.manifest import Capabilities
 from tilewright.plugins.registry import registry
-from tilewright.reference.checked import CheckedOptions
+from tilewright.reference.checks.checked_mode import CheckedOptions
 from tilewright.reference.interpreter import run
 from tilewright.reference.numerics import encode
 from tilewright_conformance.needs import needs_of

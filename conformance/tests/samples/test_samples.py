@@ -10,7 +10,7 @@ import pytest
 from tilewright.errors import KernelError
 from tilewright.ir import TABLE, verify
 from tilewright.ir.types import PointerType
-from tilewright.reference.checked import CheckedOptions
+from tilewright.reference.checks.checked_mode import CheckedOptions
 from tilewright.reference.interpreter import run
 from tilewright_conformance.samples import FAMILIES, Sample, all_samples, check_outputs, samples
 

@@ -16,7 +16,7 @@ from tilewright.ir.types import F32
 from tilewright.language import libdevice
 from tilewright.language.device_math import special
 from tilewright.passes.decompose import catalogue, numbers, shapes
-from tilewright.reference import semantics, shape
+from tilewright.reference.operations import semantics, shape
 from tilewright.simt.dialect.registry import interface_of, register_interfaces
 from tilewright.simt.emulator import EmulatedTarget
 from tilewright.simt.lowering import scan

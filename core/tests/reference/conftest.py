@@ -12,7 +12,7 @@ import pytest
 
 from tilewright.ir import Builder, Function, Location, Module, Region, Value, verify
 from tilewright.ir.types import I32, PointerType, TileType, Type, element_type, shape_of
-from tilewright.reference.checked import CheckedOptions, CheckError
+from tilewright.reference.checks.checked_mode import CheckedOptions, CheckError
 from tilewright.reference.interpreter import run
 from tilewright.reference.numerics import numpy_dtype
 

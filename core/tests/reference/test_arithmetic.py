@@ -34,8 +34,8 @@ from tilewright.ir.types import (
     TileType,
 )
 from tilewright.reference import numerics
-from tilewright.reference.regions import CONTROL
-from tilewright.reference.semantics import MEANINGS
+from tilewright.reference.operations.regions import CONTROL
+from tilewright.reference.operations.semantics import MEANINGS
 from tilewright_conformance.formats import saturated
 
 INTEGERS = [I8, I16, I32, I64, U8, U16, U32, U64]

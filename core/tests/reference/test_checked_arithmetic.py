@@ -10,7 +10,7 @@ import pytest
 from tilewright.errors import KernelError
 from tilewright.ir import Builder, Function, Location
 from tilewright.ir.types import F32, I1, I8, I32, I64, U32, PointerType
-from tilewright.reference.checked import CheckedOptions, CheckError
+from tilewright.reference.checks.checked_mode import CheckedOptions, CheckError
 
 P32 = PointerType(I32)
 GRID = (4, 1, 1)

@@ -6,7 +6,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.errors import LaunchError
-from tilewright.reference.checked import CheckedOptions
+from tilewright.reference.checks.checked_mode import CheckedOptions
 
 
 @tw.jit

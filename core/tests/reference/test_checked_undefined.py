@@ -7,7 +7,7 @@ import pytest
 
 from tilewright.ir import Region
 from tilewright.ir.types import I32, PointerType, TileType
-from tilewright.reference.checked import CheckedOptions, CheckError
+from tilewright.reference.checks.checked_mode import CheckedOptions, CheckError
 
 P32 = PointerType(I32)
 N = 8

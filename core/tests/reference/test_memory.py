@@ -10,8 +10,9 @@ import pytest
 from tilewright.errors import KernelError
 from tilewright.ir import Region
 from tilewright.ir.types import BF16, F8E5M2, F16, F32, F64, I1, I8, I32, I64, U8, U32, U64, DescriptorType, PointerType, TileType
-from tilewright.reference import atomics, numerics
+from tilewright.reference import numerics
 from tilewright.reference.interpreter import DescriptorValue
+from tilewright.reference.operations import atomics
 
 
 def const(b, value, type_=I32):

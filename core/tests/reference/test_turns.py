@@ -9,7 +9,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.errors import KernelError, LaunchError, ResidencyError
-from tilewright.reference.checked import CheckError
+from tilewright.reference.checks.checked_mode import CheckError
 
 REFERENCE = {"backend": "reference", "cooperative": True}
 

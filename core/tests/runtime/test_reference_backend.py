@@ -75,7 +75,7 @@ def test_checked_mode_finds_accesses_out_of_bounds():
 
 
 def test_what_checked_mode_looks_for_can_be_chosen():
-    from tilewright.reference.checked import CheckedOptions
+    from tilewright.reference.checks.checked_mode import CheckedOptions
 
     x, out = np.ones(16, np.float32), np.zeros(16, np.float32)
     with pytest.raises(KernelError, match="uninitialized-read"):

@@ -1,6 +1,7 @@
 """Functions of floats, and a few of integers: as Tile IR, and as functions of the language, against exact values and the table of errors.
 
-Strict bounds hold with the launch options of ``session.strict``, relaxed ones without. Both are columns of :data:`tilewright.passes.math.math_library.MATH`.
+Strict bounds hold with the launch options of ``session.strict``, relaxed ones without. Both are
+columns of :data:`tilewright.passes.math.math_library.MATH`.
 """
 
 from __future__ import annotations

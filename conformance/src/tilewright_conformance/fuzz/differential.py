@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.errors import KernelError
 from tilewright.plugins.manifest import Capabilities
-from tilewright.reference.checked import CheckedOptions
+from tilewright.reference.checks.checked_mode import CheckedOptions
 from tilewright.reference.interpreter import run
 from tilewright_conformance.needs import needs_of
 from tilewright_conformance.placement import OutOfBoundsWriteError

@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 
 from tilewright.errors import KernelError
 from tilewright.ir.core import Location, Module, Operation, Region, Value
+from tilewright.reference.cooperative_threads import Turns
 from tilewright.reference.failures import failure, program_coordinates
-from tilewright.reference.memory import Memory
+from tilewright.reference.memory.memory import Memory
 from tilewright.reference.numerics import Array
-from tilewright.reference.turns import Turns
 from tilewright.reference.values import Indices, RuntimeValue, Tracked, take
 
 
 class Watch(Protocol):
-    """What the checked mode has operations ask, as they go on: see :class:`~tilewright.reference.checker.Checker`."""
+    """What the checked mode has operations ask, as they go on: see :class:`~tilewright.reference.checks.checker.Checker`."""
 
     def access(
         self, frame: Frame, operation: Operation, kind: str, addresses: Array, mask: Array | None, size: int, rank: int, argument: int | None

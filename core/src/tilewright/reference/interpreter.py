@@ -18,19 +18,19 @@ from tilewright.ir.table import Kind
 from tilewright.ir.types import DescriptorType, FloatType, IntType, PointerType, TileType, Type, byte_size, element_type
 from tilewright.recursion import deep_recursion
 from tilewright.reference import provenance
-from tilewright.reference.arithmetic import constant_array
-from tilewright.reference.buffers import Buffer, describe
-from tilewright.reference.checked import CheckedOptions
+from tilewright.reference.checks.checked_mode import CheckedOptions
+from tilewright.reference.cooperative_threads import Turns
 from tilewright.reference.frame import Frame
-from tilewright.reference.memory import Memory
+from tilewright.reference.memory.buffers import Buffer, describe
+from tilewright.reference.memory.memory import Memory
 from tilewright.reference.numerics import numpy_dtype
-from tilewright.reference.regions import CONTROL, is_closed
-from tilewright.reference.semantics import MEANINGS
-from tilewright.reference.turns import Turns
+from tilewright.reference.operations.arithmetic import constant_array
+from tilewright.reference.operations.regions import CONTROL, is_closed
+from tilewright.reference.operations.semantics import MEANINGS
 from tilewright.reference.values import Descriptor, RuntimeValue
 
 if TYPE_CHECKING:
-    from tilewright.reference.checker import Checker
+    from tilewright.reference.checks.checker import Checker
 
 __all__ = ["CheckedOptions", "DescriptorValue", "Interpreter", "run"]
 
@@ -136,7 +136,7 @@ def run(
 ) -> None:
     """Run a module's kernel over ``grid``; arrays among the arguments are changed in place.
 
-    ``arguments`` are in the order of the kernel's: for a pointer an array (see :func:`tilewright.reference.buffers.describe`), for a number a
+    ``arguments`` are in the order of the kernel's: for a pointer an array (see :func:`tilewright.reference.memory.buffers.describe`), for a number a
     Python or NumPy number, for a descriptor a :class:`DescriptorValue` or anything with ``base``, ``shape`` and ``strides``. ``checked`` turns on
     the checked mode. ``printer`` gets each line that the kernel prints. ``cooperative`` has all programs begin before any has to end, so that they may wait
     for each other.
@@ -160,7 +160,7 @@ def run(
     memory_names, memory_buffers = [names[index] for index in buffers], list(buffers.values())
     checker = None
     if checked is not None:
-        from tilewright.reference.checker import Checker
+        from tilewright.reference.checks.checker import Checker
 
         memory_names += [f"buffer {index}" for index in range(len(checked.buffers))]
         memory_buffers += [describe(buffer) for buffer in checked.buffers]

@@ -45,7 +45,7 @@ class Descriptor:
 @dataclass(frozen=True, slots=True)
 class Tracked:
     """A value with undefined lanes: ``origins``, of the array's shape, holds 0 where a lane is as the program says, else what left it undefined or out
-    (:mod:`.undefined`)."""
+    (:mod:`.checks.undefined_lanes`)."""
 
     array: Array
     origins: Array

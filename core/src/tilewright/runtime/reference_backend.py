@@ -87,7 +87,7 @@ def tilewright_load(code: CodeObject, device: Device) -> Module:
 @hookimpl
 def tilewright_launcher(loaded: Module, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher:
     from tilewright.reference import interpreter
-    from tilewright.reference.checked import CheckedOptions
+    from tilewright.reference.checks.checked_mode import CheckedOptions
 
     guard = write_guard(loaded.kernel.name, parameters)
     checked, cooperative = options.get("checked", False), bool(options.get("cooperative"))

@@ -1,4 +1,4 @@
-"""What happened to each piece of memory: whether it was written, and which programs accessed it how.
+"""Shadow memory: which bytes were written, and which programs accessed them how.
 
 Memory is watched in granules: as wide as the narrowest access seen so far, split when a narrower or misaligned one comes.
 """
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.reference.clocks import Clocks
+from tilewright.reference.checks.vector_clocks import Clocks
 
 _WIDEST = 16
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.reference.block import Block
-from tilewright.reference.buffers import Buffer
+from tilewright.reference.memory.buffers import Buffer
+from tilewright.reference.memory.memory_range import Block
+from tilewright.reference.memory.raw_memory import RawMemory
 from tilewright.reference.numerics import Array
-from tilewright.reference.raw_memory import RawMemory
 
 
 class OutsideError(Exception):

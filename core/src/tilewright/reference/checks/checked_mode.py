@@ -1,4 +1,4 @@
-"""What the checked mode looks for, and how it says what it found."""
+"""Kinds of problems that the checked mode finds, and their texts."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from tilewright.ir.types import TileType, shape_of
 from tilewright.reference.numerics import Array
 
 if TYPE_CHECKING:
-    from tilewright.reference.arithmetic import Meaning
     from tilewright.reference.frame import Frame
+    from tilewright.reference.operations.arithmetic import Meaning
 
 
 def leading(operation: Moved, x: Array) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""How undefined lanes spread through operations, and those that hold zero because the mask of a load left them out.
+"""Undefined lanes and masked-off lanes, and how operations spread them.
 
 ``origins`` are int32 arrays: 0 where a lane is as the program says, the number of the operation that left it undefined, or the negative number of the load
 that left it out. None is 0 everywhere.
@@ -16,8 +16,8 @@ from tilewright.ir.core import Operation
 from tilewright.ir.ops.shape import Histogram
 from tilewright.ir.table import Trait
 from tilewright.ir.types import shape_of
-from tilewright.reference.arithmetic import Meaning
 from tilewright.reference.numerics import Array
+from tilewright.reference.operations.arithmetic import Meaning
 
 if TYPE_CHECKING:
     from tilewright.reference.frame import Frame

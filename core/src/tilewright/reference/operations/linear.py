@@ -12,8 +12,8 @@ from tilewright.reference.numerics import Array, decode, numpy_dtype, rounded
 
 if TYPE_CHECKING:
     from tilewright.ir.core import Value
-    from tilewright.reference.arithmetic import Meaning
     from tilewright.reference.frame import Frame
+    from tilewright.reference.operations.arithmetic import Meaning
 
 #: The values of the sixteen e2m1 encodings.
 _E2M1 = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0])

@@ -1,4 +1,4 @@
-"""The sine and cosine of float64: the C library's, computed again in integers where they are so small that a library may have lost digits of the angle."""
+"""Sine and cosine of float64, recomputed in integers where C libraries may lose digits."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from tilewright.ir.ops.arithmetic import Addptr, Arange, Binary, Bitcast, Cast, Cmp, Constant, Extremum, Fma, Ldexp, NumPrograms, ProgramId, Select, Unary
 from tilewright.ir.types import F64, FloatType, IntType, PointerType, Type, bit_width, byte_size, element_type
-from tilewright.reference import angles, exact
 from tilewright.reference.numerics import Array, bits_dtype, decode, encode, float_of_integers, integers_of_floats, is_raw, numpy_dtype, rounded
+from tilewright.reference.operations import angles, fused_multiply_add
 from tilewright.reference.values import Descriptor, RuntimeValue
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def select(frame: Frame, operation: Select, condition: Array, a: RuntimeValue, b
 
 
 def fma(frame: Frame, operation: Fma, a: Array, b: Array, c: Array) -> Array:
-    return exact.fma(a, b, c, _float_type(operation.a.type))
+    return fused_multiply_add.fma(a, b, c, _float_type(operation.a.type))
 
 
 # -- conversions -----------------------------------------------------------------------------------------------------------------------------------

@@ -35,15 +35,15 @@ from tilewright.ir.ops.memory import (
     Store,
 )
 from tilewright.ir.types import DescriptorType, FloatType, PointerType, Type, byte_size, element_type, shape_of
-from tilewright.reference import atomics
-from tilewright.reference.memory import OutsideError
+from tilewright.reference.memory.memory import OutsideError
 from tilewright.reference.numerics import Array, encode, numpy_dtype
+from tilewright.reference.operations import atomics
 from tilewright.reference.values import Descriptor
 
 if TYPE_CHECKING:
     from tilewright.ir.core import Operation
-    from tilewright.reference.arithmetic import Meaning
     from tilewright.reference.frame import Frame
+    from tilewright.reference.operations.arithmetic import Meaning
 
 #: Accesses at pointers.
 _Pointed = Load | Store | AtomicRmw | AtomicCas | AtomicLoad | AtomicStore

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.reference.block import Block
+from tilewright.reference.memory.memory_range import Block
 
 _PAGE = 4096
 

@@ -1,4 +1,4 @@
-"""Arguments of a launch that share part of their memory, and the bytes that both reach.
+"""Arguments of a launch that overlap in memory, and the bytes that both reach.
 
 One array passed twice from the same first element is an in-place kernel, whose loads and stores of an
 element follow each other. Where arguments begin at different elements of one array, a store through
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.reference.buffers import Buffer
+from tilewright.reference.memory.buffers import Buffer
 
 
 class Overlaps:

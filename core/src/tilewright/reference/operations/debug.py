@@ -13,8 +13,8 @@ from tilewright.reference.numerics import Array, number
 from tilewright.reference.values import expanded
 
 if TYPE_CHECKING:
-    from tilewright.reference.arithmetic import Meaning
     from tilewright.reference.frame import Frame
+    from tilewright.reference.operations.arithmetic import Meaning
 
 
 def print_values(frame: Frame, operation: Print, values: list[Array]) -> None:

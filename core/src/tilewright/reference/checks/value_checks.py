@@ -1,4 +1,4 @@
-"""Checks on values: arithmetic that overflows or is undefined, and promises that do not hold.
+"""Checks of values: overflow, undefined arithmetic, assumptions that do not hold.
 
 A check is ``(operation, *operands)`` and gives the lanes that are bad, or None where there can be none.
 """
@@ -14,8 +14,8 @@ from tilewright.ir.ops.arithmetic import Binary, Cast
 from tilewright.ir.ops.debug import Assume, Hint
 from tilewright.ir.ops.shape import Gather
 from tilewright.ir.types import FloatType, IntType, PointerType, TileType, byte_size, element_type
-from tilewright.reference.arithmetic import high_product
 from tilewright.reference.numerics import Array, decode, numpy_dtype
+from tilewright.reference.operations.arithmetic import high_product
 
 Check = Callable[..., Any]
 

@@ -1,4 +1,4 @@
-"""The memory behind a kernel's arguments: what an array-like object says about where it lies."""
+"""Buffers behind a kernel's arguments, as array protocols describe them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products and sums rounded once: the fused multiply-add in every float format."""
+"""Fused multiply-add in every float format: products and sums rounded once."""
 
 from __future__ import annotations
 

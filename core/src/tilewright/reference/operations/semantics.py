@@ -8,7 +8,7 @@ are what the interpreter does (``regions``).
 from __future__ import annotations
 
 from tilewright.ir.table import merged
-from tilewright.reference import access, arithmetic, breakpoints, debug, linear, shape
-from tilewright.reference.arithmetic import Meaning
+from tilewright.reference.operations import access, arithmetic, breakpoints, debug, linear, shape
+from tilewright.reference.operations.arithmetic import Meaning
 
 MEANINGS: dict[str, Meaning] = merged(*(module.MEANINGS for module in (arithmetic, shape, access, linear, debug, breakpoints)))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.ir.types import FloatType, IntType, Type
-from tilewright.reference.memory import Memory
+from tilewright.reference.memory.memory import Memory
 from tilewright.reference.numerics import Array, bits_dtype, decode, is_raw, numpy_dtype, rounded
 
 Update = Callable[[Array, Array], Array]

@@ -17,8 +17,8 @@ from tilewright.reference.values import Descriptor, expanded
 
 if TYPE_CHECKING:
     from tilewright.ir.core import Operation
-    from tilewright.reference.arithmetic import Meaning
     from tilewright.reference.frame import Frame
+    from tilewright.reference.operations.arithmetic import Meaning
 
 
 class _Debugger(pdb.Pdb):

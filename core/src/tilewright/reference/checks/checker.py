@@ -1,4 +1,4 @@
-"""The checked mode's eye on a run: it sees every operation and every access, and keeps what it finds."""
+"""The checked mode's observer: it sees every operation and access and records findings."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from tilewright.ir.ops.control import Condition, For, If, While, Yield
 from tilewright.ir.ops.memory import AtomicStore, DescriptorBlocks, DescriptorReduce, DescriptorRows, DescriptorScatter, DescriptorStore, Load
 from tilewright.ir.ops.shape import Gather
 from tilewright.ir.types import element_type, shape_of
-from tilewright.reference import access, promises, undefined
-from tilewright.reference.arithmetic import Meaning
-from tilewright.reference.buffers import Buffer
-from tilewright.reference.checked import CheckedOptions, CheckError, Finding
-from tilewright.reference.clocks import Clocks
+from tilewright.reference.checks import undefined_lanes, value_checks
+from tilewright.reference.checks.argument_overlaps import Overlaps
+from tilewright.reference.checks.checked_mode import CheckedOptions, CheckError, Finding
+from tilewright.reference.checks.shadow_memory import Shadow
+from tilewright.reference.checks.vector_clocks import Clocks
 from tilewright.reference.failures import program_coordinates, where
-from tilewright.reference.memory import Memory
+from tilewright.reference.memory.buffers import Buffer
+from tilewright.reference.memory.memory import Memory
 from tilewright.reference.numerics import Array
-from tilewright.reference.overlaps import Overlaps
+from tilewright.reference.operations import access
+from tilewright.reference.operations.arithmetic import Meaning
 from tilewright.reference.provenance import ATOMICS, Provenance, synchronizes
-from tilewright.reference.shadow import Shadow
 from tilewright.reference.values import Tracked, expanded
 
 if TYPE_CHECKING:
@@ -130,11 +131,11 @@ class Checker:
         if tracked and operation.name in _SINKS:
             self._sink(frame, operation, arrays, origins)
         spoilt = None
-        for option, kind, message, check in promises.CHECKS.get(operation.name, ()):
+        for option, kind, message, check in value_checks.CHECKS.get(operation.name, ()):
             if getattr(self.options, option):
                 bad = check(operation, *arrays)
                 if bad is not None and bad.any():
-                    origin = undefined.union(*origins)
+                    origin = undefined_lanes.union(*origins)
                     if origin is not None:
                         # a lane that is left out does no harm unless it matters what comes of it: then it is undefined
                         excused = (origin > 0) | ((origin < 0) & (operation.name != "assume"))
@@ -145,13 +146,13 @@ class Checker:
         result = meaning(frame, operation, *arrays)
         if not (self.options.undefined or self.options.left_out):
             return result
-        left = undefined.rule_of(operation)(frame, operation, meaning, arrays, origins) if tracked else None
+        left = undefined_lanes.rule_of(operation)(frame, operation, meaning, arrays, origins) if tracked else None
         fresh = self._left_undefined(frame, operation, arrays)
         if spoilt is not None:
-            fresh = undefined.union(fresh, np.where(spoilt, np.int32(self._number(frame, operation)), np.int32(0)))
+            fresh = undefined_lanes.union(fresh, np.where(spoilt, np.int32(self._number(frame, operation)), np.int32(0)))
         if isinstance(left, tuple):
             return tuple(_tracked(part, origin) for part, origin in zip(result, left, strict=True))
-        return _tracked(result, undefined.union(left, fresh))
+        return _tracked(result, undefined_lanes.union(left, fresh))
 
     def _left_undefined(self, frame: Frame, operation: Operation, arrays: list[Any]) -> Any:
         """The lanes that an operation leaves undefined itself, masked off with nothing to put there, or leaves out."""
@@ -163,7 +164,7 @@ class Checker:
         elif operation.name == "atomic_load":
             missing = None if arrays[1] is None else ~arrays[1]
         elif isinstance(operation, Gather):
-            missing = promises.index_out_of_range(operation, *arrays)
+            missing = value_checks.index_out_of_range(operation, *arrays)
         else:
             missing = None
         if missing is None or not missing.any():

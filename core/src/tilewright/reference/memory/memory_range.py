@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.reference.buffers import bytes_at
+from tilewright.reference.memory.buffers import bytes_at
 from tilewright.reference.numerics import Array
 
 

@@ -1,4 +1,4 @@
-"""Programs that take turns: each in a thread of its own, of which one runs at a time.
+"""Cooperative threads: one for each program, of which one runs at a time.
 
 A program hands over at the end of each iteration of a ``while`` loop, where it may wait for what
 another program writes, and when it has ended. So a barrier of the whole grid opens here as it does

@@ -1,4 +1,6 @@
-"""Order between programs that synchronise by atomics: vector clocks, as in FastTrack (Flanagan and Freund, 2009).
+"""Vector clocks: order between programs that synchronize by atomics.
+
+They are those of FastTrack (Flanagan and Freund, 2009).
 
 One program runs at a time while these are kept: one after the other, so that only the running one's view of the others is needed, or in turns.
 """

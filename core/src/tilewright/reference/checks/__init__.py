@@ -1,0 +1,1 @@
+"""The checked mode: bounds, races, uninitialized memory, overflow, undefined lanes."""

@@ -1,0 +1,1 @@
+"""The meaning of operations, a file for each family."""
