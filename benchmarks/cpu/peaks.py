@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.llvm.compile import compile_to_object, host_target
-from tilewright.llvm.link import load_object
-from tilewright.llvm.writer import ModuleWriter, vector
+from tilewright.llvm.codegen.compile import compile_to_object, host_target
+from tilewright.llvm.codegen.link import load_object
+from tilewright.llvm.emission.writer import ModuleWriter, vector
 from tilewright_cpu.hardware import hardware_of
 from tilewright_cpu.target import host
 

@@ -19,8 +19,8 @@ GUARD = 900
 HIDDEN = ("json", "socket", "pickle", "struct", "select", "ctypes", "signal", "subprocess", "tempfile", "hashlib")
 
 GENERATE = """
-from tilewright.llvm import subprocess_codegen
-from tilewright.llvm.compile import compile_to_object, host_target
+from tilewright.llvm.codegen import subprocess_codegen
+from tilewright.llvm.codegen.compile import compile_to_object, host_target
 TEXT = 'define void @held() {\\n  call void asm sideeffect "nop", ""()\\n  ret void\\n}\\n'
 def generate():
     triple, cpu, features = host_target()
@@ -160,7 +160,7 @@ HANGING = (
     + """
 subprocess_codegen._CHILD = '''
 import os, sys, time
-import tilewright.llvm.compile as compile_
+import tilewright.llvm.codegen.compile as compile_
 def hang(*_):
     print(os.getpid(), file=open("process", "w"), flush=True)
     os.rename("process", "hangs")

@@ -20,7 +20,6 @@ CROWDED = {
     "conformance/src/tilewright_conformance/surface/probes": 26,
     "conformance/src/tilewright_conformance/waves": 35,
     "core/src/tilewright/language": 40,
-    "core/src/tilewright/llvm": 28,
 }
 
 
@@ -109,6 +108,7 @@ PACKAGES = (
             *("operations", "checks", "interpreter"),
         ),
     ),
+    Layers("tilewright.llvm", "core/src/tilewright/llvm", ("emission", "assembly", "codegen", "native")),
     Layers(
         "tilewright.runtime",
         "core/src/tilewright/runtime",

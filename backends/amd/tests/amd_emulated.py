@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.ir import Module
 from tilewright.ir.types import DescriptorType, FloatType, PointerType, Type
-from tilewright.llvm.registers import encode_float
+from tilewright.llvm.emission.registers import encode_float
 from tilewright.plugins.manifest import CodeObject
 from tilewright.plugins.registry import registry
 from tilewright.runtime.devices.device_registry import named_target

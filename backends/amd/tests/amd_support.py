@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tilewright.llvm.subprocess_codegen import has_inline_assembly
+from tilewright.llvm.codegen.subprocess_codegen import has_inline_assembly
 from tilewright.passes import pipeline
 from tilewright.plugins.manifest import CodeObject
 from tilewright.plugins.registry import registry

@@ -13,7 +13,7 @@ from amd_emulated import launched
 from amd_support import compiled
 
 from tilewright.errors import BackendError
-from tilewright.llvm.compile import assembly
+from tilewright.llvm.codegen.compile import assembly
 from tilewright.plugins.registry import registry
 from tilewright.runtime.devices.device_registry import find, forget, named_target
 from tilewright_amd.architectures import ARCHITECTURES

@@ -11,7 +11,7 @@ import pytest
 from amd_support import ARCHS, compiled, sections
 
 from tilewright.errors import LoweringError, OutOfResources
-from tilewright.llvm.compile import compile_to_object
+from tilewright.llvm.codegen.compile import compile_to_object
 from tilewright.tools import cli
 from tilewright_amd.codegen import prints
 from tilewright_amd.target import TRIPLE

@@ -9,8 +9,8 @@ import struct
 import numpy as np
 import pytest
 
-from tilewright.llvm.compile import assembly
-from tilewright.llvm.writer import ModuleWriter
+from tilewright.llvm.codegen.compile import assembly
+from tilewright.llvm.emission.writer import ModuleWriter
 from tilewright_amd.architectures import ARCHITECTURES, target_of
 from tilewright_amd.codegen import cross_lane
 from tilewright_amd.codegen.kernel_state import KernelState

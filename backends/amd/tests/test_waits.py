@@ -9,8 +9,8 @@ from amd_support import ARCHS, listed
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.llvm.compile import assembly
-from tilewright.llvm.writer import FunctionWriter, ModuleWriter
+from tilewright.llvm.codegen.compile import assembly
+from tilewright.llvm.emission.writer import FunctionWriter, ModuleWriter
 from tilewright_amd.architectures import ARCHITECTURES
 from tilewright_amd.async_copy import global_load_lds
 from tilewright_amd.codegen import waitcnt

@@ -26,7 +26,7 @@ class CompiledModule:
     """A module's kernel in this process; call it with arguments in the kernel's order, and a grid."""
 
     def __init__(self, module: Module, options: dict[str, Any] | None = None, imports: dict[str, int] | None = None, target: Target | None = None) -> None:
-        from tilewright.llvm.link import load_object
+        from tilewright.llvm.codegen.link import load_object
         from tilewright_cpu.lower import lower
         from tilewright_cpu.target import host
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tilewright.errors import KernelError, LaunchError
-from tilewright.llvm.compile import compile_to_object, host_target
+from tilewright.llvm.codegen.compile import compile_to_object, host_target
 from tilewright.plugins.manifest import CodeObject, Parameter
 from tilewright.runtime.arguments.array_protocols import ArgumentError
 from tilewright.runtime.arguments.descriptor import TensorDescriptor

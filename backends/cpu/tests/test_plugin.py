@@ -87,7 +87,7 @@ def test_the_target_is_the_hosts_unless_a_level_is_named(monkeypatch):
 
 def test_a_level_the_machine_lacks_is_refused(monkeypatch):
     features = ",".join(f"-{name}" if name.startswith("avx512") else f"+{name}" for name in target.LEVELS["x86-64-v4"])
-    monkeypatch.setattr("tilewright.llvm.compile.host_target", lambda: ("x86_64-unknown-linux-gnu", "haswell", features))
+    monkeypatch.setattr("tilewright.llvm.codegen.compile.host_target", lambda: ("x86_64-unknown-linux-gnu", "haswell", features))
     target._host.cache_clear()
     try:
         assert target._host("x86-64-v3").limits["vector_bits"] == 256

@@ -3,7 +3,7 @@
 import pytest
 
 from tilewright.errors import KernelError, LoweringError
-from tilewright.llvm.compile import compile_to_object, host_target
+from tilewright.llvm.codegen.compile import compile_to_object, host_target
 from tilewright.plugins.manifest import CodeObject
 from tilewright_cpu.runtime import HostTimer, load
 from tilewright_cpu.status import OUT_OF_MEMORY

@@ -13,10 +13,10 @@ import torch
 
 import tilewright.language as tl
 from tilewright.compat import triton
-from tilewright.llvm import native
-from tilewright.llvm.dispatch_entries import MAX_ARGUMENTS
+from tilewright.llvm.native import native_functions
+from tilewright.llvm.native.dispatch_entries import MAX_ARGUMENTS
 
-pytestmark = pytest.mark.skipif(native.layout() is None, reason="native code cannot read this interpreter's objects")
+pytestmark = pytest.mark.skipif(native_functions.layout() is None, reason="native code cannot read this interpreter's objects")
 
 SOURCE = """
 import triton

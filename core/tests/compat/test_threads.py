@@ -15,7 +15,7 @@ pytest.importorskip("tilewright_cpu")
 import tilewright.language as tl
 from tilewright.compat import triton
 from tilewright.compat.triton import knobs
-from tilewright.llvm.interrupts import uninterrupted
+from tilewright.llvm.codegen.interrupts import uninterrupted
 from tilewright.testing.threads import side_by_side
 
 THREADS = 12

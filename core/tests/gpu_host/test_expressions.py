@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tilewright.gpu_host.expressions import Emitter, Expression, ExpressionError, checked, evaluate, plain, with_words, word, words_of
-from tilewright.llvm.compile import compile_to_object, host_target
-from tilewright.llvm.link import load_object
-from tilewright.llvm.writer import ModuleWriter
+from tilewright.llvm.codegen.compile import compile_to_object, host_target
+from tilewright.llvm.codegen.link import load_object
+from tilewright.llvm.emission.writer import ModuleWriter
 
 LEAST, MOST = -(2**63), 2**63 - 1
 OPERATORS = ("add", "sub", "mul", "min", "max", "div")

@@ -6,9 +6,9 @@ import pytest
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Location
-from tilewright.llvm.assembly_sites import site
-from tilewright.llvm.compile import compile_to_object, host_target, parse
-from tilewright.llvm.writer import ModuleWriter
+from tilewright.llvm.assembly.assembly_sites import site
+from tilewright.llvm.codegen.compile import compile_to_object, host_target, parse
+from tilewright.llvm.emission.writer import ModuleWriter
 
 FIRST = Location('a "kernel".py', 3, 4, "kernel")
 INLINED = Location("helper.py", 7, 8, "helper", caller=FIRST)

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from tilewright.errors import LoweringError, write_reproducer
-from tilewright.llvm.assembly_operands import AssemblyOperand
-from tilewright.llvm.compile import LONG, assembly, assembly_and_object, compile_to_object, host_target, options_set, parse, target_machine
-from tilewright.llvm.inline_assembly import emit_inline_asm
-from tilewright.llvm.link import load_object
-from tilewright.llvm.subprocess_codegen import has_inline_assembly
-from tilewright.llvm.writer import ModuleWriter
+from tilewright.llvm.assembly.assembly_operands import AssemblyOperand
+from tilewright.llvm.assembly.inline_assembly import emit_inline_asm
+from tilewright.llvm.codegen.compile import LONG, assembly, assembly_and_object, compile_to_object, host_target, options_set, parse, target_machine
+from tilewright.llvm.codegen.link import load_object
+from tilewright.llvm.codegen.subprocess_codegen import has_inline_assembly
+from tilewright.llvm.emission.writer import ModuleWriter
 from tilewright.testing.threads import side_by_side
 
 ADD = "define i64 @add(i64 %a, i64 %b) {\n  %c = add i64 %a, %b\n  ret i64 %c\n}\n"

@@ -7,10 +7,10 @@ import re
 
 import pytest
 
-from tilewright.llvm.compile import compile_to_object, host_target
-from tilewright.llvm.cuts import LONGEST, cut_blocks
-from tilewright.llvm.link import load_object
-from tilewright.llvm.writer import ModuleWriter
+from tilewright.llvm.codegen.compile import compile_to_object, host_target
+from tilewright.llvm.codegen.link import load_object
+from tilewright.llvm.emission.split_blocks import LONGEST, cut_blocks
+from tilewright.llvm.emission.writer import ModuleWriter
 
 #: Instructions in a row.
 CHAIN = 25

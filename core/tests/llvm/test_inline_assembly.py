@@ -9,12 +9,12 @@ import pytest
 
 from tilewright.errors import LoweringError
 from tilewright.ir.types import BF16, F16, F32, I1, I8, I16, I32, U8, U16, Type
-from tilewright.llvm.assembly_operands import AssemblyOperand, from_operands, operand_types, to_operands
-from tilewright.llvm.compile import compile_to_object, host_target
-from tilewright.llvm.inline_assembly import emit_inline_asm
-from tilewright.llvm.link import load_object
-from tilewright.llvm.registers import register_type
-from tilewright.llvm.writer import ModuleWriter
+from tilewright.llvm.assembly.assembly_operands import AssemblyOperand, from_operands, operand_types, to_operands
+from tilewright.llvm.assembly.inline_assembly import emit_inline_asm
+from tilewright.llvm.codegen.compile import compile_to_object, host_target
+from tilewright.llvm.codegen.link import load_object
+from tilewright.llvm.emission.registers import register_type
+from tilewright.llvm.emission.writer import ModuleWriter
 
 #: Letters of registers of general use, each for one width.
 LETTERS = {"q": "i16", "r": "i32", "R": "i64"}

@@ -10,8 +10,8 @@ import threading
 import pytest
 
 from tilewright.errors import LoweringError
-from tilewright.llvm.compile import compile_to_object, host_target
-from tilewright.llvm.interrupts import abandonable
+from tilewright.llvm.codegen.compile import compile_to_object, host_target
+from tilewright.llvm.codegen.interrupts import abandonable
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals sent to a process")
 
@@ -20,7 +20,7 @@ GUARD = 300
 
 BEGIN = """
 import os, signal, sys, threading
-from tilewright.llvm import subprocess_codegen, compile, interrupts, link
+from tilewright.llvm.codegen import subprocess_codegen, compile, interrupts, link
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # the parent may ignore interrupts
 triple, cpu, features = compile.host_target()

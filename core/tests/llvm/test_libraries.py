@@ -6,9 +6,9 @@ import llvmlite.binding as llvm
 import pytest
 
 from tilewright.errors import LoweringError
-from tilewright.llvm.compile import compile_to_object, host_target, parse
-from tilewright.llvm.libraries import Libraries, paths_of
-from tilewright.llvm.link import load_object
+from tilewright.llvm.codegen.compile import compile_to_object, host_target, parse
+from tilewright.llvm.codegen.libraries import Libraries, paths_of
+from tilewright.llvm.codegen.link import load_object
 
 COUNTING = """
 @counter = global i32 40

@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from tilewright.errors import LoweringError
-from tilewright.llvm.compile import compile_to_object, host_target
-from tilewright.llvm.link import load_object
+from tilewright.llvm.codegen.compile import compile_to_object, host_target
+from tilewright.llvm.codegen.link import load_object
 
 
 def compiled(text):
@@ -34,8 +34,8 @@ def test_imports_are_seen():
 #: Takes all of the address space but holes that are far apart, the lowest of which alone has room for a whole object, and links one.
 CROWDED = """
 import ctypes, mmap, sys
-from tilewright.llvm.compile import compile_to_object, host_target
-from tilewright.llvm.link import load_object
+from tilewright.llvm.codegen.compile import compile_to_object, host_target
+from tilewright.llvm.codegen.link import load_object
 
 HOLE, ROOM = 96 << 10, 8 << 20
 triple, cpu, features = host_target()

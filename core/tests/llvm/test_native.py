@@ -10,12 +10,12 @@ import sys
 import numpy as np
 import pytest
 
-from tilewright.llvm import native, native_values
-from tilewright.llvm.compile import compile_to_object, host_target
-from tilewright.llvm.link import load_object
-from tilewright.llvm.writer import ModuleWriter
+from tilewright.llvm.codegen.compile import compile_to_object, host_target
+from tilewright.llvm.codegen.link import load_object
+from tilewright.llvm.emission.writer import ModuleWriter
+from tilewright.llvm.native import native_functions, native_values
 
-pytestmark = pytest.mark.skipif(native.layout() is None, reason="this interpreter's objects cannot be read natively")
+pytestmark = pytest.mark.skipif(native_functions.layout() is None, reason="this interpreter's objects cannot be read natively")
 
 
 def compiled(text):
@@ -27,7 +27,7 @@ def compiled(text):
 def reader():
     """``read(kinds, values)``: the slots as unsigned integers, None where the native code gave up."""
     module = ModuleWriter("nounwind")
-    native_values.write_readers(module, native.layout())
+    native_values.write_readers(module, native_functions.layout())
     w = module.function("read", [("ptr", "values"), ("ptr", "kinds"), ("i64", "count"), ("ptr", "slots")], "i1")
     w.ret(f"i1 {w.emit('call i1 @read_values(ptr %values, ptr %kinds, i64 %count, ptr %slots)')}")
     loaded = load_object(compiled(module.text()), ["read", "addresses"])
@@ -35,7 +35,7 @@ def reader():
     function = ctypes.PYFUNCTYPE(ctypes.c_bool, ctypes.py_object, ctypes.c_char_p, ctypes.c_int64, ctypes.c_void_p)(loaded.address("read"))
 
     def read(types, values, stored=(), writable_address=None):
-        native.fill_addresses(loaded.address("addresses"), writable_address)
+        native_functions.fill_addresses(loaded.address("addresses"), writable_address)
         kinds = native_values.kinds_of(types, stored)
         slots = np.full(native_values.slots_of(kinds), 0xA5A5A5A5A5A5A5A5, np.uint64)
         return slots.tolist() if function(tuple(values), kinds, len(values), slots.ctypes.data) else None
@@ -55,7 +55,7 @@ def test_a_builtin_function_calls_native_code():
     declare void @Py_IncRef(ptr)
     """
     loaded = load_object(compiled(text), ["second"])
-    function = native.make_builtin(loaded.address("second"), "second", None, loaded)
+    function = native_functions.make_builtin(loaded.address("second"), "second", None, loaded)
     del loaded
     gc.collect()
     marker = object()
@@ -78,7 +78,7 @@ def test_the_bound_object_lives_as_long_as_the_function():
 
     bound = Bound()
     watch = weakref.ref(bound)
-    function = native.make_builtin(loaded.address("me"), "me", bound, loaded)
+    function = native_functions.make_builtin(loaded.address("me"), "me", bound, loaded)
     del bound
     assert isinstance(function(), Bound)
     del function
@@ -100,7 +100,7 @@ def test_numbers(reader):
 
 @pytest.mark.parametrize("forms", ["as the interpreter's", "by calls"])
 def test_integers_of_one_digit_and_of_more(forms):
-    objects = native.layout()
+    objects = native_functions.layout()
     assert sys.version_info[:2] != (3, 11) or objects.int_signs == "size"
     if forms == "by calls":
         objects = dataclasses.replace(objects, int_signs="")
@@ -113,7 +113,7 @@ def test_integers_of_one_digit_and_of_more(forms):
         w.place(block)
         w.ret(f"i1 {w.emit(f'call i1 @{name}(ptr %object, ptr %slot)')}")
     loaded = load_object(compiled(module.text()), ["read", "addresses"])
-    native.fill_addresses(loaded.address("addresses"))
+    native_functions.fill_addresses(loaded.address("addresses"))
     function = ctypes.PYFUNCTYPE(ctypes.c_bool, ctypes.py_object, ctypes.c_void_p, ctypes.c_bool)(loaded.address("read"))
     slot = (ctypes.c_int64 * 1)()
     edges = [2**bits + more for bits in (0, 15, 29, 30, 31, 32, 60, 62, 63) for more in (-1, 0, 1)]

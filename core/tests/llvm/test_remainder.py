@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from tilewright.ir.types import F32, F64, FloatType
-from tilewright.llvm.compile import compile_to_object, host_target
-from tilewright.llvm.link import load_object
-from tilewright.llvm.registers import register_type
-from tilewright.llvm.remainder import emit_remainder
-from tilewright.llvm.writer import ModuleWriter
+from tilewright.llvm.codegen.compile import compile_to_object, host_target
+from tilewright.llvm.codegen.link import load_object
+from tilewright.llvm.emission.float_remainder import emit_remainder
+from tilewright.llvm.emission.registers import register_type
+from tilewright.llvm.emission.writer import ModuleWriter
 
 
 @pytest.mark.parametrize(("element", "dtype", "number"), [(F32, np.float32, ctypes.c_float), (F64, np.float64, ctypes.c_double)])

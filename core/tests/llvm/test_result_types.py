@@ -5,7 +5,7 @@ from __future__ import annotations
 import llvmlite.binding as llvm
 import pytest
 
-from tilewright.llvm.result_types import result_type
+from tilewright.llvm.emission.result_types import result_type
 
 _PARAMETERS = {
     "p": "ptr", "i": "i32", "j": "i64", "b": "i1", "f": "float", "h": "half", "v": "<8 x float>", "w": "<8 x i32>", "m": "<8 x i1>", "q": "<8 x ptr>",

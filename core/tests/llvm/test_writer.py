@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tilewright.llvm.compile import compile_to_object, host_target
-from tilewright.llvm.writer import ModuleWriter
+from tilewright.llvm.codegen.compile import compile_to_object, host_target
+from tilewright.llvm.emission.writer import ModuleWriter
 
 
 def test_names_on_the_stack_are_not_those_of_parameters() -> None:

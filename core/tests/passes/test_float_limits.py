@@ -7,7 +7,7 @@ import math
 import pytest
 
 from tilewright.ir.parser import parse_module
-from tilewright.passes.intervals import Limits, float_limits
+from tilewright.passes.analysis.intervals import Limits, float_limits
 
 INF = math.inf
 CASES = {

@@ -11,9 +11,9 @@ import pytest
 
 from tilewright.ir import Module, verify
 from tilewright.ir.types import F32, F64, I1, FloatType, IntType
-from tilewright.llvm.compile import compile_to_object, host_target
-from tilewright.llvm.link import load_object
-from tilewright.llvm.writer import ModuleWriter, float_constant
+from tilewright.llvm.codegen.compile import compile_to_object, host_target
+from tilewright.llvm.codegen.link import load_object
+from tilewright.llvm.emission.writer import ModuleWriter, float_constant
 from tilewright.passes.math.math_library import MATH, math_function
 
 WIDTH = 8

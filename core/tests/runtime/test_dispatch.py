@@ -13,13 +13,13 @@ from optional_torch import torch
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.errors import LaunchError
-from tilewright.llvm import native
+from tilewright.llvm.native import native_functions
 from tilewright.runtime.arguments.array_protocols import ArgumentError
 from tilewright.runtime.hooks import hooks
 from tilewright.runtime.launch import native_calls
 from tilewright.testing.threads import side_by_side
 
-pytestmark = pytest.mark.skipif(native.layout() is None, reason="native code cannot read this interpreter's objects")
+pytestmark = pytest.mark.skipif(native_functions.layout() is None, reason="native code cannot read this interpreter's objects")
 
 
 def test_launches_seen_once_run_no_python(recorder, fresh, count_python):

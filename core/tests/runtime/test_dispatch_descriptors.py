@@ -11,10 +11,10 @@ from optional_torch import torch
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.llvm import native
+from tilewright.llvm.native import native_functions
 from tilewright.runtime.arguments.descriptor import TensorDescriptor
 
-pytestmark = pytest.mark.skipif(native.layout() is None, reason="native code cannot read this interpreter's objects")
+pytestmark = pytest.mark.skipif(native_functions.layout() is None, reason="native code cannot read this interpreter's objects")
 
 
 @tw.jit

@@ -14,12 +14,12 @@ from optional_torch import torch
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.errors import LaunchError, TuningArgumentError
-from tilewright.llvm import native
+from tilewright.llvm.native import native_functions
 from tilewright.runtime.arguments.descriptor import TensorDescriptor
 from tilewright.runtime.tuning.autotune import Autotuner, Config
 from tilewright.testing.threads import side_by_side
 
-pytestmark = pytest.mark.skipif(native.layout() is None, reason="native code cannot read this interpreter's objects")
+pytestmark = pytest.mark.skipif(native_functions.layout() is None, reason="native code cannot read this interpreter's objects")
 
 CONFIGS = (8, 16, 32, 64)
 

@@ -10,13 +10,13 @@ from optional_torch import torch
 
 import tilewright.language as tl
 from tilewright.errors import LaunchError
-from tilewright.llvm import native
+from tilewright.llvm.native import native_functions
 from tilewright.runtime.arguments.array_protocols import ArgumentError
 from tilewright.runtime.arguments.mock_tensors import MockTensor
 from tilewright.runtime.devices.backend_choice import backend
 from tilewright.runtime.hooks import hooks
 
-pytestmark = pytest.mark.skipif(native.layout() is None, reason="native code cannot read this interpreter's objects")
+pytestmark = pytest.mark.skipif(native_functions.layout() is None, reason="native code cannot read this interpreter's objects")
 
 
 def python_calls(dispatcher):

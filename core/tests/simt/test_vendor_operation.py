@@ -23,7 +23,7 @@ from tilewright.ir.printer import print_module
 from tilewright.ir.table import Effect, RuleError, Shape
 from tilewright.ir.types import FloatType, TileType, Type, element_type
 from tilewright.ir.verifier import VerificationError, verify
-from tilewright.llvm.registers import constant, storage_size
+from tilewright.llvm.emission.registers import constant, storage_size
 from tilewright.plugins.hooks import hookimpl
 from tilewright.plugins.manifest import Capabilities, CodeObject, Device, Manifest, Parameter, Target
 from tilewright.plugins.registry import registry

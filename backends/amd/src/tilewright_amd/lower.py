@@ -48,7 +48,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any], *, assembl
         LoweringError: something cannot be lowered, with the operation and its location; or an option is out of range.
         OutOfResources: a program needs more than the target has.
     """
-    from tilewright.llvm.compile import assembly, assembly_and_object, set_option
+    from tilewright.llvm.codegen.compile import assembly, assembly_and_object, set_option
     from tilewright.simt.compile import compile_with_state
     from tilewright.simt.dialect.attributes import SHARED_BYTES, WARPS, notes_of
     from tilewright.simt.report import report

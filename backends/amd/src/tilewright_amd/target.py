@@ -10,13 +10,20 @@ from tilewright.ir.core import Function, Value
 from tilewright.ir.ops.arithmetic import Cast
 from tilewright.ir.ops.linear import DotScaled
 from tilewright.ir.types import BF16, F32, F64, I32, U32, FloatType, TileType, Type, element_type
-from tilewright.llvm.assembly_operands import AssemblyOperand
-from tilewright.llvm.assembly_sites import site
-from tilewright.llvm.atomics import Reach, atomic_read, atomic_sum, atomic_update, atomic_write, compare_and_swap
-from tilewright.llvm.inline_assembly import emit_inline_asm
-from tilewright.llvm.registers import register_type, storage_size
-from tilewright.llvm.writer import FunctionWriter, ModuleWriter
-from tilewright.passes.intervals import UNLIMITED, float_limits
+from tilewright.llvm.assembly.assembly_operands import AssemblyOperand
+from tilewright.llvm.assembly.assembly_sites import site
+from tilewright.llvm.assembly.inline_assembly import emit_inline_asm
+from tilewright.llvm.emission.atomics import (
+    Reach,
+    atomic_read,
+    atomic_sum,
+    atomic_update,
+    atomic_write,
+    compare_and_swap,
+)
+from tilewright.llvm.emission.registers import register_type, storage_size
+from tilewright.llvm.emission.writer import FunctionWriter, ModuleWriter
+from tilewright.passes.analysis.intervals import UNLIMITED, float_limits
 from tilewright.plugins.manifest import Target
 from tilewright.simt.dialect.attributes import WARPS, layout_of
 from tilewright.simt.dialect.op_interface import Interface

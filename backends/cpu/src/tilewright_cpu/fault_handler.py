@@ -14,10 +14,10 @@ import functools
 import threading
 from typing import TYPE_CHECKING, Final
 
-from tilewright.llvm import signal_handlers
+from tilewright.llvm.native import signal_handlers
 
 if TYPE_CHECKING:
-    from tilewright.llvm.link import LoadedObject
+    from tilewright.llvm.codegen.link import LoadedObject
 
 #: Maximum of kernels that are distinguished; of more the oldest are forgotten.
 MOST: Final = 4096
@@ -117,7 +117,7 @@ class _Watch:
 
 @functools.cache
 def _watch() -> _Watch | None:
-    from tilewright.llvm.compile import host_target
+    from tilewright.llvm.codegen.compile import host_target
     from tilewright.runtime.storage.host_code import load_host_code
 
     machine, _, system = (*host_target()[0].split("-"), "", "")[:3]

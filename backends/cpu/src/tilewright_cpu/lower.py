@@ -33,7 +33,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     Raises:
         LoweringError: something cannot be lowered, with the operation and its location.
     """
-    from tilewright.llvm.compile import compile_to_object
+    from tilewright.llvm.codegen.compile import compile_to_object
     from tilewright_cpu.target import llvm_target
 
     triple, cpu, features = llvm_target(target)
@@ -92,7 +92,7 @@ def _passes(debug: bool) -> tuple[str, ...]:
 
 def listing(code: CodeObject, target: Target) -> str:
     """The assembly of a code object whose stages were kept."""
-    from tilewright.llvm.compile import assembly
+    from tilewright.llvm.codegen.compile import assembly
     from tilewright_cpu.target import llvm_target
 
     triple, cpu, features = llvm_target(target)

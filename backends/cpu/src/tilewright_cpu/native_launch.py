@@ -1,6 +1,6 @@
 """The native launcher: reads arguments and starts the pool without running Python code.
 
-It is made by :mod:`tilewright.llvm.launchers`. A value of another type, a failed conversion, a
+It is made by :mod:`tilewright.llvm.native.launchers`. A value of another type, a failed conversion, a
 read-only array to be stored to, and for matmuls a matrix packed before go to the Python launcher.
 The interpreter lock is kept for launches that are expected to take less than a few microseconds,
 since giving it up and taking it back costs tens of nanoseconds; it is released for all others, and
@@ -13,10 +13,10 @@ import ctypes
 import functools
 from collections.abc import Sequence
 
-from tilewright.llvm import native
-from tilewright.llvm.launchers import LauncherFrame
-from tilewright.llvm.link import LoadedObject
-from tilewright.llvm.native_values import kinds_of, slots_of
+from tilewright.llvm.codegen.link import LoadedObject
+from tilewright.llvm.native import native_functions
+from tilewright.llvm.native.launchers import LauncherFrame
+from tilewright.llvm.native.native_values import kinds_of, slots_of
 from tilewright.plugins.manifest import Launcher, Parameter
 from tilewright.runtime.arguments.writability import writable_address
 from tilewright.runtime.storage.host_code import load_host_code
@@ -58,7 +58,7 @@ def native_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], slow:
     code = _code()
     if code is None:
         return None
-    native.fill_addresses(code.address("addresses"), writable_address)
+    native_functions.fill_addresses(code.address("addresses"), writable_address)
     threads = slow.pool
     kinds_buffer = ctypes.create_string_buffer(kinds)
     context = _Context(
@@ -73,18 +73,18 @@ def native_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], slow:
     )
     # the function's ``self``: what it calls, the context's bytes, and what those point to
     bound = (slow, loaded.raise_failure, bytes(context), loaded, kinds_buffer)
-    return native.make_builtin(code.address("launch"), loaded.name, bound, code)
+    return native_functions.make_builtin(code.address("launch"), loaded.name, bound, code)
 
 
 @functools.cache
 def _code() -> LoadedObject | None:
-    objects = native.layout()
+    objects = native_functions.layout()
     if objects is None:
         return None
     return load_host_code("native launcher", launcher_ir(objects), ("launch", "addresses"))
 
 
-def launcher_ir(objects: native.Layout) -> str:
+def launcher_ir(objects: native_functions.Layout) -> str:
     """The launcher's module."""
     frame = LauncherFrame(objects, _Context)
     w = frame.w

@@ -38,7 +38,7 @@ class LoadedKernel:
     """
 
     def __init__(self, code: CodeObject) -> None:
-        from tilewright.llvm.link import load_object
+        from tilewright.llvm.codegen.link import load_object
 
         refuse_foreign(code)
         symbol = code.metadata.get("kernel", code.name)

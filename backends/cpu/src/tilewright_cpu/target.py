@@ -180,7 +180,7 @@ def ask_for_tiles() -> bool:
 
 @functools.cache
 def _host(level: str) -> Target:
-    from tilewright.llvm.compile import host_target
+    from tilewright.llvm.codegen.compile import host_target
 
     triple, cpu, text = host_target()
     arch, features = architecture(triple), tuple(text.split(",")) if text else ()
@@ -203,11 +203,11 @@ def target_of(device: Device) -> Target:
 
 
 def llvm_target(target: Target) -> tuple[str, str, str]:
-    """(triple, cpu, features) for :mod:`tilewright.llvm.compile`.
+    """(triple, cpu, features) for :mod:`tilewright.llvm.codegen.compile`.
 
     The system is this one where the architecture is the host's, else Linux.
     """
-    from tilewright.llvm.compile import host_target
+    from tilewright.llvm.codegen.compile import host_target
 
     triple = host_target()[0]
     if architecture(triple) != target.arch:

@@ -13,7 +13,7 @@ import pytest
 from qemu_runner import TOOLCHAINS, Launch, run_on
 
 from tilewright.ir import Module
-from tilewright.llvm.compile import assembly
+from tilewright.llvm.codegen.compile import assembly
 from tilewright.plugins.manifest import Target
 from tilewright.reference import interpreter
 from tilewright_conformance.samples import Sample, all_samples, check_outputs

@@ -16,7 +16,7 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.llvm.compile import compile_to_object
+from tilewright.llvm.codegen.compile import compile_to_object
 
 
 @tw.jit

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from tilewright.errors import VariableError
-from tilewright.llvm.compile import compile_to_object, host_target
-from tilewright.llvm.link import load_object
+from tilewright.llvm.codegen.compile import compile_to_object, host_target
+from tilewright.llvm.codegen.link import load_object
 from tilewright.testing.threads import side_by_side
 from tilewright_cpu.status import INTERRUPTED, OUT_OF_MEMORY, STATUS_WORDS
 from tilewright_cpu.threading import pool as pool_module
@@ -219,8 +219,8 @@ def run_script(body, timeout=GUARD, **environment):
 SETUP = f"""
 import ctypes, os, sys, time
 import numpy as np
-from tilewright.llvm.compile import compile_to_object, host_target
-from tilewright.llvm.link import load_object
+from tilewright.llvm.codegen.compile import compile_to_object, host_target
+from tilewright.llvm.codegen.link import load_object
 from tilewright_cpu.threading.pool import KernelRecord, pool
 triple, cpu, features = host_target()
 loaded = load_object(compile_to_object('''{KERNEL}''', triple=triple, cpu=cpu, features=features), ["kernel"])

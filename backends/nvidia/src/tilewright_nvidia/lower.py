@@ -149,7 +149,7 @@ def to_ptx(text: str, target: Target, timings: dict[str, float] | None = None) -
     Raises:
         LoweringError: LLVM rejects the text, which is a defect of this backend.
     """
-    from tilewright.llvm.compile import assembly, set_option
+    from tilewright.llvm.codegen.compile import assembly, set_option
 
     set_option("--nvptx-short-ptr")  # addresses of shared memory have 32 bits
     started = time.perf_counter()

@@ -12,12 +12,12 @@ from tilewright.ir.ops.linear import DotScaled
 from tilewright.ir.ops.memory import DescriptorGather
 from tilewright.ir.table import merged
 from tilewright.ir.types import BF16, F16, F32, I8, I32, U8, U16, U32, DescriptorType, Type, element_type
-from tilewright.llvm.assembly_operands import AssemblyOperand
-from tilewright.llvm.assembly_sites import site
-from tilewright.llvm.casts import emit_cast
-from tilewright.llvm.inline_assembly import emit_inline_asm
-from tilewright.llvm.registers import register_type, storage_size
-from tilewright.llvm.writer import FunctionWriter, ModuleWriter
+from tilewright.llvm.assembly.assembly_operands import AssemblyOperand
+from tilewright.llvm.assembly.assembly_sites import site
+from tilewright.llvm.assembly.inline_assembly import emit_inline_asm
+from tilewright.llvm.emission.casts import emit_cast
+from tilewright.llvm.emission.registers import register_type, storage_size
+from tilewright.llvm.emission.writer import FunctionWriter, ModuleWriter
 from tilewright.plugins.manifest import Target
 from tilewright.simt.dialect.attributes import CLUSTER, PROGRAMS, WARPS
 from tilewright.simt.dialect.op_interface import Interface
@@ -48,7 +48,7 @@ from tilewright_nvidia.operations import OPS
 from tilewright_nvidia.toolchain.occupancy_bound import bound_occupancy, has_products, is_light, most_registers
 
 if TYPE_CHECKING:
-    from tilewright.llvm.libraries import Libraries
+    from tilewright.llvm.codegen.libraries import Libraries
 
 TRIPLE = "nvptx64-nvidia-cuda"
 #: The program's shared memory: its size is the launch's.

@@ -10,7 +10,7 @@ import gpu_kernels as kernels
 import numpy as np
 import pytest
 
-from tilewright.llvm.writer import ModuleWriter
+from tilewright.llvm.emission.writer import ModuleWriter
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.codegen.packed_registers import PackedRegisters
 from tilewright_nvidia.lower import to_ptx

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.llvm.compile import compile_to_object, host_target
-from tilewright.llvm.link import load_object
-from tilewright.llvm.writer import FunctionWriter, ModuleWriter
+from tilewright.llvm.codegen.compile import compile_to_object, host_target
+from tilewright.llvm.codegen.link import load_object
+from tilewright.llvm.emission.writer import FunctionWriter, ModuleWriter
 from tilewright_nvidia.codegen import packed_registers
 from tilewright_nvidia.codegen.packed_registers import PackedRegisters
 

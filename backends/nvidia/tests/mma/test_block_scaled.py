@@ -19,7 +19,7 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.ir import Module
 from tilewright.ir.core import Function, Operation
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright.simt import emulator
 from tilewright.simt.dialect.op_interface import Interface
 from tilewright.simt.emulator import EmulatedTarget

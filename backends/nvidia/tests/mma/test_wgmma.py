@@ -14,7 +14,7 @@ from kernel_states import state_of
 from swizzled_addresses import exchanged
 
 from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, I8, I32, U8
-from tilewright.llvm.writer import ModuleWriter
+from tilewright.llvm.emission.writer import ModuleWriter
 from tilewright.simt.layouts.linear_layout import SharedLayout, combine, coordinates
 from tilewright.simt.target.matmul_plan import Matmul, MatmulPlan, SharedOperand
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of

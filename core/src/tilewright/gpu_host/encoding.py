@@ -16,8 +16,8 @@ from typing import Any
 from tilewright.gpu_host.arguments import places_of
 from tilewright.gpu_host.expressions import Emitter
 from tilewright.gpu_host.table import STRUCTURE, Condition, NativeCall, Number, Numbers, OpaqueArgument
-from tilewright.llvm.link import LoadedObject
-from tilewright.llvm.writer import FunctionWriter, ModuleWriter
+from tilewright.llvm.codegen.link import LoadedObject
+from tilewright.llvm.emission.writer import FunctionWriter, ModuleWriter
 from tilewright.runtime.storage.host_code import load_host_code
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from tilewright.errors import TilewrightError
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.writer import FunctionWriter
 
 #: See the module's documentation. A recursive alias of tuples is more than type checkers follow.
 Expression = int | tuple[Any, ...]

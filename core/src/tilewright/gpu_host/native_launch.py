@@ -1,4 +1,4 @@
-"""The native launcher (see :mod:`tilewright.llvm.launchers`): reads a kernel's arguments and calls the driver without running Python code.
+"""The native launcher (see :mod:`tilewright.llvm.native.launchers`): reads a kernel's arguments and calls the driver without running Python code.
 
 A value of another type, another device's context, a grid that is empty or too large, or has more programs than run at once where they must, and a structure
 that cannot be made go to the Python launcher. The interpreter lock is released around the driver's call. There is one launcher for each driver, and one for its
@@ -21,10 +21,10 @@ from tilewright.gpu_host.kernels import LoadedKernel
 from tilewright.gpu_host.launch import PythonLauncher
 from tilewright.gpu_host.streams import torch_source
 from tilewright.gpu_host.table import OPERANDS, DriverTable, LaunchAttribute, NativeEntries
-from tilewright.llvm import native
-from tilewright.llvm.launchers import LauncherFrame
-from tilewright.llvm.link import LoadedObject
-from tilewright.llvm.native_values import kinds_of, slots_of
+from tilewright.llvm.codegen.link import LoadedObject
+from tilewright.llvm.native import native_functions
+from tilewright.llvm.native.launchers import LauncherFrame
+from tilewright.llvm.native.native_values import kinds_of, slots_of
 from tilewright.plugins.manifest import Launcher, Parameter
 from tilewright.runtime.storage.host_code import load_host_code
 
@@ -83,7 +83,7 @@ def native_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], slow:
         encoder, encoders = encoder_code(loaded.name, image.opaque, first_words), functions_of(library, image.opaque)
         if encoder is None or encoders is None:
             return None
-    native.fill_addresses(code.address("addresses"), _writable_address(loaded.driver, loaded.device))
+    native_functions.fill_addresses(code.address("addresses"), _writable_address(loaded.driver, loaded.device))
     stream_source(table, called).value = id(torch_source(table.streams) or _current_stream(table, called))
     kinds_buffer, attribute_buffer = ctypes.create_string_buffer(kinds), ctypes.create_string_buffer(attributes, max(8, len(attributes)))
     index = loaded.device
@@ -106,7 +106,7 @@ def native_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], slow:
     )
     # the function's ``self``: what it calls, the context's bytes, and what those point to
     bound = (slow, loaded.raise_failure, bytes(context), index, kinds_buffer, attribute_buffer, encoders, encoder, loaded)
-    return native.make_builtin(code.address("launch"), loaded.name, bound, code)
+    return native_functions.make_builtin(code.address("launch"), loaded.name, bound, code)
 
 
 def attribute_records(entries: NativeEntries, attributes: Sequence[LaunchAttribute]) -> bytes | None:
@@ -173,13 +173,13 @@ def _current_stream(table: DriverTable, entries: NativeEntries) -> Callable[[int
 
 @functools.cache
 def _code(table: DriverTable, entries: NativeEntries) -> LoadedObject | None:
-    objects = native.layout()
+    objects = native_functions.layout()
     if objects is None:
         return None
     return load_host_code("native launcher", launcher_ir(objects, table, entries), ("launch", "addresses", "stream_source"))
 
 
-def launcher_ir(objects: native.Layout, table: DriverTable, entries: NativeEntries) -> str:
+def launcher_ir(objects: native_functions.Layout, table: DriverTable, entries: NativeEntries) -> str:
     """The launcher's module; ``entries`` are those of the table's that it calls."""
     frame = LauncherFrame(objects, _Context, host_arrays=False)
     frame.module.add_global("@stream_source = global ptr null")
@@ -242,9 +242,9 @@ def _write_stream(frame: LauncherFrame, number: str) -> None:
     """Put the stream's handle into ``number``: what was given, a number, or the current one for None."""
     w = frame.w
     given, ask, known = w.new_block("given"), w.new_block("ask"), w.new_block("known")
-    w.branch_if(w.emit(f"icmp eq ptr {frame.stream}, {native.address(w, 'none')}"), ask, given, likely=True)
+    w.branch_if(w.emit(f"icmp eq ptr {frame.stream}, {native_functions.address(w, 'none')}"), ask, given, likely=True)
     w.place(given)
-    frame.need(w.emit(f"icmp eq ptr {frame.at(frame.stream, frame.objects.type_offset)}, {native.address(w, 'int')}"))
+    frame.need(w.emit(f"icmp eq ptr {frame.at(frame.stream, frame.objects.type_offset)}, {native_functions.address(w, 'int')}"))
     frame.need(w.emit(f"call i1 @read_unsigned(ptr {frame.stream}, ptr {number})"))
     w.branch(known)
     w.place(ask)
@@ -252,7 +252,7 @@ def _write_stream(frame: LauncherFrame, number: str) -> None:
     first = w.gep("ptr", arguments, 1)
     w.store("ptr", frame.field("index", "ptr"), first, 8)
     source = w.load("ptr", "@stream_source", 8)
-    count = str(1 + native.ARGUMENTS_OFFSET)
+    count = str(1 + native_functions.ARGUMENTS_OFFSET)
     found = w.call("PyObject_Vectorcall", "ptr", [("ptr", source), ("ptr", first), ("i64", count), ("ptr", "null")])
     raised, got = w.new_block("raised"), w.new_block("got")
     w.branch_if(w.emit(f"icmp eq ptr {found}, null"), raised, got, likely=False)

@@ -1,5 +1,7 @@
-"""What every LLVM-based backend needs from llvmlite: target machines and object code (:mod:`compile`), linking objects into the process
-(:mod:`link`), a writer of IR text (:mod:`writer`), and functions made by LLVM that Python calls directly (:mod:`native`).
+"""LLVM through llvmlite, for every backend based on it.
 
-Nothing here knows Tile IR or a backend; nothing is imported until it is asked for, since importing llvmlite takes tens of milliseconds.
+:mod:`emission` writes IR text, :mod:`assembly` takes the inline assembly of kernels, :mod:`codegen`
+makes object code and links it into the process, and :mod:`native` makes functions that Python calls
+directly. No module here knows a backend, and none imports llvmlite before it is used, since that
+takes tens of milliseconds.
 """

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from tilewright.errors import OutOfResources
 from tilewright.ir.core import Function, Module
-from tilewright.llvm.writer import ModuleWriter
+from tilewright.llvm.emission.writer import ModuleWriter
 from tilewright.passes.clone import clone_module
 from tilewright.passes.pipeline import check_after, verification
 from tilewright.simt.analysis.async_hazards import check_in_flight

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tilewright.ir.types import F16, F32, F64, DescriptorType, FloatType, IntType, Type
-from tilewright.llvm.casts import emit_cast
-from tilewright.llvm.registers import register_type
+from tilewright.llvm.emission.casts import emit_cast
+from tilewright.llvm.emission.registers import register_type
 from tilewright.simt.emulator import EmulatedTarget, accumulating_plan, asynchronous_plan, bulk_mechanism, start_copy
 from tilewright.simt.emulator.multiply import operand_layout
 from tilewright.simt.layouts.linear_layout import LinearLayout, log2

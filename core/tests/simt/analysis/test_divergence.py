@@ -13,7 +13,7 @@ import tilewright.language as tl
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Operation
 from tilewright.language.callable import device_function
-from tilewright.llvm.assembly_operands import AssemblyOperand
+from tilewright.llvm.assembly.assembly_operands import AssemblyOperand
 from tilewright.simt import emulator
 from tilewright.simt.analysis.divergence import Divergence
 from tilewright.simt.compile import compile_kernel, kernel_of

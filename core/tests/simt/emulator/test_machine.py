@@ -12,7 +12,7 @@ import pytest
 from tilewright.errors import KernelError
 from tilewright.ir.parser import parse_module
 from tilewright.ir.types import F32, I32, I64, DescriptorType, PointerType
-from tilewright.llvm.writer import FunctionWriter, ModuleWriter
+from tilewright.llvm.emission.writer import FunctionWriter, ModuleWriter
 from tilewright.simt import emulator
 from tilewright.simt.compile import run_stages
 from tilewright.simt.emulator.launch import expanded_arguments

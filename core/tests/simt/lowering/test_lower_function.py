@@ -15,8 +15,8 @@ import pytest
 from tilewright.errors import KernelError
 from tilewright.ir.core import Region, Value
 from tilewright.ir.types import BF16, F16, F32, F64, I1, I8, I16, I32, I64, U8, U16, U32, U64, IntType, TileType, Type
-from tilewright.llvm.assembly_operands import AssemblyOperand
-from tilewright.llvm.writer import ModuleWriter
+from tilewright.llvm.assembly.assembly_operands import AssemblyOperand
+from tilewright.llvm.emission.writer import ModuleWriter
 from tilewright.passes.clone import clone_module
 from tilewright.passes.decompose.decomposition import positions
 from tilewright.reference.interpreter import run as run_reference
@@ -255,7 +255,7 @@ def test_values_of_any_type_are_exchanged_in_few_words(type_: str, count: int, w
     for i, name in enumerate(exchange(w, type_, [f"%x{i}" for i in range(count)], shuffle)):
         w.do(f"store {type_} {name}, ptr {w.gep(type_, '%out', i)}")
     w.ret()
-    from tilewright.llvm.compile import parse
+    from tilewright.llvm.codegen.compile import parse
 
     parse(module.text())
     assert len(sent) == words == words_of(type_, count)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.ir.types import BF16, F16, F32
-from tilewright.llvm.casts import emit_cast
+from tilewright.llvm.emission.casts import emit_cast
 from tilewright.simt.emulator.multiply import operand_layout
 from tilewright.simt.layouts.linear_layout import LinearLayout, log2
 from tilewright.simt.lowering.emission.context import SimtContext

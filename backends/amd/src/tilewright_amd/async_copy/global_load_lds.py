@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.target.copy_mechanism import GROUPS, CopyMechanism
 from tilewright_amd.codegen import memory_access, waitcnt

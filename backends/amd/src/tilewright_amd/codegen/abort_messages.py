@@ -19,10 +19,10 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from tilewright.llvm import signal_handlers
+from tilewright.llvm.native import signal_handlers
 
 if TYPE_CHECKING:
-    from tilewright.llvm.link import LoadedObject
+    from tilewright.llvm.codegen.link import LoadedObject
 
 #: Kernels that are looked at; of more the oldest are forgotten.
 MOST: Final = 4096
@@ -115,7 +115,7 @@ class _Watch:
 @functools.cache
 def _watch(process: int) -> _Watch | None:
     """What watches in a process, by its number."""
-    from tilewright.llvm.compile import host_target
+    from tilewright.llvm.codegen.compile import host_target
     from tilewright.runtime.storage.host_code import load_host_code
 
     machine, _, system = (*host_target()[0].split("-"), "", "")[:3]

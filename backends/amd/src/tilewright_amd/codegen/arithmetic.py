@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from tilewright.ir.types import BF16, F16, F32, F64, FloatType, Type
-from tilewright.llvm.registers import constant, register_type
-from tilewright.llvm.remainder import float_remainder
-from tilewright.llvm.writer import FunctionWriter, float_constant
+from tilewright.llvm.emission.float_remainder import float_remainder
+from tilewright.llvm.emission.registers import constant, register_type
+from tilewright.llvm.emission.writer import FunctionWriter, float_constant
 from tilewright_amd.architectures import Architecture
 from tilewright_amd.codegen.casts import computed_upper_half, of_upper_half
 

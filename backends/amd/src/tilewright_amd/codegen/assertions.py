@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tilewright.gpu_host.driver import Driver
 from tilewright.gpu_host.table import Call, OpaqueArgument
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright_amd.codegen.abort_messages import watch
 
 #: The parameter behind those of the source, of kernels with assertions: the address where a failed one leaves its number, from 1 on.

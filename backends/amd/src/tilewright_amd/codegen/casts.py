@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from tilewright.ir.types import BF16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F16, F32, FloatType, Type
-from tilewright.llvm.casts import rounded_upper_half
-from tilewright.llvm.writer import FunctionWriter, float_constant
-from tilewright.passes.formats import greatest_finite
-from tilewright.passes.intervals import Limits
+from tilewright.llvm.emission.casts import rounded_upper_half
+from tilewright.llvm.emission.writer import FunctionWriter, float_constant
+from tilewright.passes.analysis.intervals import Limits
+from tilewright.passes.math.float_formats import greatest_finite
 from tilewright_amd.architectures import MFMA, Architecture
 from tilewright_amd.codegen.kernel_state import kernel_state
 from tilewright_amd.codegen.vectors import narrow_pair

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright_amd.architectures import MFMA, WMMA, Architecture
 
 #: Controls of a DPP operand, as ``llvm.amdgcn.update.dpp`` takes them.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from tilewright.ir.core import Function
 from tilewright.ir.ops.arithmetic import ProgramId
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright.simt.dialect.attributes import WARPS
 from tilewright.simt.dialect.ops.async_copy import CopyStart
 from tilewright.simt.layouts.linear_layout import LinearLayout

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from tilewright.ir.types import Type
-from tilewright.llvm.registers import register_type, storage_size, storage_type
-from tilewright.llvm.writer import FunctionWriter, float_constant
+from tilewright.llvm.emission.registers import register_type, storage_size, storage_type
+from tilewright.llvm.emission.writer import FunctionWriter, float_constant
 from tilewright.simt.target.simt_target import Access
 from tilewright_amd.codegen.vectors import elements, join
 

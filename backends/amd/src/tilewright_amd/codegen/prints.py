@@ -23,7 +23,7 @@ from tilewright.gpu_host.errors import DeviceFaultError
 from tilewright.gpu_host.table import Call, OpaqueArgument
 from tilewright.ir.core import Function
 from tilewright.ir.types import shape_of
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.writer import FunctionWriter
 
 #: The parameter behind those of the source, and that of assertions, of kernels that print: the address of three words of 8 bytes, of the device's memory: how
 #: many records were asked for, how many slots there are, and the address of the first.

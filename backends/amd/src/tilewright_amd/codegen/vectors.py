@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright_amd.codegen.kernel_state import kernel_state
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright_amd.architectures import MFMA, Architecture
 
 #: The operand of ``s_waitcnt`` that waits for LDS alone, of MFMA's generations and of RDNA 3, and for memory alone.

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, cast
 from tilewright.ir.core import Value
 from tilewright.ir.ops.linear import DotScaled
 from tilewright.ir.types import element_type
-from tilewright.llvm.registers import register_type
+from tilewright.llvm.emission.registers import register_type
 from tilewright.simt.assign_layouts.scaled_matmul import GROUP, PER_BYTE, ScaledLayouts, extents, is_known, scaled_interface
 from tilewright.simt.dialect.attributes import warps_of
 from tilewright.simt.layouts.linear_layout import LinearLayout

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Final
 
 from tilewright.ir.types import Type
-from tilewright.llvm.registers import storage_type
-from tilewright.llvm.writer import mangle
+from tilewright.llvm.emission.registers import storage_type
+from tilewright.llvm.emission.writer import mangle
 from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout
 from tilewright.simt.layouts.swizzle import accesses
 from tilewright.simt.lowering.emission.context import SimtContext

@@ -22,9 +22,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Function, Location, Operation, Region, Value
 from tilewright.ir.types import TileType, Type, element_type
-from tilewright.llvm.lines import LineTable
-from tilewright.llvm.registers import constant, register_type, storage_size, storage_type, vector_type
-from tilewright.llvm.writer import Block, FunctionWriter, Loop, ModuleWriter
+from tilewright.llvm.emission.debug_locations import LineTable
+from tilewright.llvm.emission.registers import (
+    constant,
+    register_type,
+    storage_size,
+    storage_type,
+    vector_type,
+)
+from tilewright.llvm.emission.writer import Block, FunctionWriter, Loop, ModuleWriter
 from tilewright_cpu.codegen.state.partial_sums import PartialSumState
 from tilewright_cpu.codegen.state.sanitizer_state import FunctionChecks, ModuleChecks
 from tilewright_cpu.codegen.state.stack_slots import Buffer as Buffer
@@ -350,7 +356,7 @@ class Context(StackSlots):
 
     def convert(self, name: str, source: Type, result: Type, width: int = 0, rounding: str = "rtne") -> str:
         """A number in register form as another number type, by the rules of ``cast``."""
-        from tilewright.llvm.casts import emit_cast
+        from tilewright.llvm.emission.casts import emit_cast
 
         return emit_cast(self, name, source, result, width, rounding)
 
@@ -379,7 +385,7 @@ class Context(StackSlots):
 
         :meth:`evaluate_vectors` takes such regions.
         """
-        from tilewright.llvm.regions import is_straight_line
+        from tilewright.llvm.emission.scalar_regions import is_straight_line
 
         return is_straight_line(region)
 
@@ -389,7 +395,7 @@ class Context(StackSlots):
 
     def evaluate_vectors(self, region: Region, arguments: Sequence[str], width: int) -> list[str]:
         """Run a straight-line region on vectors of ``width`` lanes; what it yields."""
-        from tilewright.llvm.regions import evaluate_vectors
+        from tilewright.llvm.emission.scalar_regions import evaluate_vectors
 
         return evaluate_vectors(self, region, arguments, width)
 

@@ -21,9 +21,9 @@ from tilewright.ir.ops.arithmetic import ProgramId
 from tilewright.ir.ops.control import Call
 from tilewright.ir.ops.debug import Assert, Print
 from tilewright.ir.types import I1, DescriptorType
-from tilewright.llvm.lines import LineTable
-from tilewright.llvm.registers import register_type
-from tilewright.llvm.writer import ModuleWriter
+from tilewright.llvm.emission.debug_locations import LineTable
+from tilewright.llvm.emission.registers import register_type
+from tilewright.llvm.emission.writer import ModuleWriter
 from tilewright.plugins.manifest import Target
 from tilewright_cpu.codegen.context import Context, KernelState
 from tilewright_cpu.codegen.control.functions import begin_function, end_function, load_grid

@@ -41,7 +41,7 @@ from pathlib import Path
 
 from tilewright.environment import chosen, refused
 from tilewright.errors import BackendError
-from tilewright.llvm.interrupts import uninterrupted
+from tilewright.llvm.codegen.interrupts import uninterrupted
 from tilewright_cpu.status import INTERRUPTED
 from tilewright_cpu.target import available_cores
 from tilewright_cpu.threading.native_pool import COMMON_SYMBOLS, MAX_WORKERS, THREAD_SYMBOLS, pool_ir, supports_threads
@@ -129,7 +129,7 @@ class Pool:
     """
 
     def __init__(self, threads: int, mode: str) -> None:
-        from tilewright.llvm.compile import host_target
+        from tilewright.llvm.codegen.compile import host_target
         from tilewright.runtime.storage.host_code import load_host_code
 
         triple, _, _ = host_target()

@@ -14,7 +14,7 @@ import tilewright
 import tilewright.language as tl
 from tilewright.frontend.compile import compile_function
 from tilewright.language.options import Options
-from tilewright.llvm.outline import LONG, LONGEST, cut_function
+from tilewright.llvm.emission.outline import LONG, LONGEST, cut_function
 from tilewright.plugins.manifest import Target
 from tilewright_cpu.codegen.control import functions
 from tilewright_cpu.codegen.kernel import write_module

@@ -20,7 +20,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 import tilewright_cpu.target
-from tilewright.llvm import compile as compilation
+from tilewright.llvm.codegen import compile as compilation
 from tilewright.runtime.devices import device_registry
 from tilewright_cpu.codegen.gemm import gemm
 from tilewright_cpu.codegen.gemm.batched_k import IterationQueue

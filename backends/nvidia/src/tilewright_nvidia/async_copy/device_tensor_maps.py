@@ -12,8 +12,8 @@ from typing import Final
 
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.types import DescriptorType, FloatType, Type, bit_width
-from tilewright.llvm.registers import encode_float, storage_size
-from tilewright.llvm.writer import FunctionWriter, ModuleWriter
+from tilewright.llvm.emission.registers import encode_float, storage_size
+from tilewright.llvm.emission.writer import FunctionWriter, ModuleWriter
 from tilewright.simt.dialect.attributes import SHARED_BYTES
 from tilewright.simt.dialect.ops import tensor_maps as ops
 from tilewright.simt.lowering.emission.context import SimtContext

@@ -17,7 +17,7 @@ from typing import Final
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Value
 from tilewright.ir.types import DescriptorType, TileType, element_type
-from tilewright.llvm.registers import storage_size
+from tilewright.llvm.emission.registers import storage_size
 from tilewright.simt.assign_layouts import shape_rules
 from tilewright.simt.dialect.attributes import offset_of
 from tilewright.simt.dialect.op_interface import Interface

@@ -17,7 +17,7 @@ from tilewright.gpu_host.expressions import Expression, checked, plain, with_wor
 from tilewright.gpu_host.table import STRUCTURE, Condition, NativeCall, Number, Numbers, OpaqueArgument
 from tilewright.ir.type_text import parse_type
 from tilewright.ir.types import BF16, F16, F32, F64, I32, I64, U8, U16, U32, U64, FloatType, IntType, Type
-from tilewright.llvm.registers import storage_size
+from tilewright.llvm.emission.registers import storage_size
 
 #: Bytes of a tensor map.
 BYTES: Final = 128

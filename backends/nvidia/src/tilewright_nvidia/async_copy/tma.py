@@ -22,8 +22,8 @@ from tilewright.gpu_host.expressions import Expression
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops.memory import DescriptorGather, DescriptorLoad, DescriptorReduce, DescriptorScatter, MakeDescriptor
 from tilewright.ir.types import BF16, F16, F32, I32, I64, U32, U64, DescriptorType, FloatType, TileType, Type
-from tilewright.llvm.registers import storage_size
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.registers import storage_size
+from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright.simt.dialect.attributes import CLUSTER, function_of
 from tilewright.simt.dialect.ops import tensor_maps
 from tilewright.simt.dialect.ops import tma as ops

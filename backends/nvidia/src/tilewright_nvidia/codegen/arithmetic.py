@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tilewright.ir.types import BF16, F16, F32, FloatType, IntType, Type
-from tilewright.llvm.remainder import float_remainder
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.float_remainder import float_remainder
+from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright_nvidia.codegen.inline_ptx import call_asm
 
 Emitter = Callable[[FunctionWriter, list[str]], str]

@@ -14,10 +14,10 @@ from typing import Final
 
 from tilewright.errors import LoweringError
 from tilewright.ir.types import BF16, F16, F32, F64, FloatType, IntType, Type, bit_width
-from tilewright.llvm.atomics import extreme_of_bits
-from tilewright.llvm.casts import emit_cast
-from tilewright.llvm.registers import register_type, storage_size
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.atomics import extreme_of_bits
+from tilewright.llvm.emission.casts import emit_cast
+from tilewright.llvm.emission.registers import register_type, storage_size
+from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.target.simt_target import Update
 from tilewright_nvidia.architectures import Architecture

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tilewright.ir.types import F16, F32, I32, U32, Type
-from tilewright.llvm.writer import FunctionWriter, float_constant
+from tilewright.llvm.emission.writer import FunctionWriter, float_constant
 from tilewright_nvidia.codegen.packed_registers import PackedRegisters, masked
 
 

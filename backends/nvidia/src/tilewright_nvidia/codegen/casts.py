@@ -6,7 +6,7 @@ from typing import Final
 
 from tilewright.ir.float_to_int import conversion_type
 from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, F64, I1, IntType, Type
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright_nvidia.codegen.inline_ptx import call_asm
 from tilewright_nvidia.codegen.packed_registers import PackedRegisters
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tilewright.ir.types import BF16, F16, Type
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright.simt.lowering.emission.context import UNWRITTEN, SimtContext
 from tilewright_nvidia.codegen.packed_registers import PackedRegisters
 

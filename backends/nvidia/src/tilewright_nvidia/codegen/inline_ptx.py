@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.writer import FunctionWriter
 
 #: LLVM type of a register -> its letter in constraints.
 LETTERS = {"i1": "b", "i16": "h", "i32": "r", "i64": "l", "float": "f", "double": "d", "ptr": "l", "ptr addrspace(1)": "l", "ptr addrspace(3)": "r"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright_nvidia.codegen.bit_fields import BitFields
 from tilewright_nvidia.codegen.packed_registers import PackedRegisters
 from tilewright_nvidia.codegen.wide_multiply import WideProducts

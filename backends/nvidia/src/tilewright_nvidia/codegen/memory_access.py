@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.ir.types import Type
-from tilewright.llvm.inline_assembly import BITS
-from tilewright.llvm.registers import register_type, storage_size, storage_type
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.assembly.inline_assembly import BITS
+from tilewright.llvm.emission.registers import register_type, storage_size, storage_type
+from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright.simt.target.simt_target import Access
 from tilewright_nvidia.codegen.inline_ptx import call_asm, listed
 from tilewright_nvidia.codegen.packed_registers import PackedRegisters

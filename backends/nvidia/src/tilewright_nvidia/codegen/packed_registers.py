@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from tilewright.llvm.inline_assembly import BITS
-from tilewright.llvm.writer import FunctionWriter, float_constant
+from tilewright.llvm.assembly.inline_assembly import BITS
+from tilewright.llvm.emission.writer import FunctionWriter, float_constant
 from tilewright_nvidia.codegen.inline_ptx import call_asm
 
 

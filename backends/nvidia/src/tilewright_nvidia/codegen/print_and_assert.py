@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 
-from tilewright.llvm.inline_assembly import BITS
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.assembly.inline_assembly import BITS
+from tilewright.llvm.emission.writer import FunctionWriter
 
 
 def emit_print(w: FunctionWriter, form: str, operands: Sequence[tuple[str, str]], predicate: str | None) -> None:

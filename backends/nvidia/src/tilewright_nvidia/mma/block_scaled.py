@@ -22,7 +22,7 @@ from typing import Final
 
 from tilewright.ir.core import Value
 from tilewright.ir.ops.linear import DotScaled
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright.simt.assign_layouts.scaled_matmul import GROUP, PER_BYTE, ScaledLayouts, extents, is_known, scaled_interface
 from tilewright.simt.dialect.attributes import warps_of
 from tilewright.simt.dialect.op_interface import Interface

@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Final
 
-from tilewright.llvm.registers import storage_size
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.registers import storage_size
+from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright.simt.layouts.linear_layout import SharedLayout, log2
 from tilewright.simt.target.matmul_plan import Matmul
 from tilewright_nvidia.async_copy.swizzle_atoms import widest_swizzle_atoms

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, F64, I8, I32, U8, IntType, Type
-from tilewright.llvm.casts import emit_cast
-from tilewright.llvm.registers import register_type, storage_size
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.casts import emit_cast
+from tilewright.llvm.emission.registers import register_type, storage_size
+from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout, axis_shifts
 from tilewright.simt.layouts.mma_tiling import Tiling, layouts, tile, transposed
 from tilewright.simt.lowering.emission.context import SimtContext

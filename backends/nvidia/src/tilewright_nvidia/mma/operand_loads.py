@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tilewright.ir.types import Type
-from tilewright.llvm.registers import register_type, storage_size
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.registers import register_type, storage_size
+from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright.simt.layouts.linear_layout import Basis, LinearLayout, SharedLayout, axis_shifts, log2, span
 from tilewright.simt.layouts.swizzle import accesses
 from tilewright.simt.lowering.emission.context import SimtContext

@@ -35,8 +35,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, Type
-from tilewright.llvm.registers import storage_size
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.registers import storage_size
+from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout, log2, row_major
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.target.matmul_plan import SHARED, Accumulator, Matmul, MatmulPlan, SharedOperand

@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, I8, I32, U8, Type
-from tilewright.llvm.registers import register_type, storage_size
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.registers import register_type, storage_size
+from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout, log2, row_major
 from tilewright.simt.layouts.mma_tiling import transposed
 from tilewright.simt.lowering.emission.context import SimtContext

@@ -16,8 +16,8 @@ from tilewright.ir.ops.control import For
 from tilewright.ir.ops.debug import Hint
 from tilewright.ir.ops.shape import Moved
 from tilewright.ir.types import FloatType, IntType, element_type
+from tilewright.passes.analysis.transfer_functions import Domain
 from tilewright.passes.rewriter import constant_of
-from tilewright.passes.transfer import Domain
 
 #: (minimum, maximum); None for other types
 Interval = tuple[int, int] | None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tilewright.llvm.interrupts import uninterrupted
+from tilewright.llvm.codegen.interrupts import uninterrupted
 from tilewright.runtime.compiler.compile import build_module, cache_key, compile_job, compile_kernel
 from tilewright.runtime.compiler.config import Config
 from tilewright.runtime.compiler.selection import Selected

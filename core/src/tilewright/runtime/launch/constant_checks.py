@@ -20,7 +20,7 @@ from tilewright.language.dtypes import dtype
 from tilewright.runtime.launch.native_calls import UnsuitedError
 
 if TYPE_CHECKING:
-    from tilewright.llvm.dispatch_entries import Check
+    from tilewright.llvm.native.dispatch_entries import Check
 
 _INT64: Final = (-(2**63), 2**63 - 1)
 #: Types whose objects never change and consist of nothing else.
@@ -33,7 +33,7 @@ def constant_checks(source: int, value: Any, keep: list[Any]) -> list[Check]:
     Raises:
         UnsuitedError: native code cannot tell.
     """
-    from tilewright.llvm.dispatch_entries import Alignment, Check, Condition
+    from tilewright.llvm.native.dispatch_entries import Alignment, Check, Condition
 
     type_ = type(value)
     if type_ is int and _INT64[0] <= value < _INT64[1]:

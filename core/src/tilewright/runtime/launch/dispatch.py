@@ -2,9 +2,10 @@
 
 A call that was made before is remembered in the form that the native dispatcher reads.
 
-A call goes through a Python function, the binder's generated one, once (:mod:`.native_calls`). Then its arguments' kinds are written down as conditions that
-native code checks (:mod:`tilewright.llvm.dispatch_entries`). Tuples of arguments, objects of other libraries and constants that may change keep to the Python
-function.
+A call goes through a Python function, the binder's generated one, once (:mod:`.native_calls`). Then
+its arguments' kinds are written down as conditions that native code checks
+(:mod:`tilewright.llvm.native.dispatch_entries`). Tuples of arguments, objects of other libraries
+and constants that may change keep to the Python function.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tilewright.runtime.launch.native_calls import NativeCalls, UnsuitedError
 
 if TYPE_CHECKING:
     from tilewright.language.callable import FunctionParameter, JitCallable
-    from tilewright.llvm.dispatch_entries import Check
+    from tilewright.llvm.native.dispatch_entries import Check
 
 #: The ranges of the integer kinds. The second kind of i64 has the numbers above those of i32, the first the ones below.
 _INT32, _INT64 = (-(2**31), 2**31 - 1), (-(2**63), 2**63 - 1)
@@ -82,7 +83,13 @@ class Dispatcher(NativeCalls):
         Raises:
             UnsuitedError: it cannot be told.
         """
-        from tilewright.llvm.dispatch_entries import DEFAULT, MAX_ARGUMENTS, Check, Condition, table
+        from tilewright.llvm.native.dispatch_entries import (
+            DEFAULT,
+            MAX_ARGUMENTS,
+            Check,
+            Condition,
+            table,
+        )
 
         params = self._kernel.params
         given = 1 + len(args) + len(keywords)
@@ -138,7 +145,7 @@ def _checks(source: int, parameter: FunctionParameter, kind: Any, value: Any, ke
 
 def _check(source: int, parameter: FunctionParameter, kind: Any, value: Any, keep: list[Any]) -> Check:
     """The condition that an argument that is no constant is of a kind."""
-    from tilewright.llvm.dispatch_entries import Alignment, Check, Condition
+    from tilewright.llvm.native.dispatch_entries import Alignment, Check, Condition
 
     specialized = not parameter.do_not_specialize
     aligned = specialized and not parameter.do_not_specialize_on_alignment
@@ -188,13 +195,13 @@ def array_check(source: int, value: Any, alignment: int, keep: list[Any]) -> Che
     """
     import numpy as np
 
-    from tilewright.llvm import native
-    from tilewright.llvm.dispatch_entries import Check, Condition
+    from tilewright.llvm.native import native_functions
+    from tilewright.llvm.native.dispatch_entries import Check, Condition
 
     if type(value) is np.ndarray:
         keep.append(value.dtype)
         return Check(Condition.ARRAY, source, 0, id(value.dtype), 0, alignment)
-    facts = native.tensor_facts(value)
+    facts = native_functions.tensor_facts(value)
     if facts is None:
         raise UnsuitedError
     keep.append(type(value))
@@ -203,7 +210,7 @@ def array_check(source: int, value: Any, alignment: int, keep: list[Any]) -> Che
 
 
 def _descriptor_check(source: int, kind: specialize.DescriptorKind, value: Any, keep: list[Any]) -> Check:
-    from tilewright.llvm.dispatch_entries import Alignment, Check, Condition, Described
+    from tilewright.llvm.native.dispatch_entries import Alignment, Check, Condition, Described
 
     def alignment(divisible: bool) -> Alignment:
         return Alignment.DIVISIBLE if divisible else Alignment.INDIVISIBLE

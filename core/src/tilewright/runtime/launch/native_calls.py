@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.forks import setting_up
 
 if TYPE_CHECKING:
-    from tilewright.llvm.link import LoadedObject
+    from tilewright.llvm.codegen.link import LoadedObject
 
 #: Entries of a native function at most; a new one takes the place of the oldest.
 ENTRIES = 16
@@ -99,10 +99,10 @@ class NativeCalls:
         if code is None:
             self.start, self._bound_early = self._python, None
             return
-        native = importlib.import_module("tilewright.llvm.native")
-        native.fill_addresses(code.address("addresses"))
+        native_functions = importlib.import_module("tilewright.llvm.native.native_functions")
+        native_functions.fill_addresses(code.address("addresses"))
         if self.native is None:
-            self._adopt(native.make_builtin(code.address(self.symbol), self._name, self.bound(), code, keywords=True))
+            self._adopt(native_functions.make_builtin(code.address(self.symbol), self._name, self.bound(), code, keywords=True))
         try:
             self.learn(args, keywords)
         except UnsuitedError:
@@ -127,9 +127,9 @@ class NativeCalls:
 @cache
 def _code() -> LoadedObject | None:
     """The native functions; None where the interpreter is not one they can read."""
-    from tilewright.llvm import native
-    from tilewright.llvm.tuned_dispatch import dispatchers_ir
+    from tilewright.llvm.native import native_functions
+    from tilewright.llvm.native.tuned_dispatch import dispatchers_ir
     from tilewright.runtime.storage.host_code import load_host_code
 
-    objects = native.layout()
+    objects = native_functions.layout()
     return None if objects is None else load_host_code("native dispatcher", dispatchers_ir(objects), ("dispatch", "dispatch_tuned", "addresses"))

@@ -9,7 +9,7 @@ from tilewright.plugins.manifest import CodeObject
 from tilewright.runtime.storage.cache_keys import digest
 
 if TYPE_CHECKING:
-    from tilewright.llvm.link import LoadedObject
+    from tilewright.llvm.codegen.link import LoadedObject
 
 
 def load_host_code(name: str, ir_text: str, symbols: Iterable[str]) -> LoadedObject:
@@ -23,8 +23,8 @@ def load_host_code(name: str, ir_text: str, symbols: Iterable[str]) -> LoadedObj
     import llvmlite
 
     from tilewright.errors import LoweringError
-    from tilewright.llvm.compile import compile_to_object, host_target
-    from tilewright.llvm.link import load_object
+    from tilewright.llvm.codegen.compile import compile_to_object, host_target
+    from tilewright.llvm.codegen.link import load_object
     from tilewright.runtime.storage.artifact import Artifact
     from tilewright.runtime.storage.disk_cache import disk_cache
 

@@ -2,7 +2,7 @@
 
 A launch goes through Python once for each form of call
 (:mod:`tilewright.runtime.launch.native_calls`), and once more for each configuration. From then on
-native code (:mod:`tilewright.llvm.tuned_dispatch`) makes the tuning key of the arguments, asks the
+native code (:mod:`tilewright.llvm.native.tuned_dispatch`) makes the tuning key of the arguments, asks the
 autotuner's ``cache`` for its configuration and launches the kernel.
 """
 
@@ -19,7 +19,7 @@ from tilewright.runtime.launch.dispatch import array_check
 from tilewright.runtime.launch.native_calls import NativeCalls, UnsuitedError
 
 if TYPE_CHECKING:
-    from tilewright.llvm.dispatch_entries import Check
+    from tilewright.llvm.native.dispatch_entries import Check
     from tilewright.runtime.tuning.autotune import Autotuner
 
 
@@ -66,7 +66,7 @@ class TunedDispatcher(NativeCalls):
         return self._through_python, backend_choice.current, self._entries, self._tuner
 
     def learn(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        from tilewright.llvm.dispatch_entries import DEFAULT, MAX_ARGUMENTS, table
+        from tilewright.llvm.native.dispatch_entries import DEFAULT, MAX_ARGUMENTS, table
 
         tuner = self._tuner
         given = 1 + len(args) + len(keywords)
@@ -97,13 +97,13 @@ class TunedDispatcher(NativeCalls):
 
 
 def _chosen(config: Config, args: tuple[Any, ...], keywords: Mapping[str, Any], names: tuple[str, ...], sources: Mapping[str, int]) -> tuple[Any, ...]:
-    """What a configuration adds to calls of a form; see :data:`tilewright.llvm.tuned_dispatch.CHOSEN`.
+    """What a configuration adds to calls of a form; see :data:`tilewright.llvm.native.tuned_dispatch.CHOSEN`.
 
     Raises:
         UnsuitedError: its values may change in place.
     """
-    from tilewright.llvm.dispatch_entries import DEFAULT, MAX_ARGUMENTS
-    from tilewright.llvm.tuned_dispatch import sources_bytes
+    from tilewright.llvm.native.dispatch_entries import DEFAULT, MAX_ARGUMENTS
+    from tilewright.llvm.native.tuned_dispatch import sources_bytes
 
     added = config.all_kwargs()
     try:
@@ -128,7 +128,7 @@ def _check(source: int, value: Any, keep: list[Any], bases: dict[bytes, Check]) 
     Raises:
         UnsuitedError: native code cannot tell.
     """
-    from tilewright.llvm.dispatch_entries import Alignment, Check, Condition
+    from tilewright.llvm.native.dispatch_entries import Alignment, Check, Condition
 
     kind = type(value)
     if kind is TensorDescriptor:

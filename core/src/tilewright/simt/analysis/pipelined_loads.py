@@ -8,7 +8,7 @@ from tilewright.ir.core import Operation, Region, Value
 from tilewright.ir.ops.control import For
 from tilewright.ir.ops.memory import DescriptorGather, Load
 from tilewright.ir.types import I1, FloatType, IntType, TileType
-from tilewright.llvm.registers import storage_size
+from tilewright.llvm.emission.registers import storage_size
 from tilewright.passes.analysis.axis import AxisInfo
 from tilewright.passes.rewriter import constant_of
 from tilewright.simt.analysis.shared_views import View, renames, views_of

@@ -17,7 +17,7 @@ from tilewright.ir.ops.debug import InlineAsm
 from tilewright.ir.ops.linear import Dot
 from tilewright.ir.ops.shape import Gather
 from tilewright.ir.types import TileType
-from tilewright.llvm.assembly_sites import blamed_at
+from tilewright.llvm.assembly.assembly_sites import blamed_at
 from tilewright.simt.analysis.xor_exchange import exchange_within_warp, xor_distance
 from tilewright.simt.assign_layouts.coalesce import spread
 from tilewright.simt.assign_layouts.solver import Origin, Variable

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.types import Type, element_type
-from tilewright.llvm.registers import register_type, storage_size, storage_type
+from tilewright.llvm.emission.registers import register_type, storage_size, storage_type
 from tilewright.simt.analysis.async_hazards import InFlight
 from tilewright.simt.dialect.ops import dot as ops
 from tilewright.simt.dialect.ops.async_copy import Wait

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir.types import FloatType, Type
-from tilewright.llvm.registers import encode_float, storage_size
+from tilewright.llvm.emission.registers import encode_float, storage_size
 from tilewright.simt.layouts.linear_layout import SharedLayout
 
 

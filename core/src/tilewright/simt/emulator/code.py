@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from tilewright.llvm.writer import FunctionWriter, ModuleWriter
+from tilewright.llvm.emission.writer import FunctionWriter, ModuleWriter
 from tilewright.simt.emulator import layout
 
 #: Turns of a wait between two looks whether all threads wait.

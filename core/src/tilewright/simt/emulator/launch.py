@@ -14,10 +14,10 @@ import numpy as np
 from tilewright.errors import KernelError
 from tilewright.ir.core import Module
 from tilewright.ir.types import DescriptorType, FloatType, IntType, PointerType, Type
-from tilewright.llvm.compile import compile_to_object, host_target
-from tilewright.llvm.cuts import cut_blocks
-from tilewright.llvm.link import LoadedObject, load_object
-from tilewright.llvm.registers import constant, register_type
+from tilewright.llvm.codegen.compile import compile_to_object, host_target
+from tilewright.llvm.codegen.link import LoadedObject, load_object
+from tilewright.llvm.emission.registers import constant, register_type
+from tilewright.llvm.emission.split_blocks import cut_blocks
 from tilewright.simt.dialect.attributes import CLUSTER, WARPS
 from tilewright.simt.emulator import layout
 from tilewright.simt.emulator.blocks import EmulatedDescriptor

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir.types import BF16, F16, F32, F64, FloatType, IntType, Type
-from tilewright.llvm.registers import encode_float, storage_size
+from tilewright.llvm.emission.registers import encode_float, storage_size
 from tilewright.simt.emulator.blocks import memory, offsets_of
 from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout, combine, log2
 

@@ -9,9 +9,14 @@ from typing import Any
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Function
 from tilewright.ir.types import F16, F32, FloatType, IntType, Type
-from tilewright.llvm.atomics import atomic_read, atomic_update, atomic_write, compare_and_swap
-from tilewright.llvm.registers import constant, register_type, storage_size, storage_type
-from tilewright.llvm.writer import Block, FunctionWriter, ModuleWriter
+from tilewright.llvm.emission.atomics import (
+    atomic_read,
+    atomic_update,
+    atomic_write,
+    compare_and_swap,
+)
+from tilewright.llvm.emission.registers import constant, register_type, storage_size, storage_type
+from tilewright.llvm.emission.writer import Block, FunctionWriter, ModuleWriter
 from tilewright.simt.dialect.attributes import CLUSTER
 from tilewright.simt.dialect.ops.async_copy import Wait
 from tilewright.simt.dialect.ops.dot import Multiplication

@@ -17,7 +17,7 @@ from dataclasses import replace
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import DescriptorType, PointerType, Type, element_type
-from tilewright.llvm.registers import constant, storage_size
+from tilewright.llvm.emission.registers import constant, storage_size
 from tilewright.passes.analysis.axis import AxisInfo
 from tilewright.simt.assign_layouts import shape_rules
 from tilewright.simt.dialect.attributes import layout_of

@@ -9,7 +9,7 @@ from typing import Final
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.ops.memory import AtomicCas, AtomicLoad, AtomicRmw, AtomicStore, Clock
 from tilewright.ir.types import TileType, Type, element_type, shape_of
-from tilewright.llvm.registers import storage_size
+from tilewright.llvm.emission.registers import storage_size
 from tilewright.simt.assign_layouts import shape_rules
 from tilewright.simt.dialect.attributes import layout_of
 from tilewright.simt.dialect.layout_rules import one_layout

@@ -14,7 +14,7 @@ from tilewright.ir.known_integers import is_known_positive
 from tilewright.ir.ops.control import Condition, For, If, While
 from tilewright.ir.ops.memory import Barrier
 from tilewright.ir.types import FloatType, IntType, TileType, element_type
-from tilewright.llvm.writer import Block, FunctionWriter
+from tilewright.llvm.emission.writer import Block, FunctionWriter
 from tilewright.simt.dialect.op_interface import Interface
 from tilewright.simt.dialect.registry import register_interfaces
 from tilewright.simt.dialect.types import MATMULS

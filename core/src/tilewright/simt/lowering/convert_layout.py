@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import Type, element_type
-from tilewright.llvm.registers import storage_size
+from tilewright.llvm.emission.registers import storage_size
 from tilewright.simt.dialect.attributes import layout_of
 from tilewright.simt.dialect.op_interface import Interface, Reader
 from tilewright.simt.dialect.registry import register_interfaces

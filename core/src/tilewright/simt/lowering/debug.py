@@ -11,8 +11,8 @@ from tilewright.ir import print_lines
 from tilewright.ir.core import Value
 from tilewright.ir.ops.debug import Assert, Print
 from tilewright.ir.types import F64, I1, FloatType, IntType, PointerType, TileType, Type, element_type, shape_of
-from tilewright.llvm.casts import emit_cast
-from tilewright.llvm.registers import register_type
+from tilewright.llvm.emission.casts import emit_cast
+from tilewright.llvm.emission.registers import register_type
 from tilewright.simt.assign_layouts import shape_rules
 from tilewright.simt.dialect.op_interface import Interface
 from tilewright.simt.dialect.registry import register_interfaces

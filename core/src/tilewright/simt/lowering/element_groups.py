@@ -9,9 +9,9 @@ from tilewright.ir.core import Operation
 from tilewright.ir.ops.control import Map
 from tilewright.ir.ops.debug import Extern, InlineAsm
 from tilewright.ir.types import TileType, element_type
-from tilewright.llvm.assembly_operands import from_operands, operand_types, to_operands
-from tilewright.llvm.assembly_sites import blamed_at
-from tilewright.llvm.registers import constant
+from tilewright.llvm.assembly.assembly_operands import from_operands, operand_types, to_operands
+from tilewright.llvm.assembly.assembly_sites import blamed_at
+from tilewright.llvm.emission.registers import constant
 from tilewright.simt.assign_layouts import shape_rules
 from tilewright.simt.dialect.layout_rules import one_layout, packed, tile_layouts
 from tilewright.simt.dialect.op_interface import Interface
@@ -62,7 +62,7 @@ def lower_map(context: SimtContext, operation: Map) -> None:
 
 
 def lower_inline_asm(context: SimtContext, operation: InlineAsm) -> None:
-    """Run assembly on every group of ``pack`` elements (:mod:`tilewright.llvm.assembly_operands`)."""
+    """Run assembly on every group of ``pack`` elements (:mod:`tilewright.llvm.assembly.assembly_operands`)."""
     pack, assembly, constraints = operation.pack, operation.assembly, operation.constraints
     if not (assembly + constraints).isascii():
         raise blamed_at(operation.location, "the text and its constraints must be ASCII")

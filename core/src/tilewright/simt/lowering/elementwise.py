@@ -1,4 +1,4 @@
-"""Elementwise operations: the emitters of :mod:`tilewright.llvm.elementwise`, run on each register."""
+"""Elementwise operations: the emitters of :mod:`tilewright.llvm.emission.elementwise`, run on each register."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import I1, IntType, TileType, element_type
-from tilewright.llvm.elementwise import emit_operation
+from tilewright.llvm.emission.elementwise import emit_operation
 from tilewright.passes.analysis.axis import power_of_two_in
 from tilewright.passes.fold import fold
 from tilewright.simt.layouts.linear_layout import axis_shifts

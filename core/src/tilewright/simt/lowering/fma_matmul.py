@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.ir.types import F32, F64, IntType, Type
-from tilewright.llvm.casts import emit_cast
-from tilewright.llvm.registers import register_type, storage_size
+from tilewright.llvm.emission.casts import emit_cast
+from tilewright.llvm.emission.registers import register_type, storage_size
 from tilewright.simt.layouts.linear_layout import LinearLayout, bits_of, log2
 from tilewright.simt.layouts.swizzle import accesses
 from tilewright.simt.lowering.emission.context import SimtContext, emit_linear

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.ir.ops.shape import Gather, Histogram
 from tilewright.ir.types import IntType, TileType, element_type
-from tilewright.llvm.registers import storage_size
+from tilewright.llvm.emission.registers import storage_size
 from tilewright.simt.analysis.xor_exchange import Exchange, exchange_within_warp, xor_distance
 from tilewright.simt.assign_layouts import shape_rules
 from tilewright.simt.dialect.attributes import layout_of

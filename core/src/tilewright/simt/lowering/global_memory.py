@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.ir.core import Value
 from tilewright.ir.ops.memory import Load, Store
 from tilewright.ir.types import TileType, element_type
-from tilewright.llvm.registers import constant, storage_size
+from tilewright.llvm.emission.registers import constant, storage_size
 from tilewright.simt.analysis.masked_off_lanes import fills_with_zeros
 from tilewright.simt.assign_layouts import shape_rules
 from tilewright.simt.dialect.layout_rules import one_layout

@@ -9,7 +9,7 @@ from tilewright.ir.ops.arithmetic import Arange, Constant, NumPrograms, ProgramI
 from tilewright.ir.ops.debug import Assume
 from tilewright.ir.ops.shape import Splat, Unsplat
 from tilewright.ir.types import TileType, element_type
-from tilewright.llvm.registers import constant
+from tilewright.llvm.emission.registers import constant
 from tilewright.simt.assign_layouts import shape_rules
 from tilewright.simt.dialect.op_interface import Interface
 from tilewright.simt.dialect.registry import register_interfaces

@@ -7,9 +7,9 @@ from typing import Any
 
 from tilewright.ir.core import Function
 from tilewright.ir.types import DescriptorType
-from tilewright.llvm.lines import LineTable
-from tilewright.llvm.registers import register_type
-from tilewright.llvm.writer import ModuleWriter
+from tilewright.llvm.emission.debug_locations import LineTable
+from tilewright.llvm.emission.registers import register_type
+from tilewright.llvm.emission.writer import ModuleWriter
 from tilewright.passes.analysis.axis import axis_info
 from tilewright.simt.dialect.attributes import WARPS
 from tilewright.simt.dialect.registry import interface_of

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from tilewright.ir.core import Region
 from tilewright.ir.ops.control import Reduce
 from tilewright.ir.types import TileType, Type, element_type
-from tilewright.llvm.registers import storage_size
+from tilewright.llvm.emission.registers import storage_size
 from tilewright.simt.assign_layouts import shape_rules
 from tilewright.simt.dialect.attributes import layout_of
 from tilewright.simt.dialect.layout_rules import operand_layouts

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tilewright.ir.core import Region
 from tilewright.ir.ops.control import Scan
 from tilewright.ir.types import element_type
-from tilewright.llvm.registers import storage_size
+from tilewright.llvm.emission.registers import storage_size
 from tilewright.simt.assign_layouts import shape_rules
 from tilewright.simt.dialect.attributes import layout_of
 from tilewright.simt.dialect.layout_rules import one_layout

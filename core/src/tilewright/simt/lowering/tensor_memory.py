@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Final
 
 from tilewright.ir.types import TileType
-from tilewright.llvm.registers import constant
+from tilewright.llvm.emission.registers import constant
 from tilewright.simt.dialect.attributes import layout_of
 from tilewright.simt.dialect.op_interface import Interface, Reader, SharedEffects
 from tilewright.simt.dialect.ops import tensor_memory as ops

@@ -15,7 +15,7 @@ from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.ops.control import For, While
 from tilewright.ir.types import TileType, shape_of
-from tilewright.llvm.registers import storage_size
+from tilewright.llvm.emission.registers import storage_size
 from tilewright.simt.analysis.register_pressure import hot_peak_words
 from tilewright.simt.analysis.shared_views import View, renames, views_of
 from tilewright.simt.dialect.attributes import PROGRAMS, WARPS, layout_of

@@ -16,7 +16,7 @@ from tilewright.ir.core import Function, Location, Operation, Value
 from tilewright.ir.ops.control import For
 from tilewright.ir.ops.memory import Load, Store
 from tilewright.ir.types import I1, FloatType, IntType, TileType
-from tilewright.llvm.registers import storage_size
+from tilewright.llvm.emission.registers import storage_size
 from tilewright.passes.analysis.axis import AxisInfo, axis_info, power_of_two_in
 from tilewright.passes.rewriter import constant_of
 from tilewright.simt.analysis.access_causes import AccessCauses

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from tilewright.llvm.writer import FunctionWriter, float_constant
+from tilewright.llvm.emission.writer import FunctionWriter, float_constant
 
 #: precision -> (parts of each factor, the products of parts that are summed, least ones first), of bf16.
 BF16_SPLITS: Final[dict[str, tuple[int, tuple[tuple[int, int], ...]]]] = {

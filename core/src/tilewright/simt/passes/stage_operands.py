@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.types import I32, TileType
-from tilewright.llvm.registers import storage_size
+from tilewright.llvm.emission.registers import storage_size
 from tilewright.simt.dialect.attributes import layout_of, warps_of
 from tilewright.simt.dialect.loop_carried import CARRIERS, operations_of_program
 from tilewright.simt.dialect.ops import SIMT_TABLE

@@ -28,7 +28,7 @@ from tilewright.ir.core import Operation, Value
 from tilewright.ir.ops.control import For
 from tilewright.ir.ops.memory import DescriptorLoad, DescriptorStore, MakeDescriptor
 from tilewright.ir.types import I1, I32, DescriptorType, element_type
-from tilewright.llvm.registers import storage_size
+from tilewright.llvm.emission.registers import storage_size
 from tilewright.simt.dialect.attributes import CLUSTER, WHOLE, function_of, warps_of
 from tilewright.simt.dialect.pipeline_attributes import BY, Ahead, shared_layout
 from tilewright.simt.dialect.types import BarriersType

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.ops.control import For
 from tilewright.ir.types import FloatType, TileType, bit_width
-from tilewright.llvm.registers import storage_size
+from tilewright.llvm.emission.registers import storage_size
 from tilewright.simt.analysis.register_pressure import Pressure, words_of
 from tilewright.simt.analysis.shared_views import views_of
 from tilewright.simt.dialect.attributes import is_made_in, layout_of

@@ -10,7 +10,7 @@ from tilewright.ir.core import Operation, Value
 from tilewright.ir.ops.arithmetic import Div
 from tilewright.ir.table import Trait
 from tilewright.ir.types import IntType, PointerType, TileType, bit_width, element_type
-from tilewright.llvm.registers import storage_size
+from tilewright.llvm.emission.registers import storage_size
 from tilewright.passes.analysis.axis import AxisInfo
 from tilewright.passes.rewriter import constant_of
 from tilewright.simt.layouts.linear_layout import Basis, LinearLayout, SharedLayout, axis_shifts

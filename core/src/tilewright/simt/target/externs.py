@@ -10,11 +10,11 @@ from tilewright.errors import LoweringError
 from tilewright.ir.core import Module
 from tilewright.ir.ops.debug import Extern
 from tilewright.ir.types import Type, element_type
-from tilewright.llvm.registers import register_type
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.registers import register_type
+from tilewright.llvm.emission.writer import FunctionWriter
 
 if TYPE_CHECKING:
-    from tilewright.llvm.libraries import Libraries
+    from tilewright.llvm.codegen.libraries import Libraries
 
 #: (LLVM type at hand, type wanted) -> the instruction between them. Addresses are often numbers in a kernel, booleans bytes in C.
 _CONVERSIONS = {
@@ -40,7 +40,7 @@ def libraries_called(module: Module, given: Any, triple: str) -> Libraries | Non
     calls = [operation for operation in module.walk() if isinstance(operation, Extern)]
     if not calls:
         return None
-    from tilewright.llvm.libraries import Libraries, paths_of
+    from tilewright.llvm.codegen.libraries import Libraries, paths_of
 
     libraries = Libraries(paths_of(given), triple)
     for operation in calls:

@@ -4,8 +4,9 @@ A target's answer depends on its architecture, its options and the question, nev
 a kernel that is printed after a stage and read back compiles to the same code. What code depends on
 is in the kernel, or found in it by :meth:`SimtTarget.prepare`.
 
-Emitting methods append LLVM IR to the :class:`~tilewright.llvm.writer.FunctionWriter` they are given and return names of values. Values have the register
-types of :mod:`tilewright.llvm.registers`; pointers to global memory are ``ptr``.
+Emitting methods append LLVM IR to the :class:`~tilewright.llvm.emission.writer.FunctionWriter` they
+are given and return names of values. Values have the register types of
+:mod:`tilewright.llvm.emission.registers`; pointers to global memory are ``ptr``.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from tilewright.ir.core import Module, Value
 from tilewright.ir.ops.linear import DotScaled
 from tilewright.ir.table import OpSpec, OpTable
 from tilewright.ir.types import I1, DescriptorType, Type
-from tilewright.llvm.registers import storage_type
-from tilewright.llvm.writer import FunctionWriter, ModuleWriter
+from tilewright.llvm.emission.registers import storage_type
+from tilewright.llvm.emission.writer import FunctionWriter, ModuleWriter
 from tilewright.simt.dialect.ops import SIMT_TABLE
 from tilewright.simt.dialect.ops.tensor_maps import Descriptors, FreeDescriptors, MakeDescriptor, ShowDescriptor, Tensor
 from tilewright.simt.dialect.types import LOADS
@@ -33,8 +34,8 @@ from tilewright.simt.target.matmul_plan import Matmul, MatmulPlan
 
 if TYPE_CHECKING:
     from tilewright.ir.core import Function
-    from tilewright.llvm.assembly_operands import AssemblyOperand
-    from tilewright.llvm.libraries import Libraries
+    from tilewright.llvm.assembly.assembly_operands import AssemblyOperand
+    from tilewright.llvm.codegen.libraries import Libraries
     from tilewright.simt.dialect.op_interface import Interface
     from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout
     from tilewright.simt.lowering.emission.context import SimtContext
@@ -225,7 +226,7 @@ class SimtTarget(ABC):
         """Look at a kernel in its final form, before it is written.
 
         Returns:
-            The state for writing it, :attr:`tilewright.llvm.writer.ModuleWriter.state` of all writers
+            The state for writing it, :attr:`tilewright.llvm.emission.writer.ModuleWriter.state` of all writers
             that the target is given from then on: what depends on the kernel, and what is remembered
             of what was written, for a target is the same for all kernels.
         """
@@ -468,11 +469,11 @@ class SimtTarget(ABC):
 
     def element_operation(self, context: SimtContext, name: str, operands: list[str], element: Type, attributes: Mapping[str, Any]) -> str | None:
         """The machine's own way to compute an elementwise operation of the op table on scalars of type ``element``, in the accuracy the attributes ask
-        for; None where the common one (:mod:`tilewright.llvm.elementwise`) serves."""
+        for; None where the common one (:mod:`tilewright.llvm.emission.elementwise`) serves."""
         return None
 
     def cast(self, context: SimtContext, operand: str, source: Type, result: Type, rounding: str) -> str | None:
-        """The machine's own conversion; None where the common one (:mod:`tilewright.llvm.casts`) serves."""
+        """The machine's own conversion; None where the common one (:mod:`tilewright.llvm.emission.casts`) serves."""
         return None
 
     def matmul_plans(self, matmul: Matmul) -> Sequence[MatmulPlan]:

@@ -7,7 +7,7 @@ from tilewright.ir.ops.arithmetic import Cmp
 from tilewright.ir.ops.debug import Hint
 from tilewright.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape, Splat
 from tilewright.ir.types import I1, I64, IntType, TileType, element_type, shape_of
-from tilewright.llvm.casts import emit_cast
+from tilewright.llvm.emission.casts import emit_cast
 from tilewright.passes.analysis.transfer_functions import unit_reshape
 from tilewright_cpu.codegen.analysis.strides import stride_along
 from tilewright_cpu.codegen.context import ZERO, Context, Index, scope_of, with_coordinate

@@ -7,7 +7,7 @@ from typing import Final
 
 from tilewright.ir.core import Value
 from tilewright.ir.types import F16, F32, F64, I1, FloatType, TileType, element_type, shape_of
-from tilewright.llvm.casts import emit_cast
+from tilewright.llvm.emission.casts import emit_cast
 from tilewright.passes.analysis.transfer_functions import unit_reshape
 from tilewright.passes.rewriter import constant_of
 from tilewright_cpu.codegen.analysis.mask_bounds import Axes, operand_axes

@@ -16,7 +16,7 @@ from tilewright.ir.ops.debug import Hint
 from tilewright.ir.ops.memory import Load
 from tilewright.ir.ops.shape import Moved
 from tilewright.ir.types import I1, IntType, PointerType, TileType, element_type
-from tilewright.llvm.registers import storage_size
+from tilewright.llvm.emission.registers import storage_size
 from tilewright.passes.analysis.transfer_functions import TRANSFER, Domain, Rule, moved_axes
 from tilewright.passes.rewriter import constant_of
 from tilewright_cpu.codegen.context import Context

@@ -14,7 +14,7 @@ Python, a loop asks no more. ``for`` loops end, and do not ask.
 from __future__ import annotations
 
 from tilewright.ir.core import Operation
-from tilewright.llvm.writer import Block
+from tilewright.llvm.emission.writer import Block
 from tilewright_cpu.codegen.analysis.tiles import is_tile
 from tilewright_cpu.codegen.context import Context
 

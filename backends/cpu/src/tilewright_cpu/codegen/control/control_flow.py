@@ -12,9 +12,9 @@ from tilewright.ir.core import Operation, Value
 from tilewright.ir.ops.arithmetic import Constant, NumPrograms, ProgramId, Select
 from tilewright.ir.ops.control import Condition, For, If, While
 from tilewright.ir.types import F64, I64, DescriptorType, IntType, TileType, element_type
-from tilewright.llvm.elementwise import emit_operation
-from tilewright.llvm.registers import constant, register_type, storage_size, vector_type
-from tilewright.llvm.writer import Block
+from tilewright.llvm.emission.elementwise import emit_operation
+from tilewright.llvm.emission.registers import constant, register_type, storage_size, vector_type
+from tilewright.llvm.emission.writer import Block
 from tilewright_cpu.codegen.analysis.tiles import PARTIAL_SUM_GROUPS, Induction, PartialSum, is_tile
 from tilewright_cpu.codegen.context import ZERO, Buffer, Context, Index
 from tilewright_cpu.codegen.control.cancellation import CancellationCheck

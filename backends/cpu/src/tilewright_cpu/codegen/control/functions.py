@@ -1,7 +1,7 @@
 """Prologue and epilogue of functions: the context, the early exit, heap memory for large tiles.
 
 A function that has become long is cut when it ends, so that generating its code takes time in
-proportion to its length: see :mod:`tilewright.llvm.outline`. The text of others is not changed.
+proportion to its length: see :mod:`tilewright.llvm.emission.outline`. The text of others is not changed.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tilewright.ir.core import Function
-from tilewright.llvm.outline import cut_function
-from tilewright.llvm.writer import Block, FunctionWriter
+from tilewright.llvm.emission.outline import cut_function
+from tilewright.llvm.emission.writer import Block, FunctionWriter
 from tilewright_cpu.codegen.analysis.tiles import Analysis
 from tilewright_cpu.codegen.context import Context, KernelState
 from tilewright_cpu.codegen.sanitizer.bounds import stop_on_violation

@@ -12,7 +12,7 @@ from itertools import islice
 
 from tilewright.ir.core import Value
 from tilewright.ir.types import DescriptorType, Type
-from tilewright.llvm.registers import register_type
+from tilewright.llvm.emission.registers import register_type
 from tilewright_cpu.codegen.context import Context
 from tilewright_cpu.codegen.ops.descriptors import Descriptor
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.ir.core import Region
-from tilewright.llvm.regions import evaluate_vectors, is_straight_line
+from tilewright.llvm.emission.scalar_regions import evaluate_vectors, is_straight_line
 from tilewright_cpu.codegen.context import Context
 from tilewright_cpu.codegen.control.region import lower_region
 

@@ -15,7 +15,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Final
 
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright_cpu.codegen.gemm.plan import Extent
 
 #: Rows of a tile, and bytes of one of them.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from itertools import product
 
 from tilewright.ir.types import IntType, Type
-from tilewright.llvm.writer import FunctionWriter, splat_constant, vector
+from tilewright.llvm.emission.writer import FunctionWriter, splat_constant, vector
 from tilewright_cpu.codegen.gemm import amx
 from tilewright_cpu.codegen.gemm.batched_k import QueuedIterations
 from tilewright_cpu.codegen.gemm.microkernel import Kernel

@@ -24,8 +24,8 @@ from tilewright.ir.ops.control import For
 from tilewright.ir.ops.linear import Dot
 from tilewright.ir.table import Effect
 from tilewright.ir.types import F16, Type, element_type
-from tilewright.llvm.registers import storage_size
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.registers import storage_size
+from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright_cpu.codegen.analysis.tiles import Analysis
 from tilewright_cpu.codegen.gemm.operand import KGroupsA, KGroupsB
 from tilewright_cpu.codegen.gemm.plan import Extent

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.llvm.writer import FunctionWriter, float_constant, splat_constant, vector
+from tilewright.llvm.emission.writer import FunctionWriter, float_constant, splat_constant, vector
 from tilewright_cpu.codegen.gemm.plan import Split
 
 #: The leading bits of a float, and half of the last of them.

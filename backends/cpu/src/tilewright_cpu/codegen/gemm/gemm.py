@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.ir.types import F16, F32, F64, I32, FloatType, IntType, Type, byte_size
-from tilewright.llvm.registers import storage_type
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.registers import storage_type
+from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright_cpu.codegen.gemm.amx import configured
 from tilewright_cpu.codegen.gemm.amx_microkernel import is_a_resident, transpose_panels, write_resident_rows, write_tile_block
 from tilewright_cpu.codegen.gemm.batched_k import BatchedAccumulation, IterationQueue, QueuedIterations, batch_depth

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.llvm.registers import storage_size, storage_type
-from tilewright.llvm.writer import FunctionWriter, vector
+from tilewright.llvm.emission.registers import storage_size, storage_type
+from tilewright.llvm.emission.writer import FunctionWriter, vector
 from tilewright_cpu.codegen.gemm.microkernel import masked_load, masked_store, multiply_add, narrowed, widened
 from tilewright_cpu.codegen.gemm.operand import Accumulator
 from tilewright_cpu.codegen.gemm.pack import Matrix, scaled

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.ir.types import F16, Type
-from tilewright.llvm.registers import storage_type
-from tilewright.llvm.writer import FunctionWriter, mangle, vector
+from tilewright.llvm.emission.registers import storage_type
+from tilewright.llvm.emission.writer import FunctionWriter, mangle, vector
 from tilewright_cpu.codegen.gemm.batched_k import QueuedIterations
 from tilewright_cpu.codegen.gemm.operand import Accumulator, KGroupsA, KGroupsB
 from tilewright_cpu.codegen.gemm.pack import plus, scaled

@@ -16,8 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.ir.types import Type, byte_size
-from tilewright.llvm.registers import storage_type
-from tilewright.llvm.writer import FunctionWriter, splat_constant, vector
+from tilewright.llvm.emission.registers import storage_type
+from tilewright.llvm.emission.writer import FunctionWriter, splat_constant, vector
 from tilewright_cpu.codegen.gemm.bf16_split import split_float
 from tilewright_cpu.codegen.gemm.extent_limit import ALL, Limits
 from tilewright_cpu.codegen.gemm.plan import TILE, Extent, Panel, Scheme, packed_columns

@@ -22,7 +22,7 @@ from typing import Final
 from tilewright.ir.core import Operation
 from tilewright.ir.ops.linear import Dot
 from tilewright.ir.table import Effect
-from tilewright.llvm.writer import FunctionWriter, vector
+from tilewright.llvm.emission.writer import FunctionWriter, vector
 from tilewright_cpu.codegen.analysis.tiles import Analysis
 from tilewright_cpu.codegen.gemm.pack import Matrix, scaled
 

@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Callable
 
 from tilewright.ir.types import Type, byte_size
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright_cpu.codegen.gemm.pack import Matrix, plus, scaled
 from tilewright_cpu.codegen.gemm.plan import Extent, Panel, Scheme
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Final
 
 from tilewright.ir.types import FloatType, byte_size
-from tilewright.llvm.registers import storage_type
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.registers import storage_type
+from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright_cpu.codegen.gemm.extent_limit import Limits
 from tilewright_cpu.codegen.gemm.gemv import write_columns_block
 from tilewright_cpu.codegen.gemm.microkernel import Kernel, masked_load, masked_store, multiply_k_groups

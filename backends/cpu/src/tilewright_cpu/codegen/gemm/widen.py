@@ -6,8 +6,8 @@ All functions work on vectors of ``lanes`` lanes and, with ``lanes`` 0, on scala
 from __future__ import annotations
 
 from tilewright.ir.types import BF16, F16, F32, FloatType, IntType, Type
-from tilewright.llvm.registers import storage_type
-from tilewright.llvm.writer import FunctionWriter, float_constant, splat_constant, vector
+from tilewright.llvm.emission.registers import storage_type
+from tilewright.llvm.emission.writer import FunctionWriter, float_constant, splat_constant, vector
 
 
 def widen_float(w: FunctionWriter, element: FloatType, value: str, lanes: int, half_is_fast: bool = True) -> str:

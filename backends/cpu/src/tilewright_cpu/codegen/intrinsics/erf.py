@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.ir.types import F32, I32
-from tilewright.llvm.registers import constant, vector_type
-from tilewright.llvm.writer import float_constant
+from tilewright.llvm.emission.registers import constant, vector_type
+from tilewright.llvm.emission.writer import float_constant
 from tilewright.passes.math.math_coefficients import ERF_PIECE_WIDTH, ERF_PIECES
 from tilewright_cpu.codegen.context import Context
 

@@ -16,8 +16,14 @@ from tilewright.ir.ops.debug import Hint
 from tilewright.ir.ops.memory import Load
 from tilewright.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape, Splat
 from tilewright.ir.types import I1, IntType, PointerType, TileType, element_type
-from tilewright.llvm.elementwise import emit_operation, move_pointer
-from tilewright.llvm.registers import constant, register_type, storage_size, storage_type, vector_type
+from tilewright.llvm.emission.elementwise import emit_operation, move_pointer
+from tilewright.llvm.emission.registers import (
+    constant,
+    register_type,
+    storage_size,
+    storage_type,
+    vector_type,
+)
 from tilewright.passes.analysis.transfer_functions import unit_reshape
 from tilewright_cpu.codegen.analysis.strides import SYMBOLIC, stride_along
 from tilewright_cpu.codegen.context import ZERO, Context, Coordinate, Index, Scope, lane_axis, scope_of, with_coordinate
@@ -344,7 +350,7 @@ def masked_store(context: Context, address: str, text: str, type_: str, width: i
 
 def _masked(context: Context, name: str, result: str, operands: list[tuple[str, str]], pointer: int, alignment: int, overloads: tuple[str, ...]) -> str:
     """Call a masked memory intrinsic; its alignment is an attribute of the pointer operand."""
-    from tilewright.llvm.writer import mangle
+    from tilewright.llvm.emission.writer import mangle
 
     full = ".".join((name, *map(mangle, overloads)))
     context.state.module.declare(full, result, [type_ for type_, _ in operands])

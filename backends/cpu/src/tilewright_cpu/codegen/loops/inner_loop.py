@@ -20,7 +20,7 @@ from tilewright_cpu.codegen.loops.loop_nest import NestPlan, Root
 from tilewright_cpu.codegen.sanitizer.nest_bounds import decidable, emit_inside
 
 if TYPE_CHECKING:
-    from tilewright.llvm.writer import Block
+    from tilewright.llvm.emission.writer import Block
 
 #: Writes the code of one strip: (index, carried values, number of the unrolled copy) -> next carried values.
 Body = Callable[[Index, list[str], int], Sequence[str]]

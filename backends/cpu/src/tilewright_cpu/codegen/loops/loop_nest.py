@@ -15,7 +15,7 @@ from tilewright.ir.ops.arithmetic import Select
 from tilewright.ir.ops.memory import Load, Store
 from tilewright.ir.ops.shape import Reshape
 from tilewright.ir.types import I1, FloatType, IntType, PointerType, TileType, element_type
-from tilewright.llvm.registers import storage_size
+from tilewright.llvm.emission.registers import storage_size
 from tilewright.passes.analysis.transfer_functions import unit_reshape
 from tilewright_cpu.codegen.analysis.contiguity import assuming
 from tilewright_cpu.codegen.analysis.mask_bounds import Axes, Bound, bound_of, conjuncts, operand_axes

@@ -13,7 +13,7 @@ from tilewright.ir.core import Value
 from tilewright.ir.ops.debug import Hint
 from tilewright.ir.ops.shape import ExpandDims, Reshape
 from tilewright.ir.types import TileType
-from tilewright.llvm.registers import storage_size
+from tilewright.llvm.emission.registers import storage_size
 from tilewright_cpu.codegen.analysis.mask_bounds import Bound
 from tilewright_cpu.codegen.analysis.tiles import is_lazy, is_tile
 from tilewright_cpu.codegen.context import Buffer, Context, Index, lane_axis

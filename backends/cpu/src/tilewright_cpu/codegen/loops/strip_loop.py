@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright_cpu.codegen.context import Buffer
 
 #: Writes the code of one strip: its first index, an i64 operand, and its lanes (0 for a scalar).

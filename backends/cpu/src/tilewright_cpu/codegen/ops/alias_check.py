@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from tilewright.ir.core import Value
 from tilewright.ir.ops.memory import Load, Store
 from tilewright.ir.types import PointerType, TileType, Type, element_type
-from tilewright.llvm.registers import storage_size
+from tilewright.llvm.emission.registers import storage_size
 from tilewright_cpu.codegen.analysis.strides import stride_along
 from tilewright_cpu.codegen.analysis.tiles import is_tile
 from tilewright_cpu.codegen.context import ZERO, Context, Coordinate, Copy, Index, lane_axis, with_coordinate

@@ -36,7 +36,7 @@ from tilewright.ir.ops.debug import Assert
 from tilewright.ir.ops.memory import Load, Store
 from tilewright.ir.ops.shape import Splat
 from tilewright.ir.types import I1, I64, IntType, TileType, element_type
-from tilewright.llvm.registers import constant, vector_type
+from tilewright.llvm.emission.registers import constant, vector_type
 from tilewright.passes.rewriter import constant_of
 from tilewright_cpu.codegen.analysis.mask_bounds import conjuncts
 from tilewright_cpu.codegen.analysis.strides import stride_along

@@ -1,6 +1,6 @@
 """Atomic updates of memory, one element after the other in row-major order.
 
-One update is written by :mod:`tilewright.llvm.atomics`.
+One update is written by :mod:`tilewright.llvm.emission.atomics`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,13 @@ from typing import Any
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.ops.memory import AtomicCas, AtomicLoad, AtomicRmw, AtomicStore, Clock
 from tilewright.ir.types import TileType, Type, element_type
-from tilewright.llvm.atomics import atomic_read, atomic_update, atomic_write, compare_and_swap
-from tilewright.llvm.registers import constant, register_type, storage_size
+from tilewright.llvm.emission.atomics import (
+    atomic_read,
+    atomic_update,
+    atomic_write,
+    compare_and_swap,
+)
+from tilewright.llvm.emission.registers import constant, register_type, storage_size
 from tilewright_cpu.codegen.context import Buffer, Context
 from tilewright_cpu.codegen.loops.strip_loop import for_each, viewed
 from tilewright_cpu.codegen.sanitizer.bounds import checked_address

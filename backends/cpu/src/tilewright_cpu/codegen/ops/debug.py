@@ -21,9 +21,14 @@ from tilewright.ir.core import Value
 from tilewright.ir.ops.debug import Assume, Extern, InlineAsm, Print
 from tilewright.ir.print_lines import template
 from tilewright.ir.types import I1, FloatType, IntType, PointerType, TileType, Type, element_type, shape_of
-from tilewright.llvm.assembly_operands import AssemblyOperand, from_operands, operand_types, to_operands
-from tilewright.llvm.assembly_sites import blamed_at, site
-from tilewright.llvm.registers import constant, register_type
+from tilewright.llvm.assembly.assembly_operands import (
+    AssemblyOperand,
+    from_operands,
+    operand_types,
+    to_operands,
+)
+from tilewright.llvm.assembly.assembly_sites import blamed_at, site
+from tilewright.llvm.emission.registers import constant, register_type
 from tilewright_cpu.codegen.context import Buffer, Context
 from tilewright_cpu.codegen.loops.strip_loop import for_each, viewed
 
@@ -102,7 +107,7 @@ def lower_assume(context: Context, operation: Assume) -> None:
 
 
 def lower_inline_asm(context: Context, operation: InlineAsm) -> None:
-    """Run assembly on every group of ``pack`` elements (:mod:`tilewright.llvm.assembly_operands`)."""
+    """Run assembly on every group of ``pack`` elements (:mod:`tilewright.llvm.assembly.assembly_operands`)."""
     pack = operation.pack
     text = _assembly_text(context, operation)
 

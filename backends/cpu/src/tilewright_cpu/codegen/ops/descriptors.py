@@ -24,9 +24,9 @@ from tilewright.ir.ops.memory import (
     MakeDescriptor,
 )
 from tilewright.ir.types import I64, DescriptorType, FloatType, Type, element_type
-from tilewright.llvm.atomics import atomic_update
-from tilewright.llvm.registers import constant, storage_size, storage_type
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.atomics import atomic_update
+from tilewright.llvm.emission.registers import constant, storage_size, storage_type
+from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright_cpu.codegen.context import Buffer, Context
 from tilewright_cpu.codegen.loops.strip_loop import for_each, for_strips, viewed
 from tilewright_cpu.codegen.ops.rearrange import result_type

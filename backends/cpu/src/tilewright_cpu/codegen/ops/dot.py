@@ -20,7 +20,7 @@ from tilewright.ir.ops.linear import Dot
 from tilewright.ir.ops.memory import DescriptorLoad, Load
 from tilewright.ir.ops.shape import Moved, Permute
 from tilewright.ir.types import F32, FloatType, TileType, Type, element_type
-from tilewright.llvm.registers import storage_size, storage_type
+from tilewright.llvm.emission.registers import storage_size, storage_type
 from tilewright.passes.rewriter import constant_of
 from tilewright_cpu.codegen.context import Buffer, Context
 from tilewright_cpu.codegen.gemm.batched_k import BatchedAccumulation, can_be_batched

@@ -19,7 +19,7 @@ from typing import Any, Final
 from tilewright.ir.core import Value
 from tilewright.ir.ops.linear import DotScaled
 from tilewright.ir.types import F32, FloatType, TileType, Type
-from tilewright.llvm.writer import float_constant
+from tilewright.llvm.emission.writer import float_constant
 from tilewright_cpu.codegen.context import Buffer, Context
 from tilewright_cpu.codegen.loops.strip_loop import for_each, for_strips, viewed
 from tilewright_cpu.codegen.ops.dot import accumulator_of, location_of_buffer, multiply

@@ -16,7 +16,7 @@ from tilewright.ir.ops.debug import Hint
 from tilewright.ir.ops.memory import Barrier, Load, Store
 from tilewright.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilewright.ir.types import I1, TileType, element_type
-from tilewright.llvm.registers import constant, storage_size, storage_type, vector_type
+from tilewright.llvm.emission.registers import constant, storage_size, storage_type, vector_type
 from tilewright.passes.analysis.transfer_functions import unit_reshape
 from tilewright_cpu.codegen.analysis.contiguity import assuming, consecutive_sources
 from tilewright_cpu.codegen.analysis.mask_bounds import Bound, bound_of, conjuncts, emit_limit

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tilewright.ir.types import Type
-from tilewright.llvm.registers import storage_size, vector_type
+from tilewright.llvm.emission.registers import storage_size, vector_type
 from tilewright_cpu.codegen.context import ZERO, Coordinate, Index, with_coordinate
 from tilewright_cpu.codegen.loops.loop_nest import NestPlan
 

@@ -11,8 +11,8 @@ from typing import Any
 from tilewright.ir.core import Operation
 from tilewright.ir.ops.shape import Cat, Gather, Join, Split, Unsplat
 from tilewright.ir.types import I64, IntType, TileType
-from tilewright.llvm.registers import storage_size, storage_type
-from tilewright.llvm.writer import FunctionWriter, mangle
+from tilewright.llvm.emission.registers import storage_size, storage_type
+from tilewright.llvm.emission.writer import FunctionWriter, mangle
 from tilewright_cpu.codegen.context import Buffer, Context
 from tilewright_cpu.codegen.loops.strip_loop import around_axis, for_each, for_strips, viewed
 

@@ -15,9 +15,9 @@ from tilewright.ir.ops import TABLE
 from tilewright.ir.ops.arithmetic import Extremum
 from tilewright.ir.ops.control import Reduce
 from tilewright.ir.types import BF16, F16, F32, I1, FloatType, IntType, TileType, Type
-from tilewright.llvm.casts import emit_cast
-from tilewright.llvm.elementwise import extreme
-from tilewright.llvm.registers import constant, register_type, vector_type
+from tilewright.llvm.emission.casts import emit_cast
+from tilewright.llvm.emission.elementwise import extreme
+from tilewright.llvm.emission.registers import constant, register_type, vector_type
 from tilewright_cpu.codegen.analysis.mask_bounds import Bound
 from tilewright_cpu.codegen.analysis.masked_off_lanes import MaskedOffLanes
 from tilewright_cpu.codegen.analysis.tiles import combine_kind

@@ -15,8 +15,8 @@ from tilewright.ir.core import Value
 from tilewright.ir.ops.arithmetic import Binary, Cast
 from tilewright.ir.ops.shape import Splat
 from tilewright.ir.types import I1, I64, IntType, element_type
-from tilewright.llvm.casts import emit_cast
-from tilewright.llvm.registers import constant, vector_type
+from tilewright.llvm.emission.casts import emit_cast
+from tilewright.llvm.emission.registers import constant, vector_type
 from tilewright.passes.rewriter import constant_of
 from tilewright_cpu.codegen.analysis.tiles import is_tile
 from tilewright_cpu.codegen.context import Context, Index

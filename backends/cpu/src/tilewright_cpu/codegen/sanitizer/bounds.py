@@ -21,7 +21,7 @@ from tilewright.ir.core import Module, Operation
 from tilewright.ir.ops.memory import Load, Store
 from tilewright.ir.table import Effect
 from tilewright.ir.types import DescriptorType, PointerType, TileType
-from tilewright.llvm.registers import storage_size
+from tilewright.llvm.emission.registers import storage_size
 from tilewright.passes.analysis.argument_access import accesses_of
 from tilewright_cpu.codegen.analysis.mask_bounds import bound_of, conjuncts
 from tilewright_cpu.codegen.analysis.strides import stride_along

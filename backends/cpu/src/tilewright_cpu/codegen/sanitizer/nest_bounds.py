@@ -23,8 +23,8 @@ from tilewright.ir.ops.arithmetic import Addptr, Cast
 from tilewright.ir.ops.memory import Load, Store
 from tilewright.ir.ops.shape import Moved, Reshape
 from tilewright.ir.types import I64, IntType, PointerType, TileType, bit_width, element_type, shape_of
-from tilewright.llvm.casts import emit_cast
-from tilewright.llvm.registers import storage_size
+from tilewright.llvm.emission.casts import emit_cast
+from tilewright.llvm.emission.registers import storage_size
 from tilewright.passes.analysis.transfer_functions import unit_reshape
 from tilewright_cpu.codegen.analysis.mask_bounds import Axes, Bound, bound_of, conjuncts, emit_limit, operand_axes
 from tilewright_cpu.codegen.analysis.strides import AxisStride, stride_along

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tilewright.ir.types import Type
-from tilewright.llvm.registers import constant, register_type, vector_type
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.registers import constant, register_type, vector_type
+from tilewright.llvm.emission.writer import FunctionWriter
 
 
 class PartialSumState:

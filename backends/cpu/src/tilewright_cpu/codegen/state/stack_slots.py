@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 from tilewright.ir.core import Value
 from tilewright.ir.types import I1, Type
-from tilewright.llvm.registers import storage_size, storage_type
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.registers import storage_size, storage_type
+from tilewright.llvm.emission.writer import FunctionWriter
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
     """A tile in memory: row-major, dense, 64-byte aligned.
 
-    Elements are in storage form (see :mod:`tilewright.llvm.registers`). ``pointer`` is the LLVM
+    Elements are in storage form (see :mod:`tilewright.llvm.emission.registers`). ``pointer`` is the LLVM
     name of its first element's address, good in the whole function. ``transposed``: as the tile
     with its last two axes exchanged lies.
     """

@@ -15,7 +15,7 @@ import operator
 
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.types import IntType, TileType
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright.passes.analysis.affine import Affine, is_inside
 from tilewright.passes.analysis.affine_forms import Wrapped
 from tilewright.passes.analysis.polynomials import Polynomial

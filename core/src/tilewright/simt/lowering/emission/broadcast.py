@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import TileType, element_type
-from tilewright.llvm.registers import storage_size
+from tilewright.llvm.emission.registers import storage_size
 from tilewright.simt.lowering.emission.context import SimtContext
 
 

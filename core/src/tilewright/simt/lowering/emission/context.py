@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tilewright.errors import LoweringError, TilewrightError
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.types import DescriptorType, TileType, Type, element_type
-from tilewright.llvm.lines import LineTable
-from tilewright.llvm.registers import register_type
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.debug_locations import LineTable
+from tilewright.llvm.emission.registers import register_type
+from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright.passes.analysis.axis import AxisInfo
 from tilewright.passes.analysis.polynomials import Polynomial
 from tilewright.simt.dialect.async_groups import Tokens
@@ -116,7 +116,7 @@ class SimtContext:
             return "ptr"
         return register_type(element_type(type_))
 
-    # ---- elements (:class:`tilewright.llvm.elementwise.ElementContext`)
+    # ---- elements (:class:`tilewright.llvm.emission.elementwise.ElementContext`)
 
     @property
     def native_ldexp(self) -> bool:

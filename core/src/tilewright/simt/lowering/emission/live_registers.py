@@ -13,7 +13,7 @@ from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.ops.memory import Load, Store
 from tilewright.ir.ops.shape import Moved
 from tilewright.ir.types import PointerType, TileType
-from tilewright.llvm.registers import storage_size
+from tilewright.llvm.emission.registers import storage_size
 from tilewright.passes.analysis.axis import AxisInfo
 from tilewright.simt.dialect.attributes import layout_of
 from tilewright.simt.dialect.loop_carried import CARRIERS, all_carried, operations_of_program

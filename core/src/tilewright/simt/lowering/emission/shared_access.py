@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.ir.types import I1, FloatType, IntType, Type
-from tilewright.llvm.registers import storage_size, storage_type
+from tilewright.llvm.emission.registers import storage_size, storage_type
 from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout
 from tilewright.simt.layouts.swizzle import Accesses, accesses
 from tilewright.simt.lowering.emission.context import SimtContext

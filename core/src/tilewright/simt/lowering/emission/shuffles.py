@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.writer import FunctionWriter
 
 #: LLVM type -> (the integer of its bits, how many of it a word holds; 0 where it takes two words).
 _FORMS: dict[str, tuple[str, int]] = {

@@ -31,7 +31,7 @@ from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops.memory import DescriptorGather, DescriptorLoad, DescriptorScatter
 from tilewright.ir.types import I1, I32, TileType
-from tilewright.llvm.registers import storage_size
+from tilewright.llvm.emission.registers import storage_size
 from tilewright.passes.dce import dce_function
 from tilewright.simt.analysis.pipelined_loads import wished_layout
 from tilewright.simt.analysis.shared_views import views_of

@@ -30,7 +30,7 @@ from tilewright.ir.ops import TABLE
 from tilewright.ir.ops.memory import DescriptorReduce, DescriptorScatter, DescriptorStore, MakeDescriptor
 from tilewright.ir.table import Effect
 from tilewright.ir.types import TileType, Type
-from tilewright.llvm.registers import storage_size
+from tilewright.llvm.emission.registers import storage_size
 from tilewright.simt.analysis.alias import may_be_same, reached, root_of
 from tilewright.simt.analysis.store_order import draining_stores
 from tilewright.simt.dialect.attributes import function_of, layout_of, part_of

@@ -25,7 +25,7 @@ from tilewright.ir.ops.linear import Dot
 from tilewright.ir.ops.memory import Load, MakeDescriptor
 from tilewright.ir.table import Effect
 from tilewright.ir.types import I32, I64, DescriptorType, FloatType, IntType, PointerType, TileType, Type
-from tilewright.llvm.registers import storage_size
+from tilewright.llvm.emission.registers import storage_size
 from tilewright.passes.analysis.affine import Affine
 from tilewright.passes.analysis.polynomials import Polynomial
 from tilewright.passes.canonicalize import canonicalize

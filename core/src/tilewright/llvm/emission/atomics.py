@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from tilewright.ir.types import F32, F64, FloatType, IntType, PointerType, Type, bit_width
-from tilewright.llvm.casts import emit_cast
-from tilewright.llvm.elementwise import ElementContext
-from tilewright.llvm.registers import register_type, storage_size
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.casts import emit_cast
+from tilewright.llvm.emission.elementwise import ElementContext
+from tilewright.llvm.emission.registers import register_type, storage_size
+from tilewright.llvm.emission.writer import FunctionWriter
 
 #: Memory orders of the table as LLVM's, for success and for the failing side of a compare-exchange.
 _ORDERS: dict[str, tuple[str, str]] = {

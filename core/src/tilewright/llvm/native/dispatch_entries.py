@@ -1,4 +1,4 @@
-"""Entries of native dispatchers: calls seen before, described by conditions on their arguments, and the search for the one that fits a call.
+"""Dispatch entries: calls as conditions on their arguments, and the search among them.
 
 An entry is the tuple of :func:`entry_items`. Its table is the bytes of a :class:`Header`, then checks, then where each of its values comes from, then the
 same for arguments by name. A source is a position in the call, the first argument first and keywords last in the order given, or with :data:`DEFAULT` set a
@@ -12,10 +12,10 @@ import enum
 from collections.abc import Sequence
 from typing import Final
 
-from tilewright.llvm import native
-from tilewright.llvm.native import TENSOR_OFFSET
-from tilewright.llvm.native_values import read_short_integer, write_read_signed
-from tilewright.llvm.writer import Block, FunctionWriter, ModuleWriter
+from tilewright.llvm.emission.writer import Block, FunctionWriter, ModuleWriter
+from tilewright.llvm.native import native_functions
+from tilewright.llvm.native.native_functions import TENSOR_OFFSET
+from tilewright.llvm.native.native_values import read_short_integer, write_read_signed
 
 #: Marks a source among the entry's defaults.
 DEFAULT: Final = 1 << 31
@@ -113,7 +113,7 @@ def table(given: int, keywords: int, checks: Sequence[Check], values: Sequence[i
     return b"".join(map(bytes, (header, *checks, sources)))
 
 
-def write_search_functions(module: ModuleWriter, objects: native.Layout) -> None:
+def write_search_functions(module: ModuleWriter, objects: native_functions.Layout) -> None:
     """The functions that a search calls."""
     module.add_global("@declined = internal constant i8 0")
     write_read_signed(module, objects)
@@ -125,7 +125,9 @@ def write_search_functions(module: ModuleWriter, objects: native.Layout) -> None
 class Writer:
     """A function being written, with the ways to read objects."""
 
-    def __init__(self, module: ModuleWriter, objects: native.Layout, name: str, parameters: Sequence[tuple[str, str]], result: str, linkage: str = "internal"):
+    def __init__(
+        self, module: ModuleWriter, objects: native_functions.Layout, name: str, parameters: Sequence[tuple[str, str]], result: str, linkage: str = "internal"
+    ):
         self.w: FunctionWriter = module.function(name, parameters, result, linkage=linkage)
         self.objects = objects
 
@@ -173,7 +175,7 @@ def _is_aligned(w: FunctionWriter, value: str, wanted: str) -> str:
     return w.emit(f"or i1 {same}, {unasked}")
 
 
-def _write_holds(module: ModuleWriter, objects: native.Layout) -> None:
+def _write_holds(module: ModuleWriter, objects: native_functions.Layout) -> None:
     """``holds(check, object)``: whether the condition of a check holds; no exception is left behind."""
     f = Writer(module, objects, "holds", [("ptr", "check"), ("ptr", "object")], "i1")
     w = f.w
@@ -194,7 +196,7 @@ def _write_holds(module: ModuleWriter, objects: native.Layout) -> None:
     give_equal(w.emit("ptrtoint ptr %object to i64"), a)
 
     w.place(blocks[Condition.INTEGER])
-    f.need(f.is_type("%object", native.address(w, "int")), failed)
+    f.need(f.is_type("%object", native_functions.address(w, "int")), failed)
     f.need(w.emit(f"call i1 @read_signed(ptr %object, ptr {slot})"), failed)
     number = w.load("i64", slot, 8)
     _need_number(f, number, (a, b, c, d), failed)
@@ -204,7 +206,7 @@ def _write_holds(module: ModuleWriter, objects: native.Layout) -> None:
     w.ret(f"i1 {f.is_type('%object', w.emit(f'inttoptr i64 {a} to ptr'))}")
 
     w.place(blocks[Condition.FLOAT])
-    f.need(f.is_type("%object", native.address(w, "float")), failed)
+    f.need(f.is_type("%object", native_functions.address(w, "float")), failed)
     give_equal(f.at("%object", objects.float_value, "i64"), a)
 
     w.place(blocks[Condition.TENSOR])
@@ -213,19 +215,19 @@ def _write_holds(module: ModuleWriter, objects: native.Layout) -> None:
     device_kind = w.emit(f"trunc i64 {w.emit(f'lshr i64 {b}, 32')} to i32")
     for fact, wanted in (("dtype", w.emit(f"trunc i64 {b} to i32")), ("device_kind", device_kind), ("device_index", w.emit(f"trunc i64 {c} to i32"))):
         w.store("i64", "0", slot, 8)
-        status = w.emit(f"call i32 {native.address(w, f'tensor_{fact}')}(ptr {handle}, ptr {slot})")
+        status = w.emit(f"call i32 {native_functions.address(w, f'tensor_{fact}')}(ptr {handle}, ptr {slot})")
         f.need(w.emit(f"icmp eq i32 {status}, 0"), failed)
         f.need(w.emit(f"icmp eq i32 {w.load('i32', slot, 8)}, {wanted}"), failed)
     unread = w.new_block("unread")
     f.need(w.emit(f"icmp ne i64 {d}, {int(Alignment.UNREAD)}"), unread)
-    status = w.emit(f"call i32 {native.address(w, 'tensor_pointer')}(ptr {handle}, ptr {slot})")
+    status = w.emit(f"call i32 {native_functions.address(w, 'tensor_pointer')}(ptr {handle}, ptr {slot})")
     f.need(w.emit(f"icmp eq i32 {status}, 0"), failed)
     pointer = w.load("i64", slot, 8)
     # Only a tensor without elements may lie nowhere; Python raises for others.
     nowhere, somewhere = w.new_block("nowhere"), w.new_block("somewhere")
     w.branch_if(w.emit(f"icmp ne i64 {pointer}, 0"), somewhere, nowhere, likely=True)
     w.place(nowhere)
-    status = w.emit(f"call i32 {native.address(w, 'tensor_elements')}(ptr {handle}, ptr {slot})")
+    status = w.emit(f"call i32 {native_functions.address(w, 'tensor_elements')}(ptr {handle}, ptr {slot})")
     f.need(w.emit(f"icmp eq i32 {status}, 0"), failed)
     f.need(w.emit(f"icmp eq i64 {w.load('i64', slot, 8)}, 0"), failed)
     w.branch(somewhere)
@@ -235,7 +237,7 @@ def _write_holds(module: ModuleWriter, objects: native.Layout) -> None:
     w.ret("i1 true")
 
     w.place(blocks[Condition.ARRAY])
-    f.need(f.is_type("%object", native.address(w, "array")), failed)
+    f.need(f.is_type("%object", native_functions.address(w, "array")), failed)
     f.need(w.emit(f"icmp eq i64 {f.at('%object', objects.array_dtype, 'i64')}, {b}"), failed)
     aligned(f.at("%object", objects.array_data, "i64"))
 
@@ -250,7 +252,7 @@ def _write_holds(module: ModuleWriter, objects: native.Layout) -> None:
 
     w.place(blocks[Condition.BASE])
     f.need(f.is_type("%object", w.emit(f"inttoptr i64 {a} to ptr")), failed)
-    base = w.call("PyObject_GetAttr", "ptr", [("ptr", "%object"), ("ptr", native.address(w, "base_name"))])
+    base = w.call("PyObject_GetAttr", "ptr", [("ptr", "%object"), ("ptr", native_functions.address(w, "base_name"))])
     without = w.new_block("without")
     f.need(w.emit(f"icmp ne ptr {base}, null"), without)
     fits = w.emit(f"call i1 @holds(ptr {w.emit(f'inttoptr i64 {b} to ptr')}, ptr {base})")
@@ -277,7 +279,7 @@ def _need_number(f: Writer, number: str, wanted: Sequence[str], failed: Block) -
     f.need(_is_aligned(w, number, alignment), failed)
 
 
-def _write_described(module: ModuleWriter, objects: native.Layout) -> None:
+def _write_described(module: ModuleWriter, objects: native_functions.Layout) -> None:
     """``described(wanted, object)``: whether a tensor descriptor is as a :class:`Described` says; no exception is left behind."""
     f = Writer(module, objects, "described", [("ptr", "wanted"), ("ptr", "object")], "i1")
     w = f.w
@@ -287,7 +289,7 @@ def _write_described(module: ModuleWriter, objects: native.Layout) -> None:
         return f.at("%wanted", getattr(Described, name).offset, "i64")
 
     def attribute(name: str) -> str:
-        found = w.call("PyObject_GetAttr", "ptr", [("ptr", "%object"), ("ptr", native.address(w, f"{name}_name"))])
+        found = w.call("PyObject_GetAttr", "ptr", [("ptr", "%object"), ("ptr", native_functions.address(w, f"{name}_name"))])
         f.need(w.emit(f"icmp ne ptr {found}, null"), failed)
         w.store("ptr", found, held, 8)
         return found
@@ -300,24 +302,24 @@ def _write_described(module: ModuleWriter, objects: native.Layout) -> None:
     f.drop(padding)  # only compared
     f.need(w.emit(f"icmp eq ptr {padding}, {as_pointer('padding')}"), failed)
     shape = attribute("shape")
-    f.need(f.is_type(shape, native.address(w, "list")), dropped)
+    f.need(f.is_type(shape, native_functions.address(w, "list")), dropped)
     rank = w.call("PyList_Size", "i64", [("ptr", shape)])
     f.need(w.emit(f"icmp sgt i64 {rank}, 0"), dropped)
     last = w.call("PyList_GetItem", "ptr", [("ptr", shape), ("i64", w.emit(f"sub i64 {rank}, 1"))])
-    f.need(f.is_type(last, native.address(w, "int")), dropped)
+    f.need(f.is_type(last, native_functions.address(w, "int")), dropped)
     f.need(w.emit(f"call i1 @read_signed(ptr {last}, ptr {number})"), dropped)
     rest = w.emit(f"srem i64 {w.load('i64', number, 8)}, {wanted('divisor')}")
     whole = w.emit(f"select i1 {w.emit(f'icmp eq i64 {rest}, 0')}, i64 {int(Alignment.DIVISIBLE)}, i64 {int(Alignment.INDIVISIBLE)}")
     f.need(w.emit(f"icmp eq i64 {whole}, {wanted('whole')}"), dropped)
     f.drop(shape)
     blocks = attribute("block_shape")
-    f.need(f.is_type(blocks, native.address(w, "list")), dropped)
+    f.need(f.is_type(blocks, native_functions.address(w, "list")), dropped)
     known = as_pointer("block_shape")
     count = w.call("PyList_Size", "i64", [("ptr", blocks)])
     f.need(w.emit(f"icmp eq i64 {count}, {w.call('PyList_Size', 'i64', [('ptr', known)])}"), dropped)
     with w.loop("0", count, 1) as loop:
         item, expected = (w.call("PyList_GetItem", "ptr", [("ptr", listed), ("i64", loop.index)]) for listed in (blocks, known))
-        f.need(f.is_type(item, native.address(w, "int")), dropped)
+        f.need(f.is_type(item, native_functions.address(w, "int")), dropped)
         same = w.call("PyObject_RichCompareBool", "i32", [("ptr", item), ("ptr", expected), ("i32", "2")])
         f.need(w.emit(f"icmp eq i32 {same}, 1"), dropped)
     f.drop(blocks)
@@ -334,7 +336,7 @@ def _write_described(module: ModuleWriter, objects: native.Layout) -> None:
     w.ret("i1 false")
 
 
-def _write_matches(module: ModuleWriter, objects: native.Layout) -> None:
+def _write_matches(module: ModuleWriter, objects: native_functions.Layout) -> None:
     """``matches(seen, arguments, given, keywords, named, choice)``: whether an entry describes a call."""
     parameters = [("ptr", "seen"), ("ptr", "arguments"), ("i64", "given"), ("ptr", "keywords"), ("i64", "named"), ("ptr", "choice")]
     f = Writer(module, objects, "matches", parameters, "i1")
@@ -415,7 +417,7 @@ def call_with_names(f: Writer, function: str, names: str, count: str, sources: s
     call = w.alloca("ptr", 2, 8)
     given = w.gep("ptr", call, 1)  # behind the word that a callee may use
     w.store("ptr", by_name, given, 8)
-    result = w.call("PyObject_Vectorcall", "ptr", [("ptr", function), ("ptr", given), ("i64", str(1 + native.ARGUMENTS_OFFSET)), ("ptr", "null")])
+    result = w.call("PyObject_Vectorcall", "ptr", [("ptr", function), ("ptr", given), ("i64", str(1 + native_functions.ARGUMENTS_OFFSET)), ("ptr", "null")])
     f.drop(by_name)
     before = w.current
     w.branch(called)
@@ -434,7 +436,7 @@ def sources_of(f: Writer, header: str, checks: str) -> str:
     return f.w.emit(f"getelementptr i8, ptr {header}, i64 {f.w.emit(f'add i64 {size}, {ctypes.sizeof(Header)}')}")
 
 
-def write_entry_search(module: ModuleWriter, objects: native.Layout, name: str, start: str, bound: tuple[str, ...]) -> None:
+def write_entry_search(module: ModuleWriter, objects: native_functions.Layout, name: str, start: str, bound: tuple[str, ...]) -> None:
     """The builtin function ``name``: search the entries for one that describes the call, and have the function ``start`` start it; else call Python.
 
     Args:

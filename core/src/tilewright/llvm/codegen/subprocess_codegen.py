@@ -20,12 +20,12 @@ from typing import Any, Final, Literal
 
 from tilewright.child_process import VARIABLE, end_with_parent, end_with_pipe, environment, python_command, time_limit
 from tilewright.errors import LoweringError
-from tilewright.llvm.assembly_sites import ASSEMBLY, Sites
+from tilewright.llvm.assembly.assembly_sites import ASSEMBLY, Sites
 
 #: What can be made of IR text.
 Form = Literal["object", "assembly"]
 
-_CHILD = "from tilewright.llvm.subprocess_codegen import _serve; _serve()"
+_CHILD = "from tilewright.llvm.codegen.subprocess_codegen import _serve; _serve()"
 #: The name of a function that others can call.
 _FUNCTION: Final = re.compile(r'^define (?!internal|private|linkonce)[^@]*@"?([^"(]+)', re.MULTILINE)
 
@@ -52,9 +52,10 @@ def generate_in_subprocess(
         generator: the module whose function ``generate`` makes them of the bitcode after the passes: another LLVM, which has an assembler that this one lacks.
             It takes the bitcode, then the forms, and the triple, cpu, features, level and options as they are here; and raises LoweringError.
 
-    Raises:
-        LoweringError: this LLVM has no such target, the text is not valid LLVM IR, or the code generator fails, as where the assembler rejects inline assembly;
-            the message has its reasons, and the place of the assembly where that is known (:mod:`tilewright.llvm.assembly_sites`). Or it takes longer than
+            Raises: LoweringError: this LLVM has no such target, the text is not valid LLVM IR, or
+            the code generator fails, as where the assembler rejects inline assembly; the message
+            has its reasons, and the place of the assembly where that is known
+            (:mod:`tilewright.llvm.assembly.assembly_sites`). Or it takes longer than
             ``TILEWRIGHT_COMPILE_TIME_LIMIT`` allows.
     """
     settings = {
@@ -88,7 +89,7 @@ class _FailedError(Exception):
 
 def _generated(ir_text: str, settings: Mapping[str, Any]) -> list[bytes]:
     """What a child makes."""
-    from tilewright.llvm.compile import options_set
+    from tilewright.llvm.codegen.compile import options_set
 
     request = json.dumps({**settings, "ir": ir_text, "options": [*options_set(), *settings["options"]]})
     done = _ran(request.encode(), ir_text)
@@ -134,7 +135,7 @@ def _serve() -> None:
     end_with_parent(int(sys.argv[1]))
     if os.name == "posix":
         end_with_pipe(int(sys.argv[2]))
-    from tilewright.llvm.compile import prepared, set_option, target_machine
+    from tilewright.llvm.codegen.compile import prepared, set_option, target_machine
 
     request = json.loads(sys.stdin.buffer.read())
     for option in request["options"]:

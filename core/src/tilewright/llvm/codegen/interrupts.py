@@ -1,4 +1,4 @@
-"""Calls that an interrupt does not come in the middle of.
+"""Calls that no interrupt (``KeyboardInterrupt``) cuts short.
 
 LLVM is called under a lock of llvmlite's, which a KeyboardInterrupt between taking it and the call would leave taken: every other thread that compiles would
 wait for good. There are two ways round that:

@@ -1,4 +1,4 @@
-"""Functions made by LLVM that Python calls directly, and what native code must know of Python's objects.
+"""Native functions that Python calls directly, and the layout of the Python objects they read.
 
 A launcher that the interpreter calls without an argument tuple, that reads pointers out of arrays and tensors itself, costs a tenth of one written with
 ctypes. What this module knows of object layouts it verifies on live objects first (:func:`layout`); where anything differs (another interpreter,
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from tilewright.llvm.writer import FunctionWriter, ModuleWriter
+from tilewright.llvm.emission.writer import FunctionWriter, ModuleWriter
 
 _METH_FASTCALL: Final = 0x80
 _METH_KEYWORDS: Final = 0x02

@@ -1,4 +1,4 @@
-"""What native launchers of all backends have in common: builtin functions ``launch(grid, stream, values)`` that run no Python code.
+"""Native launchers, common to all backends: builtin functions ``launch(grid, stream, values)``.
 
 One piece of code serves all kernels of a backend; what differs is in a context that the function is bound to. Whatever is not as expected goes to the
 Python launcher with the same arguments, which does the work or reports the error. A backend's writer goes
@@ -13,9 +13,9 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 
-from tilewright.llvm import native
-from tilewright.llvm.native_values import write_readers
-from tilewright.llvm.writer import ModuleWriter
+from tilewright.llvm.emission.writer import ModuleWriter
+from tilewright.llvm.native import native_functions
+from tilewright.llvm.native.native_values import write_readers
 
 #: The items of the tuple that a launcher is bound to; what the context refers to comes behind them.
 PYTHON_LAUNCHER, RAISE_FAILURE, CONTEXT = range(3)
@@ -30,7 +30,7 @@ class LauncherFrame:
         stream: an object.
     """
 
-    def __init__(self, objects: native.Layout, context: type[ctypes.Structure], *, host_arrays: bool = True) -> None:
+    def __init__(self, objects: native_functions.Layout, context: type[ctypes.Structure], *, host_arrays: bool = True) -> None:
         """Begin a launcher.
 
         Args:
@@ -47,7 +47,7 @@ class LauncherFrame:
         self.grid, self.stream, self._values = w.load("ptr", "%arguments", 8), self.at("%arguments", 8), self.at("%arguments", 16)
         self.count = self.field("count")
         for values, size in ((self.grid, "3"), (self._values, self.count)):
-            self.need(w.emit(f"icmp eq ptr {self.at(values, objects.type_offset)}, {native.address(w, 'tuple')}"))
+            self.need(w.emit(f"icmp eq ptr {self.at(values, objects.type_offset)}, {native_functions.address(w, 'tuple')}"))
             self.need(w.emit(f"icmp eq i64 {self.at(values, objects.size, 'i64')}, {size}"))
 
     def need(self, condition: str) -> None:
@@ -91,7 +91,7 @@ class LauncherFrame:
         raised = w.emit(f"call ptr (ptr, ptr, ...) @PyObject_CallFunction(ptr {self.item('%self', RAISE_FAILURE)}, ptr {form}, {listed})")
         w.ret(f"ptr {raised}")
         w.place(fine)
-        none = native.address(w, "none")
+        none = native_functions.address(w, "none")
         w.call("Py_IncRef", "void", [("ptr", none)])
         w.ret(f"ptr {none}")
         w.place(self._slow)

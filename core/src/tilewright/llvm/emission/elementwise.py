@@ -12,9 +12,9 @@ from typing import Any, Protocol
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import BF16, F16, F32, F64, I1, I32, I64, FloatType, IntType, PointerType, Type, element_type
-from tilewright.llvm.casts import emit_bitcast, emit_cast
-from tilewright.llvm.registers import constant, register_type, storage_type, vector_type
-from tilewright.llvm.writer import FunctionWriter, vector
+from tilewright.llvm.emission.casts import emit_bitcast, emit_cast
+from tilewright.llvm.emission.registers import constant, register_type, storage_type, vector_type
+from tilewright.llvm.emission.writer import FunctionWriter, vector
 
 
 class ElementContext(Protocol):
@@ -342,7 +342,7 @@ def _library(name: str) -> Emitter:
 
 def library_function(context: ElementContext, name: str, operands: list[str], width: int, element: Type) -> str:
     """A mathematical function of the shared library, on chunks."""
-    from tilewright.llvm.guarded_math import call_guarded
+    from tilewright.llvm.emission.guarded_math import call_guarded
     from tilewright.passes.math.math_library import MATH, math_function
 
     assert isinstance(element, FloatType)
@@ -358,7 +358,7 @@ def library_function(context: ElementContext, name: str, operands: list[str], wi
 def run_function(context: ElementContext, function: object, operands: list[str], width: int) -> str:
     """A pure scalar function of one result, inlined lane by lane. Its own roundings count: nothing is contracted."""
     from tilewright.ir.core import Function
-    from tilewright.llvm.regions import evaluate_vectors
+    from tilewright.llvm.emission.scalar_regions import evaluate_vectors
 
     assert isinstance(function, Function)
     saved, context.contract = context.contract, ""

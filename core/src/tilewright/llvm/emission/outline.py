@@ -1,4 +1,4 @@
-"""Long functions cut into short ones.
+"""Outlining: long functions split into short ones.
 
 Code generation for a function of LLVM's takes time in proportion to its length only while that is moderate: what strength reduction collects in a loop,
 and the registers that are live across a whole body, make it grow with the square. So a function of more than :data:`LONG` lines is cut: stretches of its
@@ -21,8 +21,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from tilewright.llvm.result_types import result_type
-from tilewright.llvm.writer import Block, FunctionWriter
+from tilewright.llvm.emission.result_types import result_type
+from tilewright.llvm.emission.writer import Block, FunctionWriter
 
 #: Lines from which on a function is cut; below, its text stays as it is.
 LONG: Final = 4000

@@ -1,4 +1,6 @@
-"""The remainder of floats, exactly: C's fmod, for machines without one: ``x - trunc(x / y) * y`` is wrong where the quotient has many digits.
+"""Exact remainder of floats (C's ``fmod``), for machines that have none.
+
+``x - trunc(x / y) * y`` is wrong where the quotient has many digits.
 
 One function a type, written into the module where it is needed. The magnitudes are brought down by multiples of ``|y| * 2**e`` with e as large as
 fits, the quotients of few enough bits that the products are exact.
@@ -7,8 +9,8 @@ fits, the quotients of few enough bits that the products are exact.
 from __future__ import annotations
 
 from tilewright.ir.types import BF16, F16, F32, F64, FloatType
-from tilewright.llvm.registers import constant, register_type
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.registers import constant, register_type
+from tilewright.llvm.emission.writer import FunctionWriter
 
 
 def float_remainder(w: FunctionWriter, a: str, b: str, element: FloatType) -> str | None:

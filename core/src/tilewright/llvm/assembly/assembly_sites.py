@@ -1,4 +1,4 @@
-"""Places in the source of a module's inline assembly, so that an error of the assembler blames the line of the user's that brought the assembly.
+"""Sites of inline assembly in the source, to which the assembler's errors are attributed.
 
 Each call is marked by ``!srcloc !{i64 n}``, where the n-th operand of the module's ``!tilewright.assembly`` lists its location and those of the calls that it
 was inlined at. LLVM tells the mark for what it finds wrong with constraints; for what its assembler rejects it tells a line of the assembly alone, and
@@ -14,7 +14,7 @@ from typing import Final
 
 from tilewright.errors import LoweringError, noted
 from tilewright.ir.core import Location
-from tilewright.llvm.writer import ModuleWriter
+from tilewright.llvm.emission.writer import ModuleWriter
 
 _TABLE: Final = "!tilewright.assembly"
 #: A call of assembly that is marked: its text, and the node of the mark.

@@ -1,4 +1,4 @@
-"""Assembly that kernels bring: the machine's text, with constraints as LLVM writes them (``"=r,r"``)."""
+"""Inline assembly of kernels, with constraints as LLVM writes them (``"=r,r"``)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from tilewright.errors import LoweringError
-from tilewright.llvm.assembly_operands import AssemblyOperand
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.assembly.assembly_operands import AssemblyOperand
+from tilewright.llvm.emission.writer import FunctionWriter
 
 #: Letters of constraints whose operand is written into the text: an integer known to the compiler.
 _IMMEDIATE: Final = ("n", "i")
@@ -33,7 +33,7 @@ def emit_inline_asm(
         letters: letter of a constraint -> LLVM type of its registers; empty for registers that are as wide as what they hold, 32 bits where that is several
             elements or less than 16 bits. A register that is named, as in ``{v7}``, is one of those.
             ``n`` and ``i`` are no registers: integers that are constants, written into the text.
-        marks: what is put behind the call: attributes, then metadata (:func:`tilewright.llvm.assembly_sites.site`).
+        marks: what is put behind the call: attributes, then metadata (:func:`tilewright.llvm.assembly.assembly_sites.site`).
 
     Raises:
         LoweringError: the constraints do not fit the elements.

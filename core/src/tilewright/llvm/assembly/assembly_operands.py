@@ -1,5 +1,4 @@
-"""How elements are operands of assembly that a kernel runs on groups of them: those narrower than 32 bits share an operand of 32, as many as fit, the first in
-the low bits; others have an operand each."""
+"""Elements as operands of inline assembly, packed to 32 bits where they are narrower."""
 
 from __future__ import annotations
 
@@ -7,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.ir.types import IntType, Type, bit_width
-from tilewright.llvm.registers import register_type
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.registers import register_type
+from tilewright.llvm.emission.writer import FunctionWriter
 
 
 @dataclass(frozen=True)

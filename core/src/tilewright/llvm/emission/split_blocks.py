@@ -1,4 +1,4 @@
-"""Long basic blocks cut into short ones, for code that is compiled to run once.
+"""Splitting of long basic blocks, for code that is compiled to run once.
 
 Without optimisation LLVM selects most instructions one by one, but from the first that this cannot do the rest of its block goes through a graph, and the
 time that takes grows with the square of the block: a kernel of 5,000 lines in one block took 25 s, and takes 0.15 s in blocks of 200.
@@ -18,7 +18,8 @@ _INCOMING: Final = re.compile(r"%([\w.$-]+) \]")
 
 
 def cut_blocks(text: str, longest: int = LONGEST) -> str:
-    """LLVM IR as :mod:`tilewright.llvm.writer` writes it, an instruction a line, in blocks of at most ``longest`` lines beside phis and allocations."""
+    """LLVM IR as :mod:`tilewright.llvm.emission.writer` writes it, an instruction a line, in blocks
+    of at most ``longest`` lines beside phis and allocations."""
     lines: list[str] = []
     first, label, length = 0, "", 0
     #: label of a block -> that of its last piece, in this function

@@ -1,4 +1,4 @@
-"""Bitcode libraries: what a program calls of them becomes part of its own LLVM IR.
+"""Bitcode libraries, whose called functions are linked into a program's LLVM IR.
 
 The functions of a library that are called, and what they call in turn, are linked in and are no symbols of their own any more; the rest of the library is
 dropped. Variables that are used keep their names, so that a host finds them in the loaded code.
@@ -13,7 +13,7 @@ from typing import Any, Final
 import llvmlite.binding as llvm
 
 from tilewright.errors import LoweringError
-from tilewright.llvm.compile import parse, run_passes, target_machine
+from tilewright.llvm.codegen.compile import parse, run_passes, target_machine
 
 #: After these nothing is left of a library but what is called. Before its functions are put into their callers, calls and callees have to agree.
 _PASSES: Final = ("always_inliner", "global_dead_code_eliminate")

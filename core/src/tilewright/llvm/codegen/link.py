@@ -1,4 +1,4 @@
-"""Linking object code into this process, with LLVM's LLJIT.
+"""Linking of object code into this process, with LLVM's LLJIT.
 
 Objects see the symbols of the process (the C library, whatever extension modules export) and the addresses given as imports.
 """
@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 import llvmlite.binding as llvm
 
 from tilewright.errors import LoweringError
-from tilewright.llvm.compile import host_target
-from tilewright.llvm.interrupts import let_abandoned_end, uninterrupted
+from tilewright.llvm.codegen.compile import host_target
+from tilewright.llvm.codegen.interrupts import let_abandoned_end, uninterrupted
 
 _names = itertools.count()
 

@@ -1,11 +1,11 @@
-"""Lines of the source for what is written: debug information of LLVM's that holds places alone, so that the machine's tools show a kernel's Python."""
+"""Debug locations: line tables by which the machine's tools show a kernel's Python."""
 
 from __future__ import annotations
 
 import os
 
 from tilewright.ir.core import Location
-from tilewright.llvm.writer import FunctionWriter
+from tilewright.llvm.emission.writer import FunctionWriter
 
 _PRODUCER = "tilewright"
 

@@ -1,4 +1,4 @@
-"""Running straight-line regions of scalars (combine, map) and the library's scalar functions, on LLVM scalars or lane by lane on vectors."""
+"""Scalar regions (combine, map) on LLVM scalars, or lane by lane on vectors."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from tilewright.ir.core import Region, Value
 from tilewright.ir.types import element_type
-from tilewright.llvm.elementwise import ElementContext, emit_operation
-from tilewright.llvm.registers import constant
+from tilewright.llvm.emission.elementwise import ElementContext, emit_operation
+from tilewright.llvm.emission.registers import constant
 
 
 def is_straight_line(region: Region) -> bool:

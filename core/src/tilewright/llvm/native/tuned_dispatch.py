@@ -1,4 +1,4 @@
-"""The native half of ``autotuner[grid](...)``: the configuration that was chosen for the arguments of a launch, looked up without running Python code.
+"""Native dispatch of ``autotuner[grid](...)`` to the chosen configuration, without Python.
 
 A builtin function ``dispatch_tuned(grid, *args, **keywords)`` is bound to the tuple of :data:`BOUND`. Its *entries* describe calls by their form: how many
 arguments there are, which by keyword, and the types of them that the tuning key tells apart (:mod:`.dispatch_entries`). For a call that an
@@ -13,9 +13,10 @@ from __future__ import annotations
 import ctypes
 from typing import Final
 
-from tilewright.llvm import native
-from tilewright.llvm.dispatch import dispatch_module
-from tilewright.llvm.dispatch_entries import (
+from tilewright.llvm.emission.writer import Block, ModuleWriter
+from tilewright.llvm.native import native_functions
+from tilewright.llvm.native.dispatch import dispatch_module
+from tilewright.llvm.native.dispatch_entries import (
     DEFAULT,
     MAX_ARGUMENTS,
     Header,
@@ -27,8 +28,7 @@ from tilewright.llvm.dispatch_entries import (
     sources_of,
     write_entry_search,
 )
-from tilewright.llvm.native import Layout
-from tilewright.llvm.writer import Block, ModuleWriter
+from tilewright.llvm.native.native_functions import Layout
 
 #: The items of what the function is bound to: the Python function, the context variable of the chosen backend, a list whose one item is the tuple of entries,
 #: and the autotuner.
@@ -58,7 +58,7 @@ def dispatchers_ir(objects: Layout) -> str:
 class _Writer(Writer):
     def attribute(self, object_: str, name: str, otherwise: Block) -> str:
         """An attribute of an object, a new reference; goes to a block, with an exception set, where it has none."""
-        found = self.w.call("PyObject_GetAttr", "ptr", [("ptr", object_), ("ptr", native.address(self.w, f"{name}_name"))])
+        found = self.w.call("PyObject_GetAttr", "ptr", [("ptr", object_), ("ptr", native_functions.address(self.w, f"{name}_name"))])
         self.need(self.w.emit(f"icmp ne ptr {found}, null"), otherwise)
         return found
 
@@ -101,7 +101,7 @@ def _write_config_of(module: ModuleWriter, objects: Layout) -> None:
     held = w.alloca("ptr", 2, 8)
     second = w.gep("ptr", held, 1)
     (types,) = f.fields("%seen", ENTRY, "types")
-    w.branch_if(w.emit(f"icmp eq ptr {types}, {native.address(w, 'false')}"), single, keyed, likely=False)
+    w.branch_if(w.emit(f"icmp eq ptr {types}, {native_functions.address(w, 'false')}"), single, keyed, likely=False)
 
     w.place(keyed)
     key = w.emit("call ptr @key_of(ptr %seen, ptr %arguments)")
@@ -109,7 +109,7 @@ def _write_config_of(module: ModuleWriter, objects: Layout) -> None:
     w.store("ptr", key, held, 8)
     cache = f.attribute(f.tuner(), "cache", unlike)
     w.store("ptr", cache, second, 8)
-    f.need(f.is_type(cache, native.address(w, "dict")), many)
+    f.need(f.is_type(cache, native_functions.address(w, "dict")), many)
     config = w.call("PyDict_GetItemWithError", "ptr", [("ptr", cache), ("ptr", key)])
     f.need(w.emit(f"icmp ne ptr {config}, null"), many)
     f.hold(config)
@@ -125,7 +125,7 @@ def _write_config_of(module: ModuleWriter, objects: Layout) -> None:
     f.need(w.emit(f"icmp eq ptr {measures}, {types}"), failed)
     configs = f.attribute(f.tuner(), "configs", failed)
     w.store("ptr", configs, held, 8)
-    f.need(f.is_type(configs, native.address(w, "list")), unlike)
+    f.need(f.is_type(configs, native_functions.address(w, "list")), unlike)
     f.need(w.emit(f"icmp eq i64 {w.call('PyList_Size', 'i64', [('ptr', configs)])}, 1"), unlike)
     only = w.call("PyList_GetItem", "ptr", [("ptr", configs), ("i64", "0")])
     f.hold(only)
@@ -194,11 +194,11 @@ def _write_start(module: ModuleWriter, objects: Layout) -> None:
     chosen = w.emit(f"call ptr @chosen_of(ptr %seen, ptr {config})")
     f.need(w.emit(f"icmp ne ptr {chosen}, null"), unchosen)
     tuner = f.tuner()
-    status = w.call("PyObject_SetAttr", "i32", [("ptr", tuner), ("ptr", native.address(w, "best_config_name")), ("ptr", config)])
+    status = w.call("PyObject_SetAttr", "i32", [("ptr", tuner), ("ptr", native_functions.address(w, "best_config_name")), ("ptr", config)])
     f.need(w.emit(f"icmp eq i32 {status}, 0"), raised)
     hook, keywords, sources, values = f.fields(chosen, CHOSEN, "hook", "keywords", "sources", "values")
     hooked, unhooked = w.new_block("hooked"), w.new_block("unhooked")
-    w.branch_if(w.emit(f"icmp eq ptr {hook}, {native.address(w, 'none')}"), unhooked, hooked, likely=True)
+    w.branch_if(w.emit(f"icmp eq ptr {hook}, {native_functions.address(w, 'none')}"), unhooked, hooked, likely=True)
     w.place(hooked)
     f.need(w.emit(f"call i1 @call_hook(ptr {chosen}, ptr %arguments)"), raised)
     w.branch(unhooked)
@@ -213,11 +213,16 @@ def _write_start(module: ModuleWriter, objects: Layout) -> None:
     w.place(ask)
     receiver = w.alloca("ptr", 2, 8)
     w.store("ptr", kernel, w.gep("ptr", receiver, 1), 8)
-    asked = [("ptr", native.address(w, "launch_function_name")), ("ptr", w.gep("ptr", receiver, 1)), ("i64", str(1 + native.ARGUMENTS_OFFSET)), ("ptr", "null")]
+    asked = [
+        ("ptr", native_functions.address(w, "launch_function_name")),
+        ("ptr", w.gep("ptr", receiver, 1)),
+        ("i64", str(1 + native_functions.ARGUMENTS_OFFSET)),
+        ("ptr", "null"),
+    ]
     answer = w.call("PyObject_VectorcallMethod", "ptr", asked)
     unasked = w.new_block("unasked")
     f.need(w.emit(f"icmp ne ptr {answer}, null"), unasked)
-    w.branch_if(w.emit(f"icmp eq ptr {answer}, {native.address(w, 'none')}"), bound, direct, likely=False)
+    w.branch_if(w.emit(f"icmp eq ptr {answer}, {native_functions.address(w, 'none')}"), bound, direct, likely=False)
     w.place(bound)
     f.drop(answer)
     w.branch(bracket)
@@ -248,7 +253,7 @@ def _write_start(module: ModuleWriter, objects: Layout) -> None:
     with w.loop("0", count, 1) as loop:
         value = pick(f, w.load("i32", w.gep("i32", places, loop.index), 4), values)
         w.store("ptr", value, w.gep("ptr", named, loop.index), 8)
-    positional = w.emit(f"or i64 {w.emit(f'sub i64 %given, {first}')}, {native.ARGUMENTS_OFFSET}")
+    positional = w.emit(f"or i64 {w.emit(f'sub i64 %given, {first}')}, {native_functions.ARGUMENTS_OFFSET}")
     names = w.emit(f"select i1 {w.emit(f'icmp eq i64 {count}, 0')}, ptr null, ptr {keywords}")
     result = w.call("PyObject_Vectorcall", "ptr", [("ptr", launch), ("ptr", w.gep("ptr", call, first)), ("i64", positional), ("ptr", names)])
     f.drop(launch, chosen, config)

@@ -15,9 +15,13 @@ from typing import Any, Final
 import llvmlite.binding as llvm
 
 from tilewright.errors import LoweringError, write_reproducer
-from tilewright.llvm.assembly_sites import Sites
-from tilewright.llvm.interrupts import abandonable
-from tilewright.llvm.subprocess_codegen import Form, generate_in_subprocess, has_inline_assembly
+from tilewright.llvm.assembly.assembly_sites import Sites
+from tilewright.llvm.codegen.interrupts import abandonable
+from tilewright.llvm.codegen.subprocess_codegen import (
+    Form,
+    generate_in_subprocess,
+    has_inline_assembly,
+)
 
 
 @functools.cache
@@ -216,7 +220,7 @@ def assembly_and_object(
 
     Args:
         assembler: the module that generates code where there is inline assembly, which this LLVM cannot read for the target; see ``generator`` of
-            :func:`~tilewright.llvm.subprocess_codegen.generate_in_subprocess`.
+            :func:`~tilewright.llvm.codegen.subprocess_codegen.generate_in_subprocess`.
     """
     made = _generated_apart(
         ir_text, "assembly", "object", if_long=if_long, triple=triple, cpu=cpu, features=features, opt=opt, passes=passes, generator=assembler,

@@ -1,4 +1,4 @@
-"""Native code that reads Python numbers, arrays and tensors into 8-byte slots.
+"""Native conversion of Python numbers, arrays and tensors to argument words.
 
 :func:`write_readers` adds to a module the function
 
@@ -14,8 +14,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from tilewright.llvm.native import ARGUMENTS_OFFSET, TENSOR_OFFSET, WRITEABLE, Layout, address, declare_addresses
-from tilewright.llvm.writer import Block, FunctionWriter, ModuleWriter
+from tilewright.llvm.emission.writer import Block, FunctionWriter, ModuleWriter
+from tilewright.llvm.native.native_functions import (
+    ARGUMENTS_OFFSET,
+    TENSOR_OFFSET,
+    WRITEABLE,
+    Layout,
+    address,
+    declare_addresses,
+)
 
 #: How a value becomes a slot: a pointer's address, of an array that may be stored to where the pointer is stored through; an integer, signed or not; the bits
 #: of a double or of a float; 0 or 1.

@@ -1,4 +1,4 @@
-"""Math functions that have a short form for most arguments: sine and cosine.
+"""Sine and cosine with a short form for most arguments, behind a guard.
 
 They are functions of the module, one a vector type, not inlined: the long reduction of great arguments is behind a branch there, which chunk evaluation
 could not have in the middle of an expression, and its many instructions are written once.
@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilewright.ir.types import FloatType
-from tilewright.llvm.registers import constant, vector_type
+from tilewright.llvm.emission.registers import constant, vector_type
 from tilewright.passes.math.math_library import math_function
 
 if TYPE_CHECKING:
-    from tilewright.llvm.elementwise import ElementContext
+    from tilewright.llvm.emission.elementwise import ElementContext
 
 
 def call_guarded(context: ElementContext, name: str, operand: str, width: int, element: FloatType, limit: float) -> str:
@@ -26,7 +26,7 @@ def call_guarded(context: ElementContext, name: str, operand: str, width: int, e
 
 
 def _write(context: ElementContext, symbol: str, name: str, width: int, element: FloatType, limit: float) -> None:
-    from tilewright.llvm.elementwise import run_function
+    from tilewright.llvm.emission.elementwise import run_function
 
     type_, outer = vector_type(element, width), context.writer
     w = outer.module.function(symbol, [(type_, "x")], type_, linkage="internal")

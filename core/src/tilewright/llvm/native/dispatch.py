@@ -1,4 +1,4 @@
-"""The native half of ``kernel[grid](...)``: finding the kernel for the arguments of a launch, and starting it, without running Python code.
+"""Native dispatch of ``kernel[grid](...)``: lookup of the kernel and its launch, without Python.
 
 A builtin function ``dispatch(grid, *args, **keywords)`` is bound to the tuple of :data:`BOUND`. It looks through *entries*, each of which describes launches
 seen before as conditions on the arguments (:mod:`.dispatch_entries`); the first whose conditions hold is started. Where none fits, or where anything else is
@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from tilewright.llvm import native
-from tilewright.llvm.dispatch_entries import (
+from tilewright.llvm.emission.writer import ModuleWriter
+from tilewright.llvm.native import native_functions
+from tilewright.llvm.native.dispatch_entries import (
     MAX_ARGUMENTS,
     Header,
     Writer,
@@ -23,7 +24,6 @@ from tilewright.llvm.dispatch_entries import (
     write_entry_search,
     write_search_functions,
 )
-from tilewright.llvm.writer import ModuleWriter
 
 #: The items of what the function is bound to: the Python function, the context variable of the chosen backend, the lists of hooks around launches, and a list
 #: whose one item is the tuple of entries.
@@ -34,10 +34,10 @@ ENTRY: Final = entry_items("launcher", "kernel", "names")
 _EXTENTS: Final = (2**31 - 1, 65535, 65535)
 
 
-def dispatch_module(objects: native.Layout) -> ModuleWriter:
+def dispatch_module(objects: native_functions.Layout) -> ModuleWriter:
     """A module with the function ``dispatch`` and the global ``addresses``."""
     module = ModuleWriter("nounwind")
-    native.declare_addresses(module)
+    native_functions.declare_addresses(module)
     write_search_functions(module, objects)
     _write_extent(module, objects)
     _write_grid(module, objects)
@@ -47,28 +47,28 @@ def dispatch_module(objects: native.Layout) -> ModuleWriter:
     return module
 
 
-def _write_extent(module: ModuleWriter, objects: native.Layout) -> None:
+def _write_extent(module: ModuleWriter, objects: native_functions.Layout) -> None:
     """``extent(object, limit)``: whether an object is an int of 1 to ``limit``."""
     f = Writer(module, objects, "extent", [("ptr", "object"), ("i64", "limit")], "i1")
     w = f.w
     failed, slot = w.new_block("failed"), w.alloca("i64", 1, 8)
-    f.need(f.is_type("%object", native.address(w, "int")), failed)
+    f.need(f.is_type("%object", native_functions.address(w, "int")), failed)
     f.need(w.emit(f"call i1 @read_signed(ptr %object, ptr {slot})"), failed)
     below = w.emit(f"sub i64 {w.load('i64', slot, 8)}, 1")
     w.ret(f"i1 {w.emit(f'icmp ult i64 {below}, %limit')}")
     f.give_false(failed)
 
 
-def _write_grid(module: ModuleWriter, objects: native.Layout) -> None:
+def _write_grid(module: ModuleWriter, objects: native_functions.Layout) -> None:
     """``grid_of(grid)``: a new reference to a tuple of three sizes; null without an exception where the grid is not a tuple of plain ints or an int."""
     f = Writer(module, objects, "grid_of", [("ptr", "grid")], "ptr")
     w = f.w
     failed, number, sizes, checked = (w.new_block(name) for name in ("failed", "number", "sizes", "checked"))
-    one = native.address(w, "one")
+    one = native_functions.address(w, "one")
     extents = [w.alloca("ptr", 1, 8) for _ in _EXTENTS]
     for place in extents:
         w.store("ptr", one, place, 8)
-    w.branch_if(f.is_type("%grid", native.address(w, "tuple")), sizes, number, likely=True)
+    w.branch_if(f.is_type("%grid", native_functions.address(w, "tuple")), sizes, number, likely=True)
     w.place(number)
     w.store("ptr", "%grid", extents[0], 8)
     w.branch(checked)
@@ -97,7 +97,7 @@ def _write_grid(module: ModuleWriter, objects: native.Layout) -> None:
     w.ret("ptr null")
 
 
-def _write_ask_grid(module: ModuleWriter, objects: native.Layout) -> None:
+def _write_ask_grid(module: ModuleWriter, objects: native_functions.Layout) -> None:
     """``ask_grid(seen, arguments)``: what the grid function says of the arguments by name, a new reference; null where it raises."""
     f = Writer(module, objects, "ask_grid", [("ptr", "seen"), ("ptr", "arguments")], "ptr")
     w = f.w
@@ -108,7 +108,7 @@ def _write_ask_grid(module: ModuleWriter, objects: native.Layout) -> None:
     w.ret(f"ptr {call_with_names(f, grid, f.item('%seen', ENTRY.index('names')), count, sources, defaults)}")
 
 
-def _write_start(module: ModuleWriter, objects: native.Layout) -> None:
+def _write_start(module: ModuleWriter, objects: native_functions.Layout) -> None:
     """``start(self, seen, arguments, given, total, keywords)``: launch what an entry describes; a new reference to its kernel, null where something raised,
     ``@declined`` where nothing was done yet. ``given`` counts positional arguments, ``total`` all."""
     parameters = [("ptr", "self"), ("ptr", "seen"), ("ptr", "arguments"), ("i64", "given"), ("i64", "total"), ("ptr", "keywords")]
@@ -117,7 +117,7 @@ def _write_start(module: ModuleWriter, objects: native.Layout) -> None:
     raised, declined = w.new_block("raised"), w.new_block("declined")
     asked, plain, sized = w.new_block("asked"), w.new_block("plain"), w.new_block("sized")
     grid = w.load("ptr", "%arguments", 8)
-    is_plain = w.emit(f"or i1 {f.is_type(grid, native.address(w, 'tuple'))}, {f.is_type(grid, native.address(w, 'int'))}")
+    is_plain = w.emit(f"or i1 {f.is_type(grid, native_functions.address(w, 'tuple'))}, {f.is_type(grid, native_functions.address(w, 'int'))}")
     w.branch_if(is_plain, plain, asked, likely=True)
 
     w.place(plain)
@@ -131,7 +131,7 @@ def _write_start(module: ModuleWriter, objects: native.Layout) -> None:
     said = w.emit("call ptr @ask_grid(ptr %seen, ptr %arguments)")
     f.need(w.emit(f"icmp ne ptr {said}, null"), raised)
     listed, told, before = w.new_block("listed"), w.new_block("told"), w.current
-    w.branch_if(f.is_type(said, native.address(w, "list")), listed, told)
+    w.branch_if(f.is_type(said, native_functions.address(w, "list")), listed, told)
     w.place(listed)
     as_tuple = w.call("PyList_AsTuple", "ptr", [("ptr", said)])
     f.drop(said)
@@ -141,7 +141,7 @@ def _write_start(module: ModuleWriter, objects: native.Layout) -> None:
     w.place(told)
     answer = w.phi("ptr", ((said, before), (as_tuple, listed)))
     odd, found = w.new_block("odd"), w.new_block("found")
-    is_plain = w.emit(f"or i1 {f.is_type(answer, native.address(w, 'tuple'))}, {f.is_type(answer, native.address(w, 'int'))}")
+    is_plain = w.emit(f"or i1 {f.is_type(answer, native_functions.address(w, 'tuple'))}, {f.is_type(answer, native_functions.address(w, 'int'))}")
     f.need(is_plain, odd)
     asked_sizes = w.emit(f"call ptr @grid_of(ptr {answer})")
     w.branch_if(w.emit(f"icmp ne ptr {asked_sizes}, null"), found, odd, likely=True)
@@ -170,10 +170,10 @@ def _write_start(module: ModuleWriter, objects: native.Layout) -> None:
     items, defaults = w.emit(f"getelementptr i8, ptr {values}, i64 {objects.tuple_items}"), f.item("%seen", ENTRY.index("defaults"))
     pick_all(f, sources, count, defaults, items)
     call = w.alloca("ptr", 4, 8)
-    for position, value in enumerate((sizes, native.address(w, "none"), values), 1):
+    for position, value in enumerate((sizes, native_functions.address(w, "none"), values), 1):
         w.store("ptr", value, w.gep("ptr", call, position), 8)
     launcher = f.item("%seen", ENTRY.index("launcher"))
-    arguments = [("ptr", launcher), ("ptr", w.gep("ptr", call, 1)), ("i64", str(3 + native.ARGUMENTS_OFFSET)), ("ptr", "null")]
+    arguments = [("ptr", launcher), ("ptr", w.gep("ptr", call, 1)), ("i64", str(3 + native_functions.ARGUMENTS_OFFSET)), ("ptr", "null")]
     result = w.call("PyObject_Vectorcall", "ptr", arguments)
     f.drop(sizes, values)
     f.need(w.emit(f"icmp ne ptr {result}, null"), raised)

@@ -1,4 +1,4 @@
-"""The type of what an instruction gives, read off its text."""
+"""Result type of an LLVM instruction, read off its text."""
 
 from __future__ import annotations
 

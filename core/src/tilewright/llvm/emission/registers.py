@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from tilewright.errors import LoweringError
 from tilewright.ir.types import BF16, F16, F32, F64, I1, FloatType, IntType, PointerType, Type
-from tilewright.llvm.writer import float_constant, splat_constant
+from tilewright.llvm.emission.writer import float_constant, splat_constant
 
 _FLOATS = {F16: "half", F32: "float", F64: "double", BF16: "i16"}
 

@@ -1,4 +1,4 @@
-"""Native handlers of signals, on Linux: LLVM code that a signal calls without Python."""
+"""Signal handlers in LLVM code, called without Python, on Linux."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Inline assembly of kernels: constraints, operands, places for the assembler's errors."""

@@ -1,0 +1,1 @@
+"""LLVM IR to object code, in this process or another, and its linking."""

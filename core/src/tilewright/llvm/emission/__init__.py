@@ -1,0 +1,1 @@
+"""LLVM IR as text: the writer, operations on scalars and vectors, debug locations, outlining."""

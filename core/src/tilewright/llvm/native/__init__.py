@@ -1,0 +1,1 @@
+"""Native functions of the host: launchers, dispatchers, signal handlers."""
