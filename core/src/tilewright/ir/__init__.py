@@ -1,6 +1,9 @@
-"""Tile IR: types, the op table, graph, builder, text form, verifier, structural hash. Imports nothing else of Tilewright.
+"""Tile IR: types, the op table, graph, builder, text form, verifier, structural hash.
 
-What does not live here: the meaning of operations in numbers (``reference``), rewrites (``passes``), anything about Python source.
+Imports nothing else of Tilewright.
+
+What does not live here: the meaning of operations in numbers (``reference``), rewrites
+(``passes``), anything about Python source.
 """
 
 from tilewright.ir.builder import Builder

@@ -1,7 +1,7 @@
 """The operation that stops a kernel for its author to look at its variables.
 
-Only what interprets a kernel can stop it, so the operation is not in the core's table: a backend that can declares the feature ``breakpoint`` and adds the
-operation to the table by its manifest.
+Only what interprets a kernel can stop it, so the operation is not in the core's table: a backend
+that can declares the feature ``breakpoint`` and adds the operation to the table by its manifest.
 """
 
 from __future__ import annotations

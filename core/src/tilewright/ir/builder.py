@@ -7,8 +7,8 @@
     d = b.make_descriptor(p, shape=[m, n], strides=[s, t], result=DescriptorType(...))
     y = b.cast(x, result=F32)                         # where the table says explicit_results: ``result=`` or ``results=``
 
-A method gives back the result, a tuple of results, or None. Types are checked by the op's rule as it is built. Operations with regions are made with
-:meth:`Builder.region_op`, region first.
+A method gives back the result, a tuple of results, or None. Types are checked by the op's rule as
+it is built. Operations with regions are made with :meth:`Builder.region_op`, region first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ from tilewright.ir.types import I1, FloatType, IntType, TileType, Type
 
 
 class Builder:
-    """Appends operations at a point: the end of a region, or before an operation. ``location`` is given to each."""
+    """Appends operations at a point: the end of a region, or before an operation.
+
+    ``location`` is given to each.
+    """
 
     __slots__ = ("before", "location", "region")
 
@@ -125,7 +128,8 @@ def _as_group(operand: Value | Sequence[Value] | None) -> Sequence[Value]:
 def infer_types(spec: OpSpec, groups: Sequence[Sequence[Type]], attributes: Mapping[str, Any], results: Sequence[Type] = ()) -> Sequence[Type]:
     """The result types by the op's rule, after checking operand counts and attribute kinds.
 
-    A rule is a function of what it is given. Its answers are kept for operations without attributes and with those that take few values.
+    A rule is a function of what it is given. Its answers are kept for operations without attributes
+    and with those that take few values.
 
     Raises:
         RuleError: naming the operation and the rule that is broken.
@@ -144,7 +148,8 @@ def infer_types(spec: OpSpec, groups: Sequence[Sequence[Type]], attributes: Mapp
     return found
 
 
-#: The types of attributes that take few values. True is no 1, though the two are equal as keys, since numbers are not among them.
+#: The types of attributes that take few values. True is no 1, though the two are equal as keys,
+#: since numbers are not among them.
 _FEW_VALUES = frozenset({str, bool})
 #: The answers of one rule that are kept.
 _MOST_INFERRED = 1024

@@ -1,7 +1,8 @@
 """The graph of Tile IR: values, operations, regions, functions, modules.
 
-SSA with regions. A region holds one straight line of operations: all control flow is structured (``if``, ``for``, ``while``), there are no
-branches between blocks. Operations of a region form a doubly linked list, so that passes insert and erase in constant time.
+SSA with regions. A region holds one straight line of operations: all control flow is structured
+(``if``, ``for``, ``while``), there are no branches between blocks. Operations of a region form a
+doubly linked list, so that passes insert and erase in constant time.
 """
 
 from __future__ import annotations
@@ -22,7 +23,11 @@ IR_VERSION: tuple[int, int] = (1, 0)
 
 
 class Location:
-    """A place in source code. ``caller`` is the call site this code was inlined at, so a location carries its whole call chain."""
+    """A place in source code.
+
+    ``caller`` is the call site this code was inlined at, so a location carries its whole call
+    chain.
+    """
 
     __slots__ = ("caller", "column", "file", "function", "line")
 
@@ -56,8 +61,10 @@ class Location:
 
 
 class Value:
-    """The result of an operation, or an argument of a region. ``name`` is a printing hint; ``layout`` says who holds a tile's elements, once that is
-    decided."""
+    """The result of an operation, or an argument of a region.
+
+    ``name`` is a printing hint; ``layout`` says who holds a tile's elements, once that is decided.
+    """
 
     __slots__ = ("layout", "name", "owner", "type", "uses")
 
@@ -94,11 +101,14 @@ class Value:
 
 
 class Operation:
-    """One operation. ``spec`` is its row of the op table. It is of the class that the row names, however it is made; a class with a ``row`` of its own has the
-    operations of that row only.
+    """One operation.
 
-    ``operands`` is flat; ``segments`` counts the operands of each operand group of the spec (1 or 0 for an optional one, any number for a
-    variadic one). Attributes equal to their default may be absent: read them with :meth:`attribute`. An attribute with a dotted name, ``toolkit.fact``, may
+    ``spec`` is its row of the op table. It is of the class that the row names, however it is made;
+    a class with a ``row`` of its own has the operations of that row only.
+
+    ``operands`` is flat; ``segments`` counts the operands of each operand group of the spec (1 or 0
+    for an optional one, any number for a variadic one). Attributes equal to their default may be
+    absent: read them with :meth:`attribute`. An attribute with a dotted name, ``toolkit.fact``, may
     stand on any operation: it belongs to who lowers the module, and the table says nothing of it.
     """
 
@@ -158,7 +168,8 @@ class Operation:
 
     @property
     def forwarded(self) -> list[Value]:
-        """The operands that the results are, value for value and one each; none for operations that compute or move something."""
+        """The operands that the results are, value for value and one each; none for operations that
+        compute or move something."""
         return self.group(self.spec.forwards) if self.spec.forwards else []
 
     def attribute(self, name: str) -> AttributeValue:
@@ -184,7 +195,10 @@ class Operation:
             operand.uses[self] = operand.uses.get(self, 0) + 1
 
     def erase(self) -> None:
-        """Take the operation out of its region and drop its reads, those of its regions included. Its results must be unread."""
+        """Take the operation out of its region and drop its reads, those of its regions included.
+
+        Its results must be unread.
+        """
         if self.parent is not None:
             self.parent._unlink(self)
         for inner in self.walk():
@@ -292,12 +306,18 @@ class Region:
         operation.parent = operation.previous = operation.next = None
 
     def walk(self) -> Iterator[Operation]:
-        """All operations that the region holds, in program order. The one just given out may be erased or moved while iterating."""
+        """All operations that the region holds, in program order.
+
+        The one just given out may be erased or moved while iterating.
+        """
         return _walk([self])
 
 
 def _walk(pending: list[Operation | Region | None]) -> Iterator[Operation]:
-    """All operations from those pending on, the next last. A list, for regions may be nested hundreds deep."""
+    """All operations from those pending on, the next last.
+
+    A list, for regions may be nested hundreds deep.
+    """
     while pending:
         entry = pending.pop()
         operation = entry.first if isinstance(entry, Region) else entry
@@ -315,9 +335,11 @@ def _walk(pending: list[Operation | Region | None]) -> Iterator[Operation]:
 class Function:
     """A function: a kernel (``kernel`` true, no results) or a callee that was not inlined.
 
-    ``argument_attributes`` has one dict an argument: ``divisibility`` (the argument's value or address is a multiple of it); a descriptor's also
-    ``padding`` (what a load gives outside the tensor) and ``extent_divisibility`` (the last extent, in elements, is a multiple of it).
-    ``attributes`` are facts about the whole function, such as how many warps run it, put there by who lowers it.
+    ``argument_attributes`` has one dict an argument: ``divisibility`` (the argument's value or
+    address is a multiple of it); a descriptor's also ``padding`` (what a load gives outside the
+    tensor) and ``extent_divisibility`` (the last extent, in elements, is a multiple of it).
+    ``attributes`` are facts about the whole function, such as how many warps run it, put there by
+    who lowers it.
     """
 
     __slots__ = ("argument_attributes", "attributes", "body", "kernel", "location", "name", "result_types")

@@ -11,12 +11,15 @@
         mask = OptionalOperand("where a is taken")
         scale = TypedAttribute[float]("of the result", 1.0)
 
-The row of the op table is made of the class, and every operation of the row is of the class: after ``isinstance(operation, Blend)``, or where a function
-takes a ``Blend``, ``operation.mask`` is the value or None and ``operation.scale`` a float, with the default filled in; type checkers know it, and refuse
-other names. Operations with the same operands and no attributes, such as most elementwise ones, share a class: each is one :meth:`Declarations.row`.
+The row of the op table is made of the class, and every operation of the row is of the class: after
+``isinstance(operation, Blend)``, or where a function takes a ``Blend``, ``operation.mask`` is the
+value or None and ``operation.scale`` a float, with the default filled in; type checkers know it,
+and refuse other names. Operations with the same operands and no attributes, such as most
+elementwise ones, share a class: each is one :meth:`Declarations.row`.
 
-Fields stand in the row's order, those of base classes first; a field that is declared again stands where the class itself has it. A name that is a keyword of
-Python, or that every operation has, gets an underscore behind it: ``else_``, ``name_``.
+Fields stand in the row's order, those of base classes first; a field that is declared again stands
+where the class itself has it. A name that is a keyword of Python, or that every operation has, gets
+an underscore behind it: ``else_``, ``name_``.
 """
 
 from __future__ import annotations
@@ -92,7 +95,10 @@ class VariadicOperand(_OperandField):
 
 
 class TypedAttribute(_Field, Generic[_Attribute]):
-    """An attribute of the type between the brackets; a Literal's values are its choices. Without a default the operation always has it."""
+    """An attribute of the type between the brackets; a Literal's values are its choices.
+
+    Without a default the operation always has it.
+    """
 
     def __init__(self, meaning: str = "", default: _Attribute | Any = REQUIRED) -> None:
         self.meaning, self.default = meaning, default
@@ -139,7 +145,10 @@ class Declarations(list[OpSpec]):
         cost: int = 1,
         forwards: str = "",
     ) -> Callable[[_Class], _Class]:
-        """Declare the operation of a class. The arguments are :class:`~tilewright.ir.table.OpSpec`'s."""
+        """Declare the operation of a class.
+
+        The arguments are :class:`~tilewright.ir.table.OpSpec`'s.
+        """
 
         def declare(op_class: _Class) -> _Class:
             self.row(
@@ -213,7 +222,10 @@ def _row_name(op_class: type[Operation], name: str) -> str:
 
 
 def _readers(fields: dict[str, _Field]) -> Iterable[tuple[str, Callable[[Any], Any]]]:
-    """How each field is read. A group's place is known where every group before it is single; else it is counted."""
+    """How each field is read.
+
+    A group's place is known where every group before it is single; else it is counted.
+    """
     place, fixed, region = 0, True, 0
     for name, field in fields.items():
         if isinstance(field, _OperandField):

@@ -1,8 +1,10 @@
 """How values are held by a machine, as the text form and the op table see it.
 
-Tile IR itself says nothing of threads and memory. A toolkit that lowers it to threads gives each tile a *layout*, and has types that speak of places in
-memory; both are encodings: values with a text, equal where the text is. Within a module an encoding is written once, in the header, under a name such as
-``#L0``, and by that name everywhere else. What encodings there are, an :class:`~tilewright.ir.table.OpTable` says.
+Tile IR itself says nothing of threads and memory. A toolkit that lowers it to threads gives each
+tile a *layout*, and has types that speak of places in memory; both are encodings: values with a
+text, equal where the text is. Within a module an encoding is written once, in the header, under a
+name such as ``#L0``, and by that name everywhere else. What encodings there are, an
+:class:`~tilewright.ir.table.OpTable` says.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ class Encoding(Protocol):
     prefix: ClassVar[str]
 
     def text(self) -> str:
-        """What stands between the brackets; the parser that the op table has for the keyword reads it back."""
+        """What stands between the brackets; the parser that the op table has for the keyword reads
+        it back."""
         ...
 
     def misfit(self, type_: Type) -> str:
@@ -45,7 +48,8 @@ def full_text(encoding: Encoding) -> str:
 
 
 class EncodingNames:
-    """The names that the encodings of one module have, given out in order of appearance: ``names(encoding)`` is ``#L0``."""
+    """The names that the encodings of one module have, given out in order of appearance:
+    ``names(encoding)`` is ``#L0``."""
 
     __slots__ = ("_counts", "_texts")
 

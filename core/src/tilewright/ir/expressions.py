@@ -1,4 +1,5 @@
-"""Writing IR as Python's expressions: ``x < 0.0``, ``bits >> 23``, ``1.0 - x`` each append an operation."""
+"""Writing IR as Python's expressions: ``x < 0.0``, ``bits >> 23``, ``1.0 - x`` each append an
+operation."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ _Number = TypeVar("_Number", bound="Number")
 
 
 class Number:
-    """A scalar or tile value with Python's operators; a Python number beside one is a constant of its type. Comparisons give booleans of the IR; ``==`` is
-    :meth:`equals`.
+    """A scalar or tile value with Python's operators; a Python number beside one is a constant of
+    its type. Comparisons give booleans of the IR; ``==`` is :meth:`equals`.
 
     Attributes:
         builder: what appends operations, and gives constants by its ``constant_like``.

@@ -1,7 +1,9 @@
-"""The meaning of float-to-integer casts out of range, the same for the reference, constant folding and every backend: that of PTX's ``cvt.rzi``.
+"""The meaning of float-to-integer casts out of range, the same for the reference, constant folding
+and every backend: that of PTX's ``cvt.rzi``.
 
-Numbers beyond the ends of the integer's range saturate. There are no conversions to 8 bits: the low byte of the 16-bit result is the result. NaN gives 0, or
-the sign bit alone where f64 or a 64-bit integer takes part.
+Numbers beyond the ends of the integer's range saturate. There are no conversions to 8 bits: the low
+byte of the 16-bit result is the result. NaN gives 0, or the sign bit alone where f64 or a 64-bit
+integer takes part.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from tilewright.ir.types import F64, FloatType, IntType
 
 
 def conversion_type(result: IntType) -> IntType:
-    """Return the type to which a conversion to ``result`` saturates: ``result`` itself, or 16 bits for 8."""
+    """Return the type to which a conversion to ``result`` saturates: ``result`` itself, or 16 bits
+    for 8."""
     return IntType(16, result.signed) if result.bits == 8 else result
 
 

@@ -1,4 +1,5 @@
-"""A fingerprint of what a module computes: equal for modules that differ only in locations and value names."""
+"""A fingerprint of what a module computes: equal for modules that differ only in locations and
+value names."""
 
 from __future__ import annotations
 
@@ -17,8 +18,9 @@ from tilewright.recursion import deep_recursion
 def structural_hash(module: Module) -> str:
     """The SHA-256, in hexadecimal, of the module's structure.
 
-    It covers version, module attributes, functions (by name, whatever their order), argument types and attributes, and every operation with
-    its operands, attributes, result types and regions. It leaves out locations, value names, and whether a default is written out.
+    It covers version, module attributes, functions (by name, whatever their order), argument types
+    and attributes, and every operation with its operands, attributes, result types and regions. It
+    leaves out locations, value names, and whether a default is written out.
     """
     parts = [f"tilewright.ir {module.version[0]}.{module.version[1]}"]
     parts += [f"{quote(name)}={_attribute(value)}" for name, value in sorted(module.attributes.items())]
@@ -28,7 +30,8 @@ def structural_hash(module: Module) -> str:
 
 
 def _attribute(value: Any) -> str:
-    """A text that differs for different values, also for true and 1, 0.0 and -0.0, and NaNs of other bits."""
+    """A text that differs for different values, also for true and 1, 0.0 and -0.0, and NaNs of
+    other bits."""
     if isinstance(value, float):
         return f"f{struct.pack('<d', value).hex()}"
     if isinstance(value, bool):

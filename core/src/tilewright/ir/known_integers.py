@@ -8,7 +8,8 @@ from tilewright.ir.types import I1, IntType
 
 
 def known_integer(value: Value) -> int | None:
-    """Return the number that an integer is: a constant, or a cast of one to other integer types; None for any other value."""
+    """Return the number that an integer is: a constant, or a cast of one to other integer types;
+    None for any other value."""
     type_, operation = value.type, value.definition
     if not isinstance(type_, IntType) or type_ is I1:
         return None

@@ -1,7 +1,8 @@
 """Reading a module back from the text form that :mod:`tilewright.ir.printer` writes.
 
-A tokenizer made of one regular expression and a recursive descent over its tokens. White space and ``//`` comments mean nothing. The parser checks
-what it needs to build the graph (names, counts of operands and results); the rules of the op table are the verifier's.
+A tokenizer made of one regular expression and a recursive descent over its tokens. White space and
+``//`` comments mean nothing. The parser checks what it needs to build the graph (names, counts of
+operands and results); the rules of the op table are the verifier's.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _T = TypeVar("_T")
 _SPACE = re.compile(r"(?:\s+|//[^\n]*)*")
 _PLACE = re.compile(r'"([^"\\\n]*)":(\d{1,9}):(\d{1,9})(?: in "([^"\\\n]*)")?')
 _PLACE_TEXT = r'"[^"\\\n]*":\d{1,9}:\d{1,9}(?:\ in\ "[^"\\\n]*")?'
-#: One token and the space before it. A location as the printer writes it is one token, where no name in it has escapes: most of a module's text is locations.
+#: One token and the space before it. A location as the printer writes it is one token, where no
+#: name in it has escapes: most of a module's text is locations.
 _TOKEN = re.compile(
     rf"""
     (?:\s+|//[^\n]*)*+
@@ -52,7 +54,11 @@ _type = functools.lru_cache(maxsize=4096)(parse_type)
 
 
 class ParseError(ValueError):
-    """The text is no module. ``line`` and ``column`` count from 1; ``message`` says what was expected; ``str`` shows the source line with a caret."""
+    """The text is no module.
+
+    ``line`` and ``column`` count from 1; ``message`` says what was expected; ``str`` shows the
+    source line with a caret.
+    """
 
     def __init__(self, line: int, column: int, message: str, source: str = "") -> None:
         where = f"line {line}, column {column}: {message}"
@@ -65,16 +71,22 @@ class ParseError(ValueError):
 
 @deep_recursion()
 def parse_module(text: str, table: OpTable = TABLE) -> Module:
-    """The module that ``text`` describes, unverified. ``table`` is the op table, extended by the plugins whose operations occur.
+    """The module that ``text`` describes, unverified.
+
+    ``table`` is the op table, extended by the plugins whose operations occur.
 
     Raises:
-        ParseError: the text does not follow the grammar, or is of an IR version that this one does not read.
+        ParseError: the text does not follow the grammar, or is of an IR version that this one does
+            not read.
     """
     return _Parser(text, table).module()
 
 
 class _Parser:
-    """Tokens and the place among them. ``scope`` maps the names that may be read here to their values."""
+    """Tokens and the place among them.
+
+    ``scope`` maps the names that may be read here to their values.
+    """
 
     def __init__(self, text: str, table: OpTable) -> None:
         self.text, self.table = text, table
@@ -188,7 +200,8 @@ class _Parser:
         return self._unquote(text, offset) if text.startswith('"') else text
 
     def _hint(self, text: str, offset: int) -> str:
-        """The name hint of a value's text: no hint for a number, and without the ``#n`` that makes it unique."""
+        """The name hint of a value's text: no hint for a number, and without the ``#n`` that makes
+        it unique."""
         name = text[1:]
         if name.isdecimal():
             return ""
@@ -337,7 +350,10 @@ class _Parser:
     # Operations.
 
     def _operations(self, region: Region) -> None:
-        """Operations up to and with '}'. What they define is forgotten behind it, the region's arguments too."""
+        """Operations up to and with '}'.
+
+        What they define is forgotten behind it, the region's arguments too.
+        """
         added: list[str] = []
         while not self._accept("}"):
             self._operation(region, added)
@@ -393,7 +409,8 @@ class _Parser:
         where = self.offsets[self.at - 1]
         bare: list[Value] = []
         named: dict[str, list[Value]] = {}
-        # Line ends mean nothing: where no operand is due, values may be the results of the next operation.
+        # Line ends mean nothing: where no operand is due, values may be the results of the next
+        # operation.
         due = not self._at_results() if not any(declared.kind is Kind.SINGLE for declared in spec.operands) else True
         while due:
             if self.kinds[self.at] == "value":
@@ -417,7 +434,7 @@ class _Parser:
         return [[next(rest)] if declared.kind is Kind.SINGLE else named.get(declared.name, []) for declared in spec.operands]
 
     def _at_results(self) -> bool:
-        """Whether the values here are named before '='."""
+        """Return whether the values here are named before '='."""
         at = self.at
         while self.kinds[at] == "value" and self.texts[at + 1] == ",":
             at += 2

@@ -8,7 +8,8 @@ from tilewright.ir.types import FloatType, IntType, PointerType, Type, bit_width
 
 
 def element_text(value: int | float | bool, type_: Type, *, hexadecimal: bool = False) -> str:
-    """One element: integers in decimal, or in hexadecimal of their full width; floats with six decimals, as C's ``%f``; booleans as 0 and 1."""
+    """One element: integers in decimal, or in hexadecimal of their full width; floats with six
+    decimals, as C's ``%f``; booleans as 0 and 1."""
     if isinstance(type_, PointerType) or (hexadecimal and isinstance(type_, IntType)):
         width = bit_width(type_)
         return f"0x{int(value) & ((1 << width) - 1):0{max(1, width // 4)}x}"
@@ -18,9 +19,11 @@ def element_text(value: int | float | bool, type_: Type, *, hexadecimal: bool = 
 
 
 def template(prefix: str, shape: Sequence[int], operand: int, operands: int) -> str:
-    """The %-format of what stands before an element on its line, after the program: ``idx (%3d, %2d) prefix: (operand 1) ``.
+    """The %-format of what stands before an element on its line, after the program: ``idx (%3d,
+    %2d) prefix: (operand 1) ``.
 
-    Coordinates are as wide as the largest. Prefixes that end in ``:`` or a space do not get another one.
+    Coordinates are as wide as the largest. Prefixes that end in ``:`` or a space do not get another
+    one.
 
     Args:
         shape: of the value; ``()`` for a scalar.

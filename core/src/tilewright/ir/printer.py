@@ -11,7 +11,8 @@
       return
     }
 
-One line an operation: results, name, operands by group, attributes, result types, regions, location.
+One line an operation: results, name, operands by group, attributes, result types, regions,
+location.
 
 - Single operands come bare, optional ones as ``name=%v``, variadic groups as ``name=[%v, ...]``; absent optional operands and empty variadic
   groups are left out. The operands of an operation with only one group come bare whatever its kind.
@@ -50,7 +51,8 @@ def quote(text: str) -> str:
 
 
 def float_text(value: float) -> str:
-    """The shortest decimal that reads back as ``value``; a NaN that is not the usual one shows its bits."""
+    """The shortest decimal that reads back as ``value``; a NaN that is not the usual one shows its
+    bits."""
     if value != value:
         (bits,) = struct.unpack("<Q", struct.pack("<d", value))
         return "nan" if bits == _CANONICAL_NAN else f"nan({bits:#x})"
@@ -63,7 +65,10 @@ def name_text(name: str) -> str:
 
 
 def attribute_text(value: Any, declared: Attribute | None = None, encoding: EncodingText = full_text) -> str:
-    """An attribute's value. Choices of an enumeration come without quotes where they are identifiers."""
+    """An attribute's value.
+
+    Choices of an enumeration come without quotes where they are identifiers.
+    """
     if isinstance(value, str):
         bare = declared is not None and declared.kind == "enum" and _BARE.match(value) and value not in RESERVED_WORDS
         return value if bare else quote(value)
@@ -93,7 +98,7 @@ def _place(place: Location) -> str:
 
 
 def is_default(declared: Attribute, value: Any) -> bool:
-    """Whether ``value`` is the attribute's default, so that it goes without saying."""
+    """Return whether ``value`` is the attribute's default, so that it goes without saying."""
     return not declared.required and type(value) is type(declared.default) and value == declared.default
 
 

@@ -1,8 +1,9 @@
 """The rows of the op table, and the table.
 
-An operation is declared once, as a class (:mod:`tilewright.ir.declare`), of which its row is made, an :class:`OpSpec`: builder, printer, parser, verifier,
-reference, passes and the reference pages read it from here. A plugin adds operations of its own under a dotted name (``vendor.op``) by extending the table,
-never by editing it.
+An operation is declared once, as a class (:mod:`tilewright.ir.declare`), of which its row is made,
+an :class:`OpSpec`: builder, printer, parser, verifier, reference, passes and the reference pages
+read it from here. A plugin adds operations of its own under a dotted name (``vendor.op``) by
+extending the table, never by editing it.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ def merged(*tables: Mapping[str, Row], what: str = "operation") -> dict[str, Row
 
 
 class RuleError(Exception):
-    """An operation breaks a rule of its row in the table. The message is the rule, with the types at hand."""
+    """An operation breaks a rule of its row in the table.
+
+    The message is the rule, with the types at hand.
+    """
 
 
 class Effect(enum.Flag):
@@ -85,9 +89,13 @@ REQUIRED: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """A named attribute. ``kind`` is one of ``int bool str float number ints strs type encoding``, or ``enum`` with its ``choices``.
+    """A named attribute.
 
-    ``number`` is an int, float or bool (the value of a constant). An attribute equal to its default is not printed.
+    ``kind`` is one of ``int bool str float number ints strs type encoding``, or ``enum`` with its
+    ``choices``.
+
+    ``number`` is an int, float or bool (the value of a constant). An attribute equal to its default
+    is not printed.
     """
 
     name: str
@@ -101,7 +109,7 @@ class Attribute:
         return self.default is REQUIRED
 
     def accepts(self, value: object) -> bool:
-        """Whether ``value`` is of this attribute's kind."""
+        """Return whether ``value`` is of this attribute's kind."""
         match self.kind:
             case "int":
                 return isinstance(value, int) and not isinstance(value, bool)
@@ -128,8 +136,9 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a type rule sees of an operation: operand types by group, attributes with defaults filled in, and, where the operation states
-    its result types itself (``explicit_results``), those types."""
+    """What a type rule sees of an operation: operand types by group, attributes with defaults
+    filled in, and, where the operation states its result types itself (``explicit_results``), those
+    types."""
 
     spec: OpSpec
     groups: Mapping[str, Sequence[Type]]
@@ -159,12 +168,15 @@ Rule = Callable[[Shape], Sequence[Type]]
 class OpSpec:
     """One row of the op table.
 
-    ``rule`` maps a :class:`Shape` to the result types, or raises :class:`RuleError`. With ``explicit_results`` the result types are part
-    of the operation's text; the rule then checks and returns them. ``check`` verifies what only the whole operation shows (its regions).
-    ``regions`` names the regions. ``cost`` is what an element takes on a processor without an instruction of its own for it, in additions.
-    ``op_class`` is what its operations are; those of a row that was made without a class are plain ones, whose operands and attributes are read by name.
-    ``forwards`` names the group of operands that the results are, one each and value for value, so that analyses carry what they know of an operand to its
-    result; it is empty for operations that compute or move something.
+    ``rule`` maps a :class:`Shape` to the result types, or raises :class:`RuleError`. With
+    ``explicit_results`` the result types are part of the operation's text; the rule then checks and
+    returns them. ``check`` verifies what only the whole operation shows (its regions). ``regions``
+    names the regions. ``cost`` is what an element takes on a processor without an instruction of
+    its own for it, in additions. ``op_class`` is what its operations are; those of a row that was
+    made without a class are plain ones, whose operands and attributes are read by name.
+    ``forwards`` names the group of operands that the results are, one each and value for value, so
+    that analyses carry what they know of an operand to its result; it is empty for operations that
+    compute or move something.
     """
 
     name: str
@@ -185,7 +197,8 @@ class OpSpec:
     _simple: bool = field(default=False, init=False, repr=False, compare=False)
     # asked many times for each operation: a look among traits takes several times as long
     _elementwise: bool = field(default=False, init=False, repr=False, compare=False)
-    #: What the rule gave, by the types and attributes it was asked about (:func:`tilewright.ir.builder.infer_types`).
+    #: What the rule gave, by the types and attributes it was asked about
+    #: (:func:`tilewright.ir.builder.infer_types`).
     inferred: dict[tuple[object, ...], tuple[Type, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -208,7 +221,8 @@ class OpSpec:
 
     @property
     def pure(self) -> bool:
-        """No effect of its own (a pure operation's regions may still have effects only if ``Effect.REGION`` is set)."""
+        """No effect of its own (a pure operation's regions may still have effects only if
+        ``Effect.REGION`` is set)."""
         return self.effects is Effect.NONE and not self.terminator
 
     @property
@@ -229,12 +243,13 @@ class OpSpec:
 
     @property
     def moves(self) -> bool:
-        """Whether what it gives are the elements of its one operand, moved or repeated."""
+        """Return whether what it gives are the elements of its one operand, moved or repeated."""
         return Trait.SHAPE in self.traits and len(self.operands) == 1
 
     @property
     def python_name(self) -> str:
-        """The builder's method name: keywords of Python get a trailing underscore, dots become underscores."""
+        """The builder's method name: keywords of Python get a trailing underscore, dots become
+        underscores."""
         import keyword
 
         name = self.name.replace(".", "_")
@@ -252,7 +267,8 @@ class OpSpec:
 
 #: Reads what stands between the brackets of an encoding's text.
 EncodingParser = Callable[[str], Encoding]
-#: Reads what stands between the brackets of a type's text; the second argument reads the encodings in it, which are names or whole texts.
+#: Reads what stands between the brackets of a type's text; the second argument reads the encodings
+#: in it, which are names or whole texts.
 TypeParser = Callable[[str, Callable[[str], Encoding]], Type]
 
 
@@ -293,10 +309,12 @@ class OpTable:
     def extended(
         self, specs: Iterable[OpSpec], types: Mapping[str, TypeParser] | None = None, encodings: Mapping[str, EncodingParser] | None = None
     ) -> OpTable:
-        """A new table with a plugin's operations, whose names must be dotted (``vendor.op``), and with more types and encodings.
+        """A new table with a plugin's operations, whose names must be dotted (``vendor.op``), and
+        with more types and encodings.
 
         Raises:
-            ValueError: an operation's name has no dot; or a name is known already, of Tile IR, of this table, or twice among the new ones.
+            ValueError: an operation's name has no dot; or a name is known already, of Tile IR, of
+                this table, or twice among the new ones.
         """
         specs = tuple(specs)
         for spec in specs:

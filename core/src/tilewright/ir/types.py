@@ -30,7 +30,11 @@ class Type:
 
     @classmethod
     def _intern(cls: type[_T], key: tuple[object, ...], text: str, **fields: object) -> _T:
-        """The one object of this key. It is complete before it is filed, and filing is atomic, so threads may make types at the same time."""
+        """The one object of this key.
+
+        It is complete before it is filed, and filing is atomic, so threads may make types at the
+        same time.
+        """
         found = Type._interned.get((cls, *key))
         if found is None:
             made = object.__new__(cls)
@@ -68,7 +72,10 @@ class Type:
 
 
 class IntType(Type):
-    """An integer of ``bits`` bits; arithmetic wraps around. ``i1`` is the boolean and counts as unsigned."""
+    """An integer of ``bits`` bits; arithmetic wraps around.
+
+    ``i1`` is the boolean and counts as unsigned.
+    """
 
     __slots__ = ("bits", "signed")
     bits: int
@@ -98,8 +105,9 @@ class IntType(Type):
 class FloatType(Type):
     """A binary floating-point format.
 
-    ``mantissa`` counts the stored fraction bits, ``bias`` is the exponent's. ``has_infinity`` is false for formats whose top exponent
-    holds numbers; ``has_negative_zero`` is false for the ``fnuz`` kinds, where that encoding is the only NaN.
+    ``mantissa`` counts the stored fraction bits, ``bias`` is the exponent's. ``has_infinity`` is
+    false for formats whose top exponent holds numbers; ``has_negative_zero`` is false for the
+    ``fnuz`` kinds, where that encoding is the only NaN.
     """
 
     __slots__ = ("bias", "bits", "exponent", "has_infinity", "has_negative_zero", "mantissa")
@@ -145,7 +153,8 @@ _FLOAT_FORMATS: dict[str, tuple[int, int, int, bool, bool]] = {
 
 
 class PointerType(Type):
-    """The address of elements of ``pointee`` in an address space (``global``, ``shared``, ``constant``, ``private``)."""
+    """The address of elements of ``pointee`` in an address space (``global``, ``shared``,
+    ``constant``, ``private``)."""
 
     __slots__ = ("pointee", "space")
     pointee: Type
@@ -186,7 +195,8 @@ class TileType(Type):
 
 
 class DescriptorType(Type):
-    """A descriptor of a strided tensor in memory, accessed in blocks of ``block_shape`` (rank 1 to 5)."""
+    """A descriptor of a strided tensor in memory, accessed in blocks of ``block_shape`` (rank 1 to
+    5)."""
 
     __slots__ = ("block_shape", "element")
     block_shape: tuple[int, ...]

@@ -35,9 +35,9 @@ def verify(module: Module) -> None:
 
 
 def verify_uses(module: Module) -> None:
-    """Check only that values are defined before they are read, in the same region or one around it, and that regions end with
-    a terminator: what rewrites break most. After every stage of a GPU it takes two percent of the time of lowering, where
-    :func:`verify` takes a third.
+    """Check only that values are defined before they are read, in the same region or one around it,
+    and that regions end with a terminator: what rewrites break most. After every stage of a GPU it
+    takes two percent of the time of lowering, where :func:`verify` takes a third.
 
     Raises:
         VerificationError: the first rule that is broken, with operation and location.
@@ -47,7 +47,8 @@ def verify_uses(module: Module) -> None:
 
 
 class _Verifier:
-    """Verifies one function: values must be defined before they are read, in the same region or one around it."""
+    """Verifies one function: values must be defined before they are read, in the same region or one
+    around it."""
 
     def __init__(self, module: Module, function: Function) -> None:
         self.module, self.function = module, function

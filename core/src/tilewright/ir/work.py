@@ -1,4 +1,5 @@
-"""What a launch of a kernel does, in numbers, as :mod:`tilewright.passes.analysis.work` counts it and backends are told of it."""
+"""What a launch of a kernel does, in numbers, as :mod:`tilewright.passes.analysis.work` counts it
+and backends are told of it."""
 
 from __future__ import annotations
 
@@ -51,10 +52,11 @@ class Body:
         depth: loops around.
         runs: how often a program runs it; entries: how often it comes to the loop.
         known: whether these follow from the launch.
-        loaded, stored: bytes of tiles, a run; computed: floats that operations compute, a run; slow: those that take long. Integers are mostly addresses, which
-            cost little.
+        loaded, stored: bytes of tiles, a run; computed: floats that operations compute, a run;
+            slow: those that take long. Integers are mostly addresses, which cost little.
         stages: what the loop says of its pipeline; 0 where it leaves that to the kernel.
-        flattened: merged with the loop around; specialized: it asks for warps of their own for loads.
+        flattened: merged with the loop around; specialized: it asks for warps of their own for
+            loads.
     """
 
     depth: int
@@ -77,7 +79,8 @@ class Work:
 
     Attributes:
         programs: how many there are; None where that is not known.
-        bodies: those of the first, the middle and the last program of a kernel with products; of the first program of others.
+        bodies: those of the first, the middle and the last program of a kernel with products; of
+            the first program of others.
         options: the launch's options, all of the backend's.
         greatest: elements of the greatest tile.
     """
@@ -89,5 +92,5 @@ class Work:
 
     @property
     def multiplies(self) -> bool:
-        """Whether it multiplies matrices."""
+        """Return whether it multiplies matrices."""
         return any(body.dots for body in self.bodies[0])

@@ -1,4 +1,5 @@
-"""Simplification by local laws: constant folding, algebra, shapes, known masks, control flow with known conditions.
+"""Simplification by local laws: constant folding, algebra, shapes, known masks, control flow with
+known conditions.
 
 The laws are the rows of :mod:`tilewright.passes.rewrites`; each says what it rests on.
 """

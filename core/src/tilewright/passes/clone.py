@@ -14,7 +14,9 @@ def _same_place(location: Location | None) -> Location | None:
 
 
 def clone_operation(operation: Operation, mapping: dict[Value, Value], relocate: Relocate = _same_place) -> Operation:
-    """A copy, in no region yet, that reads ``mapping[v]`` in place of each ``v`` found there. Adds what it defines to ``mapping``.
+    """A copy, in no region yet, that reads ``mapping[v]`` in place of each ``v`` found there.
+
+    Adds what it defines to ``mapping``.
 
     ``relocate`` gives the copy's location from the original's.
     """

@@ -1,7 +1,8 @@
-"""Common subexpression elimination: a second operation that computes what a visible one has computed gives way to it.
+"""Common subexpression elimination: a second operation that computes what a visible one has
+computed gives way to it.
 
-Visible are the operations before it in its region and in those around it. Loads merge too, as long as nothing in between, nor anything in a loop
-around, may have written.
+Visible are the operations before it in its region and in those around it. Loads merge too, as long
+as nothing in between, nor anything in a loop around, may have written.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ def cse(module: Module) -> bool:
 
 
 class _Summaries:
-    """What is known of operations with regions before anything is merged, each looked at once: regions may be nested hundreds deep.
+    """What is known of operations with regions before anything is merged, each looked at once:
+    regions may be nested hundreds deep.
 
     Attributes:
         effects: by operation.
@@ -61,7 +63,8 @@ class _Summaries:
 
 
 class _Scopes:
-    """``known`` maps what was computed, and the state of memory where it matters, to the operation that did."""
+    """``known`` maps what was computed, and the state of memory where it matters, to the operation
+    that did."""
 
     __slots__ = ("known", "memory", "summaries")
 
@@ -98,7 +101,8 @@ class _Scopes:
     def _inside(self, operation: Operation) -> bool:
         changed = False
         if operation.name in ("reduce", "scan", "map"):
-            # Their regions are scalar programs of their own: values of the surroundings stay outside.
+            # Their regions are scalar programs of their own: values of the surroundings stay
+            # outside.
             saved, self.known = self.known, {}
             for region in operation.regions:
                 changed |= self.region(region)
@@ -132,7 +136,8 @@ def _key(operation: Operation) -> tuple[Any, ...]:
 
 
 def _region_key(region: Region, numbers: dict[Value, int]) -> tuple[Any, ...]:
-    """The region's structure: values defined inside by number, those of the surroundings as themselves."""
+    """The region's structure: values defined inside by number, those of the surroundings as
+    themselves."""
     parts: list[Any] = [tuple([value.type for value in region.arguments])]
     for argument in region.arguments:
         numbers[argument] = len(numbers)

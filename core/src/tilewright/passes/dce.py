@@ -1,4 +1,5 @@
-"""Dead code elimination: operations without effect whose results nobody needs, and values that structured control flow carries for nobody."""
+"""Dead code elimination: operations without effect whose results nobody needs, and values that
+structured control flow carries for nobody."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from tilewright.passes.effects import effects_of
 
 
 def dce(module: Module) -> bool:
-    """Remove what is dead, carried values of loops that only feed themselves included; whether there was any."""
+    """Remove what is dead, carried values of loops that only feed themselves included; whether
+    there was any."""
     changed = False
     for function in module.functions.values():
         changed |= dce_function(function)
@@ -22,7 +24,8 @@ def dce_function(function: Function) -> bool:
 
 
 class _Liveness:
-    """What is needed: found backwards from effects and the function's results, each operation and value visited once."""
+    """What is needed: found backwards from effects and the function's results, each operation and
+    value visited once."""
 
     __slots__ = ("_pending", "operations", "values")
 
@@ -86,7 +89,8 @@ class _Liveness:
                 self._carried(owner.owner, value, owner)
 
     def _carried(self, operation: For | If | While, value: Value, owner: Operation | Region) -> None:
-        """Values that flow into ``value``, a result or region argument of ``if``, ``for`` or ``while``."""
+        """Values that flow into ``value``, a result or region argument of ``if``, ``for`` or
+        ``while``."""
         index = value.index
         if isinstance(operation, If):
             self._read([_last(region).operands[index] for region in operation.regions])

@@ -12,7 +12,8 @@ from tilewright.ir.types import DescriptorType, FloatType
 
 
 def mixed_paddings(function: Function) -> set[Value]:
-    """The descriptors of floats that may pad with zero, or with NaN: which, is known only when the kernel runs."""
+    """The descriptors of floats that may pad with zero, or with NaN: which, is known only when the
+    kernel runs."""
     successors = _successors(function)
     if not successors:
         return set()

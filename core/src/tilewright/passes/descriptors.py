@@ -1,11 +1,12 @@
-"""Tensor descriptors as plain values: a base address, extents and strides; their loads and stores as pointers under masks.
+"""Tensor descriptors as plain values: a base address, extents and strides; their loads and stores
+as pointers under masks.
 
 What a load gives outside the tensor is known when a kernel is compiled, but where descriptors of
 different padding meet (:mod:`.descriptor_padding`): these have one value more, an i1 that tells
 whether they pad with NaN.
 
-Each axis has its coordinates and the test that they are in the tensor as tiles of rank 1, which are broadcast late, so that what depends on one axis is
-computed once along it.
+Each axis has its coordinates and the test that they are in the tensor as tiles of rank 1, which are
+broadcast late, so that what depends on one axis is computed once along it.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ def has_descriptors(function: Function) -> bool:
 
 
 class Expansion:
-    """The expansion of the descriptors of one kernel, all of them: a target that copies some blocks by the descriptor itself derives from this.
+    """The expansion of the descriptors of one kernel, all of them: a target that copies some blocks
+    by the descriptor itself derives from this.
 
     Attributes:
         parts: the values of each descriptor.
@@ -103,11 +105,13 @@ class Expansion:
             self.given.add(argument)
             parts = self._parts_of(argument, self._new_arguments(argument, self.function.body), known.get("padding", "zero"))
             arguments += parts.values
-            # Descriptors that the runtime made, whose divisibility it tells, have aligned rows and a last stride of 1.
+            # Descriptors that the runtime made, whose divisibility it tells, have aligned rows and
+            # a last stride of 1.
             alignment = known.get("divisibility", 1)
             rows = max(1, alignment // byte_size(argument.type.element))
             attributes += [{"divisibility": alignment} if alignment > 1 else {}, *({} for _ in parts.shape[:-1])]
-            # The last extent's, in elements: without it a mask cuts every access to single elements.
+            # The last extent's, in elements: without it a mask cuts every access to single
+            # elements.
             width = known.get("extent_divisibility", 1)
             attributes += [{"divisibility": width} if width > 1 else {}]
             attributes += [{"divisibility": rows} if rows > 1 else {} for _ in parts.strides[:-1]] + [{}]
@@ -125,20 +129,23 @@ class Expansion:
         self.function.argument_attributes = [known for argument, known in pairs if argument not in dropped]
 
     def _new_arguments(self, descriptor: Value, region: Region) -> list[Value]:
-        """Values for the parts of a descriptor that is a region's argument, named after it; the caller puts them among the arguments."""
+        """Values for the parts of a descriptor that is a region's argument, named after it; the
+        caller puts them among the arguments."""
         assert isinstance(descriptor.type, DescriptorType)
         rank, types = descriptor.type.rank, self._part_types(descriptor)
         names = ["base", *(f"extent{i}" for i in range(rank)), *(f"stride{i}" for i in range(rank)), "pads_nan"]
         return [Value(type_, region, f"{descriptor.name}.{name}" if descriptor.name else "") for type_, name in zip(types, names, strict=False)]
 
     def _part_types(self, descriptor: Value) -> list[Type]:
-        """The types of the values that a descriptor becomes: base, extents, strides, and where :attr:`mixed` has it whether it pads with NaN."""
+        """The types of the values that a descriptor becomes: base, extents, strides, and where
+        :attr:`mixed` has it whether it pads with NaN."""
         type_ = descriptor.type
         assert isinstance(type_, DescriptorType)
         return [PointerType(type_.element), *[I64] * (2 * type_.rank), *([I1] if descriptor in self.mixed else [])]
 
     def _parts_of(self, descriptor: Value, values: Sequence[Value], padding: Padding) -> Parts:
-        """A descriptor's parts from values of their types; ``padding`` is its own where none of these tells it."""
+        """A descriptor's parts from values of their types; ``padding`` is its own where none of
+        these tells it."""
         assert isinstance(descriptor.type, DescriptorType)
         rank = descriptor.type.rank
         strides = tuple(values[1 + rank : 1 + 2 * rank])
@@ -218,14 +225,16 @@ class Expansion:
     # ---- control flow
 
     def _flat(self, b: Builder, values: Sequence[Value], into: Sequence[Value]) -> list[Value]:
-        """Values with descriptors replaced by their parts, as the values have them that they become."""
+        """Values with descriptors replaced by their parts, as the values have them that they
+        become."""
         flat: list[Value] = []
         for value, target in zip(values, into, strict=True):
             flat += self._values(b, value, target) if isinstance(value.type, DescriptorType) else [value]
         return flat
 
     def _values(self, b: Builder, descriptor: Value, target: Value) -> list[Value]:
-        """A descriptor's parts, and its padding as a value where ``target``, which it becomes, has one."""
+        """A descriptor's parts, and its padding as a value where ``target``, which it becomes, has
+        one."""
         parts = self.parts[descriptor]
         if target not in self.mixed:
             return parts.values
@@ -333,7 +342,8 @@ def _terminator(region: Region) -> Operation:
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """Along one axis of a block, as i64 tiles of rank 1: coordinates in the tensor, and how many elements from the block's base."""
+    """Along one axis of a block, as i64 tiles of rank 1: coordinates in the tensor, and how many
+    elements from the block's base."""
 
     coordinates: Value
     distances: Value
@@ -363,7 +373,10 @@ def _block(b: Builder, parts: Parts, base: Value, axes: Sequence[_Axis], shape: 
 
 
 def _other(b: Builder, type_: Type, padding: Padding) -> Value:
-    """What a load of a block of this type gives outside the tensor. Integers have no NaN and give zero."""
+    """What a load of a block of this type gives outside the tensor.
+
+    Integers have no NaN and give zero.
+    """
     element = element_type(type_)
     if not isinstance(element, FloatType) or padding == "zero":
         return b.constant_like(type_, 0)

@@ -1,4 +1,5 @@
-"""What an operation does to the world, its attributes and regions considered; which operations may go, and which may run although the program did not ask."""
+"""What an operation does to the world, its attributes and regions considered; which operations may
+go, and which may run although the program did not ask."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ _ORDERED_WITHOUT_MEMORY = frozenset({"print", "assert", "assume"})
 
 
 def effects_of(operation: Operation) -> Effect:
-    """The operation's effects with those of its regions in place of ``Effect.REGION``; a volatile load counts as ordered, pure assembly as none."""
+    """The operation's effects with those of its regions in place of ``Effect.REGION``; a volatile
+    load counts as ordered, pure assembly as none."""
     effects = operation.spec.effects
     if effects is Effect.NONE or Effect.REGION not in effects:
         return _own_effects(operation)
@@ -28,7 +30,8 @@ def effects_of(operation: Operation) -> Effect:
 
 
 def _effects_inside(operation: Operation) -> Iterator[tuple[Operation, Effect]]:
-    """An operation and those in its regions that have effects, in no order: regions may be nested hundreds deep."""
+    """An operation and those in its regions that have effects, in no order: regions may be nested
+    hundreds deep."""
     pending = [operation]
     while pending:
         inner = pending.pop()
@@ -56,17 +59,21 @@ def _own_effects(operation: Operation) -> Effect:
 
 
 def is_removable(operation: Operation) -> bool:
-    """Whether the operation may go when nobody reads its results. Loads may; a loop may, for it ends."""
+    """Return whether the operation may go when nobody reads its results.
+
+    Loads may; a loop may, for it ends.
+    """
     return not operation.spec.terminator and kept_for(operation) is None
 
 
 def kept_for(operation: Operation) -> Operation | None:
-    """The operation, itself or in its regions, for whose effects it has to stay; None where it may go."""
+    """The operation, itself or in its regions, for whose effects it has to stay; None where it may
+    go."""
     return next((inner for inner, effects in _effects_inside(operation) if effects is not Effect.READ), None)
 
 
 def clobbers_memory(operation: Operation) -> bool:
-    """Whether a load after the operation may see other values than one before it."""
+    """Return whether a load after the operation may see other values than one before it."""
     pending = [operation]
     while pending:
         inner = pending.pop()
@@ -82,7 +89,8 @@ def clobbers_memory(operation: Operation) -> bool:
 
 
 def is_speculatable(operation: Operation) -> bool:
-    """Whether running the operation where the program would not have run it harms nothing: no effect, no read, nothing that can trap."""
+    """Return whether running the operation where the program would not have run it harms nothing:
+    no effect, no read, nothing that can trap."""
     spec = operation.spec
     if spec.terminator:
         return False
@@ -99,7 +107,8 @@ def is_speculatable(operation: Operation) -> bool:
 
 
 def _safe_divisor(operation: Binary) -> bool:
-    """Whether an integer division's divisor is a constant that neither is zero nor lets the quotient overflow."""
+    """Return whether an integer division's divisor is a constant that neither is zero nor lets the
+    quotient overflow."""
     divisor = operation.b.definition
     if isinstance(divisor, Splat):
         divisor = divisor.x.definition

@@ -1,7 +1,8 @@
 """Expansion of math operations and of casts that a target lacks into elementary operations.
 
-For backends that lower operations one by one. A backend that evaluates whole expressions lane by lane may instead run the bodies of
-:mod:`tilewright.passes.math.math_library` itself where it meets the operation.
+For backends that lower operations one by one. A backend that evaluates whole expressions lane by
+lane may instead run the bodies of :mod:`tilewright.passes.math.math_library` itself where it meets
+the operation.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from tilewright.passes.math.math_library import cast_function, math_function
 
 
 def expand_math(module: Module, *, keep: Collection[str] = (), native_ldexp: bool = True) -> bool:
-    """Replace every operation that :func:`math_function` or :func:`cast_function` computes by its body, elementwise over tiles.
+    """Replace every operation that :func:`math_function` or :func:`cast_function` computes by its
+    body, elementwise over tiles.
 
     Args:
         keep: names of operations that stay, because the target has them.
-        native_ldexp: False where the target has no fast ``ldexp``: exp and exp2 are written without, and ``ldexp`` itself is expanded.
+        native_ldexp: False where the target has no fast ``ldexp``: exp and exp2 are written
+            without, and ``ldexp`` itself is expanded.
     """
     changed = False
     for function in module.functions.values():

@@ -1,8 +1,9 @@
 """Constant folding: the op table's elementwise meaning, in numbers, one element at a time.
 
-Integers are Python integers in their type's range, i1 is a bool, floats are Python floats that the format holds. A function gives None where the
-result is not settled to the bit (exp and its like, whose accuracy has a bound): such
-operations stay, so that a constant argument gives the same bits as one read at run time.
+Integers are Python integers in their type's range, i1 is a bool, floats are Python floats that the
+format holds. A function gives None where the result is not settled to the bit (exp and its like,
+whose accuracy has a bound): such operations stay, so that a constant argument gives the same bits
+as one read at run time.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def fold(operation: Operation, values: list[Any]) -> int | float | bool | None:
 
 
 def _arithmetic(exact: Callable[[Any, Any], Any]) -> Fold:
-    """Integers wrap around; floats round once: f64 by the machine, narrower ones in f64 first, which two extra rounding bits make innocuous."""
+    """Integers wrap around; floats round once: f64 by the machine, narrower ones in f64 first,
+    which two extra rounding bits make innocuous."""
 
     def function(element: Type, operation: Operation, a: Any, b: Any) -> int | float:
         if isinstance(element, IntType):

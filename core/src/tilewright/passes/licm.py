@@ -1,7 +1,8 @@
 """Loop-invariant code motion: what computes the same in every iteration moves before the loop.
 
-Only what may run although the loop might not: pure operations that cannot trap. Loads, integer divisions and gathers move too where the loop is
-sure to run, and loads only if nothing in it may write. The attribute ``no_licm`` keeps a loop as it is.
+Only what may run although the loop might not: pure operations that cannot trap. Loads, integer
+divisions and gathers move too where the loop is sure to run, and loads only if nothing in it may
+write. The attribute ``no_licm`` keeps a loop as it is.
 """
 
 from __future__ import annotations
@@ -53,13 +54,14 @@ def _hoist(loop: For | While) -> bool:
 
 
 def _runs(loop: For) -> bool:
-    """Whether the body of a ``for`` is sure to run."""
+    """Return whether the body of a ``for`` is sure to run."""
     lower, upper = constant_of(loop.lower), constant_of(loop.upper)
     return lower is not None and upper is not None and lower < upper
 
 
 def _may_move(operation: Operation, certain: bool, writes: bool) -> bool:
-    """``certain``: the operation is sure to run at least once; ``writes``: something in the loop may write memory."""
+    """``certain``: the operation is sure to run at least once; ``writes``: something in the loop
+    may write memory."""
     if is_speculatable(operation):
         return True
     if not certain:

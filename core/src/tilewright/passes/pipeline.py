@@ -29,11 +29,13 @@ def run(module: Module, passes: Sequence[Pass] = STANDARD, *, verify_each: bool 
     """Run ``passes`` over ``module`` in place; whether any changed it.
 
     Args:
-        verify_each: verify before the first and after each pass; the environment variable ``TILEWRIGHT_VERIFY`` does the same.
+        verify_each: verify before the first and after each pass; the environment variable
+            ``TILEWRIGHT_VERIFY`` does the same.
         timings: gets the seconds of each pass added under its name.
 
     Raises:
-        VerificationError: the module was malformed before, or after the pass that the message names.
+        VerificationError: the module was malformed before, or after the pass that the message
+            names.
     """
     check = verify if verify_each else verification()
     if check is not None:

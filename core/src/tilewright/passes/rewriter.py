@@ -1,7 +1,7 @@
 """A worklist engine for local rewrites.
 
-A rewrite looks at one operation and what is around it. The engine visits every operation once in program order, then again those whose operands or
-readers changed, until none matches.
+A rewrite looks at one operation and what is around it. The engine visits every operation once in
+program order, then again those whose operands or readers changed, until none matches.
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ DONE: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """One law. ``apply(operation, rewriter)`` gives values for the operation's results, :data:`DONE`, or None where the law does not apply."""
+    """One law.
+
+    ``apply(operation, rewriter)`` gives values for the operation's results, :data:`DONE`, or None
+    where the law does not apply.
+    """
 
     operations: tuple[str, ...]
     law: str
@@ -44,7 +48,10 @@ def by_operation(rewrites: Iterable[Rewrite]) -> dict[str, tuple[Rewrite, ...]]:
 
 
 class Rewriter(Builder):
-    """Applies rewrites to a function. Inside a rewrite it is a builder that inserts before the operation at hand."""
+    """Applies rewrites to a function.
+
+    Inside a rewrite it is a builder that inserts before the operation at hand.
+    """
 
     __slots__ = ("_kept", "_pending", "_queue", "_rewrites")
 
@@ -53,7 +60,8 @@ class Rewriter(Builder):
         self._rewrites = rewrites
         self._queue: deque[Operation] = deque()
         self._pending: set[Operation] = set()
-        #: operations with regions -> what there they have to stay for, found once for all levels of a deep nest
+        #: operations with regions -> what there they have to stay for, found once for all levels of
+        #: a deep nest
         self._kept: dict[Operation, Operation] = {}
 
     def run(self, function: Function) -> bool:
@@ -148,7 +156,8 @@ class Rewriter(Builder):
         return DONE
 
     def splice(self, region: Region, arguments: Sequence[Value], anchor: Operation) -> list[Value]:
-        """Move the region's operations before ``anchor``, reading ``arguments`` for its own; gives what its terminator holds."""
+        """Move the region's operations before ``anchor``, reading ``arguments`` for its own; gives
+        what its terminator holds."""
         for argument, value in zip(region.arguments, arguments, strict=True):
             self.replace_value(argument, value)
         terminator = region.last
@@ -167,7 +176,8 @@ def _is_read(operation: Operation) -> bool:
 
 
 def defined_by(value: Value, op_class: type[_Class], name: str = "") -> _Class | None:
-    """The operation of a class that made ``value``, if one did; ``name`` says which of a class that several share."""
+    """The operation of a class that made ``value``, if one did; ``name`` says which of a class that
+    several share."""
     owner = value.owner
     return owner if isinstance(owner, op_class) and name in ("", owner.name) else None
 

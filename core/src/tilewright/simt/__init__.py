@@ -1,4 +1,5 @@
-"""The toolkit for backends whose programs run on warps of threads with a shared memory between them.
+"""The toolkit for backends whose programs run on warps of threads with a shared memory between
+them.
 
 Each folder imports only those above it in this list:
 
@@ -13,6 +14,6 @@ Each folder imports only those above it in this list:
 - :mod:`.pipeline`: software pipelining and warp specialization of loops;
 - :mod:`.lowering`: LLVM IR for one thread.
 
-:mod:`.compile` runs all of them in order, :mod:`.report` describes the result, and :mod:`.emulator` is a target that runs on the host, for tests. No vendor is
-named here.
+:mod:`.compile` runs all of them in order, :mod:`.report` describes the result, and :mod:`.emulator`
+is a target that runs on the host, for tests. No vendor is named here.
 """

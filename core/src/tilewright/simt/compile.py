@@ -1,7 +1,8 @@
 """All of the toolkit in order: from a module of Tile IR to LLVM IR for one thread.
 
-The way is a tuple of stages, each from IR to IR; a target may put others in. What a stage decides is in the module when it ends: printed, it can be read
-back, and the next stage does the same with it.
+The way is a tuple of stages, each from IR to IR; a target may put others in. What a stage decides
+is in the module when it ends: printed, it can be read back, and the next stage does the same with
+it.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ def _check(function: Function, target: SimtTarget, options: Mapping[str, Any]) -
         check_proxies(function, target)
 
 
-#: What part of the shared memory the operands of a matmul may take, one after the other, where whole matmuls do not fit.
+#: What part of the shared memory the operands of a matmul may take, one after the other, where
+#: whole matmuls do not fit.
 _PARTS: Final = (1, 2, 4)
 
 #: The toolkit's own stages, in order.
@@ -105,7 +107,8 @@ class Compiled(NamedTuple):
     Attributes:
         module: in its form after the last stage.
         text: the LLVM IR.
-        state: the target's, for the kernel (:meth:`~tilewright.simt.target.simt_target.SimtTarget.prepare`).
+        state: the target's, for the kernel
+            (:meth:`~tilewright.simt.target.simt_target.SimtTarget.prepare`).
     """
 
     module: Module
@@ -125,11 +128,13 @@ def compile_with_state(
     options: Mapping[str, Any],
     timings: MutableMapping[str, float] | None = None,
 ) -> Compiled:
-    """As :func:`compile_kernel`, but where a program would need more shared memory than there is loads are copied less far ahead, and where that is not enough
-    matmuls are cut along K; ``module`` stays as it is.
+    """As :func:`compile_kernel`, but where a program would need more shared memory than there is
+    loads are copied less far ahead, and where that is not enough matmuls are cut along K;
+    ``module`` stays as it is.
 
     Raises:
-        OutOfResources: a program needs too much so as well; for ``num_stages`` and matmuls as they were given.
+        OutOfResources: a program needs too much so as well; for ``num_stages`` and matmuls as they
+            were given.
     """
     stages = int(options.get("num_stages") or 1)
     least = min(stages, 2)
@@ -157,7 +162,8 @@ def compile_with_state(
 def compile_kernel(module: Module, target: SimtTarget, options: Mapping[str, Any], timings: MutableMapping[str, float] | None = None) -> str:
     """LLVM IR text of a module's kernel. The module is changed to its form after the last stage.
 
-    Where ``TILEWRIGHT_VERIFY`` asks for it, the module is verified before the first and after each stage.
+    Where ``TILEWRIGHT_VERIFY`` asks for it, the module is verified before the first and after each
+    stage.
 
     Args:
         options: the launch options; ``num_warps`` and ``num_stages`` among them.

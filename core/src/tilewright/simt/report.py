@@ -1,4 +1,5 @@
-"""What was decided about a kernel, for people: layouts, conversions and their cost, accesses, shared memory, what left the fast path."""
+"""What was decided about a kernel, for people: layouts, conversions and their cost, accesses,
+shared memory, what left the fast path."""
 
 from __future__ import annotations
 
@@ -18,17 +19,20 @@ from tilewright.simt.target.conversion_plan import stored_size
 from tilewright.simt.target.cost_model import element_size, warp_access
 from tilewright.simt.target.simt_target import SimtTarget
 
-#: Bytes that memory moves for a byte that is used, from which on a report says it: what a tile's ends share with others is no loss.
+#: Bytes that memory moves for a byte that is used, from which on a report says it: what a tile's
+#: ends share with others is no loss.
 _WORTH_SAYING: Final = 1.5
 
 
 def report(function: Function, target: SimtTarget) -> str:
-    """A kernel's layouts by number, then its operations in order with the layout and the cost of each, then what left the fast path."""
+    """A kernel's layouts by number, then its operations in order with the layout and the cost of
+    each, then what left the fast path."""
     return Report(function, target).text()
 
 
 def describe(layout: LinearLayout) -> str:
-    """A layout in words: what a thread, a warp's lanes and the warps span along each axis, and how often an element is held."""
+    """A layout in words: what a thread, a warp's lanes and the warps span along each axis, and how
+    often an element is held."""
     parts = [f"a thread has {_extents(layout.registers, layout.shape)}"]
     runs = [(layout.vector_width(axis, extent), axis) for axis, extent in enumerate(layout.shape)]
     width, axis = max(runs, default=(1, 0))
@@ -44,7 +48,8 @@ def describe(layout: LinearLayout) -> str:
 
 
 def _extents(images: Sequence[int], shape: tuple[int, ...]) -> str:
-    """How many places along each axis the sums of images span: ``4x8``; those of images that move along several axes at once come after."""
+    """How many places along each axis the sums of images span: ``4x8``; those of images that move
+    along several axes at once come after."""
     extents, mixed = [1] * len(shape), 0
     for image in images:
         moved = [axis for axis, place in enumerate(coordinates(image, shape)) if place]
@@ -75,7 +80,8 @@ class Report:
         return "\n".join(lines)
 
     def decisions(self) -> Iterator[tuple[Operation, list[str]]]:
-        """The operations that have a tile or shared memory, in order, with what was decided about each."""
+        """The operations that have a tile or shared memory, in order, with what was decided about
+        each."""
         from tilewright.passes.analysis.affine import Affine
         from tilewright.passes.analysis.axis import axis_info
 
@@ -112,7 +118,8 @@ class Report:
         self.rows.append(f"{'  ' * (1 + depth)}{place}{line}: {'; '.join(facts)}")
 
     def accesses(self, pointer: Value, mask: Value | None, limit: int, what: str = "accesses") -> str:
-        """How threads access memory at a tile of pointers, at most ``limit`` bytes at once; how much memory moves for it where not all is used."""
+        """How threads access memory at a tile of pointers, at most ``limit`` bytes at once; how
+        much memory moves for it where not all is used."""
         layout, size, costs, info = layout_of(pointer), element_size(pointer), self.target.costs, self.axes[pointer]
         found = warp_access(layout, info, self.axes[mask] if mask is not None else None, size, limit, costs)
         told = f"{layout.register_count // found.width} {what} of {found.width * size} bytes a thread"
@@ -124,8 +131,9 @@ class Report:
         return told if once or moved < _WORTH_SAYING else f"{told}, for which memory may move up to {moved:.2g} times the bytes"
 
     def _moved(self, pointer: Value, layout: LinearLayout, size: int) -> float | None:
-        """The bytes of the sectors that a warp's part of a tile is in, for each byte that its threads ask for; None where the distances of elements are not
-        known. The first element is taken to begin a sector."""
+        """The bytes of the sectors that a warp's part of a tile is in, for each byte that its
+        threads ask for; None where the distances of elements are not known. The first element is
+        taken to begin a sector."""
         form = self.affine.form(pointer)
         steps = {key: step.constant for key, step in form.steps if isinstance(key, int)} if form is not None else {}
         if form is None or len(steps) < len(form.steps) or any(step is None for step in steps.values()):
@@ -137,7 +145,8 @@ class Report:
         return len(sectors) * self.target.costs.sector / (len(places) * size)
 
     def traffic(self, verb: str, layout: LinearLayout, shared: SharedLayout, element: Type) -> str:
-        """How a warp accesses a tile in shared memory: turns beyond what the bytes need are bank conflicts."""
+        """How a warp accesses a tile in shared memory: turns beyond what the bytes need are bank
+        conflicts."""
         size = stored_size(element)
         count, turns = transactions(layout, shared, size, self.target.max_access, self.target.banks)
         width = layout.register_count // count * size

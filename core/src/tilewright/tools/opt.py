@@ -142,7 +142,7 @@ def passes_of(place: Place) -> dict[str, NamedPass]:
 def _named(pass_: Callable[[Module], Any]) -> NamedPass:
     from tilewright.passes.pipeline import pass_name
 
-    meaning = (pass_.__doc__ or "").strip().partition("\n")[0]
+    meaning = " ".join((pass_.__doc__ or "").partition("\n\n")[0].split())
     return NamedPass(pass_name(pass_), meaning, pass_)
 
 

@@ -1,6 +1,7 @@
 """The op table: one file a family, one :class:`~tilewright.ir.table.OpSpec` an operation.
 
-What does not live here: anything that gives an operation meaning in numbers (``tilewright.reference``) or in code (the backends).
+What does not live here: anything that gives an operation meaning in numbers
+(``tilewright.reference``) or in code (the backends).
 """
 
 from tilewright.ir.ops import arithmetic, control, debug, linear, memory, shape

@@ -130,7 +130,8 @@ def _bits(shape: Shape) -> Sequence[Type]:
 
 OPS = Declarations()
 
-#: Traits of operations whose operands may be swapped, whose order in a chain is free as well, and that give back an operand that is given twice.
+#: Traits of operations whose operands may be swapped, whose order in a chain is free as well, and
+#: that give back an operand that is given twice.
 _SWAPPED = Trait.ELEMENTWISE | Trait.COMMUTATIVE
 _FREE = _SWAPPED | Trait.ASSOCIATIVE
 _LATTICE = _FREE | Trait.IDEMPOTENT

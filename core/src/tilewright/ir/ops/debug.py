@@ -11,7 +11,8 @@ from tilewright.ir.ops.rules import require, require_mask
 from tilewright.ir.table import Effect, Shape, Trait
 from tilewright.ir.types import I1, TileType, Type, element_type, shape_of
 
-#: The feature of a target whose kernels assert what the language implies (that the step of a loop is positive) without debug mode too.
+#: The feature of a target whose kernels assert what the language implies (that the step of a loop
+#: is positive) without debug mode too.
 IMPLIED_ASSERTS = "implied_asserts"
 
 

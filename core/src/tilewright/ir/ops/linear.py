@@ -44,7 +44,8 @@ def _dot(shape: Shape) -> Sequence[Type]:
 
 
 def _scaled_operand(shape: Shape, name: str, k_axis: int) -> tuple[tuple[int, ...], int, int]:
-    """(batches, extent along M or N, extent along K) of operand ``a`` or ``b``, unpacked; ``k_axis`` is 1 or 0 of its last two."""
+    """(batches, extent along M or N, extent along K) of operand ``a`` or ``b``, unpacked;
+    ``k_axis`` is 1 or 0 of its last two."""
     tile = require_tile(shape.type(name), name)
     kind = shape.attributes[f"{name}_format"]
     require(tile.rank >= 2, f"{name} must have rank 2 or more, not {tile}")

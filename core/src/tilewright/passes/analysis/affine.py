@@ -1,11 +1,14 @@
 """Affine analysis: addresses, offsets and bounds of tiles as sums along their axes.
 
-A tile's element at the coordinates (i, j, ...) is ``base + start + i * step_i + j * step_j + ...``. Base is an argument of the kernel, where the tile is one
-of pointers; start and steps are the same for all elements: polynomials over what the program knows of itself, which are arguments, its place in the grid,
-iterations of loops, and whatever else is computed on scalars. What loops carry and add to in each iteration is solved for the iteration.
+A tile's element at the coordinates (i, j, ...) is ``base + start + i * step_i + j * step_j + ...``.
+Base is an argument of the kernel, where the tile is one of pointers; start and steps are the same
+for all elements: polynomials over what the program knows of itself, which are arguments, its place
+in the grid, iterations of loops, and whatever else is computed on scalars. What loops carry and add
+to in each iteration is solved for the iteration.
 
-Index arithmetic is taken not to overflow its type where that is signed. As in :mod:`.axis`, addresses are taken not to be made of negative remainders, and
-in the same way the divisors of what they are made of are taken to be positive.
+Index arithmetic is taken not to overflow its type where that is signed. As in :mod:`.axis`,
+addresses are taken not to be made of negative remainders, and in the same way the divisors of what
+they are made of are taken to be positive.
 """
 
 from __future__ import annotations
@@ -36,8 +39,8 @@ class Atom:
     """An unknown of polynomials.
 
     Attributes:
-        kind: ``value`` of a scalar, ``iteration`` of a loop (from 0 on), ``program_id`` and ``num_programs`` of an axis, or ``div``, ``rem``, ``min``,
-            ``max`` of two polynomials.
+        kind: ``value`` of a scalar, ``iteration`` of a loop (from 0 on), ``program_id`` and
+            ``num_programs`` of an axis, or ``div``, ``rem``, ``min``, ``max`` of two polynomials.
         of: of what.
     """
 
@@ -46,7 +49,10 @@ class Atom:
 
 
 class Affine(Domain[Form | None]):
-    """The forms of a function's values, found as they are asked for. The function must not change in between."""
+    """The forms of a function's values, found as they are asked for.
+
+    The function must not change in between.
+    """
 
     def __init__(self, function: Function) -> None:
         self.function = function
@@ -93,7 +99,8 @@ class Affine(Domain[Form | None]):
             known.append(value)
 
     def varies(self, polynomial: Polynomial, loop: Operation) -> bool:
-        """Whether a polynomial may change from one iteration of a loop to the next, or is known in its body only."""
+        """Return whether a polynomial may change from one iteration of a loop to the next, or is
+        known in its body only."""
         return any(self._atom_varies(self._atoms[number], loop) for number in polynomial.unknowns())
 
     def _atom_varies(self, atom: Atom, loop: Operation) -> bool:
@@ -106,7 +113,7 @@ class Affine(Domain[Form | None]):
     # ---- what is known of polynomials
 
     def is_nonnegative(self, polynomial: Polynomial) -> bool:
-        """Whether a polynomial is known, or promised, not to be below zero."""
+        """Return whether a polynomial is known, or promised, not to be below zero."""
         if all(factor > 0 and all(self._atom_nonnegative(self._atoms[number]) for number in monomial) for monomial, factor in polynomial.terms):
             return True
         return any(self._is_multiple(polynomial, known) for known in self._promised())
@@ -125,7 +132,8 @@ class Affine(Domain[Form | None]):
         return True
 
     def _is_multiple(self, polynomial: Polynomial, known: Polynomial) -> bool:
-        """Whether a polynomial is a known one times a positive number, and nothing negative beside."""
+        """Return whether a polynomial is a known one times a positive number, and nothing negative
+        beside."""
         if not known.terms:
             return False
         monomial, factor = known.terms[-1]
@@ -172,7 +180,10 @@ class Affine(Domain[Form | None]):
     # ---- forms
 
     def form(self, value: Value) -> Form | None:
-        """The form of an integer or pointer, or of a tile of them; None where it has none. Every signed scalar integer has one."""
+        """The form of an integer or pointer, or of a tile of them; None where it has none.
+
+        Every signed scalar integer has one.
+        """
         work = [value]
         while work:  # operands first, for expressions may be deep
             operation = work[-1].definition
@@ -384,7 +395,8 @@ class Affine(Domain[Form | None]):
         if source.signed:
             # an unsigned type holds what is not negative
             return x if result.signed or (operation.x in self.known and self.known[operation.x].nonnegative) else None
-        # what has a form in an unsigned type has not wrapped around; a signed type of as many bits may not hold it
+        # what has a form in an unsigned type has not wrapped around; a signed type of as many bits
+        # may not hold it
         return x if result.bits > source.bits or not result.signed else None
 
     def moved(self, operation: Moved, x: Form | None) -> Form | None:
@@ -400,7 +412,7 @@ class Affine(Domain[Form | None]):
 
 
 def is_inside(value: Value, loop: Operation) -> bool:
-    """Whether a value is made in a loop's body."""
+    """Return whether a value is made in a loop's body."""
     owner = value.owner.owner if isinstance(value.owner, Region) else value.owner
     if not isinstance(owner, Operation):
         return False

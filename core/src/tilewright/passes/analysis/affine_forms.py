@@ -15,7 +15,8 @@ ONE: Final = Polynomial.number(1)
 
 @dataclass(frozen=True, slots=True)
 class Wrapped:
-    """A coordinate ``start + i`` along an axis where that is below ``extent``, and another one elsewhere: ``x % n``, ``min(x, n - 1)``, ``where(x < n, x, y)``.
+    """A coordinate ``start + i`` along an axis where that is below ``extent``, and another one
+    elsewhere: ``x % n``, ``min(x, n - 1)``, ``where(x < n, x, y)``.
 
     Attributes:
         nonnegative: whether it is taken to be so (see :mod:`.affine`).
@@ -33,8 +34,9 @@ Key = int | Wrapped
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """``base + start + sum(steps[key] * coordinate of key)``; elements for pointers, numbers for integers, where base is None. Base is an argument of the
-    kernel, or a scalar pointer of which no more is known."""
+    """``base + start + sum(steps[key] * coordinate of key)``; elements for pointers, numbers for
+    integers, where base is None. Base is an argument of the kernel, or a scalar pointer of which no
+    more is known."""
 
     base: Value | None
     start: Polynomial
@@ -71,7 +73,8 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """``i < upper`` or ``i >= lower`` for the coordinate i along an axis; ``0 < upper`` for all elements where that is None."""
+    """``i < upper`` or ``i >= lower`` for the coordinate i along an axis; ``0 < upper`` for all
+    elements where that is None."""
 
     axis: int | None
     upper: Polynomial | None = None

@@ -1,12 +1,14 @@
 """Arguments that a kernel may load from and store to, by a forward analysis of addresses.
 
-Every argument is a bit. The bits of an address go wherever its number goes: through pointer arithmetic, selects, loops, branches and calls, into a
-descriptor, into an integer and what is computed from it, into memory and back out of it. A store, an atomic, or an operation that may write anywhere marks
-the arguments whose bits its address has.
+Every argument is a bit. The bits of an address go wherever its number goes: through pointer
+arithmetic, selects, loops, branches and calls, into a descriptor, into an integer and what is
+computed from it, into memory and back out of it. A store, an atomic, or an operation that may write
+anywhere marks the arguments whose bits its address has.
 
-An address that does not come from an argument, such as one that the host wrote into a table of pointers, has no bit: what it leads to is no
-argument's memory as far as a kernel can tell. Functions are analysed once for all their calls, so a function that returns one of the pointers it is given
-returns all that any call gave it.
+An address that does not come from an argument, such as one that the host wrote into a table of
+pointers, has no bit: what it leads to is no argument's memory as far as a kernel can tell.
+Functions are analysed once for all their calls, so a function that returns one of the pointers it
+is given returns all that any call gave it.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ def stored_arguments(module: Module) -> frozenset[int]:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """An operation that reads or writes memory, and the positions of the kernel's arguments whose memory it may be. ``effects`` holds READ, WRITE or both."""
+    """An operation that reads or writes memory, and the positions of the kernel's arguments whose
+    memory it may be. ``effects`` holds READ, WRITE or both."""
 
     operation: Operation
     effects: Effect
@@ -40,9 +43,11 @@ class Access:
 
 
 def accesses_of(module: Module) -> list[Access]:
-    """The accesses of memory in all of a module's functions, in program order; those that no argument's address leads to are left out.
+    """The accesses of memory in all of a module's functions, in program order; those that no
+    argument's address leads to are left out.
 
-    Impure code of the target's own that is given an address may read and write there, pure code may read.
+    Impure code of the target's own that is given an address may read and write there, pure code may
+    read.
     """
     flow, found = _flow_of(module), []
     for operation in module.walk():
@@ -124,7 +129,10 @@ class _Flow:
     # ---- what operations do with the bits of their operands
 
     def other(self, operation: Operation) -> None:
-        """Results are computed from any operand. A combination's arguments are elements of any operand, its results of what it yields."""
+        """Results are computed from any operand.
+
+        A combination's arguments are elements of any operand, its results of what it yields.
+        """
         bits = self.of(operation.operands)
         for region in operation.regions:
             for argument in region.arguments:
@@ -175,7 +183,8 @@ class _Flow:
         self.move(callee.body.last.operands, operation.results)
 
     def end(self, operation: Operation) -> None:
-        """What a region ends with is the business of the operation around it, what a function returns that of its calls."""
+        """What a region ends with is the business of the operation around it, what a function
+        returns that of its calls."""
         assert operation.parent is not None
         owner = operation.parent.owner
         if isinstance(owner, Operation):
@@ -185,7 +194,8 @@ class _Flow:
             self._pending.update(dict.fromkeys(calls))
 
 
-#: Operations whose first operand is the address they access. Those that write write their other operands.
+#: Operations whose first operand is the address they access. Those that write write their other
+#: operands.
 _ACCESSES: Final = frozenset(
     (
         "load",

@@ -1,10 +1,12 @@
 """Axis analysis: how the values of integer and pointer tiles run along each axis.
 
-A forward data-flow analysis over structured control flow; loops are iterated to a fixed point, optimistically from what their carried values begin
-as. Backends read from it how wide a memory access may be, how far it is aligned, and where a mask changes.
+A forward data-flow analysis over structured control flow; loops are iterated to a fixed point,
+optimistically from what their carried values begin as. Backends read from it how wide a memory
+access may be, how far it is aligned, and where a mask changes.
 
-Index arithmetic is taken not to overflow its type: a run that wrapped around inside would address memory on both ends of the address space.
-So are addresses taken not to be made of negative remainders: ``x % n``, which keeps kernels inside an array of n elements, runs on where x is not
+Index arithmetic is taken not to overflow its type: a run that wrapped around inside would address
+memory on both ends of the address space. So are addresses taken not to be made of negative
+remainders: ``x % n``, which keeps kernels inside an array of n elements, runs on where x is not
 negative, and that is only known of x by what it is for (:attr:`AxisInfo.addressing`).
 """
 
@@ -33,12 +35,15 @@ class AxisInfo:
     """What is known of a value, an entry an axis (one entry for a scalar).
 
     Attributes:
-        contiguity: the axis falls into aligned runs of this many elements, each one more than the one before (pointers: the next element).
-        divisibility: the power of two known to divide the first value of each such run (pointers: its address, in bytes).
+        contiguity: the axis falls into aligned runs of this many elements, each one more than the
+            one before (pointers: the next element).
+        divisibility: the power of two known to divide the first value of each such run (pointers:
+            its address, in bytes).
         constancy: the axis falls into aligned runs of this many equal elements.
         constant: the number that every element is, or None.
         nonnegative: whether no element is below zero.
-        addressing: contiguity and divisibility hold only of addresses (see above), and of nothing else that is computed from the value.
+        addressing: contiguity and divisibility hold only of addresses (see above), and of nothing
+            else that is computed from the value.
     """
 
     contiguity: tuple[int, ...]
@@ -53,7 +58,8 @@ class AxisInfo:
         return len(self.contiguity)
 
     def divisibility_at(self, axis: int, group: int, unit: int = 1) -> int:
-        """What divides the first value of each aligned group of ``group`` elements; consecutive elements are ``unit`` apart."""
+        """What divides the first value of each aligned group of ``group`` elements; consecutive
+        elements are ``unit`` apart."""
         run, known = self.contiguity[axis], self.divisibility[axis]
         if group % run == 0:
             return known
@@ -186,7 +192,8 @@ class _Analysis(Domain[AxisInfo]):
     # ---- operations
 
     def transfer(self, operation: Operation, facts: Sequence[AxisInfo]) -> AxisInfo:
-        """What is known of a result, by operations through which addresses are computed also under their assumption."""
+        """What is known of a result, by operations through which addresses are computed also under
+        their assumption."""
         if not any(info.addressing for info in facts):
             return super().transfer(operation, facts)
         if _leads_to_addresses(operation):
@@ -244,8 +251,10 @@ class _Analysis(Domain[AxisInfo]):
     def quotient(self, operation: Binary, a: AxisInfo, b: AxisInfo) -> AxisInfo:
         """a / d, rounded towards zero.
 
-        Where a power of two d divides every a, a = d * q, the quotient is exactly q whatever the sign and the rounding, also of a / -d = -q; and
-        what is a multiple of d * e is so with q a multiple of e. Only of numbers that are not below zero is rounding towards zero rounding down.
+        Where a power of two d divides every a, a = d * q, the quotient is exactly q whatever the
+        sign and the rounding, also of a / -d = -q; and what is a multiple of d * e is so with q a
+        multiple of e. Only of numbers that are not below zero is rounding towards zero rounding
+        down.
         """
         divisor = b.constant
         known = self.opaque(operation, (a, b))
@@ -261,8 +270,9 @@ class _Analysis(Domain[AxisInfo]):
         return replace(known, divisibility=tuple(exact))
 
     def _quotient_by_variable(self, known: AxisInfo, a: AxisInfo, b: AxisInfo) -> AxisInfo:
-        """a / b for a number b that is not known, but what divides it is: a group of a run of a, of numbers not below zero, that no multiple of b divides gives
-        one quotient, as by a constant (:meth:`_rounded_down`). Its magnitude does not depend on the sign of b."""
+        """a / b for a number b that is not known, but what divides it is: a group of a run of a, of
+        numbers not below zero, that no multiple of b divides gives one quotient, as by a constant
+        (:meth:`_rounded_down`). Its magnitude does not depend on the sign of b."""
         nonnegative = known.nonnegative or (a.nonnegative and b.nonnegative)
         if not a.nonnegative:
             return replace(known, nonnegative=nonnegative)
@@ -282,9 +292,11 @@ class _Analysis(Domain[AxisInfo]):
     def _rounded_down(self, operation: Binary, infos: Sequence[AxisInfo], divisor: int) -> AxisInfo:
         """a / divisor rounded down.
 
-        Let f be the first of an aligned group of a run, a multiple of the group's length g, and g a power of two that divides the divisor. Then
-        f + i for 0 <= i < g is in the same multiple of the divisor as f: all of the group give one quotient. Where the divisor is a power of two
-        that divides f, this is exactly f / divisor, and a multiple of what is left of the divisibility of f.
+        Let f be the first of an aligned group of a run, a multiple of the group's length g, and g a
+        power of two that divides the divisor. Then f + i for 0 <= i < g is in the same multiple of
+        the divisor as f: all of the group give one quotient. Where the divisor is a power of two
+        that divides f, this is exactly f / divisor, and a multiple of what is left of the
+        divisibility of f.
         """
         a, known = infos[0], self.opaque(operation, infos)
         step = power_of_two_in(divisor)
@@ -299,8 +311,8 @@ class _Analysis(Domain[AxisInfo]):
         return AxisInfo(known.contiguity, self._rounded_sum(operation, divisor, divisibility), tuple(constancy), None, known.nonnegative or a.nonnegative)
 
     def _rounded_sum(self, operation: Binary, divisor: int, known: Sequence[int]) -> tuple[int, ...]:
-        """The divisibility of (x + c) / d rounded down, for a constant c with 0 <= c < d: that of x / d where d is a power of two that divides x. So is
-        it of cdiv(x, d), where c is d - 1."""
+        """The divisibility of (x + c) / d rounded down, for a constant c with 0 <= c < d: that of x
+        / d where d is a power of two that divides x. So is it of cdiv(x, d), where c is d - 1."""
         added = operation.a.definition
         if not isinstance(added, Binary) or added.name != "add" or divisor != power_of_two_in(divisor):
             return tuple(known)
@@ -318,7 +330,8 @@ class _Analysis(Domain[AxisInfo]):
         return found if a.nonnegative or max(found.contiguity) == 1 else replace(found, addressing=True)
 
     def _within(self, operation: Binary, a: AxisInfo, b: AxisInfo, steps: Sequence[int]) -> AxisInfo:
-        """a modulo multiples of ``steps``: an aligned group that does not straddle a multiple stays contiguous."""
+        """a modulo multiples of ``steps``: an aligned group that does not straddle a multiple stays
+        contiguous."""
         known = unknown(operation.result.type)
         contiguity, divisibility = [], []
         for axis, step in enumerate(steps):
@@ -353,7 +366,8 @@ class _Analysis(Domain[AxisInfo]):
         return replace(known, divisibility=divisibility, nonnegative=known.nonnegative or all(info.nonnegative for info in infos))
 
     def extreme(self, operation: Extremum, a: AxisInfo, b: AxisInfo) -> AxisInfo:
-        """One or the other: all of a group that runs on in both, for their difference is the same there."""
+        """One or the other: all of a group that runs on in both, for their difference is the same
+        there."""
         known = self.opaque(operation, (a, b))
         if not isinstance(element_type(operation.result.type), IntType):
             return known
@@ -370,7 +384,8 @@ class _Analysis(Domain[AxisInfo]):
             return known
         constancy = list(known.constancy)
         for axis in range(a.rank):
-            # Where a group's first value and the bound are multiples of its length, the group lies on one side of the bound.
+            # Where a group's first value and the bound are multiples of its length, the group lies
+            # on one side of the bound.
             group = math.gcd(a.contiguity[axis], b.constancy[axis])
             group = math.gcd(group, b.divisibility_at(axis, group), a.divisibility_at(axis, group))
             constancy[axis] = max(constancy[axis], group)
@@ -390,7 +405,8 @@ class _Analysis(Domain[AxisInfo]):
         if target.bits >= source.bits:
             kept = x.nonnegative and (source.signed or target.bits > source.bits)
             return replace(x, constant=None, nonnegative=known.nonnegative or kept)
-        # Made narrower, a group does not wrap inside if its first value is a multiple of its length.
+        # Made narrower, a group does not wrap inside if its first value is a multiple of its
+        # length.
         contiguity = tuple([math.gcd(run, x.divisibility[axis], 1 << target.bits) for axis, run in enumerate(x.contiguity)])
         divisibility = tuple([min(x.divisibility_at(axis, run), 1 << target.bits) for axis, run in enumerate(contiguity)])
         return AxisInfo(contiguity, divisibility, x.constancy, None, known.nonnegative)
@@ -432,7 +448,7 @@ class _Analysis(Domain[AxisInfo]):
 
 
 def _leads_to_addresses(operation: Operation) -> bool:
-    """Whether addresses go through an operation on their way."""
+    """Return whether addresses go through an operation on their way."""
     return operation.name in _ADDRESSING or Trait.SHAPE in operation.spec.traits
 
 
@@ -503,7 +519,8 @@ def _reshape(operation: Reshape, x: AxisInfo) -> AxisInfo:
 
 
 def _parts_of_reshape(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int], list[int]]]:
-    """The axes of more than one element of both shapes, in the least parts that have as many elements in both."""
+    """The axes of more than one element of both shapes, in the least parts that have as many
+    elements in both."""
     old, new = ([axis for axis, extent in enumerate(shape) if extent > 1] for shape in (before, after))
     found = []
     while old and new:
@@ -536,7 +553,8 @@ def _split(operation: Split, x: AxisInfo) -> AxisInfo:
 
 
 def _joined(operation: Join, a: AxisInfo, b: AxisInfo) -> AxisInfo:
-    """Neighbors along the new axis are elements of a and b at one place, of which nothing is known together."""
+    """Neighbors along the new axis are elements of a and b at one place, of which nothing is known
+    together."""
     unit = _unit(operation.result.type)
     each = _join(a, b, unit)
     return AxisInfo(
@@ -561,7 +579,8 @@ def _concatenated(operation: Cat, a: AxisInfo, b: AxisInfo) -> AxisInfo:
 
 
 def _picked(operation: Gather, x: AxisInfo, index: AxisInfo) -> AxisInfo:
-    """Elements of x in any order along an axis: equal for equal indices, and for all where x is the same along it."""
+    """Elements of x in any order along an axis: equal for equal indices, and for all where x is the
+    same along it."""
     known, axis = unknown(operation.result.type), operation.axis
     constancy = list(index.constancy)
     if x.constancy[axis] % shape_of(operation.x.type)[axis] == 0:

@@ -1,7 +1,8 @@
 """Execution counts of a kernel's regions in a launch, over programs and loops.
 
-Numbers of a program are polynomials (:mod:`.affine`) over arguments, the program's place in the grid and iterations of loops. Here they are computed for
-all runs of a region at once, as arrays with an entry a run.
+Numbers of a program are polynomials (:mod:`.affine`) over arguments, the program's place in the
+grid and iterations of loops. Here they are computed for all runs of a region at once, as arrays
+with an entry a run.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class Runs:
 
     Attributes:
         count: how many.
-        places: the program's place along each axis of the grid, for each run; empty where the grid is not known, and these are the runs of one program.
+        places: the program's place along each axis of the grid, for each run; empty where the grid
+            is not known, and these are the runs of one program.
         iterations: loop around -> its iteration, from 0 on, for each run.
     """
 

@@ -16,7 +16,8 @@ MOST_RUNS: Final = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class Boxes:
-    """Boxes of addresses: box i has ``starts[i] + sum(strides[axis] * k)`` for 0 <= k < ``extents[i, axis]``."""
+    """Boxes of addresses: box i has ``starts[i] + sum(strides[axis] * k)`` for 0 <= k <
+    ``extents[i, axis]``."""
 
     starts: Integers
     strides: tuple[int, ...]

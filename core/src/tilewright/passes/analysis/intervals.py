@@ -1,7 +1,9 @@
-"""Value ranges: the minimum and the maximum that an integer, or any element of a tile of them, can have, and the limits of floats that are not NaN.
+"""Value ranges: the minimum and the maximum that an integer, or any element of a tile of them, can
+have, and the limits of floats that are not NaN.
 
-What is asked of one value is found from those it is computed from, a few steps back; a loop's counter lies between the loop's bounds. Arithmetic that may wrap
-around gives anything its type holds.
+What is asked of one value is found from those it is computed from, a few steps back; a loop's
+counter lies between the loop's bounds. Arithmetic that may wrap around gives anything its type
+holds.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ _DEPTH: Final = 8
 
 
 def interval_of(value: Value, depth: int = _DEPTH) -> Interval:
-    """Return the minimum and the maximum of an integer or of an element of a tile; None for other types."""
+    """Return the minimum and the maximum of an integer or of an element of a tile; None for other
+    types."""
     anything = _anything(value)
     if anything is None or depth == 0:
         return anything
@@ -145,7 +148,8 @@ def float_limits(value: Value, depth: int = _DEPTH) -> Limits:
 
 
 def _of_extremum(operation: Extremum, depth: int) -> Limits:
-    """Of a number and NaN the number may be the result: one operand's limit is the result's where that operand is never NaN."""
+    """Of a number and NaN the number may be the result: one operand's limit is the result's where
+    that operand is never NaN."""
     (low, high), (other_low, other_high) = (float_limits(each, depth) for each in (operation.a, operation.b))
     certain = [float(constant) for constant in map(constant_of, (operation.a, operation.b)) if isinstance(constant, float) and not math.isnan(constant)]
     if operation.name == "min":

@@ -11,7 +11,8 @@ Monomial = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Polynomial:
-    """A sum of monomials times coefficients that are not zero, in the order of monomials: equal polynomials are equal objects."""
+    """A sum of monomials times coefficients that are not zero, in the order of monomials: equal
+    polynomials are equal objects."""
 
     terms: tuple[tuple[Monomial, int], ...] = ()
 

@@ -1,8 +1,10 @@
-"""Operations and memory traffic of a launch: what a kernel computes, what its accesses ask for, and what must move at least.
+"""Operations and memory traffic of a launch: what a kernel computes, what its accesses ask for, and
+what must move at least.
 
-Every run of every region is followed (:mod:`.execution_counts`), its accesses as boxes of addresses under their masks, so that each distinct element of an
-argument counts once for what must move, and every time for what is asked for. Where addresses or masks depend on what is loaded, that is said, and no
-number made up. Without a launch the pass reports one run of each region.
+Every run of every region is followed (:mod:`.execution_counts`), its accesses as boxes of addresses
+under their masks, so that each distinct element of an argument counts once for what must move, and
+every time for what is asked for. Where addresses or masks depend on what is loaded, that is said,
+and no number made up. Without a launch the pass reports one run of each region.
 """
 
 from __future__ import annotations
@@ -61,10 +63,12 @@ class Step:
     """One run of the kernel, or of a loop's body, without the loops inside.
 
     Attributes:
-        line: of the loop, 0 for the kernel or where it is not known; depth: loops around, itself included.
+        line: of the loop, 0 for the kernel or where it is not known; depth: loops around, itself
+            included.
         innermost: whether there is no loop inside.
         matmuls, arithmetic: operations by type, see :class:`Traffic`.
-        loaded, stored: bytes of the tiles that are loaded and stored, lanes that a mask switches off included.
+        loaded, stored: bytes of the tiles that are loaded and stored, lanes that a mask switches
+            off included.
         runs: in the whole launch; None where that is not known.
     """
 
@@ -101,11 +105,14 @@ class Traffic:
 
     Attributes:
         programs: of the launch; None where the grid is not known, and all else is of one program.
-        matmuls: operations, two for a multiply-add, by the type of the operands: ``f16``, ``f32 tf32`` with the precision.
+        matmuls: operations, two for a multiply-add, by the type of the operands: ``f16``, ``f32
+            tf32`` with the precision.
         arithmetic: operations of floats by type, two for a fused multiply-add.
         steps: what one run of the kernel and of each loop does.
-        reads, writes: argument -> bytes; of ``""`` what is accessed through pointers that come from elsewhere.
-        lacking: names of arguments, and ``grid``, without which the totals are not known; unknown: what else is in the way, in words.
+        reads, writes: argument -> bytes; of ``""`` what is accessed through pointers that come from
+            elsewhere.
+        lacking: names of arguments, and ``grid``, without which the totals are not known; unknown:
+            what else is in the way, in words.
     """
 
     programs: int | None
@@ -119,7 +126,7 @@ class Traffic:
 
     @property
     def whole(self) -> bool:
-        """Whether the totals are known."""
+        """Return whether the totals are known."""
         return not self.lacking and not self.unknown
 
     @property
@@ -137,7 +144,8 @@ def traffic_of(module: Module, arguments: Mapping[str, Any], sizes: tuple[int, i
     """The traffic of a module's kernel.
 
     Args:
-        arguments: those of the launch by name: numbers, and a :class:`Tensor` for descriptors; others are not asked for.
+        arguments: those of the launch by name: numbers, and a :class:`Tensor` for descriptors;
+            others are not asked for.
         sizes: of the grid; None where it is not known.
     """
     return _Walk(module.kernel, arguments, sizes).found()
@@ -145,7 +153,8 @@ def traffic_of(module: Module, arguments: Mapping[str, Any], sizes: tuple[int, i
 
 @dataclass(frozen=True, slots=True)
 class _Touched:
-    """The elements of one access: their boxes, or why they have none; ``asked`` is None where not even the runs are known."""
+    """The elements of one access: their boxes, or why they have none; ``asked`` is None where not
+    even the runs are known."""
 
     size: int
     asked: int | None
@@ -356,7 +365,8 @@ class _Walk:
         return True
 
     def _boxes(self, form: Form, lower: Integers, extents: Integers, runs: Runs) -> list[Boxes] | None:
-        """The boxes of a form within coordinates; None where a number is not known, or strides change from run to run."""
+        """The boxes of a form within coordinates; None where a number is not known, or strides
+        change from run to run."""
         start = self.numbers.of(form.start, runs)
         strides: list[int] = []
         parts: list[list[tuple[Any, Integers]]] = []
@@ -381,7 +391,8 @@ class _Walk:
         return [Boxes(starts, tuple(strides), columns) for starts, columns in boxes]
 
     def _wrapped(self, key: Wrapped, lower: Integers, extents: Integers, runs: Runs) -> list[tuple[Any, Integers]] | None:
-        """The coordinates below a modular index's extent, and from 0 on those that a remainder leads back."""
+        """The coordinates below a modular index's extent, and from 0 on those that a remainder
+        leads back."""
         start, extent = self.numbers.of(key.start, runs), self.numbers.of(key.extent, runs)
         if start is None or extent is None:
             return None

@@ -1,7 +1,9 @@
 """Transfer functions of index arithmetic, shared by all analyses of indices.
 
-An analysis is an abstract domain, a subclass of :class:`Domain`. It says what a sum, a product, a multiple, moved axes ... of its facts are; which operation is
-which of these, and by which law (a difference is a sum with the sign turned, a shift by a constant is a multiple), stands in the table here alone.
+An analysis is an abstract domain, a subclass of :class:`Domain`. It says what a sum, a product, a
+multiple, moved axes ... of its facts are; which operation is which of these, and by which law (a
+difference is a sum with the sign turned, a shift by a constant is a multiple), stands in the table
+here alone.
 """
 
 from __future__ import annotations
@@ -18,15 +20,17 @@ from tilewright.ir.types import shape_of
 from tilewright.passes.rewriter import constant_of
 
 Facts = TypeVar("Facts")
-#: From the facts of an operation's operands, which the domain has found, to those of its result. The operation is of the class of its row.
+#: From the facts of an operation's operands, which the domain has found, to those of its result.
+#: The operation is of the class of its row.
 Rule = Callable[[Any, Any, Sequence[Any]], Any]
 
 
 class Domain(Generic[Facts]):
     """What can be known of integers, pointers and tiles of them, and how operations carry it on.
 
-    Each method gets the operation, for its types and attributes, and facts of its operands. What a domain does not say anything about is :meth:`opaque`. An
-    operation without a rule whose row forwards operands has their facts (:attr:`~tilewright.ir.core.Operation.forwarded`).
+    Each method gets the operation, for its types and attributes, and facts of its operands. What a
+    domain does not say anything about is :meth:`opaque`. An operation without a rule whose row
+    forwards operands has their facts (:attr:`~tilewright.ir.core.Operation.forwarded`).
     """
 
     #: the transfer functions; a domain that follows more operations adds rows
@@ -101,7 +105,8 @@ def _shift_left(domain: Domain[Facts], operation: Binary, facts: Sequence[Facts]
     return domain.shift(operation, *facts)
 
 
-#: The operations whose result has the elements of their one operand. A split has two results, with half of them each.
+#: The operations whose result has the elements of their one operand. A split has two results, with
+#: half of them each.
 MOVES: Final = frozenset(spec.name for spec in TABLE if spec.moves) - {"split"}
 
 TRANSFER: Final[Mapping[str, Rule]] = {
@@ -126,14 +131,16 @@ Domain.rules = TRANSFER
 
 
 def unit_reshape(before: Sequence[int], after: Sequence[int]) -> dict[int, int] | None:
-    """Where axes of more than one element go in a reshape that only adds and drops axes of one; None for others."""
+    """Where axes of more than one element go in a reshape that only adds and drops axes of one;
+    None for others."""
     old, new = ([axis for axis, extent in enumerate(shape) if extent > 1] for shape in (before, after))
     return dict(zip(old, new, strict=True)) if [before[axis] for axis in old] == [after[axis] for axis in new] else None
 
 
 def moved_axes(operation: Operation, *, in_order: bool = False) -> Callable[[int], int] | None:
-    """Where the axes of more than one element of an operation's operand are in its result; None where they are not kept. With ``in_order``, a reshape that may
-    put elements in any order keeps theirs."""
+    """Where the axes of more than one element of an operation's operand are in its result; None
+    where they are not kept. With ``in_order``, a reshape that may put elements in any order keeps
+    theirs."""
     if isinstance(operation, Splat | Unsplat | Broadcast | Hint):
         return lambda axis: axis
     if isinstance(operation, ExpandDims):

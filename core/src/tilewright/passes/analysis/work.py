@@ -1,7 +1,8 @@
 """Work of a program: matmuls, bytes moved and elements computed, with trip counts of loops.
 
-Loops are followed with the arguments of a launch: their bounds are computed where they follow from scalar arguments, constants and the program's place in
-the grid. What depends on memory is guessed, and marked as such. It is a basis of estimates, before anything is compiled.
+Loops are followed with the arguments of a launch: their bounds are computed where they follow from
+scalar arguments, constants and the program's place in the grid. What depends on memory is guessed,
+and marked as such. It is a basis of estimates, before anything is compiled.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def work_of(module: Module, arguments: Mapping[str, Any], options: Mapping[str, 
 
     Args:
         arguments: those of the launch by name.
-        grid: gives the sizes of the grid, None where they are not known; called for kernels that multiply matrices alone.
+        grid: gives the sizes of the grid, None where they are not known; called for kernels that
+            multiply matrices alone.
     """
     greatest = max((value.type.numel for operation in module.walk() for value in operation.results if isinstance(value.type, TileType)), default=1)
     sizes = grid() if any(operation.name in _DOTS for operation in module.walk()) else None
@@ -158,7 +160,7 @@ def dot_of(operation: linear.Dot | linear.DotScaled) -> Dot:
 
 
 def _was_loaded(value: Value, region: Region | None) -> bool:
-    """Whether a tile comes from a load in the same region, through operations of one tile."""
+    """Return whether a tile comes from a load in the same region, through operations of one tile."""
     operation = value.definition
     while operation is not None and operation.parent is region:
         if operation.name in _LOADS:

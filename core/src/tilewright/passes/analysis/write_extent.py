@@ -1,8 +1,9 @@
 """Guaranteed writes: offsets from each argument's address that a kernel is sure to store to.
 
-Program (0, 0, 0) runs whatever the grid is, and what it stores without a mask, outside branches and loops, it stores for certain. Where the offsets of
-such a store are sums of multiples of the tile's coordinates and of constants, their least and greatest are known exactly. A launcher that knows how long an
-argument's memory is can refuse, instead of writing over something else.
+Program (0, 0, 0) runs whatever the grid is, and what it stores without a mask, outside branches and
+loops, it stores for certain. Where the offsets of such a store are sums of multiples of the tile's
+coordinates and of constants, their least and greatest are known exactly. A launcher that knows how
+long an argument's memory is can refuse, instead of writing over something else.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class _Affine:
-    """``start + sum(steps[i] * coordinate[i])``; bytes from the address of argument ``base`` for pointers, else a number."""
+    """``start + sum(steps[i] * coordinate[i])``; bytes from the address of argument ``base`` for
+    pointers, else a number."""
 
     start: int
     steps: tuple[int, ...] = ()
@@ -56,7 +58,8 @@ class _Affine:
 
 
 def certain_writes(module: Module) -> list[Reach]:
-    """For each argument, the stores that reach the least and the greatest byte of it; arguments without such stores are left out."""
+    """For each argument, the stores that reach the least and the greatest byte of it; arguments
+    without such stores are left out."""
     kernel = module.kernel
     found = _Offsets({argument: _Affine(0, base=position) for position, argument in enumerate(kernel.arguments) if isinstance(argument.type, PointerType)})
     least: dict[int, Reach] = {}

@@ -2,8 +2,9 @@
 
     decompose(module, lowers={"constant", "select", "cmp", ...}, computes={"f32"})
 
-Each operation that is not lowered is replaced by what its row says, and what that leaves by its own row, until nothing with a row is left. An operation
-without one stays, for the backend to refuse by name.
+Each operation that is not lowered is replaced by what its row says, and what that leaves by its own
+row, until nothing with a row is left. An operation without one stays, for the backend to refuse by
+name.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ CATALOGUE: Mapping[str, Decomposition] = merged(*({row.operation: row} for modul
 
 
 def remaining(operations: Iterable[str]) -> frozenset[str]:
-    """The operations that have to be lowered where all that have a decomposition are taken apart: of ``operations``, and of what these leave."""
+    """The operations that have to be lowered where all that have a decomposition are taken apart:
+    of ``operations``, and of what these leave."""
     found, seen = set(), set()
     waiting = list(operations)
     while waiting:
@@ -47,8 +49,9 @@ def decompose(module: Module, lowers: Collection[str], computes: Collection[str]
 
     Args:
         lowers: the operations that stay as they are.
-        computes: the float types with arithmetic and conversions of their own, f32 among them; empty for all. Arithmetic on others is done in f32, and they
-            are converted by operations on integers.
+        computes: the float types with arithmetic and conversions of their own, f32 among them;
+            empty for all. Arithmetic on others is done in f32, and they are converted by operations
+            on integers.
     """
     changed = False
     if "call" not in lowers and any(operation.name == "call" for operation in module.walk()):

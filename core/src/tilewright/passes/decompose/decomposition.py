@@ -27,7 +27,8 @@ class Decomposition:
         operation: its name.
         law: what it becomes, in a line.
         into: the operations that may be left where it was, each of which may have a row of its own.
-        apply: gives values for the operation's results, :data:`~tilewright.passes.rewriter.DONE`, or None where this operation has to stay.
+        apply: gives values for the operation's results, :data:`~tilewright.passes.rewriter.DONE`,
+            or None where this operation has to stay.
     """
 
     operation: str
@@ -41,7 +42,8 @@ ScalarLaw = Callable[..., Number | None]
 
 
 def scalar(operation: str, law: str, into: tuple[str, ...], write: ScalarLaw) -> Decomposition:
-    """A row for an elementwise operation, whose law is written for one element: ``write(*operands, **attributes)``; None where it has to stay."""
+    """A row for an elementwise operation, whose law is written for one element: ``write(*operands,
+    **attributes)``; None where it has to stay."""
     spec = TABLE[operation]
 
     @functools.cache
@@ -60,7 +62,8 @@ def scalar(operation: str, law: str, into: tuple[str, ...], write: ScalarLaw) ->
 
 
 def lifted(b: Builder, region: Region, arguments: Sequence[Value], like: Type) -> list[Value] | None:
-    """What a region of elementwise operations on scalars yields, computed over the shape of ``like``; None where it has other operations."""
+    """What a region of elementwise operations on scalars yields, computed over the shape of
+    ``like``; None where it has other operations."""
     if not all(operation.spec.elementwise or operation.spec.terminator or isinstance(operation, Constant) for operation in region):
         return None
     values: dict[Value, Value] = dict(zip(region.arguments, arguments, strict=True))
@@ -93,7 +96,8 @@ def _spread(b: Builder, value: Value, like: Type) -> Value:
 
 
 def called(rewriter: Rewriter, region: Region, arguments: Sequence[Value]) -> list[Value]:
-    """What a region yields for ``arguments``: scalars, or tiles of one shape, for each element of which it is run."""
+    """What a region yields for ``arguments``: scalars, or tiles of one shape, for each element of
+    which it is run."""
     terminator = region.terminator
     assert isinstance(terminator, Yield)
     found = lifted(rewriter, region, arguments, arguments[0].type)
@@ -152,7 +156,8 @@ def is_at(b: Builder, type_: TileType, axis: int, position: Value) -> Value:
 
 
 def pick(b: Builder, tile: Value, axis: int, position: Value) -> Value:
-    """The elements of a tile at a position along an axis, without that axis: all others are masked to no bits, and the bits are joined by ``or``."""
+    """The elements of a tile at a position along an axis, without that axis: all others are masked
+    to no bits, and the bits are joined by ``or``."""
     type_ = tile.type
     assert isinstance(type_, TileType)
     bits = encoded(b, tile)
@@ -187,7 +192,8 @@ def zero(b: Builder, type_: Type) -> Value:
 
 
 def loop(b: Builder, count: int, carried: Sequence[Value], body: Callable[[Value, Sequence[Value]], Sequence[Value]], start: int = 0) -> list[Value]:
-    """``for i in start .. count-1`` around what ``body(i, carried)`` writes; gives the values carried last."""
+    """``for i in start .. count-1`` around what ``body(i, carried)`` writes; gives the values
+    carried last."""
     bounds = [b.constant(value=value, result=I32) for value in (start, count, 1)]
     region = Region([I32, *(value.type for value in carried)])
     with b.at_region(region):

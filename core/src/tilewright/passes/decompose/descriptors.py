@@ -1,4 +1,5 @@
-"""Descriptors as a base, extents and strides; their accesses as loads, stores and updates of pointers under masks. One expansion does a whole function."""
+"""Descriptors as a base, extents and strides; their accesses as loads, stores and updates of
+pointers under masks. One expansion does a whole function."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ _ADDRESSES = ("constant", "arange", "splat", "cast", "add", "mul", "cmp", "and",
 
 
 def expand(function: Function, lowers: Collection[str]) -> bool:
-    """Expand a function's descriptors, used or not, where none of the operations on them is lowered, or one that it has is not: a kernel has them as
-    descriptors, or as their parts."""
+    """Expand a function's descriptors, used or not, where none of the operations on them is
+    lowered, or one that it has is not: a kernel has them as descriptors, or as their parts."""
     own = {row.operation for row in ROWS}
     missing = own - set(lowers)
     if (missing != own and missing.isdisjoint(operation.name for operation in function.walk())) or not has_descriptors(function):

@@ -1,4 +1,5 @@
-"""Rounding to integers, signs, powers of two and functions of real numbers, each written for one element of f32 or f64."""
+"""Rounding to integers, signs, powers of two and functions of real numbers, each written for one
+element of f32 or f64."""
 
 from __future__ import annotations
 

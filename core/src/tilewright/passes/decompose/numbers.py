@@ -41,7 +41,8 @@ def _greatest(a: Number, b: Number, nan: str) -> Number:
 
 
 def _first_wins(ahead: Number, a: Number, b: Number, nan: str) -> Number:
-    """Whether the first operand is chosen: where it is ahead, and of floats where it is a NaN to be kept or the other one is to be ignored."""
+    """Return whether the first operand is chosen: where it is ahead, and of floats where it is a
+    NaN to be kept or the other one is to be ignored."""
     if not isinstance(a.element, FloatType):
         return ahead
     decisive = a if nan == "propagate" else b

@@ -1,4 +1,5 @@
-"""Operations that move elements, by reshaping, repeating, choosing and reducing; and counting, which compares."""
+"""Operations that move elements, by reshaping, repeating, choosing and reducing; and counting,
+which compares."""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-"""Arithmetic on floats that a target does not compute in: in f32, rounded to the narrow format after each operation, so that results are the same to the bit.
+"""Arithmetic on floats that a target does not compute in: in f32, rounded to the narrow format
+after each operation, so that results are the same to the bit.
 
-f32 has at least twice the bits of f16 and two more, so that the sum, difference, product, quotient and remainder of two narrow
-numbers, rounded to f32 and then to their own format, are what one rounding gives. ``fma`` is the exception: its sum is made odd in
-the last bit where it is not exact, and then rounded. A value of such a type is only moved afterwards: loaded, stored, chosen,
-reshaped, carried.
+f32 has at least twice the bits of f16 and two more, so that the sum, difference, product, quotient
+and remainder of two narrow numbers, rounded to f32 and then to their own format, are what one
+rounding gives. ``fma`` is the exception: its sum is made odd in the last bit where it is not exact,
+and then rounded. A value of such a type is only moved afterwards: loaded, stored, chosen, reshaped,
+carried.
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ _BITWISE = {row.operation: row for row in numbers.ROWS if row.operation in ("neg
 
 
 def widening(native: Collection[FloatType]) -> list[Rewrite]:
-    """The rewrites for a target that computes in ``native``, f32 among them. Arithmetic of f64 stays: where f64 is not ``native`` it is not made."""
+    """The rewrites for a target that computes in ``native``, f32 among them.
+
+    Arithmetic of f64 stays: where f64 is not ``native`` it is not made.
+    """
     native = frozenset(native)
 
     def is_foreign(type_: Type) -> bool:
@@ -86,17 +91,20 @@ def widening(native: Collection[FloatType]) -> list[Rewrite]:
 
 @functools.cache
 def _fma_made_odd() -> Function:
-    """a * b + c of narrow numbers, rounded to f32 in such a way that rounding it to a narrower format is the only rounding."""
+    """a * b + c of narrow numbers, rounded to f32 in such a way that rounding it to a narrower
+    format is the only rounding."""
     scope = Scope("fma_made_odd", (F32, F32, F32), F32)
     return scope.finish(_odd_sum(*scope.arguments))
 
 
 def _odd_sum(a: Number, b: Number, c: Number) -> Number:
-    # bf16 has the exponents of f32: large numbers are made smaller first, which is exact, as bf16 has no bits below 2**-133.
+    # bf16 has the exponents of f32: large numbers are made smaller first, which is exact, as bf16
+    # has no bits below 2**-133.
     large = (_magnitude(a * b) >= 2.0**100) | (_magnitude(c) >= 2.0**100)
     down, up = select(large, 2.0**-16, a.like(1.0)), select(large, 2.0**16, a.like(1.0))
     product, addend = (a * down) * b, c * down
-    # The product of 8 bits by 8 or 11 by 11 is exact, but where it leaves the exponents of f32: then any number as far away does, if it is not 0 or infinite.
+    # The product of 8 bits by 8 or 11 by 11 is exact, but where it leaves the exponents of f32:
+    # then any number as far away does, if it is not 0 or infinite.
     negative = ((_bits(a) ^ _bits(b)) >> 31).differs(0)
     lost = product.equals(0.0) & a.differs(0.0) & b.differs(0.0)
     product = select(lost, select(negative, -(2.0**-149), a.like(2.0**-149)), product)

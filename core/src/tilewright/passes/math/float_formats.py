@@ -30,7 +30,8 @@ def least_exponent(type_: FloatType) -> int:
 
 
 def contains(wide: FloatType, narrow: FloatType) -> bool:
-    """Whether every finite number of ``narrow`` is one of ``wide``, and infinities and zero's sign survive."""
+    """Return whether every finite number of ``narrow`` is one of ``wide``, and infinities and
+    zero's sign survive."""
     return wide is narrow or (
         wide.mantissa >= narrow.mantissa
         and greatest_finite(wide) >= greatest_finite(narrow)
@@ -41,7 +42,11 @@ def contains(wide: FloatType, narrow: FloatType) -> bool:
 
 
 def round_to(value: float | Fraction, type_: FloatType, *, towards_zero: bool = False) -> float:
-    """``value`` rounded once to the format. Overflow gives infinity, or NaN where the format has none; towards zero, the greatest finite number."""
+    """``value`` rounded once to the format.
+
+    Overflow gives infinity, or NaN where the format has none; towards zero, the greatest finite
+    number.
+    """
     if isinstance(value, float):
         if type_ is F64:
             return value
@@ -60,7 +65,8 @@ def round_to(value: float | Fraction, type_: FloatType, *, towards_zero: bool = 
         return 0.0
     numerator, denominator = value.as_integer_ratio()
     numerator = abs(numerator)
-    # The unit in the last place: 2**scale, with 2**mantissa <= magnitude / unit < 2**(mantissa + 1) unless subnormal.
+    # The unit in the last place: 2**scale, with 2**mantissa <= magnitude / unit < 2**(mantissa + 1)
+    # unless subnormal.
     exponent = numerator.bit_length() - denominator.bit_length()
     if (numerator << max(-exponent, 0)) < (denominator << max(exponent, 0)):
         exponent -= 1
@@ -81,7 +87,8 @@ def round_to(value: float | Fraction, type_: FloatType, *, towards_zero: bool = 
 
 
 def saturates(type_: FloatType) -> bool:
-    """Whether ``cast`` to the format, and arithmetic in it, make infinity the greatest finite number."""
+    """Return whether ``cast`` to the format, and arithmetic in it, make infinity the greatest
+    finite number."""
     return type_.is_fp8 and type_.has_infinity
 
 

@@ -1,7 +1,8 @@
 """Casts that hardware seldom has: bf16, the fp8 formats, f16 on some, rounding towards zero.
 
-All are exact: rounded once, by integer arithmetic on the encodings, subnormals included. Overflow to nearest gives infinity, and so does infinity
-itself, but fp8 saturates: both give the greatest finite number. Rounding towards zero leaves finite numbers finite, and infinity becomes NaN in a
+All are exact: rounded once, by integer arithmetic on the encodings, subnormals included. Overflow
+to nearest gives infinity, and so does infinity itself, but fp8 saturates: both give the greatest
+finite number. Rounding towards zero leaves finite numbers finite, and infinity becomes NaN in a
 format without. NaN gives the canonical quiet NaN of its sign.
 """
 
@@ -31,7 +32,11 @@ def _infinity_bits(format_: FloatType) -> int:
 
 
 def nan_bits(format_: FloatType) -> int:
-    """The canonical NaN. Formats without infinity have theirs in the all-ones encoding; the fnuz kinds in that of negative zero."""
+    """The canonical NaN.
+
+    Formats without infinity have theirs in the all-ones encoding; the fnuz kinds in that of
+    negative zero.
+    """
     if not format_.has_negative_zero:
         return 1 << (format_.bits - 1)
     if format_.has_infinity:
@@ -60,7 +65,8 @@ def _decode(x: Number, format_: FloatType) -> Number:
     magnitude, sign = _magnitude_and_sign(bits, format_.bits)
     shifted = magnitude << (F32.mantissa - format_.mantissa)
     normal = shifted + ((F32.bias - format_.bias) << F32.mantissa)
-    # A subnormal is its fraction times the least number: let the fraction be the low bits of a power of two whose unit that is, and subtract it.
+    # A subnormal is its fraction times the least number: let the fraction be the low bits of a
+    # power of two whose unit that is, and subtract it.
     anchor = math.ldexp(1.0, F32.mantissa + 1 - format_.bias - format_.mantissa)
     subnormal = ((magnitude + _f32_bits(anchor)).bitcast(F32) - anchor).bits(signed=False)
     found = select(magnitude < (1 << format_.mantissa), subnormal, normal)
@@ -89,7 +95,8 @@ def _encode(x: Number, format_: FloatType, rounding: str) -> Number:
     dropped = source.mantissa - format_.mantissa
     rebias = (source.bias - format_.bias) << source.mantissa
     if rounding == "rtne":
-        # half a unit, less one where a tie goes down to even; a carry out of the fraction is a carry into the exponent
+        # half a unit, less one where a tie goes down to even; a carry out of the fraction is a
+        # carry into the exponent
         odd = (magnitude >> dropped) & 1
         rounded = (magnitude + odd + ((1 << (dropped - 1)) - 1 - rebias)) >> dropped
     else:
@@ -113,8 +120,10 @@ def _encode(x: Number, format_: FloatType, rounding: str) -> Number:
 
 
 def _subnormal(magnitude: Number, source: FloatType, format_: FloatType, rounding: str) -> Number:
-    """The encoding of a magnitude below the format's least normal number: how many times the least number it is, rounded."""
-    # value / least number = significand * 2**-shift; beyond the significand's width the quotient is below a half
+    """The encoding of a magnitude below the format's least normal number: how many times the least
+    number it is, rounded."""
+    # value / least number = significand * 2**-shift; beyond the significand's width the quotient is
+    # below a half
     least = 1 - format_.bias - format_.mantissa  # exponent of the least number
     exponent = magnitude >> source.mantissa
     significand = (magnitude & ((1 << source.mantissa) - 1)) | (1 << source.mantissa)
@@ -131,7 +140,8 @@ def _subnormal(magnitude: Number, source: FloatType, format_: FloatType, roundin
 
 
 def _to_float64(x: Number) -> Number:
-    """An integer as f64; 64-bit ones beyond 2**53 keep their upper 53 bits with the last one set where bits below are: enough to round once more."""
+    """An integer as f64; 64-bit ones beyond 2**53 keep their upper 53 bits with the last one set
+    where bits below are: enough to round once more."""
     type_ = x.element
     assert isinstance(type_, IntType)
     if type_.bits < 64:
@@ -148,7 +158,8 @@ def _to_float64(x: Number) -> Number:
 
 
 def _to_odd_float32(x: Number) -> Number:
-    """An integer as f32, with the last bit set where bits below are: enough to round once more to a format of 22 bits or fewer. For targets without f64."""
+    """An integer as f32, with the last bit set where bits below are: enough to round once more to a
+    format of 22 bits or fewer. For targets without f64."""
     type_ = x.element
     assert isinstance(type_, IntType)
     if type_.bits <= 16:
@@ -171,11 +182,13 @@ def _to_odd_float32(x: Number) -> Number:
 
 @functools.cache
 def cast_function(source: Type, result: Type, rounding: str = "rtne", *, native: frozenset[FloatType] = NATIVE) -> Function | None:
-    """The scalar function of a ``cast`` between element types that targets rarely have; None where the target's own conversion serves.
+    """The scalar function of a ``cast`` between element types that targets rarely have; None where
+    the target's own conversion serves.
 
-    Given for every cast from or to a format that is not ``native`` (f32 always is, and f64 where it is meant to be used), for floats made
-    narrower towards zero, and for f64 to f16, which many targets round twice. The function is shared and ended by ``return``. It uses integer
-    operations, f32 and f64 arithmetic, and the casts that targets do have.
+    Given for every cast from or to a format that is not ``native`` (f32 always is, and f64 where it
+    is meant to be used), for floats made narrower towards zero, and for f64 to f16, which many
+    targets round twice. The function is shared and ended by ``return``. It uses integer operations,
+    f32 and f64 arithmetic, and the casts that targets do have.
     """
     if source is result:
         return None

@@ -5,7 +5,8 @@ Made by ``core/tools/fit_math.py``.
 
 from __future__ import annotations
 
-#: (polynomial, element) -> coefficients. The comment has the law, and the binary logarithm of the fit's error relative to the result.
+#: (polynomial, element) -> coefficients. The comment has the law, and the binary logarithm of the
+#: fit's error relative to the result.
 COEFFICIENTS: dict[tuple[str, str], tuple[float, ...]] = {
     # exp(r) = 1 + r + r*r*P(r); error 2**-28.2
     ("exp", "f32"): (
@@ -206,7 +207,8 @@ COEFFICIENTS: dict[tuple[str, str], tuple[float, ...]] = {
     ),
 }
 
-#: erf(x) of f32 for x >= 0 in pieces: their width, then by piece the centre c and what is C(x - c); in the first erf(x) = x + x*P(x) instead.
+#: erf(x) of f32 for x >= 0 in pieces: their width, then by piece the centre c and what is C(x - c);
+#: in the first erf(x) = x + x*P(x) instead.
 ERF_PIECE_WIDTH = 0.246
 ERF_PIECES: tuple[tuple[float, ...], ...] = (
     (

@@ -1,4 +1,5 @@
-"""Writing scalar Tile IR functions as arithmetic (:mod:`tilewright.ir.expressions`), and the polynomials in them."""
+"""Writing scalar Tile IR functions as arithmetic (:mod:`tilewright.ir.expressions`), and the
+polynomials in them."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from tilewright.ir.types import I1, FloatType, IntType, Type
 
 
 class Scope(Builder):
-    """A function under construction, ``name(*argument_types) -> result_type``, in which equal constants are one."""
+    """A function under construction, ``name(*argument_types) -> result_type``, in which equal
+    constants are one."""
 
     __slots__ = ("_constants", "function")
 
@@ -56,7 +58,8 @@ def at_most(x: Number, high: float) -> Number:
 
 
 def horner(coefficients: Sequence[float], x: Number) -> Number:
-    """The polynomial with these coefficients, lowest degree first, by Horner's rule: fewest operations, one chain."""
+    """The polynomial with these coefficients, lowest degree first, by Horner's rule: fewest
+    operations, one chain."""
     result = fma(x, coefficients[-1], coefficients[-2])
     for coefficient in reversed(coefficients[:-2]):
         result = fma(result, x, coefficient)
@@ -64,7 +67,8 @@ def horner(coefficients: Sequence[float], x: Number) -> Number:
 
 
 def estrin(coefficients: Sequence[float], x: Number) -> Number:
-    """The polynomial with these coefficients, lowest degree first, by Estrin's scheme: chains of logarithmic length, for long polynomials."""
+    """The polynomial with these coefficients, lowest degree first, by Estrin's scheme: chains of
+    logarithmic length, for long polynomials."""
     terms: list[Number | float] = list(coefficients)
     power = x
     while len(terms) > 1:
@@ -80,7 +84,8 @@ def estrin(coefficients: Sequence[float], x: Number) -> Number:
 
 
 def split_constant(value: str, element: FloatType, parts: int) -> list[float]:
-    """A real number, given by its decimal digits, as a sum of ``parts`` numbers of the format, each the nearest to what is left."""
+    """A real number, given by its decimal digits, as a sum of ``parts`` numbers of the format, each
+    the nearest to what is left."""
     from fractions import Fraction
 
     rest, found = Fraction(value), []

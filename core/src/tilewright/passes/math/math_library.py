@@ -1,11 +1,14 @@
-"""The math functions of the IR, written in its elementary operations, so that every backend computes the same.
+"""The math functions of the IR, written in its elementary operations, so that every backend
+computes the same.
 
-Each is a scalar function of arithmetic, comparisons and bit operations, without regions: a backend evaluates it on whatever it calls a vector, or lets
-:func:`tilewright.passes.expand_math.expand_math` inline it. Special values follow IEEE 754 and C's Annex F: infinities, NaN, signed zeros, subnormals in and
-out, overflow to infinity and underflow through the subnormals to zero.
+Each is a scalar function of arithmetic, comparisons and bit operations, without regions: a backend
+evaluates it on whatever it calls a vector, or lets
+:func:`tilewright.passes.expand_math.expand_math` inline it. Special values follow IEEE 754 and C's
+Annex F: infinities, NaN, signed zeros, subnormals in and out, overflow to infinity and underflow
+through the subnormals to zero.
 
-The arithmetic must not be reassociated or contracted: fusions that pay are written as ``fma``. Polynomials were fitted by
-``core/tools/fit_math.py``. :data:`MATH` states each function's error.
+The arithmetic must not be reassociated or contracted: fusions that pay are written as ``fma``.
+Polynomials were fitted by ``core/tools/fit_math.py``. :data:`MATH` states each function's error.
 """
 
 from __future__ import annotations
@@ -36,12 +39,14 @@ class MathRow:
     """One function for one element type.
 
     Attributes:
-        strict_ulp: the error of the function here, at most, in units in the last place of the exact result.
-        relaxed_ulp: the error a backend's own instruction may have where accuracy is relaxed; of exp it grows with |x| (3 + 1.173 |x|), and this is
-            the greatest.
+        strict_ulp: the error of the function here, at most, in units in the last place of the exact
+            result.
+        relaxed_ulp: the error a backend's own instruction may have where accuracy is relaxed; of
+            exp it grows with |x| (3 + 1.173 |x|), and this is the greatest.
         source: the method.
-        fast_limit: where not None, ``math_function(..., full_range=False)`` is a shorter function within the same bound for |x| up to this
-            (and infinities and NaN). A backend that can branch cheaply evaluates that one, and the other only where some |x| is beyond.
+        fast_limit: where not None, ``math_function(..., full_range=False)`` is a shorter function
+            within the same bound for |x| up to this (and infinities and NaN). A backend that can
+            branch cheaply evaluates that one, and the other only where some |x| is beyond.
     """
 
     strict_ulp: float
@@ -53,7 +58,8 @@ class MathRow:
 _LN2 = "0.693147180559945309417232121458176568075500134360255254120680009493393621969694715605863326996418687"
 _LOG2E = "1.442695040888963407359924681001892137426645954152985934135449406931109219181185079885526622893506344"
 
-#: f32 and f64: (1.5 * 2**mantissa: adding it rounds to an integer in the low bits; ln 2 in two pieces, the first short so that its products are exact)
+#: f32 and f64: (1.5 * 2**mantissa: adding it rounds to an integer in the low bits; ln 2 in two
+#: pieces, the first short so that its products are exact)
 _MAGIC = {F32: 1.5 * 2.0**23, F64: 1.5 * 2.0**52}
 _LN2_HIGH = {F32: 0.693145751953125, F64: math.ldexp(math.floor(math.ldexp(math.log(2), 42)), -42)}
 
@@ -73,8 +79,8 @@ def _polynomial(name: str, x: Number) -> Number:
 
 
 def _nearest_integer(x: Number, factor: float) -> tuple[Number, Number]:
-    """round(x * factor) as a float and as the low 32 bits of an integer, for magnitudes far below 2**mantissa. NaN gives NaN and any integer:
-    a cast would be undefined there."""
+    """round(x * factor) as a float and as the low 32 bits of an integer, for magnitudes far below
+    2**mantissa. NaN gives NaN and any integer: a cast would be undefined there."""
     element = _float_type(x)
     magic = _MAGIC[element]
     shifted = x + magic if factor == 1.0 else fma(x, factor, magic)
@@ -96,7 +102,8 @@ def _power_of_two(exponent: Number, element: FloatType) -> Number:
 
 
 def _scale(x: Number, exponent: Number, native: bool) -> Number:
-    """x * 2**exponent rounded once, for normal x near 1 and exponents that at most halve out of range."""
+    """x * 2**exponent rounded once, for normal x near 1 and exponents that at most halve out of
+    range."""
     if native:
         return x.ldexp(exponent)
     element = _float_type(x)
@@ -151,7 +158,8 @@ def _exp2(x: Number, native: bool) -> Number:
 
 
 def _significand(x: Number) -> tuple[Number, Number]:
-    """(f, e) with x = (1 + f) * 2**e and 1 + f in [sqrt(1/2), sqrt(2)), both floats, for finite x > 0, subnormals included."""
+    """(f, e) with x = (1 + f) * 2**e and 1 + f in [sqrt(1/2), sqrt(2)), both floats, for finite x >
+    0, subnormals included."""
     element = _float_type(x)
     tiny = x < math.ldexp(1.0, 1 - element.bias)
     bits = select(tiny, x * 2.0**element.mantissa, x).bits()
@@ -201,7 +209,8 @@ def _log2(x: Number) -> Number:
     else:
         half, q = _log_series_f64(f)
         rest = half - q
-        # log(1 + f) as a sum, times log2(e) as a sum, added to e without losing what the additions drop
+        # log(1 + f) as a sum, times log2(e) as a sum, added to e without losing what the additions
+        # drop
         natural = f - rest
         lost = (f - natural) - rest
         product = natural * first
@@ -238,7 +247,8 @@ def _rsqrt(x: Number) -> Number:
 
 
 def _ldexp(x: Number, exponent: Number) -> Number:
-    """x * 2**exponent rounded once: two steps bring the exponent into range, neither rounding unless the result is zero or infinity anyway."""
+    """x * 2**exponent rounded once: two steps bring the exponent into range, neither rounding
+    unless the result is zero or infinity anyway."""
     element = _float_type(x)
     greatest, least = element.bias, 1 - element.bias
     down = element.bias - 1 - element.mantissa - 1
@@ -279,7 +289,8 @@ _TURNS = "Cody and Waite, Payne and Hanek reduction; minimax polynomials"
 _TANH = "minimax polynomial below 0.625, 1 - 2/(exp(2x) + 1) above"
 _ERF = "minimax polynomials of erf(x)/x near 0 and of log(erfc(x)) beyond"
 
-#: The error of every function, by operation and element. Bounds of f32 were measured over all arguments, of f64 over random ones.
+#: The error of every function, by operation and element. Bounds of f32 were measured over all
+#: arguments, of f64 over random ones.
 MATH: dict[tuple[str, FloatType], MathRow] = {
     ("exp", F32): MathRow(1.03, 105.0, _REDUCED),
     ("exp", F64): MathRow(1.0, 2.0, _REDUCED),
@@ -306,16 +317,21 @@ MATH: dict[tuple[str, FloatType], MathRow] = {
 def math_function(
     name: str, element: FloatType, *, full_range: bool = True, native_ldexp: bool = True, native_exp: bool = False, double: bool = True
 ) -> Function | None:
-    """The scalar function that computes an operation of the table for f32 or f64, ended by ``return``; None where there is none.
+    """The scalar function that computes an operation of the table for f32 or f64, ended by
+    ``return``; None where there is none.
 
-    The function is shared: read it, or clone its body; do not change it. The error is that of :data:`MATH`.
+    The function is shared: read it, or clone its body; do not change it. The error is that of
+    :data:`MATH`.
 
     Args:
-        name: ``exp exp2 log log2 sin cos tanh erf rsqrt``; or ``ldexp``, for targets without one (exact, two arguments).
-        full_range: False gives the shorter function for arguments within the row's ``fast_limit``, where it has one.
-        native_ldexp: False writes exp and exp2 without the operation ldexp, for targets where that is slow.
-        native_exp: True writes tanh and erf with the operation exp, for targets that compute it themselves: the error is then within ``relaxed_ulp`` if that of
-            exp is.
+        name: ``exp exp2 log log2 sin cos tanh erf rsqrt``; or ``ldexp``, for targets without one
+            (exact, two arguments).
+        full_range: False gives the shorter function for arguments within the row's ``fast_limit``,
+            where it has one.
+        native_ldexp: False writes exp and exp2 without the operation ldexp, for targets where that
+            is slow.
+        native_exp: True writes tanh and erf with the operation exp, for targets that compute it
+            themselves: the error is then within ``relaxed_ulp`` if that of exp is.
         double: False writes functions of f32 without f64.
     """
     if name == "ldexp" and element in (F32, F64):
@@ -331,7 +347,8 @@ def math_function(
 
 @functools.cache
 def exp2_of_fraction() -> Function:
-    """2**x in f32 for x between -1/2 and 1/2: what is left of ``exp2`` for a target that takes numbers apart by instructions of its own.
+    """2**x in f32 for x between -1/2 and 1/2: what is left of ``exp2`` for a target that takes
+    numbers apart by instructions of its own.
 
     See :func:`math_function`.
     """

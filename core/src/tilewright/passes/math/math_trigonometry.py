@@ -1,9 +1,10 @@
 """Sine and cosine: argument reduction modulo pi/2, then a polynomial on [-pi/4, pi/4].
 
-Up to :data:`FAST_LIMIT` the multiple of pi/2 is subtracted in two or three pieces, each product exact by fma (W. J. Cody and W. Waite, Software Manual
-for the Elementary Functions, 1980). Beyond, the product of the argument's significand with the 2/pi digits that matter at its exponent is taken in
-integers (M. Payne and R. Hanek, Radian reduction for trigonometric functions, SIGNUM Newsletter 18, 1983); the digits are picked by a tree of
-selects, since a scalar function has no tables.
+Up to :data:`FAST_LIMIT` the multiple of pi/2 is subtracted in two or three pieces, each product
+exact by fma (W. J. Cody and W. Waite, Software Manual for the Elementary Functions, 1980). Beyond,
+the product of the argument's significand with the 2/pi digits that matter at its exponent is taken
+in integers (M. Payne and R. Hanek, Radian reduction for trigonometric functions, SIGNUM Newsletter
+18, 1983); the digits are picked by a tree of selects, since a scalar function has no tables.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def _two_over_pi(bits: int) -> int:
 
 
 def _quarter_turns(a: Number, magic: float) -> tuple[Number, Number]:
-    """round(a * 2/pi) as a float, and as the low bits of an integer; |a| must be far below 2**mantissa."""
+    """round(a * 2/pi) as a float, and as the low bits of an integer; |a| must be far below
+    2**mantissa."""
     shifted = fma(a, 2 / math.pi, magic)
     return shifted - magic, shifted.bits()
 
@@ -41,7 +43,8 @@ def _quarter_turns(a: Number, magic: float) -> tuple[Number, Number]:
 def _reduce_f32(a: Number) -> tuple[Number, Number]:
     n, quadrant = _quarter_turns(a, 1.5 * 2.0**23)
     high, middle, low = split_constant(_half(_PI), F32, 3)
-    # The first product cancels exactly: both terms are multiples of one power of two and their difference is below 1.
+    # The first product cancels exactly: both terms are multiples of one power of two and their
+    # difference is below 1.
     r = fma(n, -low, fma(n, -middle, fma(n, -high, a)))
     return r, quadrant
 
@@ -55,7 +58,10 @@ def _half(decimal: str) -> str:
 
 
 def _window(words: list[int], index: Number, shift: Number, size: int, width: int) -> list[Number]:
-    """``size`` consecutive words of a bit string, from bit ``index * width + shift`` on. ``index`` has as many bits as the words need."""
+    """``size`` consecutive words of a bit string, from bit ``index * width + shift`` on.
+
+    ``index`` has as many bits as the words need.
+    """
     levels = (len(words) - size - 1).bit_length()
     current: list[Number] = [index.constant(word, IntType(width, False)) for word in words]
     for level in reversed(range(levels)):
@@ -70,12 +76,16 @@ def _window(words: list[int], index: Number, shift: Number, size: int, width: in
 
 
 def _reduce_large_f32(a: Number, double: bool) -> tuple[Number, Number]:
-    """Reduction of any finite a >= 2**15: the remainder, and the quadrant in the low bits. ``double`` lets it use f64."""
+    """Reduction of any finite a >= 2**15: the remainder, and the quadrant in the low bits.
+
+    ``double`` lets it use f64.
+    """
     padding = 10  # zero digits in front, so that the window of the least argument starts at or after the first
     digits = _two_over_pi(32 * 7 - padding)
     words = [(digits >> (32 * (6 - i))) & 0xFFFFFFFF for i in range(7)]
     bits = a.bits()
-    # a = significand * 2**exponent; digits of weight 4 and more times a power of two give whole turns
+    # a = significand * 2**exponent; digits of weight 4 and more times a power of two give whole
+    # turns
     start = ((bits >> 23) - (150 + 2 - padding)) & 127
     significand = ((bits & 0x7FFFFF) | 0x800000).cast(U32).cast(U64)
     high, middle, low = (word.cast(U64) for word in _window(words, start >> 5, start & 31, 3, 32))
@@ -98,7 +108,8 @@ def _reduce_f64(a: Number) -> tuple[Number, Number, Number]:
     exact = fma(n, -high, a)
     product = n * middle
     r = exact - product
-    # two-sum: what r lost, whichever of the terms is greater (D. E. Knuth, The Art of Computer Programming 2, 4.2.2)
+    # two-sum: what r lost, whichever of the terms is greater (D. E. Knuth, The Art of Computer
+    # Programming 2, 4.2.2)
     shadow = exact - r
     lost = (exact - (r + shadow)) + (shadow - product)
     rest = lost - fma(n, low, fma(n, middle, -product))
@@ -106,7 +117,8 @@ def _reduce_f64(a: Number) -> tuple[Number, Number, Number]:
 
 
 def _reduce_large_f64(a: Number) -> tuple[Number, Number, Number]:
-    """Reduction of any finite a >= 2**30: the remainder in two pieces, and the quadrant in the low bits."""
+    """Reduction of any finite a >= 2**30: the remainder in two pieces, and the quadrant in the low
+    bits."""
     padding = 24
     digits = _two_over_pi(64 * 19 - padding)
     words = [(digits >> (64 * (18 - i))) & 0xFFFFFFFFFFFFFFFF for i in range(19)]
@@ -150,7 +162,10 @@ def _kernel_f64(r: Number, rest: Number) -> tuple[Number, Number]:
 
 
 def sine_or_cosine(x: Number, *, cosine: bool, full_range: bool, double: bool = True) -> Number:
-    """sin(x) or cos(x); without ``full_range`` only for |x| <= FAST_LIMIT, infinities and NaN. Those of f32 use f64 where ``double`` lets them."""
+    """sin(x) or cos(x); without ``full_range`` only for |x| <= FAST_LIMIT, infinities and NaN.
+
+    Those of f32 use f64 where ``double`` lets them.
+    """
     element = x.element
     assert isinstance(element, FloatType)
     a = abs(x)

@@ -1,4 +1,8 @@
-"""Laws of numbers. Integers are those modulo 2**bits; a law of floats holds to the last bit, signed zeros and infinities included (a NaN stays a NaN)."""
+"""Laws of numbers.
+
+Integers are those modulo 2**bits; a law of floats holds to the last bit, signed zeros and
+infinities included (a NaN stays a NaN).
+"""
 
 from __future__ import annotations
 
@@ -334,7 +338,7 @@ def _cast_same(operation: Cast, rewriter: Rewriter) -> Value | None:
 
 
 def _holds_integers(wide: Type, narrow: IntType) -> bool:
-    """Whether a cast from ``narrow`` to ``wide`` keeps every value."""
+    """Return whether a cast from ``narrow`` to ``wide`` keeps every value."""
     if isinstance(wide, IntType):
         return wide.minimum <= narrow.minimum and narrow.maximum <= wide.maximum
     assert isinstance(wide, FloatType)

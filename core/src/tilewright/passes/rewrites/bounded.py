@@ -1,4 +1,5 @@
-"""Laws of integers that are known to lie between bounds (:mod:`tilewright.passes.analysis.intervals`), as counters of loops do."""
+"""Laws of integers that are known to lie between bounds
+(:mod:`tilewright.passes.analysis.intervals`), as counters of loops do."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from tilewright.ir.ops.arithmetic import Binary, Cmp
 from tilewright.passes.analysis.intervals import interval_of
 from tilewright.passes.rewriter import Rewrite, Rewriter
 
-#: predicate -> whether it holds for all, or for no, x of [a, b] and y of [c, d]; None where that depends
+#: predicate -> whether it holds for all, or for no, x of [a, b] and y of [c, d]; None where that
+#: depends
 _ORDERS = {
     "lt": lambda a, b, c, d: True if b < c else False if a >= d else None,
     "le": lambda a, b, c, d: True if b <= c else False if a > d else None,
@@ -29,7 +31,7 @@ def _compared(operation: Cmp, rewriter: Rewriter) -> Any:
 
 
 def _divides_less(operation: Binary) -> bool:
-    """Whether what is divided is not negative, and less than the divisor."""
+    """Return whether what is divided is not negative, and less than the divisor."""
     divided, divisor = interval_of(operation.a), interval_of(operation.b)
     return divided is not None and divisor is not None and divided[0] >= 0 and divided[1] < divisor[0]
 

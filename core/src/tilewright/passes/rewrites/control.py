@@ -37,7 +37,8 @@ def _defined_outside(value: Value, operation: Operation) -> bool:
 
 
 def _available(value: Value, operation: Operation, rewriter: Rewriter) -> Value | None:
-    """``value``, defined in a region of ``operation`` or outside, as a value before ``operation``; None where it is not to be had there."""
+    """``value``, defined in a region of ``operation`` or outside, as a value before ``operation``;
+    None where it is not to be had there."""
     if _defined_outside(value, operation):
         return value
     constant = constant_of(value)
@@ -49,7 +50,8 @@ _Replacements = Iterator[tuple[Value, Value]]
 
 
 def _replacing(find: Callable[[Any, Rewriter], _Replacements]) -> Callable[[Any, Rewriter], Any]:
-    """A rewrite that leaves the operation, and replaces results or arguments of its regions one by one."""
+    """A rewrite that leaves the operation, and replaces results or arguments of its regions one by
+    one."""
 
     def apply(operation: Operation, rewriter: Rewriter) -> Any:
         changed = False

@@ -1,4 +1,5 @@
-"""Laws of accesses whose masks are known, of descriptors made in the function, and of matrix products that are added to."""
+"""Laws of accesses whose masks are known, of descriptors made in the function, and of matrix
+products that are added to."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ def _masked_off_update(operation: Store | AtomicRmw | AtomicStore | Assert, rewr
 
 
 def _zero(operation: Operation, rewriter: Rewriter) -> Any:
-    """Zero of the result's type: what a load has in lanes that it leaves out, and as good as anything for the old value of an atomic."""
+    """Zero of the result's type: what a load has in lanes that it leaves out, and as good as
+    anything for the old value of an atomic."""
     type_ = operation.result.type
     assert isinstance(element_type(type_), IntType | FloatType | PointerType)
     return rewriter.constant_like(type_, 0)

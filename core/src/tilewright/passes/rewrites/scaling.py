@@ -1,7 +1,10 @@
-"""Laws of numbers that a constant scales, as scores of attention are before their softmax. They hold to the last bit, as those of :mod:`.arithmetic` do.
+"""Laws of numbers that a constant scales, as scores of attention are before their softmax.
 
-Rounding is monotonic, so the maximum of numbers stays the maximum under a positive factor: a reduction to it is scaled once, instead of each number, and
-what subtracts it scales by a fused multiply-add.
+They hold to the last bit, as those of :mod:`.arithmetic` do.
+
+Rounding is monotonic, so the maximum of numbers stays the maximum under a positive factor: a
+reduction to it is scaled once, instead of each number, and what subtracts it scales by a fused
+multiply-add.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ def _factor(value: Value) -> tuple[Binary, float] | None:
 
 
 def _is_extremum(operation: Operation) -> bool:
-    """Whether an operation reduces one tile to its minimum or maximum."""
+    """Return whether an operation reduces one tile to its minimum or maximum."""
     if not isinstance(operation, Reduce) or len(operation.inputs) != 1:
         return False
     region = operation.combine
@@ -73,8 +76,12 @@ def _masked(operation: Select, rewriter: Rewriter) -> Any:
 
 
 def _exponent(operation: Unary, rewriter: Rewriter) -> Any:
-    """Let x * p be a subnormal number, for else x * p is exact. With |c| at most 2**64 its multiple by c is below 2**-62, and rounded otherwise by at most
-    2**-85. Next to a y of 2**-37 or more neither shows in the difference; with a smaller y the difference is too small for its exponential not to be 1."""
+    """Let x * p be a subnormal number, for else x * p is exact.
+
+    With |c| at most 2**64 its multiple by c is below 2**-62, and rounded otherwise by at most
+    2**-85. Next to a y of 2**-37 or more neither shows in the difference; with a smaller y the
+    difference is too small for its exponential not to be 1.
+    """
     difference = defined_by(operation.x, Binary, "sub")
     outer = None if difference is None else _factor(difference.a)
     inner = None if outer is None else _factor(outer[0].a)
@@ -97,7 +104,7 @@ def _exponent(operation: Unary, rewriter: Rewriter) -> Any:
 
 
 def _is_exponent(operation: Operation) -> bool:
-    """Whether an operation is a difference that nothing but exponentials read."""
+    """Return whether an operation is a difference that nothing but exponentials read."""
     return operation.name == "sub" and all(reader.name in ("exp", "exp2") for reader in operation.result.uses)
 
 

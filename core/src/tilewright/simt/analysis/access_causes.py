@@ -1,7 +1,9 @@
-"""Whose doing a narrow access is: arguments of the kernel, numbers that it has loaded, constants of its source, or what it computes.
+"""Whose doing a narrow access is: arguments of the kernel, numbers that it has loaded, constants of
+its source, or what it computes.
 
-Axis analysis says that an address is not known to be a multiple of 16 bytes; who reads that wants to know whose doing it is. The functions here go back from
-an access through the arithmetic that leads to it, along the operands that lack what the access needs, to where these come from.
+Axis analysis says that an address is not known to be a multiple of 16 bytes; who reads that wants
+to know whose doing it is. The functions here go back from an access through the arithmetic that
+leads to it, along the operands that lack what the access needs, to where these come from.
 """
 
 from __future__ import annotations
@@ -36,10 +38,13 @@ class Sources:
     """Where values come from that lack something.
 
     Attributes:
-        arguments: name of a kernel's argument -> what it would have to be a multiple of; pointers: the arguments that are addresses, in bytes.
-        loaded: line of a load, 0 where it is not known -> what the loaded number would have to be a multiple of.
+        arguments: name of a kernel's argument -> what it would have to be a multiple of; pointers:
+            the arguments that are addresses, in bytes.
+        loaded: line of a load, 0 where it is not known -> what the loaded number would have to be a
+            multiple of.
         constants: a constant, in words -> what it would have to be a multiple of, and is not.
-        programs: axis of the grid -> what the program's place along it would have to be a multiple of, and is not for all programs.
+        programs: axis of the grid -> what the program's place along it would have to be a multiple
+            of, and is not for all programs.
         computed: what else it is, in words -> what it would have to be a multiple of.
     """
 
@@ -75,14 +80,16 @@ class Sources:
 
     @property
     def remedy(self) -> str:
-        """What a user can do about it, in parentheses; empty where nothing but another program helps."""
+        """What a user can do about it, in parentheses; empty where nothing but another program
+        helps."""
         if self.arguments or self.pointers:
             return ARGUMENTS_REMEDY
         return " (tl.multiple_of states it)" if self.loaded or self.computed else ""
 
 
 def of_polynomial(number: Polynomial, affine: Affine, need: int) -> Sources:
-    """Why a number of a program is not known to be a multiple of ``need``: the unknowns, or else the factors, of its terms that are none."""
+    """Why a number of a program is not known to be a multiple of ``need``: the unknowns, or else
+    the factors, of its terms that are none."""
     found = Sources()
     for monomial, factor in number.terms:
         term = Polynomial(((monomial, factor),))
@@ -118,7 +125,8 @@ def _of_atom(atom: Atom, need: int, found: Sources) -> None:
 
 
 def strides_text(strides: Sequence[Polynomial], affine: Affine) -> str:
-    """The strides of a tile's axes of which none is known to be 1, as the end of a sentence; that it may be where one is any number."""
+    """The strides of a tile's axes of which none is known to be 1, as the end of a sentence; that
+    it may be where one is any number."""
     said, free = [], False
     for stride in strides:
         scalar = next(iter(affine.scalars(stride)), None)
@@ -137,13 +145,15 @@ class AccessCauses:
         self._names = {argument: argument.name for argument in function.arguments}
 
     def of_address(self, pointer: Value, width: int) -> Sources:
-        """Why groups of ``width`` elements do not begin at multiples of their size: the arguments and loaded numbers that do not divide by enough."""
+        """Why groups of ``width`` elements do not begin at multiples of their size: the arguments
+        and loaded numbers that do not divide by enough."""
         found = Sources()
         self._follow(pointer, width, width * byte_size_of(pointer), found, set())
         return found
 
     def of_mask(self, mask: Value, axis: int, width: int) -> Sources:
-        """Why groups of ``width`` elements along an axis are not known to be under one mask: what bounds them and does not divide by the width."""
+        """Why groups of ``width`` elements along an axis are not known to be under one mask: what
+        bounds them and does not divide by the width."""
         found = Sources()
         work, seen = [(mask, axis)], set[tuple[Value, int]]()
         while work:
@@ -162,13 +172,15 @@ class AccessCauses:
         return found
 
     def _before(self, operation: Moved, axis: int) -> list[tuple[Value, int]]:
-        """What an operation that moves elements moves along an axis of its result; nothing where that is not known."""
+        """What an operation that moves elements moves along an axis of its result; nothing where
+        that is not known."""
         moved = moved_axes(operation)
         return [] if moved is None else [(operation.x, before) for before in range(self._axes[operation.x].rank) if moved(before) == axis]
 
     def of_stride(self, pointer: Value, axis: int, width: int) -> Sources:
-        """Why ``width`` addresses along an axis are not known to be consecutive: the arguments and constants that coordinates are multiplied by, loaded
-        offsets, and what else is computed of coordinates. None of them would have to be a multiple of anything."""
+        """Why ``width`` addresses along an axis are not known to be consecutive: the arguments and
+        constants that coordinates are multiplied by, loaded offsets, and what else is computed of
+        coordinates. None of them would have to be a multiple of anything."""
         found = Sources()
         work, seen = [(pointer, axis)], set[tuple[Value, int]]()
         while work:
@@ -204,7 +216,8 @@ class AccessCauses:
         return found
 
     def stride_note(self, pointer: Value, axis: int, width: int) -> str:
-        """Whose doing it is that ``width`` addresses along an axis are not known to be consecutive, as the end of a sentence."""
+        """Whose doing it is that ``width`` addresses along an axis are not known to be consecutive,
+        as the end of a sentence."""
         cause = self.of_stride(pointer, axis, width)
         if cause.loaded:
             lines = ", ".join(str(line) for line in sorted(cause.loaded) if line)
@@ -239,7 +252,8 @@ class AccessCauses:
         found.computed[_computed(product)] = 1
 
     def _loads_behind(self, operation: Operation) -> list[int]:
-        """The lines of the loads of tiles that an operation without regions computes from, element by element."""
+        """The lines of the loads of tiles that an operation without regions computes from, element
+        by element."""
         lines, work, seen = [], [operation], {operation}
         while work:
             each = work.pop()
@@ -252,20 +266,22 @@ class AccessCauses:
         return lines
 
     def _descends(self, operation: Binary | Unary, axis: int, width: int) -> bool:
-        """Whether what runs on along an axis is taken from something else, or from 0."""
+        """Return whether what runs on along an axis is taken from something else, or from 0."""
         if operation.name not in ("sub", "neg"):
             return False
         taken = operation.b if isinstance(operation, Binary) else operation.x
         return isinstance(taken.type, TileType) and self._axes[taken].contiguity[axis] >= width
 
     def _argument(self, value: Value) -> str:
-        """The name of the argument that a value is, moved to tiles or of another type; the empty string for others."""
+        """The name of the argument that a value is, moved to tiles or of another type; the empty
+        string for others."""
         while isinstance(value.definition, Moved | Cast | Hint):
             value = value.definition.x
         return self._names.get(value, "")
 
     def _follow(self, value: Value, width: int, need: int, found: Sources, seen: set[Value]) -> None:
-        """Add where a value comes from that is a multiple of ``need`` at the beginning of no group of ``width`` elements."""
+        """Add where a value comes from that is a multiple of ``need`` at the beginning of no group
+        of ``width`` elements."""
         pointer = isinstance(element_type(value.type), PointerType)
         unit = byte_size_of(value) if pointer else 1
         info = self._axes[value]
@@ -300,7 +316,8 @@ class AccessCauses:
             found.computed[what] = max(need, found.computed.get(what, 1))
 
     def _follow_product(self, product: Binary, width: int, need: int, found: Sources, seen: set[Value]) -> None:
-        """Either factor could have what is lacking: an argument is asked for it first, a stride, before what only this product is of."""
+        """Either factor could have what is lacking: an argument is asked for it first, a stride,
+        before what only this product is of."""
         for operand, other in ((product.a, product.b), (product.b, product.a)):
             name = self._argument(operand)
             if name:

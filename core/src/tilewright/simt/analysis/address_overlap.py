@@ -1,11 +1,13 @@
 """Which addresses two accesses of global memory have in common.
 
-Addresses are affine forms (:mod:`tilewright.passes.analysis.affine`). Two tiles of one argument's memory meet where an equation has a solution in integers:
+Addresses are affine forms (:mod:`tilewright.passes.analysis.affine`). Two tiles of one argument's
+memory meet where an equation has a solution in integers:
 
     start + i * step_i + j * step_j + ...  =  start' + i' * step'_i + j' * step'_j + ...
 
-with coordinates within the tiles. So ``p + 64 * i + j`` and ``p + 64 * i + j + 32`` do not meet for 32 columns j, and do for 64. Of accesses in different
-iterations of a loop, the iterations differ by any number but 0.
+with coordinates within the tiles. So ``p + 64 * i + j`` and ``p + 64 * i + j + 32`` do not meet for
+32 columns j, and do for 64. Of accesses in different iterations of a loop, the iterations differ by
+any number but 0.
 """
 
 from __future__ import annotations
@@ -23,14 +25,16 @@ from tilewright.passes.analysis.polynomials import Polynomial, total
 #: Solutions that are tried before two tiles are taken to meet.
 _TRIALS: Final = 512
 
-#: A term of an equation: its factor, and the minimum and the maximum number that it is multiplied with.
+#: A term of an equation: its factor, and the minimum and the maximum number that it is multiplied
+#: with.
 Term = tuple[int, float, float]
 
 
 class AddressOverlap:
     """What is known of the addresses of a function whose tiles have layouts.
 
-    ``loop`` is given where one of two accesses was in an iteration of it before, and the other is in a later one. Index arithmetic is taken not to overflow.
+    ``loop`` is given where one of two accesses was in an iteration of it before, and the other is
+    in a later one. Index arithmetic is taken not to overflow.
     """
 
     def __init__(self, function: Function) -> None:
@@ -39,7 +43,8 @@ class AddressOverlap:
         self._elementwise: dict[tuple[Value, Value, Operation | None], bool] = {}
 
     def are_elementwise(self, a: Value, b: Value, loop: Operation | None) -> bool:
-        """Whether two tiles of pointers have addresses in common at equal coordinates only. (That a tile has one address twice is not asked.)"""
+        """Return whether two tiles of pointers have addresses in common at equal coordinates only.
+        (That a tile has one address twice is not asked.)"""
         if a is b and loop is None:
             return True
         key = a, b, loop
@@ -48,7 +53,8 @@ class AddressOverlap:
         return self._elementwise[key]
 
     def are_apart(self, a: Value, mask: Value | None, b: Value, other_mask: Value | None, loop: Operation | None) -> bool:
-        """Whether two tiles of pointers, as far as their masks let them through, have no address in common."""
+        """Return whether two tiles of pointers, as far as their masks let them through, have no
+        address in common."""
         key = a, mask, b, other_mask, loop
         if key not in self._apart:
             self._apart[key] = self._find_apart(a, b, loop) or (loop is None and self._are_apart_by_masks(a, mask, b, other_mask))
@@ -88,7 +94,8 @@ class AddressOverlap:
         return not any(has_solution([*terms, (step, *range_)], difference) for range_ in ((1, math.inf), (-math.inf, -1)))
 
     def _step(self, form: Form, other: Form, loop: Operation) -> int | None:
-        """What both forms move by in each iteration of a loop, if that is all they differ by but for a number."""
+        """What both forms move by in each iteration of a loop, if that is all they differ by but
+        for a number."""
         if loop.name != "for":
             return None
         iteration = self._affine.unknown("iteration", loop)
@@ -98,7 +105,8 @@ class AddressOverlap:
         return None if self._affine.varies(fixed, loop) or other.start.minus(form.start).constant is None else step
 
     def _starts(self, form: Form, other: Form, loop: Operation | None) -> tuple[list[Term], int]:
-        """(terms of the difference of two starts, which may be any number, what is left of it on the other side)."""
+        """(terms of the difference of two starts, which may be any number, what is left of it on
+        the other side)."""
         first, second = dict(form.start.terms), dict(other.start.terms)
         factors = []
         for monomial in {**first, **second}:
@@ -114,7 +122,8 @@ class AddressOverlap:
         return form.base is other.base and not (loop is not None and form.base is not None and is_inside(form.base, loop))
 
     def _are_apart_by_masks(self, a: Value, mask: Value | None, b: Value, other_mask: Value | None) -> bool:
-        """Whether one tile begins where the other one's mask ends, or later: ``p + i`` for i < n, and ``p + n + i``."""
+        """Return whether one tile begins where the other one's mask ends, or later: ``p + i`` for i
+        < n, and ``p + n + i``."""
         form, other = self._affine.form(a), self._affine.form(b)
         if form is None or other is None or not self._have_one_base(form, other, None) or form.steps != other.steps or len(form.steps) != 1:
             return False
@@ -125,7 +134,7 @@ class AddressOverlap:
         return self._is_past(distance, key, a, mask) or self._is_past(distance.scaled(-1), key, b, other_mask)
 
     def _is_past(self, distance: Polynomial, axis: int, pointer: Value, mask: Value | None) -> bool:
-        """Whether coordinates of a tile are less than a distance."""
+        """Return whether coordinates of a tile are less than a distance."""
         bounds = self._affine.bounds(mask) if mask is not None else []
         ends = [bound.upper for bound in bounds if bound is not None and bound.axis == axis and bound.upper is not None]
         ends.append(Polynomial.number(shape_of(pointer.type)[axis]))
@@ -139,8 +148,9 @@ def _terms(form: Form, pointer: Value, sign: int) -> list[Term]:
 
 
 def _without_common_factor(form: Form, other: Form) -> tuple[Form, Form]:
-    """Forms divided by what the one step of each of them is, where the difference of their starts is a multiple of it: a stride that is not known. It is not 0,
-    for elements that are stored would be in one place."""
+    """Forms divided by what the one step of each of them is, where the difference of their starts
+    is a multiple of it: a stride that is not known. It is not 0, for elements that are stored would
+    be in one place."""
     if len(form.steps) != 1 or len(other.steps) != 1 or form.steps[0][1] != other.steps[0][1]:
         return form, other
     ((key, step),), ((other_key, _),) = form.steps, other.steps
@@ -152,7 +162,7 @@ def _without_common_factor(form: Form, other: Form) -> tuple[Form, Form]:
 
 
 def has_solution(terms: Iterable[Term], target: int) -> bool:
-    """Whether a sum of terms may be ``target``; True where that takes too long to tell.
+    """Return whether a sum of terms may be ``target``; True where that takes too long to tell.
 
     Larger factors are tried first: what the others can add leaves few numbers for them.
     """
@@ -184,7 +194,8 @@ def _positive(term: Term) -> Term:
 
 
 def _merged(terms: Sequence[Term]) -> list[Term]:
-    """Fewer terms of the same sums: multiples of any two numbers, added up, are those of the greatest common divisor."""
+    """Fewer terms of the same sums: multiples of any two numbers, added up, are those of the
+    greatest common divisor."""
     free = math.gcd(*(factor for factor, least, most in terms if least == -math.inf and most == math.inf))
     found = [(free, -math.inf, math.inf)] if free else []
     return [*found, *(term for term in terms if term[1:] != (-math.inf, math.inf))]

@@ -1,6 +1,7 @@
 """Which memory a pointer or a descriptor leads to: that of an argument of the kernel, or any.
 
-Different arguments are different memory. An address that was loaded, or made of numbers, may lead anywhere, to the memory of arguments as well.
+Different arguments are different memory. An address that was loaded, or made of numbers, may lead
+anywhere, to the memory of arguments as well.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ from tilewright.ir.types import DescriptorType, PointerType, TileType, Type
 from tilewright.passes.effects import clobbers_memory, effects_of
 from tilewright.simt.dialect.ops.tensor_maps import MakeDescriptor, Tensor
 
-#: Operations whose result leads where their first operand does, beside those that move or forward elements.
+#: Operations whose result leads where their first operand does, beside those that move or forward
+#: elements.
 _PASSING: Final = frozenset({"addptr", "bitcast"})
 #: Operations that make a descriptor of a tensor at their operand ``base``.
 MAKING: Final = (memory.MakeDescriptor, MakeDescriptor, Tensor)
 
 
 def root_of(address: Value) -> Value | None:
-    """The argument that a pointer, a tile of them, or a descriptor is made of; None where it may lead anywhere."""
+    """The argument that a pointer, a tile of them, or a descriptor is made of; None where it may
+    lead anywhere."""
     value, seen = address, set()
     while value not in seen:
         seen.add(value)
@@ -47,12 +50,13 @@ def root_of(address: Value) -> Value | None:
 
 
 def is_address(type_: Type) -> bool:
-    """Whether values of a type lead to memory."""
+    """Return whether values of a type lead to memory."""
     return isinstance(type_.element if isinstance(type_, TileType) else type_, PointerType | DescriptorType)
 
 
 def reached(operation: Operation, effect: Effect) -> frozenset[Value | None]:
-    """The memory that an operation with no regions has an effect on: the roots of its addresses, or None where it may be any."""
+    """The memory that an operation with no regions has an effect on: the roots of its addresses, or
+    None where it may be any."""
     if operation.regions or effect not in effects_of(operation):
         return frozenset()
     roots = [root_of(operand) for operand in operation.operands if is_address(operand.type)]
@@ -61,18 +65,21 @@ def reached(operation: Operation, effect: Effect) -> frozenset[Value | None]:
 
 
 def may_be_same(one: Value | None, other: Value | None) -> bool:
-    """Whether two roots may be of the same memory."""
+    """Return whether two roots may be of the same memory."""
     return one is None or other is None or one is other
 
 
 def writer_in(body: Region, roots: Collection[Value | None]) -> Operation | None:
-    """The first operation of a body, or in its regions, after which a load of memory with these roots may see other values than before it; None where there
-    is none. An atomic operation whose result nobody reads tells the program nothing of what others wrote: it is a store of its own memory."""
+    """The first operation of a body, or in its regions, after which a load of memory with these
+    roots may see other values than before it; None where there is none. An atomic operation whose
+    result nobody reads tells the program nothing of what others wrote: it is a store of its own
+    memory."""
     return next((operation for operation in body.walk() if not operation.regions and clobbers_memory(operation) and _may_write(operation, roots)), None)
 
 
 def _may_write(operation: Operation, roots: Collection[Value | None]) -> bool:
-    """Whether an operation that writes, or orders accesses, is not known to write to other memory alone."""
+    """Return whether an operation that writes, or orders accesses, is not known to write to other
+    memory alone."""
     silent = isinstance(operation, memory.AtomicRmw | memory.AtomicCas) and not operation.results[0].uses
     if not (silent or isinstance(operation, memory.Store | memory.DescriptorStore | memory.DescriptorReduce | memory.DescriptorScatter)):
         return True

@@ -1,8 +1,10 @@
-"""Tiles in flight: results of matmuls and loads that were started, before a wait makes them readable.
+"""Tiles in flight: results of matmuls and loads that were started, before a wait makes them
+readable.
 
-They may be few things: the accumulator of a matmul that goes on in the same registers, carried by control flow, and waited for. Whatever else reads them
-reads registers that something is still writing. The matmuls that go on in the same registers are a chain: values that become one another through
-accumulators and control flow.
+They may be few things: the accumulator of a matmul that goes on in the same registers, carried by
+control flow, and waited for. Whatever else reads them reads registers that something is still
+writing. The matmuls that go on in the same registers are a chain: values that become one another
+through accumulators and control flow.
 """
 
 from __future__ import annotations
@@ -83,7 +85,10 @@ class InFlight:
         return iter(self._starts)
 
     def may_be(self, value: Value) -> bool:
-        """Whether a value may be in flight. One that is carried may also be one that never was."""
+        """Return whether a value may be in flight.
+
+        One that is carried may also be one that never was.
+        """
         return value in self._starts
 
     def starts(self, value: Value) -> set[Operation]:
@@ -95,13 +100,15 @@ class InFlight:
         return _STARTS[next(iter(self._starts[value])).name]
 
     def chain(self, value: Value) -> int | None:
-        """The number of the registers that matmuls of a value go on in, from 0 on; None for values that no matmul in flight gives."""
+        """The number of the registers that matmuls of a value go on in, from 0 on; None for values
+        that no matmul in flight gives."""
         return self._numbers.get(self._leader(value)) if value in self._starts else None
 
 
 def check_in_flight(function: Function) -> None:
-    """Check that tiles in flight are read by nothing but waits and matmuls that go on with them, that operands in registers are held until the wait for their
-    matmul, and, where program order tells, that no slot is read while a group of copies into it is in flight.
+    """Check that tiles in flight are read by nothing but waits and matmuls that go on with them,
+    that operands in registers are held until the wait for their matmul, and, where program order
+    tells, that no slot is read while a group of copies into it is in flight.
 
     Raises:
         FlightError: naming the operation, its location and the rule.
@@ -120,7 +127,8 @@ def check_in_flight(function: Function) -> None:
 
 
 def _check_held(start: DotStart) -> None:
-    """What a matmul reads in registers stays there until a wait for it, which names it; where a loop carries its token, the loop carries that too."""
+    """What a matmul reads in registers stays there until a wait for it, which names it; where a
+    loop carries its token, the loop carries that too."""
     _check_kept(start, start.results[1], [operand for operand in (start.a, start.b) if isinstance(operand.type, TileType)], set())
 
 
@@ -167,7 +175,7 @@ def _check_wait(flights: InFlight, value: Value, wait: Wait) -> None:
 
 
 def _is_before(operation: Operation | None, other: Operation) -> bool:
-    """Whether an operation comes before another one of its region."""
+    """Return whether an operation comes before another one of its region."""
     if operation is None or operation.parent is None or operation.parent is not other.parent or operation is other:
         return False
     return any(one is operation for one in _until(operation.parent, other))
@@ -187,7 +195,8 @@ _Copies = list[tuple[tuple[Value, object], Value | None]]
 
 
 def _check_slots(region: Region, copies: _Copies) -> None:
-    """Follow a region in order; ``copies`` are in flight where it begins, and, changed, where it ends."""
+    """Follow a region in order; ``copies`` are in flight where it begins, and, changed, where it
+    ends."""
     ended: dict[Value, int] = {}
     for number, operation in enumerate(region):
         for result in operation.results:
@@ -207,7 +216,8 @@ def _check_slots(region: Region, copies: _Copies) -> None:
 
 
 def _end_waited(wait: Wait, copies: _Copies, ended: dict[Value, int]) -> None:
-    """Groups that ended before the youngest token that is waited for are over; one from outside of the region is older than all of the region."""
+    """Groups that ended before the youngest token that is waited for are over; one from outside of
+    the region is older than all of the region."""
     for token in wait.tokens:
         if token.type is COPIES:
             youngest = ended.get(token, -1)
@@ -215,7 +225,10 @@ def _end_waited(wait: Wait, copies: _Copies, ended: dict[Value, int]) -> None:
 
 
 def _enter(operation: Operation, copies: _Copies) -> None:
-    """What regions find is what was in flight before. What they wait for may be anything, so that all they might have ended is taken to be over."""
+    """What regions find is what was in flight before.
+
+    What they wait for may be anything, so that all they might have ended is taken to be over.
+    """
     waits = False
     for inner in operation.regions:
         _check_slots(inner, list(copies))

@@ -1,13 +1,16 @@
 """Divergence analysis: branches and loops that threads of one program may take differently.
 
-To a program a scalar is one value, and so is each element of a tile: all threads that hold it hold the same. Inline assembly is
-where that ends. It runs in each thread, and gives each what it reads there: the thread's number, a clock, memory as it is at that
-moment. What is computed from its results may differ between threads (it *diverges*), and so does which way a branch goes, and how
-often a loop runs, by such a condition: a part of the threads runs what is inside, or runs it more often than others.
+To a program a scalar is one value, and so is each element of a tile: all threads that hold it hold
+the same. Inline assembly is where that ends. It runs in each thread, and gives each what it reads
+there: the thread's number, a clock, memory as it is at that moment. What is computed from its
+results may differ between threads (it *diverges*), and so does which way a branch goes, and how
+often a loop runs, by such a condition: a part of the threads runs what is inside, or runs it more
+often than others.
 
-Not divergent are the results of assembly that computes them from inputs that are not (a target reads its instructions:
-:meth:`~tilewright.simt.target.simt_target.SimtTarget.is_uniform_assembly`), functions of libraries, loads at addresses that are not, and
-what atomic operations return: one thread does them, and gives it to the others.
+Not divergent are the results of assembly that computes them from inputs that are not (a target
+reads its instructions: :meth:`~tilewright.simt.target.simt_target.SimtTarget.is_uniform_assembly`),
+functions of libraries, loads at addresses that are not, and what atomic operations return: one
+thread does them, and gives it to the others.
 """
 
 from __future__ import annotations
@@ -43,7 +46,8 @@ class Divergence:
             self._spread(sources, all_carried(function))
 
     def cause(self, operation: Operation) -> InlineAsm | None:
-        """The assembly by whose results threads may take a branch or loop differently; None where all take it alike."""
+        """The assembly by whose results threads may take a branch or loop differently; None where
+        all take it alike."""
         return next((self.values[value] for value in _conditions(operation) if value in self.values), None)
 
     def _spread(self, sources: Iterable[InlineAsm], carried: dict[Value, Carried]) -> None:
@@ -111,7 +115,8 @@ class DivergentBranch:
 
     Attributes:
         operation, cause: what it is, and the assembly that its condition comes from.
-        shared: an operation that shares memory of the program with other threads, without a barrier in between.
+        shared: an operation that shares memory of the program with other threads, without a barrier
+            in between.
         waits: whether any operation would have to wait for other threads.
     """
 

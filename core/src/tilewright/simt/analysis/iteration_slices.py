@@ -1,4 +1,5 @@
-"""What must be computed ahead for loads that are copied ahead: the addresses and masks of later iterations, and what stands in where a mask is false."""
+"""What must be computed ahead for loads that are copied ahead: the addresses and masks of later
+iterations, and what stands in where a mask is false."""
 
 from __future__ import annotations
 
@@ -23,8 +24,9 @@ _SLICE_LIMIT = 200
 class Reader:
     """An operation with the operands that it had when its slice was taken.
 
-    Expanding a loop lets the readers of a load read a slot instead. Where the loaded tile is an index of other loads, some
-    of them are in the slice, and the slot has the index of the iteration that runs, not of the one that is computed ahead.
+    Expanding a loop lets the readers of a load read a slot instead. Where the loaded tile is an
+    index of other loads, some of them are in the slice, and the slot has the index of the iteration
+    that runs, not of the one that is computed ahead.
     """
 
     operation: Operation
@@ -40,7 +42,10 @@ class Reader:
         raise KeyError(f"{self.operation.name} has no operand {name!r}")
 
     def clone(self, mapping: dict[Value, Value]) -> Operation:
-        """A copy, in no region yet, that reads ``mapping[v]`` in place of each ``v`` found there. Add its results there."""
+        """A copy, in no region yet, that reads ``mapping[v]`` in place of each ``v`` found there.
+
+        Add its results there.
+        """
         operation = self.operation
         operands = [mapping.get(value, value) for value in self.operands]
         types = [result.type for result in operation.results]
@@ -53,7 +58,8 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What one iteration of a loop computes for the addresses of loads, as the loop was when the slice was taken.
+    """What one iteration of a loop computes for the addresses of loads, as the loop was when the
+    slice was taken.
 
     Attributes:
         operations: in program order.
@@ -75,8 +81,9 @@ class Slice:
 
 
 def slice_of(body: Region, loads: Iterable[Ahead], target: SimtTarget) -> Slice | None:
-    """What must be repeated to know the operands of ``loads`` in later iterations; None where that should not be done. Loads among it, such as
-    of a table of pages, are repeated too: nothing in the loop may write to memory."""
+    """What must be repeated to know the operands of ``loads`` in later iterations; None where that
+    should not be done. Loads among it, such as of a table of pages, are repeated too: nothing in
+    the loop may write to memory."""
     last = body.terminator
     assert last is not None
     loads = tuple(loads)

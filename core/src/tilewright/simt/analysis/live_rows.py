@@ -1,7 +1,8 @@
 """Which rows of a loaded tile nobody observes.
 
-What lies beyond a bound along an axis of a tile is followed through all that is computed of it, to the stores of the results: where each stores under a mask
-that ends at the bound or before it, those rows may hold anything.
+What lies beyond a bound along an axis of a tile is followed through all that is computed of it, to
+the stores of the results: where each stores under a mask that ends at the bound or before it, those
+rows may hold anything.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from tilewright.passes.analysis.transfer_functions import MOVES, unit_reshape
 
 
 def observed(value: Value, axis: int, limit: Polynomial, affine: Affine) -> str:
-    """Who may observe the elements of a tile whose coordinate along an axis is not below ``limit``; the empty string where nobody does."""
+    """Who may observe the elements of a tile whose coordinate along an axis is not below ``limit``;
+    the empty string where nobody does."""
     return _Search(limit, affine).run(value, axis)
 
 
@@ -46,7 +48,8 @@ class _Search:
         return ""
 
     def _through(self, user: Operation, position: int, axis: int) -> list[tuple[Value, int]] | None:
-        """The tiles that an operation makes of one, with the axis there; None where it may show what is beyond the limit."""
+        """The tiles that an operation makes of one, with the axis there; None where it may show
+        what is beyond the limit."""
         rule = _RULES.get(user.name)
         if rule is not None:
             return rule(self, user, position, axis)
@@ -55,7 +58,7 @@ class _Search:
         return [(result, axis) for result in user.results]
 
     def _ends_before(self, mask: Value | None, axis: int) -> bool:
-        """Whether a mask is false beyond the limit."""
+        """Return whether a mask is false beyond the limit."""
         for bound in self.affine.bounds(mask) if mask is not None else ():
             if bound is not None and bound.axis == axis and bound.upper is not None and self.affine.is_nonnegative(self.limit.minus(bound.upper)):
                 return True
@@ -89,7 +92,8 @@ class _Search:
         return [(user.result, axis)]
 
     def dot(self, user: Operation, position: int, axis: int) -> list[tuple[Value, int]] | None:
-        """Rows of the first operand and columns of the second are those of the result; what is summed over is seen in all of it."""
+        """Rows of the first operand and columns of the second are those of the result; what is
+        summed over is seen in all of it."""
         type_ = user.operands[position].type
         assert isinstance(type_, TileType)
         summed = {0: type_.rank - 1, 1: type_.rank - 2}.get(position)

@@ -1,8 +1,10 @@
 """Loads whose left-out lanes nobody sees.
 
-Where a load's mask is false and it has no ``other``, its lanes are zero. To write those zeros costs an instruction a register, and most kernels store what
-they compute under the mask they loaded under: the lanes are then followed through all that is computed of them, to the masks, selects and conjunctions that
-drop them. A load of which every use drops them is marked, and the machine may leave in them what it likes.
+Where a load's mask is false and it has no ``other``, its lanes are zero. To write those zeros costs
+an instruction a register, and most kernels store what they compute under the mask they loaded
+under: the lanes are then followed through all that is computed of them, to the masks, selects and
+conjunctions that drop them. A load of which every use drops them is marked, and the machine may
+leave in them what it likes.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from tilewright.simt.dialect.loop_carried import CARRIERS, Carried, carried_valu
 UNSEEN: Final = "simt.unseen"
 
 _Masked = Load | Store | AtomicRmw | AtomicLoad | AtomicStore | Assert | Histogram
-#: A value, and the operations through which the lanes went to it, in order: those that move elements, and so would move the mask's.
+#: A value, and the operations through which the lanes went to it, in order: those that move
+#: elements, and so would move the mask's.
 _Followed = tuple[Value, tuple[Moved, ...]]
 
 
@@ -44,7 +47,7 @@ def mark_unseen(function: Function) -> None:
 
 
 def fills_with_zeros(load: Load) -> bool:
-    """Whether zeros are to be written in the lanes that a load leaves out."""
+    """Return whether zeros are to be written in the lanes that a load leaves out."""
     return load.mask is not None and load.other is None and not load.attributes.get(UNSEEN, False)
 
 
@@ -55,7 +58,7 @@ class _Search:
         self.load, self.sources = load, sources
 
     def is_seen(self) -> bool:
-        """Whether anybody may see a lane where the mask is false."""
+        """Return whether anybody may see a lane where the mask is false."""
         work: list[_Followed] = [(self.load.results[0], ())]
         known = set(work)
         while work:
@@ -84,7 +87,8 @@ class _Search:
         return [(result, path) for result in user.results]
 
     def _drops(self, mask: Value | None, path: tuple[Moved, ...]) -> bool:
-        """Whether a mask is false wherever the load's is, once that has been moved as the lanes were."""
+        """Return whether a mask is false wherever the load's is, once that has been moved as the
+        lanes were."""
         if mask is None:
             return False
         if mask is self.mask and not path:
@@ -99,7 +103,8 @@ class _Search:
     # ---- operations
 
     def accessed(self, user: _Masked, position: int, path: tuple[Moved, ...]) -> list[_Followed] | None:
-        """What an access does under its mask it does not do in other lanes; a load gives back its ``other`` there."""
+        """What an access does under its mask it does not do in other lanes; a load gives back its
+        ``other`` there."""
         operand, mask = user.operands[position], user.mask
         if operand is mask or not self._drops(mask, path):
             return None

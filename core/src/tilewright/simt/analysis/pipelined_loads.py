@@ -1,4 +1,5 @@
-"""Loads that feed matmuls: which can be copied, and the layouts that their tiles can have in shared memory."""
+"""Loads that feed matmuls: which can be copied, and the layouts that their tiles can have in shared
+memory."""
 
 from __future__ import annotations
 
@@ -41,20 +42,21 @@ def feeding_matmuls(body: Region, matmuls: tuple[type[Operation], ...] = MULTIPL
 
 
 def is_plain(load: Load) -> bool:
-    """Whether a load is one of a tile of numbers."""
+    """Return whether a load is one of a tile of numbers."""
     type_ = load.results[0].type
     return isinstance(type_, TileType) and isinstance(type_.element, IntType | FloatType) and type_.element is not I1 and not load.volatile
 
 
 def is_copyable(load: Load) -> bool:
-    """Whether a load is plain, and fills with zeros where its mask is false."""
+    """Return whether a load is plain, and fills with zeros where its mask is false."""
     other = load.other
     value = 0 if other is None else constant_of(other)
     return is_plain(load) and value is not None and value == 0 and not str(value).startswith("-")
 
 
 def copied_elements(load: Load, mechanism: CopyMechanism, axes: Mapping[Value, AxisInfo]) -> int:
-    """How many elements one copy of a mechanism of groups can move, by the pointers; 0 where it can move none."""
+    """How many elements one copy of a mechanism of groups can move, by the pointers; 0 where it can
+    move none."""
     pointer, mask = load.pointer, load.mask
     (result,) = load.results
     assert isinstance(result.type, TileType)
@@ -66,8 +68,9 @@ def copied_elements(load: Load, mechanism: CopyMechanism, axes: Mapping[Value, A
 
 
 def group_layout(load: Load, mechanism: CopyMechanism, target: SimtTarget, axes: Mapping[Value, AxisInfo]) -> SharedLayout | None:
-    """The layout in shared memory that the widest copies of a mechanism of groups can write and the first matmul that reads the tile, or else the first
-    conversion of its layout, reads best; None where there is none."""
+    """The layout in shared memory that the widest copies of a mechanism of groups can write and the
+    first matmul that reads the tile, or else the first conversion of its layout, reads best; None
+    where there is none."""
     width = copied_elements(load, mechanism, axes)
     if not width:
         return None
@@ -97,8 +100,8 @@ def group_layout(load: Load, mechanism: CopyMechanism, target: SimtTarget, axes:
 
 
 def wished_layout(load: Ahead | DescriptorGather, mechanism: CopyMechanism, target: SimtTarget) -> SharedLayout | None:
-    """The layout in shared memory that the first matmul that reads the tile wishes for, or that it, or else the first conversion of the tile's layout, reads
-    best, if the mechanism can fill it."""
+    """The layout in shared memory that the first matmul that reads the tile wishes for, or that it,
+    or else the first conversion of the tile's layout, reads best, if the mechanism can fill it."""
     (result,) = load.results
     assert isinstance(result.type, TileType)
     shape, element = result.type.shape, result.type.element
@@ -123,7 +126,8 @@ def wished_layout(load: Ahead | DescriptorGather, mechanism: CopyMechanism, targ
 
 
 def _wanted(matmul: Operation, position: int, target: SimtTarget) -> tuple[Sequence[SharedLayout], LinearLayout | None]:
-    """The shared layouts that an operand of a matmul is wanted in, the best first, and what a thread reads of it; None where instructions read it."""
+    """The shared layouts that an operand of a matmul is wanted in, the best first, and what a
+    thread reads of it; None where instructions read it."""
     if not isinstance(matmul, Multiplication):
         return (), layout_of(matmul.operands[position])
     plan = plan_of(matmul, target)
@@ -132,7 +136,8 @@ def _wanted(matmul: Operation, position: int, target: SimtTarget) -> tuple[Seque
 
 
 def matmuls_of(value: Value) -> Iterator[tuple[View, Operation, int]]:
-    """(view, matmul, operand position) of the matmuls that read a tile as it is, in whatever layout and shape."""
+    """(view, matmul, operand position) of the matmuls that read a tile as it is, in whatever layout
+    and shape."""
     for view in views_of(value):
         for reader in _through_conversions(view.value):
             for user in reader.uses:
@@ -143,7 +148,8 @@ def matmuls_of(value: Value) -> Iterator[tuple[View, Operation, int]]:
 
 
 def _converted_to(value: Value) -> LinearLayout | None:
-    """The layout that a tile is converted to first, such as one in which a matmul's operand is computed from it; None where it is not converted."""
+    """The layout that a tile is converted to first, such as one in which a matmul's operand is
+    computed from it; None where it is not converted."""
     assert isinstance(value.type, TileType)
     for view in views_of(value):
         for user in view.value.uses:
@@ -158,8 +164,9 @@ def _through_conversions(value: Value) -> list[Value]:
 
 
 def stepped_matmul(loop: For, loads: list[Ahead], target: SimtTarget) -> Dot | None:
-    """The matmul that can be computed step by step along K, the fragments of its first step loaded in the iteration before: both of its operands are
-    copied ahead and go nowhere else, and it is the last to read what was copied. None where there is no such matmul."""
+    """The matmul that can be computed step by step along K, the fragments of its first step loaded
+    in the iteration before: both of its operands are copied ahead and go nowhere else, and it is
+    the last to read what was copied. None where there is no such matmul."""
     (body,) = loop.regions
     sources = {load.results[0] for load in loads}
     matmul: Dot | None = None
@@ -191,8 +198,8 @@ def _has_steps(matmul: Dot, target: SimtTarget) -> bool:
 
 
 def _only_source(operand: Value) -> Value | None:
-    """The tile of which an operand of a matmul is a view, in the matmul's layout, if the matmul alone reads it; what is not one of ``views_of`` is
-    no tile that was copied."""
+    """The tile of which an operand of a matmul is a view, in the matmul's layout, if the matmul
+    alone reads it; what is not one of ``views_of`` is no tile that was copied."""
     value = operand
     while len(value.uses) == 1:
         operation = value.definition

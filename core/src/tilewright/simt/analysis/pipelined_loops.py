@@ -1,4 +1,5 @@
-"""The loops that software pipelining takes: which loops ask for stages, and which of them are over matmuls."""
+"""The loops that software pipelining takes: which loops ask for stages, and which of them are over
+matmuls."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ def pipelined_loops(function: Function, options: Mapping[str, Any], matmuls: tup
 
 
 def streaming_loops(function: Function) -> Iterator[For]:
-    """The innermost ``for`` loops without matmuls that ask for stages themselves: to be pipelined is nothing that loops get unasked."""
+    """The innermost ``for`` loops without matmuls that ask for stages themselves: to be pipelined
+    is nothing that loops get unasked."""
     for loop in operations_of_program(function.body):
         if isinstance(loop, For) and loop.num_stages >= 2 and not _has(loop, MULTIPLYING) and _is_innermost(loop):
             yield loop

@@ -1,5 +1,5 @@
-"""How many registers a thread needs for its tiles at once: an estimate from the order of the operations, for deciding how many threads shall share a
-machine's registers.
+"""How many registers a thread needs for its tiles at once: an estimate from the order of the
+operations, for deciding how many threads shall share a machine's registers.
 
 Index arithmetic, pointers and masks are not counted: of a run of addresses a thread holds one.
 """
@@ -25,14 +25,17 @@ def peak_words(function: Function) -> int:
 
 
 def peak_words_in(region: Region) -> int:
-    """The most 32-bit words that a thread holds of tiles of a region, its arguments and what it makes, at any place there."""
+    """The most 32-bit words that a thread holds of tiles of a region, its arguments and what it
+    makes, at any place there."""
     return Pressure().region(region)
 
 
 def hot_peak_words(function: Function) -> int:
-    """Return the most 32-bit words of tiles that a thread holds outside of regions that hardly ever run.
+    """Return the most 32-bit words of tiles that a thread holds outside of regions that hardly ever
+    run.
 
-    Code generators compute chains of elementwise operations, and store their results, element by element: a tile within such a chain takes no registers.
+    Code generators compute chains of elementwise operations, and store their results, element by
+    element: a tile within such a chain takes no registers.
     """
     return _HotPressure().region(function.body)
 
@@ -47,7 +50,7 @@ class Pressure:
     """Follows a region in order; what differs from the estimate for any program, others override."""
 
     def in_place(self, operation: Operation) -> bool:
-        """Whether a result takes the place of an operand that ends there."""
+        """Return whether a result takes the place of an operand that ends there."""
         return operation.spec.elementwise
 
     def beside(self, operation: Operation) -> int:
@@ -59,7 +62,8 @@ class Pressure:
         return [operand for inner in operation.walk() for operand in inner.operands]
 
     def handed_over(self, operation: Operation, ended: int) -> int:
-        """Return the words that an operation's regions have in place of ``ended`` words of operands."""
+        """Return the words that an operation's regions have in place of ``ended`` words of
+        operands."""
         return 0
 
     def words(self, value: Value) -> int:
@@ -90,8 +94,11 @@ class Pressure:
 
 
 class _HotPressure(Pressure):
-    """Follows the regions that run; what only others read is spilled once. Matmuls add in place, and what goes through shared memory or control flow takes
-    the registers of what it was."""
+    """Follows the regions that run; what only others read is spilled once.
+
+    Matmuls add in place, and what goes through shared memory or control flow takes the registers of
+    what it was.
+    """
 
     def in_place(self, operation: Operation) -> bool:
         return isinstance(operation, Multiplication | Wait | Convert | For | If) or super().in_place(operation)
@@ -116,7 +123,8 @@ class _HotPressure(Pressure):
 
 
 def _goes_by_elements(operation: Operation) -> bool:
-    """Return whether an operation takes its operands element by element: it computes or stores them."""
+    """Return whether an operation takes its operands element by element: it computes or stores
+    them."""
     return operation.spec.elementwise or (not operation.results and effects_of(operation) == Effect.WRITE)
 
 

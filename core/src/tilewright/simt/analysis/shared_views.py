@@ -1,4 +1,5 @@
-"""Tiles as they are seen through operations that only name elements differently: what is behind them can be read from the same place in memory."""
+"""Tiles as they are seen through operations that only name elements differently: what is behind
+them can be read from the same place in memory."""
 
 from __future__ import annotations
 
@@ -17,13 +18,14 @@ Renaming = Permute | ExpandDims | Reshape
 
 
 def renames(operation: Operation) -> TypeGuard[Renaming]:
-    """Whether an operation only names elements differently, each of which is where it was."""
+    """Return whether an operation only names elements differently, each of which is where it was."""
     return isinstance(operation, Renaming) and not (isinstance(operation, Reshape) and operation.reorder)
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A tile as it is seen through shape operations: ``bits[i]`` is the image there of bit i of an element's number in the loaded tile."""
+    """A tile as it is seen through shape operations: ``bits[i]`` is the image there of bit i of an
+    element's number in the loaded tile."""
 
     value: Value
     bits: tuple[int, ...]
@@ -60,7 +62,8 @@ def views_of(value: Value) -> Iterator[View]:
 
 
 def named_before(operation: Renaming, bits: tuple[int, ...]) -> tuple[int, ...]:
-    """The images of the bits of an element's number in the tile that an operation renames, for ``bits``, those of its result's."""
+    """The images of the bits of an element's number in the tile that an operation renames, for
+    ``bits``, those of its result's."""
     source = operation.x.type
     assert isinstance(source, TileType)
     named = result_layout(operation, LinearLayout(source.shape, tuple(1 << bit for bit in range(log2(source.numel))), (), ()))

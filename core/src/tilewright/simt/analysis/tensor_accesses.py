@@ -1,4 +1,5 @@
-"""Loads at affine pointers as blocks of tensors: which tensor it is that a load reads a block of, and where the block begins in it."""
+"""Loads at affine pointers as blocks of tensors: which tensor it is that a load reads a block of,
+and where the block begins in it."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class Axis:
         source: the axis of the tile; None for one that the tile has not.
         start: where the block begins.
         extents: of the tensor, the least of which counts; empty where nothing bounds it.
-        nonnegative: whether blocks are taken to begin at 0 or later (:mod:`tilewright.passes.analysis.affine`).
+        nonnegative: whether blocks are taken to begin at 0 or later
+            (:mod:`tilewright.passes.analysis.affine`).
         cut: whether the program does not read what is before 0.
     """
 
@@ -49,25 +51,27 @@ class Axis:
     cut: bool = False
 
     def ends(self) -> list[Polynomial]:
-        """Extents of the tensor, the least of which is its own: where nothing bounds it, what blocks reach."""
+        """Extents of the tensor, the least of which is its own: where nothing bounds it, what
+        blocks reach."""
         place = self.start.constant
         return self.extents or [Polynomial.number(_UNBOUNDED if place is None else place + self.block)]
 
     def begins_inside(self, affine: Affine) -> bool:
-        """Whether blocks begin at 0 or later."""
+        """Return whether blocks begin at 0 or later."""
         return self.nonnegative or affine.is_nonnegative(self.start)
 
 
 @dataclass(slots=True)
 class Tensor:
-    """What a load reads a block of: an argument's address, and axes, those whose elements are side by side last."""
+    """What a load reads a block of: an argument's address, and axes, those whose elements are side
+    by side last."""
 
     base: Value
     axes: list[Axis]
 
 
 def is_on_host(polynomial: Polynomial, affine: Affine) -> bool:
-    """Whether a polynomial is of the arguments of the launch."""
+    """Return whether a polynomial is of the arguments of the launch."""
     for number in polynomial.unknowns():
         atom = affine.atom(number)
         if atom.kind == "value":
@@ -107,7 +111,8 @@ def tensor_of(load: Load, affine: Affine) -> Tensor:
 
 
 def _tile_axes(form: Form, shape: tuple[int, ...], affine: Affine) -> list[Axis]:
-    """The axes of the tile that have more than one element, with where they begin as far as that is known from wrapping."""
+    """The axes of the tile that have more than one element, with where they begin as far as that is
+    known from wrapping."""
     axes = []
     for number, extent in enumerate(shape):
         if extent == 1:
@@ -198,7 +203,8 @@ def _place(rest: Polynomial, axes: list[Axis], affine: Affine) -> None:
             distance = piece.divided(axis.step)
             if distance is None:
                 continue
-            # what changes with the program is a number of steps; arguments times that are steps of their own
+            # what changes with the program is a number of steps; arguments times that are steps of
+            # their own
             if not is_on_host(distance, affine) and (axis.extents or _on_host_part(distance, affine) != _ONE):
                 continue
             if axis.cut and not axis.begins_inside(affine):
@@ -258,7 +264,8 @@ class Alignment:
 
 
 def alignments(tensor: Tensor, affine: Affine) -> list[Alignment]:
-    """What divides the tensor's address, its strides but the last, and the places in a row where blocks begin."""
+    """What divides the tensor's address, its strides but the last, and the places in a row where
+    blocks begin."""
     assert isinstance(tensor.base.type, PointerType)
     size = byte_size(tensor.base.type.pointee)
     *outer, inner = tensor.axes

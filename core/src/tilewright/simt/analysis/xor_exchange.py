@@ -1,7 +1,10 @@
-"""XOR exchanges: gathers in which each element takes the one whose coordinate along an axis differs in constant bits, as in bitonic networks.
+"""XOR exchanges: gathers in which each element takes the one whose coordinate along an axis differs
+in constant bits, as in bitonic networks.
 
-A linear layout maps thread bits to coordinates by exclusive or, so an exchange over a constant distance is a move of whole registers and lanes: registers
-are renamed, or every lane shuffles with the lane whose number differs in constant bits. Only a distance that lies across warps needs shared memory.
+A linear layout maps thread bits to coordinates by exclusive or, so an exchange over a constant
+distance is a move of whole registers and lanes: registers are renamed, or every lane shuffles with
+the lane whose number differs in constant bits. Only a distance that lies across warps needs shared
+memory.
 """
 
 from __future__ import annotations
@@ -21,14 +24,16 @@ _MOVED: Final = (Reshape, ExpandDims, Broadcast, Convert)
 
 
 class Exchange(NamedTuple):
-    """Which register and lane an element's partner is in: both differ from the element's own by these bits."""
+    """Which register and lane an element's partner is in: both differ from the element's own by
+    these bits."""
 
     register: int
     lane: int
 
 
 def xor_distance(operation: Gather) -> int | None:
-    """By which bits the row-major numbers of an element and of its source differ, if that is the same constant everywhere."""
+    """By which bits the row-major numbers of an element and of its source differ, if that is the
+    same constant everywhere."""
     distance = distance_of(operation)
     bits = None if distance is None else constant_of(distance)
     shape = _shape(operation.x)
@@ -38,7 +43,8 @@ def xor_distance(operation: Gather) -> int | None:
 
 
 def distance_of(operation: Gather) -> Value | None:
-    """The tile that the coordinates along the axis are combined with by exclusive or to give the index; None where the index is another."""
+    """The tile that the coordinates along the axis are combined with by exclusive or to give the
+    index; None where the index is another."""
     shape = _shape(operation.x)
     if shape != _shape(operation.results[0]):
         return None
@@ -59,20 +65,22 @@ def _shape(tile: Value) -> tuple[int, ...]:
 
 
 def _unmoved(value: Value, shape: tuple[int, ...], axis: int) -> Value:
-    """What a tile repeats or re-lays, as long as the coordinates along an axis of ``shape`` stay where they are."""
+    """What a tile repeats or re-lays, as long as the coordinates along an axis of ``shape`` stay
+    where they are."""
     while isinstance(value.definition, _MOVED) and _lies_along(value.definition.x.type, shape, axis):
         value = value.definition.x
     return value
 
 
 def _lies_along(type_: Type, shape: tuple[int, ...], axis: int) -> bool:
-    """Whether a tile has the shape, or its extent along the axis and no other: then its elements keep their coordinate where it is re-laid so."""
+    """Return whether a tile has the shape, or its extent along the axis and no other: then its
+    elements keep their coordinate where it is re-laid so."""
     alone = tuple(extent if i == axis else 1 for i, extent in enumerate(shape))
     return isinstance(type_, TileType) and type_.shape in (shape, alone, (shape[axis],))
 
 
 def _is_position(value: Value, shape: tuple[int, ...], axis: int) -> bool:
-    """Whether a tile that broadcasts to ``shape`` holds the coordinates along ``axis``."""
+    """Return whether a tile that broadcasts to ``shape`` holds the coordinates along ``axis``."""
     if not _lies_along(value.type, shape, axis):
         return False
     value = _unmoved(value, shape, axis)
@@ -81,7 +89,8 @@ def _is_position(value: Value, shape: tuple[int, ...], axis: int) -> bool:
 
 
 def exchange_within_warp(layout: LinearLayout, distance: int) -> Exchange | None:
-    """The exchange over a distance of a tile in a layout; None where an element has to change warps."""
+    """The exchange over a distance of a tile in a layout; None where an element has to change
+    warps."""
     found = Basis((*layout.registers, *layout.lanes)).solve(distance)
     if found is None:
         return None

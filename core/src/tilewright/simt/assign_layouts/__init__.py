@@ -1,1 +1,2 @@
-"""The assignment of layouts: rules of operations, a problem with costs, its solution, and the conversions where layouts meet."""
+"""The assignment of layouts: rules of operations, a problem with costs, its solution, and the
+conversions where layouts meet."""

@@ -1,9 +1,11 @@
 """Giving every tile a layout.
 
-Operations that work in one layout share an unknown (:mod:`.solver`): runs of elementwise operations, what loops carry, each memory access, each
-reduction. Memory accesses propose layouts that coalesce (:mod:`.coalesce`), matmuls demand those of the target's instructions, and the cheapest
-choice of all is taken, conversions included. Index arithmetic has no layout: it is repeated in each that is asked of it (:mod:`.rematerializable`,
-:mod:`.rematerialize`). What each operation demands is in :mod:`tilewright.simt.dialect.layout_rules`, and checked by :mod:`.verify`.
+Operations that work in one layout share an unknown (:mod:`.solver`): runs of elementwise
+operations, what loops carry, each memory access, each reduction. Memory accesses propose layouts
+that coalesce (:mod:`.coalesce`), matmuls demand those of the target's instructions, and the
+cheapest choice of all is taken, conversions included. Index arithmetic has no layout: it is
+repeated in each that is asked of it (:mod:`.rematerializable`, :mod:`.rematerialize`). What each
+operation demands is in :mod:`tilewright.simt.dialect.layout_rules`, and checked by :mod:`.verify`.
 """
 
 from __future__ import annotations
@@ -51,7 +53,9 @@ _TRIPS: Final = 8.0
 
 
 def assign(function: Function, target: SimtTarget, num_warps: int, options: Mapping[str, Any] | None = None) -> None:
-    """Give every tile of a function a layout, and every matmul a plan. Conversions are put in, and cheap operations repeated, where layouts differ. The launch
+    """Give every tile of a function a layout, and every matmul a plan.
+
+    Conversions are put in, and cheap operations repeated, where layouts differ. The launch
     ``options`` say which loops are pipelined.
 
     Raises:
@@ -66,7 +70,8 @@ class _Copied:
 
     Attributes:
         bits: of an element.
-        neighbour: by which elements of the operand the numbers of two that are neighbours in memory differ, as a bit.
+        neighbour: by which elements of the operand the numbers of two that are neighbours in memory
+            differ, as a bit.
     """
 
     bits: int
@@ -74,15 +79,18 @@ class _Copied:
 
 
 class LayoutStatement:
-    """The layout problem of one function, as it is stated, solved, and written into the function. What an operation asks, its interface's rule says
-    (:mod:`.shape_rules`).
+    """The layout problem of one function, as it is stated, solved, and written into the function.
+
+    What an operation asks, its interface's rule says (:mod:`.shape_rules`).
 
     Attributes:
         target, num_warps: the machine, and how many of its warps run the function.
         accesses: what is known of the addresses of each access of a tile.
-        fixed: the tiles that have a layout of their own; all others are computed anew in each that is asked of them.
+        fixed: the tiles that have a layout of their own; all others are computed anew in each that
+            is asked of them.
         origins: where the layout of each of those comes from: rules set it.
-        reads: the layouts, known or not, that an operation reads its operands in, None for one that is no tile: rules set it.
+        reads: the layouts, known or not, that an operation reads its operands in, None for one that
+            is no tile: rules set it.
         plans: how each matmul is computed.
     """
 
@@ -229,7 +237,8 @@ class LayoutStatement:
         return lambda layout: access.cost(layout, costs)
 
     def plan(self, operation: Dot) -> MatmulPlan:
-        """The plan of a matmul: the target's first choice, or one that reads from registers what is there anyway."""
+        """The plan of a matmul: the target's first choice, or one that reads from registers what is
+        there anyway."""
         matmul = matmul_of(operation)
         plan = (
             self._in_place(operation)
@@ -245,8 +254,9 @@ class LayoutStatement:
         return plan
 
     def _in_place(self, operation: Dot) -> MatmulPlan | None:
-        """A plan that reads the first operand from registers, in the layout of the matmul's result that the operand was computed from, element by element,
-        where the target would have it put into shared memory."""
+        """A plan that reads the first operand from registers, in the layout of the matmul's result
+        that the operand was computed from, element by element, where the target would have it put
+        into shared memory."""
         known = plans(matmul_of(operation), self.target)
         if known[0].reads[0] == REGISTERS:
             return None
@@ -257,9 +267,11 @@ class LayoutStatement:
         return None
 
     def _copied_before(self, operation: Dot) -> MatmulPlan | None:
-        """A plan that reads from registers an operand that was copied to shared memory, where the target would have it put there again, and each warp has its
-        own part of it: what is computed of copied tiles, or lies there as no instruction reads it. Threads read less than a word at a time of narrower elements
-        than the operand's: that is done where nothing is then left to be put into shared memory."""
+        """A plan that reads from registers an operand that was copied to shared memory, where the
+        target would have it put there again, and each warp has its own part of it: what is computed
+        of copied tiles, or lies there as no instruction reads it. Threads read less than a word at
+        a time of narrower elements than the operand's: that is done where nothing is then left to
+        be put into shared memory."""
         known = plans(matmul_of(operation), self.target)
         loop = next((loop for loop in self._pipelined if loop.body is operation.parent), None)
         if loop is None or known[0].reads == (REGISTERS, REGISTERS):
@@ -281,8 +293,9 @@ class LayoutStatement:
         return None
 
     def _by_pairs(self, operation: Dot) -> MatmulPlan | None:
-        """A plan that reads both operands from registers, for one that is computed of narrower elements that were copied to shared memory: a thread has
-        neighbours there along K, which it reads together."""
+        """A plan that reads both operands from registers, for one that is computed of narrower
+        elements that were copied to shared memory: a thread has neighbours there along K, which it
+        reads together."""
         known = plans(matmul_of(operation), self.target)
         loop = next((loop for loop in self._pipelined if loop.body is operation.parent), None)
         if loop is None or known[0].reads != (REGISTERS, REGISTERS):
@@ -296,8 +309,10 @@ class LayoutStatement:
         return None
 
     def _copied_elements(self, operand: Value, body: Region, readable: Sequence[SharedLayout]) -> _Copied | None:
-        """The narrowest elements of the tiles, as large and copied to shared memory, of which an operand is computed element by element; None where it is not,
-        or of another matmul, or is such a tile itself, and no layouts are ``readable`` alone, or one has neighbours together."""
+        """The narrowest elements of the tiles, as large and copied to shared memory, of which an
+        operand is computed element by element; None where it is not, or of another matmul, or is
+        such a tile itself, and no layouts are ``readable`` alone, or one has neighbours together.
+        """
         count = log2(math.prod(tile_shape(operand)))
         work, seen, computed = [(operand, tuple(1 << bit for bit in range(count)))], {operand}, False
         found: list[_Copied] = []
@@ -329,7 +344,8 @@ class LayoutStatement:
         return axis_shifts(shape)[axis]
 
     def _by_rows(self, operation: Dot) -> MatmulPlan | None:
-        """A plan that leaves rows in their warps, for matmuls of which one is computed of the other."""
+        """A plan that leaves rows in their warps, for matmuls of which one is computed of the
+        other."""
         plan = next((plan for plan in plans(matmul_of(operation), self.target) if plan.whole_rows), None)
         return plan if plan is not None and (self._computed_from(operation.a) or _feeds_matmul(operation.results[0])) else None
 
@@ -349,7 +365,8 @@ class LayoutStatement:
         return found
 
     def _connect(self) -> None:
-        """Merge what is carried with the arithmetic that makes it, and tell the problem who reads what."""
+        """Merge what is carried with the arithmetic that makes it, and tell the problem who reads
+        what."""
         carried: dict[Carried, Variable] = {}
         for value, one in self.carried.items():
             if value in self.fixed:
@@ -371,7 +388,8 @@ class LayoutStatement:
                 self.problem.connect(Edge(operand, read.root() if isinstance(read, Variable) else read, weight))
 
     def _keep_coalesced(self, operand: Value, read: Variable | LinearLayout, position: int) -> None:
-        """A load in a loop that feeds a matmul is copied to shared memory ahead of its use, from where any layout may be read."""
+        """A load in a loop that feeds a matmul is copied to shared memory ahead of its use, from
+        where any layout may be read."""
         for leaf, _ in self.problem.paths(operand):
             operation = leaf.owner
             source = self.origins[leaf].source
@@ -384,8 +402,10 @@ class LayoutStatement:
                     source.root().candidates = [layout]
 
     def _keep_copied(self) -> None:
-        """Loads of pipelined loops of which the operands of matmuls are computed are copied to shared memory too: they stay coalesced, and what is computed of
-        them reads them from there. What is smaller than the operand, such as factors of its rows, is as well loaded where it is used."""
+        """Loads of pipelined loops of which the operands of matmuls are computed are copied to
+        shared memory too: they stay coalesced, and what is computed of them reads them from there.
+        What is smaller than the operand, such as factors of its rows, is as well loaded where it is
+        used."""
         for loop in self._pipelined:
             least = min(min(math.prod(tile_shape(dot.a)), math.prod(tile_shape(dot.b))) for dot in loop.body if isinstance(dot, Dot))
             for load in feeding_matmuls(loop.body, (Dot,)):
@@ -398,8 +418,9 @@ class LayoutStatement:
                     source.root().closed = True
 
     def _spread_copies(self) -> None:
-        """Loads of pipelined loops that are smaller than operands, and that are to be read in a layout in which several threads have each element, are copied
-        in one in which they have different ones, where that takes fewer than half as many copies."""
+        """Loads of pipelined loops that are smaller than operands, and that are to be read in a
+        layout in which several threads have each element, are copied in one in which they have
+        different ones, where that takes fewer than half as many copies."""
         for loop in self._pipelined:
             for load in feeding_matmuls(loop.body, (Dot,)):
                 access = self.accesses.get(load)
@@ -411,7 +432,8 @@ class LayoutStatement:
                     self._apart[load] = best
 
     def _is_multiplied_there(self, load: Ahead) -> bool:
-        """Whether all that reads the tile of a load are matmuls, and take it from shared memory as it is."""
+        """Return whether all that reads the tile of a load are matmuls, and take it from shared
+        memory as it is."""
         for view in views_of(load.results[0]):
             for user in view.value.uses:
                 if renames(user):
@@ -424,7 +446,8 @@ class LayoutStatement:
         return True
 
     def _is_copied(self, load: Ahead) -> bool:
-        """Whether a mechanism of the target can copy a load, by what is known of its addresses."""
+        """Return whether a mechanism of the target can copy a load, by what is known of its
+        addresses."""
         if isinstance(load, DescriptorLoad) or load not in self.accesses:
             return isinstance(load, DescriptorLoad)
         widths = [width for mechanism in self.target.mechanisms if mechanism.completes == GROUPS for width in mechanism.widths]
@@ -465,7 +488,7 @@ class LayoutStatement:
 
 
 def _feeds_matmul(value: Value) -> bool:
-    """Whether the first operand of a matmul is computed from a tile element by element."""
+    """Return whether the first operand of a matmul is computed from a tile element by element."""
     work, seen = [value], {value}
     while work:
         tile = work.pop()

@@ -1,4 +1,5 @@
-"""The layouts that memory accesses want: neighbouring threads at neighbouring addresses, each with as many bytes as one access may have."""
+"""The layouts that memory accesses want: neighbouring threads at neighbouring addresses, each with
+as many bytes as one access may have."""
 
 from __future__ import annotations
 
@@ -86,7 +87,8 @@ def mask_of(operation: Access) -> Value | None:
 
 
 def coalesced(accesses: Iterable[TileAccess], lanes: int, warps: int, limit: int) -> dict[tuple[int, ...], list[LinearLayout]]:
-    """For each shape, layouts for its accesses: accesses of one shape and order share theirs, so that values need not move between them.
+    """For each shape, layouts for its accesses: accesses of one shape and order share theirs, so
+    that values need not move between them.
 
     Accesses without consecutive addresses follow those that have them.
     """
@@ -106,8 +108,10 @@ def coalesced(accesses: Iterable[TileAccess], lanes: int, warps: int, limit: int
 def _layouts(shape: tuple[int, ...], order: tuple[int, ...], group: Sequence[TileAccess], lanes: int, warps: int, limit: int) -> list[LinearLayout]:
     most = math.prod(shape) // (lanes * warps)
     shared = min(max(access.vector for access in group), max(1, 2 * limit // max(access.size for access in group)))
-    # A store of wider elements than the loads have is no good in their layout: its threads would each write every other part of a sector. So is an atomic
-    # update that takes fewer elements, and a load that is not aligned to words: its threads would each read a few bytes, far from the next one's.
+    # A store of wider elements than the loads have is no good in their layout: its threads would
+    # each write every other part of a sector. So is an atomic update that takes fewer elements, and
+    # a load that is not aligned to words: its threads would each read a few bytes, far from the
+    # next one's.
     own = sorted({access.vector for access in group if access.writes or access.vector * access.size < _WORD}, reverse=True)
     layouts: list[LinearLayout] = []
     for vector in dict.fromkeys(max(1, min(vector, most)) for vector in (shared, *own)):
@@ -118,7 +122,8 @@ def _layouts(shape: tuple[int, ...], order: tuple[int, ...], group: Sequence[Til
 
 
 def warps_apart(shape: tuple[int, ...], order: tuple[int, ...], vector: int, lanes: int, warps: int) -> LinearLayout:
-    """As :func:`blocked`, but warps are spread over the slowest axis first: what runs along the fastest axis stays within a warp as far as it can."""
+    """As :func:`blocked`, but warps are spread over the slowest axis first: what runs along the
+    fastest axis stays within a warp as far as it can."""
     shifts = axis_shifts(shape)
     free = [shifts[axis] + bit for axis in order for bit in range(log2(shape[axis]))]
     taken = min(log2(vector), log2(shape[order[0]]))
@@ -135,8 +140,9 @@ def warps_apart(shape: tuple[int, ...], order: tuple[int, ...], vector: int, lan
 
 
 def turned(access: TileAccess, axis: int, reader: LinearLayout, lanes: int, warps: int) -> LinearLayout | None:
-    """A layout for a load that a matmul reads, in which a thread has elements that the matmul sums over together: those along ``axis`` that the reader has
-    in one thread, beside what lies together in memory. None where these are the same, or a thread has too few elements."""
+    """A layout for a load that a matmul reads, in which a thread has elements that the matmul sums
+    over together: those along ``axis`` that the reader has in one thread, beside what lies together
+    in memory. None where these are the same, or a thread has too few elements."""
     shape, shifts = access.shape, axis_shifts(access.shape)
     own = log2(math.prod(shape)) - log2(lanes * warps)
     count = min(log2(access.vector), log2(shape[access.order[0]]))
@@ -152,9 +158,11 @@ def turned(access: TileAccess, axis: int, reader: LinearLayout, lanes: int, warp
 
 
 def widened(layout: LinearLayout, axis: int, width: int) -> LinearLayout | None:
-    """``layout`` with ``width`` consecutive elements along an axis in each thread, for which threads of a warp exchange others; None where they cannot.
+    """``layout`` with ``width`` consecutive elements along an axis in each thread, for which
+    threads of a warp exchange others; None where they cannot.
 
-    What a thread gives away are its elements that are nearest along the axis, so that the threads together have longer runs.
+    What a thread gives away are its elements that are nearest along the axis, so that the threads
+    together have longer runs.
     """
     shift, mask = axis_shifts(layout.shape)[axis], layout.axis_mask(axis)
     wanted = [1 << shift + bit for bit in range(log2(width))]
@@ -172,9 +180,11 @@ def widened(layout: LinearLayout, axis: int, width: int) -> LinearLayout | None:
 
 
 def spread(layout: LinearLayout) -> LinearLayout:
-    """``layout`` with register bits, the highest first, at lane bits along which lanes hold the same elements, or at such warp bits, as far as there are any.
+    """``layout`` with register bits, the highest first, at lane bits along which lanes hold the
+    same elements, or at such warp bits, as far as there are any.
 
-    One thread of those that hold an element updates it: the others then update elements of their own, in place of one thread doing so one after the other.
+    One thread of those that hold an element updates it: the others then update elements of their
+    own, in place of one thread doing so one after the other.
     """
     lanes, warps = list(layout.lanes), list(layout.warps)
     idle = [(images, bit) for images in (lanes, warps) for bit, image in enumerate(images) if not image]

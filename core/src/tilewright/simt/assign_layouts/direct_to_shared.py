@@ -1,8 +1,10 @@
-"""Loads of loops that are copied to shared memory lane after lane: which they are, and the layouts they need for it.
+"""Loads of loops that are copied to shared memory lane after lane: which they are, and the layouts
+they need for it.
 
-Such a copy brings elements to shared memory as they lie in global memory. So a loop's loads are copied this way where each matmul that reads them can read
-that: the loop is one that is pipelined, all it loads for matmuls goes to them as it is, and what it loads across K the machine turns when it is read. Else
-all of them go through registers, since the copies of a loop are all of one kind.
+Such a copy brings elements to shared memory as they lie in global memory. So a loop's loads are
+copied this way where each matmul that reads them can read that: the loop is one that is pipelined,
+all it loads for matmuls goes to them as it is, and what it loads across K the machine turns when it
+is read. Else all of them go through registers, since the copies of a loop are all of one kind.
 
 What is decided is in the IR: the mechanism is named at the load.
 """
@@ -28,7 +30,8 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 #: Matmuls before they have plans.
 _MATMULS = (Dot,)
-#: Bytes that a lane reads of shared memory at once, at least: narrower reads cost more than the way through registers.
+#: Bytes that a lane reads of shared memory at once, at least: narrower reads cost more than the way
+#: through registers.
 _LEAST_READ = 4
 
 
@@ -73,7 +76,8 @@ def _of_loop(statement: Statement, body: Region, mechanism: CopyMechanism) -> di
 
 
 def _layout(statement: Statement, load: Load, mechanism: CopyMechanism, readers: list[LinearLayout]) -> LinearLayout | None:
-    """A load's layout, by which one of the layouts in which the matmul can read it reads it best; None where it cannot be copied."""
+    """A load's layout, by which one of the layouts in which the matmul can read it reads it best;
+    None where it cannot be copied."""
     access, target = statement.accesses.get(load), statement.target
     if access is None or not is_copyable(load):
         return None

@@ -20,8 +20,9 @@ _CHEAP: Final = 24.0
 def fixed_tiles(
     operations: Sequence[Operation], carried: Mapping[Value, Carried], arguments: Sequence[Value], threads: int, costs: MachineCosts
 ) -> dict[Value, None]:
-    """The tiles that have a layout of their own, in program order: results of loads, dots and reductions, and arithmetic on them or too expensive to
-    repeat. What only moves or repeats elements of such tiles is free but *derived* from them."""
+    """The tiles that have a layout of their own, in program order: results of loads, dots and
+    reductions, and arithmetic on them or too expensive to repeat. What only moves or repeats
+    elements of such tiles is free but *derived* from them."""
     search = _Search(carried, threads, costs)
     for argument in arguments:
         if isinstance(argument.type, TileType):

@@ -1,10 +1,12 @@
 """Giving every reader its operands in the layout it asked for.
 
-Values fall into two kinds. *Fixed* ones have one layout, in which they are computed; asked for another one, they are converted. *Free* ones, index
-arithmetic and what only moves or repeats elements, are computed anew in each layout that is asked of them, from operands in the layouts that follow. A
-carried free value is carried in each layout that is asked of it.
+Values fall into two kinds. *Fixed* ones have one layout, in which they are computed; asked for
+another one, they are converted. *Free* ones, index arithmetic and what only moves or repeats
+elements, are computed anew in each layout that is asked of them, from operands in the layouts that
+follow. A carried free value is carried in each layout that is asked of it.
 
-First all demands are found, then the function is rewritten in one go, and conversions are moved down to their first readers.
+First all demands are found, then the function is rewritten in one go, and conversions are moved
+down to their first readers.
 """
 
 from __future__ import annotations
@@ -159,7 +161,8 @@ class Materializer:
                 place = self._convert_all(result, own, place)
 
     def _convert_all(self, value: Value, own: LinearLayout, place: _Place) -> _Place | Operation:
-        """Conversions of a value to the layouts asked of it, after ``place`` (or at the beginning of a region); the last operation that is in."""
+        """Conversions of a value to the layouts asked of it, after ``place`` (or at the beginning
+        of a region); the last operation that is in."""
         found: _Place | Operation = place
         for layout, version in self.versions[value].items():
             if version is None:
@@ -182,7 +185,8 @@ class Materializer:
         return conversion
 
     def _free(self, operation: Operation) -> None:
-        """The operation in each layout asked of a result: itself in the first, copies in the others."""
+        """The operation in each layout asked of a result: itself in the first, copies in the
+        others."""
         tables = [self.versions.setdefault(result, {}) for result in operation.results]
         wanted = list(dict.fromkeys(layout for table in tables for layout in table))
         if not wanted:
@@ -232,7 +236,10 @@ class Materializer:
             self._reread(operation, 1 if operation.name == "condition" else 0)
 
     def _reread(self, operation: Operation, first: int) -> None:
-        """Let an operation that gives carried values give each in all its layouts. Operands before ``first`` stay."""
+        """Let an operation that gives carried values give each in all its layouts.
+
+        Operands before ``first`` stay.
+        """
         operands = list(operation.operands[:first])
         for position, operand in enumerate(operation.operands[first:], first):
             carried = self._carried_from[operation, position]
@@ -276,8 +283,9 @@ def _insert_after(operation: Operation, place: Operation) -> Operation:
 
 
 def sink_conversions(region: Region) -> None:
-    """Move conversions, and free operations that read them, down to the first reader in their region: values that are loaded together are then all
-    in flight before the first is waited for."""
+    """Move conversions, and free operations that read them, down to the first reader in their
+    region: values that are loaded together are then all in flight before the first is waited for.
+    """
     movable: set[Operation] = set()
     operations = list(region)
     for operation in operations:
@@ -290,7 +298,8 @@ def sink_conversions(region: Region) -> None:
                 sink_conversions(inner)
     if not movable:
         return
-    #: each operation of the region as it was, behind those that were moved before it, in order; and the list that an operation is in
+    #: each operation of the region as it was, behind those that were moved before it, in order; and
+    #: the list that an operation is in
     groups = [[operation] for operation in operations]
     group_of = {operation: i for i, operation in enumerate(operations)}
 

@@ -1,6 +1,8 @@
-"""What machines that scale the operands of matmuls themselves have in common: the matmuls that they take, and what those ask of layouts.
+"""What machines that scale the operands of matmuls themselves have in common: the matmuls that they
+take, and what those ask of layouts.
 
-They multiply fp8 and e2m1, two of which are packed into a byte along K, by scales that are powers of two, one for 32 elements along K.
+They multiply fp8 and e2m1, two of which are packed into a byte along K, by scales that are powers
+of two, one for 32 elements along K.
 """
 
 from __future__ import annotations
@@ -51,8 +53,9 @@ class ScaledLayouts:
 
 
 def is_known(operation: DotScaled, name: str) -> bool:
-    """Whether an operand (``a`` or ``b``) of a ``dot_scaled`` has a format of :data:`PER_BYTE`, packed along K, and such scales or none. A scale of fp8 has a
-    sign, which the instructions do not read."""
+    """Return whether an operand (``a`` or ``b``) of a ``dot_scaled`` has a format of
+    :data:`PER_BYTE`, packed along K, and such scales or none. A scale of fp8 has a sign, which the
+    instructions do not read."""
     format_, scale = operation.attribute(f"{name}_format"), operation.operand(f"{name}_scale")
     return format_ in PER_BYTE and (format_ != "e2m1" or operation.attribute(f"{name}_pack_k")) and (scale is None or element_type(scale.type) is U8)
 
@@ -65,7 +68,8 @@ def extents(operation: DotScaled) -> tuple[tuple[int, ...], int]:
 
 
 def scaled_interface(lower: Lower, plan_of: Callable[[DotScaled, SimtTarget, int], ScaledLayouts]) -> Interface:
-    """The interface of ``dot_scaled`` for a machine that computes it by ``plan_of`` (operation, target, warps)."""
+    """The interface of ``dot_scaled`` for a machine that computes it by ``plan_of`` (operation,
+    target, warps)."""
 
     def layouts(statement: Statement, operation: DotScaled) -> None:
         plan = plan_of(operation, statement.target, statement.num_warps)

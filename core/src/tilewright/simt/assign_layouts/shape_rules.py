@@ -1,8 +1,11 @@
-"""What operations ask of layouts: rules that state it, for the :attr:`~tilewright.simt.dialect.op_interface.Interface.layout` of an operation.
+"""What operations ask of layouts: rules that state it, for the
+:attr:`~tilewright.simt.dialect.op_interface.Interface.layout` of an operation.
 
-A rule is a function of the statement that is being made (:class:`~tilewright.simt.dialect.op_interface.Statement`) and the operation. It makes unknown layouts
-(:meth:`~tilewright.simt.dialect.op_interface.Statement.variable`) or names known ones, gives them prices, and says which its operands are read in
-(``reads``) and which its results have (``origins``).
+A rule is a function of the statement that is being made
+(:class:`~tilewright.simt.dialect.op_interface.Statement`) and the operation. It makes unknown
+layouts (:meth:`~tilewright.simt.dialect.op_interface.Statement.variable`) or names known ones,
+gives them prices, and says which its operands are read in (``reads``) and which its results have
+(``origins``).
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ from tilewright.simt.layouts.linear_layout import LinearLayout
 from tilewright.simt.layouts.scan_plan import scan_layout
 from tilewright.simt.target.cost_model import bits_of_element, reduction_cost
 
-#: Price of holding a register where nothing is computed: keeps threads from holding the same elements without need.
+#: Price of holding a register where nothing is computed: keeps threads from holding the same
+#: elements without need.
 _HOLDING: Final = 0.25
 
 
@@ -65,7 +69,8 @@ def access(statement: Statement, operation: Operation) -> None:
 
 
 def updated(statement: Statement, operation: Operation) -> None:
-    """An atomic access: as any other access, but no lane is idle that could update what another has in a register."""
+    """An atomic access: as any other access, but no lane is idle that could update what another has
+    in a register."""
     access(statement, operation)
     for read in statement.reads[operation]:
         if isinstance(read, Variable):
@@ -86,7 +91,8 @@ def grouped(statement: Statement, operation: Map | InlineAsm) -> None:
 
 
 def _folded(statement: Statement, operation: Reduce | Scan, times: float) -> tuple[Variable, int]:
-    """The operands of a reduction or scan, which share a layout, and the axis; the price is that of so many reductions."""
+    """The operands of a reduction or scan, which share a layout, and the axis; the price is that of
+    so many reductions."""
     variable, axis = statement.variable(operation.inputs[0], statement.weight(operation)), operation.axis
     words = sum(max(1.0, bits_of_element(operand) / 32) for operand in operation.inputs)
     combine = max(1.0, len(operation.combine) - 1.0)
@@ -113,7 +119,10 @@ def scanned(statement: Statement, operation: Scan) -> None:
 
 
 def gathered(statement: Statement, operation: Gather) -> None:
-    """A source in any layout; index and result in one. The elements of an exchange stay in the layout they have."""
+    """A source in any layout; index and result in one.
+
+    The elements of an exchange stay in the layout they have.
+    """
     weight = statement.weight(operation)
     distance = xor_distance(operation)
     if distance is not None:
@@ -130,7 +139,8 @@ def gathered(statement: Statement, operation: Gather) -> None:
 
 
 def _exchange_price(statement: Statement, operation: Gather, distance: int) -> Callable[[LinearLayout], float]:
-    """The price of an exchange over a distance: nothing between registers, shuffles between lanes, a trip through shared memory between warps."""
+    """The price of an exchange over a distance: nothing between registers, shuffles between lanes,
+    a trip through shared memory between warps."""
     costs, words = statement.target.costs, max(1.0, bits_of_element(operation.x) / 32)
 
     def price(layout: LinearLayout) -> float:
@@ -178,7 +188,10 @@ def block(statement: Statement, operation: Operation) -> None:
 
 
 def matmul(statement: Statement, operation: Dot) -> None:
-    """The layouts of the matmul's plan. An operand that the plan reads from shared memory is put there, from any layout."""
+    """The layouts of the matmul's plan.
+
+    An operand that the plan reads from shared memory is put there, from any layout.
+    """
     plan = statement.plan(operation)
     statement.origins[operation.results[0]] = Origin(plan.c)
     reads: list[Variable | LinearLayout | None] = []

@@ -1,5 +1,6 @@
-"""The choice of layouts as a problem: an unknown for each group of operations that work in one layout, a price for each choice, and prices for pairs of
-choices between which values must be converted. :mod:`.assign` states the problem; here it is solved by local improvement."""
+"""The choice of layouts as a problem: an unknown for each group of operations that work in one
+layout, a price for each choice, and prices for pairs of choices between which values must be
+converted. :mod:`.assign` states the problem; here it is solved by local improvement."""
 
 from __future__ import annotations
 
@@ -97,7 +98,8 @@ _without_axis = functools.lru_cache(maxsize=1024)(LinearLayout.without_axis)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Origin:
-    """Where a fixed value comes from: a variable whose layout it has, or what is left of that without an axis; or a known layout."""
+    """Where a fixed value comes from: a variable whose layout it has, or what is left of that
+    without an axis; or a known layout."""
 
     source: Variable | LinearLayout
     without_axis: int | None = None
@@ -131,9 +133,11 @@ class Problem:
 
     Attributes:
         origins: of each fixed value.
-        recompute: results of widening casts: in another layout they are computed anew from the converted operand where that is narrower.
+        recompute: results of widening casts: in another layout they are computed anew from the
+            converted operand where that is narrower.
         registers: 32-bit registers that a thread has at most.
-        in_shared: tiles that are read from shared memory in whatever layout, so that there is no trip to it; the axis along which their elements are together.
+        in_shared: tiles that are read from shared memory in whatever layout, so that there is no
+            trip to it; the axis along which their elements are together.
     """
 
     def __init__(self, origins: dict[Value, Origin], recompute: set[Value], costs: MachineCosts, registers: int) -> None:
@@ -171,7 +175,8 @@ class Problem:
         return found
 
     def paths(self, value: Value) -> tuple[tuple[Value, tuple[Operation, ...]], ...]:
-        """The fixed values behind a value, each with the shape operations from the value back to it."""
+        """The fixed values behind a value, each with the shape operations from the value back to
+        it."""
         if value in self.origins:
             return ((value, ()),)
         found = self._paths.get(value)
@@ -234,7 +239,8 @@ class Problem:
         return found
 
     def seen_before(self, path: tuple[Operation, ...], layout: LinearLayout) -> LinearLayout:
-        """The layout before shape operations, the last of them first, that is ``layout`` after them."""
+        """The layout before shape operations, the last of them first, that is ``layout`` after
+        them."""
         for operation in path:
             layout = self._back(operation, layout)[1]
         return layout
@@ -285,7 +291,8 @@ class Problem:
             self.spread_candidates()
         self._descend(sorted(variables, key=lambda one: -one.weight))  # those in loops first
         found, cost = [variable.chosen for variable in variables], self._total(variables)
-        # What is chosen first is followed by its neighbours: a small tile's layout must not decide that of a large one.
+        # What is chosen first is followed by its neighbours: a small tile's layout must not decide
+        # that of a large one.
         large_first = sorted(variables, key=lambda one: -one.weight * math.prod(one.shape))
         for variable in variables:
             variable.chosen = None
@@ -295,7 +302,8 @@ class Problem:
                 variable.chosen = chosen
 
     def _descend(self, order: Sequence[Variable]) -> None:
-        """Choose the layouts of variables one after the other, and again as long as that improves them."""
+        """Choose the layouts of variables one after the other, and again as long as that improves
+        them."""
         for variable in order:
             self._choose(variable)
         for _ in range(_ROUNDS):

@@ -16,7 +16,8 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 
 def check(function: Function, target: SimtTarget) -> None:
-    """Check that every tile has a layout and every operation gets its operands in layouts it can work with.
+    """Check that every tile has a layout and every operation gets its operands in layouts it can
+    work with.
 
     Raises:
         LayoutError: naming operation and rule.

@@ -1,9 +1,12 @@
-"""How many groups are in flight behind a token: what a wait for it comes to on machines that count groups.
+"""How many groups are in flight behind a token: what a wait for it comes to on machines that count
+groups.
 
-What one thread started in a queue ends in order. A wait for a token is a wait until no more groups are in flight than were ended after the token's own, on
-whatever path the program came: the least number over all paths.
+What one thread started in a queue ends in order. A wait for a token is a wait until no more groups
+are in flight than were ended after the token's own, on whatever path the program came: the least
+number over all paths.
 
-Machines that count single copies are told how many of those: at least so many were started after the group ended.
+Machines that count single copies are told how many of those: at least so many were started after
+the group ended.
 """
 
 from __future__ import annotations
@@ -15,7 +18,8 @@ from tilewright.simt.dialect.loop_carried import CARRIERS, Carried, carried_valu
 from tilewright.simt.dialect.ops.async_copy import CopyStart, Wait
 from tilewright.simt.dialect.types import COPIES, MATMULS, TokenType
 
-#: For each token that is known at a place, how many groups of its queue ended after its own (or copies started, where those are counted).
+#: For each token that is known at a place, how many groups of its queue ended after its own (or
+#: copies started, where those are counted).
 _Ages = dict[Value, int]
 
 
@@ -23,7 +27,8 @@ class Tokens:
     """The tokens of one function.
 
     Args:
-        copies: how many copies each thread starts by a ``simt.copy_start``, at least, where waits count them; None where they count groups.
+        copies: how many copies each thread starts by a ``simt.copy_start``, at least, where waits
+            count them; None where they count groups.
     """
 
     def __init__(self, function: Function, copies: Callable[[CopyStart], int] | None = None) -> None:
@@ -32,7 +37,8 @@ class Tokens:
         self._region(function.body, {})
 
     def pending(self, wait: Operation) -> list[tuple[str, int]]:
-        """(queue, groups or copies that may still be in flight) for each queue that a ``simt.wait`` waits for."""
+        """(queue, groups or copies that may still be in flight) for each queue that a ``simt.wait``
+        waits for."""
         return list(self._pending.get(wait, {}).items())
 
     def _region(self, region: Region, ages: _Ages) -> None:
@@ -61,7 +67,8 @@ class Tokens:
         for result in operation.results:
             queue = _queue(result)
             if queue is not None:
-                # each matmul is a group of its own, so that a commit among matmuls ends none: its token stands for nothing
+                # each matmul is a group of its own, so that a commit among matmuls ends none: its
+                # token stands for nothing
                 if (operation.name != "simt.commit" or queue != MATMULS.queue) and (self._copies is None or queue != COPIES.queue):
                     _follow(ages, queue, 1)
                 ages[result] = 0
@@ -83,8 +90,9 @@ class Tokens:
             _set(ages, one.values, arriving)
 
     def _loop(self, operation: Operation, carried: list[Carried], ages: _Ages) -> tuple[list[tuple[Carried, list[int]]], _Ages]:
-        """Again until what arrives at the top is no younger than before; (what is carried, the ages with which it leaves), what else is known after: no
-        less than before, for a loop may end at once."""
+        """Again until what arrives at the top is no younger than before; (what is carried, the ages
+        with which it leaves), what else is known after: no less than before, for a loop may end at
+        once."""
         arriving: dict[Carried, list[int]] = {one: [] for one in carried}
         while True:
             state = dict(ages)
@@ -106,7 +114,8 @@ class Tokens:
 
 
 def _of_source(source: tuple[Operation, int], ages: _Ages, at_end: Mapping[Region, _Ages]) -> int:
-    """The age with which a carried token comes from a place: before the loop, or at the end of one of its regions. Of what is not known, all is waited for."""
+    """The age with which a carried token comes from a place: before the loop, or at the end of one
+    of its regions. Of what is not known, all is waited for."""
     operation, position = source
     assert operation.parent is not None
     return at_end.get(operation.parent, ages).get(operation.operands[position], 0)

@@ -1,7 +1,8 @@
-"""What the passes of the toolkit decide, as the IR holds it: nothing is kept beside the module, so that each stage can be printed and read back.
+"""What the passes of the toolkit decide, as the IR holds it: nothing is kept beside the module, so
+that each stage can be printed and read back.
 
-A tile's layout is on its value. A function's attributes say how many warps run it and how much shared memory it takes; an operation's say where its memory
-begins and what is to be said of it.
+A tile's layout is on its value. A function's attributes say how many warps run it and how much
+shared memory it takes; an operation's say where its memory begins and what is to be said of it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.simt.dialect.ops.warp_specialize import Part
 from tilewright.simt.layouts.linear_layout import LinearLayout
 
-#: Of a function: warps that run it, those of all parts where it has parts; and bytes of shared memory of a program.
+#: Of a function: warps that run it, those of all parts where it has parts; and bytes of shared
+#: memory of a program.
 WARPS: Final = "warps"
 SHARED_BYTES: Final = "shared_bytes"
 #: Of a function: programs that are to share a multiprocessor; without it there may be any number.
@@ -21,11 +23,14 @@ PROGRAMS: Final = "programs"
 CLUSTER: Final = "cluster"
 #: Of a load of a tile: all blocks of a cluster need all of it.
 WHOLE: Final = "simt.whole"
-#: Of an operation: where its scratch space, or what it allocates, begins in shared memory, in bytes.
+#: Of an operation: where its scratch space, or what it allocates, begins in shared memory, in
+#: bytes.
 OFFSET: Final = "simt.offset"
-#: Of a matmul of a chain whose accumulator is in tensor memory: which of its loop's matmuls it is. All copies of one have one place for their sums.
+#: Of a matmul of a chain whose accumulator is in tensor memory: which of its loop's matmuls it is.
+#: All copies of one have one place for their sums.
 SUMS: Final = "simt.sums"
-#: Of an ``if``: its first region hardly ever runs, so that registers which only that region lacks may be spilled.
+#: Of an ``if``: its first region hardly ever runs, so that registers which only that region lacks
+#: may be spilled.
 COLD: Final = "simt.cold"
 #: Of an operation: what left the fast path there, and why.
 NOTES: Final = "simt.notes"
@@ -48,7 +53,7 @@ def function_of(operation: Operation | Region) -> Function:
 
 
 def is_made_in(value: Value, operation: Operation) -> bool:
-    """Whether a value is made in the regions of an operation, or is an argument there."""
+    """Return whether a value is made in the regions of an operation, or is an argument there."""
     owner = value.owner
     maker = owner.parent if isinstance(owner, Operation) else owner
     while isinstance(maker, Region) and isinstance(maker.owner, Operation):

@@ -1,4 +1,5 @@
-"""What an operation demands of layouts: how those of its operands follow from that of its result, and what is checked of both."""
+"""What an operation demands of layouts: how those of its operands follow from that of its result,
+and what is checked of both."""
 
 from __future__ import annotations
 
@@ -76,7 +77,8 @@ def _broadcast_result(operation: Moved, layout: LinearLayout) -> LinearLayout:
         return tuple(sum(1 << to for bit, to in moves.items() if image >> bit & 1) for image in images)
 
     registers = moved(layout.registers)
-    # Images in the order of addresses along the last axis, so that what is repeated there stays side by side.
+    # Images in the order of addresses along the last axis, so that what is repeated there stays
+    # side by side.
     ordered = (*new, *registers) if new and new[0] == 1 else (*registers, *new)
     return LinearLayout(shape, ordered, moved(layout.lanes), moved(layout.warps))
 
@@ -141,17 +143,20 @@ def shape_of_result(operation: Operation) -> tuple[int, ...]:
 
 
 def result_layout(operation: Operation, operand: LinearLayout) -> LinearLayout:
-    """A layout that a shape operation can give its result where its operands are in layout ``operand``."""
+    """A layout that a shape operation can give its result where its operands are in layout
+    ``operand``."""
     return _FORWARD[operation.name](operation, operand)
 
 
 def operand_layout(operation: Operation, result: LinearLayout) -> LinearLayout:
-    """The layout of a shape operation's operands that gives its result layout ``result``, or one near to it."""
+    """The layout of a shape operation's operands that gives its result layout ``result``, or one
+    near to it."""
     return _BACK[operation.name](operation, result)
 
 
 def from_operands(operation: Operation, result: LinearLayout) -> tuple[LinearLayout, LinearLayout]:
-    """(the layout that a shape operation gives its result, that of its operands) nearest to the layout asked of the result."""
+    """(the layout that a shape operation gives its result, that of its operands) nearest to the
+    layout asked of the result."""
     operand = operand_layout(operation, result)
     if operation.name in ("join", "cat"):
         return result_layout(operation, operand), operand
@@ -159,7 +164,8 @@ def from_operands(operation: Operation, result: LinearLayout) -> tuple[LinearLay
 
 
 def packed(layout: LinearLayout, pack: int) -> LinearLayout:
-    """The layout nearest to this one in which groups of ``pack`` elements that follow each other are in registers that follow each other."""
+    """The layout nearest to this one in which groups of ``pack`` elements that follow each other
+    are in registers that follow each other."""
     pack = min(pack, math.prod(layout.shape))  # a group may be as large as the tile, or larger
     bits = tuple(1 << bit for bit in range(log2(pack)))
     if layout.registers[: len(bits)] == bits:

@@ -1,4 +1,5 @@
-"""Values that control flow carries: what of a ``for``, ``while`` or ``if`` is one and the same value, at different places."""
+"""Values that control flow carries: what of a ``for``, ``while`` or ``if`` is one and the same
+value, at different places."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ def terminator(region: Region) -> Operation:
 
 
 def carried_values(operation: Operation) -> list[Carried]:
-    """What an operation with regions carries, in order; for ``while``, what ``before`` gets, then what it forwards."""
+    """What an operation with regions carries, in order; for ``while``, what ``before`` gets, then
+    what it forwards."""
     if operation.name == "for":
         (body,) = operation.regions
         last, first = terminator(body), len(operation.operands) - len(operation.results)
@@ -77,12 +79,13 @@ def all_carried(function: Function) -> dict[Value, Carried]:
 
 
 def is_repeated(operation: Operation) -> bool:
-    """Whether an operation is in a loop."""
+    """Return whether an operation is in a loop."""
     return any(outer.name in ("for", "while") for outer in operation.ancestors())
 
 
 def operations_of_program(region: Region) -> list[Operation]:
-    """The operations on tiles in program order: regions of ``reduce``, ``scan`` and ``map``, which are about scalars, stay outside."""
+    """The operations on tiles in program order: regions of ``reduce``, ``scan`` and ``map``, which
+    are about scalars, stay outside."""
     found: list[Operation] = []
     _collect(region, found)
     return found

@@ -1,4 +1,5 @@
-"""What the toolkit is told of an operation, beside its row in the op table: how it is laid out, what it does to shared memory, how it is written.
+"""What the toolkit is told of an operation, beside its row in the op table: how it is laid out,
+what it does to shared memory, how it is written.
 
 Each operation that is not elementwise brings an :class:`Interface`, the toolkit's own from the
 modules of :mod:`tilewright.simt.lowering`, a vendor's from its
@@ -37,11 +38,15 @@ class SharedEffects:
         blocks: written by TMA copies, whose end an mbarrier tells to all threads.
         copies: written by copies of this thread that may go on until a wait for the queue.
         matmuls: read by matmuls of this thread that may go on until a wait for the queue.
-        engines: those of ``reads`` that matrix instructions or TMA copies read, not the threads' own loads.
+        engines: those of ``reads`` that matrix instructions or TMA copies read, not the threads'
+            own loads.
         awaited: mbarriers, with their numbers, whose phase all threads wait for.
-        announced: mbarriers whose next phase may end from now on: no thread may still wait for the one before.
-        stores: read by copies of this thread to the tensor that may go on until a wait for the queue.
-        ordered: whoever wrote it saw to it that no thread may still touch what is written or copied to, or wait for what is announced.
+        announced: mbarriers whose next phase may end from now on: no thread may still wait for the
+            one before.
+        stores: read by copies of this thread to the tensor that may go on until a wait for the
+            queue.
+        ordered: whoever wrote it saw to it that no thread may still touch what is written or copied
+            to, or wait for what is announced.
     """
 
     reads: tuple[Value, ...] = ()
@@ -57,7 +62,8 @@ class SharedEffects:
 
 
 class Statement(Protocol):
-    """A function's layout problem, as rules state it: see :class:`tilewright.simt.assign_layouts.assign.LayoutStatement`."""
+    """A function's layout problem, as rules state it: see
+    :class:`tilewright.simt.assign_layouts.assign.LayoutStatement`."""
 
     function: Function
     target: SimtTarget
@@ -80,7 +86,8 @@ class Statement(Protocol):
 
 
 class Reader(Protocol):
-    """What a report knows of the function that it is about: see :class:`tilewright.simt.report.Report`."""
+    """What a report knows of the function that it is about: see
+    :class:`tilewright.simt.report.Report`."""
 
     target: SimtTarget
     axes: dict[Value, AxisInfo]
@@ -93,7 +100,8 @@ class Reader(Protocol):
     def traffic(self, verb: str, layout: LinearLayout, shared: SharedLayout, element: Type) -> str: ...
 
 
-# The operation is of the class that its row names, as the functions say: an interface is found by the operation's name, which a type cannot tell.
+# The operation is of the class that its row names, as the functions say: an interface is found by
+# the operation's name, which a type cannot tell.
 
 #: Writes an operation as LLVM IR for one thread, and binds its results.
 Lower: TypeAlias = "Callable[[SimtContext, Any], None]"
@@ -110,8 +118,10 @@ class Interface:
     """What is known of an operation.
 
     Attributes:
-        lower: writes it. An operation with scratch space writes it first, waits for all threads, and reads it last.
-        layout: states what it asks of layouts; None for operations on scalars, and for those that come after layouts are assigned.
+        lower: writes it. An operation with scratch space writes it first, waits for all threads,
+            and reads it last.
+        layout: states what it asks of layouts; None for operations on scalars, and for those that
+            come after layouts are assigned.
         check: checks layouts; None where there is nothing to check.
         scratch: bytes of scratch space; None where it needs none.
         effects: what it does to slots; None for nothing.

@@ -18,22 +18,26 @@ WIDTH: Final = "simt.width"
 SLOTS: Final = "simt.slots"
 #: Of a loop whose loads go through registers: how many iterations ahead they start.
 DISTANCE: Final = "simt.distance"
-#: Of such a loop: its loads are in flight one after the other, each while a part of the matmuls is computed.
+#: Of such a loop: its loads are in flight one after the other, each while a part of the matmuls is
+#: computed.
 IN_TURN: Final = "simt.in_turn"
-#: Of a matmul of such a loop: the positions of operands, made before the loop, that are read from shared memory and not held in registers.
+#: Of a matmul of such a loop: the positions of operands, made before the loop, that are read from
+#: shared memory and not held in registers.
 KEPT: Final = "simt.kept"
-#: Of a loop: in which form it is written out, one of ``FORMS`` of :mod:`tilewright.simt.pipeline.expand`.
+#: Of a loop: in which form it is written out, one of ``FORMS`` of
+#: :mod:`tilewright.simt.pipeline.expand`.
 FORM: Final = "simt.form"
-#: Of a matmul: it is computed step by step along K, the fragments of its first step loaded in the iteration before (``early``) or in its own (``late``); or
-#: all fragments are loaded first, by one half of the warps while the other half multiplies (``alternating``).
+#: Of a matmul: it is computed step by step along K, the fragments of its first step loaded in the
+#: iteration before (``early``) or in its own (``late``); or all fragments are loaded first, by one
+#: half of the warps while the other half multiplies (``alternating``).
 STEPS: Final = "simt.steps"
 #: Of a matmul: it is waited for in the next iteration, with the first matmul of that one.
 TRAILS: Final = "simt.trails"
 
 EARLY, LATE, ALTERNATING = "early", "late", "alternating"
 
-#: Forms beside those that are called like the way in which copies end: loads and arithmetic in parts of their own; the same, and the halves of a chain of
-#: matmuls side by side.
+#: Forms beside those that are called like the way in which copies end: loads and arithmetic in
+#: parts of their own; the same, and the halves of a chain of matmuls side by side.
 PARTS: Final = "parts"
 CHAIN: Final = "chain"
 

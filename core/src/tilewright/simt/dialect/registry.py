@@ -1,7 +1,7 @@
 """The interfaces of operations, by name.
 
-The modules of :mod:`tilewright.simt.lowering` register those of the toolkit's own operations when that package is imported; a target's own interfaces come
-before them.
+The modules of :mod:`tilewright.simt.lowering` register those of the toolkit's own operations when
+that package is imported; a target's own interfaces come before them.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def register_interfaces(interfaces: Mapping[str, Interface]) -> Mapping[str, Int
 
 
 def interface_of(target: SimtTarget, name: str) -> Interface | None:
-    """Return the interface of an operation; None for elementwise operations, and for those that are unknown."""
+    """Return the interface of an operation; None for elementwise operations, and for those that are
+    unknown."""
     assert _INTERFACES, "tilewright.simt.lowering, which registers the interfaces, has not been imported"
     return target.own_interface(name) or _INTERFACES.get(name)

@@ -1,4 +1,5 @@
-"""Types of the SIMT operations: places in the memory that the threads of a program share, and what is in flight.
+"""Types of the SIMT operations: places in the memory that the threads of a program share, and what
+is in flight.
 
 buffer<4 x 128x64xf16, #S1>    shared memory for four tiles, each of whose elements are where ``#S1`` says
 slot<128x64xf16, #S1>          the place of one tile
@@ -24,7 +25,8 @@ _Memory = TypeVar("_Memory", bound="MemoryType")
 
 
 class MemoryType(Type):
-    """Tiles in shared memory: ``count`` of them, of ``shape`` and ``element``, whose elements are where ``layout`` says."""
+    """Tiles in shared memory: ``count`` of them, of ``shape`` and ``element``, whose elements are
+    where ``layout`` says."""
 
     __slots__ = ("count", "element", "layout", "shape")
     count: int
@@ -101,7 +103,11 @@ class BufferType(MemoryType):
 
 
 class TokenType(Type):
-    """Asynchronous operations in flight. Those of one ``queue`` end in the order they were started in: ``copies``, ``matmuls``, or one of a target's."""
+    """Asynchronous operations in flight.
+
+    Those of one ``queue`` end in the order they were started in: ``copies``, ``matmuls``, or one of
+    a target's.
+    """
 
     __slots__ = ("queue",)
     queue: str
@@ -134,7 +140,8 @@ class BarriersType(Type):
 
 
 class AccumulatorType(Type):
-    """The place of a matmul's sums, of ``shape`` and ``element``, in memory that the machine has for them."""
+    """The place of a matmul's sums, of ``shape`` and ``element``, in memory that the machine has
+    for them."""
 
     __slots__ = ("element", "shape")
     shape: tuple[int, ...]

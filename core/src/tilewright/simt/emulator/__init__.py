@@ -1,9 +1,12 @@
-"""A machine for tests: programs of warps run on the host, the threads of a program by turns, each until it waits, in an order that a seed gives.
+"""A machine for tests: programs of warps run on the host, the threads of a program by turns, each
+until it waits, in an order that a seed gives.
 
-What :mod:`tilewright.simt` makes for a GPU is thus run anywhere, slowly, and stricter than hardware. Shared memory is filled with a pattern before each
-program. What is started asynchronously happens as late as a wait allows, or at once, or at any time in between (``completion``), so that a wait that is
-missing shows. Mbarriers have phases, parts of a partition are groups of threads. Accesses must be aligned to their size, and threads that wait for
-what cannot happen end with a report of who waits for what instead of hanging.
+What :mod:`tilewright.simt` makes for a GPU is thus run anywhere, slowly, and stricter than
+hardware. Shared memory is filled with a pattern before each program. What is started asynchronously
+happens as late as a wait allows, or at once, or at any time in between (``completion``), so that a
+wait that is missing shows. Mbarriers have phases, parts of a partition are groups of threads.
+Accesses must be aligned to their size, and threads that wait for what cannot happen end with a
+report of who waits for what instead of hanging.
 
     emulator.run(module, [x, y, out, n], (4, 1, 1), num_warps=2, warp_size=8)
 """

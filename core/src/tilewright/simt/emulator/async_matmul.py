@@ -1,7 +1,9 @@
-"""Asynchronous matmuls, and those with accumulators in tensor memory: written as calls of the engine, which multiplies when it likes.
+"""Asynchronous matmuls, and those with accumulators in tensor memory: written as calls of the
+engine, which multiplies when it likes.
 
-While matmuls are in flight, a thread's registers of the result are in memory, a place for each chain of matmuls that go on in the same registers
-(:mod:`tilewright.simt.analysis.async_hazards`); the values of the IR keep what they had. A wait brings them back.
+While matmuls are in flight, a thread's registers of the result are in memory, a place for each
+chain of matmuls that go on in the same registers (:mod:`tilewright.simt.analysis.async_hazards`);
+the values of the IR keep what they had. A wait brings them back.
 """
 
 from __future__ import annotations
@@ -30,10 +32,12 @@ _HEADER = 8
 
 
 def asynchronous_plan(name: str, matmul: Matmul, c: LinearLayout, reads: tuple[str, str]) -> MatmulPlan:
-    """A plan of the emulated machine for asynchronous matmuls, whose result is in any layout ``c`` without blocks: each thread computes its elements.
+    """A plan of the emulated machine for asynchronous matmuls, whose result is in any layout ``c``
+    without blocks: each thread computes its elements.
 
     Args:
-        reads: where operands are taken from. Of one in registers a thread needs whole rows (or columns).
+        reads: where operands are taken from. Of one in registers a thread needs whole rows (or
+            columns).
     """
     a, b = (operand_layout(c, matmul.k, position) for position in (0, 1))
 
@@ -48,7 +52,8 @@ def asynchronous_plan(name: str, matmul: Matmul, c: LinearLayout, reads: tuple[s
 
 
 def accumulating_plan(name: str, matmul: Matmul, c: LinearLayout, units: int) -> MatmulPlan:
-    """A plan of the emulated machine that has its sums, f32 in ``units`` of tensor memory, which threads read and write in layout ``c``."""
+    """A plan of the emulated machine that has its sums, f32 in ``units`` of tensor memory, which
+    threads read and write in layout ``c``."""
     a, b = (operand_layout(c, matmul.k, position) for position in (0, 1))
     elements = matmul.a, matmul.b, matmul.accumulator
 
@@ -112,7 +117,8 @@ class Matmuls:
         operands: tuple[OperandSource, OperandSource],
         sums: list[str],
     ) -> list[str]:
-        """Write the start of a matmul; the names of the registers of the result, which are what they were."""
+        """Write the start of a matmul; the names of the registers of the result, which are what
+        they were."""
         operation, w = context.operation, context.writer
         assert isinstance(operation, ops.TileMatmul) and self.flights is not None
         elements = matmul.a, matmul.b, matmul.accumulator
@@ -152,7 +158,8 @@ class Matmuls:
         ]
 
     def _brought_back(self, context: SimtContext, operation: Operation, tile: Value, names: Sequence[str]) -> list[str]:
-        """The registers of a chain, where matmuls were started in it; else those that it would have gone on in."""
+        """The registers of a chain, where matmuls were started in it; else those that it would have
+        gone on in."""
         w, element = context.writer, element_type(tile.type)
         place = self._place(context, tile, operation, len(names) * storage_size(element))
         started = w.emit(f"icmp ne i64 {w.load('i64', place, 8)}, 0")
@@ -168,7 +175,8 @@ class Matmuls:
         return [w.phi(register_type(element), ((value, after), (name, before))) for value, name in zip(found, names, strict=True)]
 
     def _place(self, context: SimtContext, value: Value, operation: Operation, size: int) -> str:
-        """The address of a chain's memory; a matmul that is waited for at once is a chain of its own."""
+        """The address of a chain's memory; a matmul that is waited for at once is a chain of its
+        own."""
         assert self.flights is not None
         number = self.flights.chain(value)
         key = number if number is not None else operation

@@ -18,10 +18,12 @@ from tilewright.simt.layouts.linear_layout import SharedLayout
 class EmulatedDescriptor:
     """A descriptor as an argument of a kernel: an array of any strides.
 
-    What is read outside of it is said by the kernel's parameter (its attribute ``padding``), as for every target.
+    What is read outside of it is said by the kernel's parameter (its attribute ``padding``), as for
+    every target.
 
     Attributes:
-        array: the tensor, whose items are the elements, or their bits where NumPy has no such numbers.
+        array: the tensor, whose items are the elements, or their bits where NumPy has no such
+            numbers.
         block_shape: extents of a block; empty where they need not be checked.
     """
 
@@ -33,7 +35,8 @@ class EmulatedDescriptor:
         return [self.array.ctypes.data, *self.parts()[1:]]
 
     def parts(self) -> list[Any]:
-        """The values of the parameters that stand for a descriptor that is not kept: the array, extents, strides in elements."""
+        """The values of the parameters that stand for a descriptor that is not kept: the array,
+        extents, strides in elements."""
         size = self.array.itemsize
         return [self.array, *self.array.shape, *(stride // size for stride in self.array.strides)]
 
@@ -47,8 +50,10 @@ class BlockSite:
         padding: what is read outside the tensor.
         bytes: of a block.
         made: whether the descriptor is one that the kernel made.
-        parts: into how many parts along the first axis the blocks of a cluster cut it, each of which copies its own.
-        rows: whether rows are copied that numbers name; their offsets are the first column and those numbers.
+        parts: into how many parts along the first axis the blocks of a cluster cut it, each of
+            which copies its own.
+        rows: whether rows are copied that numbers name; their offsets are the first column and
+            those numbers.
     """
 
     shared: SharedLayout
@@ -73,7 +78,8 @@ class BlockSite:
         return self._slot(address)[offsets_of(self.shared)].reshape(self.shared.shape)
 
     def writer(self, block: Any, descriptor: int, offsets: Sequence[int]) -> Callable[[], None]:
-        """What copies a block to a tensor, by a descriptor that it does not read any more; what is outside is dropped."""
+        """What copies a block to a tensor, by a descriptor that it does not read any more; what is
+        outside is dropped."""
         pieces = self._pieces(descriptor, offsets)
 
         def write() -> None:
@@ -93,7 +99,8 @@ class BlockSite:
         return memory(address, int(np.prod(self.shared.shape)), self._dtype)
 
     def _pieces(self, descriptor: int, offsets: Sequence[int]) -> list[tuple[tuple[slice, ...], Any]]:
-        """What of a block, or of rows, is in the tensor: parts of the block, and arrays of them in the tensor."""
+        """What of a block, or of rows, is in the tensor: parts of the block, and arrays of them in
+        the tensor."""
         if not self.rows:
             return [self._parts(descriptor, offsets, self.shared.shape)]
         column, *numbers = offsets
@@ -104,7 +111,8 @@ class BlockSite:
         return found
 
     def _parts(self, descriptor: int, offsets: Sequence[int], block: Sequence[int]) -> tuple[tuple[slice, ...], Any]:
-        """The part of a block of some extents that is in the tensor, as the part of the block and as an array of it in the tensor."""
+        """The part of a block of some extents that is in the tensor, as the part of the block and
+        as an array of it in the tensor."""
         rank, size = len(block), self._dtype.itemsize
         base, *rest = memory(descriptor, 1 + 2 * rank, np.dtype(np.int64)).tolist()
         extents, strides = rest[:rank], rest[rank:]

@@ -1,8 +1,9 @@
-"""Functions that all kernels of the emulated machine need: waits, barriers, queues of copies, the threads' main function, and the one that gives the threads
-their turns. They are a module of their own, compiled once a process.
+"""Functions that all kernels of the emulated machine need: waits, barriers, queues of copies, the
+threads' main function, and the one that gives the threads their turns. They are a module of their
+own, compiled once a process.
 
-Threads of the machine take turns on one thread of the operating system, each with a stack of its own (POSIX's ucontext): one runs until it waits or calls
-the engine, then the next one does.
+Threads of the machine take turns on one thread of the operating system, each with a stack of its
+own (POSIX's ucontext): one runs until it waits or calls the engine, then the next one does.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from tilewright.simt.emulator import layout
 
 #: Turns of a wait between two looks whether all threads wait.
 _LOOK: Final = 4
-#: Bytes of a ``ucontext_t`` where one has a stack's address, its size, and the context to go on with at the end; its own are fewer than
-#: :data:`~.layout.CONTEXT_BYTES` everywhere.
+#: Bytes of a ``ucontext_t`` where one has a stack's address, its size, and the context to go on
+#: with at the end; its own are fewer than :data:`~.layout.CONTEXT_BYTES` everywhere.
 _STACK, _SIZE, _LINK = (8, 16, 32) if sys.platform == "darwin" else (16, 32, 8)
 
 
@@ -71,7 +72,8 @@ def declare_helpers(module: ModuleWriter) -> None:
 
 
 def let_others_go_on(w: FunctionWriter) -> None:
-    """The thread, which may wait for what others write, goes on at its next turn, unless something went wrong meanwhile."""
+    """The thread, which may wait for what others write, goes on at its next turn, unless something
+    went wrong meanwhile."""
     w.do("call void @emulated_rest(ptr %block, ptr %own)")
 
 
@@ -87,7 +89,8 @@ def _end_thread(w: FunctionWriter) -> None:
 
 
 def _switch_and_end(w: FunctionWriter, predicate: str, base: str, index: int) -> None:
-    """The thread goes on at its next turn, and has ended then if a number at ``base`` is below zero (``slt``), or is not zero (``ne``)."""
+    """The thread goes on at its next turn, and has ended then if a number at ``base`` is below zero
+    (``slt``), or is not zero (``ne``)."""
     _switch(w)
     over, go_on = w.new_block("over"), w.new_block("on")
     w.branch_if(w.emit(f"icmp {predicate} i64 {word(w, base, index)}, 0"), over, go_on)
@@ -98,7 +101,8 @@ def _switch_and_end(w: FunctionWriter, predicate: str, base: str, index: int) ->
 
 
 def _call(module: ModuleWriter) -> None:
-    """A call is made by who gives the turns, so that the engine runs on the stack of its own thread; then the thread goes on at once."""
+    """A call is made by who gives the turns, so that the engine runs on the stack of its own
+    thread; then the thread goes on at once."""
     parameters = [("ptr", "block"), ("ptr", "own"), ("i64", "code"), ("ptr", "arguments"), ("i64", "count")]
     w = module.function("emulated_call", parameters)
     for index, type_, value in ((layout.CODE, "i64", "%code"), (layout.ARGUMENTS, "ptr", "%arguments"), (layout.COUNT, "i64", "%count")):
@@ -112,7 +116,10 @@ def _rest(module: ModuleWriter) -> None:
 
 
 def _wait_word(module: ModuleWriter) -> None:
-    """Wait until ``word & mask`` is ``value``, or, where ``equal`` is 0, is not. Copies that ``object`` waits for are forced meanwhile."""
+    """Wait until ``word & mask`` is ``value``, or, where ``equal`` is 0, is not.
+
+    Copies that ``object`` waits for are forced meanwhile.
+    """
     parameters = [("ptr", "block"), ("ptr", "own"), ("i64", "kind"), ("i64", "part"), ("ptr", "word"), ("i64", "mask"), ("i64", "value"), ("i64", "equal")]
     w = module.function("emulated_wait_word", [*parameters, ("ptr", "object")])
 
@@ -170,7 +177,8 @@ def _wait_word(module: ModuleWriter) -> None:
     w.place(over)
     _end_thread(w)
     w.place(leave)
-    # in this order: who sees all threads wait, and the same number of ended waits before and after, saw them stand still
+    # in this order: who sees all threads wait, and the same number of ended waits before and after,
+    # saw them stand still
     add(layout.WAITING, -1)
     add(layout.PROGRESS, 1)
     w.do(f"store atomic i64 0, ptr {w.gep('i64', '%own', layout.KIND)} seq_cst, align 8")
@@ -201,7 +209,8 @@ def _barrier(module: ModuleWriter) -> None:
 
 
 def _await(module: ModuleWriter) -> None:
-    """Wait until the phase of a parity of an mbarrier has ended: until the one it is in has the other parity."""
+    """Wait until the phase of a parity of an mbarrier has ended: until the one it is in has the
+    other parity."""
     w = module.function("emulated_await", [("ptr", "block"), ("ptr", "own"), ("i64", "part"), ("ptr", "object"), ("i64", "parity")])
     mark = w.load("i32", w.emit(f"getelementptr i8, ptr %object, i64 {layout.OBJECT_MARK}"), 4)
     with w.when(w.emit(f"icmp ne i32 {mark}, {layout.MARK}"), likely=False):
@@ -211,8 +220,9 @@ def _await(module: ModuleWriter) -> None:
 
 
 def _settle(module: ModuleWriter) -> None:
-    """Wait until ``pending`` groups of a queue of the engine are in flight, and where ``written`` is not 0 nothing of the others is left to be written:
-    threads beside it go on first, if the engine wants it so."""
+    """Wait until ``pending`` groups of a queue of the engine are in flight, and where ``written``
+    is not 0 nothing of the others is left to be written: threads beside it go on first, if the
+    engine wants it so."""
     parameters = [("ptr", "block"), ("ptr", "own"), ("i64", "part"), ("i64", "queue"), ("i64", "pending"), ("i64", "written")]
     w = module.function("emulated_settle", parameters)
     released = w.gep("i64", "%own", layout.RELEASED)
@@ -294,7 +304,8 @@ def _entry(w: FunctionWriter, queue: str, index: str) -> str:
 
 
 def _wait(module: ModuleWriter) -> None:
-    """Wait until ``pending`` groups are in flight: the copies of older ones, which the queue begins with, happen, the last one first."""
+    """Wait until ``pending`` groups are in flight: the copies of older ones, which the queue begins
+    with, happen, the last one first."""
     w = module.function("emulated_wait", [("ptr", "block"), ("ptr", "own"), ("i64", "pending")])
     queue, mode = word(w, "%own", layout.QUEUE, "ptr"), word(w, "%block", layout.MODE)
     groups, length = word(w, queue, layout.QUEUE_GROUPS), word(w, queue, layout.QUEUE_LENGTH)
@@ -319,12 +330,14 @@ def _wait(module: ModuleWriter) -> None:
 # ---- threads
 
 
-#: Where a thread is: its block's words, its row of them, its own words, its lane and warp, and the program's place in the grid.
+#: Where a thread is: its block's words, its row of them, its own words, its lane and warp, and the
+#: program's place in the grid.
 _PLACE: Final = (("ptr", "block"), ("i64", "row"), ("ptr", "own"), ("i32", "lane"), ("i32", "warp"), ("i32", "px"), ("i32", "py"), ("i32", "pz"))
 
 
 def begin_kernel(module: ModuleWriter, name: str, parameters: Sequence[tuple[str, str]]) -> FunctionWriter:
-    """The function of a kernel, and ``enter``, which calls it with a thread's place and what the slots hold for its parameters."""
+    """The function of a kernel, and ``enter``, which calls it with a thread's place and what the
+    slots hold for its parameters."""
     kernel = module.function(f"{name}.thread", [*_PLACE, *parameters])
     w = module.function("enter", _PLACE)
     slots = word(w, "%own", layout.SLOTS, "ptr")
@@ -359,7 +372,8 @@ def _thread_main(module: ModuleWriter) -> None:
     first = w.emit(f"icmp eq i32 {w.emit(f'or i32 {lane}, {warp}')}, 0")
 
     def between() -> None:
-        """All threads meet, and the first one of each block makes the machine ready for the next program."""
+        """All threads meet, and the first one of each block makes the machine ready for the next
+        program."""
         w.do(f"call void @emulated_barrier(ptr %block, ptr %own, i64 {layout.AT_BARRIER}, i64 0, i64 {layout.BETWEEN}, i32 {threads})")
         with w.when(first):
             w.call("memset", "ptr", [("ptr", word(w, "%block", w.emit(f"add i64 {row}, {layout.SHARED_BASE}"), "ptr")), ("i32", "165"), ("i64", size)])
@@ -383,7 +397,8 @@ def _thread_main(module: ModuleWriter) -> None:
 
 
 def _start(module: ModuleWriter) -> None:
-    """``start(threads' words, the order in which they have their turns, how many)``: run them all until they have ended."""
+    """``start(threads' words, the order in which they have their turns, how many)``: run them all
+    until they have ended."""
     w = module.function("start", [("ptr", "words"), ("ptr", "order"), ("i64", "count")])
     with w.loop("0", "%count") as loop:
         own = w.gep("i64", "%words", w.emit(f"mul i64 {loop.index}, {layout.THREAD_WORDS}"))

@@ -1,7 +1,9 @@
-"""What happens beside the threads: mbarriers, TMA copies and their descriptors, turns, asynchronous matmuls, and the report of a deadlock.
+"""What happens beside the threads: mbarriers, TMA copies and their descriptors, turns, asynchronous
+matmuls, and the report of a deadlock.
 
-Threads call in from machine code; calls are one at a time. What is started may happen at three times (:data:`~.layout.MODES`): when a wait needs it, at
-once, or at any time in between, in any order that is allowed.
+Threads call in from machine code; calls are one at a time. What is started may happen at three
+times (:data:`~.layout.MODES`): when a wait needs it, at once, or at any time in between, in any
+order that is allowed.
 """
 
 from __future__ import annotations
@@ -21,11 +23,13 @@ from tilewright.simt.emulator.blocks import BlockSite
 from tilewright.simt.emulator.multiply import MatmulSite, SumsSite
 from tilewright.simt.emulator.proxy_marks import ProxyMarks
 
-#: The type of the engine's entry: (code, thread, address of i64 arguments, how many) -> negative where the thread must end.
+#: The type of the engine's entry: (code, thread, address of i64 arguments, how many) -> negative
+#: where the thread must end.
 ENTRY = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
 
 
-#: What was started: called when it happens, it gives what is to be written after that, if anything is.
+#: What was started: called when it happens, it gives what is to be written after that, if anything
+#: is.
 _Step = Callable[[], Callable[[], None] | None]
 
 
@@ -62,8 +66,10 @@ class BarrierObject:
 
 @dataclass(slots=True)
 class _Queue:
-    """What one thread started and waits for itself: groups that were ended, and one that was not. What is started is called when it happens, and gives what
-    is left to be written later, if anything is.
+    """What one thread started and waits for itself: groups that were ended, and one that was not.
+
+    What is started is called when it happens, and gives what is left to be written later, if
+    anything is.
 
     Attributes:
         ended: how many groups were.
@@ -172,10 +178,12 @@ class Engine:
         self.queues: dict[tuple[int, int], _Queue] = {}
         #: threads of each block that are through with the program
         self.left = [0] * len(self.block)
-        #: numbers of memory for descriptors that the program has, and the descriptors in it, by their addresses
+        #: numbers of memory for descriptors that the program has, and the descriptors in it, by
+        #: their addresses
         self.memory: set[int] = set()
         self.made: dict[int, _Made] = {}
-        #: units of memory for sums that the program has, the sums at each place, matmuls in flight with their places, and how many were started
+        #: units of memory for sums that the program has, the sums at each place, matmuls in flight
+        #: with their places, and how many were started
         self.units: int | None = None
         self.sums: dict[int, Any] = {}
         self.into: deque[tuple[int, Callable[[], None]]] = deque()
@@ -188,7 +196,8 @@ class Engine:
         return int(self.words[thread, layout.RANK])
 
     def _reach(self, rank: int, thread: int) -> int:
-        """How far behind the shared memory of a thread's block that of a block of the cluster lies, which must still run."""
+        """How far behind the shared memory of a thread's block that of a block of the cluster lies,
+        which must still run."""
         if self.left[rank] * len(self.block) == len(self.words):
             raise KernelError(f"block {self._rank(thread)} reaches into block {rank} of its cluster, which has ended")
         return int(self.block[rank, layout.SHARED_BASE] - self.block[self._rank(thread), layout.SHARED_BASE])
@@ -213,7 +222,8 @@ class Engine:
             return -1
 
     def _next_program(self, thread: int, arguments: list[int]) -> None:
-        """A program has ended, and another begins: nothing that uses the shared memory may be in flight."""
+        """A program has ended, and another begins: nothing that uses the shared memory may be in
+        flight."""
         for one in self.objects.values():
             if one.copies:
                 raise KernelError(f"a program ends while {len(one.copies)} copies to its shared memory are in flight on {one}")
@@ -234,7 +244,7 @@ class Engine:
         self.block[:, layout.TURNS : layout.TURNS + layout.MAX_ORDERS] = 0
 
     def _now(self, *always: int) -> bool:
-        """Whether what is started happens at once: in some modes always."""
+        """Return whether what is started happens at once: in some modes always."""
         return self.mode in always or (self.mode == layout.RANDOM and self._random.random() < 0.5)
 
     # ---- mbarriers
@@ -289,7 +299,8 @@ class Engine:
         one.end_phase()
 
     def _publish(self, one: BarrierObject) -> None:
-        """Tell threads how many copies they may force; none where copies wait until nothing else can go on."""
+        """Tell threads how many copies they may force; none where copies wait until nothing else
+        can go on."""
         if self.mode == layout.RANDOM:
             _word(one.address + layout.OBJECT_COPIES).value = len(one.copies)
 
@@ -350,7 +361,10 @@ class Engine:
             self._queue(layout.STORE_QUEUE, thread).open.append(read)
 
     def _mix(self, writes: list[Callable[[], None]]) -> None:
-        """Put what is written into an order that is allowed: any is. The youngest first shows who relies on another one."""
+        """Put what is written into an order that is allowed: any is.
+
+        The youngest first shows who relies on another one.
+        """
         if self.mode == layout.RANDOM:
             self._random.shuffle(writes)
         else:
@@ -495,7 +509,8 @@ class Engine:
         self._queue(arguments[0], thread).end_group()
 
     def _ask(self, thread: int, arguments: list[int]) -> None:
-        """Before a wait for all but so many groups: what is late is as late as it may, when no other thread can go on without."""
+        """Before a wait for all but so many groups: what is late is as late as it may, when no
+        other thread can go on without."""
         queue = self._queue(arguments[0], thread)
         due = list(queue.groups)[: max(0, len(queue.groups) - arguments[1])]
         if self.mode in (layout.LATE, layout.CROSSED) and any(due):
@@ -525,8 +540,12 @@ class Engine:
     # ---- deadlocks
 
     def _look(self, thread: int, arguments: list[int]) -> None:
-        """Whether no thread can go on as things are. Then what is late happens: what reads shared memory, or else one copy to it, the last that was
-        started; if there is no such thing, the program is stuck. What is seen counts if no wait has ended meanwhile."""
+        """Return whether no thread can go on as things are.
+
+        Then what is late happens: what reads shared memory, or else one copy to it, the last that
+        was started; if there is no such thing, the program is stuck. What is seen counts if no wait
+        has ended meanwhile.
+        """
         before = int(self.block[0, layout.PROGRESS])
         if self.block[0, layout.WAITING] != self.block[0, layout.LIVE]:
             return

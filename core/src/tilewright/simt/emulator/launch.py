@@ -71,17 +71,20 @@ def run_text(
     completion: str | None = None,
     seed: int | None = None,
 ) -> None:
-    """Run LLVM IR that :func:`~tilewright.simt.lowering.lower_function.lower_function` wrote for ``target``.
+    """Run LLVM IR that :func:`~tilewright.simt.lowering.lower_function.lower_function` wrote for
+    ``target``.
 
     Args:
-        arguments: NumPy arrays, addresses, numbers, and :class:`EmulatedDescriptor` for descriptors.
+        arguments: NumPy arrays, addresses, numbers, and :class:`EmulatedDescriptor` for
+            descriptors.
         num_warps: warps of a program, those of all parts.
         cluster: blocks of so many warps that run a program together.
         completion, seed: in place of the target's.
 
     Raises:
-        KernelError: an assertion of the kernel failed, an access is misaligned, an mbarrier or an asynchronous operation is used against its rules,
-            or threads are stuck; the message says who waits for what.
+        KernelError: an assertion of the kernel failed, an access is misaligned, an mbarrier or an
+            asynchronous operation is used against its rules, or threads are stuck; the message says
+            who waits for what.
     """
     loaded = _loaded(text)
     each, mode = num_warps * target.warp_size, layout.MODES.index(completion or target.completion)
@@ -171,11 +174,14 @@ def run(
     seed: int | None = None,
     **options: Any,
 ) -> None:
-    """Compile a module of Tile IR for the emulated machine and run it; arrays are changed in place. The module is changed.
+    """Compile a module of Tile IR for the emulated machine and run it; arrays are changed in place.
+
+    The module is changed.
 
     Args:
-        arguments: in the order of the kernel's parameters. An :class:`EmulatedDescriptor` stands for all that its parameter becomes; where there is none,
-            arguments are those after descriptors were expanded.
+        arguments: in the order of the kernel's parameters. An :class:`EmulatedDescriptor` stands
+            for all that its parameter becomes; where there is none, arguments are those after
+            descriptors were expanded.
         completion, seed: in place of the target's.
     """
     from tilewright.simt.compile import compile_kernel, kernel_of
@@ -190,7 +196,8 @@ def run(
 
 
 def expanded_arguments(given: Sequence[Type], types: Sequence[Type], arguments: Sequence[Any]) -> list[Any]:
-    """Arguments for the parameters of a kernel whose descriptors were expanded: a descriptor may be kept, and its parts come behind it."""
+    """Arguments for the parameters of a kernel whose descriptors were expanded: a descriptor may be
+    kept, and its parts come behind it."""
     if not any(isinstance(argument, EmulatedDescriptor) for argument in arguments):
         return list(arguments)
     found: list[Any] = []

@@ -19,7 +19,8 @@ STOP: Final = 7
 WAITING, LIVE, PROGRESS = 8, 9, 10
 #: when copies happen: one of the modes
 MODE: Final = 11
-#: barriers: of the program, between programs, of parts, of warps; each has arrivals and rounds, an i32 each
+#: barriers: of the program, between programs, of parts, of warps; each has arrivals and rounds, an
+#: i32 each
 BARRIER: Final = 12
 BETWEEN: Final = 13
 PART_BARRIERS: Final = 14
@@ -37,11 +38,13 @@ BLOCK_WORDS: Final = MEETING + 4
 # ---- words of a thread
 
 BLOCK, QUEUE, LANE, WARP, SHARED_BYTES, SLOTS, NUMBER = range(7)
-#: addresses of its ``ucontext_t``, behind which its stack lies, and of that of who gives the turns; not zero: it has ended
+#: addresses of its ``ucontext_t``, behind which its stack lies, and of that of who gives the turns;
+#: not zero: it has ended
 CONTEXT, HOME, ENDED = range(7, 10)
 #: the engine's call that it asks for, or -1; its arguments, and the answer
 CODE, ARGUMENTS, COUNT, ANSWER = range(10, 14)
-#: what it waits for: a kind, the part that it runs, and a word of memory of which ``word & mask`` is, or is no longer, a value
+#: what it waits for: a kind, the part that it runs, and a word of memory of which ``word & mask``
+#: is, or is no longer, a value
 KIND, PART, WORD, MASK, VALUE, EQUAL, OBJECT = range(14, 21)
 #: address of the registers of matmuls in flight
 AREA: Final = 21
@@ -80,8 +83,9 @@ MARK: Final = 0x0BA221E5
 
 # ---- modes
 
-#: When what was started happens. ``late``: when a wait needs it and no other thread can go on without. ``early``: at once. ``crossed``: what writes shared
-#: memory at once, what reads it late. ``random``: at any time in between, in any order that is allowed.
+#: When what was started happens. ``late``: when a wait needs it and no other thread can go on
+#: without. ``early``: at once. ``crossed``: what writes shared memory at once, what reads it late.
+#: ``random``: at any time in between, in any order that is allowed.
 MODES: Final = ("late", "early", "crossed", "random")
 LATE, EARLY, CROSSED, RANDOM = range(4)
 

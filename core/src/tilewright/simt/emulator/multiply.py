@@ -1,4 +1,5 @@
-"""What an asynchronous matmul does when it happens: each thread computes its own elements of the result from whole operands."""
+"""What an asynchronous matmul does when it happens: each thread computes its own elements of the
+result from whole operands."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ class MatmulSite:
     Attributes:
         a, b, c: layouts; of an operand in shared memory, what a thread reads of it.
         elements: types of the elements of a, b and c.
-        shared: where the elements of a and b are in shared memory; None for an operand in registers.
+        shared: where the elements of a and b are in shared memory; None for an operand in
+            registers.
     """
 
     a: LinearLayout
@@ -38,7 +40,8 @@ class MatmulSite:
     _numbers: dict[tuple[int, int, int], Any] = field(default_factory=dict, compare=False)
 
     def taken(self, position: int, address: int, lane: int, warp: int) -> _Source:
-        """An operand as it is when the matmul is started: where it is, or what is in this thread's registers."""
+        """An operand as it is when the matmul is started: where it is, or what is in this thread's
+        registers."""
         if self.shared[position] is not None:
             return address
         return self._registers(address, position, lane, warp)[1].copy()
@@ -70,7 +73,8 @@ class MatmulSite:
         return numbers, memory(address, len(numbers), _dtype(self.elements[position]))
 
     def _whole(self, position: int, source: _Source, lane: int, warp: int) -> Any:
-        """All elements of an operand in row-major order; of one in registers, those that this thread has."""
+        """All elements of an operand in row-major order; of one in registers, those that this
+        thread has."""
         layout, shared, element = (self.a, self.b)[position], self.shared[position], self.elements[position]
         if shared is not None:
             flat = memory(source, math.prod(layout.shape), _dtype(element))[offsets_of(shared)]
@@ -129,8 +133,8 @@ def _bytes(shared: SharedLayout, element: Type) -> int:
 
 
 def operand_layout(c: LinearLayout, k: int, position: int) -> LinearLayout:
-    """What a thread reads of operand 0 or 1 to compute its elements of a result in layout ``c``: rows or columns of ``k`` elements, first its own along M
-    or N, then those along K."""
+    """What a thread reads of operand 0 or 1 to compute its elements of a result in layout ``c``:
+    rows or columns of ``k`` elements, first its own along M or N, then those along K."""
     m, n, k_bits = log2(c.shape[-2]), log2(c.shape[-1]), log2(k)
 
     def image(of_result: int) -> int:

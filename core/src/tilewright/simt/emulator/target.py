@@ -1,4 +1,5 @@
-"""The emulated machine as the toolkit sees it: what :class:`~tilewright.simt.target.simt_target.SimtTarget` asks, written as LLVM IR for the host."""
+"""The emulated machine as the toolkit sees it: what
+:class:`~tilewright.simt.target.simt_target.SimtTarget` asks, written as LLVM IR for the host."""
 
 from __future__ import annotations
 
@@ -38,10 +39,13 @@ from tilewright.simt.target.simt_target import Access, MadeDescriptor, SimtTarge
 
 
 class EmulatedTarget(SimtTarget):
-    """The emulated machine. Function parameters before the kernel's own: block, own, lane, warp, and the program's position.
+    """The emulated machine.
+
+    Function parameters before the kernel's own: block, own, lane, warp, and the program's position.
 
     Attributes:
-        completion, seed: when what is started happens, one of :data:`~.layout.MODES`, and how coins fall where it is ``random``.
+        completion, seed: when what is started happens, one of :data:`~.layout.MODES`, and how coins
+            fall where it is ``random``.
         messages: of assertions, by fault number less that of the first.
         sites: the TMA copies and matmuls written so far, by which kernels call them.
         places: names of parts, by which kernels call them; the first is all of the program.

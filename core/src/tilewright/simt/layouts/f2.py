@@ -1,4 +1,7 @@
-"""Linear functionals over F2. A functional is a mask: its value at a vector is the parity of the bits they share."""
+"""Linear functionals over F2.
+
+A functional is a mask: its value at a vector is the parity of the bits they share.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ def parity(value: int) -> int:
 
 
 def _reduced(rows: Iterable[int]) -> dict[int, int]:
-    """The reduced echelon form of independent or dependent rows, by leading bit: each leading bit is in its own row only."""
+    """The reduced echelon form of independent or dependent rows, by leading bit: each leading bit
+    is in its own row only."""
     form: dict[int, int] = {}
     for row in rows:
         for pivot, other in form.items():
@@ -28,13 +32,17 @@ def _reduced(rows: Iterable[int]) -> dict[int, int]:
 
 
 def annihilators(vectors: Iterable[int], width: int) -> list[int]:
-    """Independent functionals on vectors of ``width`` bits that are zero at exactly the span of ``vectors``."""
+    """Independent functionals on vectors of ``width`` bits that are zero at exactly the span of
+    ``vectors``."""
     form = _reduced(vectors)
     return [1 << bit | sum(1 << pivot for pivot, row in form.items() if row >> bit & 1) for bit in range(width) if bit not in form]
 
 
 def separator(vectors: Sequence[int], number: int, width: int) -> int:
-    """A functional that is 1 at vector ``number`` and 0 at the others; the vectors are independent. Of one bit where there is such a bit."""
+    """A functional that is 1 at vector ``number`` and 0 at the others; the vectors are independent.
+
+    Of one bit where there is such a bit.
+    """
     for bit in range(width):
         if all((vector >> bit & 1) == (i == number) for i, vector in enumerate(vectors)):
             return 1 << bit

@@ -1,9 +1,12 @@
-"""Layouts for copies whose lanes write side by side: a warp's copy fills one run of shared memory, lane after lane.
+"""Layouts for copies whose lanes write side by side: a warp's copy fills one run of shared memory,
+lane after lane.
 
-Where an element goes is then decided by which lane reads it. The layout of the load, and that of the shared memory it fills, are one basis of the element
-space: what a lane copies, the lanes, the warps, the registers, each in the order of offsets. That of memory is such a basis, and threads that read rows of it
-would meet in the banks. So vectors that begin a new row of the banks have others within the row added to them: lanes read the same lines of memory in another
-order, and rows lie shifted against each other.
+Where an element goes is then decided by which lane reads it. The layout of the load, and that of
+the shared memory it fills, are one basis of the element space: what a lane copies, the lanes, the
+warps, the registers, each in the order of offsets. That of memory is such a basis, and threads that
+read rows of it would meet in the banks. So vectors that begin a new row of the banks have others
+within the row added to them: lanes read the same lines of memory in another order, and rows lie
+shifted against each other.
 """
 
 from __future__ import annotations
@@ -17,8 +20,9 @@ from tilewright.simt.layouts.swizzle import accesses, transactions
 def lane_ordered(
     shape: tuple[int, ...], order: Sequence[int], width: int, reader: LinearLayout, size: int, lanes: int, warps: int, max_access: int, banks: int
 ) -> LinearLayout | None:
-    """A layout in which a load is coalesced and its lanes can write side by side, such that ``reader`` reads what they write in few turns of the memory; None
-    for a tile with too few elements.
+    """A layout in which a load is coalesced and its lanes can write side by side, such that
+    ``reader`` reads what they write in few turns of the memory; None for a tile with too few
+    elements.
 
     Args:
         order: the axes, the one along which addresses are consecutive first.
@@ -38,7 +42,8 @@ def lane_ordered(
 
 
 def lane_ordered_shared(layout: LinearLayout, width: int) -> SharedLayout | None:
-    """The shared layout that lanes fill side by side, each with ``width`` elements at once; None where they hold elements twice."""
+    """The shared layout that lanes fill side by side, each with ``width`` elements at once; None
+    where they hold elements twice."""
     if layout.redundant_threads()[0] or any(not image for image in layout.lanes):
         return None
     return _filled(layout, log2(width))
@@ -58,8 +63,9 @@ def _filled(layout: LinearLayout, inside: int) -> SharedLayout:
 
 
 def _shifted(atoms: Sequence[int], plain: LinearLayout, inside: int, reader: LinearLayout, size: int, max_access: int, banks: int) -> list[int]:
-    """The basis ``atoms`` with vectors within a row of the banks added to those that begin new rows, so that lanes of the reader that are served together are
-    in different banks, as far as that is possible."""
+    """The basis ``atoms`` with vectors within a row of the banks added to those that begin new
+    rows, so that lanes of the reader that are served together are in different banks, as far as
+    that is possible."""
     width = accesses(reader, _filled(plain, inside), max(1, max_access // size)).width
     row = min(log2(banks * 4) - log2(size), len(atoms))
     # lanes that are served together, and what each of them reads

@@ -1,9 +1,11 @@
 """Linear layouts: which thread holds which elements of a tile, as a matrix over F2.
 
-The bits of (register, lane, warp, block of a cluster) are mapped linearly, by exclusive or, to the bits of an element's row-major number in its tile.
-Extents are powers of two, so the row-major number is the concatenation of the bits of the coordinates, and one integer says where a bit goes: its image.
-Blocked layouts, slices, operands and accumulators of matrix instructions, and swizzled shared memory are all of this form, and questions about them are
-linear algebra (Zhou et al., "Linear Layouts: Robust Code Generation of Efficient Tensor Computation Using F2").
+The bits of (register, lane, warp, block of a cluster) are mapped linearly, by exclusive or, to the
+bits of an element's row-major number in its tile. Extents are powers of two, so the row-major
+number is the concatenation of the bits of the coordinates, and one integer says where a bit goes:
+its image. Blocked layouts, slices, operands and accumulators of matrix instructions, and swizzled
+shared memory are all of this form, and questions about them are linear algebra (Zhou et al.,
+"Linear Layouts: Robust Code Generation of Efficient Tensor Computation Using F2").
 """
 
 from __future__ import annotations
@@ -79,7 +81,8 @@ class Basis:
         return bool(rest)
 
     def solve(self, vector: int) -> int | None:
-        """Bits of the vectors that add up to ``vector``, by the order they were added in; None where it is not in the span."""
+        """Bits of the vectors that add up to ``vector``, by the order they were added in; None
+        where it is not in the span."""
         rest, used = self._reduce(vector)
         return None if rest else used
 
@@ -97,12 +100,15 @@ class LinearLayout:
         registers: images of the bits of a register's number.
         lanes: images of the bits of a lane's number in its warp.
         warps: images of the bits of a warp's number in its program, or in its part of one.
-        blocks: images of the bits of a block's number in its cluster, where blocks share a program; none where they do not.
+        blocks: images of the bits of a block's number in its cluster, where blocks share a program;
+            none where they do not.
 
-    Register images are independent of each other: a thread holds an element once. A lane, warp or block bit whose image is 0, or depends on others, means
-    that several threads hold the same elements.
+    Register images are independent of each other: a thread holds an element once. A lane, warp or
+    block bit whose image is 0, or depends on others, means that several threads hold the same
+    elements.
 
-    The text form gives images as coordinates: ``layout<8x16, registers [(0,1)], lanes [(0,2) (1,0)], warps []>``.
+    The text form gives images as coordinates: ``layout<8x16, registers [(0,1)], lanes [(0,2)
+    (1,0)], warps []>``.
     """
 
     keyword: ClassVar[str] = "layout"
@@ -135,11 +141,12 @@ class LinearLayout:
 
     @property
     def covers(self) -> bool:
-        """Whether every element is held by some thread."""
+        """Return whether every element is held by some thread."""
         return Basis(self.images).rank == log2(math.prod(self.shape))
 
     def redundant_threads(self) -> tuple[int, int]:
-        """Masks of lane and warp bits: the threads with none of these bits set hold every element once.
+        """Masks of lane and warp bits: the threads with none of these bits set hold every element
+        once.
 
         Bits are kept in the order registers, lanes, warps, so a warp is redundant before a lane is.
         """
@@ -170,7 +177,8 @@ class LinearLayout:
         return self.mapped(target, lambda image: sum(1 << moves[bit] for bit in bits_of(image)))
 
     def without_axis(self, axis: int) -> LinearLayout:
-        """Of the tile with ``axis`` removed: a thread holds what it holds of any element along the axis. Registers that become equal are dropped."""
+        """Of the tile with ``axis`` removed: a thread holds what it holds of any element along the
+        axis. Registers that become equal are dropped."""
         return self.narrowed(axis).reshape((*self.shape[:axis], *self.shape[axis + 1 :]))
 
     def narrowed(self, axis: int) -> LinearLayout:
@@ -189,13 +197,17 @@ class LinearLayout:
         return result
 
     def joined(self) -> LinearLayout:
-        """Of ``join(a, b)`` for a and b in this layout: the new last axis is the lowest register bit."""
+        """Of ``join(a, b)`` for a and b in this layout: the new last axis is the lowest register
+        bit."""
         shape = (*self.shape, 2)
         doubled = self.mapped(shape, lambda image: image << 1)
         return replace(doubled, registers=(1, *doubled.registers))
 
     def mapped(self, shape: tuple[int, ...], move: Callable[[int], int]) -> LinearLayout:
-        """Of a tile of ``shape``, with each image taken to another by a linear ``move``. Registers that become equal are dropped."""
+        """Of a tile of ``shape``, with each image taken to another by a linear ``move``.
+
+        Registers that become equal are dropped.
+        """
         registers, lanes, warps, blocks = (tuple(map(move, images)) for images in (self.registers, self.lanes, self.warps, self.blocks))
         basis = Basis()
         return LinearLayout(shape, tuple(image for image in registers if basis.add(image)), lanes, warps, blocks)
@@ -203,7 +215,8 @@ class LinearLayout:
     # ---- properties of an axis
 
     def vector_width(self, axis: int, limit: int) -> int:
-        """How many consecutive elements along ``axis``, aligned, are in consecutive registers from register 0 on; at most ``limit``."""
+        """How many consecutive elements along ``axis``, aligned, are in consecutive registers from
+        register 0 on; at most ``limit``."""
         shift, width = axis_shifts(self.shape)[axis], 1
         for bit, image in enumerate(self.registers):
             if width >= limit or image != 1 << (shift + bit) or 1 << (bit + 1) > self.shape[axis]:
@@ -305,10 +318,11 @@ def row_major(point: Sequence[int], shape: tuple[int, ...]) -> int:
 
 @functools.lru_cache(maxsize=4096)
 def blocked(shape: tuple[int, ...], order: tuple[int, ...], vector: int, lanes: int, warps: int) -> LinearLayout:
-    """Threads side by side along the axes in ``order``, fastest first, each with ``vector`` elements along the first.
+    """Threads side by side along the axes in ``order``, fastest first, each with ``vector``
+    elements along the first.
 
-    Lanes fill the first axis before the next, then warps; what is left of the tile is repeated in registers. Where the tile is smaller than the
-    threads, several threads hold the same elements.
+    Lanes fill the first axis before the next, then warps; what is left of the tile is repeated in
+    registers. Where the tile is smaller than the threads, several threads hold the same elements.
     """
     shifts = axis_shifts(shape)
     free = [shifts[axis] + bit for axis in order for bit in range(log2(shape[axis]))]
@@ -333,12 +347,15 @@ def replicated(shape: tuple[int, ...], lanes: int, warps: int) -> LinearLayout:
 
 @dataclass(frozen=True, slots=True)
 class SharedLayout:
-    """Where a tile's elements are in shared memory: images of the bits of an element's row-major number are offsets in elements.
+    """Where a tile's elements are in shared memory: images of the bits of an element's row-major
+    number are offsets in elements.
 
-    The map is one to one, so that a tile of n elements takes n places. Swizzles, which spread the elements that are accessed together over the
-    memory's banks, are exclusive ors of higher bits into lower ones.
+    The map is one to one, so that a tile of n elements takes n places. Swizzles, which spread the
+    elements that are accessed together over the memory's banks, are exclusive ors of higher bits
+    into lower ones.
 
-    The text form lists the images from the lowest bit on, ``shared<8x8, 1 2 4 8 17 34>``, or nothing where elements lie in row-major order, ``shared<8x8>``.
+    The text form lists the images from the lowest bit on, ``shared<8x8, 1 2 4 8 17 34>``, or
+    nothing where elements lie in row-major order, ``shared<8x8>``.
     """
 
     keyword: ClassVar[str] = "shared"

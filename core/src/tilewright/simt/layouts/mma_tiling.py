@@ -1,4 +1,5 @@
-"""How the warps of a program share a matmul, and the layouts of its operands, of what one matrix instruction of a warp computes."""
+"""How the warps of a program share a matmul, and the layouts of its operands, of what one matrix
+instruction of a warp computes."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from dataclasses import dataclass
 
 from tilewright.simt.layouts.linear_layout import LinearLayout, axis_shifts, log2
 
-#: (row, column) that a bit of a register's or lane's number adds, a power of two and 0, or (0, 0) where it changes nothing.
+#: (row, column) that a bit of a register's or lane's number adds, a power of two and 0, or (0, 0)
+#: where it changes nothing.
 Step = tuple[int, int]
 
 
@@ -32,7 +34,8 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True)
 class MatrixShape:
-    """D = A @ B + C of an (m x k) and a (k x n) matrix by one instruction of a warp; C and D are held alike."""
+    """D = A @ B + C of an (m x k) and a (k x n) matrix by one instruction of a warp; C and D are
+    held alike."""
 
     m: int
     n: int
@@ -47,7 +50,8 @@ class Tiling:
     """How the warps of a program share a matmul.
 
     Attributes:
-        warps_m, warps_n: warps along the rows and columns of the result; more warps than those repeat others' work.
+        warps_m, warps_n: warps along the rows and columns of the result; more warps than those
+            repeat others' work.
         repeats_m, repeats_n, repeats_k: instructions of one warp along each extent.
         batches: matmuls that each warp does one after the other.
     """
@@ -60,8 +64,9 @@ class Tiling:
     batches: int
 
     def instructions(self, steps: int) -> Iterator[tuple[int, int, int]]:
-        """For each instruction of a warp, in an order in which neighbours share an operand: which of the warp's pieces of the left operand, of the right one
-        and of the sums it takes. Pieces of an operand are those of ``steps`` along K for each instruction along its other extent."""
+        """For each instruction of a warp, in an order in which neighbours share an operand: which
+        of the warp's pieces of the left operand, of the right one and of the sums it takes. Pieces
+        of an operand are those of ``steps`` along K for each instruction along its other extent."""
         for batch in range(self.batches):
             for step in range(steps):
                 for m in range(self.repeats_m):
@@ -80,8 +85,9 @@ def powers(first: int, last: int) -> list[int]:
 
 
 def tile(instruction: MatrixShape, shape: Sequence[int], k: int, num_warps: int, *, whole_columns: bool = False) -> Tiling:
-    """The warp grid that loads the fewest operand elements: the squarest part of the result for each warp. With ``whole_columns`` the one that leaves columns
-    whole, as far as there are as many, whatever it loads: what is then computed of columns each warp has for itself."""
+    """The warp grid that loads the fewest operand elements: the squarest part of the result for
+    each warp. With ``whole_columns`` the one that leaves columns whole, as far as there are as
+    many, whatever it loads: what is then computed of columns each warp has for itself."""
     m, n = shape[-2:]
     rows, columns = m // instruction.m, n // instruction.n
     choices = [(wm, wn) for wm in powers(1, min(rows, num_warps) + 1) for wn in powers(1, min(columns, num_warps) + 1) if wm * wn <= num_warps]
@@ -90,7 +96,11 @@ def tile(instruction: MatrixShape, shape: Sequence[int], k: int, num_warps: int,
 
 
 def layouts(instruction: MatrixShape, tiling: Tiling, shape: tuple[int, ...], k: int, num_warps: int) -> tuple[LinearLayout, LinearLayout, LinearLayout]:
-    """Of A, B and C. Registers are in the order: within an instruction, along k (A and B) or n (C), along the other extent, batches."""
+    """Of A, B and C.
+
+    Registers are in the order: within an instruction, along k (A and B) or n (C), along the other
+    extent, batches.
+    """
     m, n = shape[-2:]
     spare = log2(num_warps) - log2(tiling.warps_m) - log2(tiling.warps_n)
 

@@ -1,6 +1,8 @@
-"""How a reduction along an axis is done for any linear layout: a question of linear algebra, answered without writing anything.
+"""How a reduction along an axis is done for any linear layout: a question of linear algebra,
+answered without writing anything.
 
-A register, lane or warp bit moves an element along the axis, off it, or both ways. Write P for the part of an image off the axis and A for the part on it.
+A register, lane or warp bit moves an element along the axis, off it, or both ways. Write P for the
+part of an image off the axis and A for the part on it.
 
 1. Registers whose images agree in P hold elements of one result: they are combined in the thread. The register combinations with P = 0 form a space K.
 2. Two threads whose numbers differ by d hold parts of the same results where P(d) is in the span of the registers' P: the register that meets a register j
@@ -27,7 +29,8 @@ class Exchange:
     Attributes:
         lanes: the mask by which the partner's lane number differs.
         registers: the number by which the partner's register of a result differs.
-        order: a mask of lanes: the partner whose lane has an odd number of these bits set is the right operand.
+        order: a mask of lanes: the partner whose lane has an odd number of these bits set is the
+            right operand.
     """
 
     lanes: int
@@ -44,9 +47,11 @@ class ReducePlan:
         pairs: for each step in the thread, (register that stays, register combined into it).
         kept: after these steps, the register that holds each register of the result.
         exchanges: the steps among lanes.
-        partials: what goes through shared memory if there is need: the layout of the parts that threads then have, a tile of the result's shape with a last
-            axis of the parts of a result.
-        any_order: whether threads that hold the same result have the same bits even if swapping operands changes bits.
+        partials: what goes through shared memory if there is need: the layout of the parts that
+            threads then have, a tile of the result's shape with a last axis of the parts of a
+            result.
+        any_order: whether threads that hold the same result have the same bits even if swapping
+            operands changes bits.
     """
 
     result: LinearLayout
@@ -62,12 +67,17 @@ class ReducePlan:
         return self.partials.shape[-1]
 
     def through_memory(self, symmetric: bool) -> bool:
-        """Whether results go through shared memory. ``symmetric``: swapping the operands of the combination does not change bits."""
+        """Return whether results go through shared memory.
+
+        ``symmetric``: swapping the operands of the combination does not change bits.
+        """
         return self.parts > 1 or not (symmetric or self.any_order)
 
     def sharing(self, most: int) -> tuple[Exchange, ...]:
-        """The exchanges by which lanes that hold the same results combine their shares of the parts, so that none has more than ``most`` of them, or as few as
-        there are such lanes for. Shares are of consecutive parts, and neighbours are combined first: the order is that of one thread which has all."""
+        """The exchanges by which lanes that hold the same results combine their shares of the
+        parts, so that none has more than ``most`` of them, or as few as there are such lanes for.
+        Shares are of consecutive parts, and neighbours are combined first: the order is that of one
+        thread which has all."""
         free = [bit for bit, image in enumerate(self.result.lanes) if image == 0]
         steps = min(len(free), max(0, log2(self.parts) - log2(most)))
         return tuple(Exchange(1 << bit, 0, 1 << bit) for bit in free[:steps])
@@ -156,9 +166,11 @@ def _spread(value: int, positions: Sequence[int]) -> int:
 
 
 def _orders(exchanges: list[int], same: list[int], width: int) -> list[int] | None:
-    """For each exchange a mask of lanes whose parity it changes, and neither the other exchanges nor the differences ``same`` change.
+    """For each exchange a mask of lanes whose parity it changes, and neither the other exchanges
+    nor the differences ``same`` change.
 
-    None where there are no such masks, since a difference of ``same`` is made of exchanges as far as lanes are concerned.
+    None where there are no such masks, since a difference of ``same`` is made of exchanges as far
+    as lanes are concerned.
     """
     if not exchanges:
         return []

@@ -1,8 +1,10 @@
 """How a scan along an axis is done, and which layouts it can be done in.
 
-A scan goes through the bits of the coordinate from the lowest to the highest, since its combination need not commute: blocks of 2**k neighbours become
-blocks of 2**(k+1). The lowest bits that are registers make up a chunk that one thread scans; from there on a chunk has a total, and what comes before it in
-its block. A lane bit costs one exchange of totals, the warp bits together one trip through shared memory, further register bits nothing but combinations.
+A scan goes through the bits of the coordinate from the lowest to the highest, since its combination
+need not commute: blocks of 2**k neighbours become blocks of 2**(k+1). The lowest bits that are
+registers make up a chunk that one thread scans; from there on a chunk has a total, and what comes
+before it in its block. A lane bit costs one exchange of totals, the warp bits together one trip
+through shared memory, further register bits nothing but combinations.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ class Step:
 
     Attributes:
         kind: :data:`REGISTER`, :data:`LANE` or :data:`WARPS`.
-        masks: the register, lane or warp numbers with the bit set, from the lowest bit of the coordinate to the highest; one but for warps.
+        masks: the register, lane or warp numbers with the bit set, from the lowest bit of the
+            coordinate to the highest; one but for warps.
         position: the lowest bit of the coordinate that the step is about.
     """
 
@@ -46,8 +49,10 @@ class ScanPlan:
 
 @functools.lru_cache(maxsize=1024)
 def plan_scan(layout: LinearLayout, axis: int) -> ScanPlan | None:
-    """The steps in ``layout``, or None where it does not serve: a bit of a register, lane or warp moves along the axis by one bit of the coordinate and
-    nowhere else, or not at all along it; every bit of the coordinate is moved by one of them; bits of warps follow each other, above those of lanes."""
+    """The steps in ``layout``, or None where it does not serve: a bit of a register, lane or warp
+    moves along the axis by one bit of the coordinate and nowhere else, or not at all along it;
+    every bit of the coordinate is moved by one of them; bits of warps follow each other, above
+    those of lanes."""
     shift, mask = axis_shifts(layout.shape)[axis], layout.axis_mask(axis)
     found: dict[int, tuple[str, int]] = {}
     for kind, images in ((REGISTER, layout.registers), (LANE, layout.lanes), (WARPS, layout.warps)):
@@ -74,7 +79,8 @@ def plan_scan(layout: LinearLayout, axis: int) -> ScanPlan | None:
 
 
 def scan_layout(layout: LinearLayout, axis: int) -> LinearLayout:
-    """``layout`` itself where a scan along ``axis`` can be done in it, else one to convert to: as much of the axis in a thread as it has registers."""
+    """``layout`` itself where a scan along ``axis`` can be done in it, else one to convert to: as
+    much of the axis in a thread as it has registers."""
     if plan_scan(layout, axis) is not None:
         return layout
     lanes, warps = 1 << len(layout.lanes), 1 << len(layout.warps)

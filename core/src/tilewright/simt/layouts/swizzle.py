@@ -1,10 +1,13 @@
 """Shared layouts without bank conflicts, derived from the layouts that write and read a tile.
 
-A shared layout is given by a basis of the element space: the vectors that the bits of an offset stand for, lowest first. The lowest are the elements that
-one access moves together (``vector``), the next fill a row of the banks (``bank``), the rest choose the row (``row``). Lanes served together conflict
-where their difference lies in the span of the vector and row parts, so row vectors are chosen outside the span of the lanes of both sides: where each
-side leaves room but not the same room, the sum of a vector outside the one and a vector outside the other is outside both (after the optimal swizzling
-of Zhou et al., "Linear Layouts: Robust Code Generation of Efficient Tensor Computation Using F2").
+A shared layout is given by a basis of the element space: the vectors that the bits of an offset
+stand for, lowest first. The lowest are the elements that one access moves together (``vector``),
+the next fill a row of the banks (``bank``), the rest choose the row (``row``). Lanes served
+together conflict where their difference lies in the span of the vector and row parts, so row
+vectors are chosen outside the span of the lanes of both sides: where each side leaves room but not
+the same room, the sum of a vector outside the one and a vector outside the other is outside both
+(after the optimal swizzling of Zhou et al., "Linear Layouts: Robust Code Generation of Efficient
+Tensor Computation Using F2").
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ class Accesses:
 
     Attributes:
         width: consecutive elements that one access moves.
-        groups: (registers in the order of their places, what the access adds by exclusive or to the thread's offset), one an access.
+        groups: (registers in the order of their places, what the access adds by exclusive or to the
+            thread's offset), one an access.
         lanes, warps: images of the bits of lane and warp in the thread's offset.
     """
 
@@ -35,7 +39,8 @@ class Accesses:
 
 @functools.lru_cache(maxsize=1024)
 def accesses(layout: LinearLayout, shared: SharedLayout, limit: int) -> Accesses:
-    """The widest accesses, of ``limit`` elements at most, for a tile in ``layout`` that lies in memory as ``shared`` says."""
+    """The widest accesses, of ``limit`` elements at most, for a tile in ``layout`` that lies in
+    memory as ``shared`` says."""
     registers, lanes, warps = (shared.through(images) for images in (layout.registers, layout.lanes, layout.warps))
     by_thread = functools.reduce(int.__or__, (*lanes, *warps), 0)
     basis = Basis(registers)
@@ -56,10 +61,12 @@ def accesses(layout: LinearLayout, shared: SharedLayout, limit: int) -> Accesses
 
 
 def transactions(layout: LinearLayout, shared: SharedLayout, size: int, max_access: int, banks: int) -> tuple[int, int]:
-    """(accesses, turns of the memory) that a warp takes to move a tile of elements of ``size`` bytes.
+    """(accesses, turns of the memory) that a warp takes to move a tile of elements of ``size``
+    bytes.
 
-    The memory serves as many of a warp's lanes at a time, in order, as fill its banks, each bank giving one word of 4 bytes a turn; lanes that
-    ask for one word are served together. Offsets are linear in the lane, so that the conflict of one phase is that of all.
+    The memory serves as many of a warp's lanes at a time, in order, as fill its banks, each bank
+    giving one word of 4 bytes a turn; lanes that ask for one word are served together. Offsets are
+    linear in the lane, so that the conflict of one phase is that of all.
     """
     plan = accesses(layout, shared, max(1, max_access // size))
     row = banks * 4
@@ -87,14 +94,16 @@ def intersection(a: Sequence[int], b: Sequence[int]) -> list[int]:
 def shared_between(
     writer: LinearLayout, reader: LinearLayout, size: int, max_access: int, banks: int, round_bits: int = 0, vector: tuple[int, ...] | None = None
 ) -> SharedLayout:
-    """The shared layout through which a tile goes from one layout to the other in the fewest turns of the memory.
+    """The shared layout through which a tile goes from one layout to the other in the fewest turns
+    of the memory.
 
     Args:
         size: bytes of an element.
         max_access: bytes of the widest access.
         banks: banks of 4 bytes.
-        round_bits: highest bits of the offset that should not depend on the thread on either side, as far as that is possible: the tile then passes
-            through memory in 2**round_bits rounds, each thread with as many registers in each.
+        round_bits: highest bits of the offset that should not depend on the thread on either side,
+            as far as that is possible: the tile then passes through memory in 2**round_bits rounds,
+            each thread with as many registers in each.
         vector: images that must be the lowest bits of the offset, for copies that cannot be split.
     """
     limit = max(0, log2(max_access) - log2(size))
@@ -114,7 +123,8 @@ def shared_between(
                 candidates.append(common[:width])
 
     def score(shared: SharedLayout) -> tuple[int, bool, int]:
-        """Turns; whether threads have their registers in different rounds: they then hold more at a time; accesses."""
+        """Turns; whether threads have their registers in different rounds: they then hold more at a
+        time; accesses."""
         moves = [transactions(side, shared, size, max_access, banks) for side in (writer, reader)]
         inside = max(0, len(shared.images) - round_bits)
         apart = any(image >> inside for side in (writer, reader) for image in shared.through((*side.lanes, *side.warps)))
@@ -124,7 +134,8 @@ def shared_between(
 
 
 def _ordered(vectors: list[int], *sides: Sequence[int]) -> list[int]:
-    """The span of ``vectors``, with images of registers first, in their order: neighbours in registers should be neighbours in memory."""
+    """The span of ``vectors``, with images of registers first, in their order: neighbours in
+    registers should be neighbours in memory."""
     basis = Basis(vectors)
     inside = [image for side in sides for image in side if basis.solve(image) is not None]
     return _independent((*inside, *vectors))
@@ -143,8 +154,8 @@ def _swizzled(writer: LinearLayout, reader: LinearLayout, vector: list[int], siz
     if len(vector) < word:  # what shares a word is served together: lanes of both sides, if they agree
         both = intersection(_independent(writer.lanes), _independent(reader.lanes))
         vector = _independent((*vector, *both, *writer.lanes, *reader.lanes, *units))[:word]
-    # Vectors that complete the basis; threads' images come first, so that the rounds at the end do not depend on threads and none of them has a
-    # part within an access.
+    # Vectors that complete the basis; threads' images come first, so that the rounds at the end do
+    # not depend on threads and none of them has a part within an access.
     atoms = _independent((*vector, *writer.lanes, *reader.lanes, *writer.warps, *reader.warps, *writer.registers, *reader.registers, *units))
     split = max(len(vector), dimension - round_bits)
     inner, rounds = atoms[len(vector) : split], atoms[split:]
@@ -169,7 +180,8 @@ def _swizzled(writer: LinearLayout, reader: LinearLayout, vector: list[int], siz
 
 
 def _outside(a: Basis, b: Basis, low: Basis, atoms: Sequence[int]) -> int:
-    """A sum of atoms outside both spans where there is one, else outside as many as possible; outside ``low`` always."""
+    """A sum of atoms outside both spans where there is one, else outside as many as possible;
+    outside ``low`` always."""
     outside_a = next((atom for atom in atoms if a.solve(atom) is None), 0)
     outside_b = next((atom for atom in atoms if b.solve(atom) is None), 0)
     candidates = [atom for atom in (outside_a, outside_b, outside_a ^ outside_b) if a.solve(atom) is None and b.solve(atom) is None]

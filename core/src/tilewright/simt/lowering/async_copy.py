@@ -1,11 +1,14 @@
 """What is started and waited for: copies from pointers and of blocks, loads into registers, groups.
 
-``simt.copy_start`` starts copies into shared memory, in some order, at any time until a ``simt.wait`` of the same thread for their group. Then this thread
-may read what *it* copied. What the other threads copied may be read after a barrier that follows everyone's wait. Before a copy into (or a store to)
-memory that other threads may still read, a barrier is needed after their reads. One barrier after the wait serves both in a ring of buffers: it comes after
-all reads of the slot read in the iteration before, which is the one filled next.
+``simt.copy_start`` starts copies into shared memory, in some order, at any time until a
+``simt.wait`` of the same thread for their group. Then this thread may read what *it* copied. What
+the other threads copied may be read after a barrier that follows everyone's wait. Before a copy
+into (or a store to) memory that other threads may still read, a barrier is needed after their
+reads. One barrier after the wait serves both in a ring of buffers: it comes after all reads of the
+slot read in the iteration before, which is the one filled next.
 
-A wait for a token becomes a wait until so many groups are in flight as were ended after the token's (:mod:`tilewright.simt.dialect.async_groups`).
+A wait for a token becomes a wait until so many groups are in flight as were ended after the token's
+(:mod:`tilewright.simt.dialect.async_groups`).
 """
 
 from __future__ import annotations
@@ -41,7 +44,8 @@ from tilewright.simt.target.simt_target import Access, SimtTarget
 
 
 def width_of(operation: CopyStart, mechanism: CopyMechanism, pointer: AxisInfo, mask: AxisInfo | None) -> int:
-    """How many elements a copy of a ``simt.copy_start`` moves; 0 where it has to go through registers."""
+    """How many elements a copy of a ``simt.copy_start`` moves; 0 where it has to go through
+    registers."""
     layout, shared = layout_of(operation.pointer), slot_type(operation.slot).layout
     width = copy_width(layout, shared, pointer, mask, element_size(operation.pointer), mechanism.widths)
     if mechanism.lanes_side_by_side and shared.through(layout.lanes) != tuple(width << bit for bit in range(len(layout.lanes))):

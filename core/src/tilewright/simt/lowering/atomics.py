@@ -1,4 +1,8 @@
-"""Atomic updates of global memory. An element is updated by one thread; where several hold it, the old value goes to them through shared memory."""
+"""Atomic updates of global memory.
+
+An element is updated by one thread; where several hold it, the old value goes to them through
+shared memory.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,8 @@ from tilewright.simt.target.cost_model import element_size
 from tilewright.simt.target.simt_target import SimtTarget, Update
 
 Atomic = AtomicRmw | AtomicCas | AtomicLoad | AtomicStore
-#: Emits one access: (pointer, for each operand its elements, predicate, order, whether the old values are used) -> the old values.
+#: Emits one access: (pointer, for each operand its elements, predicate, order, whether the old
+#: values are used) -> the old values.
 Emit = Callable[[str, Sequence[Sequence[str]], str | None, str, bool], Sequence[str]]
 
 _RELEASES: Final = frozenset({"release", "acq_rel"})
@@ -76,9 +81,11 @@ def lower_clock(context: SimtContext, operation: Clock) -> None:
 
 
 def _access(context: SimtContext, operation: Atomic, operands: Sequence[Value], width: int, emit: Emit) -> None:
-    """Emit the accesses of an operation, each of at most ``width`` elements, by one thread for each element, and bind the old values.
+    """Emit the accesses of an operation, each of at most ``width`` elements, by one thread for each
+    element, and bind the old values.
 
-    The accesses of a tile are relaxed where a thread has several: one fence before all of them releases, and one after them acquires.
+    The accesses of a tile are relaxed where a thread has several: one fence before all of them
+    releases, and one after them acquires.
     """
     w, pointer, order = context.writer, operation.pointer, operation.order
     mask = None if isinstance(operation, AtomicCas) else operation.mask

@@ -1,7 +1,11 @@
-"""Control flow: branches and loops. A carried tile is one phi a register, so nothing moves where an iteration ends; one of narrow floats is carried in
-words, as matmuls take them, for a machine's register holds no less than a word, and sums of matmuls in vectors where instructions take such.
+"""Control flow: branches and loops.
 
-Conditions and bounds of a kernel are the same in all threads of a program; inside the regions of ``reduce``, ``scan`` and ``map`` they are a thread's own.
+A carried tile is one phi a register, so nothing moves where an iteration ends; one of narrow floats
+is carried in words, as matmuls take them, for a machine's register holds no less than a word, and
+sums of matmuls in vectors where instructions take such.
+
+Conditions and bounds of a kernel are the same in all threads of a program; inside the regions of
+``reduce``, ``scan`` and ``map`` they are a thread's own.
 """
 
 from __future__ import annotations
@@ -27,7 +31,8 @@ Typed = list[tuple[str, str]]
 
 
 def _typed(context: SimtContext, values: Sequence[Value], carried: Sequence[Value]) -> Typed:
-    """(LLVM type, name) of the registers, or words, of ``values`` that are needed of what carries them."""
+    """(LLVM type, name) of the registers, or words, of ``values`` that are needed of what carries
+    them."""
     found: Typed = []
     for value, carrier in zip(values, carried, strict=True):
         names, count, vector = context.registers[value], _in_word(context, carrier), _in_vector(context, carrier)
@@ -44,7 +49,8 @@ def _typed(context: SimtContext, values: Sequence[Value], carried: Sequence[Valu
 
 
 def _bind(context: SimtContext, values: Sequence[Value], like: Sequence[Value], names: Sequence[str]) -> None:
-    """Give ``values``, which have as many registers as ``like``, their names: those of the needed ones, or of words, out of one list."""
+    """Give ``values``, which have as many registers as ``like``, their names: those of the needed
+    ones, or of words, out of one list."""
     following = iter(names)
     for value, source in zip(values, like, strict=True):
         registers, count, vector = len(context.registers[source]), _in_word(context, value), _in_vector(context, value)
@@ -61,14 +67,16 @@ def _bind(context: SimtContext, values: Sequence[Value], like: Sequence[Value], 
 
 
 def _in_word(context: SimtContext, value: Value) -> int:
-    """How many registers of a value are carried in a word: more than one of tiles of narrow floats all of whose registers are needed."""
+    """How many registers of a value are carried in a word: more than one of tiles of narrow floats
+    all of whose registers are needed."""
     if not isinstance(value.type, TileType) or not isinstance(value.type.element, FloatType):
         return 1
     return _whole(context, value, context.target.fragment_word(value.type.element)[1])
 
 
 def _in_vector(context: SimtContext, value: Value) -> int:
-    """How many registers of a value are carried in a vector: more than one of tiles that the target's matmuls make so, all of whose registers are needed."""
+    """How many registers of a value are carried in a vector: more than one of tiles that the
+    target's matmuls make so, all of whose registers are needed."""
     return _whole(context, value, context.target.vector_of(context, value)) if isinstance(value.type, TileType) else 1
 
 
@@ -134,7 +142,8 @@ class _Header:
         self.block.lines.extend([""] * len(carried))
 
     def close(self, following: Sequence[str], branch: Callable[[], None]) -> None:
-        """End the loop's last block by ``branch``; ``following`` are the carried values of the next iteration."""
+        """End the loop's last block by ``branch``; ``following`` are the carried values of the next
+        iteration."""
         latch = self._w.current
         branch()
         for number, ((type_, first), name, value) in enumerate(zip(self._carried, self.names, following, strict=True)):
@@ -147,7 +156,8 @@ class _Header:
 def lower_for(context: SimtContext, operation: For) -> None:
     """A loop that is entered if it runs at all, with its test at the end.
 
-    The counter never steps beyond the upper bound, where it could overflow: the test is made of what is left of the range.
+    The counter never steps beyond the upper bound, where it could overflow: the test is made of
+    what is left of the range.
     """
     w = context.writer
     body, counter = operation.body, operation.lower.type
@@ -187,7 +197,8 @@ def lower_for(context: SimtContext, operation: For) -> None:
 
 
 def _is_unrolled(context: SimtContext, header: Block, bounds: Sequence[str]) -> bool:
-    """Return whether LLVM is to unroll the loop that ends here in full: its known trip count is small, and so is what all of its iterations are written as."""
+    """Return whether LLVM is to unroll the loop that ends here in full: its known trip count is
+    small, and so is what all of its iterations are written as."""
     lower, upper, step = map(_number, bounds)
     if lower is None or upper is None or step is None or step <= 0:
         return False
@@ -197,14 +208,18 @@ def _is_unrolled(context: SimtContext, header: Block, bounds: Sequence[str]) -> 
 
 
 def _is_drained(context: SimtContext, operation: Operation) -> bool:
-    """Whether matmuls that a loop leaves in flight are waited for where it ends, before the path meets that of a loop that did not run. What is done with
-    sums after a wait behind the meeting, a compiler would move before it: on the other path they are constants."""
+    """Return whether matmuls that a loop leaves in flight are waited for where it ends, before the
+    path meets that of a loop that did not run. What is done with sums after a wait behind the
+    meeting, a compiler would move before it: on the other path they are constants."""
     users = [user for result in operation.results if result.type is MATMULS for user in result.uses]
     return bool(users) and all(user.name == "simt.wait" and (MATMULS.queue, 0) in context.tokens.pending(user) for user in users)
 
 
 def _continuation(w: FunctionWriter, type_: str, counter: IntType, lower: str, upper: str, step: str) -> Callable[[str], tuple[str, str]]:
-    """Writes, at the end of an iteration at ``index``, whether there is another, and its index. Called where the range is known not to be empty."""
+    """Writes, at the end of an iteration at ``index``, whether there is another, and its index.
+
+    Called where the range is known not to be empty.
+    """
     stride, limit = _number(step), _number(upper)
     if stride == 1 or (stride is not None and limit is not None and limit + stride <= counter.maximum):
         sign, flag = ("s", "nsw") if counter.signed else ("u", "nuw")
@@ -240,7 +255,10 @@ def _number(name: str) -> int | None:
 
 
 def lower_while(context: SimtContext, operation: While) -> None:
-    """Region before at the top, then the branch, then region after. What is forwarded is known after the loop too: the top dominates it."""
+    """Region before at the top, then the branch, then region after.
+
+    What is forwarded is known after the loop too: the top dominates it.
+    """
     w = context.writer
     before, after = operation.before, operation.after
     header = _Header(w, "while", _typed(context, operation.inits, before.arguments))

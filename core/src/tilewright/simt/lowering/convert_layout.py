@@ -89,7 +89,8 @@ def _rotate(context: SimtContext, type_: str, values: dict[int, str], number: st
 
 
 def _exchange_of(context: SimtContext, plan: WarpMove) -> Callable[[int], Callable[[list[str]], list[str]] | None]:
-    """For what a variable changes its source lane by, the exchange of words; None where they stay in their lanes."""
+    """For what a variable changes its source lane by, the exchange of words; None where they stay
+    in their lanes."""
     w, target = context.writer, context.target
     in_place = all(image == 1 << bit for bit, image in enumerate(plan.source_of_lane)) and not any(plan.source_of_warp)
     lane = "" if in_place else context.thread_part(plan.source_of_lane, plan.source_of_warp)
@@ -118,7 +119,8 @@ def _shuffle(context: SimtContext, plan: WarpMove, element: Type, variables: lis
 def _move_through_shared(
     context: SimtContext, plan: SharedMove, operation: Operation, element: Type, names: list[str], source: LinearLayout, layout: LinearLayout
 ) -> list[str]:
-    """In each round the elements whose offset's highest bits are the round's number are written, and, after a barrier, read."""
+    """In each round the elements whose offset's highest bits are the round's number are written,
+    and, after a barrier, read."""
     w, type_ = context.writer, context.llvm_type(element)
     base = context.scratch(operation)
     bits = len(plan.shared.images) - plan.round_bits
@@ -133,7 +135,8 @@ def _move_through_shared(
     result = [""] * layout.register_count
 
     def passing(place: Place, number: int, varying: str | None) -> str | bool:
-        """Whether the elements at a place pass in a round; the name of an i1 where that depends on the thread."""
+        """Return whether the elements at a place pass in a round; the name of an i1 where that
+        depends on the thread."""
         own = place.offset_bits >> bits
         return own == number if varying is None else w.emit(f"icmp eq i32 {varying}, {own ^ number}")
 

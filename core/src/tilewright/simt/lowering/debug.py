@@ -1,6 +1,7 @@
 """Prints and assertions.
 
-``print`` writes what every backend writes, ``pid (x, y, z) idx (i, ...) prefix: element``, by one call of the target's with a C format an element.
+``print`` writes what every backend writes, ``pid (x, y, z) idx (i, ...) prefix: element``, by one
+call of the target's with a C format an element.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from tilewright.simt.lowering.index import element_numbers
 
 
 def lower_print(context: SimtContext, operation: Print) -> None:
-    """One thread of those that hold an element prints it; scalars and bare prefixes, the first thread, or every one of them with ``each_thread``."""
+    """One thread of those that hold an element prints it; scalars and bare prefixes, the first
+    thread, or every one of them with ``each_thread``."""
     with context.at_entry() as w:
         program = [("i32", context.target.program_id(w, axis)) for axis in range(3)]
     prefix, count = operation.prefix, len(operation.values)
@@ -42,7 +44,8 @@ def lower_print(context: SimtContext, operation: Print) -> None:
 
 
 def _printer(context: SimtContext, operation: Print, value: Value | None) -> str | None:
-    """The condition of the threads that print a value (None for a bare prefix); None where it is every thread."""
+    """The condition of the threads that print a value (None for a bare prefix); None where it is
+    every thread."""
     if value is not None and shape_of(value.type):
         condition = context.is_owner(context.layout(value))
     else:
@@ -70,7 +73,8 @@ Conversion = Callable[[SimtContext, str], tuple[str, str]]
 
 
 def _format(element: Type, *, hexadecimal: bool) -> tuple[str, Conversion]:
-    """How an element is printed: integers in decimal, or in hexadecimal of their full width; floats with six decimals; booleans as 0 and 1."""
+    """How an element is printed: integers in decimal, or in hexadecimal of their full width; floats
+    with six decimals; booleans as 0 and 1."""
     if isinstance(element, PointerType):
         return "0x%016llx", lambda context, name: ("i64", context.writer.emit(f"ptrtoint ptr {name} to i64"))
     if isinstance(element, FloatType):

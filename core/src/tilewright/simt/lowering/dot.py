@@ -57,7 +57,8 @@ def _multiply(context: SimtContext, operation: TileMatmul) -> list[str]:
 
 
 def _fetch(context: SimtContext, plan: MatmulPlan, position: int, value: Value, step: int) -> Callable[[int], OperandSource]:
-    """Gives what the emitter takes of an operand, for the step that begins at a coordinate along K; of the whole operand where there are no steps."""
+    """Gives what the emitter takes of an operand, for the step that begins at a coordinate along K;
+    of the whole operand where there are no steps."""
     if plan.reads[position] != REGISTERS:
         type_ = slot_type(value)
         operand = SharedOperand(slot_address(context, value), type_.layout, type_.element)

@@ -1,4 +1,5 @@
-"""Code that runs on groups of elements: ``map`` with its region, assembly of the target, functions of libraries."""
+"""Code that runs on groups of elements: ``map`` with its region, assembly of the target, functions
+of libraries."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ Group = list[list[str]]
 
 
 def _by_groups(context: SimtContext, operation: Operation, pack: int, run: Callable[[Group], Group]) -> None:
-    """Run code on scalars, or on every ``pack`` elements of tiles that follow each other in row-major order. What a group lacks is filled up with zeros."""
+    """Run code on scalars, or on every ``pack`` elements of tiles that follow each other in
+    row-major order. What a group lacks is filled up with zeros."""
     elements = [element_type(operand.type) for operand in operation.operands]
     tile = next((value for value in (*operation.operands, *operation.results) if isinstance(value.type, TileType)), None)
     numbers = context.layout(tile).register_elements() if tile is not None else [0]
@@ -62,7 +64,8 @@ def lower_map(context: SimtContext, operation: Map) -> None:
 
 
 def lower_inline_asm(context: SimtContext, operation: InlineAsm) -> None:
-    """Run assembly on every group of ``pack`` elements (:mod:`tilewright.llvm.assembly.assembly_operands`)."""
+    """Run assembly on every group of ``pack`` elements
+    (:mod:`tilewright.llvm.assembly.assembly_operands`)."""
     pack, assembly, constraints = operation.pack, operation.assembly, operation.constraints
     if not (assembly + constraints).isascii():
         raise blamed_at(operation.location, "the text and its constraints must be ASCII")

@@ -1,7 +1,8 @@
 """Matmuls without matrix instructions (:mod:`tilewright.simt.target.fma_plan`), written as LLVM IR.
 
-A thread reads a few elements along K at a time, in a loop: neither registers nor code grow with K. Lanes that need the same element read it together. Where
-the target adds two products of narrow elements in one instruction, those of neighbours along K are.
+A thread reads a few elements along K at a time, in a loop: neither registers nor code grow with K.
+Lanes that need the same element read it together. Where the target adds two products of narrow
+elements in one instruction, those of neighbours along K are.
 """
 
 from __future__ import annotations
@@ -81,7 +82,10 @@ class _Side:
             limit = self.plan.width // 2
 
     def read(self, slice_bits: int, index: str | None, compute: Type) -> dict[tuple[int, int], str]:
-        """(register at K = 0, place along K in the slice) -> the element, in type ``compute``. ``index`` is the slice's number, an i32."""
+        """(register at K = 0, place along K in the slice) -> the element, in type ``compute``.
+
+        ``index`` is the slice's number, an i32.
+        """
         context, size = self.context, storage_size(self.operand.element)
         inside = 1 << (self.own_bits + slice_bits)
         plan = replace(self.plan, groups=tuple((registers, offset) for registers, offset in self.plan.groups if registers[0] < inside))
@@ -98,7 +102,8 @@ class _Side:
 
 
 def _pairs(context: SimtContext, elements: dict[tuple[int, int], str], element: Type) -> dict[tuple[int, int], str]:
-    """(register at K = 0, an even place along K) -> the word of that element of 16 bits and of the next one along K."""
+    """(register at K = 0, an even place along K) -> the word of that element of 16 bits and of the
+    next one along K."""
     return {(own, k): packed(context.writer, register_type(element), [low, elements[own, k + 1]]) for (own, k), low in elements.items() if k % 2 == 0}
 
 

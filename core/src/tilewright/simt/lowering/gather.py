@@ -22,7 +22,8 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 
 def lower_gather(context: SimtContext, operation: Gather) -> None:
-    """The source is written to shared memory at its elements' row-major numbers, and read at the indices; lanes of a warp exchange by shuffles."""
+    """The source is written to shared memory at its elements' row-major numbers, and read at the
+    indices; lanes of a warp exchange by shuffles."""
     source, index = operation.x, operation.index
     assert isinstance(source.type, TileType) and isinstance(index.type, TileType)
     within = _within_warp(operation)
@@ -75,7 +76,8 @@ def _exchange(context: SimtContext, operation: Gather, partner: Exchange) -> Non
 
 
 def _without_coordinate(layout: LinearLayout, shape: tuple[int, ...], axis: int) -> LinearLayout:
-    """The numbers, in a tile of ``shape``, of the elements of ``layout``'s tile with the coordinate along ``axis`` zero; images may repeat."""
+    """The numbers, in a tile of ``shape``, of the elements of ``layout``'s tile with the coordinate
+    along ``axis`` zero; images may repeat."""
     shift, extent = axis_shifts(layout.shape)[axis], log2(layout.shape[axis])
     grown = log2(shape[axis])
 

@@ -1,4 +1,5 @@
-"""Loads and stores of global memory: a thread's registers are split into the widest accesses that its pointers and masks allow."""
+"""Loads and stores of global memory: a thread's registers are split into the widest accesses that
+its pointers and masks allow."""
 
 from __future__ import annotations
 
@@ -66,8 +67,8 @@ def lower_store(context: SimtContext, operation: Store) -> None:
 
 
 def is_shared_read(operation: Load) -> bool:
-    """Whether one thread reads for all: a volatile scalar, which another program may change between two threads' reads, and what depends on it must be
-    the same in all of them."""
+    """Return whether one thread reads for all: a volatile scalar, which another program may change
+    between two threads' reads, and what depends on it must be the same in all of them."""
     return operation.volatile and not isinstance(operation.results[0].type, TileType)
 
 

@@ -1,4 +1,5 @@
-"""Where values begin: constants, index tiles, the program's position; and moves between scalars and tiles."""
+"""Where values begin: constants, index tiles, the program's position; and moves between scalars and
+tiles."""
 
 from __future__ import annotations
 
@@ -28,9 +29,11 @@ def lower_arange(context: SimtContext, operation: Arange) -> None:
 
 
 def element_numbers(context: SimtContext, layout: LinearLayout, start: int = 0, needed: Callable[[int], bool] = lambda register: True) -> list[str]:
-    """For each register that is ``needed``, the row-major number of the element it holds plus ``start``, as i32.
+    """For each register that is ``needed``, the row-major number of the element it holds plus
+    ``start``, as i32.
 
-    The thread's part and the register's seldom share bits: adding a constant to the thread's part is then what address arithmetic folds best.
+    The thread's part and the register's seldom share bits: adding a constant to the thread's part
+    is then what address arithmetic folds best.
     """
     w = context.writer
     thread = context.thread_part(layout.lanes, layout.warps)

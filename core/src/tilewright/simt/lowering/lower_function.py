@@ -1,4 +1,5 @@
-"""From an assigned function to LLVM IR for one thread: operations are dispatched to the modules of :mod:`tilewright.simt.lowering`."""
+"""From an assigned function to LLVM IR for one thread: operations are dispatched to the modules of
+:mod:`tilewright.simt.lowering`."""
 
 from __future__ import annotations
 

@@ -20,7 +20,8 @@ OnBarrier = ops.OnBarrier | BlockLoadStart | RowsLoadStart
 
 
 def in_one_thread(context: SimtContext, body: Callable[[], None], condition: Value | None = None) -> None:
-    """Write ``body()`` for the first thread of those that run what is being written, where a condition holds."""
+    """Write ``body()`` for the first thread of those that run what is being written, where a
+    condition holds."""
     with context.writer.when(context.is_first_thread()), context.writer.when(context.scalar(condition)) if condition is not None else nullcontext():
         body()
 
@@ -38,8 +39,9 @@ def barrier_address(context: SimtContext, operation: OnBarrier) -> str:
 
 
 def lower_barriers(context: SimtContext, operation: ops.Barriers) -> None:
-    """Objects that are made one after the other are shown to all threads at once, when the last of them are made. In a cluster those of other blocks too wait
-    for that, before which nobody may arrive at objects that were in their place."""
+    """Objects that are made one after the other are shown to all threads at once, when the last of
+    them are made. In a cluster those of other blocks too wait for that, before which nobody may
+    arrive at objects that were in their place."""
     (result,) = operation.results
     assert isinstance(result.type, BarriersType)
     context.bind(result, [str(offset_of(operation))])
@@ -59,7 +61,7 @@ def lower_barriers(context: SimtContext, operation: ops.Barriers) -> None:
 
 
 def _makes_more(operation: Operation) -> bool:
-    """Whether other mbarriers follow, with nothing between that does anything."""
+    """Return whether other mbarriers follow, with nothing between that does anything."""
     following = operation.next
     while following is not None and following.name in _IDLE:
         following = following.next
@@ -67,7 +69,7 @@ def _makes_more(operation: Operation) -> bool:
 
 
 def _were_made(operation: Operation) -> bool:
-    """Whether this goes on with objects that were made just before."""
+    """Return whether this goes on with objects that were made just before."""
     earlier = operation.previous
     while earlier is not None and earlier.name in _IDLE:
         earlier = earlier.previous

@@ -1,6 +1,8 @@
-"""Reductions along an axis: in the thread, then among lanes by shuffles, then among warps through shared memory.
+"""Reductions along an axis: in the thread, then among lanes by shuffles, then among warps through
+shared memory.
 
-:mod:`tilewright.simt.layouts.reduce_plan` decides which of these a layout needs. Every thread that holds an element of the result ends with the same bits.
+:mod:`tilewright.simt.layouts.reduce_plan` decides which of these a layout needs. Every thread that
+holds an element of the result ends with the same bits.
 """
 
 from __future__ import annotations
@@ -27,8 +29,9 @@ Row = list[str]
 
 
 def is_symmetric(region: Region) -> bool:
-    """Whether a combination is known to give the same bits with its operands swapped: each result one commutative operation of its own two arguments.
-    Machines order the zeros in ``min`` and ``max``."""
+    """Return whether a combination is known to give the same bits with its operands swapped: each
+    result one commutative operation of its own two arguments. Machines order the zeros in ``min``
+    and ``max``."""
     arguments, terminator = region.arguments, region.last
     assert terminator is not None
     count = len(terminator.operands)
@@ -40,7 +43,8 @@ def is_symmetric(region: Region) -> bool:
 
 
 def _single_operation(region: Region) -> str:
-    """The name of the one commutative operation that a combination of two scalars is; empty for others."""
+    """The name of the one commutative operation that a combination of two scalars is; empty for
+    others."""
     terminator = region.last
     assert terminator is not None
     names = [value.definition.name for value in terminator.operands if value.definition is not None]
@@ -82,7 +86,8 @@ class _Reduction:
         return [rows[register] for register in self.plan.kept]
 
     def by_warp(self, rows: list[Row]) -> list[Row] | None:
-        """Combine the parts of all lanes by the machine's own reduction, if it has one for this combination and every lane has a part of each result."""
+        """Combine the parts of all lanes by the machine's own reduction, if it has one for this
+        combination and every lane has a part of each result."""
         context, steps = self.context, self.plan.exchanges
         kind, element = _single_operation(self.region), element_type(self.operation.inputs[0].type)
         whole = 1 << len(steps) == context.target.warp_size and not any(step.registers for step in steps)
@@ -136,7 +141,8 @@ class _Reduction:
             return w.emit(f"trunc i32 {count} to i1")
 
     def among_warps(self, rows: list[Row]) -> list[Row]:
-        """Write each part of each result once, and combine the parts of this thread's results, in the order of memory."""
+        """Write each part of each result once, and combine the parts of this thread's results, in
+        the order of memory."""
         context, plan, w = self.context, self.plan, self.context.writer
         elements = [element_type(operand.type) for operand in self.operation.operands]
         bases = [context.scratch(self.operation, offset) for offset in _offsets(plan, elements)[:-1]]
@@ -147,7 +153,8 @@ class _Reduction:
                 for place, type_, name, element in zip(places, self.types, row, elements, strict=True):
                     context.shared_store(place, type_, [name], align=storage_size(element))
         context.barrier()
-        # The parts of a result are side by side. A thread loads as many as one access holds; lanes that have the same results share the rest.
+        # The parts of a result are side by side. A thread loads as many as one access holds; lanes
+        # that have the same results share the rest.
         shared = plan.sharing(min(context.target.max_access // storage_size(element) for element in elements))
         own = plan.parts >> len(shared)
         lanes = [image * plan.parts for image in plan.result.lanes]
@@ -178,7 +185,8 @@ class _Reduction:
 
 
 def _addresses(context: SimtContext, layout: LinearLayout, bases: Sequence[str], elements: Sequence[Type]) -> list[list[str]]:
-    """For each register of a layout and each operand, where its element is among row-major elements at the operand's base."""
+    """For each register of a layout and each operand, where its element is among row-major elements
+    at the operand's base."""
     w, pointer = context.writer, context.target.shared_pointer
     thread = context.thread_part(layout.lanes, layout.warps)
     found = []

@@ -1,7 +1,9 @@
-"""Inclusive prefix combinations along an axis, with the steps of :mod:`tilewright.simt.layouts.scan_plan`.
+"""Inclusive prefix combinations along an axis, with the steps of
+:mod:`tilewright.simt.layouts.scan_plan`.
 
-After the chunks are scanned in their threads, each has a total and a carry: the combination of all that comes before it in its block, absent at the block's
-beginning. A combination has no neutral element, so whether a carry is there is kept with it.
+After the chunks are scanned in their threads, each has a total and a carry: the combination of all
+that comes before it in its block, absent at the block's beginning. A combination has no neutral
+element, so whether a carry is there is kept with it.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ def lower_scan(context: SimtContext, operation: Scan) -> None:
 class _Scan:
     """One scan being written.
 
-    Chunks are numbered by their register of the least number. ``totals`` has an entry a block: the chunk of least number stands for the block.
+    Chunks are numbered by their register of the least number. ``totals`` has an entry a block: the
+    chunk of least number stands for the block.
     """
 
     def __init__(self, context: SimtContext, operation: Scan, plan: ScanPlan, layout: LinearLayout) -> None:
@@ -110,7 +113,8 @@ class _Scan:
         return None if a is None or b is None else self.context.writer.emit(f"or i1 {a}, {b}")
 
     def prepend(self, chunk: int, before: Row, behind: str | None) -> None:
-        """Put what comes before a block before the carry of one of its chunks, where ``behind`` (everywhere for None) says that the chunk is after it."""
+        """Put what comes before a block before the carry of one of its chunks, where ``behind``
+        (everywhere for None) says that the chunk is after it."""
         carry = self.carries.get(chunk)
         if carry is None:
             self.carries[chunk] = _Carry(before, behind)
@@ -134,7 +138,8 @@ class _Scan:
         self.joined |= mask
 
     def _chunks_of(self, chunks: Sequence[int], block: int) -> list[int]:
-        """The chunks of a block: those that differ from it in the bits of register steps that were taken."""
+        """The chunks of a block: those that differ from it in the bits of register steps that were
+        taken."""
         return [chunk for chunk in chunks if chunk & ~self.joined == block]
 
     def join_lanes(self, chunks: Sequence[int], step: Step, is_last: bool) -> None:
@@ -156,7 +161,8 @@ class _Scan:
                 self.totals[block] = self.combine(self.select(later, other, own), self.select(later, own, other))
 
     def join_warps(self, chunks: Sequence[int], step: Step, is_last: bool) -> None:
-        """Blocks of all warps along the axis: each writes its total, and all read the totals of all."""
+        """Blocks of all warps along the axis: each writes its total, and all read the totals of
+        all."""
         context, w = self.context, self.context.writer
         blocks, count = list(self.totals), 1 << len(step.masks)
         elements = [element_type(operand.type) for operand in self.operation.operands]
@@ -209,7 +215,8 @@ class _Scan:
             return w.emit(f"and i32 {moved}, {(1 << len(step.masks)) - 1}")
 
     def _places(self, blocks: Sequence[int], step: Step) -> _Places:
-        """Totals are side by side in the order of the axis; the coordinates off the axis and the blocks of a thread number the groups."""
+        """Totals are side by side in the order of the axis; the coordinates off the axis and the
+        blocks of a thread number the groups."""
         context, w = self.context, self.context.writer
         count = len(step.masks)
         totals = _totals_layout(self.plan, self.layout, self.axis, step)
@@ -228,7 +235,8 @@ class _Scan:
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Numbers of totals in memory: this warp's of each block, the first warp's of each block; and the condition under which this thread writes."""
+    """Numbers of totals in memory: this warp's of each block, the first warp's of each block; and
+    the condition under which this thread writes."""
 
     own: dict[int, str]
     first: dict[int, str]
@@ -242,12 +250,14 @@ def _off(layout: LinearLayout, axis: int, image: int) -> int:
 
 
 def _high_positions(plan: ScanPlan, step: Step) -> list[int]:
-    """Register masks of the axis bits that are above the warps'; they number blocks while the warps are joined."""
+    """Register masks of the axis bits that are above the warps'; they number blocks while the warps
+    are joined."""
     return [other.masks[0] for other in plan.steps if other.kind is REGISTER and other.position > step.position]
 
 
 def _block_images(plan: ScanPlan, layout: LinearLayout, axis: int, step: Step) -> list[int]:
-    """What each register bit adds to a total's number in memory: its part off the axis; blocks of a thread come above all."""
+    """What each register bit adds to a total's number in memory: its part off the axis; blocks of a
+    thread come above all."""
     count, rest = len(step.masks), sum(extent.bit_length() - 1 for i, extent in enumerate(layout.shape) if i != axis)
     high = _high_positions(plan, step)
     images = []
@@ -260,7 +270,8 @@ def _block_images(plan: ScanPlan, layout: LinearLayout, axis: int, step: Step) -
 
 
 def _totals_layout(plan: ScanPlan, layout: LinearLayout, axis: int, step: Step) -> LinearLayout:
-    """Where threads have totals: a tile of (blocks of a thread, elements off the axis, warps along the axis)."""
+    """Where threads have totals: a tile of (blocks of a thread, elements off the axis, warps along
+    the axis)."""
     count = len(step.masks)
     shift = axis_shifts(layout.shape)[axis] + step.position
     rest = 1 << sum(extent.bit_length() - 1 for i, extent in enumerate(layout.shape) if i != axis)
@@ -275,7 +286,8 @@ def _totals_layout(plan: ScanPlan, layout: LinearLayout, axis: int, step: Step) 
 
 
 def _offsets(plan: ScanPlan, layout: LinearLayout, axis: int, sizes: Sequence[int]) -> list[int]:
-    """Where each operand's totals begin in the scratch space, in bytes; one entry more for its size, which is 0 where no warps are joined."""
+    """Where each operand's totals begin in the scratch space, in bytes; one entry more for its
+    size, which is 0 where no warps are joined."""
     step = next((step for step in plan.steps if step.kind not in (REGISTER, LANE)), None)
     if step is None:
         return [0] * (len(sizes) + 1)

@@ -1,7 +1,8 @@
-"""Operations that move elements between tiles and leave each in its thread: registers are given other numbers, and nothing is written.
+"""Operations that move elements between tiles and leave each in its thread: registers are given
+other numbers, and nothing is written.
 
-Operands and results differ by a linear map of row-major numbers. A thread's part of a number maps to its part of the other, so which register holds
-an element is found from the registers' own parts.
+Operands and results differ by a linear map of row-major numbers. A thread's part of a number maps
+to its part of the other, so which register holds an element is found from the registers' own parts.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def _permuted_number(operation: Permute) -> Callable[[int], int]:
     return moved
 
 
-#: For operations with one operand: which element of it an element of the result is, by row-major numbers.
+#: For operations with one operand: which element of it an element of the result is, by row-major
+#: numbers.
 SOURCE_NUMBERS: dict[str, Callable[[Any], Callable[[int], int]]] = {
     "reshape": _same_number,
     "expand_dims": _same_number,
@@ -64,7 +66,8 @@ SOURCE_NUMBERS: dict[str, Callable[[Any], Callable[[int], int]]] = {
 
 
 def source_elements(operation: Operation, layout: LinearLayout) -> list[int]:
-    """For each register of the result, in ``layout``, what its element of the operand adds to the thread's: the maps move bits, and so are linear."""
+    """For each register of the result, in ``layout``, what its element of the operand adds to the
+    thread's: the maps move bits, and so are linear."""
     source = SOURCE_NUMBERS[operation.name](operation)
     return span([source(image) for image in layout.registers])
 

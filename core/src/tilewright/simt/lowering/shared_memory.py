@@ -1,6 +1,7 @@
 """Explicit shared memory: buffers and their slots, tiles to and from them.
 
-A place in shared memory is the number of its first byte there, an i32; of a buffer, and of mbarriers, it is a constant.
+A place in shared memory is the number of its first byte there, an i32; of a buffer, and of
+mbarriers, it is a constant.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Descriptors that a kernel makes in memory of its own: by one thread, the one that starts copies by them."""
+"""Descriptors that a kernel makes in memory of its own: by one thread, the one that starts copies
+by them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Sums of matmuls in memory that the machine has for them: taken by the program, written and read by its threads, added to by matmuls that one thread
-starts."""
+"""Sums of matmuls in memory that the machine has for them: taken by the program, written and read
+by its threads, added to by matmuls that one thread starts."""
 
 from __future__ import annotations
 

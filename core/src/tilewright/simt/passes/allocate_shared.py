@@ -1,10 +1,12 @@
 """Where in shared memory things are: scratch space of operations, buffers, mbarriers.
 
-Scratch space lives while its operation runs, a buffer from its allocation to the last use of an address in it, over loops that do not hold the allocation
-and until what copies, multiplies or stores it asynchronously has ended. Where parts of a program share a buffer it lives as long as they do, but for a part
-that is told that the others are past it (``simt.release``). Buffers are placed first, largest first; scratch space goes where no buffer lives, and beside the
-scratch space used just before where that costs little: the barrier inside the second operation then also ends the first one's use, and none is needed
-between them.
+Scratch space lives while its operation runs, a buffer from its allocation to the last use of an
+address in it, over loops that do not hold the allocation and until what copies, multiplies or
+stores it asynchronously has ended. Where parts of a program share a buffer it lives as long as they
+do, but for a part that is told that the others are past it (``simt.release``). Buffers are placed
+first, largest first; scratch space goes where no buffer lives, and beside the scratch space used
+just before where that costs little: the barrier inside the second operation then also ends the
+first one's use, and none is needed between them.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ _ALLOCATIONS: Final = frozenset({"simt.buffer", "simt.barriers"})
 
 
 def allocate(function: Function, target: SimtTarget) -> None:
-    """Place all shared memory of a function whose tiles have layouts: each operation is told its offset, the function how many bytes it takes.
+    """Place all shared memory of a function whose tiles have layouts: each operation is told its
+    offset, the function how many bytes it takes.
 
     Raises:
         OutOfResources: the target has less shared memory.
@@ -59,14 +62,16 @@ def peak_bytes(region: Region, target: SimtTarget) -> int:
 
 
 def bytes_in_use(region: Region, target: SimtTarget) -> dict[Operation, int]:
-    """The bytes that buffers, mbarriers and scratch space take while each operation of a region runs, in program order."""
+    """The bytes that buffers, mbarriers and scratch space take while each operation of a region
+    runs, in program order."""
     return _Allocation(function_of(region), target).bytes_in_use(region)
 
 
 @dataclass(slots=True, eq=False)
 class _Buffer:
-    """An allocation: live from position ``start`` to ``end`` in program order, and while other parts run than that which it is in; but not in a part after the
-    position where it was released there."""
+    """An allocation: live from position ``start`` to ``end`` in program order, and while other
+    parts run than that which it is in; but not in a part after the position where it was released
+    there."""
 
     operation: Operation
     size: int
@@ -78,7 +83,7 @@ class _Buffer:
     offset: int = 0
 
     def meets(self, start: int, end: int, part: Operation | None) -> bool:
-        """Whether it is live at the same time as something else."""
+        """Return whether it is live at the same time as something else."""
         if self.released is not None and part is self.released[0] and start > self.released[1]:
             return False
         return (self.start <= end and start <= self.end) or _beside(self.part, part)
@@ -197,7 +202,8 @@ class _Allocation:
         return found
 
     def _end_of_use(self, user: Operation, allocation: Operation) -> int:
-        """Where a use is over: at the end of the outermost loop around it that does not hold the allocation, and when copies have arrived."""
+        """Where a use is over: at the end of the outermost loop around it that does not hold the
+        allocation, and when copies have arrived."""
         around = set(allocation.ancestors())
         end = self.positions[user]
         for operation in user.ancestors():
@@ -218,8 +224,9 @@ class _Allocation:
         return end
 
     def _end_of_matmul(self, start: Operation) -> int:
-        """Where a matmul that one thread starts has ended: at the next wait in its region for the mbarrier that is told of it. Where there is none,
-        whoever wrote the loop saw to it that what it reads is there."""
+        """Where a matmul that one thread starts has ended: at the next wait in its region for the
+        mbarrier that is told of it. Where there is none, whoever wrote the loop saw to it that what
+        it reads is there."""
         told = start.next
         assert told is not None
         following = told.next if isinstance(told, ArriveAfter) else None
@@ -230,25 +237,26 @@ class _Allocation:
         return self.positions[start]
 
     def _end_of_queue(self, user: Operation, queue: str) -> int:
-        """Where what an operation starts in a queue has ended: at the first wait for all of it that every way from there comes to."""
+        """Where what an operation starts in a queue has ended: at the first wait for all of it that
+        every way from there comes to."""
         regions = {user.parent, *(operation.parent for operation in user.ancestors())}
         waits = self.waits.get(queue, ())
         return next((position for position, region in waits if position > self.positions[user] and region in regions), len(self.positions))
 
 
 def _same_object(operation: OnBarrier, other: OnBarrier) -> bool:
-    """Whether two operations are on the same mbarrier, as far as its number is known."""
+    """Return whether two operations are on the same mbarrier, as far as its number is known."""
     number = constant_of(operation.index)
     return operation.barriers is other.barriers and number is not None and number == constant_of(other.index)
 
 
 def _beside(part: Operation | None, other: Operation | None) -> bool:
-    """Whether two parts run at the same time."""
+    """Return whether two parts run at the same time."""
     return part is not None and other is not None and part is not other
 
 
 def is_place(value: Value) -> bool:
-    """Whether a value is a place in shared memory."""
+    """Return whether a value is a place in shared memory."""
     return isinstance(value.type, MemoryType | BarriersType)
 
 

@@ -1,4 +1,5 @@
-"""Matmuls whose accumulator is in tensor memory (:class:`~tilewright.simt.target.matmul_plan.Accumulator`).
+"""Matmuls whose accumulator is in tensor memory
+(:class:`~tilewright.simt.target.matmul_plan.Accumulator`).
 
 One thread starts them, and an mbarrier tells when they are done.
 
@@ -13,13 +14,18 @@ becomes
     simt.await %ended, 0, %phase
     %c = simt.accumulator_load %sums
 
-All such matmuls of a kernel have their sums in one place, one after the other. A matmul of a loop that only adds to what the loop carries has a place of its
-own, where the sums stay from one iteration to the next: they are written before the loop and read after it. The loop then carries whether anything is there.
+All such matmuls of a kernel have their sums in one place, one after the other. A matmul of a loop
+that only adds to what the loop carries has a place of its own, where the sums stay from one
+iteration to the next: they are written before the loop and read after it. The loop then carries
+whether anything is there.
 
-A matmul of a chain that was started and is waited for later (``simt.dot_start``, ``simt.wait``) has a place and an mbarrier of its own, with all its
-copies: that in a loop, and that behind it, which ends the last iteration. If they only add to what the loop carries, the sums stay in place until the latter.
+A matmul of a chain that was started and is waited for later (``simt.dot_start``, ``simt.wait``) has
+a place and an mbarrier of its own, with all its copies: that in a loop, and that behind it, which
+ends the last iteration. If they only add to what the loop carries, the sums stay in place until the
+latter.
 
-Pipelined loops whose copies are of blocks write such matmuls themselves (:mod:`tilewright.simt.pipeline.expand_tma`), with the mbarriers of their slots.
+Pipelined loops whose copies are of blocks write such matmuls themselves
+(:mod:`tilewright.simt.pipeline.expand_tma`), with the mbarriers of their slots.
 """
 
 from __future__ import annotations
@@ -61,7 +67,8 @@ def accumulator_of(matmul: Operation, target: SimtTarget) -> Accumulator | None:
 
 
 def accumulated(matmul: TileMatmul) -> int | None:
-    """The number of the value carried by the loop around a matmul that it only adds to, and that nothing else in the loop reads; None where there is none."""
+    """The number of the value carried by the loop around a matmul that it only adds to, and that
+    nothing else in the loop reads; None where there is none."""
     body = matmul.parent
     assert body is not None
     loop, accumulator, result = body.owner, matmul.c, matmul.results[0]
@@ -73,7 +80,10 @@ def accumulated(matmul: TileMatmul) -> int | None:
 
 
 def new_place(matmul: TileMatmul, target: SimtTarget, first: int | None = None) -> Value:
-    """A place for the sums of a matmul: of its own, or at a known unit. The function takes memory for it where it begins."""
+    """A place for the sums of a matmul: of its own, or at a known unit.
+
+    The function takes memory for it where it begins.
+    """
     function, found = function_of(matmul), accumulator_of(matmul, target)
     assert found is not None
     memory = _memory(function)
@@ -96,7 +106,7 @@ def _memory(function: Function) -> Accumulators | None:
 
 
 def starts_at_zero(value: Value) -> bool:
-    """Whether sums are known to start at zero."""
+    """Return whether sums are known to start at zero."""
     return is_positive_zero(constant_of(value))
 
 
@@ -150,7 +160,8 @@ def write_accumulators(function: Function, target: SimtTarget) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A matmul whose sums stay in a place while its loop runs: number ``index`` of what the loop carries."""
+    """A matmul whose sums stay in a place while its loop runs: number ``index`` of what the loop
+    carries."""
 
     loop: For
     index: int
@@ -162,7 +173,8 @@ class _Matmuls:
     """Writes matmuls out.
 
     Attributes:
-        ended: an mbarrier for those that are waited for one by one, in the order of the parts that they are in.
+        ended: an mbarrier for those that are waited for one by one, in the order of the parts that
+            they are in.
     """
 
     def __init__(self, function: Function, found: Sequence[TileMatmul], target: SimtTarget) -> None:
@@ -197,7 +209,8 @@ class _Matmuls:
             thread_values(region, mine, [false], update)
 
     def _keep(self, matmul: TileMatmul) -> _Kept | None:
-        """Let the loop around a matmul carry whether there are sums in place of the sums, if it only adds to them."""
+        """Let the loop around a matmul carry whether there are sums in place of the sums, if it
+        only adds to them."""
         index = accumulated(matmul)
         if index is None:
             return None
@@ -218,7 +231,10 @@ class _Matmuls:
         return _Kept(loop, index, place, adds)
 
     def _add(self, matmul: TileMatmul, kept: _Kept, number: int, phase: Value) -> None:
-        """Start a matmul that adds to what is in its place. It is waited for where the iteration ends, if nothing before that may touch what it reads."""
+        """Start a matmul that adds to what is in its place.
+
+        It is waited for where the iteration ends, if nothing before that may touch what it reads.
+        """
         builder, body = Builder.at(matmul), matmul.parent
         assert body is not None
         which = builder.constant(value=number, result=I32)
@@ -247,7 +263,8 @@ class _Matmuls:
 
 @dataclass(frozen=True, slots=True)
 class _Carried:
-    """A matmul in a loop that only adds to number ``index`` of what the loop carries, with its copy behind the loop, which goes on with that."""
+    """A matmul in a loop that only adds to number ``index`` of what the loop carries, with its copy
+    behind the loop, which goes on with that."""
 
     loop: For
     index: int
@@ -256,7 +273,8 @@ class _Carried:
 
 
 class _Started:
-    """Writes out the matmuls of chains, which are started in one place and waited for in another one of the same region."""
+    """Writes out the matmuls of chains, which are started in one place and waited for in another
+    one of the same region."""
 
     def __init__(self, function: Function, started: Sequence[DotStart], target: SimtTarget) -> None:
         self.function, self.started, self.target = function, started, target
@@ -299,8 +317,8 @@ class _Started:
             start.erase()
 
     def _keep(self, places: Mapping[DotStart, Value]) -> dict[DotStart, Value]:
-        """Let loops carry whether there are sums in place of sums that they only add to; whether matmuls add to what is in their place, if they do not write
-        it."""
+        """Let loops carry whether there are sums in place of sums that they only add to; whether
+        matmuls add to what is in their place, if they do not write it."""
         adds: dict[DotStart, Value] = {}
         for one in filter(None, map(_carried_by, self.started)):
             before, body = Builder.at(one.loop), one.loop.body
@@ -346,7 +364,7 @@ def new_first(function: Function) -> int:
 
 
 def _is_idle(operation: Operation) -> bool:
-    """Whether an operation is about numbers alone."""
+    """Return whether an operation is about numbers alone."""
     return operation.spec.pure and not operation.regions and all(result.layout is None for result in operation.results)
 
 

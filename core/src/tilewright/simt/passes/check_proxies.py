@@ -1,10 +1,11 @@
 """A check that no bulk copy or matrix instruction races with threads through the other proxy.
 
 It reads a function in its last form, where shared memory is placed and all barriers and fences
-stand, and follows what each access through the generic proxy (:mod:`tilewright.simt.analysis.proxies`) still needs before
-the async proxy may touch the same bytes: that the threads execute a proxy fence, and that a barrier
-or an arrival behind that tells the others so. The stage that puts fences in is not asked: the check
-holds for functions that are written by hand, or read back, as well.
+stand, and follows what each access through the generic proxy
+(:mod:`tilewright.simt.analysis.proxies`) still needs before the async proxy may touch the same
+bytes: that the threads execute a proxy fence, and that a barrier or an arrival behind that tells
+the others so. The stage that puts fences in is not asked: the check holds for functions that are
+written by hand, or read back, as well.
 
 An ordered copy comes behind a wait that the analysis of ranges does not see, and fills another slot
 of its ring than those read since the last barrier or arrival; of it an access is reported only that

@@ -1,8 +1,11 @@
-"""Operands of matmuls that change their layout on a trip through shared memory are read from there, step by step along K.
+"""Operands of matmuls that change their layout on a trip through shared memory are read from there,
+step by step along K.
 
-A conversion brings the whole operand back into registers, by accesses that are as wide as both layouts allow: their words are in other registers than the
-instruction of a matmul wants them in, and all of them are held until the matmul has ended. The machine's instruction for fragments brings those of a step
-alone, each to its place. One copy in shared memory serves all matmuls that read an operand.
+A conversion brings the whole operand back into registers, by accesses that are as wide as both
+layouts allow: their words are in other registers than the instruction of a matmul wants them in,
+and all of them are held until the matmul has ended. The machine's instruction for fragments brings
+those of a step alone, each to its place. One copy in shared memory serves all matmuls that read an
+operand.
 """
 
 from __future__ import annotations
@@ -52,7 +55,8 @@ class _Read:
 
 
 def share_converted_operands(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
-    """Let matmuls read converted operands from shared memory, as far as that takes no memory from other programs on a multiprocessor."""
+    """Let matmuls read converted operands from shared memory, as far as that takes no memory from
+    other programs on a multiprocessor."""
     operations = operations_of_program(function.body)
     if not any(isinstance(operation, Dot) and plan_of(operation, target).load_turns is not None for operation in operations):
         return
@@ -87,7 +91,8 @@ def _source(conversion: Convert) -> Value:
 
 
 def _reads(view: View, conversion: Convert, target: SimtTarget) -> list[_Read]:
-    """The matmuls that read a tile which passes through shared memory; none where something else reads it, or a loop repeats reading it."""
+    """The matmuls that read a tile which passes through shared memory; none where something else
+    reads it, or a loop repeats reading it."""
     (result,) = conversion.results
     source = conversion.x.type
     assert isinstance(source, TileType)
@@ -109,8 +114,9 @@ def _loop_around(operation: Operation) -> Operation | None:
 
 
 def _best_layout(source: Value, reads: Sequence[_Read], target: SimtTarget) -> SharedLayout | None:
-    """The layout in which a tile is written and read as operands in the fewest turns of the memory; None where these are more than what conversions take: their
-    turns, and as many moves of what they read to the registers that matmuls want it in."""
+    """The layout in which a tile is written and read as operands in the fewest turns of the memory;
+    None where these are more than what conversions take: their turns, and as many moves of what
+    they read to the registers that matmuls want it in."""
     assert isinstance(source.type, TileType)
     layout, size = layout_of(source), storage_size(source.type.element)
     machine = size, target.max_access, target.banks
@@ -130,7 +136,8 @@ def _best_layout(source: Value, reads: Sequence[_Read], target: SimtTarget) -> S
 
 
 def _candidates(source: Value, reads: Sequence[_Read], target: SimtTarget) -> Iterable[SharedLayout]:
-    """The layouts that matmuls wish for, and those in which as many neighbours along an axis lie together as the widest access moves."""
+    """The layouts that matmuls wish for, and those in which as many neighbours along an axis lie
+    together as the widest access moves."""
     assert isinstance(source.type, TileType)
     layout, size = layout_of(source), storage_size(source.type.element)
     found: dict[SharedLayout, None] = {}
@@ -159,7 +166,8 @@ class _Room:
         self.operations = list(self.taken)
 
     def take(self, place: Operation, reads: Sequence[_Read], size: int) -> bool:
-        """Take ``size`` bytes from an operation to the last matmul, in place of what the conversions take; whether there is room."""
+        """Take ``size`` bytes from an operation to the last matmul, in place of what the
+        conversions take; whether there is room."""
         conversions = {read.conversion for read in reads}
         last = max(self.positions[read.matmul] for read in reads)
         size = -(-size // OPERAND_ALIGNMENT) * OPERAND_ALIGNMENT
@@ -173,8 +181,8 @@ class _Room:
 
 
 def _share(source: Value, reads: Sequence[_Read], shared: SharedLayout, room: _Room) -> None:
-    """Store a tile to shared memory, and let the matmuls read it, if there is room: where it is made, if nothing else holds it in registers, or else where the
-    first conversion is."""
+    """Store a tile to shared memory, and let the matmuls read it, if there is room: where it is
+    made, if nothing else holds it in registers, or else where the first conversion is."""
     assert isinstance(source.type, TileType)
     conversions = list(dict.fromkeys(read.conversion for read in reads))
     places: list[Operation] = [min(conversions, key=room.positions.__getitem__)]

@@ -1,11 +1,14 @@
-"""Programs that several CTAs run together (``num_ctas``): a cluster, each block with registers and shared memory of its own.
+"""Programs that several CTAs run together (``num_ctas``): a cluster, each block with registers and
+shared memory of its own.
 
-Each block computes a part of the matmuls' results. A tile is *divided* along one axis, each block having as much of it as the others, or *whole* in every
-block. The axis of a matmul's result says it of all that is computed from it and for it:
+Each block computes a part of the matmuls' results. A tile is *divided* along one axis, each block
+having as much of it as the others, or *whole* in every block. The axis of a matmul's result says it
+of all that is computed from it and for it:
 
     %c = dot %a, %b, %acc       rows of %c divided: rows of %a too, %b whole; columns divided: columns of %b too, %a whole
 
-Scalars are whole: all blocks go the same ways. The function is rewritten to what one block does, which reads its number as ``simt.rank``:
+Scalars are whole: all blocks go the same ways. The function is rewritten to what one block does,
+which reads its number as ``simt.rank``:
 
     %n = arange 0, 256                          %m = arange 0, 128;  %n = %m + splat(%rank * 128)
     %b = descriptor_load %d, %k, %n0            %b = descriptor_load %d', %k, %n0 + %rank * 128        (%d': with blocks half as wide)
@@ -103,7 +106,8 @@ def _check(function: Function) -> None:
 
 
 def _repeat_indices(function: Function) -> None:
-    """Give each reader of index arithmetic tiles of its own, which other readers' parts do not concern. What is not needed apart is merged again later."""
+    """Give each reader of index arithmetic tiles of its own, which other readers' parts do not
+    concern. What is not needed apart is merged again later."""
     left = _MOST
     for operation in reversed([one for one in operations_of_program(function.body) if _is_index(one)]):
         readers = [(user, position) for user in operation.result.uses for position, operand in enumerate(user.operands) if operand is operation.result]
@@ -118,7 +122,8 @@ def _repeat_indices(function: Function) -> None:
 
 
 def _is_index(operation: Operation) -> bool:
-    """Whether an operation makes a tile of nothing, or one of numbers, conditions or addresses of others element by element."""
+    """Return whether an operation makes a tile of nothing, or one of numbers, conditions or
+    addresses of others element by element."""
     if len(operation.results) != 1 or operation.regions or not isinstance(operation.result.type, TileType):
         return False
     moves = operation.spec.traits & (Trait.ELEMENTWISE | Trait.SHAPE) and operation.spec.pure
@@ -126,7 +131,8 @@ def _is_index(operation: Operation) -> bool:
 
 
 def _divided(function: Function, blocks: int, target: SimtTarget) -> dict[Value, int]:
-    """How each tile and each descriptor is divided: the longer axis of the first matmul that does it without contradiction."""
+    """How each tile and each descriptor is divided: the longer axis of the first matmul that does
+    it without contradiction."""
     dots = [operation for operation in operations_of_program(function.body) if operation.name == "dot"]
     first: _NotDividedError | None = None
     for axis in _axes(dots[0], blocks, target):
@@ -185,7 +191,8 @@ class _Division:
         return [value for value in (*given, *made) if _has_parts(value.type)]
 
     def _check_writes(self) -> None:
-        """Refuse what every block would do to memory once too often, and writes to one tensor by different blocks, which no order is kept of."""
+        """Refuse what every block would do to memory once too often, and writes to one tensor by
+        different blocks, which no order is kept of."""
         writers: dict[Value | None, int] = {}
         for operation in operations_of_program(self.function.body):
             roots = reached(operation, Effect.WRITE)
@@ -296,7 +303,8 @@ class _Division:
         self._through(source, result, self._same_part(source, result), self._same_part(result, source))
 
     def _same_part(self, source: Value, result: Value) -> dict[int, int]:
-        """The axes of a tile whose parts are parts of the reshaped one, and their axes there: as many elements come before them, or rather in front."""
+        """The axes of a tile whose parts are parts of the reshaped one, and their axes there: as
+        many elements come before them, or rather in front."""
         ends = {math.prod(shape_of(result.type)[:axis]): axis for axis, extent in enumerate(shape_of(result.type)) if extent % self.blocks == 0}
         shape = shape_of(source.type)
         fronts = {axis: math.prod(shape[:axis]) for axis, extent in enumerate(shape) if extent % self.blocks == 0}

@@ -1,5 +1,6 @@
-"""From a module after the standard passes to one function that layouts can be assigned to: calls are inlined, descriptors and block-scaled matmuls become
-plain operations, and programs that run longer start first."""
+"""From a module after the standard passes to one function that layouts can be assigned to: calls
+are inlined, descriptors and block-scaled matmuls become plain operations, and programs that run
+longer start first."""
 
 from __future__ import annotations
 
@@ -20,8 +21,10 @@ from tilewright.simt.target.simt_target import SimtTarget
 def prepare(module: Module, target: SimtTarget) -> None:
     """Leave the module's kernel alone in it, made of operations that the toolkit lowers.
 
-    A descriptor that is an argument becomes several: the tensor's base address, its extents, its strides (i64, in elements), which launchers pass in this
-    order. Where ``target.keeps_descriptor`` asks for it, the descriptor stays, before them. So do block-scaled matmuls where ``target.keeps_scaled`` does.
+    A descriptor that is an argument becomes several: the tensor's base address, its extents, its
+    strides (i64, in elements), which launchers pass in this order. Where
+    ``target.keeps_descriptor`` asks for it, the descriptor stays, before them. So do block-scaled
+    matmuls where ``target.keeps_scaled`` does.
     """
     changed = inline(module)
     (kernel,) = module.functions.values()

@@ -1,15 +1,20 @@
 """Where the threads of a program must wait for each other.
 
-A program means what it says, in order; its threads run on their own. A barrier is put before an operation that may touch what another thread touched
-since the last barrier, if one of the two writes.
+A program means what it says, in order; its threads run on their own. A barrier is put before an
+operation that may touch what another thread touched since the last barrier, if one of the two
+writes.
 
-Shared memory is told apart by ranges of bytes. An operation with scratch space writes it first, waits for all threads, and reads it last: so it begins
-with a write, ends with a read, and is a barrier itself. An asynchronous copy writes when it is waited for; a copy or store that is marked as ordered needs no
-barrier for what was done with its buffer before, since ranges do not tell the buffers of a ring apart; and what an ordered store writes, nothing that follows
-in its region touches: other iterations do.
+Shared memory is told apart by ranges of bytes. An operation with scratch space writes it first,
+waits for all threads, and reads it last: so it begins with a write, ends with a read, and is a
+barrier itself. An asynchronous copy writes when it is waited for; a copy or store that is marked as
+ordered needs no barrier for what was done with its buffer before, since ranges do not tell the
+buffers of a ring apart; and what an ordered store writes, nothing that follows in its region
+touches: other iterations do.
 
-An mbarrier tells whether a phase of a parity has ended: a thread that waits for one while the next two end waits for ever. So bytes that may end the
-next phase are announced after all threads have seen the end of the one before: the wait counts as a read of the object, the announcement as a write.
+An mbarrier tells whether a phase of a parity has ended: a thread that waits for one while the next
+two end waits for ever. So bytes that may end the next phase are announced after all threads have
+seen the end of the one before: the wait counts as a read of the object, the announcement as a
+write.
 
 On some machines bulk copies and matrix instructions access shared memory through a proxy of their
 own (:mod:`tilewright.simt.analysis.proxies`), and each thread must execute a proxy fence
@@ -31,8 +36,9 @@ row, or iterations of a loop whose pointers move on by more than a tile's length
 equal pointers in one layout are by the same threads, and so in order, unless several threads hold
 an element: then all of them read, but one writes.
 
-Where halves of the warps are a barrier apart (``simt.stagger``), what is said here does not hold, and what a loop does is put between barriers of its own; a
-program that would need another one there is refused.
+Where halves of the warps are a barrier apart (``simt.stagger``), what is said here does not hold,
+and what a loop does is put between barriers of its own; a program that would need another one there
+is refused.
 
 No barrier stands in a branch, or a loop, that threads may take differently
 (:mod:`tilewright.simt.analysis.divergence`): those that do not come would be waited for in vain.
@@ -40,7 +46,8 @@ What is done there waits for what came before it in front of the branch. Inside,
 its own in order, and global memory is not ordered between threads. Where they would have to meet in
 it all the same, such as for scratch space, the program is refused.
 
-An atomic operation on a scalar that releases makes what the whole program did before visible, and so does one on a tile for what was written.
+An atomic operation on a scalar that releases makes what the whole program did before visible, and
+so does one on a tile for what was written.
 """
 
 from __future__ import annotations
@@ -77,7 +84,8 @@ from tilewright.simt.target.simt_target import SimtTarget
 #: Stands for memory that no argument is known to point to.
 _ANYWHERE: Final = None
 
-#: Operations before whose end all threads have met: mbarriers are made by one thread, and then there for all.
+#: Operations before whose end all threads have met: mbarriers are made by one thread, and then
+#: there for all.
 _MEETINGS: Final = frozenset({"barrier", "simt.barriers"})
 
 _ATOMICS: Final = (AtomicRmw, AtomicCas, AtomicLoad, AtomicStore)
@@ -94,8 +102,10 @@ class _Global:
 
     Attributes:
         roots: the arguments that point to what is accessed.
-        pointer, mask: the pointers and the mask; None where there is none. An access by a descriptor has neither.
-        loop: the outermost loop in whose body the pointers are made, and in an earlier iteration of which the access was.
+        pointer, mask: the pointers and the mask; None where there is none. An access by a
+            descriptor has neither.
+        loop: the outermost loop in whose body the pointers are made, and in an earlier iteration of
+            which the access was.
     """
 
     roots: frozenset[Value | None]
@@ -115,9 +125,11 @@ class _Pending:
 
     Attributes:
         reads, writes: ranges of shared memory.
-        later: ranges that were written, and that nothing touches before the end of the region that does it.
+        later: ranges that were written, and that nothing touches before the end of the region that
+            does it.
         copies: ranges that asynchronous copies in flight write.
-        matmuls: ranges that asynchronous matmuls in flight read. No barrier makes it safe to write there.
+        matmuls: ranges that asynchronous matmuls in flight read. No barrier makes it safe to write
+            there.
         stores: ranges that copies to tensors in flight read.
         hidden: ranges that threads wrote, and that TMA copies and matmuls do not see yet.
         unfenced: ranges that threads read and bulk copies write somewhere, each with the first
@@ -212,7 +224,8 @@ class _Barriers:
         pending.later.clear()
 
     def _parts(self, operation: Operation, pending: _Pending) -> None:
-        """What parts do to each other is ordered by mbarriers; all threads meet before they begin, if they did anything, and when they are over."""
+        """What parts do to each other is ordered by mbarriers; all threads meet before they begin,
+        if they did anything, and when they are over."""
         (region,) = operation.regions
         if self._diverged is not None:
             raise self._diverged.refusal(operation)
@@ -233,7 +246,8 @@ class _Barriers:
         pending.clear()
 
     def _diverge(self, operation: Operation, cause: InlineAsm, pending: _Pending) -> None:
-        """A branch or loop without barriers: what in it waits for what came before does so in front of it."""
+        """A branch or loop without barriers: what in it waits for what came before does so in front
+        of it."""
         after, found = self._look_through(operation, cause, pending)
         if found.waits:
             self._insert(operation, pending)
@@ -268,7 +282,10 @@ class _Barriers:
             self._loop(operation, pending)
 
     def _loop(self, operation: Operation, pending: _Pending) -> None:
-        """What one iteration leaves, the next one finds: again until it finds all that is left. Barriers that were put in stay."""
+        """What one iteration leaves, the next one finds: again until it finds all that is left.
+
+        Barriers that were put in stay.
+        """
         entry = pending.copy()
         while True:
             state = entry.copy()
@@ -285,7 +302,8 @@ class _Barriers:
         pending.replace(left)
 
     def _outdated(self, access: _Global, loop: Operation) -> _Global:
-        """An access of an earlier iteration: pointers and masks made in the loop are other ones now. (Across iterations masks are not looked at.)"""
+        """An access of an earlier iteration: pointers and masks made in the loop are other ones
+        now. (Across iterations masks are not looked at.)"""
         if access.pointer is not None and is_inside(access.pointer, loop):
             return replace(access, loop=loop)
         return replace(access, mask=None) if access.mask is not None and is_inside(access.mask, loop) else access
@@ -351,7 +369,7 @@ class _Barriers:
             pending.unfenced |= {(one, None) for one in generic if overlap([one], self._async_writes)}
 
     def _meets(self, operation: Operation) -> bool:
-        """Whether all threads of the program, or of a warp, do an operation together."""
+        """Return whether all threads of the program, or of a warp, do an operation together."""
         effects = _effects(operation, self.target)
         together = (effects.blocks, effects.matmuls, effects.stores, effects.engines, effects.awaited, effects.announced)
         return operation.name in _MEETINGS or any(together) or bool(scratch_of(operation, self.target))
@@ -398,7 +416,8 @@ class _Barriers:
         pending.hidden.update(one for one in written if overlap([one], self._engines))
 
     def _publish(self, operation: Operation, pending: _Pending) -> None:
-        """Before an operation, by which others learn that this thread came so far, what is hidden is published."""
+        """Before an operation, by which others learn that this thread came so far, what is hidden
+        is published."""
         if pending.hidden:
             _insert_fence(operation)
             pending.hidden.clear()
@@ -442,7 +461,8 @@ class _Barriers:
         return []
 
     def _described(self, descriptor: Value) -> frozenset[Value | None]:
-        """A descriptor, and the argument that points to the same tensor: the first of its parts, which stand behind it, or what it was made of."""
+        """A descriptor, and the argument that points to the same tensor: the first of its parts,
+        which stand behind it, or what it was made of."""
         arguments = self.function.arguments
         made = descriptor.definition
         if made is not None:
@@ -463,7 +483,7 @@ class _Barriers:
         return False
 
     def _same_thread(self, earlier: _Global, access: _Global) -> bool:
-        """Whether each address that both accesses touch is touched by one thread."""
+        """Return whether each address that both accesses touch is touched by one thread."""
         a, b = earlier.pointer, access.pointer
         if a is None or b is None:
             return False
@@ -529,7 +549,8 @@ def _insert_fence(operation: Operation) -> None:
 
 
 def _passes_on(operation: Operation) -> bool:
-    """Whether pointers among the results come from pointers among the operands, and not from memory or from numbers."""
+    """Return whether pointers among the results come from pointers among the operands, and not from
+    memory or from numbers."""
     return operation.spec.effects is Effect.NONE
 
 

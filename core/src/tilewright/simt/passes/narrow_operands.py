@@ -1,7 +1,9 @@
 """Matmuls of f32 whose operands are exact in 16 bits, as matmuls of those.
 
-A kernel that widens what it loads before it multiplies it asks for matmuls in which nothing is rounded, and for sums in f32. Matrix instructions for 16 bits
-give both, in half the steps or fewer, and take the operands as they were loaded. Where f32 operands are to be multiplied as such (``ieee``), they stay.
+A kernel that widens what it loads before it multiplies it asks for matmuls in which nothing is
+rounded, and for sums in f32. Matrix instructions for 16 bits give both, in half the steps or fewer,
+and take the operands as they were loaded. Where f32 operands are to be multiplied as such
+(``ieee``), they stay.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ _MOVES: Final = (Permute, Reshape, ExpandDims, Broadcast)
 
 
 def narrow_operands(module: Module, target: SimtTarget, options: Mapping[str, Any]) -> None:
-    """Give the kernel's matmuls of f32 the 16-bit operands that theirs were widened from, where the target has matrix instructions for those."""
+    """Give the kernel's matmuls of f32 the 16-bit operands that theirs were widened from, where the
+    target has matrix instructions for those."""
     function = module.kernel
     warps = warps_asked(function, options)
     found = [operation for operation in function.walk() if isinstance(operation, Dot) and _narrow(operation, target, warps)]
@@ -43,7 +46,8 @@ def narrow_operands(module: Module, target: SimtTarget, options: Mapping[str, An
 
 
 def _narrow(matmul: Dot, target: SimtTarget, warps: int) -> bool:
-    """Narrow the operands of one matmul; whether they are exact in a type that the target multiplies."""
+    """Narrow the operands of one matmul; whether they are exact in a type that the target
+    multiplies."""
     if element_type(matmul.a.type) is not F32 or matmul.precision == "ieee":
         return False
     sources = _widened_from(matmul.a), _widened_from(matmul.b)
@@ -70,7 +74,7 @@ def _widened_from(value: Value) -> Type | None:
 
 
 def _holds(wide: FloatType, source: Type | None) -> bool:
-    """Whether every number of a type is one of ``wide``."""
+    """Return whether every number of a type is one of ``wide``."""
     if isinstance(source, IntType):
         return source.bits - source.signed <= wide.mantissa + 1
     return isinstance(source, FloatType) and contains(wide, source)

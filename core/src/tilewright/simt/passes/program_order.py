@@ -1,8 +1,10 @@
 """Programs whose loops run longer start first.
 
-Machines start the programs of a grid in the order of their numbers, and a grid ends with its last program. Where programs of higher numbers along the first
-axis go on for longer, as those of causal attention do, the last to start are the longest, and most of the machine waits for them. Programs are independent
-of each other, so that each may do the work of another: their numbers along that axis are turned round.
+Machines start the programs of a grid in the order of their numbers, and a grid ends with its last
+program. Where programs of higher numbers along the first axis go on for longer, as those of causal
+attention do, the last to start are the longest, and most of the machine waits for them. Programs
+are independent of each other, so that each may do the work of another: their numbers along that
+axis are turned round.
 
 A kernel in which programs talk to each other, or to the outside, keeps its numbers.
 """
@@ -21,7 +23,8 @@ _ATOMICS = frozenset({"atomic_rmw", "atomic_cas", "atomic_load", "atomic_store"}
 
 
 def start_longest_first(function: Function) -> bool:
-    """Turn the numbers of programs along the first axis round, where loops of programs of higher numbers run longer; whether that was done."""
+    """Turn the numbers of programs along the first axis round, where loops of programs of higher
+    numbers run longer; whether that was done."""
     numbers = [operation for operation in function.walk() if isinstance(operation, ProgramId) and operation.axis == 0]
     if not numbers or not _grows(function) or any(_is_seen(operation) for operation in function.walk()):
         return False
@@ -39,12 +42,13 @@ def start_longest_first(function: Function) -> bool:
 
 
 def _is_seen(operation: Operation) -> bool:
-    """Whether others than the program itself see when an operation happens."""
+    """Return whether others than the program itself see when an operation happens."""
     return operation.name in _ATOMICS or (not operation.regions and not operation.spec.terminator and bool(effects_of(operation) & Effect.ORDER))
 
 
 def _grows(function: Function) -> bool:
-    """Whether some loops run longer with the program's number, and none shorter, as far as can be told."""
+    """Return whether some loops run longer with the program's number, and none shorter, as far as
+    can be told."""
     found, affine = False, Affine(function)
     for operation in function.walk():
         if not isinstance(operation, For):
@@ -64,7 +68,8 @@ def _slope(affine: Affine, value: Value) -> int | None:
 
 
 def _is_shared(atom: Atom) -> bool:
-    """Whether an unknown is the same in all programs along the first axis: an argument, or about the grid."""
+    """Return whether an unknown is the same in all programs along the first axis: an argument, or
+    about the grid."""
     if atom.kind == "value":
         owner = atom.of[0].owner
         return isinstance(owner, Region) and isinstance(owner.owner, Function)

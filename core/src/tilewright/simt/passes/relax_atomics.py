@@ -1,7 +1,8 @@
 """Drops the acquire half of atomic updates that no access of memory follows.
 
-An acquire orders what a thread does after it. At the end of a kernel nothing is left to be ordered: the launch's end orders what other kernels do. Without it
-the old value need not come back (PTX's ``red`` in place of ``atom``), and no fence waits for the update.
+An acquire orders what a thread does after it. At the end of a kernel nothing is left to be ordered:
+the launch's end orders what other kernels do. Without it the old value need not come back (PTX's
+``red`` in place of ``atom``), and no fence waits for the update.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""What leaves the fast path, and why: accesses narrower than the machine's widest, loads of loops that are not copied ahead of time.
+"""What leaves the fast path, and why: accesses narrower than the machine's widest, loads of loops
+that are not copied ahead of time.
 
-The notes are shown by ``tilewright inspect``; with ``TILEWRIGHT_WARN_SLOW=1`` in the environment each is a warning, once a kernel. Other passes add theirs
-where they decide: matmuls without a matrix instruction, loops that cannot be pipelined.
+The notes are shown by ``tilewright inspect``; with ``TILEWRIGHT_WARN_SLOW=1`` in the environment
+each is a warning, once a kernel. Other passes add theirs where they decide: matmuls without a
+matrix instruction, loops that cannot be pipelined.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ def note_slow_paths(function: Function, target: SimtTarget, options: Mapping[str
 
 
 def _narrow(operation: Load | Store | LoadStart, target: SimtTarget, axes: Mapping[Value, AxisInfo], causes: AccessCauses) -> str:
-    """Why an access moves fewer bytes at once than a thread has of the tile, up to the machine's widest access; the empty string where it does not."""
+    """Why an access moves fewer bytes at once than a thread has of the tile, up to the machine's
+    widest access; the empty string where it does not."""
     pointer, mask = operation.pointer, operation.mask
     type_ = pointer.type
     assert isinstance(type_, TileType)
@@ -116,7 +119,8 @@ def _why_not_ahead(load: Load, target: SimtTarget, axes: Mapping[Value, AxisInfo
 
 
 def _feeding(matmuls: Sequence[Operation]) -> list[Load]:
-    """The loads of the matmuls' block from which what they multiply is computed, those that are put into shared memory first too."""
+    """The loads of the matmuls' block from which what they multiply is computed, those that are put
+    into shared memory first too."""
     found: dict[Operation, None] = {}
     work = [operand for matmul in matmuls for operand in factors(matmul)]
     while work:
@@ -138,7 +142,8 @@ _warned: set[tuple[str, str]] = set()
 
 
 def warn_slow(function: Function) -> None:
-    """Warn of what left the fast path, once a kernel and note, where ``TILEWRIGHT_WARN_SLOW`` is set."""
+    """Warn of what left the fast path, once a kernel and note, where ``TILEWRIGHT_WARN_SLOW`` is
+    set."""
     if not flag("TILEWRIGHT_WARN_SLOW"):
         return
     for operation, told in notes_of(function):

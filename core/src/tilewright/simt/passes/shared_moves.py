@@ -1,7 +1,9 @@
-"""Tiles from one place in shared memory to another, in the order of elements that the other place wants: the layout in which threads hold them on the way.
+"""Tiles from one place in shared memory to another, in the order of elements that the other place
+wants: the layout in which threads hold them on the way.
 
-What follows each other in the one place need not do so in the other, as where a matrix is turned. Each thread takes a small block of neighbours of both, so
-that it reads and writes whole words and changes their elements about in registers; lanes lie so that few meet in a bank.
+What follows each other in the one place need not do so in the other, as where a matrix is turned.
+Each thread takes a small block of neighbours of both, so that it reads and writes whole words and
+changes their elements about in registers; lanes lie so that few meet in a bank.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ _TRIALS = 300
 
 @functools.lru_cache(maxsize=256)
 def moving_layout(source: SharedLayout, target: SharedLayout, size: int, lanes: int, warps: int, max_access: int, banks: int) -> LinearLayout | None:
-    """The layout for a tile to be read from ``source`` and written to ``target`` in the fewest turns of the memory.
+    """The layout for a tile to be read from ``source`` and written to ``target`` in the fewest
+    turns of the memory.
 
     Args:
         size: bytes of an element.
@@ -58,7 +61,8 @@ _Sides = tuple[list[int], list[int]]
 
 
 def _widths(sides: _Sides, most: int, held: int) -> Iterator[tuple[int, int]]:
-    """Bits of the width of accesses to each side, for which a thread has elements enough, and that leave no room for wider ones."""
+    """Bits of the width of accesses to each side, for which a thread has elements enough, and that
+    leave no room for wider ones."""
     fitting = [(a, b) for a in range(most + 1) for b in range(most + 1) if len(_independent([*sides[0][:a], *sides[1][:b]])) <= held]
     for a, b in fitting:
         if not any(a <= x and b <= y and (a, b) != (x, y) for x, y in fitting):
@@ -66,8 +70,11 @@ def _widths(sides: _Sides, most: int, held: int) -> Iterator[tuple[int, int]]:
 
 
 def _choices(sides: _Sides, widths: tuple[int, int], registers: list[int], count: int) -> Iterator[list[int]]:
-    """The elements that lanes begin at. On each side lanes that are served together should be neighbours: so each step from lane to lane is one to a
-    neighbour on both sides, in one or another order."""
+    """The elements that lanes begin at.
+
+    On each side lanes that are served together should be neighbours: so each step from lane to lane
+    is one to a neighbour on both sides, in one or another order.
+    """
     near = [_independent([*registers, *side[width:]])[len(registers) :] for side, width in zip(sides, widths, strict=True)]
     for order in itertools.permutations(range(min(count, len(near[1])))):
         diagonal = [one ^ near[1][other] for one, other in zip(near[0], order, strict=False)]

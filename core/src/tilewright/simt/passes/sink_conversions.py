@@ -1,4 +1,5 @@
-"""Layout conversions behind views: a conversion of a loaded tile sinks past the operations that only name its elements differently, to the reader."""
+"""Layout conversions behind views: a conversion of a loaded tile sinks past the operations that
+only name its elements differently, to the reader."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from tilewright.simt.dialect.ops.buffers import Convert
 
 
 def sink_conversions(body: Region) -> None:
-    """Let shape operations come before conversions: what converts last can read its own layout from shared memory. What only names the bits of a loaded tile
-    otherwise comes after them."""
+    """Let shape operations come before conversions: what converts last can read its own layout from
+    shared memory. What only names the bits of a loaded tile otherwise comes after them."""
     for operation in list(body):
         _let_convert_first(operation, body)
     convert_last(body)
@@ -40,7 +41,8 @@ def convert_last(body: Region) -> None:
 
 
 def _let_convert_first(conversion: Operation, body: Region) -> None:
-    """Let a tile be converted before its elements are taken for others of as many bits, if it is loaded and nothing else reads those."""
+    """Let a tile be converted before its elements are taken for others of as many bits, if it is
+    loaded and nothing else reads those."""
     cast = conversion.x.definition if isinstance(conversion, Convert) else None
     if not isinstance(cast, Bitcast) or cast.parent is not body or len(cast.results[0].uses) > 1:
         return

@@ -2,14 +2,15 @@
 
     for ...:  total = total * factor + sum(x, axis)            (or without a factor)
 
-has all threads that hold a row add up what they have of it in every iteration. The factor is the same for all of a row, so that each thread can keep a sum of
-its own:
+has all threads that hold a row add up what they have of it in every iteration. The factor is the
+same for all of a row, so that each thread can keep a sum of its own:
 
     for ...:  partial = partial * factor + (what this thread holds of x, added up);  total = total * factor
     total = total + sum(partial, axis)
 
-A thread's part of ``x`` is a tile too: of what threads hold along the axis, bit by bit of its coordinate, the bits that registers stand for are summed over.
-Numbers are added in another order, as they may be: that of a reduction is the toolkit's to choose.
+A thread's part of ``x`` is a tile too: of what threads hold along the axis, bit by bit of its
+coordinate, the bits that registers stand for are summed over. Numbers are added in another order,
+as they may be: that of a reduction is the toolkit's to choose.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class _Sum:
         addition: the last operation on it.
         kept: what is added to: the carried value, times ``factor`` if there is one.
         reduction: gives what is added.
-        runs: of the coordinate along the reduced axis, from the highest bits on: (how many bits, whether registers stand for them).
+        runs: of the coordinate along the reduced axis, from the highest bits on: (how many bits,
+            whether registers stand for them).
     """
 
     addition: Operation
@@ -99,7 +101,8 @@ def _is_sum(operation: Reduce) -> bool:
 
 
 def _runs(layout: LinearLayout, axis: int) -> tuple[tuple[int, bool], ...] | None:
-    """Runs of bits along an axis that are of registers, or of threads; None where none are of threads, or bits are of neither alone."""
+    """Runs of bits along an axis that are of registers, or of threads; None where none are of
+    threads, or bits are of neither alone."""
     shift, count = axis_shifts(layout.shape)[axis], log2(layout.shape[axis])
     mask = ((1 << count) - 1) << shift
     kinds: dict[int, bool] = {}
@@ -164,7 +167,8 @@ def _defer(loop: For, index: int, found: _Sum) -> None:
 
 
 def _partial(builder: Builder, found: _Sum, axis: int) -> Value:
-    """What each thread holds of the reduced tile, added up: a tile with as many elements along the axis as threads hold of a row."""
+    """What each thread holds of the reduced tile, added up: a tile with as many elements along the
+    axis as threads hold of a row."""
     x = found.reduction.inputs[0]
     assert isinstance(x.type, TileType)
     before, after = x.type.shape[:axis], x.type.shape[axis + 1 :]

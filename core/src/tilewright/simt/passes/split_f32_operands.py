@@ -1,4 +1,5 @@
-"""Products of f32 by instructions for narrower numbers: each factor is a sum of a few of those, and the products of the greater parts are added up."""
+"""Products of f32 by instructions for narrower numbers: each factor is a sum of a few of those, and
+the products of the greater parts are added up."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from typing import Final
 
 from tilewright.llvm.emission.writer import FunctionWriter, float_constant
 
-#: precision -> (parts of each factor, the products of parts that are summed, least ones first), of bf16.
+#: precision -> (parts of each factor, the products of parts that are summed, least ones first), of
+#: bf16.
 BF16_SPLITS: Final[dict[str, tuple[int, tuple[tuple[int, int], ...]]]] = {
     "bf16x3": (2, ((1, 0), (0, 1), (0, 0))),
     "bf16x6": (3, ((2, 0), (0, 2), (1, 1), (1, 0), (0, 1), (0, 0))),
@@ -15,7 +17,9 @@ BF16_SPLITS: Final[dict[str, tuple[int, tuple[tuple[int, int], ...]]]] = {
 
 
 def split(w: FunctionWriter, name: str, parts: int, narrow: Callable[[str], str], widen: Callable[[str], str]) -> list[str]:
-    """An f32 number as a sum of narrower ones, greatest first. What is left of an infinity or NaN is 0, so that products do not become NaN.
+    """An f32 number as a sum of narrower ones, greatest first.
+
+    What is left of an infinity or NaN is 0, so that products do not become NaN.
 
     Args:
         narrow, widen: round an f32 to the narrower kind, and give that as f32 again.

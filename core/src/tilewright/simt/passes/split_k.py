@@ -1,6 +1,8 @@
-"""Matmuls in pieces along K, where the operands of whole ones do not fit into shared memory: each piece's operands take the place of those before.
+"""Matmuls in pieces along K, where the operands of whole ones do not fit into shared memory: each
+piece's operands take the place of those before.
 
-A program that was written for a machine with more memory runs so. The sums are the same, in the same order.
+A program that was written for a machine with more memory runs so. The sums are the same, in the
+same order.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ _LEAST_K: Final = 32
 
 
 def slice_along_k(function: Function, most: int) -> bool:
-    """Cut every matmul whose operands take more than so many bytes in two along K, and the halves again; whether there was one."""
+    """Cut every matmul whose operands take more than so many bytes in two along K, and the halves
+    again; whether there was one."""
     found = [operation for operation in function.walk() if isinstance(operation, Dot) and _is_long(operation.a, operation.b, most)]
     for operation in found:
         _shorten(operation, most)

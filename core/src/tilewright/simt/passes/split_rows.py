@@ -1,16 +1,19 @@
-"""Split chains of matmuls by rows: where a warp has two MMAs' rows of every result, the halves of the rows are computed one behind the other.
+"""Split chains of matmuls by rows: where a warp has two MMAs' rows of every result, the halves of
+the rows are computed one behind the other.
 
-An asynchronous MMA (``wgmma``) has 64 rows of a warpgroup. In a loop over a chain such as attention's, ``s = q @ k; p = f(s); o = p @ v + g(s) * o``, whose
-tiles have 128 rows, nothing of ``f`` can be computed before both MMAs of ``s`` have ended. As two chains of 64 rows, which share K and V, the first one's ``f``
-runs while the second one's matmul does:
+An asynchronous MMA (``wgmma``) has 64 rows of a warpgroup. In a loop over a chain such as
+attention's, ``s = q @ k; p = f(s); o = p @ v + g(s) * o``, whose tiles have 128 rows, nothing of
+``f`` can be computed before both MMAs of ``s`` have ended. As two chains of 64 rows, which share K
+and V, the first one's ``f`` runs while the second one's matmul does:
 
     for each iteration:
         s0 = q0 @ k; s1 = q1 @ k
         p0 = f(s0); o0 = p0 @ v + g(s0) * o0
         p1 = f(s1); o1 = p1 @ v + g(s1) * o1
 
-The rows of a tile are followed through the loop's body along one axis of it. A loop in which something mixes rows stays as it is. What is made before the loop
-is computed anew for each half, or split; what the loop gives is joined. In the layouts of MMAs neither takes an instruction.
+The rows of a tile are followed through the loop's body along one axis of it. A loop in which
+something mixes rows stays as it is. What is made before the loop is computed anew for each half, or
+split; what the loop gives is joined. In the layouts of MMAs neither takes an instruction.
 """
 
 from __future__ import annotations
@@ -56,12 +59,14 @@ def split_rows(module: Module, target: SimtTarget, options: Mapping[str, Any]) -
 
 
 def _rows(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> int:
-    """The rows of all matmuls of a loop over a chain of asynchronous ones, where each warp has the first and the second half of them; 0 for other loops."""
+    """The rows of all matmuls of a loop over a chain of asynchronous ones, where each warp has the
+    first and the second half of them; 0 for other loops."""
     body = loop.body
     dots = [operation for operation in body if isinstance(operation, Dot)]
     if stages_of(loop, options) < 2 or len(dots) < 2 or any(inner.name in ("for", "while") for inner in body.walk()):
         return 0
-    # blocks that are copied whole are for warps of their own, beside which halves of the iterations run instead
+    # blocks that are copied whole are for warps of their own, beside which halves of the iterations
+    # run instead
     if any(clobbers_memory(operation) or isinstance(operation, DescriptorLoad) for operation in body):
         return 0
     if not any(_reads(dot, set(dots)) for dot in dots):
@@ -82,7 +87,7 @@ def _extent(dot: Dot, warps: int, target: SimtTarget) -> int:
 
 
 def _reads(dot: Dot, dots: set[Dot]) -> bool:
-    """Whether a factor of a matmul is computed from another one of the iteration."""
+    """Return whether a factor of a matmul is computed from another one of the iteration."""
     work, seen = [dot.a, dot.b], set[Operation]()
     while work:
         operation = work.pop().definition
@@ -120,7 +125,7 @@ class _Rows:
             self._follow(self._work.pop())
 
     def is_inside(self, value: Value) -> bool:
-        """Whether a value is one of the loop's body."""
+        """Return whether a value is one of the loop's body."""
         return value.owner is self.body or (value.definition is not None and value.definition.parent is self.body)
 
     def _add(self, value: Value, axis: int) -> None:
@@ -166,7 +171,8 @@ class _Rows:
         self._need(user.results[0], there)
 
     def operands(self, operation: Operation, axis: int) -> list[tuple[Value, int]]:
-        """(operand, axis of its rows) of those operands of an operation that have the rows of its result."""
+        """(operand, axis of its rows) of those operands of an operation that have the rows of its
+        result."""
         if isinstance(operation, Dot):
             return [(operation.a, 0), (operation.c, 0)]
         if isinstance(operation, ExpandDims):
@@ -267,7 +273,8 @@ class _Writer:
         loop.erase()
 
     def _write(self, builder: Builder, common: dict[Value, Value], known: tuple[dict[Value, Value], ...]) -> None:
-        """Write the body: what has no rows, what no matmul comes before and the matmuls that it leads to, and the rest of each half."""
+        """Write the body: what has no rows, what no matmul comes before and the matmuls that it
+        leads to, and the rest of each half."""
         late, split = set[Operation](), list[Operation]()
         for operation in self.body:
             if operation is self.body.terminator:
@@ -296,7 +303,8 @@ class _Writer:
         builder.insert(copy)
 
     def _outside(self, builder: Builder, value: Value, axis: int) -> tuple[Value, Value]:
-        """The halves of a tile that is made before the loop: computed for themselves where that costs nothing, else those of the tile."""
+        """The halves of a tile that is made before the loop: computed for themselves where that
+        costs nothing, else those of the tile."""
         if value not in self.halves:
             operation = value.definition
             if operation is not None and _is_index(operation):
@@ -315,7 +323,8 @@ class _Writer:
 
 
 def _is_index(operation: Operation) -> bool:
-    """Whether an operation is cheap to compute for each half: index arithmetic and constants."""
+    """Return whether an operation is cheap to compute for each half: index arithmetic and
+    constants."""
     return isinstance(operation, Arange | Splat | ExpandDims | Broadcast) or operation.spec.elementwise
 
 

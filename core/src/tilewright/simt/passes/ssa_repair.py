@@ -1,7 +1,8 @@
 """Values that change at places of a program, carried by the control flow around those places.
 
-The parity of an mbarrier's phase is one, or the number of the slot that a ring is at: it has a value before a program's loops, each place that uses
-it gives it another, and every ``for``, ``while`` and ``if`` in between has to hand it on.
+The parity of an mbarrier's phase is one, or the number of the slot that a ring is at: it has a
+value before a program's loops, each place that uses it gives it another, and every ``for``,
+``while`` and ``if`` in between has to hand it on.
 
     # a phase that flips at each of some operations, wherever they are
     def flip(place: Operation, values: tuple[Value, ...]) -> list[Value]:
@@ -29,16 +30,19 @@ def thread_values(region: Region, places: Iterable[_Place], inits: Sequence[Valu
 
     Args:
         region: where ``inits`` are defined, before all places.
-        places: operations in the region, or in those of ``for``, ``while`` and ``if`` inside; an operation with regions of its own may be one, what it holds
-            is then up to ``update``.
-        inits: what the values are at first. A tile's layout is that of the value, wherever it is carried.
-        update: called once a place, in program order. It may put operations beside the place, and erase it.
+        places: operations in the region, or in those of ``for``, ``while`` and ``if`` inside; an
+            operation with regions of its own may be one, what it holds is then up to ``update``.
+        inits: what the values are at first. A tile's layout is that of the value, wherever it is
+            carried.
+        update: called once a place, in program order. It may put operations beside the place, and
+            erase it.
 
     Returns:
         The values at the end of ``region``.
 
     Raises:
-        AssertionError: a place is in a region that carries nothing, such as a part of a partition. What changes in a part begins in its region.
+        AssertionError: a place is in a region that carries nothing, such as a part of a partition.
+            What changes in a part begins in its region.
     """
     wanted: set[Operation] = set(places)
     around: set[Operation] = set()
@@ -52,8 +56,10 @@ def thread_values(region: Region, places: Iterable[_Place], inits: Sequence[Valu
 
 
 def carry_in_for(loop: Operation, init: Value) -> Value:
-    """Let a ``for`` carry one more value: its argument in the body. Its result is the loop's last; what is yielded for it is up to the caller
-    (:func:`yield_more`)."""
+    """Let a ``for`` carry one more value: its argument in the body.
+
+    Its result is the loop's last; what is yielded for it is up to the caller (:func:`yield_more`).
+    """
     loop.replace_operands([*loop.operands, init], (1, 1, 1, len(loop.operands) - 3 + 1))
     _add_results(loop, (init,))
     return _add_arguments(loop.regions[0], (init,))[0]

@@ -31,7 +31,10 @@ class _Read:
 
 
 def stage_operands(function: Function, target: SimtTarget) -> None:
-    """Give each matmul its operands where its plan reads them. What several matmuls read in the same layout is put there once, for all of them."""
+    """Give each matmul its operands where its plan reads them.
+
+    What several matmuls read in the same layout is put there once, for all of them.
+    """
     reads: dict[tuple[Value, SharedLayout], list[_Read]] = {}
     for operation in operations_of_program(function.body):
         if isinstance(operation, Multiplication):
@@ -48,7 +51,8 @@ def stage_operands(function: Function, target: SimtTarget) -> None:
 
 
 def staging_layout(plan: MatmulPlan, position: int, operand: Value, target: SimtTarget) -> SharedLayout:
-    """The layout in shared memory of an operand that comes in registers: of those that serve the plan, the one that threads can write in the fewest turns."""
+    """The layout in shared memory of an operand that comes in registers: of those that serve the
+    plan, the one that threads can write in the fewest turns."""
     assert isinstance(operand.type, TileType)
     layout, size = layout_of(operand), storage_size(operand.type.element)
     wishes = plan.wishes(position)
@@ -58,7 +62,8 @@ def staging_layout(plan: MatmulPlan, position: int, operand: Value, target: Simt
 
 
 def staged_bytes(operation: Multiplication, target: SimtTarget, elsewhere: set[Value]) -> int:
-    """Shared memory for the operands of a matmul that come in registers and are read from shared memory; those of ``elsewhere`` are there already."""
+    """Shared memory for the operands of a matmul that come in registers and are read from shared
+    memory; those of ``elsewhere`` are there already."""
     plan, found = plan_of(operation, target), 0
     for position, operand in enumerate((operation.a, operation.b)):
         if plan.reads[position] != REGISTERS and isinstance(operand.type, TileType) and operand not in elsewhere:
@@ -67,7 +72,8 @@ def staged_bytes(operation: Multiplication, target: SimtTarget, elsewhere: set[V
 
 
 def put_in_shared(matmul: Dot, position: int, target: SimtTarget) -> Value:
-    """Put an operand in registers, which a matmul reads from there, into shared memory, before the outermost loop that it is made before; the slot."""
+    """Put an operand in registers, which a matmul reads from there, into shared memory, before the
+    outermost loop that it is made before; the slot."""
     operand = (matmul.a, matmul.b)[position]
     place, conversion = _outermost(matmul, operand), operand.definition
     if isinstance(conversion, Convert):
@@ -76,7 +82,8 @@ def put_in_shared(matmul: Dot, position: int, target: SimtTarget) -> Value:
 
 
 def _move_well(operand: Value, shared: SharedLayout, target: SimtTarget) -> None:
-    """Let an operand that only moves, from one place in shared memory to another, pass through registers in the layout that is best for that."""
+    """Let an operand that only moves, from one place in shared memory to another, pass through
+    registers in the layout that is best for that."""
     load = operand.definition
     if not isinstance(load, Load) or len(operand.uses) != 1:
         return
@@ -100,8 +107,9 @@ def staged(place: Operation, operand: Value, shared: SharedLayout) -> Value:
 
 
 def _place_before(matmuls: list[Operation], operand: Value) -> Operation:
-    """Where an operand is staged for matmuls: before the first of them, and before the outermost loop around it that the operand is made before. Where they
-    are in different regions: before what holds the first, in the innermost region that holds them all."""
+    """Where an operand is staged for matmuls: before the first of them, and before the outermost
+    loop around it that the operand is made before. Where they are in different regions: before what
+    holds the first, in the innermost region that holds them all."""
     first = matmuls[0]
     if len(matmuls) == 1:
         return _outermost(first, operand)
@@ -113,7 +121,8 @@ def _place_before(matmuls: list[Operation], operand: Value) -> Operation:
 
 
 def _within(operation: Operation, operand: Value) -> list[Operation]:
-    """The operation, and those around it up to the region that an operand is made in, outermost first."""
+    """The operation, and those around it up to the region that an operand is made in, outermost
+    first."""
     owner = operand.owner
     home = owner.parent if isinstance(owner, Operation) else owner
     path = [operation]

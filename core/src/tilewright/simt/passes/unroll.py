@@ -55,8 +55,9 @@ def unroll(loop: For) -> None:
 def unroll_short_loops(function: Function) -> bool:
     """Unroll innermost loops that load, of few iterations and little work; whether there were any.
 
-    Loads of all iterations are then in flight together, and warps that store nothing skip what only stores need. Code generators keep such loops: their loads
-    are assembly. Loops of matmuls stay for the pipeline, and loops of exchanges for :mod:`tilewright.simt.analysis.xor_exchange`.
+    Loads of all iterations are then in flight together, and warps that store nothing skip what only
+    stores need. Code generators keep such loops: their loads are assembly. Loops of matmuls stay
+    for the pipeline, and loops of exchanges for :mod:`tilewright.simt.analysis.xor_exchange`.
     """
     loops = [operation for operation in function.walk() if isinstance(operation, For) and _is_short(operation)]
     for loop in loops:

@@ -1,4 +1,5 @@
-"""Unrolling of loops whose counter decides over which distance the elements of a tile are exchanged: bitonic networks become register moves and shuffles."""
+"""Unrolling of loops whose counter decides over which distance the elements of a tile are
+exchanged: bitonic networks become register moves and shuffles."""
 
 from __future__ import annotations
 
@@ -14,17 +15,20 @@ from tilewright.passes.rewriter import constant_of
 from tilewright.simt.analysis.xor_exchange import distance_of
 from tilewright.simt.passes.unroll import bounds_of, unroll
 
-#: Iterations of a loop of exchanges that is unrolled at most: a network over 2**n elements has n stages of at most n steps.
+#: Iterations of a loop of exchanges that is unrolled at most: a network over 2**n elements has n
+#: stages of at most n steps.
 _TRIPS: Final = 16
-#: Elements of a tile that is exchanged in unrolled loops at most: four times as many take ten times as long to compile.
+#: Elements of a tile that is exchanged in unrolled loops at most: four times as many take ten times
+#: as long to compile.
 _ELEMENTS: Final = 1024
 
 
 def unroll_exchanges(function: Function) -> bool:
-    """Unroll a loop of constant bounds whose counter decides on the distance of an exchange; whether there was one.
+    """Unroll a loop of constant bounds whose counter decides on the distance of an exchange;
+    whether there was one.
 
-    A loop whose bounds depend on the loop around it becomes one of constant bounds when that is unrolled and its bounds are folded: callers repeat. Loops that
-    repeat a whole network stay.
+    A loop whose bounds depend on the loop around it becomes one of constant bounds when that is
+    unrolled and its bounds are folded: callers repeat. Loops that repeat a whole network stay.
     """
     for operation in function.walk():
         if isinstance(operation, Gather) and (loop := _loop_to_unroll(operation)) is not None:
@@ -34,7 +38,8 @@ def unroll_exchanges(function: Function) -> bool:
 
 
 def _loop_to_unroll(operation: Gather) -> For | None:
-    """The outermost loop that the distance of an exchange depends on, if that is computed from loop counters and constants alone and the tile is small."""
+    """The outermost loop that the distance of an exchange depends on, if that is computed from loop
+    counters and constants alone and the tile is small."""
     distance, tile = distance_of(operation), operation.x.type
     assert isinstance(tile, TileType)
     if distance is None or constant_of(distance) is not None or tile.numel > _ELEMENTS:
@@ -48,7 +53,8 @@ def _loop_to_unroll(operation: Gather) -> For | None:
 
 
 def _counters(value: Value) -> set[For] | None:
-    """The loops whose counters and bounds a value is computed from; None where it depends on anything else."""
+    """The loops whose counters and bounds a value is computed from; None where it depends on
+    anything else."""
     found, seen, pending = set[For](), set[Value](), [value]
     while pending:
         one = pending.pop()

@@ -1,7 +1,9 @@
-"""How many warps run a program: as many as are asked for, or twice as many where the threads of those could not hold the results of its matmuls.
+"""How many warps run a program: as many as are asked for, or twice as many where the threads of
+those could not hold the results of its matmuls.
 
-What a loop's matmuls give is in registers all at once. Where that is more than a thread has, it would be written to memory and read back in each iteration;
-with twice the threads each holds half of it. A program means the same with any number of warps.
+What a loop's matmuls give is in registers all at once. Where that is more than a thread has, it
+would be written to memory and read back in each iteration; with twice the threads each holds half
+of it. A program means the same with any number of warps.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ _BESIDE: Final = 8
 
 
 def set_warps(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
-    """Set how many warps run a function. ``maxnreg`` leaves it at what is asked for: who knows the registers knows the warps."""
+    """Set how many warps run a function.
+
+    ``maxnreg`` leaves it at what is asked for: who knows the registers knows the warps.
+    """
     warps = int(options["num_warps"])
     while not options.get("maxnreg") and (crowded := _crowded(function, target, warps)) is not None and _may_double(function, target, warps):
         note(crowded, f"{2 * warps} warps instead of {warps}, for want of registers for the results of the loop's matmuls")
@@ -29,7 +34,8 @@ def set_warps(function: Function, target: SimtTarget, options: Mapping[str, Any]
 
 
 def warps_asked(function: Function, options: Mapping[str, Any]) -> int:
-    """The warps that run a function, of which the options tell where :func:`set_warps` was not asked."""
+    """The warps that run a function, of which the options tell where :func:`set_warps` was not
+    asked."""
     return int(function.attributes.get(WARPS, options["num_warps"]))
 
 
@@ -48,7 +54,8 @@ def _words(region: Region) -> int:
 
 
 def _may_double(function: Function, target: SimtTarget, warps: int) -> bool:
-    """Whether there may be twice the threads, each with as many registers, and with something of each matmul."""
+    """Return whether there may be twice the threads, each with as many registers, and with
+    something of each matmul."""
     threads = 2 * target.warp_size * warps
     results = [operation.results[0].type for operation in function.walk() if operation.name in _MATMULS]
     least = min(type_.numel for type_ in results if isinstance(type_, TileType))

@@ -1,8 +1,10 @@
 """Loops in which one matmul reads what is computed from another: their two halves side by side.
 
-A chain of asynchronous matmuls, such as ``s = a @ b; p = f(s); acc = p @ v + g(s) * acc``, is cut in two. *Late* is each matmul with an operand that is
-computed from another matmul of the iteration, and all that depends on it; the rest is *early*. Nothing early depends on what is late, not even in a later
-iteration. So the early half of the next iteration is written beside the late half of this one:
+A chain of asynchronous matmuls, such as ``s = a @ b; p = f(s); acc = p @ v + g(s) * acc``, is cut
+in two. *Late* is each matmul with an operand that is computed from another matmul of the iteration,
+and all that depends on it; the rest is *early*. Nothing early depends on what is late, not even in
+a later iteration. So the early half of the next iteration is written beside the late half of this
+one:
 
     if it runs at all:
         early half of the first iteration
@@ -13,7 +15,8 @@ iteration. So the early half of the next iteration is written beside the late ha
             wait for the late matmuls; the rest of the late half
         late half of the last iteration
 
-While threads compute ``f`` the late matmuls run. What crosses from one half to the other is carried, but for what is cheap to compute anew where it is read.
+While threads compute ``f`` the late matmuls run. What crosses from one half to the other is
+carried, but for what is cheap to compute anew where it is read.
 """
 
 from __future__ import annotations
@@ -44,7 +47,8 @@ def asynchronous_matmuls(body: Region, target: SimtTarget) -> list[Dot]:
 
 
 def late_half(body: Region, matmuls: Sequence[Dot]) -> set[Operation] | None:
-    """The late operations of a body, for its matmuls; None where they are no chain, or the halves depend on each other both ways."""
+    """The late operations of a body, for its matmuls; None where they are no chain, or the halves
+    depend on each other both ways."""
     late_matmuls = [matmul for matmul in matmuls if _reads_any(body, (matmul.a, matmul.b), set(matmuls))]
     late = _dependents(body, late_matmuls)
     if not late_matmuls or all(matmul in late for matmul in matmuls):
@@ -55,7 +59,8 @@ def late_half(body: Region, matmuls: Sequence[Dot]) -> set[Operation] | None:
 
 
 def is_chain(loop: For, target: SimtTarget) -> bool:
-    """Whether a loop is worth two halves side by side: matmuls in both, nothing that writes to memory, and room for the sums of all matmuls at a time."""
+    """Return whether a loop is worth two halves side by side: matmuls in both, nothing that writes
+    to memory, and room for the sums of all matmuls at a time."""
     (body,) = loop.regions
     if any(clobbers_memory(operation) for operation in body):
         return False
@@ -84,7 +89,7 @@ def _read_by(operation: Operation) -> Iterator[Value]:
 
 
 def _reads_any(body: Region, values: Iterable[Value], wanted: set[Operation]) -> bool:
-    """Whether values are computed from one of some operations, in the same iteration."""
+    """Return whether values are computed from one of some operations, in the same iteration."""
     work, seen = list(values), set[Operation]()
     while work:
         operation = work.pop().definition
@@ -126,12 +131,14 @@ def _dependents(body: Region, seeds: Iterable[Operation]) -> set[Operation]:
 
 @dataclass
 class Halves:
-    """A loop whose matmuls are started and waited for where they stand, before its halves are put side by side.
+    """A loop whose matmuls are started and waited for where they stand, before its halves are put
+    side by side.
 
     Attributes:
         loop: the ``for``.
         late: the late operations of its body.
-        after: what an operation comes after besides what it reads: what waits for the memory that it names, say.
+        after: what an operation comes after besides what it reads: what waits for the memory that
+            it names, say.
     """
 
     loop: For
@@ -170,7 +177,8 @@ class _Interleaved:
             found = more
 
     def _starts_first(self, operations: list[Operation]) -> tuple[list[Operation], list[Operation]]:
-        """(the starts of matmuls that wait for no matmul of the half, with what they need; the rest), each in program order."""
+        """(the starts of matmuls that wait for no matmul of the half, with what they need; the
+        rest), each in program order."""
         own = set(operations)
         needed = set[Operation]()
         for start in (operation for operation in operations if operation.name == "simt.dot_start"):
@@ -195,7 +203,7 @@ class _Interleaved:
         return found
 
     def _is_early(self, value: Value) -> bool:
-        """Whether a value is one of the early half, or of the iteration as it begins."""
+        """Return whether a value is one of the early half, or of the iteration as it begins."""
         if value.owner is self.body:
             return value.index - 1 not in self.late_arguments or value.index == 0
         definition = value.definition
@@ -244,7 +252,8 @@ class _Interleaved:
         return list(made.results)
 
     def _rest(self, builder: Builder, lower: Value, upper: Value, step: Value, first: Mapping[Value, Value]) -> dict[Value, Value]:
-        """The iterations after the first one; where it ends, what the late half of the last one reads."""
+        """The iterations after the first one; where it ends, what the late half of the last one
+        reads."""
         arguments, counter = self.body.arguments, lower.type
         assert isinstance(counter, IntType)
         unsigned = IntType(counter.bits, signed=False)

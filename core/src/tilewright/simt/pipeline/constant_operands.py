@@ -1,7 +1,8 @@
-"""Operands that stay the same in a loop are read from shared memory step by step, where a thread has too few registers to hold them all the time.
+"""Operands that stay the same in a loop are read from shared memory step by step, where a thread
+has too few registers to hold them all the time.
 
-The compiler of the machine's instructions would put them into memory anyway, but into memory that each thread has of its own: several times as much, element
-by element.
+The compiler of the machine's instructions would put them into memory anyway, but into memory that
+each thread has of its own: several times as much, element by element.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 
 def share_constant_operands(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
-    """Put constant operands of the loops of a function into shared memory, until what a thread holds fits."""
+    """Put constant operands of the loops of a function into shared memory, until what a thread
+    holds fits."""
     for loop in [operation for operation in function.walk() if isinstance(operation, For)]:
         threads = target.warp_size * warps_of(loop)
         registers = min(target.registers, target.register_file // threads, options.get("maxnreg") or target.registers)

@@ -1,8 +1,9 @@
 """Asynchronous matmuls: each is started, and waited for where its result is read.
 
-Outside of pipelined loops that is at once. A matmul in such a loop that only adds to an accumulator is waited for in the next iteration, after that one's
-matmul was started: one is always in flight. So is the last matmul of a chain whose result is read nowhere before the next iteration has waited for its first
-matmul: matmuls end in order, and the one wait is for both.
+Outside of pipelined loops that is at once. A matmul in such a loop that only adds to an accumulator
+is waited for in the next iteration, after that one's matmul was started: one is always in flight.
+So is the last matmul of a chain whose result is read nowhere before the next iteration has waited
+for its first matmul: matmuls end in order, and the one wait is for both.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 
 def start_matmuls(function: Function, target: SimtTarget) -> bool:
-    """Start the matmuls of a function whose plans are asynchronous, and wait for each; whether there was one."""
+    """Start the matmuls of a function whose plans are asynchronous, and wait for each; whether
+    there was one."""
     found = False
     for operation in list(function.walk()):
         if isinstance(operation, Dot) and plan_of(operation, target).asynchronous:
@@ -55,7 +57,10 @@ def held_by(matmul: Dot, target: SimtTarget) -> list[Value]:
 
 
 def start(matmul: Dot) -> tuple[Value, Value]:
-    """Start a matmul in place of computing it; (the tile in flight, the token). The matmul stays, for its readers to be given something else."""
+    """Start a matmul in place of computing it; (the tile in flight, the token).
+
+    The matmul stays, for its readers to be given something else.
+    """
     builder = Builder.at(matmul)
     made = builder.create(SIMT_TABLE["simt.dot_start"], [[operand] for operand in matmul.operands], matmul.attributes)
     tile, token = made.results
@@ -64,7 +69,8 @@ def start(matmul: Dot) -> tuple[Value, Value]:
 
 
 def wait(builder: Builder, tokens: list[Value], tiles: list[Value], readers: Value | None = None, held: Sequence[Value] = ()) -> list[Value]:
-    """Wait for tokens; the tiles that may be read then, the first of which the readers of ``readers`` get. The registers of ``held`` are kept until then."""
+    """Wait for tokens; the tiles that may be read then, the first of which the readers of
+    ``readers`` get. The registers of ``held`` are kept until then."""
     made = builder.create(SIMT_TABLE["simt.wait"], [tokens, tiles, held], {}).results
     for tile, before in zip(made, tiles, strict=True):
         tile.name, tile.layout = before.name, before.layout
@@ -82,8 +88,10 @@ class Accumulation:
 
 
 def accumulation(loop: For, target: SimtTarget) -> Accumulation | None:
-    """The only asynchronous matmul of a loop whose loads are read from their slots, if it only adds to an accumulator that nothing else in the loop reads,
-    and nothing that it reads is written anew before the wait of the next iteration: neither registers nor the place that an operand is put to in each one."""
+    """The only asynchronous matmul of a loop whose loads are read from their slots, if it only adds
+    to an accumulator that nothing else in the loop reads, and nothing that it reads is written anew
+    before the wait of the next iteration: neither registers nor the place that an operand is put to
+    in each one."""
     (body,) = loop.regions
     matmuls = [operation for operation in body if isinstance(operation, Dot) and plan_of(operation, target).asynchronous]
     last = body.terminator
@@ -101,8 +109,8 @@ def accumulation(loop: For, target: SimtTarget) -> Accumulation | None:
 
 
 def kept_sums(loop: For, target: SimtTarget) -> Accumulation | None:
-    """The only matmul of a loop, if its plan has the accumulator in tensor memory, it only adds to them, and it reads both operands where the loop's
-    loads put them, which nothing else reads."""
+    """The only matmul of a loop, if its plan has the accumulator in tensor memory, it only adds to
+    them, and it reads both operands where the loop's loads put them, which nothing else reads."""
     (body,) = loop.regions
     matmuls = [operation for operation in body if isinstance(operation, MULTIPLYING)]
     if len(matmuls) != 1 or not isinstance(matmul := matmuls[0], Dot) or accumulator_of(matmul, target) is None:
@@ -119,7 +127,8 @@ def kept_sums(loop: For, target: SimtTarget) -> Accumulation | None:
 
 @dataclass(frozen=True, slots=True)
 class Trailing:
-    """The last matmul of a loop, whose result the loop carries as number ``index``, and the first one, before whose end nothing reads that."""
+    """The last matmul of a loop, whose result the loop carries as number ``index``, and the first
+    one, before whose end nothing reads that."""
 
     matmul: Dot
     first: Dot
@@ -127,8 +136,9 @@ class Trailing:
 
 
 def trailing_matmul(loop: For, target: SimtTarget) -> Trailing | None:
-    """The last asynchronous matmul of a loop of several, if the loop only carries what it gives, and what reads that comes after the first matmul of the next
-    iteration, as does all that writes the registers it reads."""
+    """The last asynchronous matmul of a loop of several, if the loop only carries what it gives,
+    and what reads that comes after the first matmul of the next iteration, as does all that writes
+    the registers it reads."""
     (body,) = loop.regions
     matmuls = [operation for operation in body if isinstance(operation, Dot) and plan_of(operation, target).asynchronous]
     last = body.terminator
@@ -151,7 +161,8 @@ def trailing_matmul(loop: For, target: SimtTarget) -> Trailing | None:
 
 
 def _is_written_by(operand: Value, before: set[Operation], body: Region) -> bool:
-    """Whether an operation of a set, or going on to the next iteration, writes the registers of a tile."""
+    """Return whether an operation of a set, or going on to the next iteration, writes the registers
+    of a tile."""
     definition = operand.definition
     while definition is not None and renames(definition):
         operand = definition.x
@@ -160,7 +171,8 @@ def _is_written_by(operand: Value, before: set[Operation], body: Region) -> bool
 
 
 def reads_what_is_staged(matmul: Dot, loop: For, target: SimtTarget) -> bool:
-    """Whether a matmul of a loop whose loads are read from their slots reads a place that threads put an operand to in each iteration."""
+    """Return whether a matmul of a loop whose loads are read from their slots reads a place that
+    threads put an operand to in each iteration."""
     reads = plan_of(matmul, target).reads
     return any(
         isinstance(operand.type, TileType) and reads[position] != REGISTERS and is_made_in(operand, loop)

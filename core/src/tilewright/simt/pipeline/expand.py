@@ -22,7 +22,8 @@ FORMS = {GROUPS: expand_groups, BARRIER: expand_blocks, REGISTERS: expand_regist
 def expand(function: Function, target: SimtTarget) -> None:
     """Write out the loops that have a schedule."""
     changed = False
-    # a function is divided while its other loops are as they were, so that the part that copies has nothing of them
+    # a function is divided while its other loops are as they were, so that the part that copies has
+    # nothing of them
     scheduled = [operation for operation in function.walk() if isinstance(operation, For) and FORM in operation.attributes]
     chains = [loop for loop in scheduled if loop.attributes[FORM] == CHAIN]
     if chains:

@@ -10,15 +10,20 @@ A loop of n iterations with S slots becomes
         ... the body, which reads buffer i mod S
     wait for all
 
-The addresses of iteration i+S-1 are those of the body, computed a second time with loop-carried values that are S-1 iterations ahead (:func:`slice_of`).
-Copies past the end are masked off, so that each iteration ends one group, whatever n is. All of that is arithmetic modulo the width of the loop's
-counter; whether a copy is past the end is decided by the number of iterations, which fits the counter's unsigned type, and not by the counter.
+The addresses of iteration i+S-1 are those of the body, computed a second time with loop-carried
+values that are S-1 iterations ahead (:func:`slice_of`). Copies past the end are masked off, so that
+each iteration ends one group, whatever n is. All of that is arithmetic modulo the width of the
+loop's counter; whether a copy is past the end is decided by the number of iterations, which fits
+the counter's unsigned type, and not by the counter.
 
-What barriers are needed follows from the operations (:mod:`.barriers`): an asynchronous copy writes when it is waited for, so one barrier comes between the
-wait and the first read; and the buffer that is filled in an iteration was read in the one before, so one comes between: the same one, before the first copy.
+What barriers are needed follows from the operations (:mod:`.barriers`): an asynchronous copy writes
+when it is waited for, so one barrier comes between the wait and the first read; and the buffer that
+is filled in an iteration was read in the one before, so one comes between: the same one, before the
+first copy.
 
-Where a matmul is the last to read the buffers, and takes its operands from them alone, it is written step by step along K, so that neither the
-wait nor the loads of fragments from shared memory nor the start of copies keep the matrix instructions waiting:
+Where a matmul is the last to read the buffers, and takes its operands from them alone, it is
+written step by step along K, so that neither the wait nor the loads of fragments from shared memory
+nor the start of copies keep the matrix instructions waiting:
 
     load the fragments of step 0 from buffer 0
     for each iteration i:
@@ -26,10 +31,12 @@ wait nor the loads of fragments from shared memory nor the start of copies keep 
         wait until S-2 groups are in flight: the copies for i+1 have arrived; barrier
         load the fragments of step 0 from the buffer of iteration i+1; multiply the last step
 
-There, all fragments of buffer i-1 are loaded before the barrier of iteration i-1, and the copies into it start after: they are marked as ordered. Where
-registers are short, nothing is loaded for the next iteration: wait, barrier and the load of step 0 come first in each.
+There, all fragments of buffer i-1 are loaded before the barrier of iteration i-1, and the copies
+into it start after: they are marked as ordered. Where registers are short, nothing is loaded for
+the next iteration: wait, barrier and the load of step 0 come first in each.
 
-A group's token is carried until the iteration that waits for it: S-1 of them are in flight at the top of the loop.
+A group's token is carried until the iteration that waits for it: S-1 of them are in flight at the
+top of the loop.
 """
 
 from __future__ import annotations
@@ -62,7 +69,8 @@ class _Stream(Ring):
     Attributes:
         stepped: the matmul that is computed step by step, if there is one.
         early: whether the fragments of its first step are loaded in the iteration before.
-        alternating: whether halves of the warps alternate between reading and multiplying (:mod:`.ping_pong`).
+        alternating: whether halves of the warps alternate between reading and multiplying
+            (:mod:`.ping_pong`).
     """
 
     def __init__(self, loop: For, target: SimtTarget) -> None:
@@ -91,7 +99,8 @@ class _Stream(Ring):
             ahead = self.advanced(before, mapping, ahead)
         left = self.left_after(before, count, depth)
 
-        # what the loop carries besides: values ahead, the slot that is read, how many iterations are still to be copied, tokens
+        # what the loop carries besides: values ahead, the slot that is read, how many iterations
+        # are still to be copied, tokens
         keys = self.keys(ahead)
         values = [self.carry(ahead[key]) for key in keys]
         slot, left = self.carry(self.number(before, 0, I32)), self.carry(left)
@@ -173,8 +182,9 @@ class _Stream(Ring):
         first_token: Value,
         waiting: list[Value],
     ) -> tuple[dict[Value, Value], Value, list[Value]]:
-        """Compute the matmul step by step along K, the fragments of each step loaded while the one before is computed; copies start between the steps.
-        The values of ``ahead`` one iteration later, the token of the copies, and the fragments that the next iteration begins with."""
+        """Compute the matmul step by step along K, the fragments of each step loaded while the one
+        before is computed; copies start between the steps. The values of ``ahead`` one iteration
+        later, the token of the copies, and the fragments that the next iteration begins with."""
         builder = Builder.at(matmul)
         plan = plan_of(matmul, self.target)
         count = plan.a.shape[-1] // plan.k_step
@@ -197,7 +207,8 @@ class _Stream(Ring):
         for step in range(count):
             following: list[Value] = []
             if step + 1 < count:
-                # what this step multiplies is waited for in any case, so copies that wait for reads come first
+                # what this step multiplies is waited for in any case, so copies that wait for reads
+                # come first
                 if not drains:
                     following = fragments(builder, filled, step + 1)
             elif self.early:
@@ -209,7 +220,8 @@ class _Stream(Ring):
                 following = fragments(builder, next_filled, 0)
             if step == 0:
                 self.repeat(builder, mapping, live)
-            # as many copies at each step but the last, after which nothing may be in flight that was not counted
+            # as many copies at each step but the last, after which nothing may be in flight that
+            # was not counted
             share = -(-len(starting) // max(1, count - 1 - step))
             for load, place in starting[:share]:
                 self._start(builder, load, place, mapping, live, ordered=True)

@@ -1,4 +1,5 @@
-"""The form of loops whose loads go through registers: for machines that cannot copy to shared memory by themselves.
+"""The form of loops whose loads go through registers: for machines that cannot copy to shared
+memory by themselves.
 
 A loop of n iterations whose loads start D iterations ahead (``simt.distance``) becomes
 
@@ -10,7 +11,8 @@ A loop of n iterations whose loads start D iterations ahead (``simt.distance``) 
         ... the body, which reads slot i mod 2
         wait for what iteration i+1 reads, store it in slot (i+1) mod 2
 
-Two slots serve whatever the distance: what is further ahead is in registers, D tiles of each load, D-1 of which the loop carries with their tokens.
+Two slots serve whatever the distance: what is further ahead is in registers, D tiles of each load,
+D-1 of which the loop carries with their tokens.
 
 One barrier an iteration is enough, and the one that is put in before the first read of the body
 (:mod:`tilewright.simt.passes.insert_membar`), because the slot was written at the end of the
@@ -19,8 +21,9 @@ iteration before, in front of that barrier. So these stores are marked as ordere
 in the body itself, and not only in regions inside it, since that is where the matmuls are that its
 load was selected for: the barrier is met in every iteration.
 
-Where halves of the warps alternate between reading and multiplying (:mod:`.ping_pong`), stores and loads come before the matmul, in this order: what is stored
-was loaded in the iteration before, or earlier.
+Where halves of the warps alternate between reading and multiplying (:mod:`.ping_pong`), stores and
+loads come before the matmul, in this order: what is stored was loaded in the iteration before, or
+earlier.
 
 Where registers are few (:mod:`tilewright.simt.pipeline.register_budget`) the loads of one iteration
 ahead are in flight in turn: one starts at the head and is stored between matmuls, or between the
@@ -92,7 +95,8 @@ class _Registers(Ring):
         self._store(before, started.pop(0), [self.slot(before, buffer, zero) for buffer in buffers], ordered=False)
         left = self.left_after(before, count, distance)
 
-        # what the loop carries besides: values ahead, the slot that is read, how many iterations are still to be loaded, what is on its way
+        # what the loop carries besides: values ahead, the slot that is read, how many iterations
+        # are still to be loaded, what is on its way
         keys = self.keys(ahead)
         values = [self.carry(ahead[key]) for key in keys]
         slot, left = self.carry(zero), self.carry(left)
@@ -142,7 +146,8 @@ class _Registers(Ring):
         self.yield_more([*(advanced[key] for key in keys), following, one_less, *carried])
 
     def _keep_operands(self) -> None:
-        """Put the operands that are to be read from shared memory in each iteration there, before the loop."""
+        """Put the operands that are to be read from shared memory in each iteration there, before
+        the loop."""
         kept: dict[Value, Value] = {}
         for matmul in [operation for operation in self.body if isinstance(operation, Dot)]:
             for position in matmul.attributes.pop(KEPT, ()):
@@ -152,8 +157,11 @@ class _Registers(Ring):
                 matmul.set_operand(position, kept[operand])
 
     def _turns(self, filled: list[Value], top: Builder, end: Builder) -> Iterator[tuple[Builder, Builder, list[Ahead]]]:
-        """(where loads start, where they are stored, these loads) of each turn, in order. All but the last are stored between matmuls that read slots: after
-        the barrier of the iteration."""
+        """(where loads start, where they are stored, these loads) of each turn, in order.
+
+        All but the last are stored between matmuls that read slots: after the barrier of the
+        iteration.
+        """
         pieces = self._pieces(filled)
         count = max(1, min(len(pieces), len(self.loads)))
         places = [top, *(Builder.at(pieces[len(pieces) * turn // count]) for turn in range(1, count)), end]
@@ -161,7 +169,8 @@ class _Registers(Ring):
             yield start, stop, self.loads[len(self.loads) * turn // count : len(self.loads) * (turn + 1) // count]
 
     def _pieces(self, filled: list[Value]) -> list[Operation]:
-        """What the matmuls that read slots, and where there are fewer of them than loads their parts along K, begin with, in order."""
+        """What the matmuls that read slots, and where there are fewer of them than loads their
+        parts along K, begin with, in order."""
         matmuls = [one for one in self.body if isinstance(one, Dot) and any(self._is_read(operand, filled) for operand in one.operands)]
         return [piece for matmul in matmuls for piece in self._cut(matmul, -(-len(self.loads) // len(matmuls)))]
 
@@ -170,7 +179,8 @@ class _Registers(Ring):
         return operand in filled or (isinstance(view, View) and view.x in filled)
 
     def _cut(self, matmul: Dot, parts: int) -> list[Operation]:
-        """Write a matmul step by step along K, if it can be; what so many parts of it, or as many as it has steps, begin with."""
+        """Write a matmul step by step along K, if it can be; what so many parts of it, or as many
+        as it has steps, begin with."""
         plan = plan_of(matmul, self.target)
         depth = plan.a.shape[-1]
         if parts == 1 or not 0 < plan.k_step < depth or not all(isinstance(operand.type, SlotType) for operand in (matmul.a, matmul.b)):

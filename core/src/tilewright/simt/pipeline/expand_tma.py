@@ -1,6 +1,8 @@
-"""The form of loops whose copies are of whole blocks and end by mbarriers: one stream of operations, run by all threads.
+"""The form of loops whose copies are of whole blocks and end by mbarriers: one stream of
+operations, run by all threads.
 
-One thread starts the copies of an iteration, and the mbarrier of their slot ends a phase when all bytes are there:
+One thread starts the copies of an iteration, and the mbarrier of their slot ends a phase when all
+bytes are there:
 
     ring of S slots for each load; S objects ``full``, S objects ``empty``
     for s in 0 .. S-2, where s < n:     announce the bytes of iteration s at object s of ``full``; start its copies
@@ -9,13 +11,16 @@ One thread starts the copies of an iteration, and the mbarrier of their slot end
         where i+S-1 < n: one warp: wait until the slot of iteration i-1 is empty; announce and start what iteration i+S-1 reads, in that slot
         ... the body, which reads slot i mod S; each warp arrives at ``empty``
 
-In a cluster, what all blocks need of a tensor each copies a part of, to all: then a slot is empty where the warps of all blocks have given it back.
+In a cluster, what all blocks need of a tensor each copies a part of, to all: then a slot is empty
+where the warps of all blocks have given it back.
 
-So a warp waits for others only where it starts copies. The parity of the phases changes when the ring begins anew. Where the matmul is asynchronous and only
-adds to an accumulator, it is waited for one iteration later, and its slot is given back and filled again after that.
+So a warp waits for others only where it starts copies. The parity of the phases changes when the
+ring begins anew. Where the matmul is asynchronous and only adds to an accumulator, it is waited for
+one iteration later, and its slot is given back and filled again after that.
 
-Where such a matmul has its accumulator in tensor memory, one thread starts it, and it is the matmul that arrives at ``empty`` when it has ended. Then
-one warp alone goes through the loop, at its own pace; all others wait behind it, for an object of their own.
+Where such a matmul has its accumulator in tensor memory, one thread starts it, and it is the matmul
+that arrives at ``empty`` when it has ended. Then one warp alone goes through the loop, at its own
+pace; all others wait behind it, for an object of their own.
 """
 
 from __future__ import annotations
@@ -68,7 +73,7 @@ class BlockRing(Ring):
         return self.create(builder, "simt.barriers", result=BarriersType(number or self.slots), count=count).results[0]
 
     def is_shared(self, load: Ahead) -> bool:
-        """Whether the blocks of a cluster copy parts of what a load brings to each other."""
+        """Return whether the blocks of a cluster copy parts of what a load brings to each other."""
         cluster = function_of(self.loop).attributes.get(CLUSTER, 1)
         mechanism = self.target.mechanism(load.attributes[BY])
         return cluster > 1 and WHOLE in load.attributes and mechanism.shares(shared_layout(load), element_type(load.results[0].type), cluster)
@@ -88,7 +93,8 @@ class BlockRing(Ring):
         *,
         ordered: bool = False,
     ) -> None:
-        """Announce the bytes of an iteration at an mbarrier, and start its copies, where ``live`` holds; ``ordered``: into slots that were waited for."""
+        """Announce the bytes of an iteration at an mbarrier, and start its copies, where ``live``
+        holds; ``ordered``: into slots that were waited for."""
         condition = [] if live is None else [live]
         self.create(builder, "simt.expect", [full], [which], condition, bytes=sum(map(block_bytes, self.loads)), ordered=ordered)
         for load, slot in zip(self.loads, slots, strict=True):
@@ -97,16 +103,18 @@ class BlockRing(Ring):
             self.create(builder, "simt.block_load_start", [slot], [descriptor], offsets, [full], [which], condition, **how)
 
     def drain(self, builder: Builder, barriers: Value, slot: Value, phase: Value) -> None:
-        """Wait, one warp, until nothing of what was started is in flight that mbarriers of slots tell of, given the slot that is next, and its phase:
-        those before it were used in this round of the ring, the others in the one before, if they were."""
+        """Wait, one warp, until nothing of what was started is in flight that mbarriers of slots
+        tell of, given the slot that is next, and its phase: those before it were used in this round
+        of the ring, the others in the one before, if they were."""
         for number in range(self.slots):
             which = self.number(builder, number, I32)
             parity = builder.xor(phase, builder.cmp(which, slot, predicate="ge"))
             self.create(builder, "simt.await", [barriers], [which], [parity], alone=True)
 
     def keep(self, found: Accumulation, empty: Value, slot: Value) -> Kept:
-        """Start a matmul that adds to accumulators in tensor memory, which stay there while the loop runs, and let it give its slot back when it has
-        ended; the loop is to yield true for ``running``."""
+        """Start a matmul that adds to accumulators in tensor memory, which stay there while the
+        loop runs, and let it give its slot back when it has ended; the loop is to yield true for
+        ``running``."""
         matmul, before, at = found.matmul, Builder.at(self.loop), Builder.at(found.matmul)
         place, init = new_place(matmul, self.target), self.loop.inits[found.index]
         fresh = starts_at_zero(init)
@@ -119,9 +127,11 @@ class BlockRing(Ring):
         return Kept(found, place, running, fresh, at)
 
     def settle_kept(self, kept: Kept, empty: Value, slot: Value, phase: Value, ended: Value, parity: Value) -> Builder:
-        """Wait behind a loop that ran for its matmuls, all threads by the object ``ended``, whose phase has this parity, and read sums; where that is over.
+        """Wait behind a loop that ran for its matmuls, all threads by the object ``ended``, whose
+        phase has this parity, and read sums; where that is over.
 
-        Most warps come here at once, and may not wait for ``empty``: they cannot tell the end of a phase from that of one two phases before.
+        Most warps come here at once, and may not wait for ``empty``: they cannot tell the end of a
+        phase from that of one two phases before.
         """
         matmul, result = kept.found.matmul, self.loop.results[kept.found.index]
         readers = list(result.uses)
@@ -140,7 +150,8 @@ class BlockRing(Ring):
         return after
 
     def passed(self, builder: Builder, slot: Value, phase: Value) -> Value:
-        """The parity of the phase with the slot before this one: where this iteration has slot 0, that was in the round before."""
+        """The parity of the phase with the slot before this one: where this iteration has slot 0,
+        that was in the round before."""
         earlier: Value = builder.xor(phase, builder.cmp(slot, self.number(builder, 0, I32), predicate="eq"))
         return earlier
 
@@ -150,7 +161,8 @@ class BlockRing(Ring):
         return list(dict.fromkeys(one for one in made if isinstance(one, MakeDescriptor)))
 
     def next_phase(self, builder: Builder, following: Value, phase: Value) -> Value:
-        """The parity of the phase with the slot after this one: it changes where the ring begins anew."""
+        """The parity of the phase with the slot after this one: it changes where the ring begins
+        anew."""
         again = builder.cmp(following, self.number(builder, 0, I32), predicate="eq")
         flipped: Value = builder.xor(phase, again)
         return flipped

@@ -1,4 +1,5 @@
-"""What the forms of pipelined loops share: rings of slots, copies of the arithmetic of later iterations, reads of what was copied."""
+"""What the forms of pipelined loops share: rings of slots, copies of the arithmetic of later
+iterations, reads of what was copied."""
 
 from __future__ import annotations
 
@@ -94,7 +95,8 @@ class Ring:
         zero, one = (self.number(builder, value, self.count_type) for value in (0, 1))
         count = builder.sub(high, low)
         if constant_of(step) != 1:
-            # without iterations the difference may be anything, and so may the quotient, but nothing traps: a step is positive
+            # without iterations the difference may be anything, and so may the quotient, but
+            # nothing traps: a step is positive
             count = builder.add(builder.div(builder.sub(count, one), by), one)
         result: Value = builder.select(runs, count, zero)
         return result
@@ -118,7 +120,8 @@ class Ring:
         return [argument for argument in ahead if argument is not self.body.arguments[0] or self.part.counter]
 
     def advanced(self, builder: Builder, mapping: Mapping[Value, Value], ahead: Mapping[Value, Value]) -> dict[Value, Value]:
-        """The values of ``ahead`` one iteration later; ``mapping`` has the copies of what the slice computes."""
+        """The values of ``ahead`` one iteration later; ``mapping`` has the copies of what the slice
+        computes."""
         counter, *carried = self.body.arguments
         sources = dict(zip(self.part.carried, self.part.following, strict=True))
         found = {}
@@ -131,7 +134,8 @@ class Ring:
         return found
 
     def repeat(self, builder: Builder, mapping: dict[Value, Value], live: Value) -> None:
-        """Compute the slice for another iteration, whose values ``mapping`` has at first, and then has what was made."""
+        """Compute the slice for another iteration, whose values ``mapping`` has at first, and then
+        has what was made."""
         for reader in self.part.operations:
             if isinstance(reader.operation, Load):
                 self._repeat_load(builder, reader.operation, reader, mapping, live)
@@ -139,7 +143,8 @@ class Ring:
                 builder.insert(reader.clone(mapping))
 
     def addresses(self, load: Ahead, mapping: Mapping[Value, Value]) -> tuple[Value, Value | None, Value | None]:
-        """The pointer, mask and ``other`` of a load that is copied ahead, in the iteration whose values ``mapping`` has."""
+        """The pointer, mask and ``other`` of a load that is copied ahead, in the iteration whose
+        values ``mapping`` has."""
         return _addresses(self.part.load(load), mapping)
 
     def _repeat_load(self, builder: Builder, load: Load, reader: Reader, mapping: dict[Value, Value], live: Value) -> None:
@@ -168,7 +173,10 @@ class Ring:
     # ---- what the loop carries
 
     def carry(self, init: Value) -> Value:
-        """Let the loop carry one more value; its argument in the body. What it yields is added by :meth:`yield_more`."""
+        """Let the loop carry one more value; its argument in the body.
+
+        What it yields is added by :meth:`yield_more`.
+        """
         return carry_in_for(self.loop, init)
 
     def yield_more(self, values: list[Value]) -> None:
@@ -182,8 +190,9 @@ class Ring:
     # ---- matmuls that are waited for one iteration later
 
     def overlap(self, found: Accumulation, before: Builder) -> tuple[Value, Value]:
-        """Let a matmul be waited for in the next iteration: (the token of the matmul before, which is carried and waited for right after the start of this
-        one, the token of this one, which the loop is to yield for it)."""
+        """Let a matmul be waited for in the next iteration: (the token of the matmul before, which
+        is carried and waited for right after the start of this one, the token of this one, which
+        the loop is to yield for it)."""
         tile, token = start(found.matmul)
         earlier = self.carry(no_matmul(before))
         wait(Builder.at(found.matmul), [earlier], [])
@@ -198,8 +207,9 @@ class Ring:
         return Builder(self.body, waiting.next, self.loop.location)
 
     def trail(self, found: Trailing, before: Builder) -> tuple[list[Value], list[Value]]:
-        """Let the last matmul be waited for with the first one of the next iteration: (the token and the operands in registers of the matmul before, which
-        are carried; those of this one, which the loop is to yield for them)."""
+        """Let the last matmul be waited for with the first one of the next iteration: (the token
+        and the operands in registers of the matmul before, which are carried; those of this one,
+        which the loop is to yield for them)."""
         held = held_by(found.matmul, self.target)
         tile, token = start(found.matmul)
         earlier = [self.carry(no_matmul(before)), *(self.carry(self._nothing(before, value)) for value in held)]
@@ -225,7 +235,8 @@ class Ring:
         return found
 
     def settle(self, found: Accumulation | Trailing, earlier: Sequence[Value]) -> Builder:
-        """Wait after the loop for the last matmul, given its token and operands in registers; where that is over."""
+        """Wait after the loop for the last matmul, given its token and operands in registers; where
+        that is over."""
         loop = self.loop
         result = loop.results[found.index]
         readers = list(result.uses)
@@ -241,7 +252,8 @@ class Ring:
     # ---- reading what was copied
 
     def read(self, slots: list[Value]) -> None:
-        """Let the readers of the loads read their slots: matmuls themselves, others in their own layouts where they only convert."""
+        """Let the readers of the loads read their slots: matmuls themselves, others in their own
+        layouts where they only convert."""
         for load, slot in zip(self.loads, slots, strict=True):
             result = load.results[0]
             for view in list(views_of(result)):
@@ -254,7 +266,8 @@ class Ring:
                 self._read_at(load, result, slot, next(views_of(result)), load)
 
     def _read_at(self, place: Operation, value: Value, slot: Value, view: View, load: Ahead, only: Operation | None = None) -> None:
-        """Let the readers of ``value`` have it from a slot: matmuls the slot, others a tile that is loaded before ``place``."""
+        """Let the readers of ``value`` have it from a slot: matmuls the slot, others a tile that is
+        loaded before ``place``."""
         for matmul in [only] if only is not None else list(value.uses):
             if not isinstance(matmul, Multiplication) or matmul.parent is not self.body:
                 continue

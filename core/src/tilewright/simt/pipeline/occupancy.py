@@ -1,4 +1,5 @@
-"""How many programs share a multiprocessor, and what each gets of it, where a program has loops over chains of matmuls.
+"""How many programs share a multiprocessor, and what each gets of it, where a program has loops
+over chains of matmuls.
 
 Such a loop (:mod:`.back_to_back`) is divided among warps, of which those that start copies need few
 registers. What they leave is for the warps that compute, or for other programs: while one program
@@ -32,18 +33,22 @@ from tilewright.simt.target.simt_target import SimtTarget
 _OBJECTS: Final = 2048
 #: Slots that a ring has at least: one is filled while the other is read.
 _LEAST: Final = 2
-#: Registers of a thread that computes beside the tiles in flight, where matmuls are waited for one by one: not all of those tiles are there at a time.
+#: Registers of a thread that computes beside the tiles in flight, where matmuls are waited for one
+#: by one: not all of those tiles are there at a time.
 _BESIDE: Final = 8
 
-#: Registers beside the result of a matmul that one instruction of it may need: of those that threads begin with, whatever parts give each other.
+#: Registers beside the result of a matmul that one instruction of it may need: of those that
+#: threads begin with, whatever parts give each other.
 _INSTRUCTION: Final = 32
-#: With more programs than this on a multiprocessor there is always one that computes (measured: a chain's halves side by side are slower then).
+#: With more programs than this on a multiprocessor there is always one that computes (measured: a
+#: chain's halves side by side are slower then).
 _SIDE_BY_SIDE: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """What a program gets: whether the halves of its chains are side by side, and how many slots its rings have."""
+    """What a program gets: whether the halves of its chains are side by side, and how many slots
+    its rings have."""
 
     programs: int
     chained: bool
@@ -51,7 +56,8 @@ class _Share:
 
 
 def settle_chains(function: Function, target: SimtTarget) -> None:
-    """Decide on the programs of a multiprocessor, the form and the depth of a function's loops over chains."""
+    """Decide on the programs of a multiprocessor, the form and the depth of a function's loops over
+    chains."""
     chains = [operation for operation in function.walk() if isinstance(operation, For) and operation.attributes.get(FORM) == CHAIN]
     if not chains:
         return
@@ -93,7 +99,8 @@ def _share(function: Function, chains: Sequence[For], words: int, programs: int,
     loops = _scheduled(function)
     # loops whose loads are alike share their rings where the halves of chains are side by side
     rings = {(rings_of(loop) if chained and loop in chains else loop): loop for loop in loops}
-    # of several programs, a guess too small costs one: blocks are taken to be stored when no ring is needed any more, and loaded ones to be read in place
+    # of several programs, a guess too small costs one: blocks are taken to be stored when no ring
+    # is needed any more, and loaded ones to be read in place
     names = ("descriptor_load",) if programs > 1 else ("descriptor_load", "descriptor_store")
     around = [operation for operation in function.walk() if operation.name in names and BY not in operation.attributes]
     there = {view.value for load in around for view in views_of(load.results[0])} if programs > 1 else set()
@@ -104,7 +111,8 @@ def _share(function: Function, chains: Sequence[For], words: int, programs: int,
 
 
 def _registers_in_flight(loop: For, target: SimtTarget) -> int:
-    """Words that a thread holds of what a chain has in flight at a time: the results of all matmuls, and what the late ones read."""
+    """Words that a thread holds of what a chain has in flight at a time: the results of all
+    matmuls, and what the late ones read."""
     (body,) = loop.regions
     matmuls = asynchronous_matmuls(body, target)
     tiles = {value for matmul in matmuls for value in (matmul.results[0], *held_by(matmul, target))}

@@ -5,13 +5,16 @@ An iteration has two phases with a barrier of all warps behind each:
     reading:        start copies or loads of a later iteration; load all fragments of this one; wait for what the next one reads
     multiplying:    all steps of the matmul
 
-Before the loop the later half of the warps meets one barrier more, so that it is one phase behind in all of it, and after it the earlier half does. Where two
-warps share the units that multiply and those that read memory, one of each half, neither waits for the other's.
+Before the loop the later half of the warps meets one barrier more, so that it is one phase behind
+in all of it, and after it the earlier half does. Where two warps share the units that multiply and
+those that read memory, one of each half, neither waits for the other's.
 
-With the earlier half in reading phase i at interval 2i between two barriers, the later half is there at interval 2i+1. So what a warp reads in iteration i has
-arrived if each warp has waited, in its reading phase i-1, for its own part of it (of the later half: at interval 2i-1); and the slot of iteration i-1, which
-the later half reads at interval 2i-1, may be filled anew from reading phase i on. For a wait to find that what it waits for was started a whole iteration
-before, there are three iterations in flight: that which is multiplied, that which is waited for, that which is started.
+With the earlier half in reading phase i at interval 2i between two barriers, the later half is
+there at interval 2i+1. So what a warp reads in iteration i has arrived if each warp has waited, in
+its reading phase i-1, for its own part of it (of the later half: at interval 2i-1); and the slot of
+iteration i-1, which the later half reads at interval 2i-1, may be filled anew from reading phase i
+on. For a wait to find that what it waits for was started a whole iteration before, there are three
+iterations in flight: that which is multiplied, that which is waited for, that which is started.
 
 The barriers that operations need between each other are those of the phases: none is put in
 (:mod:`tilewright.simt.passes.insert_membar`), whose rules are for warps that meet at the same one.
@@ -36,7 +39,8 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 
 def can_alternate(loop: For, matmul: Dot, target: SimtTarget) -> bool:
-    """Whether the target wants halves of the warps to alternate in the loop over a matmul, and nothing else in it needs threads to meet."""
+    """Return whether the target wants halves of the warps to alternate in the loop over a matmul,
+    and nothing else in it needs threads to meet."""
     (body,) = loop.regions
     if not target.alternates(matmul_of(matmul)) or scratch_beside(loop, target):
         return False
@@ -64,8 +68,9 @@ def step_of(ring: Ring, builder: Builder, matmul: Dot, fragments: list[Value], a
 
 
 def write_phases(ring: Ring, matmul: Dot, before_end: Callable[[Builder], None]) -> None:
-    """Write a matmul, whose operands are in slots, in the two phases of an iteration; ``before_end`` writes what the reading phase ends with. Halves are a
-    barrier apart in the loop, in front of which all warps meet."""
+    """Write a matmul, whose operands are in slots, in the two phases of an iteration;
+    ``before_end`` writes what the reading phase ends with. Halves are a barrier apart in the loop,
+    in front of which all warps meet."""
     plan = plan_of(matmul, ring.target)
     reading = Builder.at(matmul)
     firsts = range(0, plan.a.shape[-1], plan.k_step)

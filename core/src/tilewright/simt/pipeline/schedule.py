@@ -61,14 +61,16 @@ def schedule(function: Function, target: SimtTarget, options: Mapping[str, Any])
             forget(loop)
     settle_chains(function, target)
     forms = {loop: loop.attributes[FORM] for loop in function.walk() if isinstance(loop, For) and FORM in loop.attributes}
-    # where warps have registers of their own, or programs share a multiprocessor, there are none to spare
+    # where warps have registers of their own, or programs share a multiprocessor, there are none to
+    # spare
     if not {PARTS, CHAIN} & set(forms.values()) and PROGRAMS not in function.attributes:
         for loop in (loop for loop, form in forms.items() if form == GROUPS):
             _let_trail(loop, target, options)
 
 
 def _let_trail(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> None:
-    """Let the last matmul of a loop be in flight at the beginning of the next iteration, if there are registers for what it reads."""
+    """Let the last matmul of a loop be in flight at the beginning of the next iteration, if there
+    are registers for what it reads."""
     last = trailing_matmul(loop, target)
     if last is not None:
         held = sum(map(words_of, held_by(last.matmul, target)))
@@ -130,21 +132,24 @@ def _schedule(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> bool
 
 
 def _read_ahead(loads: Sequence[Ahead], part: Slice | None) -> frozenset[Value | None]:
-    """The memory that later iterations load from: that of the loads, and of those among what their addresses are computed from."""
+    """The memory that later iterations load from: that of the loads, and of those among what their
+    addresses are computed from."""
     readers = [*loads, *(reader.operation for reader in part.operations if isinstance(reader.operation, Load))] if part is not None else loads
     return frozenset(root_of(operand) for load in readers for operand in load.operands if is_address(operand.type))
 
 
 def _asks_for_parts(loop: For, options: Mapping[str, Any]) -> bool:
-    """Whether loads and arithmetic are to be split among warps: by the loop, one around it, or the options. Where a loop around it is to be one with it
-    (``flatten``), loads go on across the ends of the inner: it is what loads do that have warps of their own."""
+    """Return whether loads and arithmetic are to be split among warps: by the loop, one around it,
+    or the options. Where a loop around it is to be one with it (``flatten``), loads go on across
+    the ends of the inner: it is what loads do that have warps of their own."""
     outer = [operation for operation in loop.ancestors() if isinstance(operation, For)]
     asked = any(one.warp_specialize for one in (loop, *outer)) or any(one.flatten for one in outer)
     return asked or bool(options.get("warp_specialize"))
 
 
 def _writer_of(loads: Sequence[Ahead]) -> Operation | None:
-    """What in the program may write to the tensors that blocks are loaded of, if anything does: loads that have warps of their own are not in order with it."""
+    """What in the program may write to the tensors that blocks are loaded of, if anything does:
+    loads that have warps of their own are not in order with it."""
     descriptors = [load.descriptor for load in loads if isinstance(load, DescriptorLoad)]
     roots = {root_of(descriptor) for descriptor in descriptors}
     made = any(isinstance(descriptor.definition, MakeDescriptor) for descriptor in descriptors)
@@ -156,7 +161,8 @@ def _writer_of(loads: Sequence[Ahead]) -> Operation | None:
 
 
 def _is_register_chain(loop: For, target: SimtTarget) -> bool:
-    """Whether a loop is over a chain of matmuls that goes on in registers, so that nothing but copies needs threads to meet, or whose sums take none."""
+    """Return whether a loop is over a chain of matmuls that goes on in registers, so that nothing
+    but copies needs threads to meet, or whose sums take none."""
     (body,) = loop.regions
     matmuls = asynchronous_matmuls(body, target)
     late = late_half(body, matmuls)
@@ -164,7 +170,8 @@ def _is_register_chain(loop: For, target: SimtTarget) -> bool:
 
 
 def _form(loop: For, target: SimtTarget) -> str:
-    """How a loop is written out: as its loads are copied, or most bytes of them where mechanisms differ. The other loads stay in place."""
+    """How a loop is written out: as its loads are copied, or most bytes of them where mechanisms
+    differ. The other loads stay in place."""
     moved: dict[str, int] = {}
     for load in selected(loop):
         kind = target.mechanism(load.attributes[BY]).completes
@@ -185,15 +192,17 @@ def _register_budget(loop: For, target: SimtTarget, options: Mapping[str, Any]) 
 
 
 def _distance(loop: For, loads: list[Ahead], most: int, target: SimtTarget, options: Mapping[str, Any]) -> int:
-    """How many iterations ahead loads may start whose tiles stay in registers until they are stored: one at least."""
+    """How many iterations ahead loads may start whose tiles stay in registers until they are
+    stored: one at least."""
     ahead = sum(-(-layout_of(load.results[0]).register_count * bit_width(element_type(load.results[0].type)) // 32) for load in loads)
     left = _register_budget(loop, target, options) - peak_words_in(loop.regions[0])
     return max(1, min(most, left // ahead))
 
 
 def _alternates(loop: For, loads: list[Ahead], matmul: Dot, distance: int, target: SimtTarget, options: Mapping[str, Any]) -> bool:
-    """Whether halves of the warps are to alternate in a loop whose loads start so many iterations ahead in registers (0: in none), and there are registers for
-    all fragments of an iteration."""
+    """Return whether halves of the warps are to alternate in a loop whose loads start so many
+    iterations ahead in registers (0: in none), and there are registers for all fragments of an
+    iteration."""
     if not can_alternate(loop, matmul, target):
         return False
     words = distance * sum(map(words_of, (load.results[0] for load in loads)))
@@ -218,7 +227,8 @@ def _carried_tiles(loop: For) -> list[Value]:
 
 
 def _words_in_steps(loop: For, loads: list[Ahead], matmul: Dot, target: SimtTarget) -> int:
-    """About how many words a thread holds where ``matmul`` is computed step by step: what the loop carries, fragments of two steps, a pointer a copy."""
+    """About how many words a thread holds where ``matmul`` is computed step by step: what the loop
+    carries, fragments of two steps, a pointer a copy."""
     words = sum(map(words_of, _carried_tiles(loop)))
     for position, operand in enumerate((matmul.a, matmul.b)):
         type_, layout = fragment(plan_of(matmul, target), position, element_type(operand.type), warps_of(matmul), target)

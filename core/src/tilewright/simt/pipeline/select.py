@@ -21,8 +21,8 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 
 def select(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
-    """Mark the loads that feed matmuls in loops, and those of loops without any that ask for stages, where they can be copied ahead, with the
-    mechanism and the shared layout."""
+    """Mark the loads that feed matmuls in loops, and those of loops without any that ask for
+    stages, where they can be copied ahead, with the mechanism and the shared layout."""
     axes = None
     for loop in list(pipelined_loops(function, options)):
         sink_conversions(loop.regions[0])
@@ -40,7 +40,11 @@ def select(function: Function, target: SimtTarget, options: Mapping[str, Any]) -
 
 
 def _select_streams(function: Function, target: SimtTarget, axes: Mapping[Value, AxisInfo] | None) -> None:
-    """Mark the loads of loops without matmuls. Copies take barriers, which those loops may not have had: a loop that threads take differently stays."""
+    """Mark the loads of loops without matmuls.
+
+    Copies take barriers, which those loops may not have had: a loop that threads take differently
+    stays.
+    """
     groups = [mechanism for mechanism in target.mechanisms if mechanism.completes == GROUPS and not mechanism.lanes_side_by_side]
     loops = list(streaming_loops(function)) if groups else []
     divergence = Divergence(function, target) if loops else None
@@ -57,7 +61,8 @@ def _select_streams(function: Function, target: SimtTarget, axes: Mapping[Value,
 
 
 def _take_marked(loop: For, target: SimtTarget, axes: Mapping[Any, AxisInfo]) -> bool:
-    """Mark loads at which a mechanism is named already with their shared layouts; whether it can copy all of them, for else it copies none."""
+    """Mark loads at which a mechanism is named already with their shared layouts; whether it can
+    copy all of them, for else it copies none."""
     for load in selected(loop):
         mechanism = target.mechanism(load.attributes[BY])
         shared = None
@@ -71,7 +76,8 @@ def _take_marked(loop: For, target: SimtTarget, axes: Mapping[Any, AxisInfo]) ->
 
 
 def _choose(load: Ahead, loop: For, target: SimtTarget, axes: Mapping[Any, AxisInfo]) -> tuple[CopyMechanism, SharedLayout] | None:
-    """The first mechanism that can copy a load, and the shared layout that the matmuls that read it like best of those it can fill."""
+    """The first mechanism that can copy a load, and the shared layout that the matmuls that read it
+    like best of those it can fill."""
     if slice_of(loop.regions[0], (load,), target) is None:
         return None
     mechanisms = [mechanism for mechanism in target.mechanisms if not mechanism.lanes_side_by_side]

@@ -27,14 +27,16 @@ def slot_bytes(load: Ahead) -> int:
 
 
 def fitting_slots(loop: For, loads: list[Ahead], stages: int, barriers: int, target: SimtTarget) -> int:
-    """How many slots there is shared memory for, beside what operations of the loop need and so many bytes of mbarriers."""
+    """How many slots there is shared memory for, beside what operations of the loop need and so
+    many bytes of mbarriers."""
     taken = scratch_beside(loop, target) + barriers
     return min(stages, max(0, target.shared_memory - taken) // sum(slot_bytes(load) for load in loads))
 
 
 def scratch_beside(loop: For, target: SimtTarget, elsewhere: Collection[Value] = ()) -> int:
-    """Shared memory that operations of a loop need beside the slots of what is copied, and what of ``elsewhere`` is there already. Operands that stay the same
-    are there all the time, all of them."""
+    """Shared memory that operations of a loop need beside the slots of what is copied, and what of
+    ``elsewhere`` is there already. Operands that stay the same are there all the time, all of them.
+    """
     views = {*elsewhere, *(view.value for load in selected(loop) for view in views_of(load.results[0]))}
     scratch = staged = 0
     for operation in loop.regions[0]:

@@ -1,4 +1,5 @@
-"""The form of loops whose copies are of whole blocks, divided among warps: one part of the program starts copies, another computes.
+"""The form of loops whose copies are of whole blocks, divided among warps: one part of the program
+starts copies, another computes.
 
     ring of S slots for each load; S objects ``full``, S objects ``empty``
     partition
@@ -7,12 +8,13 @@
         part "math":    the program; for each iteration
                             wait for ``full``; ... the body, which reads the slot; each warp arrives at ``empty``
 
-Slot and parity go on from one run of the loop to the next, so that the load part is already ahead in the next tile of a persistent kernel while the math part
-is in the epilogue of this one. Where the matmul is asynchronous and only adds to an accumulator, its slot is given back one iteration later; where its sums
-are in tensor memory, by the matmul itself when it has ended.
+Slot and parity go on from one run of the loop to the next, so that the load part is already ahead
+in the next tile of a persistent kernel while the math part is in the epilogue of this one. Where
+the matmul is asynchronous and only adds to an accumulator, its slot is given back one iteration
+later; where its sums are in tensor memory, by the matmul itself when it has ended.
 
-A descriptor that the load part makes anew in a loop takes the place of the one before: all copies that were started have come before that, and so they have at
-the part's end.
+A descriptor that the load part makes anew in a loop takes the place of the one before: all copies
+that were started have come before that, and so they have at the part's end.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ LOAD, MATH = "load", "math"
 
 
 def is_separable(loop: For) -> bool:
-    """Whether a part of the program can compute, with numbers alone, what the loop loads and how often, without what the program loads or writes."""
+    """Return whether a part of the program can compute, with numbers alone, what the loop loads and
+    how often, without what the program loads or writes."""
     function = function_of(loop)
     if any(_has_effect(operation) and _decides(operation) for operation in function.walk()):
         return False
@@ -76,12 +79,12 @@ def is_separable(loop: For) -> bool:
 
 
 def _has_effect(operation: Operation) -> bool:
-    """Whether an operation does what only the part that computes may do."""
+    """Return whether an operation does what only the part that computes may do."""
     return operation.name not in CARRIERS and not operation.spec.terminator and bool(effects_of(operation) & (Effect.WRITE | Effect.ORDER))
 
 
 def _decides(operation: Operation) -> bool:
-    """Whether control flow reads what an operation gives, or carries it."""
+    """Return whether control flow reads what an operation gives, or carries it."""
     work, seen = list(operation.results), set(operation.results)
     while work:
         for user in work.pop().uses:
@@ -123,8 +126,8 @@ def expand_parts(loop: For, target: SimtTarget) -> None:
 
 
 def divide(loops: Sequence[For], target: SimtTarget) -> tuple[list[For], dict[str, Region], dict[str, int]]:
-    """Divide the function of some loops into a part that is to copy what they load, and one that computes: copies of the loops in the former, and the bodies
-    and the warps of the parts."""
+    """Divide the function of some loops into a part that is to copy what they load, and one that
+    computes: copies of the loops in the former, and the bodies and the warps of the parts."""
     function = function_of(loops[0])
     for number, loop in enumerate(loops):
         loop.attributes[_MARK] = number
@@ -233,7 +236,8 @@ class _Math(BlockRing):
         return self.results_of([slot, phase])
 
     def run_kept(self, values: tuple[Value, ...], buffers: list[Value], full: Value, empty: Value, ended: Value, kept: Accumulation) -> list[Value]:
-        """The loop of a matmul whose accumulator is in tensor memory: one warp alone goes through it."""
+        """The loop of a matmul whose accumulator is in tensor memory: one warp alone goes through
+        it."""
         slot, phase = (self.carry(value) for value in values[:2])
         parity = values[2]
         top = Builder(self.body, self.body.first, self.loop.location)
@@ -249,7 +253,8 @@ class _Math(BlockRing):
         return [following, round_, behind.xor(parity, ran)]
 
     def _release(self, builder: Builder, buffers: list[Value]) -> None:
-        """After the loop, if it runs but once, all that was copied has come and was read, and nothing more is copied."""
+        """After the loop, if it runs but once, all that was copied has come and was read, and
+        nothing more is copied."""
         around = next(self.loop.ancestors(), None)
         if around is not None and around.name == "simt.part":
             for buffer in buffers:

@@ -1,4 +1,5 @@
-"""The form of loops over chains of matmuls whose copies are of whole blocks: divided among warps, the halves of the chain side by side.
+"""The form of loops over chains of matmuls whose copies are of whole blocks: divided among warps,
+the halves of the chain side by side.
 
     for each load of the loop: a ring of S slots; S objects ``full``, S objects ``empty``
     partition
@@ -7,8 +8,9 @@
         part "math":    the program; the loop as :mod:`.back_to_back` writes it; for each load, in its half
                             wait for its ``full``; what reads the slot; each warp arrives at its ``empty``
 
-Since each load has mbarriers of its own, what the early half reads is given back while what the late half reads is still read or on its way. Loops of a
-function whose loads are alike, such as one without masks and one with them, share their rings: slot and parity go on from one to the next.
+Since each load has mbarriers of its own, what the early half reads is given back while what the
+late half reads is still read or on its way. Loops of a function whose loads are alike, such as one
+without masks and one with them, share their rings: slot and parity go on from one to the next.
 """
 
 from __future__ import annotations
@@ -33,13 +35,15 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 
 def rings_of(loop: For) -> tuple[object, ...]:
-    """What loops that share rings have in common: the types, layouts and mechanisms of their loads, and which of them all blocks of a cluster need."""
+    """What loops that share rings have in common: the types, layouts and mechanisms of their loads,
+    and which of them all blocks of a cluster need."""
     return tuple((load.results[0].type, shared_layout(load), load.attributes[BY], WHOLE in load.attributes) for load in selected(loop))
 
 
 @dataclass(frozen=True, slots=True)
 class _LoadRing:
-    """The slots of one load, and the mbarriers that say which are full and empty; ``shared``: the blocks of a cluster fill them for each other."""
+    """The slots of one load, and the mbarriers that say which are full and empty; ``shared``: the
+    blocks of a cluster fill them for each other."""
 
     buffer: Value
     full: Value
@@ -48,7 +52,8 @@ class _LoadRing:
 
 
 def expand_chained_parts(loops: Sequence[For], target: SimtTarget) -> None:
-    """Divide the function of some loops into a part that copies what they load, and one that computes."""
+    """Divide the function of some loops into a part that copies what they load, and one that
+    computes."""
     function = function_of(loops[0])
     kinds: dict[tuple[object, ...], list[int]] = {}
     for number, loop in enumerate(loops):
@@ -71,7 +76,10 @@ def expand_chained_parts(loops: Sequence[For], target: SimtTarget) -> None:
 
 
 def _start_loads(body: Region, loads: Mapping[For, _Loads], first: Sequence[Value], rings: Sequence[_LoadRing]) -> None:
-    """Write the loops of the load part that share some rings. Where what they copy by is made anew, and at the end, all that they started has come."""
+    """Write the loops of the load part that share some rings.
+
+    Where what they copy by is made anew, and at the end, all that they started has come.
+    """
     made = list(dict.fromkeys(one for loop in loads.values() for one in loop.made_descriptors()))
 
     def drain(builder: Builder, slot: Value, phase: Value) -> None:
@@ -163,7 +171,10 @@ class _Math(BlockRing):
     def _give_back(
         self, place: Value, slot: Value, ring: _LoadRing, made: Operation, waiting: Operation, late: set[Operation], after: dict[Operation, list[Operation]]
     ) -> None:
-        """Arrive where all that reads a slot is over. What reads it comes after the wait for it: late, where all that reads it is."""
+        """Arrive where all that reads a slot is over.
+
+        What reads it comes after the wait for it: late, where all that reads it is.
+        """
         ends = self._ends(place)
         where = max(ends, key=self._position)
         builder = Builder(self.body, where.next, where.location)

@@ -1,1 +1,2 @@
-"""What a backend says of its hardware, and what follows from it alone: copy mechanisms, matmul plans, costs."""
+"""What a backend says of its hardware, and what follows from it alone: copy mechanisms, matmul
+plans, costs."""

@@ -10,10 +10,12 @@ which every lane does with registers that it names alike:
     shuffle   variable q of lane l'   = variable q of lane  L q ^ M l' ^ N w'
     rotate    register r' of lane l'  = its variable  r' ^ Y l'
 
-Rotations select between two registers for each bit of the lane that has a part in them; a shuffle takes one variable from one lane. With
-T = [R_r R_l R_w; L_r L_l L_w] this asks for M = L_l - L_r Y, X M = R_l - R_r Y, G = R_r - X L_r, W = R_w - X L_w, and L = L_r, N = L_w. Y is chosen so that
-M is as injective as T lets it be: bit by bit, a sum of variables that leads to lanes not reached yet, which exists wherever T is one to one. Where several
-lanes want different registers of one lane, variables are added. Everything else goes through shared memory.
+Rotations select between two registers for each bit of the lane that has a part in them; a shuffle
+takes one variable from one lane. With T = [R_r R_l R_w; L_r L_l L_w] this asks for M = L_l - L_r Y,
+X M = R_l - R_r Y, G = R_r - X L_r, W = R_w - X L_w, and L = L_r, N = L_w. Y is chosen so that M is
+as injective as T lets it be: bit by bit, a sum of variables that leads to lanes not reached yet,
+which exists wherever T is one to one. Where several lanes want different registers of one lane,
+variables are added. Everything else goes through shared memory.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ def stored_size(element: Type) -> int:
 
 @dataclass(frozen=True, slots=True)
 class WarpMove:
-    """A conversion in which each warp moves its own elements: the three steps above. Images are of the bits of a number, lowest first.
+    """A conversion in which each warp moves its own elements: the three steps above.
+
+    Images are of the bits of a number, lowest first.
 
     Attributes:
         lanes_before, warps_before: X and W: images in the source's registers.
@@ -44,7 +48,8 @@ class WarpMove:
         source_of_variable, source_of_lane, source_of_warp: L, M, N: images in the lanes.
         lanes_after: Y: images in the variables.
         results: how many registers the destination has; they are the first variables.
-        packed: variables, in sums with which a variable keeps its source lane: as many go in one shuffle as fit 32 bits.
+        packed: variables, in sums with which a variable keeps its source lane: as many go in one
+            shuffle as fit 32 bits.
     """
 
     lanes_before: tuple[int, ...]
@@ -59,7 +64,7 @@ class WarpMove:
 
     @property
     def shuffles(self) -> bool:
-        """Whether anything changes lanes."""
+        """Return whether anything changes lanes."""
         identity = tuple(1 << bit for bit in range(len(self.source_of_lane)))
         return self.source_of_lane != identity or any(self.source_of_variable) or any(self.source_of_warp)
 
@@ -82,8 +87,9 @@ class WarpMove:
         return self.selects * (size // 4) if size > 4 else self.selects >> len(self.words(size))
 
     def words(self, size: int) -> tuple[PackedBit, ...]:
-        """How registers share 32-bit words from before the first step to behind the last, so that rotations select between words; empty where some rotation
-        would change an element's place in its word, or nothing is shuffled."""
+        """How registers share 32-bit words from before the first step to behind the last, so that
+        rotations select between words; empty where some rotation would change an element's place in
+        its word, or nothing is shuffled."""
         bits = self.packed_bits(size) if self.shuffles and self.selects else ()
         return _packed_bits(self, bits) if bits else ()
 
@@ -97,7 +103,8 @@ class PackedBit:
     """A bit of the places in a word.
 
     Attributes:
-        variable, register: what a variable's number, and a source register's, differ by between the two places.
+        variable, register: what a variable's number, and a source register's, differ by between the
+            two places.
         mask: of the source register's bits, whose parity is the place's bit.
     """
 
@@ -112,7 +119,8 @@ class PackedBit:
 
 @functools.lru_cache(maxsize=4096)
 def _packed_bits(move: WarpMove, variables: tuple[int, ...]) -> tuple[PackedBit, ...]:
-    """For each of the variables a mask of registers' bits whose parity is odd for its register, and even for those of the others and all rotations."""
+    """For each of the variables a mask of registers' bits whose parity is odd for its register, and
+    even for those of the others and all rotations."""
     registers = [combine(move.variables, variable) for variable in variables]
     rotations = [*move.lanes_before, *move.warps_before, *(combine(move.variables, image) for image in move.lanes_after)]
     width = max([*registers, *rotations, *move.variables]).bit_length()
@@ -129,7 +137,10 @@ def _packed_bits(move: WarpMove, variables: tuple[int, ...]) -> tuple[PackedBit,
 
 @dataclass(frozen=True, slots=True)
 class SharedMove:
-    """A conversion through shared memory. The highest ``round_bits`` bits of an element's offset are the round in which it passes."""
+    """A conversion through shared memory.
+
+    The highest ``round_bits`` bits of an element's offset are the round in which it passes.
+    """
 
     shared: SharedLayout
     round_bits: int
@@ -149,7 +160,8 @@ def plan_conversion(a: LinearLayout, b: LinearLayout, element: Type, target: Sim
 
 
 def conversion_cost(a: LinearLayout, b: LinearLayout, element: Type, target: SimtTarget) -> int:
-    """What the conversion costs a warp, in the time of one shuffle or one turn of shared memory; 0 where no instruction is needed."""
+    """What the conversion costs a warp, in the time of one shuffle or one turn of shared memory; 0
+    where no instruction is needed."""
     return _planned(a, b, element, target)[1]
 
 
@@ -185,13 +197,15 @@ def through_shared(a: LinearLayout, b: LinearLayout, size: int, scratch: int, ma
 
 @functools.lru_cache(maxsize=4096)
 def within_warp(a: LinearLayout, b: LinearLayout) -> WarpMove | None:
-    """The move from ``a`` to ``b`` by registers and shuffles; None where an element has to change warps."""
+    """The move from ``a`` to ``b`` by registers and shuffles; None where an element has to change
+    warps."""
     lane_count = len(a.lanes)
     width = len(a.registers)
     own, warp = Basis(a.registers), Basis((*a.registers, *a.lanes))
 
     def source(image: int, here: int, same: int) -> tuple[int, int] | None:
-        """(register, lane) of the source that give ``image``; in the place with image ``here``, whose lane is ``same``, if it is held there."""
+        """(register, lane) of the source that give ``image``; in the place with image ``here``,
+        whose lane is ``same``, if it is held there."""
         near = own.solve(image ^ here)
         if near is not None:
             return near, same
@@ -254,8 +268,8 @@ def within_warp(a: LinearLayout, b: LinearLayout) -> WarpMove | None:
 
 
 def _choose_variable(register: int, lane: int, variables: list[tuple[int, int]], reached: Basis, rotations: list[int]) -> int | None:
-    """The sum of variables (a column of Y) that sends a lane bit, whose source is (register, lane), to lanes not reached yet, or reached with the same
-    rotation; None where there is none."""
+    """The sum of variables (a column of Y) that sends a lane bit, whose source is (register, lane),
+    to lanes not reached yet, or reached with the same rotation; None where there is none."""
     numbers: list[int] = [0, *(1 << bit for bit in range(len(variables))), *range(1 << min(len(variables), 10))]
     for number in numbers:
         to = lane ^ combine([there for _, there in variables], number)

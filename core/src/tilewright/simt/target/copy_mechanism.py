@@ -1,6 +1,7 @@
 """Copy mechanisms: the ways in which a machine brings tiles to shared memory while threads compute.
 
-A mechanism is a record, and what is decided by it is in the IR under its name (the attribute ``by``). There are three kinds, by how a copy ends:
+A mechanism is a record, and what is decided by it is in the IR under its name (the attribute
+``by``). There are three kinds, by how a copy ends:
 
 - ``groups``: each thread copies from its pointers (``simt.copy_start``), and waits for groups of its own copies (``simt.commit``, ``simt.wait``);
 - ``barrier``: one thread has the machine copy a descriptor's whole block (``simt.block_load_start``), or rows that numbers in shared memory name
@@ -32,7 +33,8 @@ REGISTERS: Final = "registers"
 
 @dataclass(frozen=True, slots=True)
 class BlockCopy:
-    """A descriptor's block on its way to or from shared memory, as :attr:`CopyMechanism.start` of kind ``barrier`` gets it.
+    """A descriptor's block on its way to or from shared memory, as :attr:`CopyMechanism.start` of
+    kind ``barrier`` gets it.
 
     Attributes:
         shared: the name of the address of the slot.
@@ -42,11 +44,13 @@ class BlockCopy:
         barrier: the name of the address of the mbarrier; empty for a copy from shared memory.
         bytes: of the block.
         padding: what is read outside the tensor: ``zero`` or ``nan``.
-        parts: into how many parts along the first axis the block is cut, of which each block of the cluster copies its own, to the same place of all of them;
-            1: it is copied whole, to this block.
-        reduction: of a copy from shared memory: the kind of an atomic, by which the tensor's elements are updated; empty where they are written.
-        rows: of rows of a tensor of rank 2, the name of the address of their i32 numbers in shared memory, one for each row of the slot, a multiple of
-            16 bytes; empty for a block.
+        parts: into how many parts along the first axis the block is cut, of which each block of the
+            cluster copies its own, to the same place of all of them; 1: it is copied whole, to this
+            block.
+        reduction: of a copy from shared memory: the kind of an atomic, by which the tensor's
+            elements are updated; empty where they are written.
+        rows: of rows of a tensor of rank 2, the name of the address of their i32 numbers in shared
+            memory, one for each row of the slot, a multiple of 16 bytes; empty for a block.
     """
 
     shared: str
@@ -70,23 +74,33 @@ class CopyMechanism:
         name: in the IR, such as that of the instruction.
         completes: ``groups``, ``barrier`` or ``registers``.
         widths: of kind ``groups``: bytes that one copy may have.
-        fills: whether copies can write a shared layout of elements of a type; None: any that their width allows.
-        layouts: of kind ``barrier``: (shape, element type) -> the layouts of such tiles that copies can read and write beside the row-major one, those with the
-            fewest conflicts first; None: there are no others.
-        start: of kind ``groups``: (context, shared address, pointer, bytes, predicate or None): start one copy, zeros where the predicate is false. Of kind
-            ``barrier``: (context, :class:`BlockCopy`), called by one thread. Of kind ``registers``: None, for these are the target's loads and stores.
-        store: of kind ``barrier``: the same from shared memory to the tensor, whose elements are written, or updated by a :attr:`BlockCopy.reduction`; None
-            where the machine has no such copies.
-        fills_rows: of kind ``barrier``: whether ``start`` and ``store`` copy rows too that are anywhere in a tensor of rank 2, between it and a shared
-            layout of elements of a type; None: they do not.
+        fills: whether copies can write a shared layout of elements of a type; None: any that their
+            width allows.
+        layouts: of kind ``barrier``: (shape, element type) -> the layouts of such tiles that copies
+            can read and write beside the row-major one, those with the fewest conflicts first;
+            None: there are no others.
+        start: of kind ``groups``: (context, shared address, pointer, bytes, predicate or None):
+            start one copy, zeros where the predicate is false. Of kind ``barrier``: (context,
+            :class:`BlockCopy`), called by one thread. Of kind ``registers``: None, for these are
+            the target's loads and stores.
+        store: of kind ``barrier``: the same from shared memory to the tensor, whose elements are
+            written, or updated by a :attr:`BlockCopy.reduction`; None where the machine has no such
+            copies.
+        fills_rows: of kind ``barrier``: whether ``start`` and ``store`` copy rows too that are
+            anywhere in a tensor of rank 2, between it and a shared layout of elements of a type;
+            None: they do not.
         alignment: of a slot that it fills, in bytes.
-        lanes_side_by_side: of kind ``groups``: the lanes of a warp write one run of shared memory, in their order, at an address that is the warp's own; what
-            goes where is chosen by where each lane reads. What cannot be copied so goes through registers.
-        counted: of kind ``groups``: waits are until so many copies of a thread are in flight, not so many groups.
-        drains: of kind ``groups``: what starts copies waits for the thread's reads of shared memory.
-        shares: of kind ``barrier``: (shared layout, element type, blocks): whether the blocks of a cluster can copy such a tile to each other, each a part
-            along the first axis.
-        around: of kind ``groups``: (context, whether they have been started): called before and after the copies of one operation, if anything is to be.
+        lanes_side_by_side: of kind ``groups``: the lanes of a warp write one run of shared memory,
+            in their order, at an address that is the warp's own; what goes where is chosen by where
+            each lane reads. What cannot be copied so goes through registers.
+        counted: of kind ``groups``: waits are until so many copies of a thread are in flight, not
+            so many groups.
+        drains: of kind ``groups``: what starts copies waits for the thread's reads of shared
+            memory.
+        shares: of kind ``barrier``: (shared layout, element type, blocks): whether the blocks of a
+            cluster can copy such a tile to each other, each a part along the first axis.
+        around: of kind ``groups``: (context, whether they have been started): called before and
+            after the copies of one operation, if anything is to be.
     """
 
     name: str
@@ -105,7 +119,7 @@ class CopyMechanism:
     shares: Callable[[SharedLayout, Type, int], bool] = lambda shared, element, blocks: False
 
     def can_fill(self, shared: SharedLayout, element: Type) -> bool:
-        """Whether copies can write a shared layout."""
+        """Return whether copies can write a shared layout."""
         return self.fills is None or self.fills(shared, element)
 
 

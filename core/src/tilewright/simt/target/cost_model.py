@@ -15,26 +15,35 @@ from tilewright.passes.analysis.axis import AxisInfo
 from tilewright.passes.rewriter import constant_of
 from tilewright.simt.layouts.linear_layout import Basis, LinearLayout, SharedLayout, axis_shifts
 
-#: Operations that no machine has an instruction for, beside those that only move or repeat elements.
+#: Operations that no machine has an instruction for, beside those that only move or repeat
+#: elements.
 _FREE: Final = frozenset({"constant", "arange", "hint", "bitcast"})
 
 
 @dataclass(frozen=True, slots=True)
 class MachineCosts:
-    """What things cost on a machine, in issue slots of one warp unless said otherwise. A target measures and states them; the toolkit has none of its own.
+    """What things cost on a machine, in issue slots of one warp unless said otherwise.
+
+    A target measures and states them; the toolkit has none of its own.
 
     Attributes:
-        operations: slots for each register of the result, of the operations that take more or less than one.
+        operations: slots for each register of the result, of the operations that take more or less
+            than one.
         sector: bytes that memory moves at least.
-        line, line_turn: bytes of a line of the cache, and what each line that a store touches takes.
+        line, line_turn: bytes of a line of the cache, and what each line that a store touches
+            takes.
         access: slots of an access of memory, beside what its sectors take.
-        trip: what a trip of a tile through shared memory takes beside its accesses: barriers, and the time until the data are there.
+        trip: what a trip of a tile through shared memory takes beside its accesses: barriers, and
+            the time until the data are there.
         shuffle: the time until a shuffle's result is there.
-        shuffled_word, stored_word, selected_word: slots for each 32-bit word that is shuffled, or written to and read from shared memory, or selected.
+        shuffled_word, stored_word, selected_word: slots for each 32-bit word that is shuffled, or
+            written to and read from shared memory, or selected.
         barrier: what a barrier and the wait for shared memory cost, in the time of one shuffle.
         selects_per_shuffle: selects that a machine does in the time of a shuffle.
-        scratch: bytes of shared memory that a conversion asks for at most; greater tiles go in rounds.
-        other_registers: registers that a thread needs for all but tiles and the addresses of copies, in a pipelined loop.
+        scratch: bytes of shared memory that a conversion asks for at most; greater tiles go in
+            rounds.
+        other_registers: registers that a thread needs for all but tiles and the addresses of
+            copies, in a pipelined loop.
     """
 
     operations: Mapping[str, float] = field(hash=False)
@@ -72,8 +81,9 @@ def operation_cost(operation: Operation, costs: MachineCosts) -> float:
 
 
 def conversion_cost(source: LinearLayout, target: LinearLayout, bits: int, costs: MachineCosts, registers: int) -> float:
-    """Slots to bring a tile of ``bits`` wide elements from one layout to another: nothing where each thread has what it needs, shuffles where its warp
-    has, else a trip through shared memory. A thread has ``registers`` at most."""
+    """Slots to bring a tile of ``bits`` wide elements from one layout to another: nothing where
+    each thread has what it needs, shuffles where its warp has, else a trip through shared memory. A
+    thread has ``registers`` at most."""
     if source == target:
         return 0.0
     words = max(bits / 32, 0.25)
@@ -92,7 +102,8 @@ def conversion_cost(source: LinearLayout, target: LinearLayout, bits: int, costs
 
 
 def shared_read_cost(layout: LinearLayout, axis: int, bits: int, costs: MachineCosts) -> float:
-    """Slots to read a tile of ``bits`` wide elements that is in shared memory, together along an axis: neighbours there share a word."""
+    """Slots to read a tile of ``bits`` wide elements that is in shared memory, together along an
+    axis: neighbours there share a word."""
     registers, shift, width = Basis(layout.registers), axis_shifts(layout.shape)[axis], 1
     while width * bits < 32 and width < layout.shape[axis] and registers.solve(width << shift) is not None:
         width *= 2
@@ -100,7 +111,8 @@ def shared_read_cost(layout: LinearLayout, axis: int, bits: int, costs: MachineC
 
 
 def reduction_cost(layout: LinearLayout, axis: int, words: float, combine: float, costs: MachineCosts) -> float:
-    """Slots to reduce a tile along an axis: registers one by one, lanes by shuffles, warps through shared memory."""
+    """Slots to reduce a tile along an axis: registers one by one, lanes by shuffles, warps through
+    shared memory."""
     mask = layout.axis_mask(axis)
     results = layout.without_axis(axis).register_count
     lanes = sum(1 for image in layout.lanes if image & mask)
@@ -112,7 +124,8 @@ def reduction_cost(layout: LinearLayout, axis: int, words: float, combine: float
 
 
 def access_width(layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None, size: int, limit: int) -> int:
-    """How many consecutive registers one access may move: elements of ``size`` bytes at the pointers, under the mask, at most ``limit`` bytes."""
+    """How many consecutive registers one access may move: elements of ``size`` bytes at the
+    pointers, under the mask, at most ``limit`` bytes."""
     if not layout.registers or not layout.registers[0]:
         return 1
     shifts = axis_shifts(layout.shape)
@@ -128,8 +141,9 @@ def access_width(layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None,
 
 
 def copy_width(layout: LinearLayout, shared: SharedLayout, pointer: AxisInfo, mask: AxisInfo | None, size: int, widths: tuple[int, ...]) -> int:
-    """How many elements one asynchronous copy moves: consecutive in registers, in global memory and in shared memory, under one mask, as many bytes as
-    the machine can copy (``widths``). 0 where there is no such copy."""
+    """How many elements one asynchronous copy moves: consecutive in registers, in global memory and
+    in shared memory, under one mask, as many bytes as the machine can copy (``widths``). 0 where
+    there is no such copy."""
     if not widths:
         return 0
     width = access_width(layout, pointer, mask, size, max(widths))
@@ -146,13 +160,15 @@ def copy_width(layout: LinearLayout, shared: SharedLayout, pointer: AxisInfo, ma
 
 
 def _begins_aligned(layout: LinearLayout, shift: int, width: int) -> bool:
-    """Whether the first of each ``width`` registers has a coordinate that is a multiple of ``width``, in every thread."""
+    """Return whether the first of each ``width`` registers has a coordinate that is a multiple of
+    ``width``, in every thread."""
     images = (*layout.registers[width.bit_length() - 1 :], *layout.lanes, *layout.warps)
     return not any(image >> shift & (width - 1) for image in images)
 
 
 def fits(axis: int, width: int, pointer: AxisInfo, mask: AxisInfo | None, size: int) -> bool:
-    """Whether each aligned group of ``width`` elements along an axis is consecutive in memory, aligned there, and under one mask."""
+    """Return whether each aligned group of ``width`` elements along an axis is consecutive in
+    memory, aligned there, and under one mask."""
     if pointer.contiguity[axis] % width or pointer.divisibility_at(axis, width, size) % (width * size):
         return False
     return mask is None or mask.constancy[axis] % width == 0
@@ -160,13 +176,15 @@ def fits(axis: int, width: int, pointer: AxisInfo, mask: AxisInfo | None, size: 
 
 @dataclass(frozen=True, slots=True)
 class WarpAccess:
-    """What one instruction that accesses memory asks of it for a warp, where what is not known to be consecutive is far apart.
+    """What one instruction that accesses memory asks of it for a warp, where what is not known to
+    be consecutive is far apart.
 
     Attributes:
         width: elements that a thread accesses at once.
         asked: bytes of all elements that the warp accesses.
         sectors: sectors that these are in.
-        moved: sectors that memory moves for it on average, where the thread's other accesses of the tile find what is left of them in the cache.
+        moved: sectors that memory moves for it on average, where the thread's other accesses of the
+            tile find what is left of them in the cache.
         lines: lines of the cache that these are in.
         partial: whether they fill no sector.
     """
@@ -180,7 +198,8 @@ class WarpAccess:
 
 
 def warp_access(layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None, size: int, limit: int, costs: MachineCosts) -> WarpAccess:
-    """What an access by pointers in a layout asks of memory; arguments are those of :func:`access_width`."""
+    """What an access by pointers in a layout asks of memory; arguments are those of
+    :func:`access_width`."""
     width = access_width(layout, pointer, mask, size, limit)
     shifts = axis_shifts(layout.shape)
     axis = max(range(len(layout.shape)), key=lambda i: (layout.shape[i] > 1, pointer.contiguity[i], i))
@@ -197,7 +216,8 @@ def warp_access(layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None, 
 
 
 def _run(width: int, contiguity: int, shift: int, images: Sequence[int]) -> int:
-    """How many consecutive elements ``width`` of them are a part of, with those that differ from them by ``images``."""
+    """How many consecutive elements ``width`` of them are a part of, with those that differ from
+    them by ``images``."""
     run = min(width, contiguity)
     while run < contiguity and 1 << shift + run.bit_length() - 1 in images:
         run *= 2
@@ -205,9 +225,11 @@ def _run(width: int, contiguity: int, shift: int, images: Sequence[int]) -> int:
 
 
 def access_cost(layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None, size: int, limit: int, costs: MachineCosts, *, store: bool) -> float:
-    """Slots to access memory by pointers in a layout: instructions, the sectors that each of a warp's touches, and the lines if it writes."""
+    """Slots to access memory by pointers in a layout: instructions, the sectors that each of a
+    warp's touches, and the lines if it writes."""
     found = warp_access(layout, pointer, mask, size, limit, costs)
-    # Part of a sector is read before it is written. Of a sector that several loads read a part each, the cache has what is left: a quarter is not paid.
+    # Part of a sector is read before it is written. Of a sector that several loads read a part
+    # each, the cache has what is left: a quarter is not paid.
     sectors = found.sectors * (2.0 if found.partial else 1.0) if store else (3 * found.sectors + found.moved) / 4
     turns = costs.line_turn * found.lines if store else 0.0
     return layout.register_count // found.width * (costs.access + sectors + turns)

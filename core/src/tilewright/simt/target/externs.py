@@ -1,5 +1,5 @@
-"""Calls of functions of bitcode libraries that a launch gives (``extern_libs={name: path}``): that there is such a function, and that it takes what it is
-given."""
+"""Calls of functions of bitcode libraries that a launch gives (``extern_libs={name: path}``): that
+there is such a function, and that it takes what it is given."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from tilewright.llvm.emission.writer import FunctionWriter
 if TYPE_CHECKING:
     from tilewright.llvm.codegen.libraries import Libraries
 
-#: (LLVM type at hand, type wanted) -> the instruction between them. Addresses are often numbers in a kernel, booleans bytes in C.
+#: (LLVM type at hand, type wanted) -> the instruction between them. Addresses are often numbers in
+#: a kernel, booleans bytes in C.
 _CONVERSIONS = {
     ("i64", "ptr"): "inttoptr",
     ("ptr", "i64"): "ptrtoint",
@@ -35,7 +36,8 @@ def libraries_called(module: Module, given: Any, triple: str) -> Libraries | Non
         triple: what code is generated for.
 
     Raises:
-        LoweringError: names the call and what of it the libraries do not have, or the file that is no library for the target.
+        LoweringError: names the call and what of it the libraries do not have, or the file that is
+            no library for the target.
     """
     calls = [operation for operation in module.walk() if isinstance(operation, Extern)]
     if not calls:
@@ -69,7 +71,10 @@ def _converts(source: str, target: str) -> bool:
 
 
 def call_extern(w: FunctionWriter, libraries: Libraries, symbol: str, result: Type, operands: Sequence[tuple[Type, str]]) -> str:
-    """Call a function of the libraries on (element type, name) operands. What gives nothing gives zero."""
+    """Call a function of the libraries on (element type, name) operands.
+
+    What gives nothing gives zero.
+    """
     found, parameters = libraries.signature(symbol)
     arguments = [(type_, _converted(w, name, register_type(own), type_)) for (own, name), type_ in zip(operands, parameters, strict=True)]
     value, own = w.call(symbol, found, arguments), register_type(result)

@@ -1,7 +1,9 @@
-"""The plan of matmuls without matrix instructions: each thread multiplies and adds for a block of the result, from operands in shared memory.
+"""The plan of matmuls without matrix instructions: each thread multiplies and adds for a block of
+the result, from operands in shared memory.
 
-The plan splits the result's registers as evenly as it can between M and N, so that a thread uses each element that it reads as often as possible.
-:mod:`tilewright.simt.lowering.fma_matmul` emits it.
+The plan splits the result's registers as evenly as it can between M and N, so that a thread uses
+each element that it reads as often as possible. :mod:`tilewright.simt.lowering.fma_matmul` emits
+it.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ def result_layout(shape: tuple[int, ...], lane_bits: int, warp_bits: int) -> Lin
     batches = list(range(n + m, log2(math.prod(shape))))
 
     def block(bits: list[int], count: int) -> tuple[list[int], list[int]]:
-        """Neighbours in the lowest bits, the rest of the block far apart, so that lanes read side by side."""
+        """Neighbours in the lowest bits, the rest of the block far apart, so that lanes read side
+        by side."""
         run = min(count, _RUN_BITS)
         far = count - run
         taken = bits[:run], bits[len(bits) - far :]
@@ -87,7 +90,8 @@ class FmaBlock:
         return batch << (self.k_bits + n) | column
 
     def reads(self, operand: int) -> LinearLayout:
-        """What a thread reads of an operand: first the registers along M or N, and batches, then those along K."""
+        """What a thread reads of an operand: first the registers along M or N, and batches, then
+        those along K."""
         m, n, k = self.c.shape[-2], self.c.shape[-1], 1 << self.k_bits
         shape = (*self.c.shape[:-2], m, k) if operand == 0 else (*self.c.shape[:-2], k, n)
         own = [image for image in (self._image(image, operand) for image in self.c.registers) if image]

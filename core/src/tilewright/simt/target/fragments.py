@@ -1,4 +1,5 @@
-"""Fragments: the registers of a matmul operand that one step along K reads, as a tile of packed registers that a loop can carry."""
+"""Fragments: the registers of a matmul operand that one step along K reads, as a tile of packed
+registers that a loop can carry."""
 
 from __future__ import annotations
 
@@ -27,8 +28,9 @@ def k_axis(plan: MatmulPlan, position: int) -> int:
 
 
 def step_registers(layout: LinearLayout, axis: int, first: int, step: int) -> Sequence[int]:
-    """The registers whose coordinate along ``axis`` is in a step: from ``first``, a multiple of the power of two ``step``, on; all for step 0. What lanes
-    and warps add to the coordinate is less than a step."""
+    """The registers whose coordinate along ``axis`` is in a step: from ``first``, a multiple of the
+    power of two ``step``, on; all for step 0. What lanes and warps add to the coordinate is less
+    than a step."""
     if not step:
         return range(layout.register_count)
     return [register for register, element in enumerate(layout.register_elements()) if coordinates(element, layout.shape)[axis] & -step == first]

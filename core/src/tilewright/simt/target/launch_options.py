@@ -11,8 +11,9 @@ from tilewright.ir.ops.debug import Extern
 
 
 def check_portable(name: str, options: Mapping[str, Any], warp_size: int, max_threads: int) -> None:
-    """Refuse values of ``num_warps`` and ``num_ctas`` that a machine of warps of ``warp_size`` lanes, and of programs of ``max_threads`` threads, does not
-    have. ``name`` is the kernel's, for messages.
+    """Refuse values of ``num_warps`` and ``num_ctas`` that a machine of warps of ``warp_size``
+    lanes, and of programs of ``max_threads`` threads, does not have. ``name`` is the kernel's, for
+    messages.
 
     Raises:
         LoweringError: names the option, its value and what may be.

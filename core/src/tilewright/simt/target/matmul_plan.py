@@ -1,6 +1,7 @@
 """Matmuls: what is multiplied, and the plans by which a machine does it.
 
-The IR names a plan; the plan itself, with its layouts and its emitter, is found again among those that the target offers for the matmul.
+The IR names a plan; the plan itself, with its layouts and its emitter, is found again among those
+that the target offers for the matmul.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ class Accumulator:
 
     Attributes:
         units: that sums take of it, such as columns.
-        load: (context, place) -> the registers of the sums in the plan's layout of c, for the i32 of the first unit. All warps run it.
+        load: (context, place) -> the registers of the sums in the plan's layout of c, for the i32
+            of the first unit. All warps run it.
         store: (context, place, registers): writes sums there.
     """
 
@@ -86,36 +88,49 @@ SHARED: Final = "shared"
 class MatmulPlan:
     """How a matmul is computed: where its operands and its accumulator are, and the instructions.
 
-    There are three kinds, by ``reads``: registers x registers, shared x shared, registers x shared. An operand that is read from registers may still be
-    in shared memory: its fragments are then loaded as they are needed. One that is read from shared memory and is in registers is put there first.
+    There are three kinds, by ``reads``: registers x registers, shared x shared, registers x shared.
+    An operand that is read from registers may still be in shared memory: its fragments are then
+    loaded as they are needed. One that is read from shared memory and is in registers is put there
+    first.
 
     Attributes:
         name: of the instruction, with its parameters; one plan of a target for a matmul has it.
-        a, b, c: layouts of a (M x K), b (K x N), and of c and the result (M x N); with leading axes for batches. For an operand in shared memory, what a
-            thread reads of it, or would.
-        emit: (context, a, b, registers of c) -> registers of the result; for operands read from registers the names of those, for others a
-            :class:`SharedOperand`. Of an asynchronous plan: starts it, and gives the registers in which the result will be. None: the toolkit's own loop of
-            multiply-adds (:mod:`tilewright.simt.target.fma_plan`).
+        a, b, c: layouts of a (M x K), b (K x N), and of c and the result (M x N); with leading axes
+            for batches. For an operand in shared memory, what a thread reads of it, or would.
+        emit: (context, a, b, registers of c) -> registers of the result; for operands read from
+            registers the names of those, for others a :class:`SharedOperand`. Of an asynchronous
+            plan: starts it, and gives the registers in which the result will be. None: the
+            toolkit's own loop of multiply-adds (:mod:`tilewright.simt.target.fma_plan`).
         reads: where a and b are taken from.
-        by_threads: whether threads load the operands that are taken from shared memory, as they load anything else; if not, matrix instructions do.
+        by_threads: whether threads load the operands that are taken from shared memory, as they
+            load anything else; if not, matrix instructions do.
         asynchronous: whether the result is there only after a wait of the queue ``matmuls``.
         a_shared, b_shared: the shared layouts that the operands are wanted in, if any.
-        a_others, b_others: further shared layouts that serve as well, where memory cannot be copied to the first, such as those of transposed operands.
-        accepts: whether an operand (0 or 1) can be read from shared memory in a layout; None: from any.
-        load_a, load_b: (context, address of the shared tile, its shared layout[, first]) -> the operand's registers, where the machine has an instruction
-            that loads fragments; None where the toolkit's own loads do, and given back for a shared layout that the instruction cannot read. With
-            ``k_step`` they get a fourth argument, the coordinate along K at which a step begins, and give the registers of that step.
-        load_turns: (operand 0 or 1, its shared layout) -> turns of the memory that ``load_a`` or ``load_b`` take to read all of the operand; None where their
-            instruction cannot read it. It is given where there is such an instruction for each step along K.
-        a_turned, b_turned: in which layout ``load_a`` and ``load_b`` read an operand from shared memory whose neighbours there are not summed over; None where
-            they have no instruction for that.
-        whole_rows: whether each warp has whole rows of the result, where by the plan preferred to it warps share rows and load less: what is computed of
-            rows for a matmul that follows then stays in their warps.
-        k_step: elements along K that one call of ``emit`` takes, where it need not get all: the registers of ``a`` and ``b`` whose elements are in the
-            step, in their order. Fragments are then loaded from shared memory step by step. 0: ``emit`` takes all registers.
-        accumulator: where the sums are, if not in registers. Both operands are then read from shared memory, and ``emit``, which one thread runs, starts
-            the matmul: it gets the i32 of the sums' place and the i1 that says whether to add to what is there in place of the registers of c, and gives
-            none.
+        a_others, b_others: further shared layouts that serve as well, where memory cannot be copied
+            to the first, such as those of transposed operands.
+        accepts: whether an operand (0 or 1) can be read from shared memory in a layout; None: from
+            any.
+        load_a, load_b: (context, address of the shared tile, its shared layout[, first]) -> the
+            operand's registers, where the machine has an instruction that loads fragments; None
+            where the toolkit's own loads do, and given back for a shared layout that the
+            instruction cannot read. With ``k_step`` they get a fourth argument, the coordinate
+            along K at which a step begins, and give the registers of that step.
+        load_turns: (operand 0 or 1, its shared layout) -> turns of the memory that ``load_a`` or
+            ``load_b`` take to read all of the operand; None where their instruction cannot read it.
+            It is given where there is such an instruction for each step along K.
+        a_turned, b_turned: in which layout ``load_a`` and ``load_b`` read an operand from shared
+            memory whose neighbours there are not summed over; None where they have no instruction
+            for that.
+        whole_rows: whether each warp has whole rows of the result, where by the plan preferred to
+            it warps share rows and load less: what is computed of rows for a matmul that follows
+            then stays in their warps.
+        k_step: elements along K that one call of ``emit`` takes, where it need not get all: the
+            registers of ``a`` and ``b`` whose elements are in the step, in their order. Fragments
+            are then loaded from shared memory step by step. 0: ``emit`` takes all registers.
+        accumulator: where the sums are, if not in registers. Both operands are then read from
+            shared memory, and ``emit``, which one thread runs, starts the matmul: it gets the i32
+            of the sums' place and the i1 that says whether to add to what is there in place of the
+            registers of c, and gives none.
     """
 
     name: str
@@ -158,25 +173,30 @@ class MatmulPlan:
         return self.load_a if position == 0 else self.load_b
 
     def readers(self, position: int) -> tuple[LinearLayout, ...]:
-        """The layouts in which fragments of operand 0 or 1 are read from shared memory: its own, and that of an instruction that turns them."""
+        """The layouts in which fragments of operand 0 or 1 are read from shared memory: its own,
+        and that of an instruction that turns them."""
         turned = self.a_turned if position == 0 else self.b_turned
         return (self.operand(position),) if turned is None else (self.operand(position), turned)
 
     def can_read(self, position: int, shared: SharedLayout) -> bool:
-        """Whether operand 0 or 1 can be read from shared memory in a layout. An asynchronous matmul that takes an operand from registers does not load it:
-        they are to be kept until it has been waited for."""
+        """Return whether operand 0 or 1 can be read from shared memory in a layout.
+
+        An asynchronous matmul that takes an operand from registers does not load it: they are to be
+        kept until it has been waited for.
+        """
         if self.reads[position] == REGISTERS:
             return not self.asynchronous
         return self.accepts is None or self.accepts(position, shared)
 
 
-#: All that multiplies tiles, of which the last operand is what is added to: matmuls, and those of scaled operands that a target keeps, which read theirs from
-#: registers.
+#: All that multiplies tiles, of which the last operand is what is added to: matmuls, and those of
+#: scaled operands that a target keeps, which read theirs from registers.
 MULTIPLYING: Final = (Multiplication, linear.DotScaled)
 
 
 def factors(operation: Operation) -> list[Value]:
-    """What an operation that multiplies tiles multiplies, with the scales of it; not what is added to."""
+    """What an operation that multiplies tiles multiplies, with the scales of it; not what is added
+    to."""
     *found, _ = operation.operands
     return found
 

@@ -12,7 +12,8 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 
 def plans(matmul: Matmul, target: SimtTarget) -> Sequence[MatmulPlan]:
-    """The plans for a matmul, those preferred first: the target's, or where it has none, multiplications and additions."""
+    """The plans for a matmul, those preferred first: the target's, or where it has none,
+    multiplications and additions."""
     found = target.known_plans.get(matmul)
     if found is None:
         found = target.known_plans[matmul] = tuple(target.matmul_plans(matmul)) or (fma_plan(target, matmul),)

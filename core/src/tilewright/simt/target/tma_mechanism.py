@@ -1,4 +1,5 @@
-"""What loads and stores of descriptors' blocks share: the machine's mechanism, and shared memory for it."""
+"""What loads and stores of descriptors' blocks share: the machine's mechanism, and shared memory
+for it."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 
 def block_mechanism(operation: BlockAccess, target: SimtTarget) -> CopyMechanism:
-    """The mechanism for a load or store through a descriptor; for rows, what it fills is what it fills with those.
+    """The mechanism for a load or store through a descriptor; for rows, what it fills is what it
+    fills with those.
 
     Raises:
         LoweringError: the target keeps the descriptor, and has none.

@@ -1,4 +1,5 @@
-"""Copies of elements at pointers, and loads, that are started; queues of what is in flight, and waiting for it."""
+"""Copies of elements at pointers, and loads, that are started; queues of what is in flight, and
+waiting for it."""
 
 from __future__ import annotations
 

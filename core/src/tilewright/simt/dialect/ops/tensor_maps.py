@@ -1,4 +1,5 @@
-"""Descriptors of tensors, which TMA copies take: those that launchers make, and those that a program makes."""
+"""Descriptors of tensors, which TMA copies take: those that launchers make, and those that a
+program makes."""
 
 from __future__ import annotations
 

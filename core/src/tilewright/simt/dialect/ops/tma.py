@@ -34,7 +34,8 @@ def _block_store_start(shape: Shape) -> list[Type]:
 
 
 def _row_copy(shape: Shape) -> None:
-    """A descriptor of rows, a slot for as many of them as another slot has numbers, and the first column."""
+    """A descriptor of rows, a slot for as many of them as another slot has numbers, and the first
+    column."""
     descriptor, slot, rows = shape.type("descriptor"), slot_of(shape), slot_of(shape, "rows")
     if not isinstance(descriptor, DescriptorType) or descriptor.rank != 2 or descriptor.block_shape[0] != 1:
         raise RuleError(f"descriptor must be one of rows, not {descriptor}")

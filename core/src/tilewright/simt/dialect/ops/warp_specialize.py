@@ -1,4 +1,5 @@
-"""Who runs a program: CTAs, parts on warps of their own, halves that are a barrier apart; and whose turn it is."""
+"""Who runs a program: CTAs, parts on warps of their own, halves that are a barrier apart; and whose
+turn it is."""
 
 from __future__ import annotations
 

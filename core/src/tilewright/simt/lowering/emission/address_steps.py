@@ -1,5 +1,5 @@
-"""How far the addresses of a thread's registers are from that of its first one, where that is the same for all threads: a thread then holds one address of a
-tile.
+"""How far the addresses of a thread's registers are from that of its first one, where that is the
+same for all threads: a thread then holds one address of a tile.
 
 The distances are polynomials over numbers of the program, which a machine keeps once for all
 threads of a warp, or folds into its accesses. Index arithmetic is taken not to overflow, as in
@@ -35,8 +35,9 @@ class AddressSteps:
         self._known: dict[Operation, tuple[Polynomial, ...] | None] = {}
 
     def of(self, operation: Operation) -> tuple[Polynomial, ...] | None:
-        """For each register of the pointers of an operation, how many elements its address is from the first one's; None where threads may differ in that, or
-        where the operation computes its addresses on their own."""
+        """For each register of the pointers of an operation, how many elements its address is from
+        the first one's; None where threads may differ in that, or where the operation computes its
+        addresses on their own."""
         if not isinstance(operation, CopyStart) and not (self._few and isinstance(operation, LoadStart)):
             return None
         if operation not in self._known:
@@ -86,7 +87,8 @@ def _steps(affine: Affine, operation: CopyStart | LoadStart) -> tuple[Polynomial
 
 
 def _is_known(affine: Affine, polynomial: Polynomial, operation: Operation) -> bool:
-    """Whether a polynomial is of signed scalars that are known before the loops around an operation."""
+    """Return whether a polynomial is of signed scalars that are known before the loops around an
+    operation."""
     for number in polynomial.unknowns():
         atom = affine.atom(number)
         if atom.kind != "value":

@@ -16,8 +16,8 @@ def both(context: SimtContext, a: str | None, b: str | None) -> str | None:
 
 
 def give_to_all(context: SimtContext, operation: Operation, result: Value, old: list[str], owner: str) -> list[str]:
-    """What all threads hold of ``result`` after its owners' values went through the operation's scratch space, where an element is at its row-major
-    number."""
+    """What all threads hold of ``result`` after its owners' values went through the operation's
+    scratch space, where an element is at its row-major number."""
     element = element_type(result.type)
     type_, size, w = context.llvm_type(element), storage_size(element), context.writer
     if isinstance(result.type, TileType):

@@ -1,4 +1,5 @@
-"""The state of writing one kernel: which LLVM values stand for a tile's registers, and where the thread is."""
+"""The state of writing one kernel: which LLVM values stand for a tile's registers, and where the
+thread is."""
 
 from __future__ import annotations
 
@@ -24,12 +25,14 @@ if TYPE_CHECKING:
     from tilewright.simt.dialect.op_interface import Interface
     from tilewright.simt.dialect.ops.async_copy import CopyStart
 
-#: The name of a register that is not written, because nothing reads it. LLVM rejects it, so that a use of it cannot go unseen.
+#: The name of a register that is not written, because nothing reads it. LLVM rejects it, so that a
+#: use of it cannot go unseen.
 UNWRITTEN = "<unwritten>"
 
 
 class Steps(Protocol):
-    """How far the addresses of registers are from the first one's: see :class:`tilewright.simt.lowering.emission.address_steps.AddressSteps`."""
+    """How far the addresses of registers are from the first one's: see
+    :class:`tilewright.simt.lowering.emission.address_steps.AddressSteps`."""
 
     def of(self, operation: Operation) -> tuple[Polynomial, ...] | None: ...
 
@@ -41,14 +44,16 @@ class SimtContext:
 
     Attributes:
         writer: where instructions go.
-        registers: for each tile, the names of the thread's elements in the order of its layout's registers; for a scalar, one name.
+        registers: for each tile, the names of the thread's elements in the order of its layout's
+            registers; for a scalar, one name.
         axes: axis analysis of the function.
         contract: flags on float additions and multiplications that allow fusing them.
         cluster: CTAs that run a program together.
         steps: how addresses of registers follow from the first one's.
 
-    ``interface_of`` finds what is known of an operation, and ``elementwise`` writes one of which that is nothing; ``copies_of`` tells how many copies each
-    thread starts by a ``simt.copy_start``.
+    ``interface_of`` finds what is known of an operation, and ``elementwise`` writes one of which
+    that is nothing; ``copies_of`` tells how many copies each thread starts by a
+    ``simt.copy_start``.
     """
 
     def __init__(
@@ -98,7 +103,10 @@ class SimtContext:
         return name
 
     def is_needed(self, value: Value, register: int) -> bool:
-        """Whether anything reads a register of a value. One that nothing reads may be :data:`UNWRITTEN`."""
+        """Return whether anything reads a register of a value.
+
+        One that nothing reads may be :data:`UNWRITTEN`.
+        """
         return not isinstance(value.type, TileType) or bool(self._needs.get(value, 0) >> register & 1)
 
     def bind(self, value: Value, names: Sequence[str]) -> None:
@@ -108,8 +116,11 @@ class SimtContext:
         self.registers[value] = list(names)
 
     def llvm_type(self, type_: Type) -> str:
-        """The LLVM type of one element of a value of this type. A place in shared memory is an offset in bytes, that of sums the number of
-        its first unit; of a token nothing is left but its type; a descriptor is where the target's own is."""
+        """The LLVM type of one element of a value of this type.
+
+        A place in shared memory is an offset in bytes, that of sums the number of its first unit;
+        of a token nothing is left but its type; a descriptor is where the target's own is.
+        """
         if isinstance(type_, MemoryType | BarriersType | TokenType | AccumulatorType):
             return "i32"
         if isinstance(type_, DescriptorType):
@@ -157,7 +168,8 @@ class SimtContext:
         return self._facts.get(value, {})
 
     def thread_part(self, lanes: Sequence[int], warps: Sequence[int]) -> str:
-        """The exclusive or of the images of this thread's lane and warp bits, as i32; written once, in the entry block."""
+        """The exclusive or of the images of this thread's lane and warp bits, as i32; written once,
+        in the entry block."""
         key = tuple(lanes), tuple(warps)
         name = self._thread_parts.get(key)
         if name is None:
@@ -167,12 +179,14 @@ class SimtContext:
         return name
 
     def is_owner(self, layout: LinearLayout) -> str | None:
-        """An i1 that holds for one thread of those that hold the same elements; None where each element is held once."""
+        """An i1 that holds for one thread of those that hold the same elements; None where each
+        element is held once."""
         lanes, warps = layout.redundant_threads()
         return self.thread_is_zero(lanes, warps)
 
     def thread_is_zero(self, lanes: int, warps: int) -> str | None:
-        """Whether this thread's lane and warp have none of the bits of the masks set; None for empty masks."""
+        """Return whether this thread's lane and warp have none of the bits of the masks set; None
+        for empty masks."""
         conditions = []
         with self.at_entry() as w:
             for name, mask in ((self.lane, lanes), (self.warp, warps)):
@@ -183,7 +197,8 @@ class SimtContext:
             return conditions[0] if len(conditions) == 1 else w.emit(f"and i1 {conditions[0]}, {conditions[1]}")
 
     def is_first_thread(self) -> str:
-        """Whether this is the first of the threads that run what is being written; parts may have any number of warps."""
+        """Return whether this is the first of the threads that run what is being written; parts may
+        have any number of warps."""
         condition = self.thread_is_zero(self.target.warp_size - 1, (1 << (self.threads.count - 1).bit_length()) - 1)
         return "true" if condition is None else condition
 
@@ -201,7 +216,8 @@ class SimtContext:
         return self.writer.emit(f"getelementptr i8, {self.target.shared_pointer} {self.shared_base}, i32 {offset}")
 
     def shared_load(self, address: str, type_: str, count: int = 1, offset: int = 0, align: int = 1) -> list[str]:
-        """``count`` consecutive elements of an LLVM type from shared memory, ``offset`` bytes from ``address``."""
+        """``count`` consecutive elements of an LLVM type from shared memory, ``offset`` bytes from
+        ``address``."""
         w, pointer = self.writer, self.target.shared_pointer
         if offset:
             address = w.emit(f"getelementptr i8, {pointer} {address}, i32 {offset}")
@@ -252,7 +268,8 @@ class SimtContext:
         raise AssertionError("a region without a terminator")
 
     def evaluate(self, region: Region, arguments: Sequence[str]) -> list[str]:
-        """Run a region whose arguments are scalars, such as that of a ``reduce``; the values it yields."""
+        """Run a region whose arguments are scalars, such as that of a ``reduce``; the values it
+        yields."""
         for argument, name in zip(region.arguments, arguments, strict=True):
             self.registers[argument] = [name]
         terminator = self.lower_region(region)
@@ -260,7 +277,8 @@ class SimtContext:
 
 
 def emit_linear(w: FunctionWriter, sources: Sequence[tuple[str, Sequence[int]]]) -> str:
-    """The exclusive or of the images of the bits set in i32 values: ``sources`` are (name, images of its bits)."""
+    """The exclusive or of the images of the bits set in i32 values: ``sources`` are (name, images
+    of its bits)."""
     terms: dict[tuple[str, int], int] = {}
     for name, images in sources:
         for bit, image in enumerate(images):

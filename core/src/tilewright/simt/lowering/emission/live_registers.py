@@ -1,8 +1,10 @@
 """Which registers of tiles are read.
 
-An access reads the pointer and the mask of its first element only, and where addresses follow from that of the first access (:mod:`.address_steps`) its
-pointer alone, so most of the registers of pointers, masks and the index arithmetic behind them are read by nothing. They are not written: half of the
-instructions of a matmul would be dead, and LLVM takes long to find that out where loops carry them.
+An access reads the pointer and the mask of its first element only, and where addresses follow from
+that of the first access (:mod:`.address_steps`) its pointer alone, so most of the registers of
+pointers, masks and the index arithmetic behind them are read by nothing. They are not written: half
+of the instructions of a matmul would be dead, and LLVM takes long to find that out where loops
+carry them.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ Needs = dict[Value, int]
 
 
 def needed_registers(function: Function, target: SimtTarget, axes: Mapping[Value, AxisInfo], steps: AddressSteps) -> Needs:
-    """The registers that are read of every tile of a function in its final form, as masks of register numbers. Tiles that nothing reads are left out."""
+    """The registers that are read of every tile of a function in its final form, as masks of
+    register numbers. Tiles that nothing reads are left out."""
     return _Needs(function, target, axes, steps).run()
 
 

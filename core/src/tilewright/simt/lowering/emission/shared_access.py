@@ -1,4 +1,5 @@
-"""Moving a tile's registers to and from shared memory: the accesses that :mod:`tilewright.simt.layouts.swizzle` plans, written as LLVM IR.
+"""Moving a tile's registers to and from shared memory: the accesses that
+:mod:`tilewright.simt.layouts.swizzle` plans, written as LLVM IR.
 
 An i1 is a byte there, a pointer 8 bytes.
 """
@@ -40,8 +41,10 @@ def places(context: SimtContext, base: str, plan: Accesses, element: Type, insid
     """The addresses of a plan's accesses to the tile at address ``base``, written here.
 
     Args:
-        inside: the bits of an offset, in elements, that count; the others say in which round an element passes.
-        index: the name of an i32 that is added by exclusive or to the offsets in bytes, and the bits that it may have set.
+        inside: the bits of an offset, in elements, that count; the others say in which round an
+            element passes.
+        index: the name of an i32 that is added by exclusive or to the offsets in bytes, and the
+            bits that it may have set.
     """
     w, size = context.writer, storage_size(element)
     lanes, warps = ([(image & inside) * size for image in images] for images in (plan.lanes, plan.warps))
@@ -52,7 +55,8 @@ def places(context: SimtContext, base: str, plan: Accesses, element: Type, insid
     if index is not None:
         thread = w.emit(f"xor i32 {thread}, {index[0]}")
         varying |= index[1]
-    # Bits that no thread sets are added as a constant, which the machine's addressing does for free.
+    # Bits that no thread sets are added as a constant, which the machine's addressing does for
+    # free.
     bases: dict[int, str] = {}
     found = []
     for registers, bits in plan.groups:
@@ -91,8 +95,9 @@ def write(context: SimtContext, place: Place, element: Type, registers: Sequence
 
 
 def _words(context: SimtContext, element: Type, count: int) -> tuple[Type, int]:
-    """The type of words that ``count`` narrow elements are moved in, so that those which stay together are not taken apart, and how many are in one; 1 where
-    elements are moved as they are."""
+    """The type of words that ``count`` narrow elements are moved in, so that those which stay
+    together are not taken apart, and how many are in one; 1 where elements are moved as they are.
+    """
     if element is I1 or not isinstance(element, IntType | FloatType):
         return element, 1
     word, each = context.target.fragment_word(element)
@@ -120,8 +125,8 @@ def write_tile(context: SimtContext, base: str, layout: LinearLayout, shared: Sh
 
 
 def writing_warp(context: SimtContext, layout: LinearLayout) -> str | None:
-    """An i1 that holds in one warp of those that hold the same elements; None where each holds its own. Lanes that repeat each other write the same
-    word, which costs nothing."""
+    """An i1 that holds in one warp of those that hold the same elements; None where each holds its
+    own. Lanes that repeat each other write the same word, which costs nothing."""
     return context.thread_is_zero(0, layout.redundant_threads()[1])
 
 

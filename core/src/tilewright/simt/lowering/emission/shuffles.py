@@ -96,7 +96,8 @@ def _parts(w: FunctionWriter, type_: str, word: str, count: int) -> list[str]:
 
 
 def _vector(w: FunctionWriter, element: str, count: int, names: Sequence[str]) -> str:
-    """A vector that begins with ``names``; the rest is zero, for one poison lane would spoil the word."""
+    """A vector that begins with ``names``; the rest is zero, for one poison lane would spoil the
+    word."""
     vector = "poison" if len(names) == count else "zeroinitializer"
     for i, name in enumerate(names):
         vector = w.emit(f"insertelement <{count} x {element}> {vector}, {element} {name}, i32 {i}")

@@ -2,16 +2,16 @@
 
 Scales of 2**-127 to 2**127 lead elements out of the range of every type that matrix instructions
 take, though those of the other operand may bring their products back. So the dot is computed in
-passes, each over a window of 100 exponents of scaled elements on either side; what is outside of them
-is 0 in that pass. Elements x * 2**p of a window from 2**u on and y * 2**q of one from 2**v on are
-multiplied as
+passes, each over a window of 100 exponents of scaled elements on either side; what is outside of
+them is 0 in that pass. Elements x * 2**p of a window from 2**u on and y * 2**q of one from 2**v on
+are multiplied as
 
     x * 2**(p - u + s)  times  y * 2**(q - v + t)    where s + t = u + v, and s is about t
 
-in bf16, whose range holds both, or their product does not matter: where elements would be too great,
-s is more than 26, and the product is infinite with the maximum elements as well; where they
-would be too small, s is less than -126, and the product is less than 2**-152, which is 0 in f32. All
-passes add to one accumulator.
+in bf16, whose range holds both, or their product does not matter: where elements would be too
+great, s is more than 26, and the product is infinite with the maximum elements as well; where they
+would be too small, s is less than -126, and the product is less than 2**-152, which is 0 in f32.
+All passes add to one accumulator.
 
 Elements of more than eight bits are the sum of two in bf16, with passes of their own.
 
@@ -151,7 +151,8 @@ def _windows_of(operand: ScaledOperand) -> _Windows:
 
 
 def _elements(b: Builder, operand: ScaledOperand, first: Value, shift: Value, is_low: Value | None, is_special: Value) -> Value:
-    """What a pass multiplies, in bf16: element by element, so that few numbers are in registers at once.
+    """What a pass multiplies, in bf16: element by element, so that few numbers are in registers at
+    once.
 
     Args:
         first: the minimum exponent of the pass's window, which becomes ``shift``.

@@ -1,7 +1,9 @@
 """Dots of block-scaled operands as plain dots: unpack, scale, multiply.
 
-Each operand is brought to the narrowest type that holds an element times its scale exactly, short of that type's range: bf16 for all formats of up to
-eight significant bits, scaled or not; f16 for unscaled f16 and whatever it meets that has no more bits; f32 for scaled f16, or where bf16 and f16 meet.
+Each operand is brought to the narrowest type that holds an element times its scale exactly, short
+of that type's range: bf16 for all formats of up to eight significant bits, scaled or not; f16 for
+unscaled f16 and whatever it meets that has no more bits; f32 for scaled f16, or where bf16 and f16
+meet.
 
 What the type's range does not hold is infinite or NaN
 (:func:`~tilewright.simt.passes.scaled.scaled_operands.scaled`), and so is what it is multiplied by
@@ -13,8 +15,9 @@ lose nothing:
     r = dot(scaled a, scaled b, c * 2**headroom) / 2**headroom
     r = if any(r is not finite) {exact dot} else {r}
 
-A loop that loads, computes and does nothing else is tested as a whole, after its end, and repeated if need be, so that nothing is in the way of its
-pipelining. Where it carries the sum, that is all there is to test:
+A loop that loads, computes and does nothing else is tested as a whole, after its end, and repeated
+if need be, so that nothing is in the way of its pipelining. Where it carries the sum, that is all
+there is to test:
 
     total = for ... {total = dot(scaled a, scaled b, total)} from c * 2**headroom
     r = total / 2**headroom
@@ -71,7 +74,8 @@ def expand_scaled(function: Function, target: SimtTarget) -> bool:
 
 
 def _repeatable_loop(operation: DotScaled) -> For | None:
-    """The loop that an operation is in, if it may run twice: if it reads and computes, and nothing else."""
+    """The loop that an operation is in, if it may run twice: if it reads and computes, and nothing
+    else."""
     loop = operation.parent.owner if operation.parent is not None else None
     return loop if isinstance(loop, For) and not effects_of(loop) & ~Effect.READ else None
 
@@ -156,7 +160,8 @@ def _expand_part(loop: For, operation: DotScaled, *, is_sum: bool) -> None:
 
 
 def _sum_again(b: Builder, loop: For, index: int, sums: Mapping[int, Sequence[DotScaled]]) -> Value:
-    """Write what a loop sums up in a carried value once more, by exact dots: the loop is run in each pass."""
+    """Write what a loop sums up in a carried value once more, by exact dots: the loop is run in
+    each pass."""
     own, others = set(sums[index]), {operation for chain in sums.values() for operation in chain}
     passes = passes_of(operands_of(sums[index][0]))
 
@@ -187,7 +192,8 @@ def _loop_again(b: Builder, loop: For, operations: Sequence[DotScaled]) -> Seque
 
 
 def _repeated(b: Builder, loop: For, inits: Mapping[int, Value], write: Callable[[Builder, Operation, dict[Value, Value]], bool]) -> Sequence[Value]:
-    """Write a loop once more, which nothing pipelines, with other values in place of some that it carries; ``write`` writes what becomes other operations."""
+    """Write a loop once more, which nothing pipelines, with other values in place of some that it
+    carries; ``write`` writes what becomes other operations."""
     carried = [inits.get(index, value) for index, value in enumerate(loop.operands[_INITS:])]
     lower, upper, step = loop.operands[:_INITS]
     region = Region([loop.body.arguments[0].type, *(value.type for value in carried)])
@@ -202,7 +208,8 @@ def _repeated(b: Builder, loop: For, inits: Mapping[int, Value], write: Callable
 
 
 def _sums(loop: For, operations: Iterable[DotScaled]) -> dict[int, list[DotScaled]]:
-    """The operations through which a carried value passes and nothing else touches, from the loop's argument to what it yields, by its index.
+    """The operations through which a carried value passes and nothing else touches, from the loop's
+    argument to what it yields, by its index.
 
     Those that differ in what is left of range, or in passes, are left out.
     """
@@ -227,7 +234,8 @@ def _only_user(value: Value) -> Operation | None:
 
 
 def _unless_finite(b: Builder, values: Sequence[Value], again: Region, found: Sequence[Value]) -> Sequence[Value]:
-    """What was found, or what ``again`` yields where there is an infinity or NaN among values (of :func:`_magnitude`)."""
+    """What was found, or what ``again`` yields where there is an infinity or NaN among values (of
+    :func:`_magnitude`)."""
     maximum = None
     for bits in values:
         assert isinstance(bits.type, TileType)
@@ -251,7 +259,8 @@ def _bits(b: Builder, value: Value) -> Value:
 
 
 def _reduced(b: Builder, bits: Value, axis: int) -> Value:
-    """The maximum magnitude along an axis: bits of f32 but for their signs, an order in which infinities and NaN come last."""
+    """The maximum magnitude along an axis: bits of f32 but for their signs, an order in which
+    infinities and NaN come last."""
     combine = Region([U32, U32], ["a", "b"])
     with b.at_region(combine):
         magnitude = b.constant(value=_MAGNITUDE, result=U32)

@@ -1,8 +1,10 @@
-"""Operands of ``dot_scaled``: unpacked, and brought to a type of a dot, with their scales or without.
+"""Operands of ``dot_scaled``: unpacked, and brought to a type of a dot, with their scales or
+without.
 
 The dot's type holds an element times its scale exactly, short of that type's range. Elements of all
-formats but bf16 are multiples of their smallest one, and so is what is made of them. Where the type has
-the range of f32 (bf16, f32), that is in the type's normal range for all codes of :func:`safe_codes`:
+formats but bf16 are multiples of their smallest one, and so is what is made of them. Where the type
+has the range of f32 (bf16, f32), that is in the type's normal range for all codes of
+:func:`safe_codes`:
 
     format   minimum  maximum        codes
     e2m1     2**-1    1.5 * 2**2     2 .. 252
@@ -42,14 +44,16 @@ _SCALE_BITS: Final = 4
 _BF16_BITS: Final = 8
 #: Minimum and maximum exponent of elements that are not 0.
 EXPONENTS: Final = {"e2m1": (-1, 2), "e4m3": (-9, 8), "e5m2": (-16, 15), "fp16": (-24, 15), "bf16": (-133, 127)}
-#: Exponents that bring the usual scales of each format into the middle of f16's range: those of groups whose maximum magnitude is about 2**-3.
+#: Exponents that bring the usual scales of each format into the middle of f16's range: those of
+#: groups whose maximum magnitude is about 2**-3.
 _F16_HEADROOM: Final = {"e2m1": 0, "e4m3": 7, "e5m2": 14}
 #: The code of a scale of 1, and the one that is NaN.
 _ONE_CODE: Final = 127
 _NAN_CODE: Final = 255
 FRACTION_BITS: Final = 23
 _NAN_BITS: Final = 0x7FC00000
-#: f32 bits of a factor that leads every element but 0 out of the range of f16, and none out of that of f32.
+#: f32 bits of a factor that leads every element but 0 out of the range of f16, and none out of that
+#: of f32.
 _BEYOND_F16: Final = (_ONE_CODE + 100) << FRACTION_BITS
 
 
@@ -130,7 +134,8 @@ def dot_type(operands: tuple[ScaledOperand, ScaledOperand]) -> Type:
 
 
 def safe_codes(format_: str, type_: Type) -> tuple[int, int]:
-    """Return the minimum and the maximum code of scales that keep all bits of a format's elements in a type.
+    """Return the minimum and the maximum code of scales that keep all bits of a format's elements
+    in a type.
 
     In f16, whose range is small, elements may become subnormal; in other types they stay normal.
     """
@@ -140,7 +145,8 @@ def safe_codes(format_: str, type_: Type) -> tuple[int, int]:
 
 
 def is_guarded(operand: ScaledOperand, type_: Type) -> bool:
-    """Return whether elements times scales may leave a type's range: f8e4m3fn scales are too small for that, but for f16, and for bf16 elements."""
+    """Return whether elements times scales may leave a type's range: f8e4m3fn scales are too small
+    for that, but for f16, and for bf16 elements."""
     if operand.scale is None or operand.has_exponents:
         return operand.scale is not None
     return operand.format == "bf16" or (type_ is F16 and operand.format != "e2m1")
@@ -149,7 +155,8 @@ def is_guarded(operand: ScaledOperand, type_: Type) -> bool:
 def headroom(operand: ScaledOperand, type_: Type) -> int:
     """Return the exponent of the power of two that :func:`scaled` multiplies an operand by besides.
 
-    It keeps elements normal with the smallest scale, 2**-127, or brings usual ones into the range of f16.
+    It keeps elements normal with the smallest scale, 2**-127, or brings usual ones into the range
+    of f16.
     """
     if not operand.has_exponents or operand.format == "bf16":
         return 0
@@ -159,8 +166,8 @@ def headroom(operand: ScaledOperand, type_: Type) -> int:
 def scaled(b: Builder, operand: ScaledOperand, type_: Type) -> Value:
     """Return an operand in a tile of ``type_``, times its scales and 2**:func:`headroom`.
 
-    What its place in the range of ``type_`` cannot hold exactly is infinite or NaN. 0 stays 0, however
-    small its scale is: groups of zeros come with all kinds of scales.
+    What its place in the range of ``type_`` cannot hold exactly is infinite or NaN. 0 stays 0,
+    however small its scale is: groups of zeros come with all kinds of scales.
     """
     value = unpacked(b, operand, type_)
     if operand.scale is None:
@@ -241,17 +248,19 @@ def or_nan(b: Builder, codes: Value, bits: Value) -> Value:
 
 
 def _multiplied(b: Builder, operand: ScaledOperand, value: Value, factors: Value, type_: Type) -> Value:
-    """Elements times the factors of their groups; bf16 holds element, factor and product exactly, and has the range of f32."""
+    """Elements times the factors of their groups; bf16 holds element, factor and product exactly,
+    and has the range of f32."""
     through = BF16 if type_ is BF16 else F32
     spread = spread_scales(b, operand, cast(b, factors, through), value)
     return cast(b, b.mul(cast(b, value, through), spread), type_)
 
 
 def _unpack(b: Builder, pairs: Value, axis: int, type_: Type) -> Value:
-    """Two e2m1 numbers a byte, the low half first, spread along an axis, as bf16 or, where the product is in a type that does not hold that, as f16; both
-    hold them exactly.
+    """Two e2m1 numbers a byte, the low half first, spread along an axis, as bf16 or, where the
+    product is in a type that does not hold that, as f16; both hold them exactly.
 
-    Sign, two bits of exponent, one of fraction: moved to their places in a bf16 or f16 they are the number times a small power of two, subnormals included.
+    Sign, two bits of exponent, one of fraction: moved to their places in a bf16 or f16 they are the
+    number times a small power of two, subnormals included.
     """
     halves, power = _halves_bf16(b, pairs) if type_ is BF16 else _halves_f16(b, pairs)
     joined: Value = b.join(*halves)
@@ -267,7 +276,8 @@ def _unpack(b: Builder, pairs: Value, axis: int, type_: Type) -> Value:
 
 
 def _halves_f16(b: Builder, pairs: Value) -> tuple[list[Value], float]:
-    """The bits of both numbers of each byte in the places of an f16's, and the factor that they lack."""
+    """The bits of both numbers of each byte in the places of an f16's, and the factor that they
+    lack."""
     codes = cast(b, pairs, U16)
 
     def field(mask: int, shift: int) -> Value:
@@ -297,7 +307,8 @@ def _halves_bf16(b: Builder, pairs: Value) -> tuple[list[Value], float]:
 
 
 def spread_scales(b: Builder, operand: ScaledOperand, factors: Value, value: Value) -> Value:
-    """Return scales [..., M or N, groups] in the shape of an operand's unpacked elements, one for each."""
+    """Return scales [..., M or N, groups] in the shape of an operand's unpacked elements, one for
+    each."""
     assert isinstance(value.type, TileType) and isinstance(factors.type, TileType)
     k_axis = operand.k_axis
     rank, (*batches, outer, groups) = factors.type.rank, factors.type.shape

@@ -2,7 +2,8 @@
 
     %d = make_descriptor %p, shape=[%m, %n], strides=[%s, %one]
 
-becomes, where TMA copies read it, a descriptor in memory of the program's own, which is asked for at the beginning and given back at the end,
+becomes, where TMA copies read it, a descriptor in memory of the program's own, which is asked for
+at the beginning and given back at the end,
 
     %memory = simt.descriptors
     ...
@@ -11,9 +12,12 @@ becomes, where TMA copies read it, a descriptor in memory of the program's own, 
     ...
     simt.free_descriptors %memory
 
-Each operation that makes one has a place in that memory. In a loop it makes another one there, and at the end others may have the place: no copy may be under
-way then that still reads the one before. Loads that are waited for where they stand, and loops that wait for all that they started, leave none; the part of a
-program that only starts them waits (:mod:`tilewright.simt.pipeline.warp_specialize`), and so does one that stores (:mod:`.lower_tma_stores`).
+Each operation that makes one has a place in that memory. In a loop it makes another one there, and
+at the end others may have the place: no copy may be under way then that still reads the one before.
+Loads that are waited for where they stand, and loops that wait for all that they started, leave
+none; the part of a program that only starts them waits
+(:mod:`tilewright.simt.pipeline.warp_specialize`), and so does one that stores
+(:mod:`.lower_tma_stores`).
 """
 
 from __future__ import annotations

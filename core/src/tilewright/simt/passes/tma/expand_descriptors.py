@@ -1,4 +1,5 @@
-"""Which blocks a target copies by tensor descriptors themselves; all other accesses become pointers under masks (:mod:`tilewright.passes.descriptors`)."""
+"""Which blocks a target copies by tensor descriptors themselves; all other accesses become pointers
+under masks (:mod:`tilewright.passes.descriptors`)."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ def expand_descriptors(function: Function, target: SimtTarget) -> bool:
 
 
 class _Expansion(Expansion):
-    """The expansion of one kernel, but for what the target copies by descriptors that are given or made."""
+    """The expansion of one kernel, but for what the target copies by descriptors that are given or
+    made."""
 
     def __init__(self, function: Function, target: SimtTarget) -> None:
         super().__init__(function)
@@ -46,8 +48,11 @@ class _Expansion(Expansion):
             self._publish(b)
 
     def _keep(self, descriptor: Value) -> None:
-        """Choose the accesses of an argument that the target copies by the descriptor itself. Copies by the machine and accesses by threads do not see each
-        other in order: where one writes, all are of one kind."""
+        """Choose the accesses of an argument that the target copies by the descriptor itself.
+
+        Copies by the machine and accesses by threads do not see each other in order: where one
+        writes, all are of one kind.
+        """
         accesses = [user for user in descriptor.uses if user.name not in _NUMBERS]
         kept = {user for user in accesses if isinstance(user, _KEPT) and self._is_kept(user)}
         if len(kept) == len(accesses) or not _writes(accesses):
@@ -67,9 +72,11 @@ class _Expansion(Expansion):
         return int(self.function.argument_attributes[place].get("extent_divisibility", 1))
 
     def _keep_made(self) -> None:
-        """Choose the descriptors made in the kernel that the target is to make, and their accesses that it copies by them. They are those that control flow
-        does not carry. What threads write is not seen by the machine's copies, nor are their writes in order: they must be of different memory, or be plain
-        stores that loads alone come after, for which they are published."""
+        """Choose the descriptors made in the kernel that the target is to make, and their accesses
+        that it copies by them. They are those that control flow does not carry. What threads write
+        is not seen by the machine's copies, nor are their writes in order: they must be of
+        different memory, or be plain stores that loads alone come after, for which they are
+        published."""
         kept: dict[Operation, set[Operation]] = {}
         for operation in self.function.walk():
             if operation.name == "make_descriptor":
@@ -119,7 +126,7 @@ class _Expansion(Expansion):
 
 
 def _waits_for_others(operation: Operation) -> bool:
-    """Whether an operation lets a program see what others wrote before."""
+    """Return whether an operation lets a program see what others wrote before."""
     if isinstance(operation, Load):
         return operation.volatile
     ordered = isinstance(operation, AtomicRmw | AtomicCas | AtomicLoad) and operation.order in ("acquire", "acq_rel")

@@ -1,4 +1,5 @@
-"""Loads and stores through descriptors that are left to the machine's TMA copies, and that no pipelined loop has taken:
+"""Loads and stores through descriptors that are left to the machine's TMA copies, and that no
+pipelined loop has taken:
 
     %x = descriptor_load %d, %i, %j
 
@@ -17,10 +18,11 @@ share memory (:mod:`tilewright.simt.passes.allocate_shared`): then a proxy fence
 barrier (:mod:`tilewright.simt.passes.insert_membar`), without which the second copy could overtake
 the reads.
 
-Rows that numbers name are loaded in the same way (``simt.rows_load_start``), from a slot of those numbers (:mod:`.lower_tma_rows`).
+Rows that numbers name are loaded in the same way (``simt.rows_load_start``), from a slot of those
+numbers (:mod:`.lower_tma_rows`).
 
-Stores, and updates by an atomic for each element, go the other way (:mod:`.lower_tma_stores`); what makes their descriptors is written out at last
-(:mod:`.device_tensor_maps`).
+Stores, and updates by an atomic for each element, go the other way (:mod:`.lower_tma_stores`); what
+makes their descriptors is written out at last (:mod:`.device_tensor_maps`).
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ def write_block_copies(function: Function, target: SimtTarget) -> None:
     """Write out what is loaded and stored through descriptors.
 
     Raises:
-        LoweringError: the target keeps a descriptor that it has no mechanism for, or whose block its mechanisms cannot lay out.
+        LoweringError: the target keeps a descriptor that it has no mechanism for, or whose block
+            its mechanisms cannot lay out.
     """
     operations = operations_of_program(function.body)
     loads = [operation for operation in operations if isinstance(operation, _Load)]
@@ -110,7 +113,8 @@ def _start_load(builder: Builder, load: _Load, full: Value, number: int, phase: 
 
 
 def _read(builder: Builder, load: _Load, slot: Value, target: SimtTarget) -> None:
-    """Let the readers of a load have its slot: matmuls beside it, or in loops and branches beside it, the slot itself, others a tile."""
+    """Let the readers of a load have its slot: matmuls beside it, or in loops and branches beside
+    it, the slot itself, others a tile."""
     (result,) = load.results
     assert isinstance(slot.type, SlotType)
     for view in list(views_of(result)):

@@ -3,7 +3,8 @@
     %x = descriptor_gather %d, %rows, %column
     descriptor_scatter %d, %rows, %column, %x
 
-The thread that starts a copy must know the numbers, which threads hold in any layout: they go through shared memory, from where it reads them,
+The thread that starts a copy must know the numbers, which threads hold in any layout: they go
+through shared memory, from where it reads them,
 
     simt.store %numbers, %rows
     simt.rows_load_start %slot, %d, %numbers, %column, %full, %n    (see :mod:`.lower_tma_loads`)
@@ -13,8 +14,9 @@ The thread that starts a copy must know the numbers, which threads hold in any l
     simt.rows_store_start %slot, %d, %numbers, %column
     simt.wait of it
 
-Numbers do not tell which rows two stores share, so a store of rows waits for all that are in flight, and is waited for where it stands: until its slot is
-read, where it is the only store and made once, and nobody reads what it writes; elsewhere until all is written.
+Numbers do not tell which rows two stores share, so a store of rows waits for all that are in
+flight, and is waited for where it stands: until its slot is read, where it is the only store and
+made once, and nobody reads what it writes; elsewhere until all is written.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ def write_row_stores(scatters: Sequence[DescriptorScatter], function: Function, 
     """Write out stores of rows.
 
     Raises:
-        LoweringError: the target keeps a descriptor that it has no mechanism for, or whose rows its mechanisms cannot lay out.
+        LoweringError: the target keeps a descriptor that it has no mechanism for, or whose rows its
+            mechanisms cannot lay out.
     """
     others = [operation for operation in function.walk() if isinstance(operation, BLOCK_STORES)]
     unread = {scatter: is_unread(scatter) for scatter in scatters}

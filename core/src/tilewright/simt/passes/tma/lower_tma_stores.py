@@ -1,5 +1,5 @@
-"""Stores through descriptors, and updates by an atomic for each element, that are left to the machine's TMA copies: the tile is put into shared
-memory, from where it is copied.
+"""Stores through descriptors, and updates by an atomic for each element, that are left to the
+machine's TMA copies: the tile is put into shared memory, from where it is copied.
 
     simt.store %slot, %x
     simt.block_store_start %slot, %d, [%i, %j]
@@ -13,9 +13,11 @@ In a loop the copy goes on while the program does, and is waited for when its sl
             simt.store %slot, %piece
             simt.block_store_start; a new token
 
-Stores of tiles alike use the same slot, or two in turns where there is room. Elsewhere a store is waited for where it stands, until its slot is read. Where
-the kernel may read what it stored, until the tensor is written too, so that what follows finds it; and before a store that may write to where others in flight
-do (:mod:`tilewright.simt.analysis.store_order`), all of them are waited for in the same way.
+Stores of tiles alike use the same slot, or two in turns where there is room. Elsewhere a store is
+waited for where it stands, until its slot is read. Where the kernel may read what it stored, until
+the tensor is written too, so that what follows finds it; and before a store that may write to where
+others in flight do (:mod:`tilewright.simt.analysis.store_order`), all of them are waited for in the
+same way.
 """
 
 from __future__ import annotations
@@ -58,7 +60,8 @@ _STORING = (*BLOCK_STORES, DescriptorScatter, BlockStoreStart, RowsStoreStart)
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """How tiles are put into shared memory: cut into ``count`` pieces, with ``slots`` to take turns with."""
+    """How tiles are put into shared memory: cut into ``count`` pieces, with ``slots`` to take turns
+    with."""
 
     count: int
     slots: int
@@ -71,7 +74,8 @@ def write_block_stores(stores: Sequence[_Store], function: Function, target: Sim
     """Write out stores through descriptors.
 
     Raises:
-        LoweringError: the target keeps a descriptor that it has no mechanism for, or whose block its mechanisms cannot lay out.
+        LoweringError: the target keeps a descriptor that it has no mechanism for, or whose block
+            its mechanisms cannot lay out.
     """
     drained = draining_stores([store for store in stores if is_unread(store)], function)
     together: dict[tuple[Operation | None, TileType, LinearLayout, bool], list[_Store]] = {}
@@ -100,13 +104,14 @@ def drain(place: Operation, *, written: bool) -> None:
 
 
 def may_run_on(store: _Store) -> bool:
-    """Whether a store may be in flight while the program goes on: it is in a loop, and the kernel does not read what it writes."""
+    """Return whether a store may be in flight while the program goes on: it is in a loop, and the
+    kernel does not read what it writes."""
     return is_repeated(store) and is_unread(store)
 
 
 def is_unread(store: _Store | DescriptorScatter) -> bool:
-    """Whether nothing in the kernel reads the tensor of a store, or tells others to, nor stores to it in another way. Different arguments are different
-    memory."""
+    """Return whether nothing in the kernel reads the tensor of a store, or tells others to, nor
+    stores to it in another way. Different arguments are different memory."""
     function, descriptor = function_of(store), store.descriptor
     if descriptor in function.arguments:
         # its parts stand behind it, the pointer first
@@ -126,14 +131,16 @@ def _made(function: Function) -> Iterator[Value]:
 
 
 def _shares(operation: Operation, root: Value) -> bool:
-    """Whether an operation reads the memory of a root, or stores to memory that may be the same without that being known."""
+    """Return whether an operation reads the memory of a root, or stores to memory that may be the
+    same without that being known."""
     if isinstance(operation, _STORING):
         return any(may_be_same(other, root) and other is not root for other in reached(operation, Effect.WRITE))
     return any(may_be_same(other, root) for other in reached(operation, Effect.READ))
 
 
 def least_staging(loop: Operation, target: SimtTarget) -> int:
-    """Shared memory that stores which live at the same time as what a pipelined loop copies need at least, in pieces that serve well."""
+    """Shared memory that stores which live at the same time as what a pipelined loop copies need at
+    least, in pieces that serve well."""
     outer = [operation for operation in loop.ancestors() if operation.name in _LOOPS]
     found: dict[Type, int] = {}
     for around in outer:
@@ -152,7 +159,8 @@ def _bytes(tile: TileType) -> int:
 
 
 def _ways(tile: Value, stores: int) -> Iterator[Pieces]:
-    """Ways to cut tiles of ``stores`` stores, from whole ones on: while a half of the last axis is in other registers of the same threads than the rest."""
+    """Ways to cut tiles of ``stores`` stores, from whole ones on: while a half of the last axis is
+    in other registers of the same threads than the rest."""
     type_, layout, count = tile.type, layout_of(tile), 1
     assert isinstance(type_, TileType)
     width = type_.shape[-1]
@@ -179,7 +187,8 @@ def _write_alone(store: _Store, unread: bool, target: SimtTarget) -> None:
 
 
 def staging_layout(store: _Store | DescriptorScatter, type_: TileType, layout: LinearLayout, target: SimtTarget) -> SharedLayout:
-    """The layout in shared memory of a tile, or a piece of it: the one that is written fastest of those that can be copied from."""
+    """The layout in shared memory of a tile, or a piece of it: the one that is written fastest of
+    those that can be copied from."""
     mechanism = block_mechanism(store, target)
     size = storage_size(type_.element)
     others = mechanism.layouts(type_.shape, type_.element) if mechanism.layouts is not None else ()
@@ -236,7 +245,8 @@ def _write_together(stores: list[_Store], region: Region, target: SimtTarget) ->
 
 
 def _halves_of(layout: LinearLayout) -> tuple[LinearLayout, LinearLayout, LinearLayout]:
-    """The layouts of a tile whose last axis is cut in two, as (..., 2, half), as (..., half, 2), and of a half."""
+    """The layouts of a tile whose last axis is cut in two, as (..., 2, half), as (..., half, 2),
+    and of a half."""
     *outer, width = layout.shape
     rank = len(layout.shape)
     cut = layout.reshape((*outer, 2, width // 2))

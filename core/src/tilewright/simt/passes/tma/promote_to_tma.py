@@ -8,9 +8,10 @@ launch knows (:mod:`tilewright.simt.analysis.tensor_accesses`),
     %t = simt.tensor %a, [%M, %K], [%stride, %one]          (at the function's entry)
     %x = descriptor_load %t, %row, %k
 
-as if the program had been given a descriptor. So does a descriptor that the program itself makes of what the launch knows. What the target's copies need of
-the tensor beside must be known: :meth:`.SimtTarget.reaches`. All loads of a loop that are worth it are raised, or none: copies that end in different ways do
-not go together. What keeps them as they are is noted at the loop.
+as if the program had been given a descriptor. So does a descriptor that the program itself makes of
+what the launch knows. What the target's copies need of the tensor beside must be known:
+:meth:`.SimtTarget.reaches`. All loads of a loop that are worth it are raised, or none: copies that
+end in different ways do not go together. What keeps them as they are is noted at the loop.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ _ALIGNMENTS: Final = (2, 4, 8, 16, 32, 64, 128)
 
 
 def raise_loads(module: Module, target: SimtTarget, options: Mapping[str, Any]) -> None:
-    """Raise the loads of a module's kernel that it pays for, and the descriptors that it makes of arguments alone."""
+    """Raise the loads of a module's kernel that it pays for, and the descriptors that it makes of
+    arguments alone."""
     (function,) = module.functions.values()
     loops = [loop for loop in function.walk() if isinstance(loop, For) and _pays(loop, target, options)]
     made = [operation for operation in function.body if isinstance(operation, MakeDescriptor)]
@@ -75,7 +77,8 @@ def raise_loads(module: Module, target: SimtTarget, options: Mapping[str, Any]) 
 
 
 def _is_known_at_launch(made: MakeDescriptor, affine: Affine) -> bool:
-    """Whether a descriptor that the kernel makes is of numbers that the launch knows, at an argument's address, and zero outside the tensor."""
+    """Return whether a descriptor that the kernel makes is of numbers that the launch knows, at an
+    argument's address, and zero outside the tensor."""
     base, type_ = made.base, made.result.type
     assert isinstance(type_, DescriptorType)
     numbers = [affine.number(value) for value in (*made.shape, *made.strides)]
@@ -84,7 +87,7 @@ def _is_known_at_launch(made: MakeDescriptor, affine: Affine) -> bool:
 
 
 def _pays(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> bool:
-    """Whether a loop is to be pipelined, and has matmuls that the target wants blocks for."""
+    """Return whether a loop is to be pipelined, and has matmuls that the target wants blocks for."""
     if stages_of(loop, options) < 2:
         return False
     body = loop.body
@@ -147,7 +150,8 @@ def _descriptor(tensor: Tensor) -> DescriptorType | None:
 
 
 def _written(function: Function) -> frozenset[Value] | None:
-    """The arguments through which a kernel writes; None where it may write anywhere, or waits for what others write."""
+    """The arguments through which a kernel writes; None where it may write anywhere, or waits for
+    what others write."""
     found: set[Value] = set()
     for operation in function.walk():
         if operation.name.startswith("atomic") and any(result.uses for result in operation.results):
@@ -237,7 +241,8 @@ class _Writer:
         return value if value is not None else b.constant(value=0, result=type_)
 
     def _by_counters(self, polynomial: Polynomial) -> Polynomial:
-        """Iterations by the counters of their loops, where those count in constant steps that divide what depends on them."""
+        """Iterations by the counters of their loops, where those count in constant steps that
+        divide what depends on them."""
         for number in sorted(polynomial.unknowns()):
             atom = self.affine.atom(number)
             if atom.kind != "iteration":
@@ -286,7 +291,7 @@ def _reshaped(b: Builder, value: Value, shape: Sequence[int]) -> Value:
 
 
 def _is_seen(value: Value, place: Operation) -> bool:
-    """Whether a value is known at an operation."""
+    """Return whether a value is known at an operation."""
     if isinstance(value.owner, Region):
         return value.owner in _regions(place)
     for inner in (place, *place.ancestors()):
