@@ -1,4 +1,4 @@
-"""A process that the stand-in HIP runtime ends by SIGABRT; see ``test_aborts.py``. The arguments are the architecture and what happens."""
+"""A process that the stand-in HIP runtime ends by SIGABRT; see ``codegen/test_abort_messages.py``. The arguments are the architecture and what happens."""
 
 from __future__ import annotations
 

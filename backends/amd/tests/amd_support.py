@@ -116,3 +116,19 @@ def all_barriers_but(left_out: int) -> Callable[[GcnTarget, Any, Threads], None]
             _BARRIER(self, w, threads)
 
     return barrier
+
+
+SCHEDULES = ("lockstep", "random")
+
+
+def listing_of(code: CodeObject) -> str:
+    return str(code.stages["amdgcn"])
+
+
+def loop_of(code: CodeObject) -> str:
+    """The text of the innermost loop with matrix instructions."""
+    lines = listing_of(code).splitlines()
+    labels = {line.split(":")[0]: place for place, line in enumerate(lines) if line.startswith(".LBB")}
+    branches = [(labels.get(line.split()[-1], place), place) for place, line in enumerate(lines) if re.match(r"\ts_c?branch", line)]
+    loops = ["\n".join(lines[first : last + 1]) for first, last in branches if first < last]
+    return min((loop for loop in loops if "v_mfma" in loop), key=len)

@@ -94,7 +94,7 @@ define amdgpu_kernel void @k() {
 
 def test_stages_are_shown_without_a_gpu(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
-    file = Path(__file__).with_name("amd_kernels.py")
+    file = Path(__file__).resolve().parents[1] / "amd_kernels.py"
     signature = "*fp32:16,*fp32:16,*fp32:16,i32:16"
     command = f"inspect {file}:add --backend amd --arch gfx942 --signature {signature} --constants BLOCK=1024".split()
     assert cli.main(command) == 0

@@ -14,7 +14,7 @@ import pytest
 
 from tilewright_amd.codegen import abort_messages
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 _there = importlib.util.find_spec("rocm") is not None and importlib.util.find_spec("rocm.bindings.hip") is not None
 pytestmark = [
     pytest.mark.skipif(not _there or shutil.which("cc") is None, reason="rocm-bindings-hip and a C compiler are needed"),
@@ -26,7 +26,7 @@ LINE = "tilewright: kernel checks: an assertion failed: too great ("
 def ended(what: str, *options: str, launcher: str = "native") -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "TILEWRIGHT_AMD_LAUNCHER": launcher, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     environment.pop("TILEWRIGHT_BACKEND", None)
-    program = str(Path(__file__).with_name("abort_program.py"))
+    program = str(Path(__file__).resolve().parents[1] / "abort_program.py")
     return subprocess.run([sys.executable, *options, program, "gfx942", what], capture_output=True, text=True, env=environment, check=False, cwd=ROOT)
 
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from amd_emulated import launched
-from amd_support import all_barriers_but, example, listed
-from test_direct_copies import SCHEDULES, listing_of, loop_of
+from amd_support import SCHEDULES, all_barriers_but, example, listed, listing_of, loop_of
 
 from tilewright.plugins.manifest import CodeObject
 from tilewright_amd.async_copy import global_load_lds

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks" / "amd"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[4] / "benchmarks" / "amd"))
 from amd_emulated import launched
 from amd_support import example, listed
 from static_quality import kernels

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from amd_emulated import launched
-from amd_support import example, listed, waits_that_are_too_short
+from amd_support import SCHEDULES, example, listed, listing_of, loop_of, waits_that_are_too_short
 
 from tilewright.plugins.manifest import CodeObject
 from tilewright_amd.async_copy import global_load_lds
@@ -22,7 +22,6 @@ from tilewright_conformance.waves import WaveError
 BLOCKS = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "GROUP_M": 1, "ACTIVATION": ""}
 #: copies that a thread starts for each iteration: 16 bytes of two tiles of 8 KiB, by 256 threads
 EACH = 4
-SCHEDULES = ("lockstep", "random")
 
 
 def matmul(stages: int, kind: str = "fp16", *, across: bool = True, arch: str = "gfx950", warps: int = 4) -> CodeObject:
@@ -44,19 +43,6 @@ def is_right(code: CodeObject, size: tuple[int, int, int], schedule: str, seed: 
     except WaveError:
         return False
     return bool(np.array_equal(c, (a.astype(np.float64) @ b.astype(np.float64)).astype(type_)))
-
-
-def listing_of(code: CodeObject) -> str:
-    return str(code.stages["amdgcn"])
-
-
-def loop_of(code: CodeObject) -> str:
-    """The text of the innermost loop with matrix instructions."""
-    lines = listing_of(code).splitlines()
-    labels = {line.split(":")[0]: place for place, line in enumerate(lines) if line.startswith(".LBB")}
-    branches = [(labels.get(line.split()[-1], place), place) for place, line in enumerate(lines) if re.match(r"\ts_c?branch", line)]
-    loops = ["\n".join(lines[first : last + 1]) for first, last in branches if first < last]
-    return min((loop for loop in loops if "v_mfma" in loop), key=len)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 _there = importlib.util.find_spec("rocm") is not None and importlib.util.find_spec("rocm.bindings.hip") is not None
 
 
@@ -25,7 +25,7 @@ def test_programs_run_through_hip_python(arch: str, launcher: str) -> None:
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
     }
     environment.pop("TILEWRIGHT_BACKEND", None)
-    program = str(Path(__file__).with_name("hip_program.py"))
+    program = str(Path(__file__).resolve().parents[1] / "hip_program.py")
     done = subprocess.run([sys.executable, program, arch], capture_output=True, text=True, env=environment, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == "all right"
