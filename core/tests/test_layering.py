@@ -45,7 +45,7 @@ NAMING_VENDORS = {
     "runtime/arguments/array_protocols.py": "kinds of devices as DLPack, PyTorch and JAX name them",
     "plugins/manifest.py": "the documentation of device kinds and architectures, in the terms of argument protocols",
     "language/target_info.py": "functions of the language that are called after vendors: what they ask is the kind of device",
-    "language/linear.py": "the text of a warning that programs are told in the words of Triton",
+    "language/builtin_functions/linear.py": "the text of a warning that programs are told in the words of Triton",
 }
 
 VENDOR = re.compile(r"(?i:nvidia|\bamd|hopper|\brocm|\bcuda\b(?!_array)|\bhip\b)|tilewright_(cpu|nvidia|amd)")

@@ -9,7 +9,7 @@ import textwrap
 from types import FunctionType, ModuleType
 from typing import Any
 
-from tilewright.language.callable import JitCallable
+from tilewright.language.definitions.callable import JitCallable
 from tilewright_conformance.surface.probes import Probe
 
 _LAUNCH = re.compile(r"\bon\((\w+(?:\.\w+)*)\)\[")

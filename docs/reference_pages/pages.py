@@ -10,7 +10,7 @@ from typing import Any
 from reference_pages import docstrings, tables
 from reference_pages.examples import program
 from tilewright.language.binding import is_builtin
-from tilewright.language.callable import ConstexprFunction, JitCallable
+from tilewright.language.definitions.callable import ConstexprFunction, JitCallable
 from tilewright_conformance.surface.probes import Probe, all_probes
 from tilewright_conformance.surface.table import Name, names, resolve
 

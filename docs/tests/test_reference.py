@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright.language.callable import JitCallable
+from tilewright.language.definitions.callable import JitCallable
 from tilewright_conformance.surface.table import Name, names, resolve
 
 DOCS = Path(__file__).resolve().parents[1]

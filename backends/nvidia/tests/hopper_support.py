@@ -13,7 +13,7 @@ from tilewright.ir import Module
 from tilewright.ir.parser import parse_module
 from tilewright.ir.type_text import parse_type
 from tilewright.ir.types import DescriptorType, Type
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.passes import pipeline
 from tilewright.plugins.manifest import CodeObject, Parameter
 from tilewright.simt.compile import kernel_of, run_stages

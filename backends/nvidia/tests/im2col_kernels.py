@@ -9,7 +9,7 @@ import numpy as np
 import tilewright.language as tl
 from tilewright.frontend.compile import compile_function
 from tilewright.ir import Module
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.passes import pipeline
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import tilewright.language as tl
 from tilewright.frontend.compile import compile_function
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.passes import pipeline
 
 

@@ -27,9 +27,9 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from tilewright import errors, ir, language, testing
     from tilewright.errors import AutotunerError, BackendError, CompilationError, KernelError, LaunchError, LoweringError, OutOfResources, TilewrightError
-    from tilewright.language.aggregate import aggregate
     from tilewright.language.binding import must_use_result
-    from tilewright.language.callable import constexpr_function
+    from tilewright.language.definitions.aggregate import aggregate
+    from tilewright.language.definitions.callable import constexpr_function
     from tilewright.runtime.arguments.descriptor import TensorDescriptor
     from tilewright.runtime.arguments.mock_tensors import MockTensor, TensorWrapper, reinterpret
     from tilewright.runtime.devices.allocator import set_allocator
@@ -58,9 +58,9 @@ _MODULES: dict[str, str] = {
         ),
         "tilewright.errors",
     ),
-    "aggregate": "tilewright.language.aggregate",
+    "aggregate": "tilewright.language.definitions.aggregate",
     "must_use_result": "tilewright.language.binding",
-    "constexpr_function": "tilewright.language.callable",
+    "constexpr_function": "tilewright.language.definitions.callable",
     "set_allocator": "tilewright.runtime.devices.allocator",
     **dict.fromkeys(("Autotuner", "Config", "autotune"), "tilewright.runtime.tuning.autotune"),
     "backend": "tilewright.runtime.devices.backend_choice",

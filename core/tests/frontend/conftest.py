@@ -24,7 +24,7 @@ _HEADER = """\
 import math
 from collections import namedtuple
 import tilewright.language as tl
-from tilewright.language.callable import constexpr_function, device_function as jit
+from tilewright.language.definitions.callable import constexpr_function, device_function as jit
 """
 _numbers = itertools.count()
 

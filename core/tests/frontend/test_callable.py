@@ -13,7 +13,7 @@ import pytest
 
 import tilewright.language as tl
 from tilewright.errors import DefinitionError
-from tilewright.language.callable import ConstexprFunction, JitCallable, constexpr_function, device_function
+from tilewright.language.definitions.callable import ConstexprFunction, JitCallable, constexpr_function, device_function
 
 
 def test_the_source_starts_at_def_and_is_dedented(source: Any) -> None:
@@ -91,7 +91,7 @@ def test_annotations_of_modules_with_postponed_evaluation(tmp_path: Path, monkey
     (tmp_path / "postponed_kernels.py").write_text(
         "from __future__ import annotations\n"
         "import tilewright.language as tl\n"
-        "from tilewright.language.callable import device_function as jit\n"
+        "from tilewright.language.definitions.callable import device_function as jit\n"
         "@jit\n"
         "def kernel(a: tl.constexpr, b: tl.float32, c: tl.const, d: 'i64', e: torch.Tensor, f: tl.uint1, g: uint16, h: 'bfloat16'):\n"
         "    pass\n"
@@ -113,7 +113,7 @@ def test_keyword_dictionaries_are_refused(source: Any) -> None:
 def test_a_constexpr_parameter_is_always_specialised(source: Any) -> None:
     made = source(
         """
-        from tilewright.language.callable import JitCallable
+        from tilewright.language.definitions.callable import JitCallable
 
         def kernel(a, N: tl.constexpr):
             pass
@@ -239,7 +239,7 @@ def test_replacing_the_source_changes_key_and_meaning(source: Any) -> None:
 def test_copies_and_pickles(source: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "picklable_kernels.py").write_text(
         "import tilewright.language as tl\n"
-        "from tilewright.language.callable import device_function as jit\n"
+        "from tilewright.language.definitions.callable import device_function as jit\n"
         "@jit\n"
         "def kernel(a, b: tl.constexpr = 3):\n"
         "    pass\n"
@@ -280,7 +280,7 @@ def test_constexpr_functions_on_the_host_and_as_methods(source: Any) -> None:
 
 def test_a_module_edited_after_import_keeps_its_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "edited_kernels.py"
-    text = "from tilewright.language.callable import device_function as jit\n@jit\ndef kernel(x):\n    y = x + 1\n"
+    text = "from tilewright.language.definitions.callable import device_function as jit\n@jit\ndef kernel(x):\n    y = x + 1\n"
     path.write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
     kernel = importlib.import_module("edited_kernels").kernel

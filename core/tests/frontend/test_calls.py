@@ -152,7 +152,7 @@ def test_operations_know_the_chain_of_calls(source: Any) -> None:
 def test_a_noinline_function_is_compiled_once_for_each_signature(source: Any, ir_text: Any) -> None:
     made = source(
         """
-        from tilewright.language.callable import device_function
+        from tilewright.language.definitions.callable import device_function
 
         @device_function(noinline=True)
         def scale(p, x, BY: tl.constexpr):
@@ -240,7 +240,7 @@ def test_namedtuples_are_made_read_and_passed(source: Any) -> None:
 def test_aggregates(source: Any) -> None:
     made = source(
         """
-        from tilewright.language.aggregate import aggregate
+        from tilewright.language.definitions.aggregate import aggregate
 
         @aggregate
         class Span:
@@ -402,7 +402,7 @@ def test_context_managers_of_the_language(source: Any) -> None:
 def test_fields_are_set_outside_of_control_flow_only(source: Any) -> None:
     made = source(
         """
-        from tilewright.language.aggregate import aggregate
+        from tilewright.language.definitions.aggregate import aggregate
 
         @aggregate
         class Box:

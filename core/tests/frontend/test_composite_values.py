@@ -108,7 +108,7 @@ def pairs(out, a, b, n):
 
 @pytest.fixture
 def kernels(source: Any) -> Any:
-    return source("from tilewright.language.callable import device_function\n" + KERNELS)
+    return source("from tilewright.language.definitions.callable import device_function\n" + KERNELS)
 
 
 @pytest.mark.parametrize("flag", [0, 3])

@@ -13,8 +13,8 @@ from tilewright import language
 from tilewright.errors import CompilationError, DefinitionError
 from tilewright.ir.hash import structural_hash
 from tilewright.ir.parser import parse_module
-from tilewright.language.callable import device_function
-from tilewright.language.source import syntax_tree
+from tilewright.language.definitions.callable import device_function
+from tilewright.language.definitions.source import syntax_tree
 from tilewright.passes import pipeline
 from tilewright.recursion import deep_recursion
 from tilewright.runtime.storage.cache_keys import stable_text

@@ -23,7 +23,7 @@ def test_globals_that_may_be_read(source: Any) -> None:
         import enum
         import tilewright.language.math as tlmath
         from tilewright.language import float32, load, store, arange as numbers
-        from tilewright.language.aggregate import aggregate
+        from tilewright.language.definitions.aggregate import aggregate
 
         N = tl.constexpr(4)
         KIND = tl.float32

@@ -178,7 +178,7 @@ class Writer:
 
 
 _PREAMBLE = """\
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 
 YES = tl.constexpr(True)
 NO = tl.constexpr(False)

@@ -12,8 +12,8 @@ import tilewright.language as tl
 from tilewright.errors import CompilationError
 from tilewright.frontend import compile_function
 from tilewright.language import aggregate
-from tilewright.language.callable import constexpr_function
-from tilewright.language.callable import device_function as jit
+from tilewright.language.definitions.callable import constexpr_function
+from tilewright.language.definitions.callable import device_function as jit
 
 
 @aggregate

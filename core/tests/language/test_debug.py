@@ -11,7 +11,7 @@ import pytest
 import tilewright.active_target as active_target
 import tilewright.language as tl
 from tilewright.errors import CompileTimeAssertionFailure, KernelError
-from tilewright.language.callable import device_function as jit
+from tilewright.language.definitions.callable import device_function as jit
 from tilewright.language.semantic import Options
 from tilewright.plugins.manifest import Target
 

@@ -12,8 +12,8 @@ import tilewright.language as tl
 from tilewright import ir
 from tilewright.errors import CompilationError
 from tilewright.frontend import compile_function
-from tilewright.language.callable import device_function as jit
-from tilewright.language.descriptors import tensor_descriptor_base_type
+from tilewright.language.builtin_functions.descriptors import tensor_descriptor_base_type
+from tilewright.language.definitions.callable import device_function as jit
 from tilewright.language.semantic import Options
 from tilewright.passes.pipeline import run as run_passes
 from tilewright.plugins.manifest import Capabilities, Target

@@ -12,7 +12,7 @@ import pytest
 import tilewright
 import tilewright.language as tl
 from tilewright.ir import types as ir_types
-from tilewright.language import dtypes
+from tilewright.language.value_types import dtypes
 
 # name: (name in tl, bits, signed or None for floats, fraction bits, bias, IR type)
 TABLE: dict[str, tuple[str, int, bool | None, int, int, str]] = {

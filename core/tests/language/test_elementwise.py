@@ -13,7 +13,7 @@ import pytest
 import tilewright.language as tl
 from tilewright import ir
 from tilewright.language import libdevice
-from tilewright.language.callable import device_function as jit
+from tilewright.language.definitions.callable import device_function as jit
 from tilewright.language.device_math import elementary, parts, rounding, special
 
 ELEMENTARY = ["exp", "exp2", "log", "log2", "sin", "cos", "erf", "sqrt", "rsqrt", "floor", "ceil"]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tilewright.language as tl
-from tilewright.language.callable import device_function as jit
+from tilewright.language.definitions.callable import device_function as jit
 from tilewright.plugins.manifest import Capabilities
 
 # operand: (default result, result for out_dtype=float16)

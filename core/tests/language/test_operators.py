@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tilewright.language as tl
-from tilewright.language.callable import device_function as jit
+from tilewright.language.definitions.callable import device_function as jit
 
 
 def test_text_of_arithmetic(bench: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tilewright.language as tl
-from tilewright.language.promotion import scalar_type
+from tilewright.language.value_types.promotion import scalar_type
 
 INTS = {"int1": (1, False)} | {f"int{n}": (n, True) for n in (8, 16, 32, 64)} | {f"uint{n}": (n, False) for n in (8, 16, 32, 64)}
 FP8 = ("fp8e4nv", "fp8e5", "fp8e4b8", "fp8e5b16", "fp8e4b15")

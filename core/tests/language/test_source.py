@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.language.source import FunctionSource
+from tilewright.language.definitions.source import FunctionSource
 
 _NESTED = '''
 def outer():

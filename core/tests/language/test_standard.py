@@ -12,7 +12,7 @@ import tilewright.language as tl
 from tilewright.errors import CompilationError
 from tilewright.frontend import compile_function
 from tilewright.ir.ops.control import Reduce
-from tilewright.language.callable import device_function as jit
+from tilewright.language.definitions.callable import device_function as jit
 from tilewright.simt.lowering.reduce import is_symmetric
 
 ROWS, COLUMNS = 4, 16

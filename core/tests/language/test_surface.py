@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tilewright.language as tl
-from tilewright.language.callable import ConstexprFunction, JitCallable
+from tilewright.language.definitions.callable import ConstexprFunction, JitCallable
 
 NAMES = [
     "PropagateNan",

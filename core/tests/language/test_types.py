@@ -17,7 +17,7 @@ import pytest
 
 import tilewright
 from tilewright.language import standard
-from tilewright.language.callable import JitCallable
+from tilewright.language.definitions.callable import JitCallable
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SOURCES = Path(tilewright.__file__).parents[1]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tilewright.language as tl
-from tilewright.language.values import constexpr_type, unwrap_if_constexpr
+from tilewright.language.value_types.values import constexpr_type, unwrap_if_constexpr
 
 NUMBERS = (0, 1, 7, -3, 2.5, True)
 BINARY = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and_", "or_", "xor", "lshift", "rshift", "lt", "le", "gt", "ge", "eq", "ne"]

@@ -13,7 +13,7 @@ from tilewright.frontend.compile import compile_function
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.parser import parse_module
 from tilewright.ir.types import I1, I32, PointerType, TileType, element_type, shape_of
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.passes.analysis.affine import Affine
 from tilewright.passes.analysis.affine_forms import Bound, Form, Wrapped
 from tilewright.passes.analysis.polynomials import Polynomial, total

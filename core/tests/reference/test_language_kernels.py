@@ -9,7 +9,7 @@ import pytest
 
 import tilewright.language as tl
 from tilewright.frontend.compile import compile_function
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.reference.checks.checked_mode import CheckedOptions
 from tilewright.reference.interpreter import run
 from tilewright_conformance.cases.control.whiles import search

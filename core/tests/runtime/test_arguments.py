@@ -363,7 +363,7 @@ def test_dtype_texts(dtype, text):
 
 
 def test_language_dtypes():
-    from tilewright.language import dtypes
+    from tilewright.language.value_types import dtypes
 
     for name, text in (("float32", "fp32"), ("int8", "i8"), ("uint64", "u64"), ("bfloat16", "bf16"), ("float8e4b15", "fp8e4b15"), ("int1", "u1")):
         assert dtype_text(getattr(dtypes, name)) in (text, {"u1": "i1"}.get(text)), name

@@ -7,7 +7,7 @@ from matmul_kernels import BM, BN, build
 
 import tilewright.language as tl
 from tilewright.ir import Module
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright_conformance.oracles import attention
 
 HEAD = 8

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import tilewright.language as tl
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.testing.emulated import small
 
 Run = tuple[Any, dict[str, str], list[Any]]

@@ -12,7 +12,7 @@ from tilewright.frontend.compile import compile_function
 from tilewright.ir import Builder, Function, Module, Value, verify
 from tilewright.ir.core import Operation
 from tilewright.ir.types import PointerType, TileType
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.passes.pipeline import run as run_passes
 from tilewright.simt import emulator
 from tilewright.simt.compile import kernel_of

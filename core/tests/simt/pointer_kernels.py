@@ -10,7 +10,7 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.frontend.compile import compile_function
 from tilewright.ir import Module
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.passes.pipeline import run as run_passes
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, cast
 
 from tilewright.language import libdevice
-from tilewright.language.atomics import clock
 from tilewright.language.binding import builtin
-from tilewright.language.tensors import tensor
-from tilewright.language.values import constexpr
+from tilewright.language.builtin_functions.atomics import clock
+from tilewright.language.value_types.tensors import tensor
+from tilewright.language.value_types.values import constexpr
 from tilewright_amd.architectures import TICK
 
 

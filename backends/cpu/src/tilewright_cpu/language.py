@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.language import core, libdevice
-from tilewright.language.callable import constexpr_function, device_function
+from tilewright.language.definitions.callable import constexpr_function, device_function
 
 
 @constexpr_function

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tilewright.language as tl
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.testing.threads import side_by_side
 
 Check = Callable[..., list[Any]]

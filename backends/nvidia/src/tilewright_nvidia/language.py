@@ -10,12 +10,12 @@ from typing import Any
 from tilewright import ir
 from tilewright.language import libdevice
 from tilewright.language.binding import builtin
+from tilewright.language.builtin_functions.memory import from_memory
 from tilewright.language.core import inline_asm_elementwise
-from tilewright.language.dtypes import int32, int64
-from tilewright.language.memory import from_memory
-from tilewright.language.tensors import tensor
-from tilewright.language.tuples import listed
-from tilewright.language.values import constexpr, unwrap_if_constexpr
+from tilewright.language.value_types.dtypes import int32, int64
+from tilewright.language.value_types.tensors import tensor
+from tilewright.language.value_types.tuples import listed
+from tilewright.language.value_types.values import constexpr, unwrap_if_constexpr
 from tilewright_nvidia.operations import LoadIm2col
 
 #: Threads of a warp, on every target that this language is for.

@@ -11,7 +11,7 @@ from made_kernels import batched, copied, grouped, surrounded, updated
 
 import tilewright.language as tl
 from tilewright.frontend.compile import compile_function
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.passes import pipeline
 from tilewright.plugins.manifest import CodeObject
 from tilewright_nvidia.lower import lower

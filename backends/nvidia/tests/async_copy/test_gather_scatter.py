@@ -11,7 +11,7 @@ import pytest
 import tilewright.language as tl
 from tilewright.frontend.compile import compile_function
 from tilewright.ir.types import F16, F32, U8, Type
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.llvm.emission.registers import storage_size
 from tilewright.passes import pipeline
 from tilewright.plugins.manifest import PORTABLE_OPTIONS, CodeObject

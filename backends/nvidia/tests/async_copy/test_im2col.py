@@ -19,7 +19,7 @@ from tilewright.frontend.compile import compile_function
 from tilewright.gpu_host.driver import Driver
 from tilewright.gpu_host.encoding import encoder_code
 from tilewright.ir.parser import parse_module
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.language.options import Options
 from tilewright.plugins.manifest import PORTABLE_OPTIONS, CodeObject, Target
 from tilewright.plugins.registry import registry

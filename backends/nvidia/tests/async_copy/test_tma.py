@@ -13,7 +13,7 @@ from warpgroup_kernels import matmul_module
 import tilewright.language as tl
 from tilewright.errors import LoweringError
 from tilewright.frontend.compile import compile_function
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.passes import pipeline
 from tilewright_nvidia.async_copy.mbarrier import divided_registers
 from tilewright_nvidia.async_copy.swizzle_atoms import SwizzleAtoms

@@ -13,7 +13,7 @@ import pytest
 import tilewright.language as tl
 from tilewright.errors import LoweringError
 from tilewright.gpu_host.linking import Linked
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.plugins.manifest import CodeObject
 from tilewright_nvidia.toolchain.linking import says_lines
 

@@ -13,7 +13,7 @@ import pytest
 import tilewright.language as tl
 from tilewright.errors import LoweringError, OutOfResources
 from tilewright.language import libdevice
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.plugins.manifest import PORTABLE_OPTIONS
 from tilewright_conformance.samples import FAMILIES, samples
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of

@@ -28,7 +28,7 @@ from tilewright.frontend.compile import compile_function
 from tilewright.gpu_host.kernels import LoadedKernel
 from tilewright.gpu_host.launch import make_launcher
 from tilewright.gpu_host.memory import DeviceMemory
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.passes import pipeline
 from tilewright_nvidia.async_copy.swizzle_atoms import SwizzleAtoms
 from tilewright_nvidia.host.driver import driver

@@ -9,7 +9,7 @@ import pytest
 
 import tilewright.language as tl
 from tilewright.errors import LoweringError
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright_nvidia.codegen.uniform_ptx import is_uniform
 
 

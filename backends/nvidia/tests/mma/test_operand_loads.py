@@ -12,7 +12,7 @@ import pytest
 
 import tilewright.language as tl
 from tilewright.ir.types import BF16, F16, F32, F64, I8, I32, FloatType, IntType, Type
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.llvm.emission.registers import storage_size
 from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout, axis_shifts, combine, log2
 from tilewright.simt.target.matmul_plan import Matmul

@@ -13,7 +13,7 @@ from tilewright.frontend.compile import compile_function
 from tilewright.ir import Module, verify
 from tilewright.ir.core import Operation
 from tilewright.ir.ops.linear import Dot
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.passes import pipeline
 from tilewright.passes.clone import clone_module
 from tilewright.plugins.registry import registry

@@ -15,7 +15,7 @@ from warpgroup_kernels import matmul_module, persistent_module
 import tilewright.language as tl
 from tilewright.frontend.compile import compile_function
 from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, I8, I32, DescriptorType
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.passes import pipeline
 from tilewright.simt import emulator
 from tilewright.simt.layouts.linear_layout import combine

@@ -13,7 +13,7 @@ from warpgroup_kernels import KINDS, SIZES, matmul_module, persistent_module, sc
 
 import tilewright.language as tl
 from tilewright.frontend.compile import compile_function
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.passes import pipeline
 from tilewright_nvidia.async_copy.swizzle_atoms import SPANS
 from tilewright_nvidia.lower import lower

@@ -104,7 +104,7 @@ def _walk(found: Any, path: str, importable: bool = False) -> Any:
 def _member(owner: str) -> Any:
     def find(path: str) -> Any:
         import tilewright.language as tl
-        from tilewright.language.descriptors import EMITTED_MEMBERS
+        from tilewright.language.builtin_functions.descriptors import EMITTED_MEMBERS
 
         if owner == "dtype":
             return next(getattr(dtype, path) for dtype in (tl.int32, tl.float32) if hasattr(dtype, path))

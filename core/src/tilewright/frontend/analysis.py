@@ -14,7 +14,7 @@ import ast
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tilewright.language.callable import JitCallable
+from tilewright.language.definitions.callable import JitCallable
 
 Names = frozenset[str]
 NONE: Names = frozenset()

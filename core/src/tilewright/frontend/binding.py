@@ -8,9 +8,9 @@ from typing import Any
 
 from tilewright.errors import similar, with_help
 from tilewright.frontend.values import lift
-from tilewright.language.callable import JitCallable
 from tilewright.language.core import base_value, constexpr
 from tilewright.language.core import tuple as tl_tuple
+from tilewright.language.definitions.callable import JitCallable
 
 
 def bind(fn: JitCallable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

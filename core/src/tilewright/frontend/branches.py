@@ -18,7 +18,7 @@ from tilewright.frontend.errors import located
 from tilewright.frontend.frame import NORMAL, RETURN_FLAG, RETURN_VALUE, Completion, Scope, Undefined, is_hidden
 from tilewright.frontend.generator import Generator
 from tilewright.frontend.values import decay, describe_type, flatten, is_number, name_values, placeholder, type_of, unflatten
-from tilewright.language.block_pointers import block_pointer
+from tilewright.language.builtin_functions.block_pointers import block_pointer
 from tilewright.language.core import constexpr, tensor
 
 #: Visits statements at the current insertion point, in the current scope.

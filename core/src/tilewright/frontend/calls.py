@@ -18,15 +18,19 @@ from tilewright.frontend.host_calls import call_host
 from tilewright.frontend.python_builtins import PYTHON_BUILTINS, PythonBuiltin, items_of, plain
 from tilewright.frontend.values import describe, is_number, lift
 from tilewright.language.binding import BoundCallable, is_builtin, is_host_function
-from tilewright.language.callable import BoundConstexprFunction, ConstexprFunction, JitCallable
+from tilewright.language.builtin_functions.debug import static_assert
+from tilewright.language.builtin_functions.iteration import condition as tl_condition
+from tilewright.language.builtin_functions.iteration import range as tl_range
+from tilewright.language.builtin_functions.iteration import static_range
 from tilewright.language.core import base_type, base_value, constexpr, tensor
 from tilewright.language.core import tuple as tl_tuple
-from tilewright.language.debug import static_assert
-from tilewright.language.dtypes import dtype
-from tilewright.language.iteration import condition as tl_condition
-from tilewright.language.iteration import range as tl_range
-from tilewright.language.iteration import static_range
-from tilewright.language.values import unwrap_if_constexpr
+from tilewright.language.definitions.callable import (
+    BoundConstexprFunction,
+    ConstexprFunction,
+    JitCallable,
+)
+from tilewright.language.value_types.dtypes import dtype
+from tilewright.language.value_types.values import unwrap_if_constexpr
 
 _ITERATION = (tl_range, static_range, tl_condition)
 _RANGE = PYTHON_BUILTINS["range"]

@@ -14,7 +14,7 @@ from tilewright.frontend.frame import RETURN_FLAG, Scope, Undefined, is_hidden
 from tilewright.frontend.generator import Generator
 from tilewright.frontend.host_calls import names_assigned_by_calls
 from tilewright.frontend.values import decay, describe_type, flatten, has_placeholder, is_number, name_values, placeholder, type_of, unflatten
-from tilewright.language.open_copies import holds_aggregate
+from tilewright.language.definitions.open_copies import holds_aggregate
 
 
 class LastValues:

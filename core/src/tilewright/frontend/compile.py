@@ -14,8 +14,8 @@ from tilewright.frontend.frame import Scope
 from tilewright.frontend.generator import Generator
 from tilewright.frontend.statements import block
 from tilewright.frontend.values import name_values, unflatten
-from tilewright.language.callable import JitCallable
 from tilewright.language.core import base_type, constexpr_type, tuple_type
+from tilewright.language.definitions.callable import JitCallable
 from tilewright.language.semantic import Options
 from tilewright.language.signatures import str_to_ty
 from tilewright.recursion import SPLIT, deep_recursion

@@ -18,10 +18,10 @@ from tilewright.frontend.generator import Expression, Generator
 from tilewright.frontend.names import load_name
 from tilewright.frontend.python_builtins import items_of
 from tilewright.frontend.values import describe, lift, unwrapped
-from tilewright.language.callable import JitCallable
 from tilewright.language.core import base_value, constexpr, tensor
 from tilewright.language.core import slice as tl_slice
 from tilewright.language.core import tuple as tl_tuple
+from tilewright.language.definitions.callable import JitCallable
 
 
 def _constant(g: Generator, node: ast.Constant) -> Any:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from tilewright.frontend.analysis import Analysis, analyse
 from tilewright.ir import Location, Region
-from tilewright.language.callable import JitCallable
+from tilewright.language.definitions.callable import JitCallable
 
 #: A variable of a scope: a tensor, constexpr, tuple or other value of the language, a module, type or function, or an :class:`Undefined`.
 Scope = dict[str, Any]

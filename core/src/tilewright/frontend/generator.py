@@ -20,9 +20,9 @@ from tilewright.frontend.binding import bind
 from tilewright.frontend.frame import RETURN_VALUE, Completion, Frame, Scope, Undefined
 from tilewright.frontend.values import decay, describe, describe_type, flatten, name_values, type_of, unflatten
 from tilewright.language.binding import is_builtin
-from tilewright.language.callable import ConstexprFunction, JitCallable
 from tilewright.language.core import base_type, base_value, constexpr, constexpr_type, tensor
 from tilewright.language.core import tuple as tl_tuple
+from tilewright.language.definitions.callable import ConstexprFunction, JitCallable
 from tilewright.language.semantic import Options, Semantic
 from tilewright.recursion import SPLIT
 

@@ -16,10 +16,15 @@ from typing import Any
 from tilewright.errors import CompilationError, with_help
 from tilewright.frontend.frame import is_hidden
 from tilewright.frontend.generator import Generator
-from tilewright.language.aggregate import aggregate_value
 from tilewright.language.binding import asked_for, is_builtin, is_host_function
 from tilewright.language.core import apply_builtin, constexpr, dtype, tensor
-from tilewright.language.open_copies import OpenCopies, classes_of, holds_aggregate, replaced
+from tilewright.language.definitions.aggregate import aggregate_value
+from tilewright.language.definitions.open_copies import (
+    OpenCopies,
+    classes_of,
+    holds_aggregate,
+    replaced,
+)
 
 #: Classes of most arguments, none of which holds an aggregate.
 _PLAIN = frozenset((tensor, constexpr, dtype, int, float, bool, str, type(None)))

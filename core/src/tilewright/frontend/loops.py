@@ -27,12 +27,12 @@ from tilewright.frontend.while_loop import WhileLoop
 from tilewright.ir import types as ir_types
 from tilewright.ir.known_integers import is_known_positive, known_integer
 from tilewright.ir.ops.debug import IMPLIED_ASSERTS
+from tilewright.language.builtin_functions.iteration import condition as tl_condition
+from tilewright.language.builtin_functions.iteration import range as tl_range
+from tilewright.language.builtin_functions.iteration import static_range
 from tilewright.language.core import constexpr, dtype, int1, tensor
 from tilewright.language.core import tuple as tl_tuple
-from tilewright.language.iteration import condition as tl_condition
-from tilewright.language.iteration import range as tl_range
-from tilewright.language.iteration import static_range
-from tilewright.language.promotion import integer_promote
+from tilewright.language.value_types.promotion import integer_promote
 
 _STEP_IS_ZERO = "the step of a range must not be zero"
 _STEP_IS_NOT_POSITIVE = (

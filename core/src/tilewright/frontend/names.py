@@ -16,8 +16,8 @@ from tilewright.frontend.generator import Generator
 from tilewright.frontend.python_builtins import PYTHON_BUILTINS
 from tilewright.frontend.values import lift
 from tilewright.language.binding import BoundCallable, is_builtin
-from tilewright.language.callable import BoundConstexprFunction, JitCallable
 from tilewright.language.core import base_type, base_value, constexpr
+from tilewright.language.definitions.callable import BoundConstexprFunction, JitCallable
 
 _MISSING = object()
 #: Kinds of globals that need no further look.

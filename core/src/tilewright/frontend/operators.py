@@ -11,10 +11,10 @@ from tilewright.frontend.errors import unsupported
 from tilewright.frontend.generator import Generator
 from tilewright.frontend.python_builtins import items_of
 from tilewright.frontend.values import describe, is_number, lift, unwrapped
-from tilewright.language.callable import JitCallable
 from tilewright.language.core import base_value, constexpr, tensor
 from tilewright.language.core import tuple as tl_tuple
-from tilewright.language.values import BINARY_OPERATORS, COMPARISONS, UNARY_OPERATORS
+from tilewright.language.definitions.callable import JitCallable
+from tilewright.language.value_types.values import BINARY_OPERATORS, COMPARISONS, UNARY_OPERATORS
 
 _BINARY: dict[type[ast.operator], str] = {
     ast.Add: "add",

@@ -12,10 +12,14 @@ from tilewright.frontend import breakpoints
 from tilewright.frontend.attributes import attribute
 from tilewright.frontend.generator import Generator
 from tilewright.frontend.values import SIZES_ARE_ARGUMENTS, describe, lift
-from tilewright.language import elementwise, math
+from tilewright.language import math
+from tilewright.language.builtin_functions import elementwise
+from tilewright.language.builtin_functions.descriptors import (
+    tensor_descriptor,
+    tensor_descriptor_base,
+)
 from tilewright.language.core import base_value, constexpr, is_negative_zero, tensor
 from tilewright.language.core import tuple as tl_tuple
-from tilewright.language.descriptors import tensor_descriptor, tensor_descriptor_base
 
 Implementation = Callable[[Generator, Sequence[Any], Mapping[str, Any]], Any]
 
@@ -129,7 +133,7 @@ def _hasattr(g: Generator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
 
 
 def _print(g: Generator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    from tilewright.language.debug import device_print
+    from tilewright.language.builtin_functions.debug import device_print
 
     if not (args and type(args[0]) is constexpr and isinstance(args[0].value, str)):
         args = (constexpr(""), *args)

@@ -18,9 +18,9 @@ from tilewright.frontend.generator import Generator
 from tilewright.frontend.loops import for_statement, while_statement
 from tilewright.frontend.names import load_name
 from tilewright.frontend.values import decayed_type, describe, describe_type
+from tilewright.language.builtin_functions.debug import device_assert
 from tilewright.language.core import constexpr
 from tilewright.language.core import tuple as tl_tuple
-from tilewright.language.debug import device_assert
 
 
 def block(g: Generator, statements: Sequence[ast.stmt], live: Names, follows: bool, start: int = 0) -> Completion:

@@ -11,8 +11,8 @@ from tilewright.errors import integer_text
 from tilewright.ir import types as ir_types
 from tilewright.language.core import base_type, base_value, constexpr, constexpr_type, tensor
 from tilewright.language.core import tuple as tl_tuple
-from tilewright.language.promotion import scalar_type
 from tilewright.language.semantic import Semantic
+from tilewright.language.value_types.promotion import scalar_type
 
 _NUMBERS = frozenset((int, float, bool))
 _PLAIN = frozenset((int, float, bool, str, type(None)))

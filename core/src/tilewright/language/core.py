@@ -8,9 +8,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tilewright.language.aggregate import aggregate, aggregate_replace, aggregate_type, aggregate_value
-from tilewright.language.assembly import dispatch, extern_elementwise, inline_asm_elementwise
-from tilewright.language.atomics import (
+from tilewright.language.binding import (
+    BoundCallable,
+    Member,
+    builtin,
+    extern,
+    is_builtin,
+    must_use_result,
+)
+from tilewright.language.builtin_functions.assembly import (
+    dispatch,
+    extern_elementwise,
+    inline_asm_elementwise,
+)
+from tilewright.language.builtin_functions.atomics import (
     atomic_add,
     atomic_and,
     atomic_cas,
@@ -22,11 +33,27 @@ from tilewright.language.atomics import (
     atomic_xchg,
     atomic_xor,
 )
-from tilewright.language.binding import BoundCallable, Member, builtin, extern, is_builtin, must_use_result
-from tilewright.language.block_pointers import advance, block_pointer, block_pointer_type, make_block_ptr
-from tilewright.language.creation import arange, cast, full, num_programs, program_id, to_tensor
-from tilewright.language.debug import device_assert, device_print, static_assert, static_print
-from tilewright.language.descriptors import (
+from tilewright.language.builtin_functions.block_pointers import (
+    advance,
+    block_pointer,
+    block_pointer_type,
+    make_block_ptr,
+)
+from tilewright.language.builtin_functions.creation import (
+    arange,
+    cast,
+    full,
+    num_programs,
+    program_id,
+    to_tensor,
+)
+from tilewright.language.builtin_functions.debug import (
+    device_assert,
+    device_print,
+    static_assert,
+    static_print,
+)
+from tilewright.language.builtin_functions.descriptors import (
     load_tensor_descriptor,
     make_tensor_descriptor,
     store_tensor_descriptor,
@@ -35,7 +62,55 @@ from tilewright.language.descriptors import (
     tensor_descriptor_base_type,
     tensor_descriptor_type,
 )
-from tilewright.language.dtypes import (
+from tilewright.language.builtin_functions.elementwise import (
+    PropagateNan,
+    add,
+    assume,
+    builtin_max,
+    builtin_min,
+    clamp,
+    expect_zero,
+    max_constancy,
+    max_contiguous,
+    maximum,
+    minimum,
+    mul,
+    multiple_of,
+    sub,
+    where,
+)
+from tilewright.language.builtin_functions.iteration import condition, range, static_range
+from tilewright.language.builtin_functions.linear import dot, dot_scaled
+from tilewright.language.builtin_functions.memory import debug_barrier, load, store
+from tilewright.language.builtin_functions.reduction import (
+    associative_scan,
+    map_elementwise,
+    reduce,
+)
+from tilewright.language.builtin_functions.shape import (
+    broadcast,
+    broadcast_to,
+    cat,
+    expand_dims,
+    gather,
+    histogram,
+    item,
+    join,
+    permute,
+    reshape,
+    split,
+    trans,
+    view,
+)
+from tilewright.language.builtin_functions.waiting import atomic_poll
+from tilewright.language.definitions.aggregate import (
+    aggregate,
+    aggregate_replace,
+    aggregate_type,
+    aggregate_value,
+)
+from tilewright.language.signatures import str_to_ty
+from tilewright.language.value_types.dtypes import (
     TRITON_MAX_TENSOR_NUMEL,
     base_type,
     bfloat16,
@@ -65,32 +140,9 @@ from tilewright.language.dtypes import (
     uint64,
     void,
 )
-from tilewright.language.elementwise import (
-    PropagateNan,
-    add,
-    assume,
-    builtin_max,
-    builtin_min,
-    clamp,
-    expect_zero,
-    max_constancy,
-    max_contiguous,
-    maximum,
-    minimum,
-    mul,
-    multiple_of,
-    sub,
-    where,
-)
-from tilewright.language.iteration import condition, range, static_range
-from tilewright.language.linear import dot, dot_scaled
-from tilewright.language.memory import debug_barrier, load, store
-from tilewright.language.reduction import associative_scan, map_elementwise, reduce
-from tilewright.language.shape import broadcast, broadcast_to, cat, expand_dims, gather, histogram, item, join, permute, reshape, split, trans, view
-from tilewright.language.signatures import str_to_ty
-from tilewright.language.tensors import tensor
-from tilewright.language.tuples import slice, slice_type, to_value, tuple, tuple_type
-from tilewright.language.values import (
+from tilewright.language.value_types.tensors import tensor
+from tilewright.language.value_types.tuples import slice, slice_type, to_value, tuple, tuple_type
+from tilewright.language.value_types.values import (
     CONSTEXPR_0,
     base_value,
     check_bit_width,
@@ -100,7 +152,6 @@ from tilewright.language.values import (
     unwrap_if_constexpr,
     unwrap_iterable,
 )
-from tilewright.language.waiting import atomic_poll
 
 #: Names that kernels and libraries in use still say.
 _aggregate = aggregate

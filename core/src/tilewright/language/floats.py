@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.errors import helped
-from tilewright.language.tensors import tensor
+from tilewright.language.value_types.tensors import tensor
 
 #: The elements that most of them take.
 F32_F64 = ("fp32", "fp64")

@@ -11,7 +11,6 @@ from typing import Any
 from tilewright.ir.table import merged
 from tilewright.language import floats
 from tilewright.language.binding import builtin
-from tilewright.language.dtypes import float32, int1, int32, int64
 from tilewright.language.math import (
     abs as abs,
 )
@@ -37,7 +36,8 @@ from tilewright.language.math import (
 from tilewright.language.math import (
     sqrt as sqrt,
 )
-from tilewright.language.tensors import tensor
+from tilewright.language.value_types.dtypes import float32, int1, int32, int64
+from tilewright.language.value_types.tensors import tensor
 
 
 def _pair(x: Any, y: Any, semantic: Any, names: tuple[str, ...] = floats.F32_F64) -> tuple[tensor, tensor]:

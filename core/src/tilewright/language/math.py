@@ -7,9 +7,9 @@ from typing import Any
 from tilewright.ir import types as ir_types
 from tilewright.language import floats
 from tilewright.language.binding import builtin
-from tilewright.language.dtypes import float32
-from tilewright.language.tensors import tensor
-from tilewright.language.values import unwrap_if_constexpr
+from tilewright.language.value_types.dtypes import float32
+from tilewright.language.value_types.tensors import tensor
+from tilewright.language.value_types.values import unwrap_if_constexpr
 
 
 @builtin

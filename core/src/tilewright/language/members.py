@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.language import core, math, standard
 from tilewright.language.binding import Member
-from tilewright.language.tensors import tensor
+from tilewright.language.value_types.tensors import tensor
 
 _BUILTINS = {
     core: (

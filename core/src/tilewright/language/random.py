@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.language import core, math
-from tilewright.language.callable import constexpr_function, device_function
+from tilewright.language.definitions.callable import constexpr_function, device_function
 
 N_ROUNDS_DEFAULT = core.constexpr(10)
 

@@ -12,15 +12,18 @@ from typing import Any, Protocol
 
 from tilewright import ir
 from tilewright.errors import helped
-from tilewright.language.conversion import common_shape, shape_of
-from tilewright.language.descriptors import EMITTED_MEMBERS, tensor_descriptor_base
-from tilewright.language.dtypes import base_type, int1
-from tilewright.language.operators import Operators
+from tilewright.language.builtin_functions.conversion import common_shape, shape_of
+from tilewright.language.builtin_functions.descriptors import (
+    EMITTED_MEMBERS,
+    tensor_descriptor_base,
+)
+from tilewright.language.builtin_functions.operators import Operators
 from tilewright.language.options import Options
-from tilewright.language.tensors import tensor
-from tilewright.language.tuples import slice as tl_slice
-from tilewright.language.tuples import tuple as tl_tuple
-from tilewright.language.values import constexpr, unwrap_if_constexpr
+from tilewright.language.value_types.dtypes import base_type, int1
+from tilewright.language.value_types.tensors import tensor
+from tilewright.language.value_types.tuples import slice as tl_slice
+from tilewright.language.value_types.tuples import tuple as tl_tuple
+from tilewright.language.value_types.values import constexpr, unwrap_if_constexpr
 
 
 class Generator(Protocol):

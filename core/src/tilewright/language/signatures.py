@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tilewright.language.descriptors import tensor_descriptor_base_type
-from tilewright.language.dtypes import base_type, block_type, signature_dtype
-from tilewright.language.tuples import tuple_type
-from tilewright.language.values import constexpr_type
+from tilewright.language.builtin_functions.descriptors import tensor_descriptor_base_type
+from tilewright.language.value_types.dtypes import base_type, block_type, signature_dtype
+from tilewright.language.value_types.tuples import tuple_type
+from tilewright.language.value_types.values import constexpr_type
 
 _DESCRIPTOR = re.compile(r"tensordesc(?:_im2col)?<\s*(\w+)\s*\[([\d,\s]*)\]\s*(?:,.*)?>$")
 

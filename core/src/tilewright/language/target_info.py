@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import tilewright.active_target as active_target
 from tilewright.language.binding import mark_builtin
-from tilewright.language.values import constexpr, unwrap_if_constexpr
+from tilewright.language.value_types.values import constexpr, unwrap_if_constexpr
 
 
 class TargetInfo(NamedTuple):

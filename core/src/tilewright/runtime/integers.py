@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.language.callable import ConstexprFunction
+from tilewright.language.definitions.callable import ConstexprFunction
 
 
 class IntegerFunction(ConstexprFunction):

@@ -29,7 +29,7 @@ from typing import Any
 
 from tilewright.environment import PREFIX, refused
 from tilewright.errors import TuningArgumentError, VariableError
-from tilewright.language.callable import JitCallable
+from tilewright.language.definitions.callable import JitCallable
 from tilewright.runtime import shipped_records
 from tilewright.runtime.storage import private_folder
 from tilewright.runtime.storage.cache_keys import digest
@@ -95,7 +95,7 @@ def _refused(source: str, wanted: str, given: Any) -> TuningArgumentError | Vari
 
 def source_key(function: JitCallable) -> str:
     """A digest of a kernel's source, and of the source of what it calls, that does not depend on where the files lie."""
-    from tilewright.language.dependencies import dependencies, describe
+    from tilewright.language.definitions.dependencies import dependencies, describe
 
     pending, seen, parts = [function], set(), []
     while pending:

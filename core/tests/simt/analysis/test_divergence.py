@@ -12,7 +12,7 @@ import pytest
 import tilewright.language as tl
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Operation
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.llvm.assembly.assembly_operands import AssemblyOperand
 from tilewright.simt import emulator
 from tilewright.simt.analysis.divergence import Divergence

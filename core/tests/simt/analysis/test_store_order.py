@@ -10,7 +10,7 @@ from descriptor_kernels import differ
 
 import tilewright.language as tl
 from tilewright.ir.parser import parse_module
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.simt.analysis.store_order import draining_stores
 from tilewright.simt.dialect.ops import SIMT_TABLE
 from tilewright.testing.toy_targets import BulkTarget

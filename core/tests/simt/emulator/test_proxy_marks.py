@@ -12,7 +12,7 @@ import tilewright.language as tl
 from tilewright.errors import KernelError
 from tilewright.frontend.compile import compile_function
 from tilewright.ir import Module
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.passes.pipeline import run as run_passes
 from tilewright.simt import emulator
 from tilewright.simt.compile import STAGES, kernel_of

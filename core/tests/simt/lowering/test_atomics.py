@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tilewright.language as tl
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.simt.assign_layouts.coalesce import spread
 from tilewright.simt.compile import compile_kernel
 from tilewright.simt.dialect.attributes import layout_of

@@ -7,7 +7,7 @@ import pytest
 
 import tilewright.language as tl
 from tilewright.ir.core import Function
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.simt.dialect.types import SlotType
 from tilewright.testing.emulated import compare, small
 from tilewright.testing.matrix_target import MatrixTarget

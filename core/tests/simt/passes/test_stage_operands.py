@@ -10,7 +10,7 @@ from descriptor_kernels import differ
 
 import tilewright.language as tl
 from tilewright.ir import Module
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.simt.compile import kernel_of
 from tilewright.testing.emulated import small
 from tilewright.testing.toy_targets import BulkTarget

@@ -9,7 +9,7 @@ import pytest
 from looped_kernels import STEPS, advancing, attending, counting_to, several_readers, steps
 
 import tilewright.language as tl
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.simt import emulator
 from tilewright.simt.compile import compile_kernel
 from tilewright.simt.dialect.async_groups import Tokens

@@ -14,7 +14,7 @@ import tilewright.language as tl
 from tilewright.ir.core import Operation
 from tilewright.ir.parser import parse_module
 from tilewright.ir.printer import print_module
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.passes.clone import clone_module
 from tilewright.simt import emulator
 from tilewright.simt.compile import STAGES, compile_kernel, kernel_of, run_stages

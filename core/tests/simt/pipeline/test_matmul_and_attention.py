@@ -12,7 +12,7 @@ from matmul_kernels import BK, BM, BN, MODES, build, by_blocks, by_pointers, mat
 
 import tilewright.language as tl
 from tilewright.ir import Module
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.simt import emulator
 from tilewright.simt.compile import kernel_of, run_stages
 from tilewright.simt.dialect.attributes import notes_of

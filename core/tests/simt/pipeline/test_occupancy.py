@@ -13,7 +13,7 @@ from matmul_kernels import build, operations
 import tilewright.language as tl
 from tilewright.errors import OutOfResources
 from tilewright.ir import Module
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.simt import emulator
 from tilewright.simt.compile import compile_fitting, kernel_of, run_stages
 from tilewright.simt.dialect.attributes import PROGRAMS, WARPS, notes_of

@@ -10,7 +10,7 @@ from looped_kernels import Run, chasing, gathering, gathering_last
 
 import tilewright.language as tl
 from tilewright.ir.core import Operation
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.simt import emulator
 from tilewright.testing.emulated import LANES, compare, inside, small
 from tilewright.testing.matrix_target import MatrixTarget

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tilewright.language as tl
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.reference import interpreter
 
 Check = Callable[..., None]
@@ -153,7 +153,7 @@ def test_bounds_of_every_form(mask: str, module_of: Any, compiled: Any, tmp_path
     path = tmp_path / "bounded.py"
     text = f"""
         import tilewright.language as tl
-        from tilewright.language.callable import device_function
+        from tilewright.language.definitions.callable import device_function
 
         @device_function
         def bounded(x, y, total, n, BLOCK: tl.constexpr):

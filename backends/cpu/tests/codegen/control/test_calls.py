@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tilewright.language as tl
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 
 Check = Callable[..., list[Any]]
 

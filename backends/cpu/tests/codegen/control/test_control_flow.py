@@ -11,7 +11,7 @@ import pytest
 
 import tilewright.language as tl
 from tilewright.ir.types import BF16, F16
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.llvm.codegen.link import load_object
 from tilewright.reference.numerics import encode, numpy_dtype
 from tilewright_cpu.codegen.control.cancellation import FIRST, FIRST_OF_SCALARS

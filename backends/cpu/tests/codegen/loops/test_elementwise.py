@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tilewright.language as tl
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 
 Check = Callable[..., list[Any]]
 INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")

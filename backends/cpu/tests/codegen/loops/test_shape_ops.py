@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import tilewright.language as tl
 from tilewright.ir import Builder, Function, Location, Module, verify
 from tilewright.ir.types import F32, I32, PointerType, TileType
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 
 Check = Callable[..., list[Any]]
 

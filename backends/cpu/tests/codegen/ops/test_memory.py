@@ -10,7 +10,7 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 
 Check = Callable[..., list[Any]]
 

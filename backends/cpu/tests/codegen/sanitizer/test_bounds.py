@@ -12,7 +12,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.errors import KernelError
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.runtime.arguments.descriptor import TensorDescriptor
 from tilewright_cpu.status import OUT_OF_BOUNDS
 

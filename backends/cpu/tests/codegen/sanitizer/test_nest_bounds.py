@@ -17,7 +17,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.errors import KernelError
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright_cpu.status import OUT_OF_BOUNDS
 
 ROWS, COLUMNS = 8, 16

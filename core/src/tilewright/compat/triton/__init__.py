@@ -30,7 +30,7 @@ _MODULES: dict[str, str] = {
     **dict.fromkeys(("cdiv", "next_power_of_2"), "tilewright.runtime.integers"),
     "CompilationError": "tilewright.compat.triton.compiler.errors",
     "TritonError": "tilewright.compat.triton.errors",
-    "aggregate": "tilewright.language.aggregate",
+    "aggregate": "tilewright.language.definitions.aggregate",
     "compile": "tilewright.compat.triton.compiler.compiler",
     "must_use_result": "tilewright.language.binding",
     "set_allocator": "tilewright.runtime.devices.allocator",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
-from tilewright.language.dtypes import TRITON_MAX_TENSOR_NUMEL
+from tilewright.language.value_types.dtypes import TRITON_MAX_TENSOR_NUMEL
 from tilewright.runtime.arguments.dtypes import dtype_text
 
 _FP8 = {

@@ -102,7 +102,7 @@ def _exists(name: str) -> bool:
 
 def _write_types_as(module: str) -> None:
     """Let ``repr(tl.float32)`` be ``<module>.float32``: programs evaluate it."""
-    dtypes = sys.modules.get("tilewright.language.dtypes")
+    dtypes = sys.modules.get("tilewright.language.value_types.dtypes")
     if dtypes is not None:
         dtypes.surface = module  # type: ignore[attr-defined]
 

@@ -24,8 +24,8 @@ from typing import Any
 
 from tilewright.compat.triton.runtime.autotuner import Autotuner
 from tilewright.compat.triton.runtime.jit import JITFunction
-from tilewright.language.callable import JitCallable
-from tilewright.language.dtypes import dtype
+from tilewright.language.definitions.callable import JitCallable
+from tilewright.language.value_types.dtypes import dtype
 from tilewright.runtime.arguments import array_protocols
 from tilewright.runtime.arguments.array_protocols import ALIGNMENT, ArrayKind
 from tilewright.runtime.arguments.descriptor import TensorDescriptor

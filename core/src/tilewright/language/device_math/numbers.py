@@ -9,8 +9,8 @@ from tilewright.ir import expressions
 from tilewright.ir import types as ir_types
 from tilewright.ir.expressions import fma
 from tilewright.language.binding import builtin
-from tilewright.language.dtypes import dtype, float32
-from tilewright.language.tensors import tensor
+from tilewright.language.value_types.dtypes import dtype, float32
+from tilewright.language.value_types.tensors import tensor
 
 F32_F64 = ("fp32", "fp64")
 

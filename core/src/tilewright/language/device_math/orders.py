@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 from tilewright.language import core, math
-from tilewright.language.callable import device_function
 from tilewright.language.core import constexpr
+from tilewright.language.definitions.callable import device_function
 from tilewright.language.device_math import special
 
 _j0, _j1, _y0, _y1 = (special.FUNCTIONS[name] for name in ("j0", "j1", "y0", "y1"))

@@ -9,7 +9,7 @@ from tilewright.ir import types as ir_types
 from tilewright.ir.expressions import select
 from tilewright.language.device_math.elementary import copysign_of, is_nan, split
 from tilewright.language.device_math.numbers import F32_F64, INFINITY, NAN, Number, function
-from tilewright.language.dtypes import dtype, float32, float64, int32, int64, uint32
+from tilewright.language.value_types.dtypes import dtype, float32, float64, int32, int64, uint32
 
 _LEAST = -(2**31)
 _MOST = 2**31 - 1

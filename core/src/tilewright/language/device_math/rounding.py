@@ -14,7 +14,15 @@ from tilewright.ir import types as ir_types
 from tilewright.ir.expressions import fma, select
 from tilewright.language.device_math.elementary import split
 from tilewright.language.device_math.numbers import INFINITY, Number, function, two_sum
-from tilewright.language.dtypes import dtype, float32, float64, int32, int64, uint32, uint64
+from tilewright.language.value_types.dtypes import (
+    dtype,
+    float32,
+    float64,
+    int32,
+    int64,
+    uint32,
+    uint64,
+)
 
 #: Exact values as a sum of two fp64 numbers, the second smaller than half a unit of the first: only its sign and size relative to that unit matter.
 Exact = tuple[Number, Number]

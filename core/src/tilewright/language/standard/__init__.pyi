@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias, overload
 
-from tilewright.language.dtypes import dtype as _dtype
-from tilewright.language.tensors import tensor
-from tilewright.language.values import constexpr
+from tilewright.language.value_types.dtypes import dtype as _dtype
+from tilewright.language.value_types.tensors import tensor
+from tilewright.language.value_types.values import constexpr
 
 _Number: TypeAlias = tensor | constexpr | int | float
 _Flag: TypeAlias = bool | constexpr

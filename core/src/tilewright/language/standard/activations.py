@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from tilewright.language import core, math
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.language.standard.extrema import max
 from tilewright.language.standard.reductions import sum
 

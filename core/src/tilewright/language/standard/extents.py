@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.language.callable import constexpr_function
+from tilewright.language.definitions.callable import constexpr_function
 
 
 @constexpr_function

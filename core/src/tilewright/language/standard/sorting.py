@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from tilewright.language import core
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.language.standard.extents import is_power_of_two, last_axis, log2, only_on, with_axes
 from tilewright.language.standard.extrema import max, min
 

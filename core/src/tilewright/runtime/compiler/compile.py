@@ -34,7 +34,7 @@ from tilewright.runtime.storage.disk_cache import disk_cache
 
 if TYPE_CHECKING:
     from tilewright.ir import Module
-    from tilewright.language.callable import JitCallable
+    from tilewright.language.definitions.callable import JitCallable
 
 
 @dataclass(frozen=True)

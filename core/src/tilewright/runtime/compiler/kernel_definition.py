@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
-from tilewright.language.callable import JitCallable
+from tilewright.language.definitions.callable import JitCallable
 
 
 @dataclass(frozen=True)

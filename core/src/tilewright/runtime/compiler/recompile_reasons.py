@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tilewright.language.dependencies import digests
+from tilewright.language.definitions.dependencies import digests
 
 if TYPE_CHECKING:
     from tilewright.runtime.compiler.kernel_definition import KernelDefinition

@@ -7,10 +7,10 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tilewright.language.callable import JitCallable
 from tilewright.language.core import constexpr, dtype
 from tilewright.language.core import tuple as language_tuple
-from tilewright.language.dtypes import signature_dtype
+from tilewright.language.definitions.callable import JitCallable
+from tilewright.language.value_types.dtypes import signature_dtype
 from tilewright.plugins.registry import registry
 from tilewright.runtime.compiler.compile import Specialization
 from tilewright.runtime.compiler.selection import Selected

@@ -29,7 +29,7 @@ from tilewright.runtime.arguments.dtypes import ITEM_SIZE
 from tilewright.runtime.arguments.float_arguments import UNTYPED
 
 if TYPE_CHECKING:
-    from tilewright.language.callable import FunctionParameter
+    from tilewright.language.definitions.callable import FunctionParameter
 
 
 class IntegerRangeError(ArgumentError, OverflowError):

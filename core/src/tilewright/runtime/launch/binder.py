@@ -28,7 +28,7 @@ from tilewright.runtime.launch.grid import grid_of, sizes
 from tilewright.runtime.options import known_options, option_key
 
 if TYPE_CHECKING:
-    from tilewright.language.callable import FunctionParameter, JitCallable
+    from tilewright.language.definitions.callable import FunctionParameter, JitCallable
     from tilewright.runtime.launch.launch_plan import Plan
 
 

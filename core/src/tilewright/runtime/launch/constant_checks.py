@@ -16,7 +16,7 @@ import enum
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
-from tilewright.language.dtypes import dtype
+from tilewright.language.value_types.dtypes import dtype
 from tilewright.runtime.launch.native_calls import UnsuitedError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ _DIGEST: Final = "hash"
 
 def _is_frozen(value: Any, functions: list[Any]) -> bool:
     """Whether an object, as long as it is the same one and the digests of the functions in it are, is the same constant; the functions are added to a list."""
-    from tilewright.language.callable import JitCallable
+    from tilewright.language.definitions.callable import JitCallable
     from tilewright.runtime.compiler.specialize import is_numpy_scalar
 
     type_ = type(value)

@@ -26,7 +26,7 @@ from tilewright.runtime.launch.constant_checks import constant_checks
 from tilewright.runtime.launch.native_calls import NativeCalls, UnsuitedError
 
 if TYPE_CHECKING:
-    from tilewright.language.callable import FunctionParameter, JitCallable
+    from tilewright.language.definitions.callable import FunctionParameter, JitCallable
     from tilewright.llvm.native.dispatch_entries import Check
 
 #: The ranges of the integer kinds. The second kind of i64 has the numbers above those of i32, the first the ones below.

@@ -19,7 +19,7 @@ from tilewright.runtime.compiler.specialize import (
 from tilewright.runtime.devices.device_registry import why_unreachable
 
 if TYPE_CHECKING:
-    from tilewright.language.callable import FunctionParameter
+    from tilewright.language.definitions.callable import FunctionParameter
 
 #: Position of a runtime argument, with those within tuples, and what is done to its value before the launch.
 Converter = tuple[tuple[int, ...], Callable[[Any], Any] | None]

@@ -10,7 +10,7 @@ from pointer_kernels import kernel_module
 
 import tilewright.language as tl
 from tilewright.ir import Module
-from tilewright.language.callable import device_function
+from tilewright.language.definitions.callable import device_function
 from tilewright.reference.interpreter import run as run_reference
 from tilewright.simt import emulator
 from tilewright.simt.compile import run_stages

@@ -107,7 +107,7 @@ def lower_assume(context: Context, operation: Assume) -> None:
 
 
 def lower_inline_asm(context: Context, operation: InlineAsm) -> None:
-    """Run assembly on every group of ``pack`` elements (:mod:`tilewright.llvm.assembly.assembly_operands`)."""
+    """Run inline assembly on every group of ``pack`` elements."""
     pack = operation.pack
     text = _assembly_text(context, operation)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tilewright.compat.triton.backends.compiler import Language
 from tilewright.compat.triton.outside import OutsideStageError
-from tilewright.language.callable import JitCallable
+from tilewright.language.definitions.callable import JitCallable
 from tilewright.runtime.compiler.compile import Specialization
 from tilewright.runtime.compiler.specialize import unwrap
 from tilewright.runtime.launch.positional_launch import Converter

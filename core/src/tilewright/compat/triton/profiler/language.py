@@ -3,7 +3,7 @@ write no code, in Triton as here."""
 
 from __future__ import annotations
 
-from tilewright.language.callable import constexpr_function
+from tilewright.language.definitions.callable import constexpr_function
 
 
 @constexpr_function

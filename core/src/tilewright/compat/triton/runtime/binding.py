@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilewright.compat.triton.runtime.specialize import native_specialize_impl
-from tilewright.language.callable import FunctionParameter, JitCallable
 from tilewright.language.core import constexpr
-from tilewright.language.dtypes import dtype
+from tilewright.language.definitions.callable import FunctionParameter, JitCallable
+from tilewright.language.value_types.dtypes import dtype
 
 #: Gives (values in parameter order, their kinds, the other keywords) of a launch.
 Bind = Callable[..., tuple[tuple[Any, ...], tuple[Any, ...], dict[str, Any]]]

@@ -6,9 +6,9 @@ import copy
 import weakref
 from typing import Any
 
-from tilewright.language.callable import JitCallable
 from tilewright.language.core import constexpr
-from tilewright.language.dependencies import dependencies
+from tilewright.language.definitions.callable import JitCallable
+from tilewright.language.definitions.dependencies import dependencies
 
 #: Function -> the globals it was first compiled with: (name, id of the namespace) -> (value, namespace).
 _first_seen: weakref.WeakKeyDictionary[JitCallable, dict[tuple[str, int], tuple[Any, dict[str, Any]]]] = weakref.WeakKeyDictionary()

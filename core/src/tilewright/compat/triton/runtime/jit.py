@@ -19,7 +19,13 @@ from tilewright.compat.triton.runtime.binding import TritonBinder, compute_cache
 from tilewright.compat.triton.runtime.launch_policy import JitFunctionInfo, TritonPolicy
 from tilewright.compat.triton.runtime.specialization_data import check_target
 from tilewright.compat.triton.runtime.specialize import mangle_type, native_specialize_impl
-from tilewright.language.callable import BoundConstexprFunction, ConstexprFunction, FunctionParameter, JitCallable, constexpr_function
+from tilewright.language.definitions.callable import (
+    BoundConstexprFunction,
+    ConstexprFunction,
+    FunctionParameter,
+    JitCallable,
+    constexpr_function,
+)
 from tilewright.plugins.manifest import Target
 from tilewright.plugins.registry import Backend
 from tilewright.runtime.arguments.mock_tensors import MockTensor, TensorWrapper, reinterpret

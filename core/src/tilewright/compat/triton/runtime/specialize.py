@@ -6,8 +6,8 @@ from typing import Any
 
 from tilewright.compat.triton._utils import canonicalize_dtype, canonicalize_ptr_dtype
 from tilewright.compat.triton.backends.compiler import BaseBackend
-from tilewright.language.callable import JitCallable
 from tilewright.language.core import constexpr
+from tilewright.language.definitions.callable import JitCallable
 from tilewright.runtime.arguments.descriptor import TensorDescriptor
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright.compat.triton.outside import OutsideKernelError, absent
-from tilewright.language.callable import constexpr_function
+from tilewright.language.definitions.callable import constexpr_function
 
 __all__ = ["GluonKernel", "constexpr_function", "jit"]
 

@@ -1,4 +1,4 @@
-"""Code of the target's own: inline assembly, and functions of its libraries."""
+"""Inline assembly and external library functions."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilewright.language.binding import builtin
-from tilewright.language.dtypes import block_type, dtype
-from tilewright.language.tensors import tensor
-from tilewright.language.tuples import tuple as tl_tuple
-from tilewright.language.values import unwrap_if_constexpr
+from tilewright.language.value_types.dtypes import block_type, dtype
+from tilewright.language.value_types.tensors import tensor
+from tilewright.language.value_types.tuples import tuple as tl_tuple
+from tilewright.language.value_types.values import unwrap_if_constexpr
 
 
 @builtin

@@ -7,15 +7,29 @@ from typing import Any
 
 from tilewright import ir
 from tilewright.ir import types as ir_types
-from tilewright.language.atomics import check_capability
 from tilewright.language.binding import builtin
-from tilewright.language.block_pointers import scalar_integers
-from tilewright.language.dtypes import base_type, bfloat16, block_type, dtype, float16, float32, float64, int1, int8, int32, int64, uint32, uint64
-from tilewright.language.memory import from_memory, in_memory
-from tilewright.language.tensors import tensor
-from tilewright.language.tuples import listed, shape_tuple, tuple_type
-from tilewright.language.tuples import tuple as tl_tuple
-from tilewright.language.values import base_value, constexpr
+from tilewright.language.builtin_functions.atomics import check_capability
+from tilewright.language.builtin_functions.block_pointers import scalar_integers
+from tilewright.language.builtin_functions.memory import from_memory, in_memory
+from tilewright.language.value_types.dtypes import (
+    base_type,
+    bfloat16,
+    block_type,
+    dtype,
+    float16,
+    float32,
+    float64,
+    int1,
+    int8,
+    int32,
+    int64,
+    uint32,
+    uint64,
+)
+from tilewright.language.value_types.tensors import tensor
+from tilewright.language.value_types.tuples import listed, shape_tuple, tuple_type
+from tilewright.language.value_types.tuples import tuple as tl_tuple
+from tilewright.language.value_types.values import base_value, constexpr
 
 _MEMBER_TYPES: dict[str, tuple[dtype, ...]] = {
     "add": (int32, uint32, int64, uint64, float16, bfloat16, float32, float64),

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tilewright import ir
-from tilewright.language import tuples
 from tilewright.language.binding import builtin
-from tilewright.language.dtypes import block_type, dtype
-from tilewright.language.values import base_value, constexpr
+from tilewright.language.value_types import tuples
+from tilewright.language.value_types.dtypes import block_type, dtype
+from tilewright.language.value_types.values import base_value, constexpr
 
 
 class tensor(base_value):  # noqa: N801

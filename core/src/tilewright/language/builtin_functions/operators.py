@@ -10,12 +10,19 @@ from tilewright import ir
 from tilewright.errors import helped, integer_text
 from tilewright.ir import types as ir_types
 from tilewright.language.binding import BoundCallable, asked_for, is_host_function
-from tilewright.language.conversion import Conversion, describe
-from tilewright.language.dtypes import dtype, float32, float64, int1, int64, uint64
+from tilewright.language.builtin_functions.conversion import Conversion, describe
 from tilewright.language.options import Options
-from tilewright.language.promotion import computation_type, scalar_type
-from tilewright.language.tensors import tensor
-from tilewright.language.values import BINARY_OPERATORS, COMPARISONS, UNARY_OPERATORS, base_value, constexpr, unwrap_if_constexpr
+from tilewright.language.value_types.dtypes import dtype, float32, float64, int1, int64, uint64
+from tilewright.language.value_types.promotion import computation_type, scalar_type
+from tilewright.language.value_types.tensors import tensor
+from tilewright.language.value_types.values import (
+    BINARY_OPERATORS,
+    COMPARISONS,
+    UNARY_OPERATORS,
+    base_value,
+    constexpr,
+    unwrap_if_constexpr,
+)
 
 #: What combines truth values of tiles, for what combines those of Python.
 _OF_ELEMENTS = {"and": "&", "or": "|"}

@@ -1,10 +1,10 @@
-"""What a kernel's loops iterate over. The compiler recognises these classes; nothing here runs."""
+"""Ranges of a kernel's loops, which the compiler recognizes; nothing here runs."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tilewright.language.values import constexpr, unwrap_if_constexpr
+from tilewright.language.value_types.values import constexpr, unwrap_if_constexpr
 
 
 class range:  # noqa: N801

@@ -1,12 +1,12 @@
-"""Copies of aggregates whose fields can be assigned while a host function runs."""
+"""Mutable copies of aggregates, while a host function runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from tilewright.language.aggregate import aggregate_value
-from tilewright.language.tuples import tuple as tl_tuple
+from tilewright.language.definitions.aggregate import aggregate_value
+from tilewright.language.value_types.tuples import tuple as tl_tuple
 
 
 class OpenCopies:

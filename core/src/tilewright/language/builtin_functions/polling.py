@@ -1,15 +1,15 @@
-"""Waiting for memory to have a value, written in the language itself."""
+"""Polling of memory for a value, in the language itself."""
 
 # These functions are typed by the compiler, call by call; to Python they are untyped.
 # mypy: ignore-errors
 
 from __future__ import annotations
 
-from tilewright.language import atomics
-from tilewright.language.callable import device_function
-from tilewright.language.dtypes import uint64
-from tilewright.language.reduction import reduce
-from tilewright.language.values import constexpr
+from tilewright.language.builtin_functions import atomics
+from tilewright.language.builtin_functions.reduction import reduce
+from tilewright.language.definitions.callable import device_function
+from tilewright.language.value_types.dtypes import uint64
+from tilewright.language.value_types.values import constexpr
 
 
 @device_function

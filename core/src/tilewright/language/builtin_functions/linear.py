@@ -1,4 +1,4 @@
-"""Matrix products."""
+"""Matmul builtins."""
 
 from __future__ import annotations
 
@@ -7,9 +7,22 @@ from typing import Any
 from tilewright.errors import helped
 from tilewright.ir.ops.linear import SCALED_FORMATS
 from tilewright.language.binding import builtin
-from tilewright.language.dtypes import bfloat16, block_type, dtype, float8e4b15, float8e4nv, float16, float32, float64, from_ir, int8, int32, uint8
-from tilewright.language.tensors import tensor
-from tilewright.language.values import unwrap_if_constexpr
+from tilewright.language.value_types.dtypes import (
+    bfloat16,
+    block_type,
+    dtype,
+    float8e4b15,
+    float8e4nv,
+    float16,
+    float32,
+    float64,
+    from_ir,
+    int8,
+    int32,
+    uint8,
+)
+from tilewright.language.value_types.tensors import tensor
+from tilewright.language.value_types.values import unwrap_if_constexpr
 
 _PRECISIONS = ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6")
 

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 from tilewright.errors import CompilationError, DefinitionError, ForeignKernelError, HostCallError, with_help
-from tilewright.language import dtypes
-from tilewright.language.source import FunctionSource, parse_definition
-from tilewright.language.tuples import tuple as tl_tuple
-from tilewright.language.values import constexpr
+from tilewright.language.definitions.source import FunctionSource, parse_definition
+from tilewright.language.value_types import dtypes
+from tilewright.language.value_types.tuples import tuple as tl_tuple
+from tilewright.language.value_types.values import constexpr
 
 _EMPTY = inspect.Parameter.empty
 _DOTTED = re.compile(r"[A-Za-z_][\w.]*$")
@@ -304,7 +304,7 @@ class JitCallable:
         Computing it fills :attr:`used_global_vals`: ``(name, id of its namespace) -> (value, namespace)``.
         """
         if self.hash is None:
-            from tilewright.language.dependencies import cache_key
+            from tilewright.language.definitions.dependencies import cache_key
 
             with self._hash_lock:
                 if self.hash is None:

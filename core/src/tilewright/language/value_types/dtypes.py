@@ -17,7 +17,7 @@ from tilewright.errors import helped, noted
 from tilewright.ir import types as ir_types
 
 if TYPE_CHECKING:
-    from tilewright.language.values import base_value
+    from tilewright.language.value_types.values import base_value
 
 #: The module that types are written with, ``repr(float32)``: code that is generated from it is evaluated where the module has this name.
 surface = "tilewright.language"
@@ -167,7 +167,7 @@ class dtype(base_type):  # noqa: N801
         return [self.ir_type]
 
     def unflatten(self, values: Iterator[ir.Value]) -> base_value:
-        from tilewright.language.tensors import tensor
+        from tilewright.language.value_types.tensors import tensor
 
         return tensor(next(values), self)
 

@@ -9,13 +9,21 @@ from typing import Any
 from tilewright import ir
 from tilewright.errors import helped
 from tilewright.ir import types as ir_types
-from tilewright.language import dtypes
-from tilewright.language.dtypes import NUMBER_TYPES, block_type, dtype, float32, int1, int64, validate_block_shape
 from tilewright.language.options import Options
-from tilewright.language.promotion import scalar_type
-from tilewright.language.tensors import tensor
-from tilewright.language.tuples import tuple as tl_tuple
-from tilewright.language.values import base_value, unwrap_if_constexpr
+from tilewright.language.value_types import dtypes
+from tilewright.language.value_types.dtypes import (
+    NUMBER_TYPES,
+    block_type,
+    dtype,
+    float32,
+    int1,
+    int64,
+    validate_block_shape,
+)
+from tilewright.language.value_types.promotion import scalar_type
+from tilewright.language.value_types.tensors import tensor
+from tilewright.language.value_types.tuples import tuple as tl_tuple
+from tilewright.language.value_types.values import base_value, unwrap_if_constexpr
 
 _NUMBERS = frozenset((int, float, bool))
 
@@ -38,7 +46,7 @@ class Conversion:
     # -- tensors from values --------------------------------------------------------------------------------------------------------------
 
     def to_tensor(self, x: Any) -> tensor:
-        """``x`` as a tensor: a number becomes a scalar constant of its own type (see :func:`~tilewright.language.promotion.scalar_type`).
+        """``x`` as a tensor: a number becomes a scalar constant of its own type (see :func:`~tilewright.language.value_types.promotion.scalar_type`).
 
         Raises:
             TypeError: ``x`` is neither a tensor nor a number.

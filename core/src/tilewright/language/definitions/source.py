@@ -1,4 +1,4 @@
-"""The source of a Python function: found once, cut out of its file, dedented."""
+"""Source of a Python function: found once, cut out of its file, dedented."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import FunctionType
 from typing import Any
 
 from tilewright.errors import DefinitionError, with_help
-from tilewright.language.typed_text import is_of_another, typed_text
+from tilewright.language.definitions.typed_text import is_of_another, typed_text
 from tilewright.recursion import deep_recursion
 
 _DEFINITION = re.compile(r"[ \t]*(?:async[ \t]+)?def\b")

@@ -1,16 +1,16 @@
-"""Waiting for memory to have a value."""
+"""Waits for memory to hold a value."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tilewright.language.atomics import LOAD_ORDERS, ordering, pointer_and_element
 from tilewright.language.binding import builtin
-from tilewright.language.dtypes import uint64
-from tilewright.language.memory import fit_to_pointer
-from tilewright.language.polling import poll
-from tilewright.language.tensors import tensor
-from tilewright.language.values import constexpr, unwrap_if_constexpr
+from tilewright.language.builtin_functions.atomics import LOAD_ORDERS, ordering, pointer_and_element
+from tilewright.language.builtin_functions.memory import fit_to_pointer
+from tilewright.language.builtin_functions.polling import poll
+from tilewright.language.value_types.dtypes import uint64
+from tilewright.language.value_types.tensors import tensor
+from tilewright.language.value_types.values import constexpr, unwrap_if_constexpr
 
 
 @builtin

@@ -21,11 +21,11 @@ from typing import Any
 from tilewright import ir
 from tilewright.ir import types as ir_types
 from tilewright.language.binding import Member, asked_for, mark_builtin, mark_host_function
-from tilewright.language.callable import ConstexprFunction, JitCallable
-from tilewright.language.dtypes import base_type
-from tilewright.language.tensors import tensor
-from tilewright.language.tuples import to_value
-from tilewright.language.values import base_value, constexpr, unwrap_if_constexpr
+from tilewright.language.definitions.callable import ConstexprFunction, JitCallable
+from tilewright.language.value_types.dtypes import base_type
+from tilewright.language.value_types.tensors import tensor
+from tilewright.language.value_types.tuples import to_value
+from tilewright.language.value_types.values import base_value, constexpr, unwrap_if_constexpr
 
 
 class aggregate_type(base_type):  # noqa: N801

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.language.binding import builtin
-from tilewright.language.dtypes import int64, uint64
-from tilewright.language.shape import reshaped, wrap_axis
-from tilewright.language.tensors import tensor
-from tilewright.language.tuples import tuple as tl_tuple
-from tilewright.language.values import unwrap_if_constexpr
+from tilewright.language.builtin_functions.shape import reshaped, wrap_axis
+from tilewright.language.value_types.dtypes import int64, uint64
+from tilewright.language.value_types.tensors import tensor
+from tilewright.language.value_types.tuples import tuple as tl_tuple
+from tilewright.language.value_types.values import unwrap_if_constexpr
 
 
 @builtin
@@ -114,7 +114,7 @@ def map_elementwise(scalar_fn: Any, *args: Any, pack: Any = 1, _semantic: Any = 
     groups = [elements[i : i + pack] for i in range(0, len(elements), pack)]
     if any(type_ is not group[0] for group in groups for type_ in group):
         raise ValueError(f"map_elementwise: the {pack} values of one result must have one type, got {', '.join(map(str, elements))}")
-    from tilewright.language.dtypes import block_type
+    from tilewright.language.value_types.dtypes import block_type
 
     results = [block_type(group[0], extents).ir_type for group in groups]
     operation = _semantic.builder.region_op("map", [x.handle for x in inputs], regions=[region], results=results, pack=pack)

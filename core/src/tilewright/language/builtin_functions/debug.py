@@ -1,4 +1,4 @@
-"""Printing and checking, while compiling and while running."""
+"""Prints and assertions, at compile time and at run time."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 from tilewright.errors import CompileTimeAssertionFailure
 from tilewright.language.binding import builtin
-from tilewright.language.dtypes import int1
-from tilewright.language.tensors import tensor
-from tilewright.language.tuples import tuple as tl_tuple
-from tilewright.language.values import unwrap_if_constexpr
+from tilewright.language.value_types.dtypes import int1
+from tilewright.language.value_types.tensors import tensor
+from tilewright.language.value_types.tuples import tuple as tl_tuple
+from tilewright.language.value_types.values import unwrap_if_constexpr
 
 
 @builtin

@@ -6,10 +6,10 @@ from typing import Any
 
 from tilewright.errors import helped, integer_text, noted
 from tilewright.language.binding import builtin
-from tilewright.language.conversion import shape_of
-from tilewright.language.dtypes import block_type, dtype, int32
-from tilewright.language.tensors import tensor
-from tilewright.language.values import unwrap_if_constexpr
+from tilewright.language.builtin_functions.conversion import shape_of
+from tilewright.language.value_types.dtypes import block_type, dtype, int32
+from tilewright.language.value_types.tensors import tensor
+from tilewright.language.value_types.values import unwrap_if_constexpr
 
 
 @builtin

@@ -7,10 +7,10 @@ from typing import Any
 from tilewright import ir
 from tilewright.errors import helped
 from tilewright.language.binding import builtin
-from tilewright.language.block_pointers import block_pointer
-from tilewright.language.dtypes import dtype, int1, int8, refuse_mask
-from tilewright.language.tensors import tensor
-from tilewright.language.values import unwrap_if_constexpr
+from tilewright.language.builtin_functions.block_pointers import block_pointer
+from tilewright.language.value_types.dtypes import dtype, int1, int8, refuse_mask
+from tilewright.language.value_types.tensors import tensor
+from tilewright.language.value_types.values import unwrap_if_constexpr
 
 _LOAD_CACHE = {"": "", None: "", ".ca": "ca", ".cg": "cg", ".cs": "cs", ".cv": "cv"}
 _STORE_CACHE = {"": "", None: "", ".wb": "wb", ".cg": "cg", ".cs": "cs", ".wt": "wt"}
@@ -170,7 +170,7 @@ def fit_to_pointer(semantic: Any, pointer: tensor, value: tensor, mask: tensor |
             continue
         if not extents:
             raise _block_for_a_scalar(name, operand)
-        from tilewright.language.conversion import common_shape
+        from tilewright.language.builtin_functions.conversion import common_shape
 
         common = common_shape(extents, operand.extents) if operand.extents else extents
         if common != extents:

@@ -1,4 +1,4 @@
-"""What the meaning of a function of the language depends on: the functions it calls and the globals it reads, and the key made of them."""
+"""Dependencies of a function of the language: called functions, globals, and their key."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from tilewright.language.binding import is_builtin
-from tilewright.language.callable import JitCallable
-from tilewright.language.dtypes import base_type
-from tilewright.language.values import constexpr
+from tilewright.language.definitions.callable import JitCallable
+from tilewright.language.value_types.dtypes import base_type
+from tilewright.language.value_types.values import constexpr
 from tilewright.plugins.versions import plugin_version, text_version
 
 #: (name, id of the namespace) -> (value, namespace)

@@ -1,4 +1,4 @@
-"""The type in which two operands of different types meet.
+"""Type promotion: the common type of two operands.
 
 Floats win over integers and wider types over narrower ones; integers of one width follow C. A number of the program text takes part with its
 value's own type unless its kind (boolean, integer, float) is no higher than the tensor's: then the tensor's type stands.
@@ -10,7 +10,18 @@ import functools
 import math
 
 from tilewright.errors import integer_text
-from tilewright.language.dtypes import bfloat16, dtype, float16, float32, float64, int1, int32, int64, uint32, uint64
+from tilewright.language.value_types.dtypes import (
+    bfloat16,
+    dtype,
+    float16,
+    float32,
+    float64,
+    int1,
+    int32,
+    int64,
+    uint32,
+    uint64,
+)
 
 _LARGEST_F32 = (2 - 2**-23) * 2.0**127
 _SMALLEST_NORMAL_F32 = 2.0**-126

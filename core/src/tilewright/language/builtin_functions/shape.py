@@ -6,11 +6,11 @@ import builtins
 from typing import Any
 
 from tilewright.language.binding import builtin
-from tilewright.language.conversion import shape_of
-from tilewright.language.dtypes import block_type, int1, refuse_mask
-from tilewright.language.tensors import tensor
-from tilewright.language.tuples import tuple as tl_tuple
-from tilewright.language.values import unwrap_if_constexpr
+from tilewright.language.builtin_functions.conversion import shape_of
+from tilewright.language.value_types.dtypes import block_type, int1, refuse_mask
+from tilewright.language.value_types.tensors import tensor
+from tilewright.language.value_types.tuples import tuple as tl_tuple
+from tilewright.language.value_types.values import unwrap_if_constexpr
 
 
 @builtin
@@ -239,7 +239,7 @@ def _unify(semantic: Any, a: tensor, b: tensor) -> builtins.tuple[tensor, tensor
         return a, b
     if a.dtype.is_ptr() or b.dtype.is_ptr():
         raise TypeError(f"invalid operands of type {a.dtype} and {b.dtype}")
-    from tilewright.language.promotion import computation_type
+    from tilewright.language.value_types.promotion import computation_type
 
     target = computation_type(a.dtype, False, b.dtype, False)
     return semantic.cast(a, target), semantic.cast(b, target)
@@ -377,7 +377,7 @@ def histogram(input: Any, num_bins: Any, mask: Any = None, _semantic: Any = None
     if not x.dtype.is_int():
         raise ValueError(f"histogram only supports integer input, got {x.dtype}")
     bins = _semantic.constant(num_bins, "num_bins")
-    from tilewright.language.dtypes import int32
+    from tilewright.language.value_types.dtypes import int32
 
     type_ = block_type(int32, (bins,))
     lanes = None

@@ -12,11 +12,18 @@ from typing import Any
 from tilewright import ir
 from tilewright.ir import types as ir_types
 from tilewright.language.binding import builtin, must_use_result
-from tilewright.language.dtypes import base_type, block_type, int32, int64, pointer_type, validate_block_shape
-from tilewright.language.tensors import tensor
-from tilewright.language.tuples import listed, tuple_type
-from tilewright.language.tuples import tuple as tl_tuple
-from tilewright.language.values import base_value, constexpr, unwrap_if_constexpr
+from tilewright.language.value_types.dtypes import (
+    base_type,
+    block_type,
+    int32,
+    int64,
+    pointer_type,
+    validate_block_shape,
+)
+from tilewright.language.value_types.tensors import tensor
+from tilewright.language.value_types.tuples import listed, tuple_type
+from tilewright.language.value_types.tuples import tuple as tl_tuple
+from tilewright.language.value_types.values import base_value, constexpr, unwrap_if_constexpr
 
 
 class block_pointer_type(base_type):  # noqa: N801

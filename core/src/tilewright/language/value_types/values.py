@@ -1,4 +1,4 @@
-"""Values of a kernel: their base class, and values known at compile time."""
+"""Base class of a kernel's values, and compile-time constants (``constexpr``)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright import ir
 from tilewright.ir import types as ir_types
-from tilewright.language.dtypes import base_type
+from tilewright.language.value_types.dtypes import base_type
 
 
 class base_value:  # noqa: N801

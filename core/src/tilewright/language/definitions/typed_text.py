@@ -1,4 +1,4 @@
-"""Sources of functions that were defined in no file: typed at a prompt, given with ``python -c`` or on standard input, or run by ``exec``.
+"""Source of functions that no file defines: typed at a prompt, from ``-c`` or ``exec``.
 
 Such texts are looked for where they may still be: the command line, a redirected standard input, the history of the prompt, the variables and constants of the
 functions that are running. What is found is compiled, and taken only where a function of the same code comes out. Python 3.13 and IPython keep what is typed in

@@ -9,8 +9,8 @@ from typing import Any
 from tilewright import ir
 from tilewright.errors import helped
 from tilewright.ir import types as ir_types
-from tilewright.language.dtypes import base_type
-from tilewright.language.values import base_value, constexpr, unwrap_if_constexpr
+from tilewright.language.value_types.dtypes import base_type
+from tilewright.language.value_types.values import base_value, constexpr, unwrap_if_constexpr
 
 
 class tuple_type(base_type):  # noqa: N801
@@ -167,7 +167,7 @@ class tuple(base_value):  # noqa: N801
 
 def _same(a: Any, b: Any) -> bool:
     """Equality of two items at compile time; tensors are equal where they are one value."""
-    from tilewright.language.tensors import tensor
+    from tilewright.language.value_types.tensors import tensor
 
     if isinstance(a, tensor) or isinstance(b, tensor):
         return isinstance(a, tensor) and isinstance(b, tensor) and a.handle is b.handle

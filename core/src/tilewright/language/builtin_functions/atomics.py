@@ -1,14 +1,30 @@
-"""Atomic updates of memory; reads and writes of it in order with other programs."""
+"""Atomic updates of memory, and ordered reads and writes."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tilewright.language.binding import builtin
-from tilewright.language.dtypes import bfloat16, dtype, float16, float32, float64, int32, int64, refuse_mask, uint32, uint64
-from tilewright.language.memory import fit_to_pointer, from_memory, in_memory, refuse_constant_pointer
-from tilewright.language.tensors import tensor
-from tilewright.language.values import unwrap_if_constexpr
+from tilewright.language.builtin_functions.memory import (
+    fit_to_pointer,
+    from_memory,
+    in_memory,
+    refuse_constant_pointer,
+)
+from tilewright.language.value_types.dtypes import (
+    bfloat16,
+    dtype,
+    float16,
+    float32,
+    float64,
+    int32,
+    int64,
+    refuse_mask,
+    uint32,
+    uint64,
+)
+from tilewright.language.value_types.tensors import tensor
+from tilewright.language.value_types.values import unwrap_if_constexpr
 
 _ORDERS = {None: "acq_rel", "acquire": "acquire", "release": "release", "acq_rel": "acq_rel", "relaxed": "relaxed"}
 #: What a read may say of its order -> the IR's name.

@@ -8,10 +8,10 @@ from typing import Any
 
 from tilewright import ir
 from tilewright.language.binding import builtin
-from tilewright.language.dtypes import bfloat16, float32, int1
-from tilewright.language.tensors import tensor
-from tilewright.language.tuples import tuple as tl_tuple
-from tilewright.language.values import constexpr, is_negative_zero, unwrap_if_constexpr
+from tilewright.language.value_types.dtypes import bfloat16, float32, int1
+from tilewright.language.value_types.tensors import tensor
+from tilewright.language.value_types.tuples import tuple as tl_tuple
+from tilewright.language.value_types.values import constexpr, is_negative_zero, unwrap_if_constexpr
 
 
 class PropagateNan(enum.Enum):

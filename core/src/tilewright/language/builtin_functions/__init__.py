@@ -1,0 +1,1 @@
+"""Builtins and operators, a file for each family."""

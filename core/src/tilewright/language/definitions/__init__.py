@@ -1,0 +1,1 @@
+"""Python definitions of the language: functions and aggregates, their source and dependencies."""

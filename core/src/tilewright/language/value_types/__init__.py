@@ -1,0 +1,1 @@
+"""Values of kernels and their types: tensors, tuples, constants, dtypes, promotion."""
