@@ -120,7 +120,7 @@ def test_functions_of_modules_are_pickled_by_name():
 ANOTHER = {
     "triton/__init__.py": "",
     "triton/runtime/__init__.py": "",
-    "triton/runtime/launch/jit.py": """
+    "triton/runtime/jit.py": """
         class KernelParam:
             def __init__(self):
                 self.num, self._param, self.do_not_specialize = 0, "x", False
