@@ -114,7 +114,7 @@ def test_an_error_in_a_called_function_says_where_it_was_called():
     found = registry().get("reference")
     target = found.require("tilewright_target", device=found.require("tilewright_devices")[0])
     module = build_module(Specialization(outer, {"x_ptr": "*fp32", "BLOCK": "constexpr"}, {"BLOCK": 16}, options=found.manifest.options), found, target)
-    with pytest.raises(LoweringError, match=r"test_declared.py:\d+:\d+ in doubled: .*element type f64") as caught:
+    with pytest.raises(LoweringError, match=r"test_capability_check.py:\d+:\d+ in doubled: .*element type f64") as caught:
         check_declared(module, ALL, "small")
     assert any("in outer" in note for note in caught.value.__notes__)
 
