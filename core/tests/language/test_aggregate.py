@@ -11,7 +11,7 @@ import pytest
 import tilewright.language as tl
 from tilewright.errors import CompilationError
 from tilewright.frontend import compile_function
-from tilewright.language.definitions import aggregate
+from tilewright.language import aggregate
 from tilewright.language.definitions.callable import constexpr_function
 from tilewright.language.definitions.callable import device_function as jit
 
