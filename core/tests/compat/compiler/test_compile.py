@@ -400,7 +400,7 @@ def test_a_process_whose_driver_does_not_start_compiles_for_the_devices_that_pyt
     for gpu in gpus:
         monkeypatch.setattr(gpu, "manifest", dataclasses.replace(gpu.manifest, status=""))
     cpu = registry().get("cpu")
-    monkeypatch.setattr(driver.devices, "devices", lambda backend: [] if backend in gpus else [cpu])
+    monkeypatch.setattr(driver.device_registry, "devices", lambda backend: [] if backend in gpus else [cpu])
     assert driver.active_backend_name() == "cpu"
     monkeypatch.setattr(torch.version, "hip", hip)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
