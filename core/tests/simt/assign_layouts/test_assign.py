@@ -470,7 +470,7 @@ BY_ROWS = "by rows"
 
 
 @pytest.mark.parametrize(
-    ("matmul_plans", "by_rows"),
+    ("products", "by_rows"),
     [
         (["dot %x, %x, %x"], [False]),
         (["dot %x, %x, %x", "dot %y, %x, %x"], [True, True]),
