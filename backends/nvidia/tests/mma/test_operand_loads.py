@@ -280,3 +280,12 @@ def test_narrow_elements_of_an_f32_matmul_are_read_a_word_at_a_time(ptx: Callabl
     text = ptx(scaled_columns, signature, "sm_90a", constants={"BM": 16, "BN": 16, "BK": 32}, num_stages=2, num_warps=1)
     assert "ld.shared.b16" not in text and "ld.shared.u16" not in text and "m16n8k8" in text
     assert ("ld.shared.v2.b32" in text) == (kind == "bf16")
+
+
+def test_copies_of_wide_elements_beside_narrow_ones_fill_their_sectors(ptx: Callable[..., str]) -> None:
+    """Eight elements side by side are 32 bytes of f32: two copies, each of half a sector in every
+    lane. Four suit the tile alone."""
+    signature = {"a": "*bf16", "s": "*fp32", "b": "*bf16", "out": "*fp32", "K": "i32"}
+    text = ptx(scaled_columns, signature, "sm_90a", constants={"BM": 16, "BN": 16, "BK": 32}, num_stages=2, num_warps=1)
+    assert text.count("cp.async.cg.shared.global") == 2 * (2 + 2 + 4)
+    assert not re.search(r"add\.s64 \s*%rd\d+, %rd\d+, 16;", text)

@@ -400,6 +400,15 @@ class LayoutStatement:
                     layout = turned(access, len(access.shape) - 1 - position, read, self.target.warp_size, self.num_warps)
                 if layout is not None:
                     source.root().candidates = [layout]
+                elif access is not None:
+                    self._coalesce_alone(access, source.root())
+
+    def _coalesce_alone(self, access: TileAccess, variable: Variable) -> None:
+        """Let a load that is copied to shared memory have a layout that suits it alone, where
+        others of its shape have narrower elements: a copy past the first-level cache fetches a
+        sector again for each instruction that takes a part of it."""
+        own = coalesced([access], self.target.warp_size, self.num_warps, self.target.max_access)[access.shape]
+        variable.candidates += [layout for layout in own if layout not in variable.candidates]
 
     def _keep_copied(self) -> None:
         """Loads of pipelined loops of which the operands of matmuls are computed are copied to
@@ -416,6 +425,7 @@ class LayoutStatement:
                     source = self.origins[load.results[0]].source
                     assert isinstance(source, Variable)
                     source.root().closed = True
+                    self._coalesce_alone(self.accesses[load], source.root())
 
     def _spread_copies(self) -> None:
         """Loads of pipelined loops that are smaller than operands, and that are to be read in a
