@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from assigned_layouts import assigned, named
 
 from tilewright.ir.parser import parse_module
@@ -71,23 +70,3 @@ def test_a_load_stays_wide_where_a_transposed_store_of_bytes_has_another_layout(
     assigned(module, EmulatedTarget(32), num_warps=1)
     (load,) = named(module, "load")
     assert layout_of(load.results[0]).vector_width(1, 16) >= 8
-
-
-@pytest.mark.parametrize(("rows", "converted"), [(64, True), (512, False)])
-def test_a_tile_that_registers_cannot_hold_keeps_its_layout(rows: int, converted: bool) -> None:
-    """The mask of each element lets the load access one at a time, where the store accesses eight."""
-    module = parse_module(f"""tilewright.ir 1.0
-    kernel @k(%p: ptr<f16> {{divisibility = 16}}, %q: ptr<f16> {{divisibility = 16}}) {{
-      %i = arange {{start = 0, end = {rows}}} : tile<{rows}xi32> %j = arange {{start = 0, end = 512}} : tile<512xi32>
-      %i1 = expand_dims %i {{axis = 1}} : tile<{rows}x1xi32> %row = broadcast %i1 : tile<{rows}x512xi32>
-      %j1 = expand_dims %j {{axis = 0}} : tile<1x512xi32> %column = broadcast %j1 : tile<{rows}x512xi32>
-      %k = constant 512 : i32 %ks = splat %k : tile<{rows}x512xi32> %o = mul %row, %ks : tile<{rows}x512xi32> %at = add %o, %column : tile<{rows}x512xi32>
-      %mask = cmp %column, %row {{predicate = le}} : tile<{rows}x512xi1>
-      %ps = splat %p : tile<{rows}x512xptr<f16>> %from = addptr %ps, %at : tile<{rows}x512xptr<f16>>
-      %zero = constant 0.0 : f16 %zeros = splat %zero : tile<{rows}x512xf16> %x = load %from, mask = %mask, other = %zeros : tile<{rows}x512xf16>
-      %qs = splat %q : tile<{rows}x512xptr<f16>> %to = addptr %qs, %at : tile<{rows}x512xptr<f16>>
-      store %to, %x
-      return
-    }}""")
-    assigned(module, EmulatedTarget(32), num_warps=4)
-    assert bool(named(module, "simt.convert")) == converted

@@ -108,7 +108,7 @@ class LayoutStatement:
         self.fixed = fixed_tiles(self.operations, self.carried, function.arguments, target.warp_size * num_warps, target.costs)
         self.origins: dict[Value, Origin] = {}
         self.recompute: set[Value] = set()
-        self.problem = Problem(self.origins, self.recompute, target.costs, target.registers)
+        self.problem = Problem(self.origins, self.recompute, target.costs)
         self.variables: list[Variable] = []
         #: fixed values whose readers may share their variable
         self._shared: dict[Value, Variable] = {}

@@ -135,13 +135,12 @@ class Problem:
         origins: of each fixed value.
         recompute: results of widening casts: in another layout they are computed anew from the
             converted operand where that is narrower.
-        registers: 32-bit registers that a thread has at most.
         in_shared: tiles that are read from shared memory in whatever layout, so that there is no
             trip to it; the axis along which their elements are together.
     """
 
-    def __init__(self, origins: dict[Value, Origin], recompute: set[Value], costs: MachineCosts, registers: int) -> None:
-        self.origins, self.recompute, self.costs, self.registers = origins, recompute, costs, registers
+    def __init__(self, origins: dict[Value, Origin], recompute: set[Value], costs: MachineCosts) -> None:
+        self.origins, self.recompute, self.costs = origins, recompute, costs
         self.in_shared: dict[Value, int] = {}
         self.edges: list[Edge] = []
         self._paths: dict[Value, tuple[tuple[Value, tuple[Operation, ...]], ...]] = {}
@@ -223,7 +222,7 @@ class Problem:
         key = source, target, bits_of_element(value)
         found = self._conversions.get(key)
         if found is None:
-            found = self._conversions[key] = conversion_cost(*key, self.costs, self.registers)
+            found = self._conversions[key] = conversion_cost(*key, self.costs)
         return found
 
     def _forward(self, path: tuple[Operation, ...], layout: LinearLayout) -> LinearLayout:

@@ -61,11 +61,6 @@ class MachineCosts:
     scratch: int
     other_registers: int
 
-    @property
-    def spilled_word(self) -> float:
-        """Slots to store a 32-bit word of each thread to memory of its own, and to load it again."""
-        return 2 * (self.access + 128 / self.sector)
-
 
 def operation_cost(operation: Operation, costs: MachineCosts) -> float:
     """Slots for each register of the result of an elementwise or shape operation."""
@@ -80,20 +75,17 @@ def operation_cost(operation: Operation, costs: MachineCosts) -> float:
     return cost * 2 if isinstance(element, PointerType) or bit_width(element) == 64 else cost
 
 
-def conversion_cost(source: LinearLayout, target: LinearLayout, bits: int, costs: MachineCosts, registers: int) -> float:
+def conversion_cost(source: LinearLayout, target: LinearLayout, bits: int, costs: MachineCosts) -> float:
     """Slots to bring a tile of ``bits`` wide elements from one layout to another: nothing where
-    each thread has what it needs, shuffles where its warp has, else a trip through shared memory. A
-    thread has ``registers`` at most."""
+    each thread has what it needs, shuffles where its warp has, else a trip through shared memory."""
     if source == target:
         return 0.0
     words = max(bits / 32, 0.25)
-    own = Basis(source.registers)
+    registers = Basis(source.registers)
     threads = [a ^ b for a, b in zip((*source.lanes, *source.warps), (*target.lanes, *target.warps), strict=True)]
-    if all(own.solve(image) is not None for image in (*threads, *target.registers)):
+    if all(registers.solve(image) is not None for image in (*threads, *target.registers)):
         return costs.selected_word * words * target.register_count * sum(1 for image in threads if image)  # which register depends on the thread: selects
     through_memory = costs.trip + costs.stored_word * words * (source.register_count + target.register_count)
-    # A thread holds its whole part of a tile before any of it moves through shared memory.
-    through_memory += costs.spilled_word * max(0.0, words * source.register_count - registers)
     warp = Basis((*source.registers, *source.lanes))
     warps = [a ^ b for a, b in zip(source.warps, target.warps, strict=True)]
     if all(warp.solve(image) is not None for image in (*warps, *target.lanes, *target.registers)):
