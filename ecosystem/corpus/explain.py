@@ -52,6 +52,7 @@ def main() -> int:
 
 def explained(launch: Launch, kernel: Any, target: Target) -> Any:
     """The :class:`~tilewright.tools.explain.explanation.Explanation` of a launch of a kernel."""
+    from tilewright.compat.triton.compiler.options import language_options, triton_options
     from tilewright.passes.analysis.traffic import Tensor
     from tilewright.runtime.compiler.compile import Specialization
     from tilewright.runtime.options import resolve
@@ -63,12 +64,14 @@ def explained(launch: Launch, kernel: Any, target: Target) -> Any:
     arguments = {_name(launch, path): argument for path, argument in load.paths(launch.arguments)}
     constants, attributes = load.specialization(launch)
     options = {name: value for name, value in load.options(launch).items() if name in backend.manifest.options}
+    # a kernel of Triton has Triton's defaults, such as tf32 for a dot that states no precision
+    defaults = language_options(ours, triton_options(backend, ours, {}).__dict__)
     specialization = Specialization(
         kernel,
         load.signature(launch),
         {_name(launch, path): value for path, value in constants.items()},
         {_name(launch, path): {"divisibility": 16} for path in attributes},
-        resolve(backend, kernel.__name__, options, {}, kernel.arg_names),
+        {**resolve(backend, kernel.__name__, options, {}, kernel.arg_names), **defaults},
     )
     known: dict[str, Any] = {name: argument.value for name, argument in arguments.items() if isinstance(argument.value, int | float)}
     known |= {

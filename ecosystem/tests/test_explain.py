@@ -43,3 +43,32 @@ def test_a_recorded_launch_has_the_roofline_of_its_sizes(target: str) -> None:
     assert traffic.whole and traffic.programs == 8 and traffic.least == traffic.asked == 8000
     assert found.options["num_warps"] == 1
     assert target == "cpu" or any("`n` is not known to be a multiple of" in note.text for note in found.findings)
+
+
+@tw.jit
+def multiplied(out, x, SIZE: tl.constexpr):
+    i = tl.arange(0, SIZE)
+    at = i[:, None] * SIZE + i[None, :]
+    tile = tl.load(x + at)
+    tl.store(out + at, tl.dot(tile, tile))
+
+
+MATMUL = Launch(
+    "a-package",
+    "1.0",
+    "a.module",
+    "multiplied",
+    "tile/16x16/fp32",
+    (
+        Argument("out", "*fp32", shape=(16, 16), strides=(16, 1), aligned=True),
+        Argument("x", "*fp32", shape=(16, 16), strides=(16, 1), aligned=True),
+        Argument("SIZE", "constexpr", value=16),
+    ),
+    {"num_warps": 1},
+    (1, 1, 1),
+)
+
+
+def test_a_dot_that_states_no_precision_has_that_of_triton() -> None:
+    assert "tf32" in str(explained(MATMUL, multiplied, TARGETS["sm_90a"]))
+    assert "tf32" not in str(explained(MATMUL, multiplied, TARGETS["gfx942"]))
