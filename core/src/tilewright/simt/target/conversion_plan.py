@@ -38,18 +38,18 @@ def stored_size(element: Type) -> int:
 
 @dataclass(frozen=True, slots=True)
 class WarpMove:
-    """A conversion in which each warp moves its own elements: the three steps above.
+    """A layout conversion within each warp: the three steps above.
 
-    Images are of the bits of a number, lowest first.
+    Images are those of the bits of a number, lowest bit first.
 
     Attributes:
         lanes_before, warps_before: X and W: images in the source's registers.
         variables: G: images of the bits of a variable's number in the source's registers.
         source_of_variable, source_of_lane, source_of_warp: L, M, N: images in the lanes.
         lanes_after: Y: images in the variables.
-        results: how many registers the destination has; they are the first variables.
-        packed: variables, in sums with which a variable keeps its source lane: as many go in one
-            shuffle as fit 32 bits.
+        results: number of registers of the destination; they are the first variables.
+        packed: a basis of the variable numbers that leave the source lane unchanged: as many
+            variables share a shuffle as fit in 32 bits.
     """
 
     lanes_before: tuple[int, ...]
@@ -64,7 +64,7 @@ class WarpMove:
 
     @property
     def shuffles(self) -> bool:
-        """Return whether anything changes lanes."""
+        """Return whether any element changes lanes."""
         identity = tuple(1 << bit for bit in range(len(self.source_of_lane)))
         return self.source_of_lane != identity or any(self.source_of_variable) or any(self.source_of_warp)
 
@@ -87,24 +87,26 @@ class WarpMove:
         return self.selects * (size // 4) if size > 4 else self.selects >> len(self.words(size))
 
     def words(self, size: int) -> tuple[PackedBit, ...]:
-        """How registers share 32-bit words from before the first step to behind the last, so that
-        rotations select between words; empty where some rotation would change an element's place in
-        its word, or nothing is shuffled."""
+        """Return how registers are packed into 32-bit words through all three steps.
+
+        Rotations then select between words. Empty if some rotation would change an element's place
+        in its word, or if nothing is shuffled.
+        """
         bits = self.packed_bits(size) if self.shuffles and self.selects else ()
         return _packed_bits(self, bits) if bits else ()
 
     def packed_bits(self, size: int) -> tuple[int, ...]:
-        """Variables that share a shuffle: sums of these with one variable."""
+        """Basis of the variables that share a shuffle, for elements of ``size`` bytes."""
         return self.packed[: max(0, 2 - log2(size))]
 
 
 @dataclass(frozen=True, slots=True)
 class PackedBit:
-    """A bit of the places in a word.
+    """A bit of an element's place in a packed word.
 
     Attributes:
-        variable, register: what a variable's number, and a source register's, differ by between the
-            two places.
+        variable, register: the difference of the variable's number, and of the source register's,
+            between the two places.
         mask: of the source register's bits, whose parity is the place's bit.
     """
 
@@ -113,14 +115,17 @@ class PackedBit:
     mask: int
 
     def of(self, register: int) -> int:
-        """The bit of a source register's place."""
+        """Return this bit of the place of a source register."""
         return (register & self.mask).bit_count() & 1
 
 
 @functools.lru_cache(maxsize=4096)
 def _packed_bits(move: WarpMove, variables: tuple[int, ...]) -> tuple[PackedBit, ...]:
-    """For each of the variables a mask of registers' bits whose parity is odd for its register, and
-    even for those of the others and all rotations."""
+    """Return a packed bit for each of the variables, or nothing if one of them has none.
+
+    The parity of the bit's mask is odd for the variable's own register, and even for the registers
+    of the others and for all rotations.
+    """
     registers = [combine(move.variables, variable) for variable in variables]
     rotations = [*move.lanes_before, *move.warps_before, *(combine(move.variables, image) for image in move.lanes_after)]
     width = max([*registers, *rotations, *move.variables]).bit_length()
@@ -137,9 +142,9 @@ def _packed_bits(move: WarpMove, variables: tuple[int, ...]) -> tuple[PackedBit,
 
 @dataclass(frozen=True, slots=True)
 class SharedMove:
-    """A conversion through shared memory.
+    """A layout conversion through shared memory, in one or more rounds.
 
-    The highest ``round_bits`` bits of an element's offset are the round in which it passes.
+    The highest ``round_bits`` bits of an element's offset are the number of its round.
     """
 
     shared: SharedLayout
@@ -147,7 +152,7 @@ class SharedMove:
 
     @property
     def round_elements(self) -> int:
-        """Elements in memory at a time."""
+        """Number of elements in shared memory at a time."""
         return 1 << (len(self.shared.images) - self.round_bits)
 
 
@@ -155,13 +160,15 @@ Conversion = WarpMove | SharedMove
 
 
 def plan_conversion(a: LinearLayout, b: LinearLayout, element: Type, target: SimtTarget) -> Conversion:
-    """How a tile of ``element`` in layout ``a`` gets to layout ``b``: the cheapest way."""
+    """Return the cheapest conversion of a tile of ``element`` from layout ``a`` to layout ``b``."""
     return _planned(a, b, element, target)[0]
 
 
 def conversion_cost(a: LinearLayout, b: LinearLayout, element: Type, target: SimtTarget) -> int:
-    """What the conversion costs a warp, in the time of one shuffle or one turn of shared memory; 0
-    where no instruction is needed."""
+    """Return the cost of the conversion to a warp; 0 if it needs no instruction.
+
+    The unit is one shuffle, or one transaction of shared memory.
+    """
     return _planned(a, b, element, target)[1]
 
 
@@ -170,7 +177,7 @@ def _planned(a: LinearLayout, b: LinearLayout, element: Type, target: SimtTarget
 
 
 def scratch_bytes(plan: Conversion, element: Type) -> int:
-    """Shared memory that a conversion needs."""
+    """Bytes of shared memory that a conversion needs."""
     return plan.round_elements * stored_size(element) if isinstance(plan, SharedMove) else 0
 
 
@@ -189,7 +196,7 @@ def _plan(a: LinearLayout, b: LinearLayout, size: int, scratch: int, max_access:
 
 
 def through_shared(a: LinearLayout, b: LinearLayout, size: int, scratch: int, max_access: int, banks: int) -> SharedMove:
-    """Through at most ``scratch`` bytes of shared memory at a time."""
+    """Plan a conversion through at most ``scratch`` bytes of shared memory at a time."""
     dimension = log2(math.prod(a.shape))
     round_bits = max(0, dimension + log2(size) - (scratch.bit_length() - 1))
     return SharedMove(shared_between(a, b, size, max_access, banks, round_bits), round_bits)
@@ -197,15 +204,17 @@ def through_shared(a: LinearLayout, b: LinearLayout, size: int, scratch: int, ma
 
 @functools.lru_cache(maxsize=4096)
 def within_warp(a: LinearLayout, b: LinearLayout) -> WarpMove | None:
-    """The move from ``a`` to ``b`` by registers and shuffles; None where an element has to change
-    warps."""
+    """Plan a conversion by registers and shuffles; None if an element has to change warps."""
     lane_count = len(a.lanes)
     width = len(a.registers)
     own, warp = Basis(a.registers), Basis((*a.registers, *a.lanes))
 
     def source(image: int, here: int, same: int) -> tuple[int, int] | None:
-        """(register, lane) of the source that give ``image``; in the place with image ``here``,
-        whose lane is ``same``, if it is held there."""
+        """Return the source's (register, lane) that yields ``image``, or None.
+
+        If the place with image ``here``, whose lane is ``same``, holds the element, the lane is
+        ``same``.
+        """
         near = own.solve(image ^ here)
         if near is not None:
             return near, same
@@ -268,8 +277,11 @@ def within_warp(a: LinearLayout, b: LinearLayout) -> WarpMove | None:
 
 
 def _choose_variable(register: int, lane: int, variables: list[tuple[int, int]], reached: Basis, rotations: list[int]) -> int | None:
-    """The sum of variables (a column of Y) that sends a lane bit, whose source is (register, lane),
-    to lanes not reached yet, or reached with the same rotation; None where there is none."""
+    """Return a combination of variables (a column of Y) for a lane bit sourced at (register, lane).
+
+    It sends the lane bit to lanes not reached yet, or reached with the same rotation. None if there
+    is no such combination.
+    """
     numbers: list[int] = [0, *(1 << bit for bit in range(len(variables))), *range(1 << min(len(variables), 10))]
     for number in numbers:
         to = lane ^ combine([there for _, there in variables], number)
@@ -280,7 +292,7 @@ def _choose_variable(register: int, lane: int, variables: list[tuple[int, int]],
 
 
 def _kernel(images: list[int]) -> list[int]:
-    """A basis of the numbers whose bits' images cancel."""
+    """Return a basis of the kernel of the linear map with the given images."""
     basis, bits, kernel = Basis(), [], []
     for bit, image in enumerate(images):
         used = basis.solve(image)
@@ -293,7 +305,7 @@ def _kernel(images: list[int]) -> list[int]:
 
 
 def variables_in_groups(count: int, packed: tuple[int, ...]) -> list[list[int]]:
-    """Variables 0 to ``count`` - 1 in the groups that share a shuffle."""
+    """Partition variables 0 to ``count`` - 1 into the groups that share a shuffle."""
     together = span(packed)
     basis = Basis(packed)
     rest = [1 << bit for bit in range(log2(count)) if basis.add(1 << bit)]

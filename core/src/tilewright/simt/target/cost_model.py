@@ -1,4 +1,4 @@
-"""What things cost, roughly, in issue slots of one warp: the measure by which layouts are chosen."""
+"""The cost model of layouts: approximate costs in issue slots of one warp."""
 
 from __future__ import annotations
 
@@ -22,28 +22,26 @@ _FREE: Final = frozenset({"constant", "arange", "hint", "bitcast"})
 
 @dataclass(frozen=True, slots=True)
 class MachineCosts:
-    """What things cost on a machine, in issue slots of one warp unless said otherwise.
+    """Costs of operations on a target, in issue slots of one warp unless stated otherwise.
 
-    A target measures and states them; the toolkit has none of its own.
+    A target measures and states them; the toolkit has no defaults.
 
     Attributes:
-        operations: slots for each register of the result, of the operations that take more or less
-            than one.
-        sector: bytes that memory moves at least.
-        line, line_turn: bytes of a line of the cache, and what each line that a store touches
-            takes.
-        access: slots of an access of memory, beside what its sectors take.
-        trip: what a trip of a tile through shared memory takes beside its accesses: barriers, and
-            the time until the data are there.
-        shuffle: the time until a shuffle's result is there.
+        operations: slots for each register of the result, of operations that cost more or less than
+            one.
+        sector: bytes of the smallest memory transaction.
+        line, line_turn: bytes of a cache line, and the cost of each line that a store touches.
+        access: slots of a memory access, beside the cost of its sectors.
+        trip: cost of a round trip of a tile through shared memory, beside its accesses: barriers
+            and latency.
+        shuffle: latency of a shuffle.
         shuffled_word, stored_word, selected_word: slots for each 32-bit word that is shuffled, or
             written to and read from shared memory, or selected.
-        barrier: what a barrier and the wait for shared memory cost, in the time of one shuffle.
-        selects_per_shuffle: selects that a machine does in the time of a shuffle.
-        scratch: bytes of shared memory that a conversion asks for at most; greater tiles go in
-            rounds.
-        other_registers: registers that a thread needs for all but tiles and the addresses of
-            copies, in a pipelined loop.
+        barrier: cost of a barrier and the latency of shared memory, in units of one shuffle.
+        selects_per_shuffle: selects that take the time of one shuffle.
+        scratch: maximum bytes of shared memory for a conversion; larger tiles take several rounds.
+        other_registers: registers that a thread needs in a pipelined loop beside tiles and the
+            addresses of copies.
     """
 
     operations: Mapping[str, float] = field(hash=False)
@@ -76,8 +74,11 @@ def operation_cost(operation: Operation, costs: MachineCosts) -> float:
 
 
 def conversion_cost(source: LinearLayout, target: LinearLayout, bits: int, costs: MachineCosts) -> float:
-    """Slots to bring a tile of ``bits`` wide elements from one layout to another: nothing where
-    each thread has what it needs, shuffles where its warp has, else a trip through shared memory."""
+    """Slots to convert a tile of ``bits`` wide elements from one layout to another.
+
+    Selects if each thread holds its elements already, shuffles if its warp does, else a round trip
+    through shared memory.
+    """
     if source == target:
         return 0.0
     words = max(bits / 32, 0.25)
@@ -94,8 +95,7 @@ def conversion_cost(source: LinearLayout, target: LinearLayout, bits: int, costs
 
 
 def shared_read_cost(layout: LinearLayout, axis: int, bits: int, costs: MachineCosts) -> float:
-    """Slots to read a tile of ``bits`` wide elements that is in shared memory, together along an
-    axis: neighbours there share a word."""
+    """Slots to read a tile of ``bits`` wide elements from shared memory along an axis."""
     registers, shift, width = Basis(layout.registers), axis_shifts(layout.shape)[axis], 1
     while width * bits < 32 and width < layout.shape[axis] and registers.solve(width << shift) is not None:
         width *= 2
@@ -103,8 +103,10 @@ def shared_read_cost(layout: LinearLayout, axis: int, bits: int, costs: MachineC
 
 
 def reduction_cost(layout: LinearLayout, axis: int, words: float, combine: float, costs: MachineCosts) -> float:
-    """Slots to reduce a tile along an axis: registers one by one, lanes by shuffles, warps through
-    shared memory."""
+    """Slots to reduce a tile along an axis: in registers, among lanes, and among warps.
+
+    Lanes are combined by shuffles, warps through shared memory.
+    """
     mask = layout.axis_mask(axis)
     results = layout.without_axis(axis).register_count
     lanes = sum(1 for image in layout.lanes if image & mask)
@@ -116,8 +118,11 @@ def reduction_cost(layout: LinearLayout, axis: int, words: float, combine: float
 
 
 def access_width(layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None, size: int, limit: int) -> int:
-    """How many consecutive registers one access may move: elements of ``size`` bytes at the
-    pointers, under the mask, at most ``limit`` bytes."""
+    """Return the maximum number of consecutive registers that one access may move.
+
+    Elements have ``size`` bytes, are at the pointers, under the mask; an access has at most
+    ``limit`` bytes.
+    """
     if not layout.registers or not layout.registers[0]:
         return 1
     shifts = axis_shifts(layout.shape)
@@ -133,9 +138,11 @@ def access_width(layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None,
 
 
 def copy_width(layout: LinearLayout, shared: SharedLayout, pointer: AxisInfo, mask: AxisInfo | None, size: int, widths: tuple[int, ...]) -> int:
-    """How many elements one asynchronous copy moves: consecutive in registers, in global memory and
-    in shared memory, under one mask, as many bytes as the machine can copy (``widths``). 0 where
-    there is no such copy."""
+    """Return the number of elements that one asynchronous copy moves, or 0 if no copy is possible.
+
+    The elements are consecutive in registers, in global and in shared memory, under one mask, and
+    their size is one of ``widths``, the sizes in bytes that the target can copy.
+    """
     if not widths:
         return 0
     width = access_width(layout, pointer, mask, size, max(widths))
@@ -152,8 +159,7 @@ def copy_width(layout: LinearLayout, shared: SharedLayout, pointer: AxisInfo, ma
 
 
 def _begins_aligned(layout: LinearLayout, shift: int, width: int) -> bool:
-    """Return whether the first of each ``width`` registers has a coordinate that is a multiple of
-    ``width``, in every thread."""
+    """Return whether each ``width`` registers start at an aligned coordinate."""
     images = (*layout.registers[width.bit_length() - 1 :], *layout.lanes, *layout.warps)
     return not any(image >> shift & (width - 1) for image in images)
 
@@ -168,17 +174,18 @@ def fits(axis: int, width: int, pointer: AxisInfo, mask: AxisInfo | None, size: 
 
 @dataclass(frozen=True, slots=True)
 class WarpAccess:
-    """What one instruction that accesses memory asks of it for a warp, where what is not known to
-    be consecutive is far apart.
+    """The memory transactions of one instruction of a warp, as far as contiguity is known.
+
+    Elements that are not known to be consecutive count as far apart.
 
     Attributes:
         width: elements that a thread accesses at once.
         asked: bytes of all elements that the warp accesses.
-        sectors: sectors that these are in.
-        moved: sectors that memory moves for it on average, where the thread's other accesses of the
-            tile find what is left of them in the cache.
-        lines: lines of the cache that these are in.
-        partial: whether they fill no sector.
+        sectors: number of sectors of these elements.
+        moved: average number of sectors that memory moves for the instruction, if the thread's
+            other accesses of the tile hit the rest of them in the cache.
+        lines: number of cache lines of these elements.
+        partial: whether each run of elements is shorter than a sector.
     """
 
     width: int
@@ -190,8 +197,10 @@ class WarpAccess:
 
 
 def warp_access(layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None, size: int, limit: int, costs: MachineCosts) -> WarpAccess:
-    """What an access by pointers in a layout asks of memory; arguments are those of
-    :func:`access_width`."""
+    """Return the memory transactions of an access by pointers in a layout.
+
+    The arguments are those of :func:`access_width`.
+    """
     width = access_width(layout, pointer, mask, size, limit)
     shifts = axis_shifts(layout.shape)
     axis = max(range(len(layout.shape)), key=lambda i: (layout.shape[i] > 1, pointer.contiguity[i], i))
@@ -208,8 +217,10 @@ def warp_access(layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None, 
 
 
 def _run(width: int, contiguity: int, shift: int, images: Sequence[int]) -> int:
-    """How many consecutive elements ``width`` of them are a part of, with those that differ from
-    them by ``images``."""
+    """Return the length of the run of consecutive elements that ``width`` elements belong to.
+
+    ``images`` are the differences by which other elements are accessed with them.
+    """
     run = min(width, contiguity)
     while run < contiguity and 1 << shift + run.bit_length() - 1 in images:
         run *= 2
@@ -217,8 +228,7 @@ def _run(width: int, contiguity: int, shift: int, images: Sequence[int]) -> int:
 
 
 def access_cost(layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None, size: int, limit: int, costs: MachineCosts, *, store: bool) -> float:
-    """Slots to access memory by pointers in a layout: instructions, the sectors that each of a
-    warp's touches, and the lines if it writes."""
+    """Slots to access memory by pointers: instructions, sectors and, for stores, lines."""
     found = warp_access(layout, pointer, mask, size, limit, costs)
     # Part of a sector is read before it is written. Of a sector that several loads read a part
     # each, the cache has what is left: a quarter is not paid.
@@ -228,7 +238,7 @@ def access_cost(layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None, 
 
 
 def element_size(pointer: Value) -> int:
-    """Bytes in memory of what a tile of pointers, or a pointer, points to."""
+    """Bytes in memory of the pointee of a pointer, or of a tile of pointers."""
     type_ = element_type(pointer.type)
     assert isinstance(type_, PointerType)
     return storage_size(type_.pointee)

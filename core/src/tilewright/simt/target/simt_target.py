@@ -1,13 +1,13 @@
-"""What the toolkit asks of a machine.
+"""The interface that a backend implements to describe its GPU to the toolkit.
 
-A backend supplies one :class:`SimtTarget`; all else is common.
+A backend supplies one :class:`SimtTarget`; everything else is common to all backends.
 
-A target's answer depends on its architecture, its options and the question, never on earlier
-questions: a kernel that is printed after a stage and read back compiles to the same code. What code
-depends on is in the kernel, or found in it by :meth:`SimtTarget.prepare`.
+A target's answer depends on its architecture, its options and the query, never on earlier queries:
+a kernel that is printed after a stage and read back compiles to the same code. Whatever the code
+depends on is in the kernel, or derived from it by :meth:`SimtTarget.prepare`.
 
 Emitting methods append LLVM IR to the :class:`~tilewright.llvm.emission.writer.FunctionWriter` they
-are given and return names of values. Values have the register types of
+are passed and return names of values. Values have the register types of
 :mod:`tilewright.llvm.emission.registers`; pointers to global memory are ``ptr``.
 """
 
@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A step of the way.
+    """A stage of the compilation.
 
     Attributes:
-        name: by which it is asked for, and timed.
+        name: the name that selects the stage and labels its time.
         run: (module with one kernel, target, launch options): rewrites the module.
-        meaning: a line about it.
+        meaning: a one-line description.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How memory is accessed: the attributes of the operation, as in the op table."""
+    """The cache and eviction hints of a memory access, as in the op table."""
 
     cache: str = ""
     eviction: str = ""
@@ -69,12 +69,12 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """How memory is updated atomically.
+    """An atomic update of memory.
 
     Attributes:
         kind, order, scope: as in the op table.
         element: the type of an element.
-        used: whether the old values are read, or needed for the order.
+        used: whether the old values are read, or needed for the memory order.
     """
 
     kind: str
@@ -86,13 +86,13 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Threads:
-    """Warps that run a piece of a kernel: all of its program, or a part's.
+    """The warps that run a piece of a kernel: the whole program, or one warp-specialized partition.
 
     Attributes:
-        number: of the part, from 0 on; that of all warps is 0 too.
+        number: the partition's number, from 0 on; also 0 for all warps of the program.
         first: the first warp.
-        count: how many they are.
-        parts: into how many parts the program is divided there; 1: the whole program.
+        count: the number of warps.
+        parts: the number of partitions of the program at this point; 1: the program is not divided.
     """
 
     number: int
@@ -103,14 +103,14 @@ class Threads:
 
 @dataclass(frozen=True, slots=True)
 class MadeDescriptor:
-    """A descriptor that a kernel makes, as :meth:`SimtTarget.make_descriptor` gets it.
+    """A device-side descriptor, as :meth:`SimtTarget.make_descriptor` receives it.
 
     Attributes:
-        memory: the i32 by which the memory is known that it is in.
-        shared: the address of shared memory in which it is put together.
+        memory: the i32 that identifies the global memory of the descriptor.
+        shared: the address of the shared memory in which the descriptor is assembled.
         base: the address of the tensor.
         extents, strides: i64, the strides in elements.
-        padding: what is read outside the tensor: ``zero`` or ``nan``.
+        padding: the value of elements outside the tensor: ``zero`` or ``nan``.
     """
 
     memory: str
@@ -122,45 +122,45 @@ class MadeDescriptor:
 
 
 class SimtTarget(ABC):
-    """A machine whose programs run on warps of threads.
+    """A GPU whose programs run on warps of threads.
 
     Attributes:
         name: for messages, such as an architecture.
-        costs: what things cost there; layouts, conversions and schedules are chosen by it.
+        costs: the cost model, which layouts, conversions and schedules are chosen by.
         warp_size: lanes of a warp, a power of two.
-        shared_memory: bytes a program may use.
-        max_threads: threads a program may have.
+        shared_memory: bytes of shared memory that a program may use.
+        max_threads: maximum number of threads of a program.
         banks: banks of shared memory, of 4 bytes each.
         max_access: bytes of the widest access of one thread.
-        registers: registers of 32 bits that a thread may have.
-        register_file: those that a program may have.
-        few_registers: whether a thread's registers are too few for the tiles that pipelined loops
-            over matmuls are written for, if their loads go through registers: these are then in
-            flight one after the other, each by one address
-            (:mod:`tilewright.simt.pipeline.register_budget`,
+        registers: maximum number of 32-bit registers of a thread.
+        register_file: maximum number of 32-bit registers of a program.
+        few_registers: whether a thread has too few registers for the tiles of pipelined matmul
+            loops whose loads go through registers: the loads are then serialized, and each computes
+            its addresses from a single one (:mod:`tilewright.simt.pipeline.register_budget`,
             :mod:`tilewright.simt.lowering.emission.address_steps`).
         shared_pointer: LLVM type of an address in shared memory. Pointers to global memory are
             ``ptr``.
-        mechanisms: the ways to copy to shared memory, those preferred first.
-        barrier_bytes: bytes of an mbarrier in shared memory; 0 where there are none.
-        published: whether TMA copies, and matmuls that read shared memory themselves, go through a
-            proxy of their own: they see what threads write there only after :meth:`publish`, and
-            stay behind what threads read only then.
-        cluster_blocks: CTAs that may run a program together; 1 where the machine has no such thing.
-        cluster_part: rows and columns of a matmul's result that each of them has at least.
-        part_warps: parts of a partition have a multiple of so many warps; 0 where a program cannot
-            be divided.
-        resident_programs: how many programs share a multiprocessor at most, where the toolkit
-            decides on that.
-        descriptor_bytes: bytes of shared memory, and their alignment, in which a descriptor is put
-            together that a kernel makes; 0: the machine copies by none.
-
-
-        turned_by_loads: whether an operand whose neighbours in memory a matmul does not sum over is turned by the threads that load it: each has some rows of
-            what it sums over, which it puts side by side into shared memory.
-        accumulator_units: units of tensor memory for accumulators (:class:`~tilewright.simt.target.matmul_plan.Accumulator`); 0 where it has none.
-        unrolled_trips: known trip count up to which the code generator is to unroll small loops in full; 0: it unrolls none.
-        operations: rows of the op table for operations of its own (``vendor.op``).
+        mechanisms: the copy mechanisms into shared memory, in order of preference.
+        barrier_bytes: bytes of an mbarrier in shared memory; 0 if the target has none.
+        published: whether TMA copies, and matmuls that read shared memory themselves, use the async
+            proxy: a proxy fence (:meth:`publish`) orders a thread's own reads and writes of shared
+            memory before theirs.
+        cluster_blocks: maximum number of CTAs of a cluster; 1 if the target has no clusters.
+        cluster_part: minimum rows and columns of a matmul's result for each CTA of a cluster.
+        part_warps: the number of warps of a partition is a multiple of this; 0 if the target has no
+            warp specialization.
+        resident_programs: maximum number of programs on an SM, where the toolkit chooses the
+            occupancy.
+        descriptor_bytes: size and alignment of the shared memory in which a device-side descriptor
+            is assembled; 0 if the target's copies use none.
+        turned_by_loads: whether the threads that load an operand transpose it if it is contiguous
+            along an axis that the matmul does not sum over: each thread holds some rows along K and
+            stores them side by side into shared memory.
+        accumulator_units: columns of tensor memory for accumulators
+            (:class:`~tilewright.simt.target.matmul_plan.Accumulator`); 0 if the target has none.
+        unrolled_trips: maximum known trip count of small loops that the code generator is asked to
+            unroll in full; 0: it unrolls none.
+        operations: rows of the op table for the target's own operations (``vendor.op``).
     """
 
     name: str
@@ -193,17 +193,18 @@ class SimtTarget(ABC):
         #: the plans of matmuls: a cache of :func:`tilewright.simt.target.plan_selection.plans`
         self.known_plans: dict[Matmul, tuple[MatmulPlan, ...]] = {}
 
-    # ---- what the toolkit is told of the machine
+    # ---- queries of the target
 
     @property
     def interfaces(self) -> Mapping[str, Interface]:
-        """What is to be known of operations of its own, by name; they take the place of the
-        toolkit's."""
+        """Interfaces of the target's own operations, by name; they override the toolkit's."""
         return {}
 
     def own_interface(self, name: str) -> Interface | None:
-        """That of :attr:`interfaces` for an operation; None where the toolkit's own holds
-        (:func:`tilewright.simt.dialect.registry.interface_of`)."""
+        """Return the entry of :attr:`interfaces` for an operation, or None if there is none.
+
+        The toolkit's interface then holds (:func:`tilewright.simt.dialect.registry.interface_of`).
+        """
         return self._own_interfaces.get(name)
 
     @functools.cached_property
@@ -212,19 +213,18 @@ class SimtTarget(ABC):
 
     @property
     def table(self) -> OpTable:
-        """The operations that a kernel for this target may consist of."""
+        """The operations that a kernel for this target may contain."""
         return SIMT_TABLE.extended(self.operations) if self.operations else SIMT_TABLE
 
     def stages(self, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-        """The way of a kernel through the toolkit: ``stages`` are the toolkit's own, to which
-        others may be added."""
+        """Return the compilation stages: the toolkit's ``stages``, and any of the target's."""
         return stages
 
     def mechanism(self, name: str) -> CopyMechanism:
-        """The copy mechanism of a name.
+        """Return the copy mechanism of the given name.
 
         Raises:
-            LoweringError: there is none.
+            LoweringError: the target has no such mechanism.
         """
         for found in (*self.mechanisms, THROUGH_REGISTERS):
             if found.name == name:
@@ -234,34 +234,36 @@ class SimtTarget(ABC):
     # ---- the function
 
     def prepare(self, function: Function) -> object:
-        """Look at a kernel in its final form, before it is written.
+        """Analyze a kernel in its final form, before it is emitted.
 
         Returns:
-            The state for writing it, :attr:`tilewright.llvm.emission.writer.ModuleWriter.state` of
-                all writers
-            that the target is given from then on: what depends on the kernel, and what is
-                remembered
-            of what was written, for a target is the same for all kernels.
+            The state of the kernel's emission, which becomes
+            :attr:`tilewright.llvm.emission.writer.ModuleWriter.state` of all writers that the
+            target is passed from then on. It holds what depends on the kernel and what the emission
+            remembers, because one target serves all kernels.
         """
         return None
 
     @abstractmethod
     def begin(self, module: ModuleWriter, name: str, parameters: Sequence[tuple[str, str]], num_warps: int, options: Mapping[str, Any]) -> FunctionWriter:
-        """The writer of the kernel: a function of ``parameters`` (LLVM type, name), with the
-        attributes of a kernel of ``num_warps`` warps."""
+        """Begin the kernel's LLVM function and return its writer.
+
+        The function takes ``parameters`` (LLVM type, name) and has the attributes of a kernel of
+        ``num_warps`` warps.
+        """
 
     @abstractmethod
     def shared_base(self, w: FunctionWriter) -> str:
-        """The address of the program's shared memory, aligned to 128 bytes at least."""
+        """Emit the address of the program's shared memory, aligned to at least 128 bytes."""
 
-    # ---- where a thread is; all i32
+    # ---- thread and program coordinates; all i32
 
     @abstractmethod
     def lane(self, w: FunctionWriter) -> str: ...
 
     @abstractmethod
     def warp(self, w: FunctionWriter) -> str:
-        """The warp's number among all warps of the program."""
+        """Emit the warp's number among all warps of the program."""
 
     @abstractmethod
     def program_id(self, w: FunctionWriter, axis: int) -> str: ...
@@ -270,160 +272,181 @@ class SimtTarget(ABC):
     def num_programs(self, w: FunctionWriter, axis: int) -> str: ...
 
     def rank(self, w: FunctionWriter) -> str:
-        """The block's number among those that run the program."""
+        """Emit the CTA's rank in its cluster."""
         raise AssertionError(f"{self.name} has no clusters")
 
-    # ---- threads together
+    # ---- synchronization
 
     @abstractmethod
     def barrier(self, w: FunctionWriter, threads: Threads) -> None:
-        """Wait for all of ``threads``; what they wrote to shared and global memory before is seen
-        by them after."""
+        """Emit a barrier of ``threads``.
+
+        It makes their earlier writes to shared and global memory visible to all of them.
+        """
 
     def meet(self, context: SimtContext) -> None:
-        """Wait for all threads of all blocks of the cluster; what they did with shared memory
-        before is seen by them after."""
+        """Emit a cluster barrier: wait for all threads of all CTAs of the cluster.
+
+        It orders their accesses of shared memory before the barrier ahead of those after it.
+        """
         raise AssertionError(f"{self.name} has no clusters")
 
     def publish(self, w: FunctionWriter, *, everywhere: bool) -> None:
-        """Let what copies blocks and multiplies see what this thread wrote to shared memory, or
-        ``everywhere``, after the next barrier or arrival."""
+        """Emit a proxy fence, for shared memory or, if ``everywhere``, for all memory.
+
+        This thread's writes are visible to TMA copies and to matmuls through the async proxy after
+        the next barrier or arrival.
+        """
         raise AssertionError(f"{self.name} has nothing to publish to")
 
     def barrier_init(self, context: SimtContext, address: str, count: int) -> None:
-        """Make an mbarrier of ``count`` arrivals a phase, by one thread; more may follow, and then
-        :meth:`barriers_made`."""
+        """Initialize, in one thread, an mbarrier that expects ``count`` arrivals a phase.
+
+        More may follow; :meth:`barriers_made` comes after the last one.
+        """
         raise AssertionError(f"{self.name} has no mbarriers")
 
     def barriers_made(self, context: SimtContext) -> None:  # noqa: B027
-        """Let all see the mbarriers that this thread made; a barrier of all threads follows."""
+        """Make the mbarriers that this thread initialized visible, before a barrier of all."""
 
     def barrier_expect(self, context: SimtContext, address: str, size: int) -> None:
-        """Arrive, and announce ``size`` bytes, by one thread."""
+        """Arrive at an mbarrier and expect ``size`` bytes (``arrive.expect_tx``), in one thread."""
         raise AssertionError(f"{self.name} has no mbarriers")
 
     def barrier_arrive_after(self, context: SimtContext, address: str) -> None:
-        """Arrive, by the thread that starts matmuls into accumulators, when all that it started
-        have ended."""
+        """Arrive at an mbarrier once all matmuls into accumulators in flight have completed.
+
+        The thread that starts those matmuls emits this.
+        """
         raise AssertionError(f"{self.name} has no accumulators")
 
     def take_accumulators(self, context: SimtContext, units: int, scratch: str) -> str:
-        """Take memory for sums, by all threads of the program: the i32 of its first unit.
+        """Allocate tensor memory, by all threads; return the i32 of its first column.
 
         ``scratch`` is the address of 16 bytes of shared memory.
         """
         raise AssertionError(f"{self.name} has no accumulators")
 
     def free_accumulators(self, context: SimtContext, units: int, memory: str) -> None:
-        """Give it back, by all threads of the program, after a barrier of theirs."""
+        """Free tensor memory for accumulators, by all threads, after a barrier of theirs."""
         raise AssertionError(f"{self.name} has no accumulators")
 
     def warp_barrier(self, w: FunctionWriter) -> None:
-        """Wait for all lanes of the warp; what they did with shared memory before is seen by them
-        after."""
+        """Emit a warp barrier, which orders the lanes' accesses of shared memory."""
         raise AssertionError(f"{self.name} has no barriers of a warp")
 
     def barrier_arrive(self, context: SimtContext, address: str) -> None:
-        """Arrive, by one thread, for others whose accesses of shared memory were before a barrier
-        of theirs."""
+        """Arrive at an mbarrier, in one thread, on behalf of threads that passed a barrier with it.
+
+        Their accesses of shared memory before that barrier are complete.
+        """
         raise AssertionError(f"{self.name} has no mbarriers")
 
     def barrier_arrive_at_all(self, context: SimtContext, address: str) -> None:
-        """The same at the mbarriers of all blocks of the cluster that have this place in their
-        shared memory."""
+        """Arrive as :meth:`barrier_arrive` does, at this mbarrier in every CTA of the cluster."""
         raise AssertionError(f"{self.name} has no clusters")
 
     def barrier_wait(self, context: SimtContext, address: str, phase: str) -> None:
-        """Wait, each thread, until the phase of parity ``phase`` (i1) has ended."""
+        """Wait, in each thread, until the phase of parity ``phase`` (i1) has completed."""
         raise AssertionError(f"{self.name} has no mbarriers")
 
     def turn_wait(self, context: SimtContext, order: int, place: int, of: int, threads: Threads) -> None:
-        """Wait until it is the turn of ``place`` in an order of parts; ``order`` counts the orders
-        of the kernel."""
+        """Wait at a named barrier for the turn of ``place`` in a hand-off among partitions.
+
+        ``order`` numbers the hand-offs of the kernel.
+        """
         raise AssertionError(f"{self.name} has no turns")
 
     def turn_pass(self, context: SimtContext, order: int, place: int, of: int, threads: Threads) -> None:
-        """Let the place after this one have its turn."""
+        """Arrive at the named barrier of the next partition in an ordered hand-off."""
         raise AssertionError(f"{self.name} has no turns")
 
     def set_registers(self, w: FunctionWriter, count: int) -> None:  # noqa: B027
-        """Give each thread of the part that begins here ``count`` registers, where the machine can."""
+        """Set the register count of a thread in the partition that begins, where supported."""
 
     def part_registers(self, warps: Mapping[str, int], programs: int = 1) -> Mapping[str, int]:
-        """How many registers the threads of each part should have, for its warps, where so many
-        programs share a multiprocessor; those that are not named keep what they are given."""
+        """Return the register count of a thread in each partition, by name.
+
+        ``programs`` is the number of programs on an SM. Partitions that are absent from the result
+        keep the count they start with.
+        """
         return {}
 
     def resident_memory(self, programs: int) -> int:
-        """Bytes of shared memory that each of so many programs may use on a multiprocessor."""
+        """Return the bytes of shared memory of a program if ``programs`` of them share an SM."""
         return self.shared_memory // programs
 
     def alternates(self, matmul: Matmul) -> bool:
-        """Return whether the loop over a matmul is written such that one half of the warps reads
-        operands while the other half multiplies."""
+        """Return whether a matmul's loop is written as ping-pong of two halves of the warps.
+
+        One half reads operands while the other half computes.
+        """
         return False
 
     def phase(self, context: SimtContext, *, matmuls: bool) -> None:  # noqa: B027
-        """The warp begins to multiply, and does nothing else, or ends it."""
+        """Mark that the warp begins a phase of matmuls alone (``matmuls``), or ends it."""
 
     @abstractmethod
     def shuffle(self, w: FunctionWriter, value: str, lane: str) -> str:
-        """The i32 ``value`` of lane ``lane`` (i32) of the warp."""
+        """Emit a shuffle: the i32 ``value`` of lane ``lane`` (i32) of the warp."""
 
     def shuffle_xor(self, w: FunctionWriter, value: str, mask: int) -> str:
-        """The i32 ``value`` of the lane whose number differs in the bits of ``mask``."""
+        """Emit a butterfly shuffle of the i32 ``value``: lanes are paired by ``mask``."""
         return self.shuffle(w, value, w.emit(f"xor i32 {self.lane(w)}, {mask}"))
 
     def shuffle_all(self, w: FunctionWriter, values: Sequence[str], lane: str) -> list[str]:
-        """Values that go the same way: see :meth:`shuffle`."""
+        """Emit shuffles of several values from the same lane: see :meth:`shuffle`."""
         return [self.shuffle(w, value, lane) for value in values]
 
     def shuffle_all_xor(self, w: FunctionWriter, values: Sequence[str], mask: int) -> list[str]:
-        """Values that go the same way: see :meth:`shuffle_xor`."""
+        """Emit butterfly shuffles of several values with the same mask: see :meth:`shuffle_xor`."""
         return [self.shuffle_xor(w, value, mask) for value in values]
 
     def reduce_warp(self, w: FunctionWriter, kind: str, value: str, element: Type) -> str | None:
-        """What all lanes of the warp have of ``value`` together, by the commutative operation
-        ``kind`` of the op table, in every lane, where one instruction computes that exactly; None
-        where none does."""
+        """Reduce ``value`` over the lanes of the warp by one instruction, for every lane.
+
+        ``kind`` is a commutative operation of the op table. Returns None if no instruction computes
+        the reduction exactly.
+        """
         return None
 
     # ---- memory
 
     def touch_shared(self, w: FunctionWriter, address: str, *, writes: bool) -> None:  # noqa: B027
-        """Write what a machine that watches accesses of shared memory does at each of them."""
+        """Instrument an access of shared memory, on targets that check such accesses."""
 
     def shared_access(self, w: FunctionWriter) -> str:
-        """What LLVM is told of each load from shared memory and store to it: metadata, after a
-        comma."""
+        """Return the LLVM metadata of each load and store of shared memory, after a comma."""
         return ""
 
     @abstractmethod
     def load(self, w: FunctionWriter, pointer: str, element: Type, count: int, predicate: str | None, other: Sequence[str] | None, access: Access) -> list[str]:
-        """``count`` consecutive elements from global memory, in one access aligned to its size (at
-        most :attr:`max_access` bytes). Where ``predicate`` (i1) is false nothing is read and the
-        result is ``other``, or anything where that is None."""
+        """Load ``count`` consecutive elements from global memory in one naturally aligned access.
+
+        The access has at most :attr:`max_access` bytes. If ``predicate`` (i1) is false nothing is
+        read and the result is ``other``, or undefined if that is None.
+        """
 
     @abstractmethod
     def store(self, w: FunctionWriter, pointer: str, element: Type, values: Sequence[str], predicate: str | None, access: Access) -> None:
-        """Consecutive elements to global memory, in one access, where ``predicate`` holds."""
+        """Store consecutive elements to global memory in one access, if ``predicate`` holds."""
 
     def atomic_width(self, kind: str, element: Type, scope: str) -> int:
-        """How many consecutive elements one atomic update takes at most, a power of two.
+        """Return the maximum number of consecutive elements of one atomic update, a power of two.
 
-        Their address is a multiple of the size of all of them together, and each is updated by
-        itself: no other thread sees them change at once.
+        The address is a multiple of the size of all of them together. Each element is updated
+        atomically by itself; other threads may see the updates of the elements at different times.
         """
         return 1
 
     @abstractmethod
     def atomic_rmw(self, context: SimtContext, update: Update, pointer: str, values: Sequence[str], predicate: str | None) -> list[str]:
-        """Update consecutive elements of global memory (a power of two, :meth:`atomic_width` at
-        most) atomically, by one thread, where ``predicate`` holds.
+        """Update consecutive elements of global memory atomically, if ``predicate`` holds.
+
+        One thread updates them. They are at most :meth:`atomic_width` in number, a power of two.
 
         Returns:
-            The old values: anything where the predicate is false, and nothing of use where they are
-                not ``update.used``.
+            The old values; undefined if the predicate is false or they are not ``update.used``.
         """
 
     @abstractmethod
@@ -431,140 +454,156 @@ class SimtTarget(ABC):
 
     @abstractmethod
     def atomic_load(self, context: SimtContext, pointer: str, element: Type, predicate: str | None, order: str, scope: str) -> str:
-        """An element of global memory, read whole by one thread (anything where the predicate is
-        false)."""
+        """Load an element of global memory atomically, in one thread, if ``predicate`` holds."""
 
     @abstractmethod
     def atomic_store(self, context: SimtContext, pointer: str, element: Type, value: str, predicate: str | None, order: str, scope: str) -> None:
-        """An element of global memory, written whole by one thread."""
+        """Store an element of global memory atomically, in one thread."""
 
     @abstractmethod
     def fence(self, w: FunctionWriter, order: str, scope: str) -> None:
-        """Order this thread's accesses of global memory before the fence and after it (``release``
-        or ``acquire``): a release before relaxed atomic accesses, or an acquire after them, makes
-        each of them one of that order."""
+        """Emit a ``release`` or ``acquire`` fence for this thread's accesses of global memory.
+
+        A release fence before relaxed atomic accesses, or an acquire fence after them, gives each
+        of them that order.
+        """
 
     @abstractmethod
     def clock(self, w: FunctionWriter) -> str:
-        """Nanoseconds by a clock of the device that never goes back, as an i64."""
+        """Emit the nanoseconds of a monotonic device clock, as an i64."""
 
     @abstractmethod
     def shared_atomic_add(self, w: FunctionWriter, pointer: str, value: str, predicate: str | None) -> None:
-        """Add an i32 to shared memory."""
+        """Add an i32 to shared memory atomically."""
 
     def fragment_word(self, element: Type) -> tuple[Type, int]:
-        """What fragments of a matmul's operands are kept in between its steps: the type of a word,
-        and how many elements it holds."""
+        """Return the word type of fragments between matmul steps, and its element count.
+
+        By default an element is a word of its own; a target may pack several elements into a word.
+        """
         return element, 1
 
     def pack(self, w: FunctionWriter, names: list[str], element: Type) -> list[str]:
-        """The words (:meth:`fragment_word`) of a fragment whose registers are ``names``."""
+        """Pack the registers of a fragment, ``names``, into words of type :meth:`fragment_word`."""
         return names
 
     def unpack(self, w: FunctionWriter, words: list[str], element: Type) -> list[str]:
-        """The registers of a fragment in words that :meth:`pack` made."""
+        """Return the registers of a fragment from words that :meth:`pack` made."""
         return words
 
     def read_fragments(self, context: SimtContext, address: str, layout: LinearLayout, shared: SharedLayout, element: Type) -> list[str] | None:
-        """The registers of a tile that is at an address in shared memory, by an instruction that
-        loads the fragments of operands, where the machine has one and it is run less often than the
-        accesses of each thread would be; None where those serve."""
+        """Read a tile from shared memory by the matrix-load instruction for operand fragments.
+
+        Returns None if the target has no such instruction, or if it takes at least as many
+        instructions as the accesses of each thread.
+        """
         return None
 
     def vector_of(self, context: SimtContext, value: Value) -> int:
-        """How many registers of a tile, neighbours in their order, the machine's matmuls take and
-        give as one vector: so it is carried by control flow."""
+        """Return how many neighboring registers of a tile the target's matmuls use as one vector.
+
+        Control flow carries the tile in vectors of that length.
+        """
         return 1
 
-    # ---- what is in flight
+    # ---- asynchronous operations in flight
 
     def keep_order(self, w: FunctionWriter, *, everything: bool) -> None:  # noqa: B027
-        """Keep the code generator from moving accesses of memory, or ``everything``, across this
-        place, where it would."""
+        """Keep the code generator from moving accesses, or ``everything``, across this point."""
 
     def commit(self, context: SimtContext, queue: str) -> None:
-        """End a group of what this thread started in a queue."""
+        """End the group of asynchronous operations that this thread has started in a queue."""
         raise AssertionError(f"{self.name} has no groups of {queue}")
 
     def wait(self, context: SimtContext, queue: str, pending: int, names: Sequence[Sequence[str]]) -> list[list[str]]:
-        """Wait until at most ``pending`` groups of this thread (copies, of a mechanism that counts
-        those) are in flight in a queue; the registers of the tiles that may be read then, given
-        those in which they are made. At the end of a loop, matmuls are waited for of which no tile
-        is read yet. Loads into registers are waited for by who reads them, unless a target says
-        otherwise."""
+        """Wait until at most ``pending`` of this thread's groups are in flight in a queue.
+
+        If the mechanism counts single copies, ``pending`` is a number of copies. ``names`` are the
+        registers of the tiles in flight; returns the registers of the tiles that may be read after
+        the wait. At the end of a loop, a wait for matmuls has no tiles, because none is read yet.
+        Loads into registers are waited for by their readers, unless a target overrides this.
+        """
         if queue == LOADS.queue:
             return [list(tile) for tile in names]
         raise AssertionError(f"{self.name} has no groups of {queue}")
 
     def uniform(self, w: FunctionWriter, value: str, type_: str) -> str:
-        """A value of an LLVM type that is the same in all threads of a warp, in a way that the code
-        generator sees it."""
+        """Mark a value as warp-uniform for the code generator; return the marked value."""
         return value
 
     # ---- arithmetic
 
-    #: the bitcode that the launch gives, where the target takes any; see :mod:`.externs`
+    #: the bitcode libraries of the launch, where the target supports any; see :mod:`.externs`
     libraries: Libraries | None = None
 
-    #: whether LLVM has an instruction of the machine for ``x * 2**n``
+    #: whether the target has an instruction for ``x * 2**n``
     native_ldexp: bool = False
-    #: Whether exp of f32 is the machine's own where it is computed, so that functions made of it
-    #: are written with it.
+    #: Whether exp of f32 maps to a target instruction, so that functions built on exp
+    #: are expanded with it.
     native_exp: bool = False
 
     def element_operation(self, context: SimtContext, name: str, operands: list[str], element: Type, attributes: Mapping[str, Any]) -> str | None:
-        """The machine's own way to compute an elementwise operation of the op table on scalars of
-        type ``element``, in the accuracy the attributes ask for; None where the common one
-        (:mod:`tilewright.llvm.emission.elementwise`) serves."""
+        """Emit an elementwise operation on scalars by the target's own instructions.
+
+        The scalars have type ``element``; the attributes state the accuracy. Returns None if the
+        common expansion (:mod:`tilewright.llvm.emission.elementwise`) serves.
+        """
         return None
 
     def cast(self, context: SimtContext, operand: str, source: Type, result: Type, rounding: str) -> str | None:
-        """The machine's own conversion; None where the common one
-        (:mod:`tilewright.llvm.emission.casts`) serves."""
+        """Emit a conversion by the target's own instructions.
+
+        Returns None if the common expansion (:mod:`tilewright.llvm.emission.casts`) serves.
+        """
         return None
 
     def matmul_plans(self, matmul: Matmul) -> Sequence[MatmulPlan]:
-        """The plans by which matrix instructions compute a matmul, those preferred first; none
-        where there are none: the toolkit then computes it by multiplications and additions."""
+        """Return the plans by which matrix instructions compute a matmul, in order of preference.
+
+        If there are none, the toolkit computes the matmul by fused multiply-adds.
+        """
         return ()
 
     @property
     def pair_products(self) -> frozenset[Type]:
-        """Types of 16 bits of which one instruction adds two products to an f32 number; see
-        :meth:`add_pair`."""
+        """16-bit types of which one instruction adds two products to an f32.
+
+        See :meth:`add_pair`.
+        """
         return frozenset()
 
     def add_pair(self, w: FunctionWriter, element: Type, x: str, y: str, total: str) -> str:
-        """An f32 number with the products of two words' elements, of one of :attr:`pair_products`,
-        added to it: lower by lower, upper by upper."""
+        """Emit the dot product of two elements packed in ``x`` and in ``y``, plus f32 ``total``.
+
+        The elements have one of the types :attr:`pair_products`.
+        """
         raise AssertionError(f"{self.name} adds no pairs of products")
 
     def inline_asm(
         self, context: SimtContext, text: str, constraints: str, results: Sequence[AssemblyOperand], operands: Sequence[AssemblyOperand]
     ) -> list[str]:
-        """Run the target's assembly on one group of elements, and return the values of its results.
+        """Emit inline assembly on one group of elements, and return the values of its results.
 
-        The operation is the context's.
+        The operation is ``context.operation``.
 
         Raises:
-            LoweringError: the constraints do not fit; who calls adds the place.
+            LoweringError: the constraints do not fit; the caller adds the source location.
         """
         raise AssertionError(f"{self.name} takes no inline assembly")
 
     def is_uniform_assembly(self, text: str) -> bool:
-        """Return whether all threads that run assembly on the same inputs get the same: it reads
-        nothing of a thread's own, and no memory.
+        """Return whether assembly yields equal results in all threads with equal inputs.
 
-        By default that is not known, and conditions made of its results may differ between threads
-        (:mod:`tilewright.simt.analysis.divergence`).
+        It then reads no per-thread state and no memory. By default this is unknown, and conditions
+        computed from its results may diverge (:mod:`tilewright.simt.analysis.divergence`).
         """
         return False
 
     def extern(self, context: SimtContext, symbol: str, library: str, result: Type, operands: Sequence[tuple[Type, str]]) -> str:
-        """Call a function of a library of the target's on (element type, name) operands.
+        """Call an external function on (element type, name) operands.
 
-        By default it is one of :attr:`libraries`; where there are none, a function of that symbol,
-        which takes and gives booleans as bytes, is left to be linked.
+        By default the function is one of :attr:`libraries`. Without libraries, a function of that
+        symbol, which takes and returns booleans as bytes, is left to the linker.
         """
         w = context.writer
         if self.libraries is not None:
@@ -574,61 +613,76 @@ class SimtTarget(ABC):
         return w.emit(f"trunc i8 {value} to i1") if result is I1 else value
 
     def keeps_descriptor(self, operation: BlockAccess, divisors: Sequence[int], width: int) -> bool:
-        """Return whether a load or store through a descriptor is left as it is, for the machine's
-        own tensor copies: a mechanism of kind ``barrier``. The descriptor is the kernel's argument
-        or, where there are :attr:`descriptor_bytes`, made in it (``make_descriptor``). ``divisors``
-        are powers of two that divide the block's offsets, one an axis, or the first column of rows
-        that numbers name; ``width`` is one that divides the tensor's last extent, in elements."""
+        """Return whether a descriptor load or store is kept for the target's tensor copies.
+
+        Those are a mechanism of kind ``barrier``. The descriptor is the kernel's argument or, if
+        there are :attr:`descriptor_bytes`, made in the kernel (``make_descriptor``). ``divisors``
+        are powers of two that divide the block's offsets, one an axis, or the first column of a
+        gather or scatter of rows; ``width`` is one that divides the tensor's last extent, in
+        elements.
+        """
         return False
 
     def keeps_scaled(self, operation: DotScaled) -> bool:
-        """Return whether a ``dot_scaled`` is left as it is, for the machine's own instructions: its
-        interface is then among :attr:`interfaces`. Others become matmuls of operands that are
-        scaled first."""
+        """Return whether a ``dot_scaled`` is kept for the target's own instructions.
+
+        Its interface is then among :attr:`interfaces`. Otherwise it becomes a matmul of operands
+        that are scaled first.
+        """
         return False
 
     def wants_blocks(self, matmul: Matmul) -> bool:
-        """Return whether loads at pointers that feed a matmul in a loop are to be raised to TMA
-        copies, by descriptors made at the launch."""
+        """Return whether loads at pointers that feed a matmul in a loop are promoted to TMA copies.
+
+        Their tensor maps are made on the host at the launch.
+        """
         return False
 
     def reaches(self, block: DescriptorType, divisor: int) -> bool:
-        """Return whether TMA copies reach a tensor whose address and strides, and whose blocks'
-        places in a row, are multiples of so many bytes."""
+        """Return whether TMA copies can access a tensor with the given byte alignment.
+
+        Its address and strides, and the offsets of its blocks in a row, are multiples of
+        ``divisor`` bytes.
+        """
         return False
 
     def tensor(self, context: SimtContext, operation: Tensor) -> str:
-        """What stands for the descriptor of a ``simt.tensor``, as the ``ptr`` of a descriptor that
-        is an argument does."""
+        """Return the ``ptr`` of the descriptor that a ``simt.tensor`` stands for."""
         raise AssertionError(f"{self.name} wants no blocks")
 
     def descriptors(self, context: SimtContext, operation: Descriptors) -> str:
-        """Memory of this program's own for the descriptors that are made in it
-        (``simt.descriptors``): an i32 by which it is known. All threads of the program, or of a
-        part, run this, and the first of them gets the memory."""
+        """Allocate the program's memory for device-side descriptors; return an i32 handle.
+
+        All threads of the program, or of a partition, run this (``simt.descriptors``), and the
+        first one allocates.
+        """
         raise AssertionError(f"{self.name} makes no descriptors")
 
     def make_descriptor(self, context: SimtContext, operation: MakeDescriptor, made: MadeDescriptor) -> str:
-        """Make a descriptor (``simt.make_descriptor``), by the first of the threads that run this,
-        or its warp: the ``ptr`` that copies take for it which that thread starts, once it is shown.
+        """Make a device-side descriptor (``simt.make_descriptor``) and return its ``ptr``.
+
+        The first of the threads that run this, or its warp, makes it. Copies that this thread
+        starts may use it after :meth:`show_descriptor`.
         """
         raise AssertionError(f"{self.name} makes no descriptors")
 
     def show_descriptor(self, context: SimtContext, operation: ShowDescriptor, descriptor: str) -> None:
-        """Let copies that the first of the threads that run this starts after read a descriptor
-        that it made (``simt.show_descriptor``)."""
+        """Make a device-side descriptor visible to copies that its thread starts afterwards.
+
+        That thread is the first one that runs this (``simt.show_descriptor``).
+        """
         raise AssertionError(f"{self.name} makes no descriptors")
 
     def free_descriptors(self, context: SimtContext, operation: FreeDescriptors, memory: str) -> None:
-        """Give memory for descriptors back, by the thread that got it (``simt.free_descriptors``)."""
+        """Free the memory of device-side descriptors, in the thread that allocated it."""
         raise AssertionError(f"{self.name} makes no descriptors")
 
     # ---- reports
 
     @abstractmethod
     def print(self, context: SimtContext, form: str, operands: Sequence[tuple[str, str]], predicate: str | None) -> None:
-        """Print by a C format; operands are (LLVM type, name) of i32, i64, double or pointer."""
+        """Print by a C format; operands are (LLVM type, name) of i32, i64, double or ptr."""
 
     @abstractmethod
     def fail(self, context: SimtContext, message: str, file: str, line: int, function: str, predicate: str) -> None:
-        """Stop the kernel with an error where ``predicate`` holds."""
+        """Stop the kernel with an error if ``predicate`` holds."""
