@@ -1,9 +1,7 @@
-"""Lowering of operations to LLVM IR for one thread, a file a family of operations.
+"""Lowering of operations to LLVM IR for one thread, with one file for each family of operations.
 
-A family registers the interfaces of its operations.
-
-Elementwise operations have none: :mod:`.elementwise` runs the emitters that the CPU and GPU
-backends share on each register.
+A family registers the interfaces of its operations. Elementwise operations have no interface:
+:mod:`.elementwise` runs the emitters that the CPU and GPU backends share on each register.
 """
 
 # for their registration

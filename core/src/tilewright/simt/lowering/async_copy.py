@@ -1,14 +1,14 @@
-"""What is started and waited for: copies from pointers and of blocks, loads into registers, groups.
+"""Lowering of asynchronous copies: cp.async, TMA, loads into registers, and waits for groups.
 
-``simt.copy_start`` starts copies into shared memory, in some order, at any time until a
-``simt.wait`` of the same thread for their group. Then this thread may read what *it* copied. What
-the other threads copied may be read after a barrier that follows everyone's wait. Before a copy
+``simt.copy_start`` starts copies into shared memory, which may complete in any order until a
+``simt.wait`` of the same thread for their group. Then this thread may read what *it* copied. The
+copies of other threads may be read after a barrier that follows all threads' waits. Before a copy
 into (or a store to) memory that other threads may still read, a barrier is needed after their
-reads. One barrier after the wait serves both in a ring of buffers: it comes after all reads of the
-slot read in the iteration before, which is the one filled next.
+reads. In multi-buffered shared memory one barrier after the wait serves both purposes: it follows
+all reads of the slot of the previous iteration, which is the next one to fill.
 
-A wait for a token becomes a wait until so many groups are in flight as were ended after the token's
-(:mod:`tilewright.simt.dialect.async_groups`).
+A wait for a token becomes a wait until the number of groups in flight is the number of groups that
+were committed after the token's (:mod:`tilewright.simt.dialect.async_groups`).
 """
 
 from __future__ import annotations
@@ -44,8 +44,10 @@ from tilewright.simt.target.simt_target import Access, SimtTarget
 
 
 def width_of(operation: CopyStart, mechanism: CopyMechanism, pointer: AxisInfo, mask: AxisInfo | None) -> int:
-    """How many elements a copy of a ``simt.copy_start`` moves; 0 where it has to go through
-    registers."""
+    """Return how many elements one copy of a ``simt.copy_start`` moves.
+
+    It is 0 if the elements have to go through registers.
+    """
     layout, shared = layout_of(operation.pointer), slot_type(operation.slot).layout
     width = copy_width(layout, shared, pointer, mask, element_size(operation.pointer), mechanism.widths)
     if mechanism.lanes_side_by_side and shared.through(layout.lanes) != tuple(width << bit for bit in range(len(layout.lanes))):
@@ -54,7 +56,10 @@ def width_of(operation: CopyStart, mechanism: CopyMechanism, pointer: AxisInfo, 
 
 
 def copies_of(operation: CopyStart, target: SimtTarget, axes: Mapping[Value, AxisInfo]) -> int:
-    """How many copies each thread starts by a ``simt.copy_start``, at least: none where not all do."""
+    """Return the minimum number of copies each thread starts by a ``simt.copy_start``.
+
+    It is 0 if some threads may start none.
+    """
     pointer, mask = operation.pointer, operation.mask
     width = width_of(operation, target.mechanism(operation.by), axes[pointer], axes[mask] if mask is not None else None)
     layout = layout_of(pointer)
@@ -98,14 +103,14 @@ def lower_copy_start(context: SimtContext, operation: CopyStart) -> None:
 
 
 def _load_and_store(context: SimtContext, operation: CopyStart, base: str) -> None:
-    """What cannot be copied asynchronously: through registers."""
+    """Load to registers and store to shared memory where no asynchronous copy is possible."""
     type_, layout = slot_type(operation.slot), context.layout(operation.pointer)
     names = _loaded(context, operation, type_.element, [constant(type_.element, 0)] * layout.register_count)
     write_tile(context, base, layout, type_.layout, type_.element, names)
 
 
 def _loaded(context: SimtContext, operation: CopyStart | LoadStart, element: Type, others: list[str] | None) -> list[str]:
-    """The registers of a tile at pointers."""
+    """Load a tile at pointers into registers."""
     pointer, mask = operation.pointer, operation.mask
     parts = groups(context, pointer, mask, context.target.max_access)
     pointers = _addresses(context, operation, pointer, [part.start for part in parts])
@@ -119,7 +124,7 @@ def _loaded(context: SimtContext, operation: CopyStart | LoadStart, element: Typ
 
 
 def _addresses(context: SimtContext, operation: CopyStart | LoadStart, pointer: Value, wanted: Sequence[int]) -> list[str]:
-    """The addresses of the registers of pointers, of those that are wanted at the least."""
+    """Return the addresses of a tile's registers, at least of the ``wanted`` ones."""
     names, steps = list(context.registers[pointer]), context.steps.of(operation)
     for register in wanted if steps is not None else ():
         assert steps is not None
@@ -218,7 +223,7 @@ def _not_written_out(context: SimtContext, operation: Operation) -> None:
     raise LoweringError(f"{operation.name} at {operation.location} is to be written out as TMA copies first (stage blocks)")
 
 
-# ---- what passes are told
+# ---- the interface to passes
 
 
 def _check_start(operation: CopyStart | LoadStart, target: object) -> str:
@@ -273,7 +278,7 @@ def _describe_rows(report: Reader, operation: RowsLoadStart | RowsStoreStart) ->
 
 
 def _block_bytes(operation: BlockCopyStart | RowCopy) -> str:
-    """The bytes of the elements of a slot, and the argument whose they are."""
+    """Describe the bytes of a slot's elements and the argument they are copied from or to."""
     type_, place = slot_type(operation.slot), operation.descriptor
     if isinstance(place.definition, Tensor | MakeDescriptor):
         place = place.definition.base
@@ -286,7 +291,7 @@ def _describe_wait(report: Reader, operation: Wait) -> list[str]:
 
 
 def pointee(pointer: Value) -> Type:
-    """What a pointer, or a tile of pointers, points to."""
+    """Return the pointee type of a pointer, or of a tile of pointers."""
     element = element_type(pointer.type)
     assert isinstance(element, PointerType)
     return element.pointee

@@ -1,7 +1,7 @@
-"""Atomic updates of global memory.
+"""Lowering of atomic accesses of global memory.
 
-An element is updated by one thread; where several hold it, the old value goes to them through
-shared memory.
+One thread updates each element; if several threads hold the element, its old value is broadcast
+through shared memory.
 """
 
 from __future__ import annotations
@@ -74,18 +74,17 @@ def lower_atomic_store(context: SimtContext, operation: AtomicStore) -> None:
 
 
 def lower_clock(context: SimtContext, operation: Clock) -> None:
-    """One thread's time is that of all, so that what depends on it is the same in all."""
+    """Broadcast one thread's time to all, so that values computed from it are uniform."""
     (result,) = operation.results
     now = context.target.clock(context.writer)
     context.bind(result, give_to_all(context, operation, result, [now], context.is_first_thread()) if result.uses else [now])
 
 
 def _access(context: SimtContext, operation: Atomic, operands: Sequence[Value], width: int, emit: Emit) -> None:
-    """Emit the accesses of an operation, each of at most ``width`` elements, by one thread for each
-    element, and bind the old values.
+    """Emit an operation's accesses, each of at most ``width`` elements, and bind the old values.
 
-    The accesses of a tile are relaxed where a thread has several: one fence before all of them
-    releases, and one after them acquires.
+    One thread accesses each element. If a thread has several accesses, they are relaxed: one fence
+    before all of them releases, and one after them acquires.
     """
     w, pointer, order = context.writer, operation.pointer, operation.order
     mask = None if isinstance(operation, AtomicCas) else operation.mask
@@ -107,7 +106,7 @@ def _access(context: SimtContext, operation: Atomic, operands: Sequence[Value], 
     for part in ranges:
         predicate = both(context, owner, masks[part.start] if masks is not None else None)
         names = [values[part.start : part.stop] for values in registers]
-        # only an update that reads acquires, whoever uses what it reads
+        # only an update that reads can acquire, even if its old value is unused
         old += emit(pointers[part.start], names, predicate, "relaxed" if fenced else order, used or order in _ACQUIRES)
     if fenced and order in _ACQUIRES:
         with w.when(owner or "true"):
@@ -118,7 +117,10 @@ def _access(context: SimtContext, operation: Atomic, operands: Sequence[Value], 
 
 
 def _scratch(operation: Operation, target: SimtTarget) -> int:
-    """Bytes to pass old values on: none where every element has one thread, or nobody asks."""
+    """Return the bytes of scratch space that broadcast old values.
+
+    It is 0 if every element has one thread, or if the old values are unused.
+    """
     (result,) = operation.results
     if not result.uses:
         return 0

@@ -24,15 +24,17 @@ from tilewright.simt.dialect.registry import register_interfaces
 from tilewright.simt.dialect.types import MATMULS
 from tilewright.simt.lowering.emission.context import UNWRITTEN, SimtContext
 
-#: Lines of LLVM IR that a loop of known bounds is unrolled to at most.
+#: Maximum lines of LLVM IR of an unrolled loop with known bounds.
 _UNROLLED_LINES: Final = 8192
 #: Names of the registers of several values, one after the other, with their LLVM types.
 Typed = list[tuple[str, str]]
 
 
 def _typed(context: SimtContext, values: Sequence[Value], carried: Sequence[Value]) -> Typed:
-    """(LLVM type, name) of the registers, or words, of ``values`` that are needed of what carries
-    them."""
+    """Return (LLVM type, name) of the live registers, or packed words, of ``values``.
+
+    ``carried`` are the loop-carried values or results that hold them; they determine liveness.
+    """
     found: Typed = []
     for value, carrier in zip(values, carried, strict=True):
         names, count, vector = context.registers[value], _in_word(context, carrier), _in_vector(context, carrier)
@@ -49,8 +51,10 @@ def _typed(context: SimtContext, values: Sequence[Value], carried: Sequence[Valu
 
 
 def _bind(context: SimtContext, values: Sequence[Value], like: Sequence[Value], names: Sequence[str]) -> None:
-    """Give ``values``, which have as many registers as ``like``, their names: those of the needed
-    ones, or of words, out of one list."""
+    """Bind ``values`` to names: those of their live registers, or of packed words, in order.
+
+    A value has as many registers as the corresponding one of ``like``.
+    """
     following = iter(names)
     for value, source in zip(values, like, strict=True):
         registers, count, vector = len(context.registers[source]), _in_word(context, value), _in_vector(context, value)
@@ -67,27 +71,32 @@ def _bind(context: SimtContext, values: Sequence[Value], like: Sequence[Value], 
 
 
 def _in_word(context: SimtContext, value: Value) -> int:
-    """How many registers of a value are carried in a word: more than one of tiles of narrow floats
-    all of whose registers are needed."""
+    """Return how many registers of a value control flow carries in one packed word.
+
+    More than one for tiles of narrow floats, all of whose registers are live.
+    """
     if not isinstance(value.type, TileType) or not isinstance(value.type.element, FloatType):
         return 1
     return _whole(context, value, context.target.fragment_word(value.type.element)[1])
 
 
 def _in_vector(context: SimtContext, value: Value) -> int:
-    """How many registers of a value are carried in a vector: more than one of tiles that the
-    target's matmuls make so, all of whose registers are needed."""
+    """Return how many registers of a value control flow carries in one vector.
+
+    More than one for tiles that the target's matmuls keep in vectors, all of whose registers are
+    live.
+    """
     return _whole(context, value, context.target.vector_of(context, value)) if isinstance(value.type, TileType) else 1
 
 
 def _whole(context: SimtContext, value: Value, count: int) -> int:
-    """``count``, if the registers of a tile fill as many, and all are needed; else 1."""
+    """Return ``count`` if it divides the number of a tile's registers and all are live, else 1."""
     registers = context.layout(value).register_count
     return count if registers % count == 0 and all(context.is_needed(value, register) for register in range(registers)) else 1
 
 
 def _joined(w: FunctionWriter, type_: str, names: Sequence[str]) -> str:
-    """A vector of values of one LLVM type."""
+    """Build a vector of values of one LLVM type."""
     vector = "poison"
     for i, name in enumerate(names):
         vector = w.emit(f"insertelement <{len(names)} x {type_}> {vector}, {type_} {name}, i32 {i}")
@@ -98,7 +107,7 @@ def _joined(w: FunctionWriter, type_: str, names: Sequence[str]) -> str:
 
 
 def lower_if(context: SimtContext, operation: If) -> None:
-    """Blocks for the regions and, where they yield values, phis that join them."""
+    """Emit a block for each region and, for results, phis in the join block."""
     w = context.writer
     then, join = w.new_block("then"), w.new_block("join")
     empty_else = len(operation.else_) == 1 and not operation.results
@@ -121,17 +130,17 @@ def lower_if(context: SimtContext, operation: If) -> None:
 
 
 def _lower_region(context: SimtContext, operation: Operation, number: int) -> Operation:
-    """Write one of the operation's regions; its terminator."""
+    """Emit one of the operation's regions; return its terminator."""
     terminator = context.lower_region(operation.regions[number])
     context.operation = operation
     return terminator
 
 
-# ---- phis at the top of a loop, whose second values are known at its end
+# ---- phis in a loop header, whose latch values are known when the loop is closed
 
 
 class _Header:
-    """The block at the top of a loop. Phis are written when the loop ends."""
+    """The header block of a loop. Its phis are written when the loop is closed."""
 
     def __init__(self, w: FunctionWriter, hint: str, carried: Typed) -> None:
         self._w, self._from, self._carried = w, w.current, carried
@@ -142,8 +151,7 @@ class _Header:
         self.block.lines.extend([""] * len(carried))
 
     def close(self, following: Sequence[str], branch: Callable[[], None]) -> None:
-        """End the loop's last block by ``branch``; ``following`` are the carried values of the next
-        iteration."""
+        """End the latch by ``branch``; ``following`` are the next loop-carried values."""
         latch = self._w.current
         branch()
         for number, ((type_, first), name, value) in enumerate(zip(self._carried, self.names, following, strict=True)):
@@ -154,10 +162,10 @@ class _Header:
 
 
 def lower_for(context: SimtContext, operation: For) -> None:
-    """A loop that is entered if it runs at all, with its test at the end.
+    """Emit a bottom-tested loop behind a guard that skips it if the range is empty.
 
-    The counter never steps beyond the upper bound, where it could overflow: the test is made of
-    what is left of the range.
+    The counter never steps beyond the upper bound, where it could overflow: the test uses the
+    remainder of the range.
     """
     w = context.writer
     body, counter = operation.body, operation.lower.type
@@ -197,8 +205,10 @@ def lower_for(context: SimtContext, operation: For) -> None:
 
 
 def _is_unrolled(context: SimtContext, header: Block, bounds: Sequence[str]) -> bool:
-    """Return whether LLVM is to unroll the loop that ends here in full: its known trip count is
-    small, and so is what all of its iterations are written as."""
+    """Return whether LLVM is asked to unroll the loop that ends here in full.
+
+    Its known trip count is small, and so is the code of all iterations.
+    """
     lower, upper, step = map(_number, bounds)
     if lower is None or upper is None or step is None or step <= 0:
         return False
@@ -208,17 +218,20 @@ def _is_unrolled(context: SimtContext, header: Block, bounds: Sequence[str]) -> 
 
 
 def _is_drained(context: SimtContext, operation: Operation) -> bool:
-    """Return whether matmuls that a loop leaves in flight are waited for where it ends, before the
-    path meets that of a loop that did not run. What is done with sums after a wait behind the
-    meeting, a compiler would move before it: on the other path they are constants."""
+    """Return whether matmuls that a loop leaves in flight are waited for in its own exit block.
+
+    There, the path has not yet joined that of a loop that did not run. A compiler would move uses
+    of the accumulator after a later wait ahead of that wait, because they are constants on the
+    other path.
+    """
     users = [user for result in operation.results if result.type is MATMULS for user in result.uses]
     return bool(users) and all(user.name == "simt.wait" and (MATMULS.queue, 0) in context.tokens.pending(user) for user in users)
 
 
 def _continuation(w: FunctionWriter, type_: str, counter: IntType, lower: str, upper: str, step: str) -> Callable[[str], tuple[str, str]]:
-    """Writes, at the end of an iteration at ``index``, whether there is another, and its index.
+    """Return an emitter of (whether another iteration follows ``index``, its index).
 
-    Called where the range is known not to be empty.
+    The emitter is called where the range is known not to be empty.
     """
     stride, limit = _number(step), _number(upper)
     if stride == 1 or (stride is not None and limit is not None and limit + stride <= counter.maximum):
@@ -247,7 +260,7 @@ def _continuation(w: FunctionWriter, type_: str, counter: IntType, lower: str, u
 
 
 def _number(name: str) -> int | None:
-    """The number an operand is, if it is a constant."""
+    """Return the value of a constant operand, else None."""
     return None if name.startswith("%") else int(name)
 
 
@@ -255,9 +268,9 @@ def _number(name: str) -> int | None:
 
 
 def lower_while(context: SimtContext, operation: While) -> None:
-    """Region before at the top, then the branch, then region after.
+    """Emit the ``before`` region at the loop's header, then the branch, then the ``after`` region.
 
-    What is forwarded is known after the loop too: the top dominates it.
+    The header dominates the exit, so the forwarded values are available after the loop.
     """
     w = context.writer
     before, after = operation.before, operation.after

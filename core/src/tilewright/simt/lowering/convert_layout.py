@@ -1,4 +1,4 @@
-"""``simt.convert``: the plans of :mod:`tilewright.simt.target.conversion_plan` written as LLVM IR."""
+"""Lowering of ``simt.convert`` by the plans of :mod:`tilewright.simt.target.conversion_plan`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def lower_convert(context: SimtContext, operation: Operation) -> None:
 
 
 def convert(context: SimtContext, operation: Operation, x: Value, layout: LinearLayout) -> list[str]:
-    """The registers of ``x`` in another layout; ``operation`` has the scratch space."""
+    """Return the registers of ``x`` in another layout; ``operation`` has the scratch space."""
     element, names = element_type(x.type), context.registers[x]
     source = context.layout(x)
     plan = plan_conversion(source, layout, element, context.target)
@@ -48,7 +48,7 @@ def _move_within_warp(context: SimtContext, plan: WarpMove, element: Type, names
 
 
 def _move_words(context: SimtContext, plan: WarpMove, element: Type, names: list[str], bits: Sequence[PackedBit]) -> list[str]:
-    """The same, of words that several narrow elements share from the first step to the last."""
+    """Move elements within a warp as packed 32-bit words, from the first step to the last."""
     w, type_, count = context.writer, context.llvm_type(element), 1 << len(bits)
     members = [combine([bit.register for bit in bits], place) for place in range(count)]
     words = {number: packed(w, type_, [names[number ^ member] for member in members]) for number in range(len(names)) if not _place(bits, number)}
@@ -71,12 +71,12 @@ def _move_words(context: SimtContext, plan: WarpMove, element: Type, names: list
 
 
 def _place(bits: Sequence[PackedBit], register: int) -> int:
-    """Where a source register is in its word."""
+    """Return the place of a source register in its packed word."""
     return sum(bit.of(register) << place for place, bit in enumerate(bits))
 
 
 def _rotate(context: SimtContext, type_: str, values: dict[int, str], number: str, images: Sequence[int]) -> dict[int, str]:
-    """Each thread exchanges its values as the bits of ``number`` say."""
+    """Permute each thread's values by the xor of the ``images`` of the bits of ``number``."""
     w = context.writer
     for bit, image in enumerate(images):
         if image:
@@ -89,8 +89,10 @@ def _rotate(context: SimtContext, type_: str, values: dict[int, str], number: st
 
 
 def _exchange_of(context: SimtContext, plan: WarpMove) -> Callable[[int], Callable[[list[str]], list[str]] | None]:
-    """For what a variable changes its source lane by, the exchange of words; None where they stay
-    in their lanes."""
+    """Return a function from a change of the source lane to a shuffle of words.
+
+    The function returns None if the words stay in their lanes.
+    """
     w, target = context.writer, context.target
     in_place = all(image == 1 << bit for bit, image in enumerate(plan.source_of_lane)) and not any(plan.source_of_warp)
     lane = "" if in_place else context.thread_part(plan.source_of_lane, plan.source_of_warp)
@@ -119,8 +121,10 @@ def _shuffle(context: SimtContext, plan: WarpMove, element: Type, variables: lis
 def _move_through_shared(
     context: SimtContext, plan: SharedMove, operation: Operation, element: Type, names: list[str], source: LinearLayout, layout: LinearLayout
 ) -> list[str]:
-    """In each round the elements whose offset's highest bits are the round's number are written,
-    and, after a barrier, read."""
+    """Convert through shared memory in rounds: write, barrier, read.
+
+    A round moves the elements whose offset's highest bits are the round's number.
+    """
     w, type_ = context.writer, context.llvm_type(element)
     base = context.scratch(operation)
     bits = len(plan.shared.images) - plan.round_bits
@@ -135,8 +139,7 @@ def _move_through_shared(
     result = [""] * layout.register_count
 
     def passing(place: Place, number: int, varying: str | None) -> str | bool:
-        """Return whether the elements at a place pass in a round; the name of an i1 where that
-        depends on the thread."""
+        """Return whether the elements at a place move in a round, or an i1 of the thread."""
         own = place.offset_bits >> bits
         return own == number if varying is None else w.emit(f"icmp eq i32 {varying}, {own ^ number}")
 

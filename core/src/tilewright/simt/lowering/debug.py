@@ -1,8 +1,4 @@
-"""Prints and assertions.
-
-``print`` writes what every backend writes, ``pid (x, y, z) idx (i, ...) prefix: element``, by one
-call of the target's with a C format an element.
-"""
+"""Lowering of prints and assertions."""
 
 from __future__ import annotations
 
@@ -26,8 +22,10 @@ from tilewright.simt.lowering.index import element_numbers
 
 
 def lower_print(context: SimtContext, operation: Print) -> None:
-    """One thread of those that hold an element prints it; scalars and bare prefixes, the first
-    thread, or every one of them with ``each_thread``."""
+    """Print each element by one of the threads that hold it.
+
+    The first thread prints scalars and bare prefixes, or every thread with ``each_thread``.
+    """
     with context.at_entry() as w:
         program = [("i32", context.target.program_id(w, axis)) for axis in range(3)]
     prefix, count = operation.prefix, len(operation.values)
@@ -44,8 +42,10 @@ def lower_print(context: SimtContext, operation: Print) -> None:
 
 
 def _printer(context: SimtContext, operation: Print, value: Value | None) -> str | None:
-    """The condition of the threads that print a value (None for a bare prefix); None where it is
-    every thread."""
+    """Return the condition of the threads that print a value (None for a bare prefix).
+
+    The condition is None if every thread prints.
+    """
     if value is not None and shape_of(value.type):
         condition = context.is_owner(context.layout(value))
     else:
@@ -54,7 +54,7 @@ def _printer(context: SimtContext, operation: Print, value: Value | None) -> str
 
 
 def _indices(context: SimtContext, value: Value) -> list[list[tuple[str, str]]]:
-    """For each register, the coordinates of its element as (type, name)."""
+    """Emit the coordinates of each register's element as (type, name)."""
     if not isinstance(value.type, TileType):
         return [[]]
     w, shape = context.writer, value.type.shape
@@ -68,13 +68,16 @@ def _indices(context: SimtContext, value: Value) -> list[list[tuple[str, str]]]:
     return found
 
 
-#: Brings a value to what a C format takes: (type, name).
+#: Converts a value to the argument of a C format: (type, name).
 Conversion = Callable[[SimtContext, str], tuple[str, str]]
 
 
 def _format(element: Type, *, hexadecimal: bool) -> tuple[str, Conversion]:
-    """How an element is printed: integers in decimal, or in hexadecimal of their full width; floats
-    with six decimals; booleans as 0 and 1."""
+    """Return the C format of an element, and the conversion to its argument.
+
+    Integers print in decimal, or in hexadecimal of their full width; floats with six decimals;
+    booleans as 0 and 1.
+    """
     if isinstance(element, PointerType):
         return "0x%016llx", lambda context, name: ("i64", context.writer.emit(f"ptrtoint ptr {name} to i64"))
     if isinstance(element, FloatType):
@@ -94,7 +97,7 @@ def _format(element: Type, *, hexadecimal: bool) -> tuple[str, Conversion]:
 
 
 def _double(context: SimtContext, name: str, element: FloatType) -> str:
-    """A float as a double; C would print the sign of a NaN."""
+    """Convert a float to double, with a positive NaN, since C prints the sign of a NaN."""
     w, number = context.writer, emit_cast(context, name, element, F64, 0)
     return w.emit(f"select i1 {w.emit(f'fcmp uno double {number}, {number}')}, double 0x7FF8000000000000, double {number}")
 
@@ -103,7 +106,7 @@ def _double(context: SimtContext, name: str, element: FloatType) -> str:
 
 
 def lower_assert(context: SimtContext, operation: Assert) -> None:
-    """Fail where some element's condition is false and its mask holds."""
+    """Fail if some element's condition is false and its mask holds."""
     w, mask = context.writer, operation.mask
     masks = context.registers[mask] if mask is not None else None
     failed = ""

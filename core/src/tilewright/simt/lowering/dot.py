@@ -1,6 +1,6 @@
-"""Matmuls, by the plans of :class:`~tilewright.simt.target.matmul_plan.MatmulPlan`.
+"""Lowering of matmuls by the plans of :class:`~tilewright.simt.target.matmul_plan.MatmulPlan`.
 
-Operands come in registers, or are in shared memory, from where they are read as they are needed.
+Operands are in registers, or in shared memory, from where they are loaded when they are needed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 
 def lower_dot(context: SimtContext, operation: Dot) -> None:
-    """One that an asynchronous plan starts is waited for at once."""
+    """Emit a matmul; if its plan is asynchronous, wait for it at once."""
     names = _multiply(context, operation)
     if plan_of(operation, context.target).asynchronous:
         (names,) = context.target.wait(context, MATMULS.queue, 0, [names])
@@ -57,8 +57,10 @@ def _multiply(context: SimtContext, operation: TileMatmul) -> list[str]:
 
 
 def _fetch(context: SimtContext, plan: MatmulPlan, position: int, value: Value, step: int) -> Callable[[int], OperandSource]:
-    """Gives what the emitter takes of an operand, for the step that begins at a coordinate along K;
-    of the whole operand where there are no steps."""
+    """Return a function from a step's first coordinate along K to the emitter's operand.
+
+    Without steps the operand is the whole one.
+    """
     if plan.reads[position] != REGISTERS:
         type_ = slot_type(value)
         operand = SharedOperand(slot_address(context, value), type_.layout, type_.element)
@@ -80,7 +82,7 @@ def _reader(
     k_step: int,
     load: Callable[..., list[str] | None] | None,
 ) -> Callable[[int], list[str]]:
-    """Gives the registers of a step of an operand that is in shared memory."""
+    """Return a function that loads a step's registers of an operand from shared memory."""
     if load is not None:
 
         def fast(first: int) -> list[str]:
@@ -124,7 +126,7 @@ def lower_dot_step(context: SimtContext, operation: DotStep) -> None:
     context.bind(operation.results[0], plan.emit(context, a, b, c))
 
 
-# ---- what passes are told
+# ---- the interface to passes
 
 
 def _check(operation: TileMatmul, target: SimtTarget) -> str:
@@ -162,7 +164,7 @@ def _describe(report: Reader, operation: TileMatmul | DotStep) -> list[str]:
 
 INTERFACES = register_interfaces(
     {
-        # what a matmul asks of layouts is known when it is planned; then it becomes a simt.dot
+        # the layouts of a matmul are known once its plan is chosen; it then becomes a simt.dot
         "dot": Interface(lower_dot, shape_rules.matmul),
         "simt.dot": Interface(lower_dot, check=_check, effects=_reads, describe=_describe),
         "simt.dot_start": Interface(lower_dot_start, check=_check, effects=_starts, describe=_describe),

@@ -1,5 +1,4 @@
-"""Code that runs on groups of elements: ``map`` with its region, assembly of the target, functions
-of libraries."""
+"""Lowering of operations on groups of elements: ``map``, inline assembly, external functions."""
 
 from __future__ import annotations
 
@@ -25,8 +24,10 @@ Group = list[list[str]]
 
 
 def _by_groups(context: SimtContext, operation: Operation, pack: int, run: Callable[[Group], Group]) -> None:
-    """Run code on scalars, or on every ``pack`` elements of tiles that follow each other in
-    row-major order. What a group lacks is filled up with zeros."""
+    """Run code on scalars, or on every ``pack`` row-major neighbors of tiles.
+
+    An incomplete group is padded with zeros.
+    """
     elements = [element_type(operand.type) for operand in operation.operands]
     tile = next((value for value in (*operation.operands, *operation.results) if isinstance(value.type, TileType)), None)
     numbers = context.layout(tile).register_elements() if tile is not None else [0]
@@ -49,7 +50,7 @@ def _by_groups(context: SimtContext, operation: Operation, pack: int, run: Calla
 
 
 def lower_map(context: SimtContext, operation: Map) -> None:
-    """The body takes the elements of a group of each input, and yields those of each result."""
+    """Emit the body for each group, from the inputs' elements to the results'."""
     body, pack = operation.body, operation.pack
 
     def run(group: Group) -> Group:
@@ -64,8 +65,10 @@ def lower_map(context: SimtContext, operation: Map) -> None:
 
 
 def lower_inline_asm(context: SimtContext, operation: InlineAsm) -> None:
-    """Run assembly on every group of ``pack`` elements
-    (:mod:`tilewright.llvm.assembly.assembly_operands`)."""
+    """Emit inline assembly for every group of ``pack`` elements.
+
+    See :mod:`tilewright.llvm.assembly.assembly_operands`.
+    """
     pack, assembly, constraints = operation.pack, operation.assembly, operation.constraints
     if not (assembly + constraints).isascii():
         raise blamed_at(operation.location, "the text and its constraints must be ASCII")
@@ -94,7 +97,7 @@ def lower_inline_asm(context: SimtContext, operation: InlineAsm) -> None:
 
 
 def lower_extern(context: SimtContext, operation: Extern) -> None:
-    """Call a function of the target's for every element."""
+    """Call an external function for every element."""
     symbol, library = operation.symbol, operation.library
     if len(operation.results) != 1:
         raise LoweringError(f"extern function {symbol!r} must give one result, not {len(operation.results)}, at {operation.location}")

@@ -1,5 +1,7 @@
-"""Elementwise operations: the emitters of :mod:`tilewright.llvm.emission.elementwise`, run on each
-register."""
+"""Lowering of elementwise operations.
+
+The emitters of :mod:`tilewright.llvm.emission.elementwise` run on each register.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,10 @@ def lower_elementwise(context: SimtContext, operation: Operation) -> None:
 
 
 def _folded(operation: Operation, operands: Sequence[str]) -> str | None:
-    """Return the literal that an integer operation on literals makes: elements of index tiles that
-    are the same in every thread."""
+    """Fold an integer operation on literals to a literal, or return None.
+
+    Elements of index tiles that are the same in every thread are literals.
+    """
     types = [element_type(value.type) for value in (*operation.operands, *operation.results)]
     if not all(isinstance(type_, IntType) and type_ is not I1 for type_ in types) or not all(_LITERAL.fullmatch(operand) for operand in operands):
         return None
@@ -48,11 +52,11 @@ def _folded(operation: Operation, operands: Sequence[str]) -> str | None:
 
 
 def _equal_registers(context: SimtContext, result: Value) -> Sequence[int]:
-    """For each register of a result a number that it shares with those that are known to be equal
-    to it, in every thread: masks of vectors, mostly.
+    """Number the registers of a result so that registers known to be equal share a number.
 
-    Registers differ from a thread's first element by what they add to its coordinates, without
-    carries: those that differ within an aligned run of equal elements alone are equal.
+    They are equal in every thread, such as the masks of vectors. Registers differ from a thread's
+    first element by what they add to its coordinates, without carries: two that differ only within
+    an aligned run of equal elements are equal.
     """
     if not isinstance(result.type, TileType):
         return (0,)

@@ -1,8 +1,8 @@
-"""Matmuls without matrix instructions (:mod:`tilewright.simt.target.fma_plan`), written as LLVM IR.
+"""Lowering of matmuls without matrix instructions (:mod:`tilewright.simt.target.fma_plan`).
 
 A thread reads a few elements along K at a time, in a loop: neither registers nor code grow with K.
-Lanes that need the same element read it together. Where the target adds two products of narrow
-elements in one instruction, those of neighbours along K are.
+Lanes that need the same element read it together. Where the target has a dot-product instruction
+for pairs of narrow elements, neighbors along K form the pairs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilewright.simt.lowering.emission.shuffles import packed
 from tilewright.simt.target.fma_plan import FmaBlock
 from tilewright.simt.target.matmul_plan import SharedOperand
 
-#: Multiplications that the body of the loop over K has at most.
+#: Maximum multiplications in the body of the loop over K.
 _BODY = 512
 
 
@@ -65,7 +65,7 @@ def emit_fma_block(context: SimtContext, block: FmaBlock, a: SharedOperand, b: S
 
 
 class _Side:
-    """How a thread reads one operand."""
+    """A thread's reads of one operand."""
 
     def __init__(self, context: SimtContext, operand: SharedOperand, layout: LinearLayout, k_bits: int) -> None:
         self.context, self.operand, self.layout, self.k_bits = context, operand, layout, k_bits
@@ -82,9 +82,9 @@ class _Side:
             limit = self.plan.width // 2
 
     def read(self, slice_bits: int, index: str | None, compute: Type) -> dict[tuple[int, int], str]:
-        """(register at K = 0, place along K in the slice) -> the element, in type ``compute``.
+        """Load a slice: (register at K = 0, index along K in the slice) -> the element.
 
-        ``index`` is the slice's number, an i32.
+        Elements have type ``compute``; ``index`` is the slice's number, an i32.
         """
         context, size = self.context, storage_size(self.operand.element)
         inside = 1 << (self.own_bits + slice_bits)
@@ -102,8 +102,7 @@ class _Side:
 
 
 def _pairs(context: SimtContext, elements: dict[tuple[int, int], str], element: Type) -> dict[tuple[int, int], str]:
-    """(register at K = 0, an even place along K) -> the word of that element of 16 bits and of the
-    next one along K."""
+    """Return (register at K = 0, even index along K) -> the packed word of two neighbors along K."""
     return {(own, k): packed(context.writer, register_type(element), [low, elements[own, k + 1]]) for (own, k), low in elements.items() if k % 2 == 0}
 
 

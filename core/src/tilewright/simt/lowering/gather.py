@@ -1,4 +1,4 @@
-"""Operations whose elements go anywhere: ``gather`` and ``histogram``, through shared memory."""
+"""Lowering of ``gather`` and ``histogram``, which move elements through shared memory."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 
 def lower_gather(context: SimtContext, operation: Gather) -> None:
-    """The source is written to shared memory at its elements' row-major numbers, and read at the
-    indices; lanes of a warp exchange by shuffles."""
+    """Write the source to shared memory in row-major order, and read it at the indices.
+
+    If all elements stay within their warps, lanes exchange them by shuffles instead.
+    """
     source, index = operation.x, operation.index
     assert isinstance(source.type, TileType) and isinstance(index.type, TileType)
     within = _within_warp(operation)
@@ -49,7 +51,7 @@ def lower_gather(context: SimtContext, operation: Gather) -> None:
     assert isinstance(index_type, IntType)
     names = []
     for row, name in zip(element_numbers(context, rows), context.registers[index], strict=True):
-        # an index out of range gives any element, but reads inside the tile
+        # an index out of range reads an arbitrary element of the tile
         along = w.emit(f"and i32 {_as_i32(context, name, index_type)}, {extent - 1}")
         if shift:
             along = w.emit(f"shl i32 {along}, {shift}")
@@ -58,7 +60,7 @@ def lower_gather(context: SimtContext, operation: Gather) -> None:
 
 
 def _within_warp(operation: Gather) -> Exchange | None:
-    """How the lanes of a warp exchange the elements of a gather among themselves, where they can."""
+    """Return the exchange of lanes that computes a gather within each warp, or None."""
     distance = xor_distance(operation)
     layout = layout_of(operation.x)
     if distance is None or layout != layout_of(operation.results[0]):
@@ -76,8 +78,10 @@ def _exchange(context: SimtContext, operation: Gather, partner: Exchange) -> Non
 
 
 def _without_coordinate(layout: LinearLayout, shape: tuple[int, ...], axis: int) -> LinearLayout:
-    """The numbers, in a tile of ``shape``, of the elements of ``layout``'s tile with the coordinate
-    along ``axis`` zero; images may repeat."""
+    """Return a layout's element numbers in a tile of ``shape``, at coordinate 0 along ``axis``.
+
+    Images may repeat.
+    """
     shift, extent = axis_shifts(layout.shape)[axis], log2(layout.shape[axis])
     grown = log2(shape[axis])
 
@@ -104,7 +108,7 @@ def _gather_scratch(operation: Gather, target: SimtTarget) -> int:
 
 
 def lower_histogram(context: SimtContext, operation: Histogram) -> None:
-    """Counters in shared memory: cleared, added to by the owner of each element, read by all."""
+    """Count in shared memory: clear, add by the owner of each element, read by all threads."""
     x, mask = operation.x, operation.mask
     w, bins, result = context.writer, operation.bins, operation.results[0]
     type_ = element_type(x.type)
@@ -125,7 +129,7 @@ def lower_histogram(context: SimtContext, operation: Histogram) -> None:
     masks = context.registers[mask] if mask is not None else None
     for i, name in enumerate(context.registers[x]):
         wide = name if type_.bits == 64 else _as_i32(context, name, type_)
-        # a negative value is a great unsigned one
+        # a negative value is a large unsigned one
         counted: str | None = w.emit(f"icmp ult i{max(32, type_.bits)} {wide}, {bins}")
         for condition in (owner, masks[i] if masks is not None else None):
             counted = both(context, counted, condition)

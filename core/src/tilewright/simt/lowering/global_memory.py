@@ -1,5 +1,7 @@
-"""Loads and stores of global memory: a thread's registers are split into the widest accesses that
-its pointers and masks allow."""
+"""Lowering of loads and stores of global memory.
+
+A thread's registers are split into the widest accesses that its pointers and masks allow.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from tilewright.simt.target.simt_target import Access, SimtTarget
 
 
 def groups(context: SimtContext, pointer: Value, mask: Value | None, limit: int) -> list[range]:
-    """The registers of each access of a tile, of at most ``limit`` bytes."""
+    """Return the registers of each access of a tile, of at most ``limit`` bytes."""
     layout = context.layout(pointer)
     width = access_width(layout, context.axes[pointer], context.axes[mask] if mask is not None else None, element_size(pointer), limit)
     return [range(start, start + width) for start in range(0, layout.register_count, width)]
@@ -67,8 +69,11 @@ def lower_store(context: SimtContext, operation: Store) -> None:
 
 
 def is_shared_read(operation: Load) -> bool:
-    """Return whether one thread reads for all: a volatile scalar, which another program may change
-    between two threads' reads, and what depends on it must be the same in all of them."""
+    """Return whether one thread reads on behalf of all, as for a volatile scalar.
+
+    Another program may change the scalar between two threads' reads, but values computed from it
+    must be uniform.
+    """
     return operation.volatile and not isinstance(operation.results[0].type, TileType)
 
 

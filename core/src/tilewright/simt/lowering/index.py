@@ -1,5 +1,4 @@
-"""Where values begin: constants, index tiles, the program's position; and moves between scalars and
-tiles."""
+"""Lowering of constants, index tiles and program coordinates, and of scalar-to-tile moves."""
 
 from __future__ import annotations
 
@@ -29,11 +28,11 @@ def lower_arange(context: SimtContext, operation: Arange) -> None:
 
 
 def element_numbers(context: SimtContext, layout: LinearLayout, start: int = 0, needed: Callable[[int], bool] = lambda register: True) -> list[str]:
-    """For each register that is ``needed``, the row-major number of the element it holds plus
-    ``start``, as i32.
+    """Emit the row-major number of each register's element plus ``start``, as i32.
 
-    The thread's part and the register's seldom share bits: adding a constant to the thread's part
-    is then what address arithmetic folds best.
+    Only for registers that are ``needed``. The thread's part and the register's part seldom share
+    bits:
+    adding a constant to the thread's part is then the form that address arithmetic folds best.
     """
     w = context.writer
     thread = context.thread_part(layout.lanes, layout.warps)
@@ -76,7 +75,7 @@ def lower_splat(context: SimtContext, operation: Splat) -> None:
 
 
 def lower_unsplat(context: SimtContext, operation: Unsplat) -> None:
-    """Every thread holds a tile's only element."""
+    """Bind the scalar to a tile's only element, which every thread holds."""
     context.bind(operation.results[0], context.registers[operation.x])
 
 

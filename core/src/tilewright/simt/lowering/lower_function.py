@@ -1,5 +1,7 @@
-"""From an assigned function to LLVM IR for one thread: operations are dispatched to the modules of
-:mod:`tilewright.simt.lowering`."""
+"""Lowering of a function with layouts to LLVM IR for one thread.
+
+Operations are dispatched to the modules of :mod:`tilewright.simt.lowering`.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,12 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 
 def lower_function(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> str:
-    """LLVM IR of a kernel whose tiles have layouts and whose shared memory is allocated."""
+    """Return LLVM IR of a kernel whose tiles have layouts and whose shared memory is allocated."""
     return write_function(function, target, options).text()
 
 
 def write_function(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> ModuleWriter:
-    """The module of :func:`lower_function`, with the target's state for the kernel."""
+    """Emit the module of :func:`lower_function`, with the target's state for the kernel."""
     axes = axis_info(function)
     module = ModuleWriter("nounwind")
     types = ["ptr" if isinstance(argument.type, DescriptorType) else register_type(argument.type) for argument in function.arguments]
@@ -44,7 +46,7 @@ def write_function(function: Function, target: SimtTarget, options: Mapping[str,
         context.registers[argument] = [f"%a{i}"]
     context.lower_region(function.body)
     if context.cluster > 1:
-        # others may still write to this block's shared memory, and arrive at its mbarriers
+        # other CTAs may still write to this CTA's shared memory, and arrive at its mbarriers
         target.meet(context)
     writer.ret()
     writer.entry.terminator = f"  br label %{body.label}"

@@ -1,4 +1,4 @@
-"""Mbarriers and turns: how parts of a program wait for each other and for TMA copies."""
+"""Lowering of mbarriers and named barriers, which synchronize partitions and TMA copies."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ from tilewright.simt.dialect.registry import register_interfaces
 from tilewright.simt.dialect.types import BarriersType
 from tilewright.simt.lowering.emission.context import SimtContext
 
-#: What names an mbarrier.
+#: Operations that refer to an mbarrier.
 OnBarrier = ops.OnBarrier | BlockLoadStart | RowsLoadStart
 
 
 def in_one_thread(context: SimtContext, body: Callable[[], None], condition: Value | None = None) -> None:
-    """Write ``body()`` for the first thread of those that run what is being written, where a
-    condition holds."""
+    """Emit ``body()`` for the first of the threads that run this code, if a condition holds."""
     with context.writer.when(context.is_first_thread()), context.writer.when(context.scalar(condition)) if condition is not None else nullcontext():
         body()
 
 
 def barrier_address(context: SimtContext, operation: OnBarrier) -> str:
-    """The address of the mbarrier that an operation names."""
+    """Emit the address of the mbarrier of an operation."""
     barriers, index = operation.barriers, operation.index
     w, start, number, size = context.writer, context.scalar(barriers), context.scalar(index), context.target.barrier_bytes
     if number.isdecimal():
@@ -39,9 +38,11 @@ def barrier_address(context: SimtContext, operation: OnBarrier) -> str:
 
 
 def lower_barriers(context: SimtContext, operation: ops.Barriers) -> None:
-    """Objects that are made one after the other are shown to all threads at once, when the last of
-    them are made. In a cluster those of other blocks too wait for that, before which nobody may
-    arrive at objects that were in their place."""
+    """Initialize mbarriers, and make them visible to all threads after the last of a sequence.
+
+    In a cluster the CTAs also synchronize before the first of them, so that none still arrives at
+    earlier mbarriers in the same memory.
+    """
     (result,) = operation.results
     assert isinstance(result.type, BarriersType)
     context.bind(result, [str(offset_of(operation))])
@@ -61,7 +62,7 @@ def lower_barriers(context: SimtContext, operation: ops.Barriers) -> None:
 
 
 def _makes_more(operation: Operation) -> bool:
-    """Return whether other mbarriers follow, with nothing between that does anything."""
+    """Return whether another ``simt.barriers`` follows, with only no-op operations in between."""
     following = operation.next
     while following is not None and following.name in _IDLE:
         following = following.next
@@ -69,14 +70,14 @@ def _makes_more(operation: Operation) -> bool:
 
 
 def _were_made(operation: Operation) -> bool:
-    """Return whether this goes on with objects that were made just before."""
+    """Return whether a ``simt.barriers`` precedes, with only no-op operations in between."""
     earlier = operation.previous
     while earlier is not None and earlier.name in _IDLE:
         earlier = earlier.previous
     return earlier is not None and earlier.name == "simt.barriers"
 
 
-#: Operations that no instruction is written for.
+#: Operations that emit no instruction.
 _IDLE = frozenset({"simt.buffer", "constant"})
 
 
@@ -90,7 +91,7 @@ def lower_expect(context: SimtContext, operation: ops.Expect) -> None:
 
 
 def lower_arrive(context: SimtContext, operation: ops.Arrive) -> None:
-    """Once for each warp, whose lanes meet first, so that what each of them read and wrote is over."""
+    """Arrive once for each warp, after a warp barrier that orders the accesses of its lanes."""
     w, condition = context.writer, operation.condition
     address = barrier_address(context, operation)
     context.target.warp_barrier(w)
@@ -108,12 +109,12 @@ def lower_await(context: SimtContext, operation: ops.Await) -> None:
     with context.writer.when(first or "true"), context.writer.when(context.scalar(condition)) if condition is not None else nullcontext():
         context.target.barrier_wait(context, address, parity)
         if alone:
-            # one lane goes on to what may end the next phase
+            # one lane goes on to operations that may complete the next phase
             context.target.warp_barrier(context.writer)
 
 
 def _all_warps(context: SimtContext) -> int:
-    """The bits that the numbers of the warps that run what is being written may have."""
+    """Return a mask of the bits that the numbers of the current warps may have."""
     return (1 << (context.threads.count - 1).bit_length()) - 1
 
 

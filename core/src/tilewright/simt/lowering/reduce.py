@@ -1,5 +1,4 @@
-"""Reductions along an axis: in the thread, then among lanes by shuffles, then among warps through
-shared memory.
+"""Reductions along an axis: within threads, among lanes by shuffles, among warps via shared memory.
 
 :mod:`tilewright.simt.layouts.reduce_plan` decides which of these a layout needs. Every thread that
 holds an element of the result ends with the same bits.
@@ -29,9 +28,11 @@ Row = list[str]
 
 
 def is_symmetric(region: Region) -> bool:
-    """Return whether a combination is known to give the same bits with its operands swapped: each
-    result one commutative operation of its own two arguments. Machines order the zeros in ``min``
-    and ``max``."""
+    """Return whether swapping the operands of a combination is known to preserve the result's bits.
+
+    Each result is then one commutative operation on its own two arguments. Hardware orders the
+    zeros in ``min`` and ``max``.
+    """
     arguments, terminator = region.arguments, region.last
     assert terminator is not None
     count = len(terminator.operands)
@@ -43,8 +44,7 @@ def is_symmetric(region: Region) -> bool:
 
 
 def _single_operation(region: Region) -> str:
-    """The name of the one commutative operation that a combination of two scalars is; empty for
-    others."""
+    """Return the name of the one commutative operation that combines two scalars, or ""."""
     terminator = region.last
     assert terminator is not None
     names = [value.definition.name for value in terminator.operands if value.definition is not None]
@@ -68,7 +68,7 @@ def lower_reduce(context: SimtContext, operation: Reduce) -> None:
 
 
 class _Reduction:
-    """One reduction being written. A row is a register of every operand."""
+    """The emission of one reduction. A row is a register of every operand."""
 
     def __init__(self, context: SimtContext, operation: Reduce, plan: ReducePlan, region: Region) -> None:
         self.context, self.operation, self.plan, self.region = context, operation, plan, region
@@ -79,15 +79,18 @@ class _Reduction:
         return self.context.evaluate(self.region, [*left, *right])
 
     def in_thread(self, rows: list[Row]) -> list[Row]:
-        """Combine the registers of one result, as a balanced tree."""
+        """Combine the registers of each result within the thread, as a balanced tree."""
         for step in self.plan.pairs:
             for left, right in step:
                 rows[left] = self.combine(rows[left], rows[right])
         return [rows[register] for register in self.plan.kept]
 
     def by_warp(self, rows: list[Row]) -> list[Row] | None:
-        """Combine the parts of all lanes by the machine's own reduction, if it has one for this
-        combination and every lane has a part of each result."""
+        """Reduce over all lanes by the target's warp reduction; None if it does not apply.
+
+        It applies if the target has one for this combination and every lane has a partial result of
+        each result.
+        """
         context, steps = self.context, self.plan.exchanges
         kind, element = _single_operation(self.region), element_type(self.operation.inputs[0].type)
         whole = 1 << len(steps) == context.target.warp_size and not any(step.registers for step in steps)
@@ -107,7 +110,7 @@ class _Reduction:
         return rows
 
     def among_lanes(self, rows: list[Row], step: Exchange) -> list[Row]:
-        """Combine with the partner's part of each result."""
+        """Combine each partial result with that of the partner lane."""
         others = self._exchanged(rows, step)
         if self.symmetric:
             return [self.combine(own, other) for own, other in zip(rows, others, strict=True)]
@@ -121,7 +124,7 @@ class _Reduction:
         return combined
 
     def _exchanged(self, rows: list[Row], step: Exchange) -> list[Row]:
-        """For each of this thread's results, the part that the partner has."""
+        """Return the partner lane's partial result of each of this thread's results."""
         context, w = self.context, self.context.writer
         order = [register ^ step.registers for register in range(len(rows))]
         columns = []
@@ -131,7 +134,7 @@ class _Reduction:
         return [list(row) for row in zip(*columns, strict=True)]
 
     def _is_odd(self, lanes: int) -> str:
-        """An i1: whether this lane's number has an odd number of the mask's bits set."""
+        """Emit an i1: whether this lane's number has odd parity under the mask ``lanes``."""
         context = self.context
         with context.at_entry() as w:
             bits = w.emit(f"and i32 {context.lane}, {lanes}")
@@ -141,8 +144,10 @@ class _Reduction:
             return w.emit(f"trunc i32 {count} to i1")
 
     def among_warps(self, rows: list[Row]) -> list[Row]:
-        """Write each part of each result once, and combine the parts of this thread's results, in
-        the order of memory."""
+        """Combine the partial results of the warps through shared memory, in the order of memory.
+
+        Each partial result is written once.
+        """
         context, plan, w = self.context, self.plan, self.context.writer
         elements = [element_type(operand.type) for operand in self.operation.operands]
         bases = [context.scratch(self.operation, offset) for offset in _offsets(plan, elements)[:-1]]
@@ -172,7 +177,7 @@ class _Reduction:
         return self.by_exchanges(combined, shared)
 
     def _load_parts(self, place: str, type_: str, size: int, parts: int) -> list[str]:
-        """Parts of one result, in the widest accesses."""
+        """Load the partial results of one result in the widest accesses."""
         context = self.context
         if type_ == "i1":
             width = 1  # a vector of i1 is packed in memory
@@ -185,8 +190,10 @@ class _Reduction:
 
 
 def _addresses(context: SimtContext, layout: LinearLayout, bases: Sequence[str], elements: Sequence[Type]) -> list[list[str]]:
-    """For each register of a layout and each operand, where its element is among row-major elements
-    at the operand's base."""
+    """Emit the shared-memory address of each register of a layout, for each operand.
+
+    Elements are in row-major order from the operand's base on.
+    """
     w, pointer = context.writer, context.target.shared_pointer
     thread = context.thread_part(layout.lanes, layout.warps)
     found = []
@@ -201,7 +208,10 @@ def _addresses(context: SimtContext, layout: LinearLayout, bases: Sequence[str],
 
 
 def _offsets(plan: ReducePlan, elements: Sequence[Type]) -> list[int]:
-    """Where each operand's parts begin in the scratch space, in bytes; one entry more for its size."""
+    """Return the byte offsets of the operands' partial results in the scratch space.
+
+    One more entry is the total size.
+    """
     count, total, offsets = 1, 0, []
     for extent in plan.partials.shape:
         count *= extent
@@ -212,7 +222,7 @@ def _offsets(plan: ReducePlan, elements: Sequence[Type]) -> list[int]:
 
 
 def _scratch(operation: Reduce, target: SimtTarget) -> int:
-    """Bytes for the parts of the results, if they go through memory."""
+    """Return the bytes of scratch space for partial results, 0 if none go through shared memory."""
     plan = plan_reduction(layout_of(operation.inputs[0]), operation.axis)
     if not plan.through_memory(is_symmetric(operation.combine)):
         return 0

@@ -1,9 +1,8 @@
-"""Inclusive prefix combinations along an axis, with the steps of
-:mod:`tilewright.simt.layouts.scan_plan`.
+"""Inclusive scans along an axis, by the steps of :mod:`tilewright.simt.layouts.scan_plan`.
 
-After the chunks are scanned in their threads, each has a total and a carry: the combination of all
-that comes before it in its block, absent at the block's beginning. A combination has no neutral
-element, so whether a carry is there is kept with it.
+After the chunks are scanned within their threads, each has a total and a carry: the combination of
+all elements that precede it in its block, absent at the block's beginning. A combination has no
+neutral element, so each carry is kept with a condition that says whether it is present.
 """
 
 from __future__ import annotations
@@ -35,7 +34,10 @@ Row = list[str]
 
 @dataclass(slots=True)
 class _Carry:
-    """What comes before a chunk in its block. ``present`` is an i1; None where it surely is."""
+    """The combination of the elements that precede a chunk in its block.
+
+    ``present`` is an i1 that says whether there are any; None if there surely are.
+    """
 
     row: Row
     present: str | None
@@ -52,10 +54,10 @@ def lower_scan(context: SimtContext, operation: Scan) -> None:
 
 
 class _Scan:
-    """One scan being written.
+    """The emission of one scan.
 
-    Chunks are numbered by their register of the least number. ``totals`` has an entry a block: the
-    chunk of least number stands for the block.
+    A chunk is numbered by its lowest register. ``totals`` has an entry for each block, under the
+    number of the block's lowest chunk.
     """
 
     def __init__(self, context: SimtContext, operation: Scan, plan: ScanPlan, layout: LinearLayout) -> None:
@@ -102,19 +104,22 @@ class _Scan:
         return self.context.evaluate(self.region, [*earlier, *later])
 
     def select(self, condition: str | None, yes: Row, no: Row) -> Row:
-        """``yes`` where the condition holds; None holds everywhere."""
+        """Select ``yes`` where the condition holds; None holds everywhere."""
         if condition is None:
             return yes
         w = self.context.writer
         return [w.emit(f"select i1 {condition}, {type_} {a}, {type_} {b}") for type_, a, b in zip(self.types, yes, no, strict=True)]
 
     def either(self, a: str | None, b: str | None) -> str | None:
-        """The disjunction of conditions, of which None holds everywhere."""
+        """Emit the disjunction of two conditions; None holds everywhere."""
         return None if a is None or b is None else self.context.writer.emit(f"or i1 {a}, {b}")
 
     def prepend(self, chunk: int, before: Row, behind: str | None) -> None:
-        """Put what comes before a block before the carry of one of its chunks, where ``behind``
-        (everywhere for None) says that the chunk is after it."""
+        """Prepend ``before`` to the carry of a chunk, where ``behind`` holds.
+
+        ``before`` combines the elements that precede the chunk's block, and ``behind`` says that
+        the chunk comes after them; None holds everywhere.
+        """
         carry = self.carries.get(chunk)
         if carry is None:
             self.carries[chunk] = _Carry(before, behind)
@@ -125,7 +130,7 @@ class _Scan:
     # ---- steps
 
     def join_registers(self, chunks: Sequence[int], step: Step, is_last: bool) -> None:
-        """Blocks of the same thread."""
+        """Join pairs of blocks within a thread."""
         (mask,) = step.masks
         for low in [block for block in self.totals if not block & mask]:
             first, second = (low | mask, low) if self.reverse else (low, low | mask)
@@ -138,12 +143,14 @@ class _Scan:
         self.joined |= mask
 
     def _chunks_of(self, chunks: Sequence[int], block: int) -> list[int]:
-        """The chunks of a block: those that differ from it in the bits of register steps that were
-        taken."""
+        """Return the chunks of a block.
+
+        They differ from it in the register bits of the steps taken so far.
+        """
         return [chunk for chunk in chunks if chunk & ~self.joined == block]
 
     def join_lanes(self, chunks: Sequence[int], step: Step, is_last: bool) -> None:
-        """Blocks of two lanes: both get the other's total."""
+        """Join the blocks of two lanes, which exchange their totals."""
         (mask,) = step.masks
         blocks = list(self.totals)
         upper = self._bit(step.position)
@@ -161,8 +168,7 @@ class _Scan:
                 self.totals[block] = self.combine(self.select(later, other, own), self.select(later, own, other))
 
     def join_warps(self, chunks: Sequence[int], step: Step, is_last: bool) -> None:
-        """Blocks of all warps along the axis: each writes its total, and all read the totals of
-        all."""
+        """Join the blocks of all warps along the axis; totals go through shared memory."""
         context, w = self.context, self.context.writer
         blocks, count = list(self.totals), 1 << len(step.masks)
         elements = [element_type(operand.type) for operand in self.operation.operands]
@@ -170,7 +176,7 @@ class _Scan:
         scratch = [context.scratch(self.operation, offset) for offset in _offsets(self.plan, self.layout, self.axis, [storage_size(e) for e in elements])[:-1]]
 
         def address(number: int, place: str) -> str:
-            """Where total ``place`` of operand ``number`` is."""
+            """Emit the address of the total at ``place`` of operand ``number``."""
             offset = w.emit(f"mul i32 {place}, {storage_size(elements[number])}")
             return w.emit(f"getelementptr i8, {context.target.shared_pointer} {scratch[number]}, i32 {offset}")
 
@@ -202,21 +208,24 @@ class _Scan:
     # ---- where the thread is
 
     def _bit(self, position: int) -> str:
-        """An i1: the bit of the coordinate along the axis that is this lane's or warp's."""
+        """Emit an i1: a bit of this lane's or warp's coordinate along the axis."""
         with self.context.at_entry() as w:
             part = self.context.thread_part(self.layout.lanes, self.layout.warps)
             return w.emit(f"icmp ne i32 {w.emit(f'and i32 {part}, {1 << (axis_shifts(self.layout.shape)[self.axis] + position)}')}, 0")
 
     def _coordinate(self, step: Step) -> str:
-        """An i32: this warp's place along the axis."""
+        """Emit an i32: this warp's index along the axis."""
         with self.context.at_entry() as w:
             part = self.context.thread_part(self.layout.lanes, self.layout.warps)
             moved = w.emit(f"lshr i32 {part}, {axis_shifts(self.layout.shape)[self.axis] + step.position}")
             return w.emit(f"and i32 {moved}, {(1 << len(step.masks)) - 1}")
 
     def _places(self, blocks: Sequence[int], step: Step) -> _Places:
-        """Totals are side by side in the order of the axis; the coordinates off the axis and the
-        blocks of a thread number the groups."""
+        """Emit the indices of totals in shared memory.
+
+        Totals are in the order of the axis; the coordinates off the axis and a thread's blocks
+        number the groups.
+        """
         context, w = self.context, self.context.writer
         count = len(step.masks)
         totals = _totals_layout(self.plan, self.layout, self.axis, step)
@@ -235,8 +244,10 @@ class _Scan:
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Numbers of totals in memory: this warp's of each block, the first warp's of each block; and
-    the condition under which this thread writes."""
+    """Indices of totals in shared memory: of this warp and of the first warp, for each block.
+
+    ``owner`` is the condition under which this thread writes.
+    """
 
     own: dict[int, str]
     first: dict[int, str]
@@ -244,20 +255,24 @@ class _Places:
 
 
 def _off(layout: LinearLayout, axis: int, image: int) -> int:
-    """The row-major number without the coordinate along the axis."""
+    """Remove the coordinate along the axis from a row-major element number."""
     shift, extent = axis_shifts(layout.shape)[axis], layout.axis_mask(axis).bit_count()
     return image & ((1 << shift) - 1) | image >> (shift + extent) << shift
 
 
 def _high_positions(plan: ScanPlan, step: Step) -> list[int]:
-    """Register masks of the axis bits that are above the warps'; they number blocks while the warps
-    are joined."""
+    """Return register masks of the axis bits above the warps' bits.
+
+    They number a thread's blocks while the warps are joined.
+    """
     return [other.masks[0] for other in plan.steps if other.kind is REGISTER and other.position > step.position]
 
 
 def _block_images(plan: ScanPlan, layout: LinearLayout, axis: int, step: Step) -> list[int]:
-    """What each register bit adds to a total's number in memory: its part off the axis; blocks of a
-    thread come above all."""
+    """Return each register bit's contribution to the index of a total in shared memory.
+
+    It is the bit's part off the axis; a thread's blocks are numbered above everything else.
+    """
     count, rest = len(step.masks), sum(extent.bit_length() - 1 for i, extent in enumerate(layout.shape) if i != axis)
     high = _high_positions(plan, step)
     images = []
@@ -270,8 +285,10 @@ def _block_images(plan: ScanPlan, layout: LinearLayout, axis: int, step: Step) -
 
 
 def _totals_layout(plan: ScanPlan, layout: LinearLayout, axis: int, step: Step) -> LinearLayout:
-    """Where threads have totals: a tile of (blocks of a thread, elements off the axis, warps along
-    the axis)."""
+    """Return the layout of totals in shared memory.
+
+    The tile is (blocks of a thread, elements off the axis, warps along the axis).
+    """
     count = len(step.masks)
     shift = axis_shifts(layout.shape)[axis] + step.position
     rest = 1 << sum(extent.bit_length() - 1 for i, extent in enumerate(layout.shape) if i != axis)
@@ -286,8 +303,10 @@ def _totals_layout(plan: ScanPlan, layout: LinearLayout, axis: int, step: Step) 
 
 
 def _offsets(plan: ScanPlan, layout: LinearLayout, axis: int, sizes: Sequence[int]) -> list[int]:
-    """Where each operand's totals begin in the scratch space, in bytes; one entry more for its
-    size, which is 0 where no warps are joined."""
+    """Return the byte offsets of the operands' totals in the scratch space.
+
+    One more entry is the total size, which is 0 if no warps are joined.
+    """
     step = next((step for step in plan.steps if step.kind not in (REGISTER, LANE)), None)
     if step is None:
         return [0] * (len(sizes) + 1)

@@ -1,8 +1,7 @@
-"""Operations that move elements between tiles and leave each in its thread: registers are given
-other numbers, and nothing is written.
+"""Lowering of operations that only rename registers: elements stay in their threads.
 
 Operands and results differ by a linear map of row-major numbers. A thread's part of a number maps
-to its part of the other, so which register holds an element is found from the registers' own parts.
+to its part of the other, so the register that holds an element is found from the registers' parts.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tilewright.simt.lowering.emission.context import SimtContext
 
 
 def numbered(context: SimtContext, value: Value) -> dict[int, str]:
-    """A tile's registers by what they add to the number of the thread's first element."""
+    """Return a tile's registers by their offsets from the number of the thread's first element."""
     return dict(zip(context.layout(value).register_elements(), context.registers[value], strict=True))
 
 
@@ -31,7 +30,7 @@ def _rename(context: SimtContext, operation: Moved) -> None:
 
 
 def _same_number(operation: Moved) -> Callable[[int], int]:
-    """``reshape`` and ``expand_dims``: row-major numbers stay."""
+    """Return the identity: ``reshape`` and ``expand_dims`` preserve row-major numbers."""
     return lambda number: number
 
 
@@ -66,14 +65,16 @@ SOURCE_NUMBERS: dict[str, Callable[[Any], Callable[[int], int]]] = {
 
 
 def source_elements(operation: Operation, layout: LinearLayout) -> list[int]:
-    """For each register of the result, in ``layout``, what its element of the operand adds to the
-    thread's: the maps move bits, and so are linear."""
+    """Return the operand's element offset for each register of the result, in ``layout``.
+
+    Offsets are relative to the thread's part; the maps move bits, and so are linear.
+    """
     source = SOURCE_NUMBERS[operation.name](operation)
     return span([source(image) for image in layout.registers])
 
 
 def lower_cat(context: SimtContext, operation: Cat) -> None:
-    """The highest bit of the coordinate along the axis says which operand an element is of."""
+    """Select the operand by the highest bit of the coordinate along the axis."""
     axis, result = operation.axis, operation.result
     source, target = shape_of(operation.a.type), shape_of(result.type)
     operands = [numbered(context, value) for value in (operation.a, operation.b)]

@@ -1,7 +1,7 @@
-"""Explicit shared memory: buffers and their slots, tiles to and from them.
+"""Lowering of explicit shared memory: buffers, slots, and loads and stores of tiles.
 
-A place in shared memory is the number of its first byte there, an i32; of a buffer, and of
-mbarriers, it is a constant.
+A place in shared memory is a byte offset, an i32; for a buffer, and for mbarriers, it is a
+constant.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tilewright.simt.lowering.emission.shared_access import read_tile, write_til
 
 
 def slot_address(context: SimtContext, slot: Value) -> str:
-    """The address of a slot."""
+    """Emit the address of a slot."""
     return context.shared_address(context.scalar(slot))
 
 
@@ -27,7 +27,7 @@ def lower_buffer(context: SimtContext, operation: ops.Buffer) -> None:
 
 
 def lower_release(context: SimtContext, operation: ops.Release) -> None:
-    """Nothing: where memory is was decided by it."""
+    """Emit nothing: the shared-memory allocation has already used the release."""
 
 
 def lower_slot(context: SimtContext, operation: ops.Slot) -> None:

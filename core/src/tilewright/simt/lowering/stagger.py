@@ -1,4 +1,4 @@
-"""Halves of a program that are a barrier apart, and the phases they are in by turns."""
+"""Lowering of ping-pong: two halves of the warps that are one barrier apart, and their phases."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Descriptors that a kernel makes in memory of its own: by one thread, the one that starts copies
-by them."""
+"""Lowering of device-side tensor maps: made by the thread that starts the copies that use them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""Sums of matmuls in memory that the machine has for them: taken by the program, written and read
-by its threads, added to by matmuls that one thread starts."""
+"""Lowering of accumulators in tensor memory.
+
+The program allocates it, its threads write and read it, and matmuls that one thread starts add to
+it.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,15 @@ from tilewright.simt.target.matmul_plan import Accumulator, SharedOperand
 from tilewright.simt.target.plan_selection import plan_of
 from tilewright.simt.target.simt_target import SimtTarget
 
-#: Bytes of shared memory in which the machine tells what it gave.
+#: Bytes of shared memory for the address of the allocated tensor memory.
 _SCRATCH: Final = 16
 
 
 def lower_take(context: SimtContext, operation: ops.Accumulators) -> None:
-    """Scratch space is written by one warp, and read by all after a barrier."""
+    """Allocate tensor memory.
+
+    One warp writes the scratch space, and all threads read it after a barrier.
+    """
     context.bind(operation.result, [context.target.take_accumulators(context, operation.units, context.scratch(operation))])
 
 
@@ -35,7 +41,10 @@ def lower_place(context: SimtContext, operation: ops.Accumulator) -> None:
 
 
 def lower_load(context: SimtContext, operation: ops.AccumulatorLoad) -> None:
-    """Where nothing is there, zeros are chosen: a branch would need registers for both."""
+    """Load an accumulator from tensor memory, or select zeros if nothing was written yet.
+
+    A branch would need registers for both values.
+    """
     w, there, type_ = context.writer, operation.there, operation.result.type
     names = _accumulator(context, operation).load(context, context.scalar(operation.accumulator))
     if there is not None:
@@ -77,7 +86,7 @@ def _accumulator(context: SimtContext, operation: ops.AccumulatorLoad | ops.Accu
     return found
 
 
-# ---- what passes are told
+# ---- the interface to passes
 
 
 def _check_tile(operation: ops.AccumulatorLoad | ops.AccumulatorStore, target: SimtTarget) -> str:

@@ -1,4 +1,4 @@
-"""Partitions: each part's code is run by its own warps, which count themselves from 0 on there."""
+"""Lowering of warp specialization: each partition runs on its own warps, numbered from 0."""
 
 from __future__ import annotations
 

@@ -1,12 +1,15 @@
-"""Copy mechanisms: the ways in which a machine brings tiles to shared memory while threads compute.
+"""Copy mechanisms: how a target brings tiles to shared memory while threads compute.
 
-A mechanism is a record, and what is decided by it is in the IR under its name (the attribute
-``by``). There are three kinds, by how a copy ends:
+A mechanism is a record; the IR refers to it by name (the attribute ``by``). There are three kinds,
+by how a copy completes:
 
-- ``groups``: each thread copies from its pointers (``simt.copy_start``), and waits for groups of its own copies (``simt.commit``, ``simt.wait``);
-- ``barrier``: one thread has the machine copy a descriptor's whole block (``simt.block_load_start``), or rows that numbers in shared memory name
-  (``simt.rows_load_start``), whose bytes an mbarrier counts;
-- ``registers``: threads load early (``simt.load_start``), wait, and store late (``simt.store``). Every machine can do that.
+- ``groups``: cp.async: each thread copies from its pointers (``simt.copy_start``), and waits for
+  groups of its own copies (``simt.commit``, ``simt.wait``);
+- ``barrier``: TMA: one thread starts the copy of a descriptor's whole block
+  (``simt.block_load_start``), or of rows whose numbers are in shared memory
+  (``simt.rows_load_start``); an mbarrier counts the bytes;
+- ``registers``: threads load early (``simt.load_start``), wait, and store late (``simt.store``).
+  Every target supports this.
 """
 
 from __future__ import annotations
@@ -19,11 +22,11 @@ from tilewright.ir.ops.memory import DescriptorGather, DescriptorLoad, Descripto
 from tilewright.ir.types import Type
 from tilewright.simt.layouts.linear_layout import SharedLayout
 
-#: Operations that write to a descriptor's block.
+#: Operations that store to a descriptor's block.
 BLOCK_STORES: Final = (DescriptorStore, DescriptorReduce)
-#: Operations on rows of a descriptor's tensor, which numbers name.
+#: Gathers and scatters of rows of a descriptor's tensor.
 ROW_COPIES: Final = (DescriptorGather, DescriptorScatter)
-#: What a descriptor's tensor is accessed by.
+#: Operations that access a descriptor's tensor.
 BlockAccess = DescriptorLoad | DescriptorStore | DescriptorReduce | DescriptorGather | DescriptorScatter
 
 GROUPS: Final = "groups"
@@ -33,23 +36,23 @@ REGISTERS: Final = "registers"
 
 @dataclass(frozen=True, slots=True)
 class BlockCopy:
-    """A descriptor's block on its way to or from shared memory, as :attr:`CopyMechanism.start` of
-    kind ``barrier`` gets it.
+    """A TMA copy of a descriptor's block to or from shared memory.
+
+    :attr:`CopyMechanism.start` of kind ``barrier`` takes it.
 
     Attributes:
         shared: the name of the address of the slot.
-        layout, element: where elements are there, and their type.
-        descriptor: the name of the kernel's parameter, or of what stands for it.
-        offsets: names of the block's i32 offsets; of rows, of their first column.
+        layout, element: the layout of elements in the slot, and their type.
+        descriptor: the name of the kernel's parameter, or of the value in its place.
+        offsets: names of the block's i32 offsets; for rows, of their first column.
         barrier: the name of the address of the mbarrier; empty for a copy from shared memory.
         bytes: of the block.
-        padding: what is read outside the tensor: ``zero`` or ``nan``.
-        parts: into how many parts along the first axis the block is cut, of which each block of the
-            cluster copies its own, to the same place of all of them; 1: it is copied whole, to this
-            block.
-        reduction: of a copy from shared memory: the kind of an atomic, by which the tensor's
-            elements are updated; empty where they are written.
-        rows: of rows of a tensor of rank 2, the name of the address of their i32 numbers in shared
+        padding: the value of elements outside the tensor: ``zero`` or ``nan``.
+        parts: number of parts along the first axis, each copied by one CTA of the cluster and
+            multicast to the same place in all CTAs; 1: this CTA copies the whole block for itself.
+        reduction: for a copy from shared memory: the kind of an atomic that updates the tensor's
+            elements; empty if they are overwritten.
+        rows: for rows of a tensor of rank 2, the name of the address of their i32 numbers in shared
             memory, one for each row of the slot, a multiple of 16 bytes; empty for a block.
     """
 
@@ -68,39 +71,37 @@ class BlockCopy:
 
 @dataclass(frozen=True, slots=True)
 class CopyMechanism:
-    """One way to copy.
+    """A way to copy tiles to shared memory.
 
     Attributes:
         name: in the IR, such as that of the instruction.
         completes: ``groups``, ``barrier`` or ``registers``.
-        widths: of kind ``groups``: bytes that one copy may have.
-        fills: whether copies can write a shared layout of elements of a type; None: any that their
-            width allows.
+        widths: of kind ``groups``: supported bytes of one copy.
+        fills: whether copies can write a shared layout of elements of a type; None: any layout that
+            their width allows.
         layouts: of kind ``barrier``: (shape, element type) -> the layouts of such tiles that copies
-            can read and write beside the row-major one, those with the fewest conflicts first;
+            can read and write beside the row-major one, in order of increasing bank conflicts;
             None: there are no others.
         start: of kind ``groups``: (context, shared address, pointer, bytes, predicate or None):
-            start one copy, zeros where the predicate is false. Of kind ``barrier``: (context,
-            :class:`BlockCopy`), called by one thread. Of kind ``registers``: None, for these are
-            the target's loads and stores.
+            start one copy, which writes zeros if the predicate is false. Of kind ``barrier``:
+            (context, :class:`BlockCopy`), called by one thread. Of kind ``registers``: None,
+            because the target's loads and stores are used.
         store: of kind ``barrier``: the same from shared memory to the tensor, whose elements are
-            written, or updated by a :attr:`BlockCopy.reduction`; None where the machine has no such
+            overwritten, or updated by a :attr:`BlockCopy.reduction`; None if the target has no such
             copies.
-        fills_rows: of kind ``barrier``: whether ``start`` and ``store`` copy rows too that are
-            anywhere in a tensor of rank 2, between it and a shared layout of elements of a type;
-            None: they do not.
+        fills_rows: of kind ``barrier``: whether ``start`` and ``store`` also gather and scatter
+            rows of a tensor of rank 2 (gather4, scatter4), to and from a shared layout of elements
+            of a type; None: they do not.
         alignment: of a slot that it fills, in bytes.
-        lanes_side_by_side: of kind ``groups``: the lanes of a warp write one run of shared memory,
-            in their order, at an address that is the warp's own; what goes where is chosen by where
-            each lane reads. What cannot be copied so goes through registers.
-        counted: of kind ``groups``: waits are until so many copies of a thread are in flight, not
-            so many groups.
-        drains: of kind ``groups``: what starts copies waits for the thread's reads of shared
-            memory.
-        shares: of kind ``barrier``: (shared layout, element type, blocks): whether the blocks of a
-            cluster can copy such a tile to each other, each a part along the first axis.
+        lanes_side_by_side: of kind ``groups``: the lanes of a warp write consecutive shared memory,
+            in lane order, from the warp's address on; the mapping is chosen by the address that
+            each lane reads. Other copies go through registers.
+        counted: of kind ``groups``: waits count copies of a thread in flight, not groups.
+        drains: of kind ``groups``: starting copies waits for the thread's reads of shared memory.
+        shares: of kind ``barrier``: (shared layout, element type, CTAs): whether the CTAs of a
+            cluster can multicast such a tile to each other, each a part along the first axis.
         around: of kind ``groups``: (context, whether they have been started): called before and
-            after the copies of one operation, if anything is to be.
+            after the copies of one operation, if not None.
     """
 
     name: str
@@ -123,5 +124,5 @@ class CopyMechanism:
         return self.fills is None or self.fills(shared, element)
 
 
-#: Loads early, stores late.
+#: Loads to registers early, stores to shared memory late.
 THROUGH_REGISTERS = CopyMechanism("registers", REGISTERS)

@@ -1,5 +1,7 @@
-"""Calls of functions of bitcode libraries that a launch gives (``extern_libs={name: path}``): that
-there is such a function, and that it takes what it is given."""
+"""External functions of the launch's bitcode libraries (``extern_libs={name: path}``).
+
+Each call is checked: the function exists, and its signature fits.
+"""
 
 from __future__ import annotations
 
@@ -29,15 +31,15 @@ _CONVERSIONS = {
 
 
 def libraries_called(module: Module, given: Any, triple: str) -> Libraries | None:
-    """The libraries that a module calls; None where it calls none, and the files are not looked at.
+    """Return the libraries that a module calls; None, without reading any file, if it calls none.
 
     Args:
         given: the launch option ``extern_libs``.
-        triple: what code is generated for.
+        triple: the target triple of the generated code.
 
     Raises:
-        LoweringError: names the call and what of it the libraries do not have, or the file that is
-            no library for the target.
+        LoweringError: names the call and the function or signature that the libraries lack, or the
+            file that is not a library for the target.
     """
     calls = [operation for operation in module.walk() if isinstance(operation, Extern)]
     if not calls:
@@ -73,7 +75,7 @@ def _converts(source: str, target: str) -> bool:
 def call_extern(w: FunctionWriter, libraries: Libraries, symbol: str, result: Type, operands: Sequence[tuple[Type, str]]) -> str:
     """Call a function of the libraries on (element type, name) operands.
 
-    What gives nothing gives zero.
+    A function that returns nothing yields zero.
     """
     found, parameters = libraries.signature(symbol)
     arguments = [(type_, _converted(w, name, register_type(own), type_)) for (own, name), type_ in zip(operands, parameters, strict=True)]

@@ -1,9 +1,8 @@
-"""The plan of matmuls without matrix instructions: each thread multiplies and adds for a block of
-the result, from operands in shared memory.
+"""The plan of matmuls without matrix instructions, by fused multiply-adds.
 
-The plan splits the result's registers as evenly as it can between M and N, so that a thread uses
-each element that it reads as often as possible. :mod:`tilewright.simt.lowering.fma_matmul` emits
-it.
+Each thread computes a block of the result from operands in shared memory. The plan splits the
+result's registers as evenly as it can between M and N, so that a thread uses each element that it
+reads as often as possible. :mod:`tilewright.simt.lowering.fma_matmul` emits it.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from tilewright.simt.layouts.linear_layout import LinearLayout, log2
 from tilewright.simt.target.matmul_plan import SHARED, Matmul, MatmulPlan
 from tilewright.simt.target.simt_target import SimtTarget
 
-#: Neighbours along M and N that a thread keeps together, for wide reads.
+#: log2 of the neighbors along M and N that a thread keeps together, for wide reads.
 _RUN_BITS = 2
 
 
@@ -26,18 +25,18 @@ FMA: Final = "multiply and add"
 
 
 def fma_plan(target: SimtTarget, matmul: Matmul) -> MatmulPlan:
-    """A matmul in IEEE arithmetic, whatever its precision allows."""
+    """Return the plan of a matmul in IEEE arithmetic, regardless of its precision attribute."""
     block = fma_block(result_layout(matmul.shape, log2(target.warp_size), log2(matmul.warps)), matmul)
     return MatmulPlan(FMA, block.reads(0), block.reads(1), block.c, None, (SHARED, SHARED), by_threads=True)
 
 
 def fma_block(c: LinearLayout, matmul: Matmul) -> FmaBlock:
-    """The part of a matmul that each thread computes, for a result in layout ``c``."""
+    """Return the block of a matmul that each thread computes, for a result in layout ``c``."""
     return FmaBlock(c, log2(matmul.k), matmul.a, matmul.b, matmul.accumulator)
 
 
 def result_layout(shape: tuple[int, ...], lane_bits: int, warp_bits: int) -> LinearLayout:
-    """Threads over the result, each with a block of it."""
+    """Return a layout of the result in which each thread has a block."""
     m, n = log2(shape[-2]), log2(shape[-1])
     held = max(0, log2(math.prod(shape)) - lane_bits - warp_bits)
     of_n = min(n, (held + 1) // 2)
@@ -47,8 +46,7 @@ def result_layout(shape: tuple[int, ...], lane_bits: int, warp_bits: int) -> Lin
     batches = list(range(n + m, log2(math.prod(shape))))
 
     def block(bits: list[int], count: int) -> tuple[list[int], list[int]]:
-        """Neighbours in the lowest bits, the rest of the block far apart, so that lanes read side
-        by side."""
+        """Take the lowest bits and the highest bits for a thread's block, so that lanes read neighbors."""
         run = min(count, _RUN_BITS)
         far = count - run
         taken = bits[:run], bits[len(bits) - far :]
@@ -73,7 +71,7 @@ def result_layout(shape: tuple[int, ...], lane_bits: int, warp_bits: int) -> Lin
 
 @dataclass(frozen=True)
 class FmaBlock:
-    """A matmul whose result is in layout ``c``, over 2**``k_bits`` elements."""
+    """A thread's block of a matmul with the result in layout ``c``, over 2**``k_bits`` elements."""
 
     c: LinearLayout
     k_bits: int
@@ -82,7 +80,7 @@ class FmaBlock:
     accumulator: FloatType | IntType
 
     def _image(self, image: int, operand: int) -> int:
-        """The part that an image in the result has in operand 0 or 1, at K = 0."""
+        """Map an image in the result to one in operand 0 or 1, at K = 0."""
         m, n = log2(self.c.shape[-2]), log2(self.c.shape[-1])
         row, column, batch = image >> n & ((1 << m) - 1), image & ((1 << n) - 1), image >> (n + m)
         if operand == 0:
@@ -90,8 +88,10 @@ class FmaBlock:
         return batch << (self.k_bits + n) | column
 
     def reads(self, operand: int) -> LinearLayout:
-        """What a thread reads of an operand: first the registers along M or N, and batches, then
-        those along K."""
+        """Return the layout of a thread's elements of an operand.
+
+        The registers along M or N, and batches, come first, then those along K.
+        """
         m, n, k = self.c.shape[-2], self.c.shape[-1], 1 << self.k_bits
         shape = (*self.c.shape[:-2], m, k) if operand == 0 else (*self.c.shape[:-2], k, n)
         own = [image for image in (self._image(image, operand) for image in self.c.registers) if image]
@@ -100,7 +100,7 @@ class FmaBlock:
         return LinearLayout(shape, (*own, *along_k), lanes, warps)
 
     def registers(self, operand: int) -> list[int]:
-        """For each register of the result, the operand's register that it multiplies, at K = 0."""
+        """Return, for each register of the result, the operand's register at K = 0 that it multiplies."""
         found, position = [0], 0
         for image in self.c.registers:
             moved = 1 << position if self._image(image, operand) else 0

@@ -1,5 +1,7 @@
-"""Fragments: the registers of a matmul operand that one step along K reads, as a tile of packed
-registers that a loop can carry."""
+"""Fragments: an operand's registers for one step along K, as a tile of packed registers.
+
+A loop can carry such a tile.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 
 def fragment(plan: MatmulPlan, position: int, element: Type, num_warps: int, target: SimtTarget) -> tuple[TileType, LinearLayout]:
-    """The type and the layout of a ``simt.fragment`` of an operand."""
+    """Return the type and the layout of a ``simt.fragment`` of an operand."""
     layout, axis = plan.operand(position), k_axis(plan, position)
     word, count = target.fragment_word(element)
     registers, lanes, warps = len(step_registers(layout, axis, 0, plan.k_step)) // count, target.warp_size, num_warps
@@ -23,14 +25,16 @@ def fragment(plan: MatmulPlan, position: int, element: Type, num_warps: int, tar
 
 
 def k_axis(plan: MatmulPlan, position: int) -> int:
-    """The axis of operand 0 or 1 that the matmul sums over."""
+    """Return the axis of operand 0 or 1 that the matmul sums over."""
     return len(plan.operand(position).shape) - 1 - position
 
 
 def step_registers(layout: LinearLayout, axis: int, first: int, step: int) -> Sequence[int]:
-    """The registers whose coordinate along ``axis`` is in a step: from ``first``, a multiple of the
-    power of two ``step``, on; all for step 0. What lanes and warps add to the coordinate is less
-    than a step."""
+    """Return the registers of a step, by their coordinates along ``axis``.
+
+    A step begins at ``first``, a multiple of the power of two ``step``; step 0 has all registers.
+    Lanes and warps contribute less than a step to the coordinate.
+    """
     if not step:
         return range(layout.register_count)
     return [register for register, element in enumerate(layout.register_elements()) if coordinates(element, layout.shape)[axis] & -step == first]

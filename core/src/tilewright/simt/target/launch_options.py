@@ -1,4 +1,4 @@
-"""Launch options that every GPU backend takes, and what none of them can lower."""
+"""Launch options common to all GPU backends, and checks of unsupported operations."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from tilewright.ir.ops.debug import Extern
 
 
 def check_portable(name: str, options: Mapping[str, Any], warp_size: int, max_threads: int) -> None:
-    """Refuse values of ``num_warps`` and ``num_ctas`` that a machine of warps of ``warp_size``
-    lanes, and of programs of ``max_threads`` threads, does not have. ``name`` is the kernel's, for
-    messages.
+    """Reject values of ``num_warps`` and ``num_ctas`` that the target does not support.
+
+    ``warp_size`` is in lanes and ``max_threads`` is that of a program. ``name`` is the kernel's,
+    for messages.
 
     Raises:
-        LoweringError: names the option, its value and what may be.
+        LoweringError: names the option, its value and the allowed values.
         OutOfResources: more warps than a program may have.
     """
     most = max_threads // warp_size
@@ -37,13 +38,13 @@ def _listed(numbers: list[int]) -> str:
 
 
 def configuration_text(options: Mapping[str, Any]) -> str:
-    """The options that decide what resources a kernel takes."""
+    """Format the options that determine a kernel's resources, for messages."""
     named = [(name, options.get(name)) for name in ("num_warps", "num_stages", "maxnreg")]
     return ", ".join(f"{name}={value}" for name, value in named if value is not None)
 
 
 def refuse_externs(module: Module) -> None:
-    """Refuse what no instruction and no toolkit provides.
+    """Reject external functions, on a target without libraries.
 
     Raises:
         LoweringError: names the operation.

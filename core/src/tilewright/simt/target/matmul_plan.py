@@ -1,6 +1,6 @@
-"""Matmuls: what is multiplied, and the plans by which a machine does it.
+"""Matmul problems, and the plans by which a target computes them.
 
-The IR names a plan; the plan itself, with its layouts and its emitter, is found again among those
+The IR names a plan; the plan itself, with its layouts and its emitter, is looked up among the plans
 that the target offers for the matmul.
 """
 
@@ -22,15 +22,15 @@ from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout
 
 @dataclass(frozen=True, slots=True)
 class Matmul:
-    """A matmul of one program.
+    """A matmul problem of one program.
 
     Attributes:
         shape: of the result, (..., M, N), leading axes for batches.
-        k: elements that each sum is over.
+        k: the extent of K.
         a, b: element types of the operands.
-        accumulator: that of the result.
+        accumulator: element type of the result.
         precision, max_imprecise: the attributes of ``dot``.
-        warps: warps that share it.
+        warps: number of warps that share it.
     """
 
     shape: tuple[int, ...]
@@ -45,12 +45,12 @@ class Matmul:
 
 @dataclass(frozen=True, slots=True)
 class SharedOperand:
-    """A tile in shared memory, as a matmul reads it.
+    """A matmul operand in shared memory.
 
     Attributes:
         address: the name of its address.
-        shared: where its elements are.
-        element: their type.
+        shared: its shared layout.
+        element: the type of its elements.
     """
 
     address: str
@@ -60,13 +60,13 @@ class SharedOperand:
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """Memory of the machine's own in which a plan has its sums, while matmuls add to them.
+    """The accumulator of a plan in tensor memory.
 
     Attributes:
-        units: that sums take of it, such as columns.
-        load: (context, place) -> the registers of the sums in the plan's layout of c, for the i32
-            of the first unit. All warps run it.
-        store: (context, place, registers): writes sums there.
+        units: the columns of tensor memory that it takes.
+        load: (context, place) -> the accumulator's registers in the plan's layout of c, for the i32
+            of the first column. All warps run it.
+        store: (context, place, registers): writes an accumulator there.
     """
 
     units: int
@@ -74,63 +74,64 @@ class Accumulator:
     store: Callable[..., None]
 
 
-#: What an emitter gets of an operand: the names of its registers, or where it is in shared memory.
+#: An operand as an emitter takes it: the names of its registers, or its place in shared memory.
 OperandSource = Any  # list[str] | SharedOperand
 
-#: How buffers that matrix instructions read are aligned: swizzles count from multiples of this.
+#: Alignment of buffers that matrix instructions read: swizzles repeat at multiples of it.
 OPERAND_ALIGNMENT: Final = 1024
-#: Where a plan takes an operand from.
+#: The memory that a plan reads an operand from.
 REGISTERS: Final = "registers"
 SHARED: Final = "shared"
 
 
 @dataclass(frozen=True, slots=True)
 class MatmulPlan:
-    """How a matmul is computed: where its operands and its accumulator are, and the instructions.
+    """An MMA atom: the instructions of a matmul, and the layouts of operands and accumulator.
 
     There are three kinds, by ``reads``: registers x registers, shared x shared, registers x shared.
     An operand that is read from registers may still be in shared memory: its fragments are then
-    loaded as they are needed. One that is read from shared memory and is in registers is put there
-    first.
+    loaded as they are needed. An operand that is read from shared memory but is in registers is
+    stored there first.
 
     Attributes:
-        name: of the instruction, with its parameters; one plan of a target for a matmul has it.
+        name: of the instruction, with its parameters; unique among a target's plans for a matmul.
         a, b, c: layouts of a (M x K), b (K x N), and of c and the result (M x N); with leading axes
-            for batches. For an operand in shared memory, what a thread reads of it, or would.
-        emit: (context, a, b, registers of c) -> registers of the result; for operands read from
-            registers the names of those, for others a :class:`SharedOperand`. Of an asynchronous
-            plan: starts it, and gives the registers in which the result will be. None: the
-            toolkit's own loop of multiply-adds (:mod:`tilewright.simt.target.fma_plan`).
-        reads: where a and b are taken from.
-        by_threads: whether threads load the operands that are taken from shared memory, as they
-            load anything else; if not, matrix instructions do.
-        asynchronous: whether the result is there only after a wait of the queue ``matmuls``.
-        a_shared, b_shared: the shared layouts that the operands are wanted in, if any.
+            for batches. For an operand in shared memory, the elements that a thread reads, or would
+            read.
+        emit: (context, a, b, registers of c) -> registers of the result; an operand is a list of
+            names if it is read from registers, else a :class:`SharedOperand`. For an asynchronous
+            plan, it starts the matmul and returns the registers in which the result will be. None:
+            the toolkit's own loop of multiply-adds (:mod:`tilewright.simt.target.fma_plan`).
+        reads: the memory that a and b are read from.
+        by_threads: whether threads load the operands that are read from shared memory by ordinary
+            loads; if not, matrix instructions read them.
+        asynchronous: whether the result is available only after a wait of the queue ``matmuls``.
+        a_shared, b_shared: the preferred shared layouts of the operands, if any.
         a_others, b_others: further shared layouts that serve as well, where memory cannot be copied
             to the first, such as those of transposed operands.
         accepts: whether an operand (0 or 1) can be read from shared memory in a layout; None: from
             any.
         load_a, load_b: (context, address of the shared tile, its shared layout[, first]) -> the
-            operand's registers, where the machine has an instruction that loads fragments; None
-            where the toolkit's own loads do, and given back for a shared layout that the
-            instruction cannot read. With ``k_step`` they get a fourth argument, the coordinate
-            along K at which a step begins, and give the registers of that step.
-        load_turns: (operand 0 or 1, its shared layout) -> turns of the memory that ``load_a`` or
-            ``load_b`` take to read all of the operand; None where their instruction cannot read it.
-            It is given where there is such an instruction for each step along K.
-        a_turned, b_turned: in which layout ``load_a`` and ``load_b`` read an operand from shared
-            memory whose neighbours there are not summed over; None where they have no instruction
-            for that.
-        whole_rows: whether each warp has whole rows of the result, where by the plan preferred to
-            it warps share rows and load less: what is computed of rows for a matmul that follows
-            then stays in their warps.
-        k_step: elements along K that one call of ``emit`` takes, where it need not get all: the
+            operand's registers, where the target has an instruction that loads fragments; None
+            where the toolkit's own loads do, and returned for a shared layout that the instruction
+            cannot read. With ``k_step`` they take a fourth argument, the coordinate along K at
+            which a step begins, and return the registers of that step.
+        load_turns: (operand 0 or 1, its shared layout) -> the number of shared-memory transactions
+            of ``load_a`` or ``load_b`` for the whole operand; None if their instruction cannot read
+            it. Present if there is such an instruction for each step along K.
+        a_turned, b_turned: the layout in which ``load_a`` and ``load_b`` read a transposed operand,
+            which is contiguous in shared memory along M or N; None if they have no instruction for
+            that.
+        whole_rows: whether each warp has whole rows of the result, while in the preferred plan
+            warps share rows and load less: values computed from rows for a following matmul then
+            stay in their warps.
+        k_step: elements along K that one call of ``emit`` takes, if it need not take all: the
             registers of ``a`` and ``b`` whose elements are in the step, in their order. Fragments
             are then loaded from shared memory step by step. 0: ``emit`` takes all registers.
-        accumulator: where the sums are, if not in registers. Both operands are then read from
-            shared memory, and ``emit``, which one thread runs, starts the matmul: it gets the i32
-            of the sums' place and the i1 that says whether to add to what is there in place of the
-            registers of c, and gives none.
+        accumulator: the accumulator in tensor memory; None if it is in registers. Both operands are
+            then read from shared memory, and ``emit``, which one thread runs, starts the matmul: in
+            place of the registers of c it takes the i32 of the accumulator's place and the i1 that
+            says whether to add to it, and returns no registers.
     """
 
     name: str
@@ -160,49 +161,50 @@ class MatmulPlan:
         return self.a if position == 0 else self.b
 
     def wish(self, position: int) -> SharedLayout | None:
-        """The shared layout that operand 0 or 1 is wanted in."""
+        """The preferred shared layout of operand 0 or 1."""
         return self.a_shared if position == 0 else self.b_shared
 
     def wishes(self, position: int) -> tuple[SharedLayout, ...]:
-        """The shared layouts that serve operand 0 or 1, the one wanted first."""
+        """The suitable shared layouts of operand 0 or 1, in order of preference."""
         wish, others = self.wish(position), self.a_others if position == 0 else self.b_others
         return others if wish is None else (wish, *others)
 
     def load(self, position: int) -> Callable[..., list[str] | None] | None:
-        """What loads fragments of operand 0 or 1."""
+        """The function that loads fragments of operand 0 or 1."""
         return self.load_a if position == 0 else self.load_b
 
     def readers(self, position: int) -> tuple[LinearLayout, ...]:
-        """The layouts in which fragments of operand 0 or 1 are read from shared memory: its own,
-        and that of an instruction that turns them."""
+        """The layouts in which fragments of operand 0 or 1 are read from shared memory.
+
+        These are its own layout, and that of an instruction that transposes fragments.
+        """
         turned = self.a_turned if position == 0 else self.b_turned
         return (self.operand(position),) if turned is None else (self.operand(position), turned)
 
     def can_read(self, position: int, shared: SharedLayout) -> bool:
         """Return whether operand 0 or 1 can be read from shared memory in a layout.
 
-        An asynchronous matmul that takes an operand from registers does not load it: they are to be
-        kept until it has been waited for.
+        An asynchronous matmul that reads an operand from registers does not load it: the registers
+        have to be kept until the matmul has been waited for.
         """
         if self.reads[position] == REGISTERS:
             return not self.asynchronous
         return self.accepts is None or self.accepts(position, shared)
 
 
-#: All that multiplies tiles, of which the last operand is what is added to: matmuls, and those of
-#: scaled operands that a target keeps, which read theirs from registers.
+#: Operations that multiply tiles; their last operand is the accumulator: matmuls, and matmuls of
+#: scaled operands that a target keeps, whose operands are in registers.
 MULTIPLYING: Final = (Multiplication, linear.DotScaled)
 
 
 def factors(operation: Operation) -> list[Value]:
-    """What an operation that multiplies tiles multiplies, with the scales of it; not what is added
-    to."""
+    """Return the operands that an operation multiplies, and their scales, without the accumulator."""
     *found, _ = operation.operands
     return found
 
 
 def matmul_of(operation: linear.Dot | Multiplication | Step) -> Matmul:
-    """The matmul that a ``dot``, or one of the operations made of it, computes."""
+    """Return the matmul problem of a ``dot``, or of an operation derived from it."""
     rounding = operation.precision, operation.max_imprecise, warps_of(operation)
     if isinstance(operation, Step):
         assert isinstance(operation.c, FloatType | IntType)
@@ -217,7 +219,7 @@ def matmul_of(operation: linear.Dot | Multiplication | Step) -> Matmul:
 
 
 def step_attributes(matmul: Matmul, plan: MatmulPlan) -> dict[str, Any]:
-    """The attributes by which an operation on a part of a matmul describes it."""
+    """Return the attributes by which an operation on a part of a matmul refers to the whole."""
     return {
         "plan": plan.name,
         "shape": matmul.shape,

@@ -1,4 +1,4 @@
-"""The plans that a target has for a matmul, and the one that is chosen."""
+"""Lookup of matmul plans: all plans of a target for a matmul, and the plan of an operation."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 
 def plans(matmul: Matmul, target: SimtTarget) -> Sequence[MatmulPlan]:
-    """The plans for a matmul, those preferred first: the target's, or where it has none,
-    multiplications and additions."""
+    """Return the plans for a matmul in order of preference: the target's, else fused multiply-adds."""
     found = target.known_plans.get(matmul)
     if found is None:
         found = target.known_plans[matmul] = tuple(target.matmul_plans(matmul)) or (fma_plan(target, matmul),)
@@ -21,10 +20,10 @@ def plans(matmul: Matmul, target: SimtTarget) -> Sequence[MatmulPlan]:
 
 
 def plan_of(operation: Multiplication | Step, target: SimtTarget) -> MatmulPlan:
-    """The plan that an operation names.
+    """Return the plan that an operation names.
 
     Raises:
-        LoweringError: the target has none of that name for the matmul.
+        LoweringError: the target has no plan of that name for the matmul.
     """
     name = operation.plan
     known = plans(matmul_of(operation), target)

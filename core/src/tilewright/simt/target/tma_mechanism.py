@@ -1,5 +1,4 @@
-"""What loads and stores of descriptors' blocks share: the machine's mechanism, and shared memory
-for it."""
+"""Selection of the TMA mechanism for descriptor loads and stores, and shared memory for it."""
 
 from __future__ import annotations
 
@@ -21,11 +20,12 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 
 def block_mechanism(operation: BlockAccess, target: SimtTarget) -> CopyMechanism:
-    """The mechanism for a load or store through a descriptor; for rows, what it fills is what it
-    fills with those.
+    """Return the copy mechanism for a load or store through a descriptor.
+
+    For a gather or scatter of rows, its ``fills`` is the mechanism's ``fills_rows``.
 
     Raises:
-        LoweringError: the target keeps the descriptor, and has none.
+        LoweringError: the target keeps the descriptor, but has no mechanism for it.
     """
     stores, rows = isinstance(operation, (*BLOCK_STORES, DescriptorScatter)), isinstance(operation, ROW_COPIES)
     for mechanism in target.mechanisms:
@@ -38,25 +38,25 @@ def block_mechanism(operation: BlockAccess, target: SimtTarget) -> CopyMechanism
 
 
 def no_layout(operation: BlockAccess, mechanism: CopyMechanism, target: SimtTarget) -> LoweringError:
-    """The error that a mechanism cannot lay out a block."""
+    """Return the error that a mechanism has no suitable layout for a block."""
     type_ = operation.descriptor.type
     return LoweringError(f"{operation.name} at {operation.location}: {mechanism.name} of {target.name} copies no block of {type_} in a layout that is wanted")
 
 
 def block_buffer(builder: Builder, count: int, tile: TileType, shared: SharedLayout, mechanism: CopyMechanism) -> Value:
-    """Shared memory for tiles that a mechanism copies."""
+    """Create a shared-memory buffer for tiles that a mechanism copies."""
     buffer = BufferType(count, tile.shape, tile.element, shared)
     alignment = max(mechanism.alignment, OPERAND_ALIGNMENT if buffer.tile_bytes >= OPERAND_ALIGNMENT else 16)
     return create(builder, "simt.buffer", result=buffer, alignment=alignment).results[0]
 
 
 def block_slot(builder: Builder, buffer: Value, which: int) -> Value:
-    """The place of one of them."""
+    """Create a slot of a buffer, by a constant index."""
     return create(builder, "simt.slot", [buffer], [builder.constant(value=which, result=I32)]).results[0]
 
 
 def create(builder: Builder, name: str, *groups: Sequence[Value], result: Any = None, **attributes: Any) -> Operation:
-    """An operation of the toolkit; operands by group."""
+    """Create a SIMT operation; operands by group."""
     spec = SIMT_TABLE[name]
     padded = [*groups, *([] for _ in spec.operands[len(groups) :])]
     return builder.create(spec, padded, attributes, () if result is None else (result,))

@@ -1,2 +1,1 @@
-"""The state of emitting one kernel, and what the emission of several operations shares: addresses,
-accesses of shared memory, shuffles."""
+"""State and helpers of emission: the kernel's context, addresses, shared memory and shuffles."""

@@ -1,11 +1,10 @@
-"""How far the addresses of a thread's registers are from that of its first one, where that is the
-same for all threads: a thread then holds one address of a tile.
+"""Strength-reduced addresses: a thread's addresses as uniform distances from its first one.
 
-The distances are polynomials over numbers of the program, which a machine keeps once for all
-threads of a warp, or folds into its accesses. Index arithmetic is taken not to overflow, as in
-:mod:`tilewright.passes.analysis.affine`. It is done where the target has few registers, and
-elsewhere for what is copied ahead into shared memory at distances that are constants, which take no
-registers.
+Where the distances are the same for all threads, a thread holds one address of a tile. The
+distances are polynomials over scalars of the program, which the hardware keeps once for all threads
+of a warp, or folds into its accesses. Index arithmetic is assumed not to overflow, as in
+:mod:`tilewright.passes.analysis.affine`. Strength reduction is done on targets with few registers,
+and elsewhere for copies ahead into shared memory at constant distances, which take no registers.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 
 class AddressSteps:
-    """Of a function in its final form."""
+    """The strength-reduced addresses of a function in its final form."""
 
     def __init__(self, function: Function, target: SimtTarget) -> None:
         self._function, self._few = function, target.few_registers
@@ -35,9 +34,11 @@ class AddressSteps:
         self._known: dict[Operation, tuple[Polynomial, ...] | None] = {}
 
     def of(self, operation: Operation) -> tuple[Polynomial, ...] | None:
-        """For each register of the pointers of an operation, how many elements its address is from
-        the first one's; None where threads may differ in that, or where the operation computes its
-        addresses on their own."""
+        """Return the distance of each register's address from the first one's, in elements.
+
+        Returns None if the distances may differ between threads, or if the operation computes all
+        its addresses.
+        """
         if not isinstance(operation, CopyStart) and not (self._few and isinstance(operation, LoadStart)):
             return None
         if operation not in self._known:
@@ -48,7 +49,7 @@ class AddressSteps:
         return self._known[operation]
 
     def distance(self, context: SimtContext, polynomial: Polynomial, size: int) -> str:
-        """Bytes, as an i64, of so many elements of ``size`` bytes."""
+        """Emit a distance in bytes, as an i64, for elements of ``size`` bytes."""
         assert self._affine is not None
         w, terms = context.writer, []
         for monomial, factor in polynomial.terms:
@@ -60,7 +61,7 @@ class AddressSteps:
 
 
 def _wide(context: SimtContext, w: FunctionWriter, value: Value) -> str:
-    """A signed number as an i64."""
+    """Sign-extend an integer to i64."""
     name, type_ = context.scalar(value), context.llvm_type(value.type)
     return name if type_ == "i64" else w.emit(f"sext {type_} {name} to i64")
 
@@ -87,8 +88,10 @@ def _steps(affine: Affine, operation: CopyStart | LoadStart) -> tuple[Polynomial
 
 
 def _is_known(affine: Affine, polynomial: Polynomial, operation: Operation) -> bool:
-    """Return whether a polynomial is of signed scalars that are known before the loops around an
-    operation."""
+    """Return whether a polynomial's unknowns are signed scalars defined outside the loops.
+
+    The loops are those around the operation.
+    """
     for number in polynomial.unknowns():
         atom = affine.atom(number)
         if atom.kind != "value":

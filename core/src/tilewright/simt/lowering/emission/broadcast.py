@@ -1,4 +1,4 @@
-"""Values that one thread has and all need."""
+"""Broadcast of values from one thread to all that need them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from tilewright.simt.lowering.emission.context import SimtContext
 
 
 def both(context: SimtContext, a: str | None, b: str | None) -> str | None:
-    """The conjunction of conditions that may be absent."""
+    """Emit the conjunction of two conditions, either of which may be absent."""
     if a is None or a == "true":
         return b
     return a if b is None else context.writer.emit(f"and i1 {a}, {b}")
 
 
 def give_to_all(context: SimtContext, operation: Operation, result: Value, old: list[str], owner: str) -> list[str]:
-    """What all threads hold of ``result`` after its owners' values went through the operation's
-    scratch space, where an element is at its row-major number."""
+    """Broadcast the owners' values of ``result`` through shared memory.
+
+    Returns each thread's registers. In the operation's scratch space an element is at its row-major
+    number.
+    """
     element = element_type(result.type)
     type_, size, w = context.llvm_type(element), storage_size(element), context.writer
     if isinstance(result.type, TileType):

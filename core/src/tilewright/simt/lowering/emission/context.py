@@ -1,5 +1,4 @@
-"""The state of writing one kernel: which LLVM values stand for a tile's registers, and where the
-thread is."""
+"""The state of emitting one kernel: the registers of tiles, and the thread's coordinates."""
 
 from __future__ import annotations
 
@@ -31,8 +30,10 @@ UNWRITTEN = "<unwritten>"
 
 
 class Steps(Protocol):
-    """How far the addresses of registers are from the first one's: see
-    :class:`tilewright.simt.lowering.emission.address_steps.AddressSteps`."""
+    """Strength-reduced addresses.
+
+    See :class:`tilewright.simt.lowering.emission.address_steps.AddressSteps`.
+    """
 
     def of(self, operation: Operation) -> tuple[Polynomial, ...] | None: ...
 
@@ -40,20 +41,19 @@ class Steps(Protocol):
 
 
 class SimtContext:
-    """Writes one kernel.
+    """Emits one kernel.
 
     Attributes:
-        writer: where instructions go.
+        writer: the function under construction.
         registers: for each tile, the names of the thread's elements in the order of its layout's
             registers; for a scalar, one name.
         axes: axis analysis of the function.
-        contract: flags on float additions and multiplications that allow fusing them.
+        contract: fast-math flags that allow the fusion of float additions and multiplications.
         cluster: CTAs that run a program together.
-        steps: how addresses of registers follow from the first one's.
+        steps: strength-reduced addresses.
 
-    ``interface_of`` finds what is known of an operation, and ``elementwise`` writes one of which
-    that is nothing; ``copies_of`` tells how many copies each thread starts by a
-    ``simt.copy_start``.
+    ``interface_of`` returns the interface of an operation, ``elementwise`` emits an operation that
+    has none, and ``copies_of`` returns how many copies each thread starts by a ``simt.copy_start``.
     """
 
     def __init__(
@@ -98,28 +98,29 @@ class SimtContext:
         return layout_of(value)
 
     def scalar(self, value: Value) -> str:
-        """The name of a scalar."""
+        """Return the name of a scalar."""
         (name,) = self.registers[value]
         return name
 
     def is_needed(self, value: Value, register: int) -> bool:
         """Return whether anything reads a register of a value.
 
-        One that nothing reads may be :data:`UNWRITTEN`.
+        A register that nothing reads may be :data:`UNWRITTEN`.
         """
         return not isinstance(value.type, TileType) or bool(self._needs.get(value, 0) >> register & 1)
 
     def bind(self, value: Value, names: Sequence[str]) -> None:
-        """Say what stands for a value."""
+        """Bind a value to the names of its registers."""
         expected = self.layout(value).register_count if isinstance(value.type, TileType) else 1
         assert len(names) == expected, f"{value} has {expected} registers, not {len(names)}"
         self.registers[value] = list(names)
 
     def llvm_type(self, type_: Type) -> str:
-        """The LLVM type of one element of a value of this type.
+        """Return the LLVM type of one element of a value of this type.
 
-        A place in shared memory is an offset in bytes, that of sums the number of its first unit;
-        of a token nothing is left but its type; a descriptor is where the target's own is.
+        A place in shared memory is an offset in bytes, and an accumulator in tensor memory is the
+        number of its first column; a token has no runtime value; a descriptor is the pointer to the
+        target's own.
         """
         if isinstance(type_, MemoryType | BarriersType | TokenType | AccumulatorType):
             return "i32"
@@ -147,13 +148,13 @@ class SimtContext:
 
     @contextmanager
     def at_entry(self) -> Iterator[FunctionWriter]:
-        """Write in the entry block, whose values are known everywhere."""
+        """Emit into the entry block, which dominates all other blocks."""
         with self.writer.inserting(self.writer.entry):
             yield self.writer
 
     @contextmanager
     def run_by(self, threads: Threads) -> Iterator[None]:
-        """Write what some of the warps run: they are numbered from 0 on."""
+        """Emit code that only some of the warps run, numbered from 0 on within it."""
         before = self.threads, self.warp, self._thread_parts
         with self.at_entry() as w:
             warp = w.emit(f"sub i32 {self.warp}, {threads.first}") if threads.first else self.warp
@@ -164,12 +165,14 @@ class SimtContext:
             self.threads, self.warp, self._thread_parts = before
 
     def argument_facts(self, value: Value) -> Mapping[str, Any]:
-        """What is known of an argument of the kernel, such as the padding of a descriptor."""
+        """Return the attributes of an argument of the kernel, such as a descriptor's padding."""
         return self._facts.get(value, {})
 
     def thread_part(self, lanes: Sequence[int], warps: Sequence[int]) -> str:
-        """The exclusive or of the images of this thread's lane and warp bits, as i32; written once,
-        in the entry block."""
+        """Emit the xor of the images of this thread's lane and warp bits, as i32.
+
+        It is emitted once, in the entry block.
+        """
         key = tuple(lanes), tuple(warps)
         name = self._thread_parts.get(key)
         if name is None:
@@ -179,14 +182,18 @@ class SimtContext:
         return name
 
     def is_owner(self, layout: LinearLayout) -> str | None:
-        """An i1 that holds for one thread of those that hold the same elements; None where each
-        element is held once."""
+        """Emit an i1 that holds in one of the threads that hold the same elements.
+
+        Returns None if each element is held once.
+        """
         lanes, warps = layout.redundant_threads()
         return self.thread_is_zero(lanes, warps)
 
     def thread_is_zero(self, lanes: int, warps: int) -> str | None:
-        """Return whether this thread's lane and warp have none of the bits of the masks set; None
-        for empty masks."""
+        """Emit an i1: whether this thread's lane and warp have none of the masks' bits set.
+
+        Returns None if both masks are empty.
+        """
         conditions = []
         with self.at_entry() as w:
             for name, mask in ((self.lane, lanes), (self.warp, warps)):
@@ -197,8 +204,10 @@ class SimtContext:
             return conditions[0] if len(conditions) == 1 else w.emit(f"and i1 {conditions[0]}, {conditions[1]}")
 
     def is_first_thread(self) -> str:
-        """Return whether this is the first of the threads that run what is being written; parts may
-        have any number of warps."""
+        """Emit an i1: whether this is the first of the threads that run the emitted code.
+
+        A partition may have any number of warps.
+        """
         condition = self.thread_is_zero(self.target.warp_size - 1, (1 << (self.threads.count - 1).bit_length()) - 1)
         return "true" if condition is None else condition
 
@@ -208,16 +217,18 @@ class SimtContext:
     # ---- shared memory
 
     def scratch(self, operation: Operation, offset: int = 0) -> str:
-        """The address ``offset`` bytes into the scratch space of an operation."""
+        """Emit the address ``offset`` bytes into the scratch space of an operation."""
         return self.shared_address(offset_of(operation) + offset)
 
     def shared_address(self, offset: int | str) -> str:
-        """The address ``offset`` bytes (a number, or the name of an i32) into shared memory."""
+        """Emit the shared-memory address at ``offset`` bytes, a number or the name of an i32."""
         return self.writer.emit(f"getelementptr i8, {self.target.shared_pointer} {self.shared_base}, i32 {offset}")
 
     def shared_load(self, address: str, type_: str, count: int = 1, offset: int = 0, align: int = 1) -> list[str]:
-        """``count`` consecutive elements of an LLVM type from shared memory, ``offset`` bytes from
-        ``address``."""
+        """Load ``count`` consecutive elements of an LLVM type from shared memory.
+
+        The first one is ``offset`` bytes from ``address``.
+        """
         w, pointer = self.writer, self.target.shared_pointer
         if offset:
             address = w.emit(f"getelementptr i8, {pointer} {address}, i32 {offset}")
@@ -228,7 +239,7 @@ class SimtContext:
         return [w.emit(f"extractelement <{count} x {type_}> {vector}, i32 {i}") for i in range(count)]
 
     def shared_store(self, address: str, type_: str, values: Sequence[str], offset: int = 0, align: int = 1) -> None:
-        """Consecutive elements of an LLVM type to shared memory."""
+        """Store consecutive elements of an LLVM type to shared memory."""
         w, pointer = self.writer, self.target.shared_pointer
         if offset:
             address = w.emit(f"getelementptr i8, {pointer} {address}, i32 {offset}")
@@ -244,7 +255,7 @@ class SimtContext:
     # ---- regions
 
     def lower_region(self, region: Region) -> Operation:
-        """Write the operations of a region but its terminator, which is returned."""
+        """Emit the operations of a region but its terminator, and return the terminator."""
         target, interface_of, mark = self.target, self._interface_of, self.writer.mark
         for operation in region:
             if operation.spec.terminator:
@@ -268,8 +279,7 @@ class SimtContext:
         raise AssertionError("a region without a terminator")
 
     def evaluate(self, region: Region, arguments: Sequence[str]) -> list[str]:
-        """Run a region whose arguments are scalars, such as that of a ``reduce``; the values it
-        yields."""
+        """Emit a region with scalar arguments, as of a ``reduce``; return the yielded values."""
         for argument, name in zip(region.arguments, arguments, strict=True):
             self.registers[argument] = [name]
         terminator = self.lower_region(region)
@@ -277,8 +287,10 @@ class SimtContext:
 
 
 def emit_linear(w: FunctionWriter, sources: Sequence[tuple[str, Sequence[int]]]) -> str:
-    """The exclusive or of the images of the bits set in i32 values: ``sources`` are (name, images
-    of its bits)."""
+    """Emit a linear map over F2: the xor of the images of the bits set in i32 values.
+
+    ``sources`` are (name, images of its bits).
+    """
     terms: dict[tuple[str, int], int] = {}
     for name, images in sources:
         for bit, image in enumerate(images):

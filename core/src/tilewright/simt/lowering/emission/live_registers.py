@@ -1,9 +1,9 @@
-"""Which registers of tiles are read.
+"""Liveness of the registers of tiles.
 
-An access reads the pointer and the mask of its first element only, and where addresses follow from
-that of the first access (:mod:`.address_steps`) its pointer alone, so most of the registers of
-pointers, masks and the index arithmetic behind them are read by nothing. They are not written: half
-of the instructions of a matmul would be dead, and LLVM takes long to find that out where loops
+An access reads the pointer and the mask of its first element only; where addresses are derived from
+that of the first access (:mod:`.address_steps`), it reads the first pointer alone. So most
+registers of pointers, masks and the index arithmetic behind them are dead and are not emitted: they
+would be half of the instructions of a matmul, and LLVM takes long to eliminate them where loops
 carry them.
 """
 
@@ -32,8 +32,10 @@ Needs = dict[Value, int]
 
 
 def needed_registers(function: Function, target: SimtTarget, axes: Mapping[Value, AxisInfo], steps: AddressSteps) -> Needs:
-    """The registers that are read of every tile of a function in its final form, as masks of
-    register numbers. Tiles that nothing reads are left out."""
+    """Return the live registers of every tile of a function in its final form, as bit masks.
+
+    Bits are register numbers. Tiles without a live register have no entry.
+    """
     return _Needs(function, target, axes, steps).run()
 
 
@@ -65,7 +67,7 @@ class _Needs:
         return (1 << layout_of(value).register_count) - 1 if isinstance(value.type, TileType) else 1
 
     def _read_by(self, operation: Operation) -> None:
-        """What an operation reads however much of its results is read."""
+        """Mark the registers that an operation reads regardless of the liveness of its results."""
         name = operation.name
         if name in CARRIERS or operation.spec.terminator or name in SOURCE_NUMBERS:
             return
@@ -79,7 +81,7 @@ class _Needs:
                 self._read(operand, self._all(operand))
 
     def _starts(self, operation: Load | Store | CopyStart | LoadStart) -> int:
-        """The first register of each access."""
+        """Return a mask of the first register of each access."""
         pointer, mask, type_ = operation.pointer, operation.mask, operation.pointer.type
         assert isinstance(type_, TileType) and isinstance(type_.element, PointerType)
         layout, size = layout_of(pointer), storage_size(type_.element.pointee)
@@ -91,7 +93,7 @@ class _Needs:
         return sum(1 << start for start in range(0, layout.register_count, width))
 
     def _follow(self, value: Value, mask: int) -> None:
-        """What has to be known to write registers of a value."""
+        """Mark the registers that the live registers of a value are computed from."""
         carried = self.carried.get(value)
         if carried is not None:
             for other in (*carried.values, *carried.incoming()):

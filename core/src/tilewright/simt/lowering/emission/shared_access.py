@@ -1,7 +1,6 @@
-"""Moving a tile's registers to and from shared memory: the accesses that
-:mod:`tilewright.simt.layouts.swizzle` plans, written as LLVM IR.
+"""Accesses of tiles in shared memory, planned by :mod:`tilewright.simt.layouts.swizzle`.
 
-An i1 is a byte there, a pointer 8 bytes.
+An i1 takes a byte there, a pointer 8 bytes.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from tilewright.simt.lowering.emission.context import SimtContext
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one access goes.
+    """The address of one access.
 
     Attributes:
-        registers: the registers it moves, in the order of their places.
+        registers: the registers it moves, in memory order.
         base: the name of an address in shared memory.
-        offset: bytes to add to it.
-        offset_bits: what the access adds to the thread's offset by exclusive or, in elements.
+        offset: bytes to add to the base.
+        offset_bits: what the access adds to the thread's offset by xor, in elements.
     """
 
     registers: tuple[int, ...]
@@ -38,13 +37,13 @@ def plan_accesses(context: SimtContext, layout: LinearLayout, shared: SharedLayo
 
 
 def places(context: SimtContext, base: str, plan: Accesses, element: Type, inside: int = -1, index: tuple[str, int] | None = None) -> list[Place]:
-    """The addresses of a plan's accesses to the tile at address ``base``, written here.
+    """Emit the addresses of a plan's accesses to the tile at address ``base``.
 
     Args:
-        inside: the bits of an offset, in elements, that count; the others say in which round an
-            element passes.
-        index: the name of an i32 that is added by exclusive or to the offsets in bytes, and the
-            bits that it may have set.
+        inside: mask of the bits of an offset, in elements, within a round; the others are the
+            number of the element's round.
+        index: the name of an i32 to xor into the byte offsets, and the mask of bits it may have
+            set.
     """
     w, size = context.writer, storage_size(element)
     lanes, warps = ([(image & inside) * size for image in images] for images in (plan.lanes, plan.warps))
@@ -71,7 +70,7 @@ def places(context: SimtContext, base: str, plan: Accesses, element: Type, insid
 
 
 def read(context: SimtContext, place: Place, element: Type) -> list[str]:
-    """The elements at a place."""
+    """Load the elements at a place."""
     size, count = storage_size(element), len(place.registers)
     word, each = _words(context, element, count)
     if each > 1:
@@ -82,7 +81,7 @@ def read(context: SimtContext, place: Place, element: Type) -> list[str]:
 
 
 def write(context: SimtContext, place: Place, element: Type, registers: Sequence[str]) -> None:
-    """Write to a place the registers that belong there, of all ``registers`` of the tile."""
+    """Store to a place its own registers, out of all ``registers`` of the tile."""
     names = [registers[register] for register in place.registers]
     size = len(names) * storage_size(element)
     word, each = _words(context, element, len(names))
@@ -95,8 +94,10 @@ def write(context: SimtContext, place: Place, element: Type, registers: Sequence
 
 
 def _words(context: SimtContext, element: Type, count: int) -> tuple[Type, int]:
-    """The type of words that ``count`` narrow elements are moved in, so that those which stay
-    together are not taken apart, and how many are in one; 1 where elements are moved as they are.
+    """Return the type of words that ``count`` narrow elements are moved in, and elements per word.
+
+    Packed elements are then not unpacked only to be moved. One element per word if they are moved
+    as they are.
     """
     if element is I1 or not isinstance(element, IntType | FloatType):
         return element, 1
@@ -105,7 +106,7 @@ def _words(context: SimtContext, element: Type, count: int) -> tuple[Type, int]:
 
 
 def read_tile(context: SimtContext, base: str, layout: LinearLayout, shared: SharedLayout, element: Type) -> list[str]:
-    """The registers of a tile that is in shared memory."""
+    """Load the registers of a tile from shared memory."""
     names = [""] * layout.register_count
     for place in places(context, base, plan_accesses(context, layout, shared, element), element):
         for register, name in zip(place.registers, read(context, place, element), strict=True):
@@ -114,7 +115,7 @@ def read_tile(context: SimtContext, base: str, layout: LinearLayout, shared: Sha
 
 
 def write_tile(context: SimtContext, base: str, layout: LinearLayout, shared: SharedLayout, element: Type, registers: Sequence[str]) -> None:
-    """Write a tile to shared memory. Of warps that hold the same elements one writes."""
+    """Store a tile to shared memory. Of the warps that hold the same elements, one stores them."""
     found = places(context, base, plan_accesses(context, layout, shared, element), element)
 
     def write_all() -> None:
@@ -125,13 +126,16 @@ def write_tile(context: SimtContext, base: str, layout: LinearLayout, shared: Sh
 
 
 def writing_warp(context: SimtContext, layout: LinearLayout) -> str | None:
-    """An i1 that holds in one warp of those that hold the same elements; None where each holds its
-    own. Lanes that repeat each other write the same word, which costs nothing."""
+    """Emit an i1 that holds in one of the warps that hold the same elements.
+
+    Returns None if no two warps hold the same elements. Lanes with equal elements write the same
+    word, which costs nothing.
+    """
     return context.thread_is_zero(0, layout.redundant_threads()[1])
 
 
 def when(context: SimtContext, condition: str | None, body: object) -> None:
-    """Write ``body()`` under a condition, if there is one."""
+    """Emit ``body()`` under a condition, if there is one."""
     assert callable(body)
     if condition is None:
         body()

@@ -1,6 +1,6 @@
-"""Exchanging values of any type between the lanes of a warp, by a machine's exchange of 32 bits.
+"""Exchange of values of any type between the lanes of a warp, by 32-bit shuffles.
 
-Narrow values that travel together share a word; 64-bit values take two.
+Narrow values from the same lane share a word; 64-bit values take two words.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FORMS: dict[str, tuple[str, int]] = {
 
 
 def words_of(type_: str, count: int) -> int:
-    """How many words ``count`` values of an LLVM type take."""
+    """Return how many 32-bit words ``count`` values of an LLVM type take."""
     share = _FORMS[type_][1]
     return -(-count // share) if share else 2 * count
 
@@ -35,10 +35,10 @@ def exchange(
     names: Sequence[str],
     shuffle: Callable[[list[str]], list[str]],
 ) -> list[str]:
-    """The values that another lane has: ``shuffle`` gives the other lane's words for this lane's.
+    """Exchange values with another lane; ``shuffle`` maps this lane's words to the other lane's.
 
     Args:
-        names: values of one LLVM type that go the same way.
+        names: values of one LLVM type that come from the same lane.
     """
     share = _FORMS[type_][1]
     bits = [_to_bits(w, type_, name) for name in names]
@@ -58,23 +58,23 @@ def exchange(
 
 
 def packed(w: FunctionWriter, type_: str, names: Sequence[str]) -> str:
-    """A word that holds values of at most 16 bits."""
+    """Pack values of at most 16 bits into a word."""
     return _word(w, type_, [_to_bits(w, type_, name) for name in names])
 
 
 def unpacked(w: FunctionWriter, type_: str, word: str, count: int) -> list[str]:
-    """The first values that a word of :func:`packed` holds."""
+    """Unpack the first ``count`` values from a word that :func:`packed` made."""
     return [_from_bits(w, type_, name) for name in _parts(w, type_, word, count)]
 
 
 def _halves(w: FunctionWriter, name: str) -> list[str]:
-    """The words of an i64."""
+    """Split an i64 into its two words."""
     pair = w.emit(f"bitcast i64 {name} to <2 x i32>")
     return [w.emit(f"extractelement <2 x i32> {pair}, i32 {i}") for i in range(2)]
 
 
 def _word(w: FunctionWriter, type_: str, part: Sequence[str]) -> str:
-    """The word that holds up to as many integers as there is room for."""
+    """Pack as many integers as fit into a word."""
     bits, share = _FORMS[type_]
     if share == 1:
         return part[0]
@@ -84,7 +84,7 @@ def _word(w: FunctionWriter, type_: str, part: Sequence[str]) -> str:
 
 
 def _parts(w: FunctionWriter, type_: str, word: str, count: int) -> list[str]:
-    """The first integers that a word holds."""
+    """Unpack the first ``count`` integers from a word."""
     bits, share = _FORMS[type_]
     if share == 1:
         return [word]
@@ -96,8 +96,10 @@ def _parts(w: FunctionWriter, type_: str, word: str, count: int) -> list[str]:
 
 
 def _vector(w: FunctionWriter, element: str, count: int, names: Sequence[str]) -> str:
-    """A vector that begins with ``names``; the rest is zero, for one poison lane would spoil the
-    word."""
+    """Build a vector that begins with ``names`` and is zero beyond them.
+
+    An undefined element would make the whole word poison.
+    """
     vector = "poison" if len(names) == count else "zeroinitializer"
     for i, name in enumerate(names):
         vector = w.emit(f"insertelement <{count} x {element}> {vector}, {element} {name}, i32 {i}")
@@ -105,7 +107,7 @@ def _vector(w: FunctionWriter, element: str, count: int, names: Sequence[str]) -
 
 
 def _to_bits(w: FunctionWriter, type_: str, name: str) -> str:
-    """A value as the integer of its bits."""
+    """Convert a value to the integer of its bits."""
     bits = _FORMS[type_][0]
     if type_ == bits:
         return name
