@@ -102,7 +102,7 @@ class _Side:
 
 
 def _pairs(context: SimtContext, elements: dict[tuple[int, int], str], element: Type) -> dict[tuple[int, int], str]:
-    """Return (register at K = 0, even index along K) -> the packed word of two neighbors along K."""
+    """Return (register at K = 0, even index along K) -> the packed word of two K neighbors."""
     return {(own, k): packed(context.writer, register_type(element), [low, elements[own, k + 1]]) for (own, k), low in elements.items() if k % 2 == 0}
 
 

@@ -54,8 +54,7 @@ def _permuted_number(operation: Permute) -> Callable[[int], int]:
     return moved
 
 
-#: For operations with one operand: which element of it an element of the result is, by row-major
-#: numbers.
+#: For operations with one operand: the map from row-major numbers of the result to the operand's.
 SOURCE_NUMBERS: dict[str, Callable[[Any], Callable[[int], int]]] = {
     "reshape": _same_number,
     "expand_dims": _same_number,

@@ -1,14 +1,14 @@
-"""Software pipelining: what a loop loads for its matmuls is brought to shared memory some
-iterations before it is needed.
+"""Software pipelining: loads for a loop's matmuls are prefetched to shared memory.
 
-Three stages that know no vendor, each of which leaves what it decides in the IR:
+Three vendor-neutral stages, each of which records its decisions in the IR:
 
 - :mod:`.select`: which loads, by which copy mechanism, in which shared layout (attributes of the
-load); - :mod:`.schedule`: how many slots, in which form, the matmul in steps or whole (attributes
-of the loop and the matmul); - :mod:`.expand`: the loop is written out: prologue, steady state,
-epilogue.
+  load);
+- :mod:`.schedule`: how many slots, in which form, the matmul in steps or whole (attributes of the
+  loop and the matmul);
+- :mod:`.expand`: writes the prologue, the steady state and the epilogue of the loop.
 
-Here lives nothing that emits code, and no number of a machine.
+Nothing here emits code or contains a number that was tuned for one target.
 """
 
 from tilewright.simt.pipeline.expand import expand

@@ -1,22 +1,22 @@
-"""Loops in which one matmul reads what is computed from another: their two halves side by side.
+"""Software-pipelined halves of loops over back-to-back matmuls.
 
-A chain of asynchronous matmuls, such as ``s = a @ b; p = f(s); acc = p @ v + g(s) * acc``, is cut
-in two. *Late* is each matmul with an operand that is computed from another matmul of the iteration,
-and all that depends on it; the rest is *early*. Nothing early depends on what is late, not even in
-a later iteration. So the early half of the next iteration is written beside the late half of this
-one:
+In a loop over dependent asynchronous matmuls, such as ``s = a @ b; p = f(s); acc = p @ v + g(s) *
+acc``, each matmul with an operand that is computed from another matmul of the iteration is *late*,
+as is every operation that depends on it; all others are *early*. No early operation depends on a
+late one, not even in a later iteration. So the early half of the next iteration is written beside
+the late half of this one:
 
-    if it runs at all:
+    if the loop runs at all:
         early half of the first iteration
         for each iteration but the first:
             start the early matmuls
-            start the late matmuls of the iteration before
+            start the late matmuls of the previous iteration
             wait for the early matmuls; the rest of the early half
             wait for the late matmuls; the rest of the late half
         late half of the last iteration
 
-While threads compute ``f`` the late matmuls run. What crosses from one half to the other is
-carried, but for what is cheap to compute anew where it is read.
+While threads compute ``f``, the late matmuls run. Values that cross from one half to the other are
+loop-carried, except those that are cheap to recompute where they are read.
 """
 
 from __future__ import annotations
@@ -36,31 +36,37 @@ from tilewright.simt.dialect.ops.dot import Dot
 from tilewright.simt.target.plan_selection import plan_of
 from tilewright.simt.target.simt_target import SimtTarget
 
-#: Operations that are repeated where both halves read what they give.
+#: Operations that are recomputed if both halves read their results.
 _REPEATED: Final = frozenset({"constant", "splat", "broadcast", "expand_dims", "arange", "simt.slot", "simt.view"})
 
 
 def asynchronous_matmuls(body: Region, target: SimtTarget) -> list[Dot]:
-    """The matmuls of a loop's body that can be started and waited for later."""
+    """Return the matmuls of a loop's body that can be started and waited for later."""
     plans = {operation: plan_of(operation, target) for operation in body if isinstance(operation, Dot)}
     return [matmul for matmul, plan in plans.items() if plan.asynchronous or plan.accumulator is not None]
 
 
 def late_half(body: Region, matmuls: Sequence[Dot]) -> set[Operation] | None:
-    """The late operations of a body, for its matmuls; None where they are no chain, or the halves
-    depend on each other both ways."""
+    """Return the late operations of a body with the given matmuls.
+
+    Returns None if the matmuls are not back to back, or the halves depend on each other in both
+    directions.
+    """
     late_matmuls = [matmul for matmul in matmuls if _reads_any(body, (matmul.a, matmul.b), set(matmuls))]
     late = _dependents(body, late_matmuls)
     if not late_matmuls or all(matmul in late for matmul in matmuls):
         return None
-    # what only the late half reads of a slot is read there
+    # loads of a slot with late readers only are late
     late |= {one for one in body if one.name == "simt.load" and all(_of_body(body, user) in late for user in one.results[0].uses)}
     return late
 
 
 def is_chain(loop: For, target: SimtTarget) -> bool:
-    """Return whether a loop is worth two halves side by side: matmuls in both, nothing that writes
-    to memory, and room for the sums of all matmuls at a time."""
+    """Return whether a loop is worth splitting into two software-pipelined halves.
+
+    Both halves have matmuls, nothing in the loop writes to memory, and the accumulators of all
+    matmuls fit in tensor memory at a time.
+    """
     (body,) = loop.regions
     if any(clobbers_memory(operation) for operation in body):
         return False
@@ -71,7 +77,7 @@ def is_chain(loop: For, target: SimtTarget) -> bool:
 
 
 def _of_body(body: Region, operation: Operation) -> Operation | None:
-    """The operation of a body that is, or holds, another one."""
+    """Return the operation of a body that is, or contains, another one."""
     while operation.parent is not body:
         owner = operation.parent.owner if operation.parent is not None else None
         if not isinstance(owner, Operation):
@@ -81,7 +87,7 @@ def _of_body(body: Region, operation: Operation) -> Operation | None:
 
 
 def _read_by(operation: Operation) -> Iterator[Value]:
-    """What an operation and those in its regions read."""
+    """Yield the operands of an operation and of the operations in its regions."""
     yield from operation.operands
     for region in operation.regions:
         for inner in region.walk():
@@ -89,7 +95,7 @@ def _read_by(operation: Operation) -> Iterator[Value]:
 
 
 def _reads_any(body: Region, values: Iterable[Value], wanted: set[Operation]) -> bool:
-    """Return whether values are computed from one of some operations, in the same iteration."""
+    """Return whether values depend on one of the wanted operations, in the same iteration."""
     work, seen = list(values), set[Operation]()
     while work:
         operation = work.pop().definition
@@ -104,7 +110,7 @@ def _reads_any(body: Region, values: Iterable[Value], wanted: set[Operation]) ->
 
 
 def _dependents(body: Region, seeds: Iterable[Operation]) -> set[Operation]:
-    """Operations of a body and all that depend on them, in this iteration or by what it carries."""
+    """Return operations of a body and all their dependents, in this iteration or a later one."""
     last = body.terminator
     assert last is not None
     found, work = set[Operation](), list(seeds)
@@ -131,14 +137,13 @@ def _dependents(body: Region, seeds: Iterable[Operation]) -> set[Operation]:
 
 @dataclass
 class Halves:
-    """A loop whose matmuls are started and waited for where they stand, before its halves are put
-    side by side.
+    """A loop whose matmuls are started and waited for in place, before its halves are pipelined.
 
     Attributes:
         loop: the ``for``.
         late: the late operations of its body.
-        after: what an operation comes after besides what it reads: what waits for the memory that
-            it names, say.
+        after: extra predecessors of an operation beside its operands, such as the wait for the
+            memory that it refers to.
     """
 
     loop: For
@@ -146,7 +151,7 @@ class Halves:
     after: dict[Operation, list[Operation]] = field(default_factory=dict)
 
     def interleave(self) -> list[Value]:
-        """Write the halves side by side in place of the loop; what stands for its results."""
+        """Replace the loop by its software-pipelined halves; return its results."""
         return _Interleaved(self).run()
 
 
@@ -164,7 +169,7 @@ class _Interleaved:
         self.crossing = self._crossing(late)
 
     def _late_arguments(self, late: set[Operation]) -> set[int]:
-        """Indices of the values carried that the late half gives."""
+        """Return the indices of the loop-carried values that depend on the late half."""
         found = set[int]()
         while True:
             more = {
@@ -177,8 +182,10 @@ class _Interleaved:
             found = more
 
     def _starts_first(self, operations: list[Operation]) -> tuple[list[Operation], list[Operation]]:
-        """(the starts of matmuls that wait for no matmul of the half, with what they need; the
-        rest), each in program order."""
+        """Split a half into (starts of matmuls and their operands, the rest).
+
+        Both are in program order. The starts are those that wait for no matmul of the half.
+        """
         own = set(operations)
         needed = set[Operation]()
         for start in (operation for operation in operations if operation.name == "simt.dot_start"):
@@ -203,14 +210,14 @@ class _Interleaved:
         return found
 
     def _is_early(self, value: Value) -> bool:
-        """Return whether a value is one of the early half, or of the iteration as it begins."""
+        """Return whether a value is defined in the early half, or at the iteration's beginning."""
         if value.owner is self.body:
             return value.index - 1 not in self.late_arguments or value.index == 0
         definition = value.definition
         return definition is not None and definition.parent is self.body and definition not in self._late_set
 
     def _crossing(self, late: list[Operation]) -> list[Value]:
-        """The early values that the late half reads, but for those that it computes anew."""
+        """Return the early values that the late half reads, without those that it recomputes."""
         self._late_set = set(late)
         found: dict[Value, None] = {}
         work = [value for operation in late for value in _read_by(operation)]
@@ -252,8 +259,10 @@ class _Interleaved:
         return list(made.results)
 
     def _rest(self, builder: Builder, lower: Value, upper: Value, step: Value, first: Mapping[Value, Value]) -> dict[Value, Value]:
-        """The iterations after the first one; where it ends, what the late half of the last one
-        reads."""
+        """Write the loop over all iterations but the first.
+
+        Returns the values that the late half of the last iteration reads.
+        """
         arguments, counter = self.body.arguments, lower.type
         assert isinstance(counter, IntType)
         unsigned = IntType(counter.bits, signed=False)
@@ -297,7 +306,7 @@ class _Interleaved:
         return dict(zip(olds[len(early) :], operation.results[len(early) :], strict=True))
 
     def _final(self, builder: Builder, behind: dict[Value, Value]) -> list[Value]:
-        """The late half of the last iteration; the results of the loop."""
+        """Write the late half of the last iteration; return the loop's results."""
         self._write(builder, (*self.late[0], *self.late[1]), behind)
         return [
             self._late_value(builder, operand, behind) if index in self.late_arguments else self._early_results[index]
@@ -316,7 +325,7 @@ class _Interleaved:
             builder.insert(clone_operation(operation, mapping))
 
     def _repeat(self, builder: Builder, value: Value, mapping: dict[Value, Value]) -> None:
-        """Compute an early value of the late half anew, if it is not carried."""
+        """Recompute an early value for the late half, if it is not loop-carried."""
         definition = value.definition
         if value in mapping or definition is None or not self._is_early(value):
             return

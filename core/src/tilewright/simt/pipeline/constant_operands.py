@@ -1,8 +1,8 @@
-"""Operands that stay the same in a loop are read from shared memory step by step, where a thread
-has too few registers to hold them all the time.
+"""Spilling of loop-invariant operands to shared memory, to be read step by step.
 
-The compiler of the machine's instructions would put them into memory anyway, but into memory that
-each thread has of its own: several times as much, element by element.
+This is done where a thread has too few registers to hold them throughout the loop. The backend's
+register allocator would spill them too, but to per-thread memory: several times as much, element by
+element.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 
 def share_constant_operands(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
-    """Put constant operands of the loops of a function into shared memory, until what a thread
-    holds fits."""
+    """Move loop-invariant operands of loops to shared memory until registers suffice."""
     for loop in [operation for operation in function.walk() if isinstance(operation, For)]:
         threads = target.warp_size * warps_of(loop)
         registers = min(target.registers, target.register_file // threads, options.get("maxnreg") or target.registers)

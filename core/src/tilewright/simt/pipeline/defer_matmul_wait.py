@@ -1,9 +1,10 @@
-"""Asynchronous matmuls: each is started, and waited for where its result is read.
+"""Asynchronous matmuls, and deferred waits for them.
 
-Outside of pipelined loops that is at once. A matmul in such a loop that only adds to an accumulator
-is waited for in the next iteration, after that one's matmul was started: one is always in flight.
-So is the last matmul of a chain whose result is read nowhere before the next iteration has waited
-for its first matmul: matmuls end in order, and the one wait is for both.
+Outside pipelined loops a matmul is waited for as soon as it is started. A matmul in a pipelined
+loop that only adds to an accumulator is waited for in the next iteration, after that iteration's
+matmul was started: one is always in flight. The same holds for the last of several matmuls if its
+result is read only after the next iteration has waited for its first matmul: matmuls complete in
+order, and the one wait is for both.
 """
 
 from __future__ import annotations
@@ -29,8 +30,10 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 
 def start_matmuls(function: Function, target: SimtTarget) -> bool:
-    """Start the matmuls of a function whose plans are asynchronous, and wait for each; whether
-    there was one."""
+    """Replace the asynchronous matmuls of a function by a start and a wait.
+
+    Returns whether there was one.
+    """
     found = False
     for operation in list(function.walk()):
         if isinstance(operation, Dot) and plan_of(operation, target).asynchronous:
@@ -40,7 +43,7 @@ def start_matmuls(function: Function, target: SimtTarget) -> bool:
 
 
 def start_and_wait(matmul: Dot, target: SimtTarget) -> tuple[DotStart, Wait]:
-    """Put (its start, the wait for it) in place of an asynchronous matmul."""
+    """Replace an asynchronous matmul by its start and the wait for it, and return both."""
     held = held_by(matmul, target)
     tile, token = start(matmul)
     (result,) = wait(Builder(matmul.parent, matmul.next, matmul.location), [token], [tile], matmul.results[0], held)
@@ -51,15 +54,15 @@ def start_and_wait(matmul: Dot, target: SimtTarget) -> tuple[DotStart, Wait]:
 
 
 def held_by(matmul: Dot, target: SimtTarget) -> list[Value]:
-    """The operands that a matmul reads in registers: they are to stay there until a wait for it."""
+    """Return the operands that a matmul reads from registers, to be kept until it is waited for."""
     plan = plan_of(matmul, target)
     return [operand for position, operand in enumerate((matmul.a, matmul.b)) if plan.reads[position] == REGISTERS and isinstance(operand.type, TileType)]
 
 
 def start(matmul: Dot) -> tuple[Value, Value]:
-    """Start a matmul in place of computing it; (the tile in flight, the token).
+    """Start a matmul in place of computing it; return (the tile in flight, the token).
 
-    The matmul stays, for its readers to be given something else.
+    The original matmul stays until the caller has replaced its result.
     """
     builder = Builder.at(matmul)
     made = builder.create(SIMT_TABLE["simt.dot_start"], [[operand] for operand in matmul.operands], matmul.attributes)
@@ -69,8 +72,10 @@ def start(matmul: Dot) -> tuple[Value, Value]:
 
 
 def wait(builder: Builder, tokens: list[Value], tiles: list[Value], readers: Value | None = None, held: Sequence[Value] = ()) -> list[Value]:
-    """Wait for tokens; the tiles that may be read then, the first of which the readers of
-    ``readers`` get. The registers of ``held`` are kept until then."""
+    """Wait for tokens; return the tiles that may be read afterwards.
+
+    The first of them replaces ``readers``. The registers of ``held`` are kept until the wait.
+    """
     made = builder.create(SIMT_TABLE["simt.wait"], [tokens, tiles, held], {}).results
     for tile, before in zip(made, tiles, strict=True):
         tile.name, tile.layout = before.name, before.layout
@@ -81,17 +86,20 @@ def wait(builder: Builder, tokens: list[Value], tiles: list[Value], readers: Val
 
 @dataclass(frozen=True, slots=True)
 class Accumulation:
-    """A matmul of a loop that only adds to what the loop carries as number ``index``."""
+    """A matmul of a loop that only adds to the loop-carried value number ``index``."""
 
     matmul: Dot
     index: int
 
 
 def accumulation(loop: For, target: SimtTarget) -> Accumulation | None:
-    """The only asynchronous matmul of a loop whose loads are read from their slots, if it only adds
-    to an accumulator that nothing else in the loop reads, and nothing that it reads is written anew
-    before the wait of the next iteration: neither registers nor the place that an operand is put to
-    in each one."""
+    """Return the matmul of a loop whose wait can be deferred to the next iteration, if any.
+
+    It is the loop's only asynchronous matmul and only adds to an accumulator that nothing else in
+    the loop reads. No operand is overwritten before the next iteration's wait: none is in
+    registers, and none is staged in shared memory in each iteration. The loop's loads are read from
+    their slots.
+    """
     (body,) = loop.regions
     matmuls = [operation for operation in body if isinstance(operation, Dot) and plan_of(operation, target).asynchronous]
     last = body.terminator
@@ -109,8 +117,11 @@ def accumulation(loop: For, target: SimtTarget) -> Accumulation | None:
 
 
 def kept_sums(loop: For, target: SimtTarget) -> Accumulation | None:
-    """The only matmul of a loop, if its plan has the accumulator in tensor memory, it only adds to
-    them, and it reads both operands where the loop's loads put them, which nothing else reads."""
+    """Return the only matmul of a loop, if its accumulator can stay in tensor memory throughout.
+
+    It only adds to the accumulator, and reads both operands from the slots of the loop's loads,
+    which nothing else reads.
+    """
     (body,) = loop.regions
     matmuls = [operation for operation in body if isinstance(operation, MULTIPLYING)]
     if len(matmuls) != 1 or not isinstance(matmul := matmuls[0], Dot) or accumulator_of(matmul, target) is None:
@@ -127,8 +138,11 @@ def kept_sums(loop: For, target: SimtTarget) -> Accumulation | None:
 
 @dataclass(frozen=True, slots=True)
 class Trailing:
-    """The last matmul of a loop, whose result the loop carries as number ``index``, and the first
-    one, before whose end nothing reads that."""
+    """The last matmul of a loop, with a deferred wait, and the first matmul.
+
+    The loop carries the last one's result as number ``index``; nothing reads it before the first
+    matmul has completed.
+    """
 
     matmul: Dot
     first: Dot
@@ -136,9 +150,11 @@ class Trailing:
 
 
 def trailing_matmul(loop: For, target: SimtTarget) -> Trailing | None:
-    """The last asynchronous matmul of a loop of several, if the loop only carries what it gives,
-    and what reads that comes after the first matmul of the next iteration, as does all that writes
-    the registers it reads."""
+    """Return the last of several asynchronous matmuls, if its wait can be deferred.
+
+    The loop only carries its result. Readers of the result, and all writes of the registers that
+    the matmul reads, come after the first matmul of the next iteration.
+    """
     (body,) = loop.regions
     matmuls = [operation for operation in body if isinstance(operation, Dot) and plan_of(operation, target).asynchronous]
     last = body.terminator
@@ -161,8 +177,7 @@ def trailing_matmul(loop: For, target: SimtTarget) -> Trailing | None:
 
 
 def _is_written_by(operand: Value, before: set[Operation], body: Region) -> bool:
-    """Return whether an operation of a set, or going on to the next iteration, writes the registers
-    of a tile."""
+    """Return whether an operation of a set, or the next iteration, writes a tile's registers."""
     definition = operand.definition
     while definition is not None and renames(definition):
         operand = definition.x
@@ -171,8 +186,10 @@ def _is_written_by(operand: Value, before: set[Operation], body: Region) -> bool
 
 
 def reads_what_is_staged(matmul: Dot, loop: For, target: SimtTarget) -> bool:
-    """Return whether a matmul of a loop whose loads are read from their slots reads a place that
-    threads put an operand to in each iteration."""
+    """Return whether a matmul reads an operand that is staged anew in each iteration.
+
+    Threads stage the operand in shared memory. The loop's loads are read from their slots.
+    """
     reads = plan_of(matmul, target).reads
     return any(
         isinstance(operand.type, TileType) and reads[position] != REGISTERS and is_made_in(operand, loop)
@@ -181,7 +198,7 @@ def reads_what_is_staged(matmul: Dot, loop: For, target: SimtTarget) -> bool:
 
 
 def _of_region(region: Region, operation: Operation) -> Operation:
-    """The operation of a region that is, or holds, another one."""
+    """Return the operation of a region that is, or contains, another one."""
     while operation.parent is not region:
         owner = operation.parent.owner if operation.parent is not None else None
         assert isinstance(owner, Operation)
@@ -190,5 +207,5 @@ def _of_region(region: Region, operation: Operation) -> Operation:
 
 
 def no_matmul(builder: Builder) -> Value:
-    """A token of matmuls of which there are none."""
+    """Create a token for an empty group of matmuls."""
     return builder.create(SIMT_TABLE["simt.commit"], [], {}, (MATMULS,)).results[0]

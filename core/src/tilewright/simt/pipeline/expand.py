@@ -1,4 +1,4 @@
-"""Writing pipelined loops out, each in its form."""
+"""Expansion of pipelined loops, each in its form."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tilewright.simt.pipeline.warp_specialize_back_to_back import expand_chained
 from tilewright.simt.target.copy_mechanism import BARRIER, GROUPS, REGISTERS
 from tilewright.simt.target.simt_target import SimtTarget
 
-#: How each form is written out.
+#: The expander of each form.
 FORMS = {GROUPS: expand_groups, BARRIER: expand_blocks, REGISTERS: expand_registers, PARTS: expand_parts}
 
 
 def expand(function: Function, target: SimtTarget) -> None:
-    """Write out the loops that have a schedule."""
+    """Expand the loops that have a schedule."""
     changed = False
-    # a function is divided while its other loops are as they were, so that the part that copies has
+    # warp specialization comes before the expansion of other loops, so that the producer contains
     # nothing of them
     scheduled = [operation for operation in function.walk() if isinstance(operation, For) and FORM in operation.attributes]
     chains = [loop for loop in scheduled if loop.attributes[FORM] == CHAIN]

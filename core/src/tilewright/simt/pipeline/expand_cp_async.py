@@ -1,42 +1,45 @@
-"""The form of loops whose copies end by groups: one stream of operations, run by all threads.
+"""Expansion of loops with cp.async copies: one stream of operations, run by all threads.
 
 A loop of n iterations with S slots becomes
 
-    ring of S slots for each load
-    for s in 0 .. S-2:              start copying what iteration s reads, where s < n, into buffer s; commit
+    S slots of shared memory for each load
+    for s in 0 .. S-2:
+        start copying the loads of iteration s, where s < n, into slot s; commit
     for each iteration i:
         wait until S-2 groups are in flight: the copies for i have arrived
-        start copying what iteration i+S-1 reads, where i+S-1 < n, into the buffer of iteration i-1; commit
-        ... the body, which reads buffer i mod S
+        start copying the loads of iteration i+S-1, where i+S-1 < n, into the slot of iteration
+            i-1; commit
+        ... the body, which reads slot i mod S
     wait for all
 
-The addresses of iteration i+S-1 are those of the body, computed a second time with loop-carried
-values that are S-1 iterations ahead (:func:`slice_of`). Copies past the end are masked off, so that
-each iteration ends one group, whatever n is. All of that is arithmetic modulo the width of the
-loop's counter; whether a copy is past the end is decided by the number of iterations, which fits
-the counter's unsigned type, and not by the counter.
+The addresses of iteration i+S-1 are those of the body, recomputed with loop-carried values that are
+S-1 iterations ahead (:func:`slice_of`). Copies past the end are masked off, so that each iteration
+commits one group, whatever n is. All of that is arithmetic modulo the width of the loop's counter;
+whether a copy is past the end is decided by the number of iterations, which fits the counter's
+unsigned type, and not by the counter.
 
-What barriers are needed follows from the operations (:mod:`.barriers`): an asynchronous copy writes
-when it is waited for, so one barrier comes between the wait and the first read; and the buffer that
-is filled in an iteration was read in the one before, so one comes between: the same one, before the
-first copy.
+The necessary barriers follow from the operations (:mod:`.barriers`): an asynchronous copy counts as
+a write at its wait, so one barrier comes between the wait and the first read; and the slot that is
+filled in an iteration was read in the previous one, so a barrier comes between: the same one,
+before the first copy.
 
-Where a matmul is the last to read the buffers, and takes its operands from them alone, it is
+Where a matmul is the last reader of the slots, and takes its operands from them alone, it is
 written step by step along K, so that neither the wait nor the loads of fragments from shared memory
-nor the start of copies keep the matrix instructions waiting:
+nor the start of copies stall the matrix instructions:
 
-    load the fragments of step 0 from buffer 0
+    load the fragments of step 0 from slot 0
     for each iteration i:
-        for each step but the last:     load the fragments of the next step; start copies (their share); multiply
+        for each step but the last:
+            load the fragments of the next step; start copies (their share); multiply
         wait until S-2 groups are in flight: the copies for i+1 have arrived; barrier
-        load the fragments of step 0 from the buffer of iteration i+1; multiply the last step
+        load the fragments of step 0 from the slot of iteration i+1; multiply the last step
 
-There, all fragments of buffer i-1 are loaded before the barrier of iteration i-1, and the copies
-into it start after: they are marked as ordered. Where registers are short, nothing is loaded for
-the next iteration: wait, barrier and the load of step 0 come first in each.
+There, all fragments of slot i-1 are loaded before the barrier of iteration i-1, and the copies into
+it start after: they are marked as ordered. Where registers are short, nothing is loaded for the
+next iteration: the wait, the barrier and the load of step 0 come first in each iteration.
 
-A group's token is carried until the iteration that waits for it: S-1 of them are in flight at the
-top of the loop.
+A group's token is loop-carried until the iteration that waits for it: S-1 tokens are in flight at
+the top of the loop.
 """
 
 from __future__ import annotations
@@ -59,17 +62,17 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 
 def expand_groups(loop: For, target: SimtTarget) -> None:
-    """Write out a loop whose loads are copied by groups."""
+    """Expand a loop whose loads are copied by cp.async groups."""
     _Stream(loop, target).run()
 
 
 class _Stream(Ring):
-    """Rewrites one loop.
+    """The expansion of one loop.
 
     Attributes:
         stepped: the matmul that is computed step by step, if there is one.
-        early: whether the fragments of its first step are loaded in the iteration before.
-        alternating: whether halves of the warps alternate between reading and multiplying
+        early: whether the fragments of its first step are prefetched in the previous iteration.
+        alternating: whether halves of the warps ping-pong between reading and multiplying
             (:mod:`.ping_pong`).
     """
 
@@ -99,8 +102,8 @@ class _Stream(Ring):
             ahead = self.advanced(before, mapping, ahead)
         left = self.left_after(before, count, depth)
 
-        # what the loop carries besides: values ahead, the slot that is read, how many iterations
-        # are still to be copied, tokens
+        # further loop-carried values: prefetched values, the slot to read, the number of iterations
+        # left to copy, tokens
         keys = self.keys(ahead)
         values = [self.carry(ahead[key]) for key in keys]
         slot, left = self.carry(self.number(before, 0, I32)), self.carry(left)
@@ -163,7 +166,7 @@ class _Stream(Ring):
         self.create(builder, "simt.wait", [token], [])
 
     def _trailing(self) -> Trailing | None:
-        """The matmul that was chosen to be waited for in the next iteration."""
+        """Return the matmul whose wait is deferred to the next iteration, if any."""
         found = trailing_matmul(self.loop, self.target)
         if found is None or not found.matmul.attributes.pop(TRAILS, False) or reads_what_is_staged(found.matmul, self.loop, self.target):
             return None
@@ -182,9 +185,11 @@ class _Stream(Ring):
         first_token: Value,
         waiting: list[Value],
     ) -> tuple[dict[Value, Value], Value, list[Value]]:
-        """Compute the matmul step by step along K, the fragments of each step loaded while the one
-        before is computed; copies start between the steps. The values of ``ahead`` one iteration
-        later, the token of the copies, and the fragments that the next iteration begins with."""
+        """Compute the matmul step by step along K; fragments are prefetched one step ahead.
+
+        Copies start between the steps. Returns the values of ``ahead`` one iteration later, the
+        token of the copies, and the fragments that the next iteration begins with.
+        """
         builder = Builder.at(matmul)
         plan = plan_of(matmul, self.target)
         count = plan.a.shape[-1] // plan.k_step
@@ -207,7 +212,7 @@ class _Stream(Ring):
         for step in range(count):
             following: list[Value] = []
             if step + 1 < count:
-                # what this step multiplies is waited for in any case, so copies that wait for reads
+                # this step's fragments are waited for in any case, so copies that wait for reads
                 # come first
                 if not drains:
                     following = fragments(builder, filled, step + 1)
@@ -220,8 +225,8 @@ class _Stream(Ring):
                 following = fragments(builder, next_filled, 0)
             if step == 0:
                 self.repeat(builder, mapping, live)
-            # as many copies at each step but the last, after which nothing may be in flight that
-            # was not counted
+            # an equal share of the copies at each step but the last, after which only counted
+            # copies may be in flight
             share = -(-len(starting) // max(1, count - 1 - step))
             for load, place in starting[:share]:
                 self._start(builder, load, place, mapping, live, ordered=True)

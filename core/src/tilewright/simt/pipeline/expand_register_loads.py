@@ -1,37 +1,35 @@
-"""The form of loops whose loads go through registers: for machines that cannot copy to shared
-memory by themselves.
+"""Expansion of loops whose loads go through registers, for targets without asynchronous copies.
 
-A loop of n iterations whose loads start D iterations ahead (``simt.distance``) becomes
+A loop of n iterations with prefetch distance D (``simt.distance``) becomes
 
-    ring of two slots for each load
-    for s in 0 .. D-1:              start loading what iteration s reads, where s < n
-    wait for what iteration 0 reads, store it in slot 0
+    two slots of shared memory for each load
+    for s in 0 .. D-1:              start the loads of iteration s, where s < n
+    wait for the loads of iteration 0, store them in slot 0
     for each iteration i:
-        start loading what iteration i+D reads, where i+D < n
+        start the loads of iteration i+D, where i+D < n
         ... the body, which reads slot i mod 2
-        wait for what iteration i+1 reads, store it in slot (i+1) mod 2
+        wait for the loads of iteration i+1, store them in slot (i+1) mod 2
 
-Two slots serve whatever the distance: what is further ahead is in registers, D tiles of each load,
-D-1 of which the loop carries with their tokens.
+Two slots suffice at any distance: tiles further ahead are in registers, D tiles of each load, D-1
+of which are loop-carried with their tokens.
 
-One barrier an iteration is enough, and the one that is put in before the first read of the body
+One barrier an iteration suffices. It is inserted before the first read of the body
 (:mod:`tilewright.simt.passes.insert_membar`), because the slot was written at the end of the
-iteration before, serves twice: what is stored at the end goes to the slot that was read in the
-iteration before, in front of that barrier. So these stores are marked as ordered. Each ring is read
-in the body itself, and not only in regions inside it, since that is where the matmuls are that its
-load was selected for: the barrier is met in every iteration.
+previous iteration, and it serves twice: the stores at the end of an iteration go to the slot that
+was read in the previous iteration, before that barrier. So these stores are marked as ordered. Each
+buffer is read in the body itself, and not only in regions inside it, because the matmuls that its
+load was selected for are there: the barrier is executed in every iteration.
 
-Where halves of the warps alternate between reading and multiplying (:mod:`.ping_pong`), stores and
-loads come before the matmul, in this order: what is stored was loaded in the iteration before, or
-earlier.
+With ping-pong (:mod:`.ping_pong`), stores and loads come before the matmul, in this order: the
+stored tiles were loaded in the previous iteration, or earlier.
 
-Where registers are few (:mod:`tilewright.simt.pipeline.register_budget`) the loads of one iteration
-ahead are in flight in turn: one starts at the head and is stored between matmuls, or between the
-steps of one, where the next starts. That is after the barrier too, since a matmul that reads slots
-comes before.
+On targets with few registers (:mod:`tilewright.simt.pipeline.register_budget`) the loads of the
+next iteration are serialized: one starts at the top and is stored between matmuls, or between the
+steps of one, where the next load starts. That is after the barrier too, because a matmul that reads
+slots comes before.
 
-What is loaded past the end is masked off. The addresses are those of the body, computed a second
-time (:func:`~tilewright.simt.analysis.iteration_slices.slice_of`).
+Loads past the end are masked off. The addresses are those of the body, recomputed
+(:func:`~tilewright.simt.analysis.iteration_slices.slice_of`).
 """
 
 from __future__ import annotations
@@ -60,19 +58,19 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 @dataclass(frozen=True, slots=True)
 class _Flight:
-    """A tile that is being loaded, and the token to wait for."""
+    """A tile in flight, and the token to wait for."""
 
     tile: Value
     token: Value
 
 
 def expand_registers(loop: For, target: SimtTarget) -> None:
-    """Write out a loop whose loads go through registers."""
+    """Expand a loop whose loads go through registers."""
     _Registers(loop, target).run()
 
 
 class _Registers(Ring):
-    """Rewrites one loop."""
+    """The expansion of one loop."""
 
     def run(self) -> None:
         distance: int = self.loop.attributes.pop(DISTANCE)
@@ -95,8 +93,8 @@ class _Registers(Ring):
         self._store(before, started.pop(0), [self.slot(before, buffer, zero) for buffer in buffers], ordered=False)
         left = self.left_after(before, count, distance)
 
-        # what the loop carries besides: values ahead, the slot that is read, how many iterations
-        # are still to be loaded, what is on its way
+        # further loop-carried values: prefetched values, the slot to read, the number of iterations
+        # left to load, tiles in flight
         keys = self.keys(ahead)
         values = [self.carry(ahead[key]) for key in keys]
         slot, left = self.carry(zero), self.carry(left)
@@ -120,7 +118,7 @@ class _Registers(Ring):
             self._store(builder, flights, [self.slot(builder, buffers[self.loads.index(load)], following) for load in loads], ordered=True)
 
         def store_and_start(builder: Builder) -> None:
-            # loads then come to the registers of what was stored
+            # loads then reuse the registers of the stored tiles
             store(builder, flying.pop(0), self.loads)
             flying.append([self._start(builder, load, mapping, live) for load in self.loads])
 
@@ -146,8 +144,7 @@ class _Registers(Ring):
         self.yield_more([*(advanced[key] for key in keys), following, one_less, *carried])
 
     def _keep_operands(self) -> None:
-        """Put the operands that are to be read from shared memory in each iteration there, before
-        the loop."""
+        """Store loop-invariant operands that are read from shared memory, before the loop."""
         kept: dict[Value, Value] = {}
         for matmul in [operation for operation in self.body if isinstance(operation, Dot)]:
             for position in matmul.attributes.pop(KEPT, ()):
@@ -157,9 +154,9 @@ class _Registers(Ring):
                 matmul.set_operand(position, kept[operand])
 
     def _turns(self, filled: list[Value], top: Builder, end: Builder) -> Iterator[tuple[Builder, Builder, list[Ahead]]]:
-        """(where loads start, where they are stored, these loads) of each turn, in order.
+        """Yield (start of loads, place of their stores, the loads) of each serialized group.
 
-        All but the last are stored between matmuls that read slots: after the barrier of the
+        All but the last group are stored between matmuls that read slots, after the barrier of the
         iteration.
         """
         pieces = self._pieces(filled)
@@ -169,8 +166,10 @@ class _Registers(Ring):
             yield start, stop, self.loads[len(self.loads) * turn // count : len(self.loads) * (turn + 1) // count]
 
     def _pieces(self, filled: list[Value]) -> list[Operation]:
-        """What the matmuls that read slots, and where there are fewer of them than loads their
-        parts along K, begin with, in order."""
+        """Return the first operations of the matmuls that read slots, in order.
+
+        If there are fewer matmuls than loads, each is split along K.
+        """
         matmuls = [one for one in self.body if isinstance(one, Dot) and any(self._is_read(operand, filled) for operand in one.operands)]
         return [piece for matmul in matmuls for piece in self._cut(matmul, -(-len(self.loads) // len(matmuls)))]
 
@@ -179,8 +178,10 @@ class _Registers(Ring):
         return operand in filled or (isinstance(view, View) and view.x in filled)
 
     def _cut(self, matmul: Dot, parts: int) -> list[Operation]:
-        """Write a matmul step by step along K, if it can be; what so many parts of it, or as many
-        as it has steps, begin with."""
+        """Write a matmul step by step along K, if possible, and group the steps into ``parts``.
+
+        Returns the first operation of each part; there are at most as many parts as steps.
+        """
         plan = plan_of(matmul, self.target)
         depth = plan.a.shape[-1]
         if parts == 1 or not 0 < plan.k_step < depth or not all(isinstance(operand.type, SlotType) for operand in (matmul.a, matmul.b)):
@@ -209,7 +210,7 @@ class _Registers(Ring):
         return _Flight(tile, token)
 
     def _store(self, builder: Builder, flights: list[_Flight], slots: list[Value], *, ordered: bool) -> None:
-        """Wait for what is on its way, one by one, and store it."""
+        """Wait for tiles in flight, one by one, and store them."""
         for flight, slot in zip(flights, slots, strict=True):
             (tile,) = self.create(builder, "simt.wait", [flight.token], [flight.tile]).results
             tile.layout = flight.tile.layout

@@ -1,26 +1,28 @@
-"""The form of loops whose copies are of whole blocks and end by mbarriers: one stream of
-operations, run by all threads.
+"""Expansion of loops with TMA copies and mbarriers: one stream of operations, run by all threads.
 
-One thread starts the copies of an iteration, and the mbarrier of their slot ends a phase when all
-bytes are there:
+One thread starts the copies of an iteration, and the mbarrier of their slot completes a phase when
+all bytes have arrived:
 
-    ring of S slots for each load; S objects ``full``, S objects ``empty``
-    for s in 0 .. S-2, where s < n:     announce the bytes of iteration s at object s of ``full``; start its copies
+    S slots of shared memory for each load; S mbarriers ``full``, S mbarriers ``empty``
+    for s in 0 .. S-2, where s < n:
+        expect the bytes of iteration s at mbarrier s of ``full``; start its copies
     for each iteration i:
-        wait for the phase of object i mod S of ``full``
-        where i+S-1 < n: one warp: wait until the slot of iteration i-1 is empty; announce and start what iteration i+S-1 reads, in that slot
+        wait for the phase of mbarrier i mod S of ``full``
+        where i+S-1 < n: one warp:
+            wait until the slot of iteration i-1 is empty
+            expect and start the copies of iteration i+S-1 into it
         ... the body, which reads slot i mod S; each warp arrives at ``empty``
 
-In a cluster, what all blocks need of a tensor each copies a part of, to all: then a slot is empty
-where the warps of all blocks have given it back.
+In a cluster, each CTA copies a part of a tile that all CTAs need, and multicasts it to all: then a
+slot is empty once the warps of all CTAs have released it.
 
-So a warp waits for others only where it starts copies. The parity of the phases changes when the
-ring begins anew. Where the matmul is asynchronous and only adds to an accumulator, it is waited for
-one iteration later, and its slot is given back and filled again after that.
+So a warp waits for others only where it starts copies. The parity of the phases flips when the slot
+index wraps around. Where the matmul is asynchronous and only adds to an accumulator, its wait is
+deferred by one iteration, and its slot is released and filled again after that.
 
-Where such a matmul has its accumulator in tensor memory, one thread starts it, and it is the matmul
-that arrives at ``empty`` when it has ended. Then one warp alone goes through the loop, at its own
-pace; all others wait behind it, for an object of their own.
+Where such a matmul has its accumulator in tensor memory, one thread starts it, and the matmul
+itself arrives at ``empty`` when it has completed. Then one warp alone runs the loop, at its own
+pace; all others wait behind the loop, at an mbarrier of their own.
 """
 
 from __future__ import annotations
@@ -44,18 +46,18 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 
 def expand_blocks(loop: For, target: SimtTarget) -> None:
-    """Write out a loop whose loads are copied in blocks."""
+    """Expand a loop whose loads are TMA copies."""
     _Blocks(loop, target).run()
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A matmul whose sums stay in ``place`` while its loop runs.
+    """A matmul whose accumulator stays in tensor memory, at ``place``, while its loop runs.
 
     Attributes:
-        running: whether the loop has started one, which it carries.
-        fresh: whether the first one does not add to what is there.
-        ended: where the start is over.
+        running: the loop-carried condition that the loop has started such a matmul.
+        fresh: whether the first matmul overwrites the accumulator.
+        ended: a builder behind the start.
     """
 
     found: Accumulation
@@ -66,20 +68,20 @@ class Kept:
 
 
 class BlockRing(Ring):
-    """A ring that blocks are copied to."""
+    """Multi-buffered shared memory that TMA copies fill."""
 
     def barriers(self, builder: Builder, count: int, number: int = 0) -> Value:
-        """Mbarriers of ``count`` arrivals a phase: one a slot, or so many."""
+        """Create mbarriers of ``count`` arrivals a phase: ``number`` of them, or one a slot."""
         return self.create(builder, "simt.barriers", result=BarriersType(number or self.slots), count=count).results[0]
 
     def is_shared(self, load: Ahead) -> bool:
-        """Return whether the blocks of a cluster copy parts of what a load brings to each other."""
+        """Return whether the CTAs of a cluster multicast parts of a load's tile to each other."""
         cluster = function_of(self.loop).attributes.get(CLUSTER, 1)
         mechanism = self.target.mechanism(load.attributes[BY])
         return cluster > 1 and WHOLE in load.attributes and mechanism.shares(shared_layout(load), element_type(load.results[0].type), cluster)
 
     def givers(self, *loads: Ahead) -> int:
-        """How many blocks give back a slot of some loads, or of all, before it is filled again."""
+        """Return the number of CTAs that release a slot of some loads, or of all."""
         return int(function_of(self.loop).attributes[CLUSTER]) if any(map(self.is_shared, loads or self.loads)) else 1
 
     def start_blocks(
@@ -93,8 +95,10 @@ class BlockRing(Ring):
         *,
         ordered: bool = False,
     ) -> None:
-        """Announce the bytes of an iteration at an mbarrier, and start its copies, where ``live``
-        holds; ``ordered``: into slots that were waited for."""
+        """Expect an iteration's bytes at an mbarrier, and start its copies, where ``live`` holds.
+
+        ``ordered``: the copies go to slots that have been waited for.
+        """
         condition = [] if live is None else [live]
         self.create(builder, "simt.expect", [full], [which], condition, bytes=sum(map(block_bytes, self.loads)), ordered=ordered)
         for load, slot in zip(self.loads, slots, strict=True):
@@ -103,18 +107,22 @@ class BlockRing(Ring):
             self.create(builder, "simt.block_load_start", [slot], [descriptor], offsets, [full], [which], condition, **how)
 
     def drain(self, builder: Builder, barriers: Value, slot: Value, phase: Value) -> None:
-        """Wait, one warp, until nothing of what was started is in flight that mbarriers of slots
-        tell of, given the slot that is next, and its phase: those before it were used in this round
-        of the ring, the others in the one before, if they were."""
+        """Wait, in one warp, until no operation that arrives at the slots' mbarriers is in flight.
+
+        ``slot`` is the next slot, and ``phase`` its parity: the slots before it were last used in
+        this round, the others in the previous round, if at all.
+        """
         for number in range(self.slots):
             which = self.number(builder, number, I32)
             parity = builder.xor(phase, builder.cmp(which, slot, predicate="ge"))
             self.create(builder, "simt.await", [barriers], [which], [parity], alone=True)
 
     def keep(self, found: Accumulation, empty: Value, slot: Value) -> Kept:
-        """Start a matmul that adds to accumulators in tensor memory, which stay there while the
-        loop runs, and let it give its slot back when it has ended; the loop is to yield true for
-        ``running``."""
+        """Start a matmul whose accumulator stays in tensor memory while the loop runs.
+
+        The matmul releases its slot when it has completed. The loop has to yield true for
+        ``running``.
+        """
         matmul, before, at = found.matmul, Builder.at(self.loop), Builder.at(found.matmul)
         place, init = new_place(matmul, self.target), self.loop.inits[found.index]
         fresh = starts_at_zero(init)
@@ -127,11 +135,11 @@ class BlockRing(Ring):
         return Kept(found, place, running, fresh, at)
 
     def settle_kept(self, kept: Kept, empty: Value, slot: Value, phase: Value, ended: Value, parity: Value) -> Builder:
-        """Wait behind a loop that ran for its matmuls, all threads by the object ``ended``, whose
-        phase has this parity, and read sums; where that is over.
+        """Wait for a loop's matmuls behind it, read the accumulator, and return a builder there.
 
-        Most warps come here at once, and may not wait for ``empty``: they cannot tell the end of a
-        phase from that of one two phases before.
+        All threads wait for the mbarrier ``ended``, whose phase has the given parity. Most warps
+        arrive here at once, and may not wait for ``empty``: they cannot distinguish the end of a
+        phase from the end of the phase two before.
         """
         matmul, result = kept.found.matmul, self.loop.results[kept.found.index]
         readers = list(result.uses)
@@ -150,26 +158,30 @@ class BlockRing(Ring):
         return after
 
     def passed(self, builder: Builder, slot: Value, phase: Value) -> Value:
-        """The parity of the phase with the slot before this one: where this iteration has slot 0,
-        that was in the round before."""
+        """Compute the parity of the previous slot's phase.
+
+        At slot 0, the previous slot was used in the round before.
+        """
         earlier: Value = builder.xor(phase, builder.cmp(slot, self.number(builder, 0, I32), predicate="eq"))
         return earlier
 
     def made_descriptors(self) -> list[MakeDescriptor]:
-        """What makes descriptors of the loop's loads."""
+        """Return the operations that make device-side descriptors of the loop's loads."""
         made = (load.descriptor.definition for load in self.loads if isinstance(load, DescriptorLoad))
         return list(dict.fromkeys(one for one in made if isinstance(one, MakeDescriptor)))
 
     def next_phase(self, builder: Builder, following: Value, phase: Value) -> Value:
-        """The parity of the phase with the slot after this one: it changes where the ring begins
-        anew."""
+        """Compute the parity of the next slot's phase.
+
+        It flips where the slot index wraps around.
+        """
         again = builder.cmp(following, self.number(builder, 0, I32), predicate="eq")
         flipped: Value = builder.xor(phase, again)
         return flipped
 
 
 def block_bytes(access: Operation) -> int:
-    """Bytes that the copy of the block of a load, or of a store, brings."""
+    """Bytes of the block that a load or store copies."""
     assert isinstance(access, DescriptorLoad | DescriptorStore)
     descriptor = access.descriptor.type
     assert isinstance(descriptor, DescriptorType)

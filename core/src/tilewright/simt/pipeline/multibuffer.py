@@ -1,5 +1,4 @@
-"""What the forms of pipelined loops share: rings of slots, copies of the arithmetic of later
-iterations, reads of what was copied."""
+"""Multi-buffered shared memory and address slices, common to all forms of pipelined loops."""
 
 from __future__ import annotations
 
@@ -29,13 +28,13 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 
 class Ring:
-    """Rewrites one loop.
+    """The expansion of one loop over multi-buffered shared memory.
 
     Attributes:
-        loads: what is copied ahead.
-        slots: how many iterations have a place for what they load.
-        part: what is computed ahead.
-        count_type: the type that the number of iterations fits.
+        loads: the prefetched loads.
+        slots: the number of slots: iterations whose loads fit at a time.
+        part: the slice of the body that is computed ahead.
+        count_type: an integer type that the number of iterations fits.
     """
 
     def __init__(self, loop: For, target: SimtTarget) -> None:
@@ -54,20 +53,20 @@ class Ring:
     # ---- making operations
 
     def create(self, builder: Builder, name: str, *groups: list[Value], result: Type | None = None, **attributes: Any) -> Operation:
-        """An operation of the toolkit; operands by group."""
+        """Create a SIMT operation; operands by group."""
         spec = SIMT_TABLE[name]
         padded = [*groups, *([] for _ in spec.operands[len(groups) :])]
         return builder.create(spec, padded, attributes, () if result is None else (result,))
 
     def number(self, builder: Builder, value: int, type_: Type) -> Value:
-        """A constant."""
+        """Create a constant."""
         constant: Value = builder.constant(value=value, result=type_)
         return constant
 
     # ---- shared memory
 
     def buffer(self, builder: Builder, load: Ahead) -> Value:
-        """The slots of a load."""
+        """Create the multi-buffered shared memory of a load."""
         type_ = load.results[0].type
         assert isinstance(type_, TileType)
         buffer = BufferType(self.slots, type_.shape, type_.element, shared_layout(load))
@@ -75,11 +74,11 @@ class Ring:
         return self.create(builder, "simt.buffer", result=buffer, alignment=alignment).results[0]
 
     def slot(self, builder: Builder, buffer: Value, which: Value) -> Value:
-        """A slot of a buffer."""
+        """Create a slot of a buffer."""
         return self.create(builder, "simt.slot", [buffer], [which]).results[0]
 
     def neighbours(self, builder: Builder, slot: Value) -> tuple[Value, Value]:
-        """The numbers of the slots before and after a slot in the ring."""
+        """Compute the indices of the previous and the next slot, modulo the number of slots."""
         zero, one, final = (self.number(builder, value, I32) for value in (0, 1, self.slots - 1))
         previous = builder.select(builder.cmp(slot, zero, predicate="eq"), final, builder.sub(slot, one))
         following = builder.select(builder.cmp(slot, final, predicate="eq"), zero, builder.add(slot, one))
@@ -88,40 +87,42 @@ class Ring:
     # ---- iterations
 
     def iterations(self, builder: Builder) -> Value:
-        """ceil((upper - lower) / step), or 0."""
+        """Compute the trip count: ceil((upper - lower) / step), or 0."""
         lower, upper, step = self.loop.lower, self.loop.upper, self.loop.step
         runs = builder.cmp(lower, upper, predicate="lt")
         low, high, by = (value if value.type is self.count_type else builder.cast(value, result=self.count_type) for value in (lower, upper, step))
         zero, one = (self.number(builder, value, self.count_type) for value in (0, 1))
         count = builder.sub(high, low)
         if constant_of(step) != 1:
-            # without iterations the difference may be anything, and so may the quotient, but
-            # nothing traps: a step is positive
+            # without iterations the difference and the quotient are arbitrary, but the division
+            # does not trap: a step is positive
             count = builder.add(builder.div(builder.sub(count, one), by), one)
         result: Value = builder.select(runs, count, zero)
         return result
 
     def left_after(self, builder: Builder, count: Value, done: int) -> Value:
-        """How many iterations are left after some, or 0."""
+        """Compute the number of iterations after the first ``done``, or 0."""
         rest = self.number(builder, done, self.count_type)
         more = builder.cmp(count, rest, predicate="gt")
         left: Value = builder.select(more, builder.sub(count, rest), self.number(builder, 0, self.count_type))
         return left
 
     def first(self) -> dict[Value, Value]:
-        """The counter and the carried values that the slice reads, as the first iteration has them."""
+        """Return the first iteration's counter and loop-carried values that the slice reads."""
         ahead = {self.body.arguments[0]: self.loop.lower}
         for index in self.part.carried:
             ahead[self.body.arguments[1 + index]] = self.loop.inits[index]
         return ahead
 
     def keys(self, ahead: Mapping[Value, Value]) -> list[Value]:
-        """Those of them that have to be carried."""
+        """Return the values of ``ahead`` that have to be loop-carried."""
         return [argument for argument in ahead if argument is not self.body.arguments[0] or self.part.counter]
 
     def advanced(self, builder: Builder, mapping: Mapping[Value, Value], ahead: Mapping[Value, Value]) -> dict[Value, Value]:
-        """The values of ``ahead`` one iteration later; ``mapping`` has the copies of what the slice
-        computes."""
+        """Return the values of ``ahead`` one iteration later.
+
+        ``mapping`` has the copies of the slice's operations.
+        """
         counter, *carried = self.body.arguments
         sources = dict(zip(self.part.carried, self.part.following, strict=True))
         found = {}
@@ -134,8 +135,10 @@ class Ring:
         return found
 
     def repeat(self, builder: Builder, mapping: dict[Value, Value], live: Value) -> None:
-        """Compute the slice for another iteration, whose values ``mapping`` has at first, and then
-        has what was made."""
+        """Copy the slice for another iteration.
+
+        ``mapping`` has that iteration's values of the slice's inputs, and receives the copies.
+        """
         for reader in self.part.operations:
             if isinstance(reader.operation, Load):
                 self._repeat_load(builder, reader.operation, reader, mapping, live)
@@ -143,12 +146,14 @@ class Ring:
                 builder.insert(reader.clone(mapping))
 
     def addresses(self, load: Ahead, mapping: Mapping[Value, Value]) -> tuple[Value, Value | None, Value | None]:
-        """The pointer, mask and ``other`` of a load that is copied ahead, in the iteration whose
-        values ``mapping`` has."""
+        """Return the pointer, mask and ``other`` of a prefetched load in another iteration.
+
+        ``mapping`` has that iteration's values.
+        """
         return _addresses(self.part.load(load), mapping)
 
     def _repeat_load(self, builder: Builder, load: Load, reader: Reader, mapping: dict[Value, Value], live: Value) -> None:
-        """A load among the slice: only where its iteration will run."""
+        """Copy a load of the slice, masked off if its iteration will not run."""
         pointer, mask, other = _addresses(reader, mapping)
         groups = [(pointer,), (self.masked(builder, pointer, mask, live),), () if other is None else (other,)]
         kept = {name: value for name, value in load.attributes.items() if name not in (BY, SHARED, WIDTH)}
@@ -160,7 +165,7 @@ class Ring:
         mapping[load.results[0]] = made
 
     def masked(self, builder: Builder, pointer: Value, mask: Value | None, live: Value) -> Value:
-        """``mask`` where ``live`` holds."""
+        """Combine ``mask`` with the condition ``live``."""
         if isinstance(pointer.type, TileType):
             live = builder.splat(live, result=TileType(pointer.type.shape, I1))
             live.layout = pointer.layout
@@ -170,29 +175,31 @@ class Ring:
         both.layout = pointer.layout
         return both
 
-    # ---- what the loop carries
+    # ---- loop-carried values
 
     def carry(self, init: Value) -> Value:
-        """Let the loop carry one more value; its argument in the body.
+        """Add a loop-carried value; return its argument in the body.
 
-        What it yields is added by :meth:`yield_more`.
+        :meth:`yield_more` adds its next value to the terminator.
         """
         return carry_in_for(self.loop, init)
 
     def yield_more(self, values: list[Value]) -> None:
-        """What the values carried besides are in the next iteration, in the order of :meth:`carry`."""
+        """Yield the next values of the added loop-carried values, in the order of :meth:`carry`."""
         yield_more(self.body, values)
 
     def results_of(self, arguments: list[Value]) -> list[Value]:
-        """What carried values are after the loop."""
+        """Return the loop's results for loop-carried values."""
         return [self.loop.results[self.body.arguments.index(argument) - 1] for argument in arguments]
 
-    # ---- matmuls that are waited for one iteration later
+    # ---- deferred waits for matmuls
 
     def overlap(self, found: Accumulation, before: Builder) -> tuple[Value, Value]:
-        """Let a matmul be waited for in the next iteration: (the token of the matmul before, which
-        is carried and waited for right after the start of this one, the token of this one, which
-        the loop is to yield for it)."""
+        """Defer the wait for a matmul to the next iteration.
+
+        Returns the loop-carried token of the previous matmul, which is waited for right after the
+        start of this one, and the token of this one, which the loop has to yield for it.
+        """
         tile, token = start(found.matmul)
         earlier = self.carry(no_matmul(before))
         wait(Builder.at(found.matmul), [earlier], [])
@@ -201,15 +208,17 @@ class Ring:
         return earlier, token
 
     def after_wait(self, token: Value) -> Builder:
-        """Where the wait for a token that the loop carries is over."""
+        """Return a builder behind the wait for a loop-carried token."""
         (waiting,) = token.uses
         assert waiting.next is not None
         return Builder(self.body, waiting.next, self.loop.location)
 
     def trail(self, found: Trailing, before: Builder) -> tuple[list[Value], list[Value]]:
-        """Let the last matmul be waited for with the first one of the next iteration: (the token
-        and the operands in registers of the matmul before, which are carried; those of this one,
-        which the loop is to yield for them)."""
+        """Defer the wait for the last matmul until the next iteration waits for its first one.
+
+        Returns the loop-carried token and register operands of the previous iteration's matmul, and
+        those of this iteration, which the loop has to yield for them.
+        """
         held = held_by(found.matmul, self.target)
         tile, token = start(found.matmul)
         earlier = [self.carry(no_matmul(before)), *(self.carry(self._nothing(before, value)) for value in held)]
@@ -229,14 +238,16 @@ class Ring:
         return earlier, [token, *held]
 
     def _nothing(self, builder: Builder, like: Value) -> Value:
-        """A tile of zeros with the layout of another."""
+        """Create a tile of zeros with the type and layout of another tile."""
         found: Value = builder.constant_like(like.type, 0)
         found.layout = like.layout
         return found
 
     def settle(self, found: Accumulation | Trailing, earlier: Sequence[Value]) -> Builder:
-        """Wait after the loop for the last matmul, given its token and operands in registers; where
-        that is over."""
+        """Wait for the last matmul after the loop, given its token and operands in registers.
+
+        Returns a builder behind the wait.
+        """
         loop = self.loop
         result = loop.results[found.index]
         readers = list(result.uses)
@@ -249,11 +260,14 @@ class Ring:
                     reader.set_operand(position, settled)
         return builder
 
-    # ---- reading what was copied
+    # ---- reads of slots
 
     def read(self, slots: list[Value]) -> None:
-        """Let the readers of the loads read their slots: matmuls themselves, others in their own
-        layouts where they only convert."""
+        """Replace the results of the loads by reads of their slots.
+
+        Matmuls read the slots themselves. Other readers load a tile, directly in their own layout
+        if they only convert it.
+        """
         for load, slot in zip(self.loads, slots, strict=True):
             result = load.results[0]
             for view in list(views_of(result)):
@@ -266,8 +280,10 @@ class Ring:
                 self._read_at(load, result, slot, next(views_of(result)), load)
 
     def _read_at(self, place: Operation, value: Value, slot: Value, view: View, load: Ahead, only: Operation | None = None) -> None:
-        """Let the readers of ``value`` have it from a slot: matmuls the slot, others a tile that is
-        loaded before ``place``."""
+        """Replace ``value`` by reads of a slot.
+
+        Matmuls read the slot, other readers a tile that is loaded before ``place``.
+        """
         for matmul in [only] if only is not None else list(value.uses):
             if not isinstance(matmul, Multiplication) or matmul.parent is not self.body:
                 continue
@@ -293,7 +309,7 @@ class Ring:
                 only.set_operand(position, found)
 
     def seen(self, builder: Builder, place: Value, slots: list[Value], others: list[Value]) -> Value:
-        """What ``place``, which is one of ``slots`` or a view of it, is of ``others``."""
+        """Translate ``place``, one of ``slots`` or a view of one, to the same one of ``others``."""
         if place in slots:
             return others[slots.index(place)]
         view = place.definition
@@ -301,14 +317,14 @@ class Ring:
         return self.create(builder, "simt.view", [others[slots.index(view.x)]], result=place.type).results[0]
 
     def _view(self, builder: Builder, slot: Value, view: View, load: Ahead) -> Value:
-        """A slot as a tile is seen."""
+        """View a slot with the shape and layout of a renamed tile."""
         assert isinstance(view.value.type, TileType)
         type_ = SlotType(view.value.type.shape, view.value.type.element, view.shared(shared_layout(load)))
         return slot if slot.type is type_ else self.create(builder, "simt.view", [slot], result=type_).results[0]
 
 
 def _addresses(reader: Reader, mapping: Mapping[Value, Value]) -> tuple[Value, Value | None, Value | None]:
-    """The pointer, mask and ``other`` of a load in another iteration."""
+    """Return the pointer, mask and ``other`` of a load in another iteration."""
     pointer, mask, other = (reader.operand(name) for name in ("pointer", "mask", "other"))
     assert pointer is not None
     return mapping.get(pointer, pointer), _mapped(mask, mapping), _mapped(other, mapping)

@@ -1,11 +1,10 @@
-"""How many programs share a multiprocessor, and what each gets of it, where a program has loops
-over chains of matmuls.
+"""Choice of the occupancy, and of each program's share, for loops over back-to-back matmuls.
 
-Such a loop (:mod:`.back_to_back`) is divided among warps, of which those that start copies need few
-registers. What they leave is for the warps that compute, or for other programs: while one program
-waits for its matmuls, another one computes. So there are as many programs as have registers for
-what a thread has in flight at a time, and shared memory for two slots of each load; and where they
-are few, and registers are left, the halves of the chain are side by side.
+Such a loop (:mod:`.back_to_back`) is warp-specialized, and its producer warps need few registers.
+The remaining registers go to the consumer warps or to other programs on the SM: while one program
+waits for its matmuls, another one computes. So as many programs are resident as have registers for
+a thread's tiles in flight, and shared memory for two slots of each load. If there are few programs,
+and registers are left, the halves of the loop are software-pipelined.
 """
 
 from __future__ import annotations
@@ -29,26 +28,29 @@ from tilewright.simt.pipeline.warp_specialize_back_to_back import rings_of
 from tilewright.simt.target.copy_mechanism import BARRIER
 from tilewright.simt.target.simt_target import SimtTarget
 
-#: Bytes that are left for mbarriers and alignment.
+#: Bytes that are reserved for mbarriers and alignment.
 _OBJECTS: Final = 2048
-#: Slots that a ring has at least: one is filled while the other is read.
+#: Minimum number of slots: one is filled while the other is read.
 _LEAST: Final = 2
-#: Registers of a thread that computes beside the tiles in flight, where matmuls are waited for one
-#: by one: not all of those tiles are there at a time.
+#: Registers of a consumer thread beside the tiles in flight, where matmuls are waited for one by
+#: one: not all of those tiles are live at a time.
 _BESIDE: Final = 8
 
-#: Registers beside the result of a matmul that one instruction of it may need: of those that
-#: threads begin with, whatever parts give each other.
+#: Registers beside the result of a matmul that one of its instructions may need. They count against
+#: the registers at the kernel's start, before partitions reallocate them.
 _INSTRUCTION: Final = 32
-#: With more programs than this on a multiprocessor there is always one that computes (measured: a
-#: chain's halves side by side are slower then).
+#: With more programs than this on an SM there is always one that computes (measured:
+#: software-pipelined halves of back-to-back matmuls are slower then).
 _SIDE_BY_SIDE: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """What a program gets: whether the halves of its chains are side by side, and how many slots
-    its rings have."""
+    """A program's share of an SM.
+
+    ``chained`` says whether the halves of its loops are software-pipelined, and ``slots`` is the
+    number of slots of its multi-buffered shared memory.
+    """
 
     programs: int
     chained: bool
@@ -56,13 +58,12 @@ class _Share:
 
 
 def settle_chains(function: Function, target: SimtTarget) -> None:
-    """Decide on the programs of a multiprocessor, the form and the depth of a function's loops over
-    chains."""
+    """Choose the occupancy, and the form and depth of loops over back-to-back matmuls."""
     chains = [operation for operation in function.walk() if isinstance(operation, For) and operation.attributes.get(FORM) == CHAIN]
     if not chains:
         return
     words = max(_registers_in_flight(loop, target) for loop in chains)
-    # a program with a loop around such a loop is one of as many as there are multiprocessors
+    # a loop around such a loop is taken for that of a persistent kernel: one program on each SM
     most = 1 if any(outer.name == "for" for loop in chains for outer in loop.ancestors()) else target.resident_programs
     shares = (_share(function, chains, words, programs, target) for programs in range(most, 0, -1))
     share = next(share for share in shares if share is not None)
@@ -85,22 +86,22 @@ def settle_chains(function: Function, target: SimtTarget) -> None:
 
 
 def _scheduled(function: Function) -> list[For]:
-    """The loops of a function that are to be pipelined."""
+    """Return the loops of a function that are to be pipelined."""
     return [operation for operation in function.walk() if isinstance(operation, For) and SLOTS in operation.attributes]
 
 
 def _share(function: Function, chains: Sequence[For], words: int, programs: int, target: SimtTarget) -> _Share | None:
-    """What each of some programs gets; None where that is too little."""
+    """Return each program's share for a given occupancy; None if it is too small."""
     limit, widest = _registers(chains[0], programs, target), max(_widest(loop, target) for loop in chains)
     if programs > 1 and (words + _BESIDE > limit or widest + _INSTRUCTION > _first_registers(chains[0], programs, target)):
         return None
-    # copies are started by others, and what they need is not needed here
+    # producer warps start the copies, so consumers need no registers for them
     chained = programs <= _SIDE_BY_SIDE and words + target.costs.other_registers * 3 // 4 <= limit
     loops = _scheduled(function)
-    # loops whose loads are alike share their rings where the halves of chains are side by side
+    # loops with equal loads share multi-buffered memory if their halves are software-pipelined
     rings = {(rings_of(loop) if chained and loop in chains else loop): loop for loop in loops}
-    # of several programs, a guess too small costs one: blocks are taken to be stored when no ring
-    # is needed any more, and loaded ones to be read in place
+    # with several programs, too low an estimate costs one of them: blocks are assumed to be stored
+    # when no slots are needed any more, and loaded blocks to be read in place
     names = ("descriptor_load",) if programs > 1 else ("descriptor_load", "descriptor_store")
     around = [operation for operation in function.walk() if operation.name in names and BY not in operation.attributes]
     there = {view.value for load in around for view in views_of(load.results[0])} if programs > 1 else set()
@@ -111,8 +112,11 @@ def _share(function: Function, chains: Sequence[For], words: int, programs: int,
 
 
 def _registers_in_flight(loop: For, target: SimtTarget) -> int:
-    """Words that a thread holds of what a chain has in flight at a time: the results of all
-    matmuls, and what the late ones read."""
+    """Return a thread's registers for the tiles that a loop has in flight at a time.
+
+    These are the results of all matmuls, and the operands that the late matmuls read from
+    registers.
+    """
     (body,) = loop.regions
     matmuls = asynchronous_matmuls(body, target)
     tiles = {value for matmul in matmuls for value in (matmul.results[0], *held_by(matmul, target))}
@@ -120,17 +124,17 @@ def _registers_in_flight(loop: For, target: SimtTarget) -> int:
 
 
 def _widest(loop: For, target: SimtTarget) -> int:
-    """Words that a thread holds of the largest result of a matmul."""
+    """Return a thread's registers for the largest result of a matmul."""
     return max(words_of(matmul.results[0]) for matmul in asynchronous_matmuls(loop.regions[0], target))
 
 
 def _registers(loop: For, programs: int, target: SimtTarget) -> int:
-    """Registers of a thread that computes, where so many programs share a multiprocessor."""
+    """Return the registers of a thread in a consumer warp, for a given occupancy."""
     warps = warps_of(loop)
     given = target.part_registers({MATH: warps, LOAD: target.part_warps}, programs).get(MATH)
     return given or min(target.registers, _first_registers(loop, programs, target))
 
 
 def _first_registers(loop: For, programs: int, target: SimtTarget) -> int:
-    """Registers that each thread begins with, where so many programs share a multiprocessor."""
+    """Return the registers of each thread at the kernel's start, for a given occupancy."""
     return target.register_file // (target.warp_size * (warps_of(loop) + target.part_warps) * programs)

@@ -1,23 +1,25 @@
-"""Loops in which one half of the warps multiplies while the other half reads.
+"""Ping-pong loops: one half of the warps computes matmuls while the other half reads.
 
-An iteration has two phases with a barrier of all warps behind each:
+An iteration has two phases, each followed by a barrier of all warps:
 
-    reading:        start copies or loads of a later iteration; load all fragments of this one; wait for what the next one reads
+    reading:        start copies or loads of a later iteration; load all fragments of this one;
+                    wait for the copies of the next one
     multiplying:    all steps of the matmul
 
-Before the loop the later half of the warps meets one barrier more, so that it is one phase behind
-in all of it, and after it the earlier half does. Where two warps share the units that multiply and
-those that read memory, one of each half, neither waits for the other's.
+The second half of the warps takes one extra barrier before the loop, so that it stays one phase
+behind, and the first half takes one after the loop. If two warps, one of each half, share matrix
+units and load units, neither waits for the other's.
 
-With the earlier half in reading phase i at interval 2i between two barriers, the later half is
-there at interval 2i+1. So what a warp reads in iteration i has arrived if each warp has waited, in
-its reading phase i-1, for its own part of it (of the later half: at interval 2i-1); and the slot of
-iteration i-1, which the later half reads at interval 2i-1, may be filled anew from reading phase i
-on. For a wait to find that what it waits for was started a whole iteration before, there are three
-iterations in flight: that which is multiplied, that which is waited for, that which is started.
+With the first half in reading phase i at interval 2i between two barriers, the second half is in it
+at interval 2i+1. So the data of iteration i has arrived once each warp has waited, in its reading
+phase i-1, for its own part of the copies (the second half: at interval 2i-1); and the slot of
+iteration i-1, which the second half reads at interval 2i-1, may be filled again from reading phase
+i on. To wait only for copies that were started a whole iteration before, three iterations are in
+flight: the one being multiplied, the one being waited for, and the one being started.
 
-The barriers that operations need between each other are those of the phases: none is put in
-(:mod:`tilewright.simt.passes.insert_membar`), whose rules are for warps that meet at the same one.
+The barriers between dependent operations are those of the phases: the pass
+:mod:`tilewright.simt.passes.insert_membar` inserts none, because its rules assume that all warps
+meet at the same barrier.
 """
 
 from __future__ import annotations
@@ -39,8 +41,10 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 
 def can_alternate(loop: For, matmul: Dot, target: SimtTarget) -> bool:
-    """Return whether the target wants halves of the warps to alternate in the loop over a matmul,
-    and nothing else in it needs threads to meet."""
+    """Return whether the target wants ping-pong in the loop over a matmul, and the loop allows it.
+
+    Nothing else in the loop may need a barrier.
+    """
     (body,) = loop.regions
     if not target.alternates(matmul_of(matmul)) or scratch_beside(loop, target):
         return False
@@ -49,7 +53,7 @@ def can_alternate(loop: For, matmul: Dot, target: SimtTarget) -> bool:
 
 
 def fragment_of(ring: Ring, builder: Builder, slot: Value, matmul: Dot, position: int, first: int) -> Value:
-    """One step of an operand of a matmul, which begins at a coordinate along K."""
+    """Create the fragment of a matmul operand for the step that begins at ``first`` along K."""
     plan = plan_of(matmul, ring.target)
     type_, layout = fragment(plan, position, slot_type(slot).element, warps_of(matmul), ring.target)
     attributes = step_attributes(matmul_of(matmul), plan)
@@ -59,7 +63,7 @@ def fragment_of(ring: Ring, builder: Builder, slot: Value, matmul: Dot, position
 
 
 def step_of(ring: Ring, builder: Builder, matmul: Dot, fragments: list[Value], accumulator: Value) -> Value:
-    """One step of a matmul."""
+    """Create one step of a matmul."""
     plan = plan_of(matmul, ring.target)
     attributes = step_attributes(matmul_of(matmul), plan)
     made = ring.create(builder, "simt.dot_step", *([value] for value in (*fragments, accumulator)), **attributes)
@@ -68,9 +72,11 @@ def step_of(ring: Ring, builder: Builder, matmul: Dot, fragments: list[Value], a
 
 
 def write_phases(ring: Ring, matmul: Dot, before_end: Callable[[Builder], None]) -> None:
-    """Write a matmul, whose operands are in slots, in the two phases of an iteration;
-    ``before_end`` writes what the reading phase ends with. Halves are a barrier apart in the loop,
-    in front of which all warps meet."""
+    """Write the two phases of an iteration of a matmul whose operands are in slots.
+
+    ``before_end`` writes the end of the reading phase. The halves of the warps are one barrier
+    apart in the loop, in front of which all warps meet.
+    """
     plan = plan_of(matmul, ring.target)
     reading = Builder.at(matmul)
     firsts = range(0, plan.a.shape[-1], plan.k_step)

@@ -1,10 +1,8 @@
-"""Loops whose loads go through registers, on machines with few: what a thread holds at a time, and
-what is not held where that is too much.
+"""The register budget of loops whose loads go through registers, on targets with few registers.
 
-Loads are in flight one after the other instead of all at once: each starts when the one before is
-stored, and has part of the matmuls of an iteration to arrive in. Where that is not enough, operands
-that stay the same are put into shared memory before the loop, and read from there step by step like
-those that are loaded.
+If the budget is exceeded, loads are serialized: each one starts when the previous one is stored,
+and overlaps a part of the iteration's matmuls. If that is not enough, loop-invariant operands are
+stored to shared memory before the loop, and read from there step by step, as the loaded ones are.
 """
 
 from __future__ import annotations
@@ -28,8 +26,10 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 
 def spare_registers(loop: For, loads: list[Ahead], budget: int, target: SimtTarget) -> None:
-    """Decide what a loop does without, whose loads start one iteration ahead and go through
-    registers, so that a thread holds ``budget`` words at most."""
+    """Reduce a loop's live registers to ``budget`` words a thread, by serialized loads and spills.
+
+    The loads start one iteration ahead and go through registers.
+    """
     ahead = [_words_apart(load.results[0]) for load in loads]
     words = words_in_loop(loop, loads, target)
     if words + sum(ahead) <= budget:
@@ -43,8 +43,10 @@ def spare_registers(loop: For, loads: list[Ahead], budget: int, target: SimtTarg
 
 
 def to_be_shared(loop: For, excess: int, free: int, target: SimtTarget) -> list[tuple[Dot, int]]:
-    """(matmul, position) of the constant operands of a loop that shared memory is to hold, as far
-    as ``free`` bytes reach, so that a thread holds ``excess`` words less."""
+    """Select (matmul, position) of loop-invariant operands to move to shared memory.
+
+    They take at most ``free`` bytes and relieve a thread of ``excess`` words, as far as possible.
+    """
     shared: set[Value] = set()
     found = []
     for matmul, position in _constant_operands(loop, target):
@@ -60,21 +62,23 @@ def to_be_shared(loop: For, excess: int, free: int, target: SimtTarget) -> list[
 
 
 def aligned(size: int) -> int:
-    """Bytes, down to a multiple of what operands are aligned to."""
+    """Round bytes down to a multiple of the alignment of operands."""
     return size // OPERAND_ALIGNMENT * OPERAND_ALIGNMENT
 
 
 def words_in_loop(loop: For, loads: list[Ahead], target: SimtTarget) -> int:
-    """About how many words a thread holds of tiles in the body of a loop, but for what is on its
-    way to shared memory."""
+    """Estimate a thread's live registers of tiles in a loop's body, without tiles in flight."""
     (body,) = loop.regions
     copied = {reader for load in loads for view in views_of(load.results[0]) for reader in _as_it_is(view.value)}
     return sum(map(words_of, _captured(loop))) + _InLoop(copied, target).region(body)
 
 
 class _InLoop(Pressure):
-    """Tiles that are read from shared memory take no registers but the fragments of one step of a
-    matmul; matmuls add in place."""
+    """Register pressure of a loop whose loads are read from shared memory.
+
+    A tile that is read from shared memory takes only the registers of one step's fragments; matmuls
+    accumulate in place.
+    """
 
     def __init__(self, copied: Collection[Value], target: SimtTarget) -> None:
         self.copied, self.target = copied, target
@@ -97,8 +101,10 @@ class _InLoop(Pressure):
 
 
 def _words_apart(tile: Value) -> int:
-    """Words of a tile whose elements take 16 bits at least: those that are narrower are taken apart
-    to be turned or converted."""
+    """Registers of a tile with at least 16 bits for each element.
+
+    Narrower elements are unpacked to be transposed or converted.
+    """
     assert isinstance(tile.type, TileType)
     return -(-layout_of(tile).register_count * max(16, bit_width(tile.type.element)) // 32)
 
@@ -108,8 +114,7 @@ def _as_it_is(value: Value) -> list[Value]:
 
 
 def _captured(loop: For) -> set[Value]:
-    """Tiles of numbers that are made before a loop, and that it reads: index arithmetic is not
-    counted."""
+    """Return the tiles that a loop reads but that are defined outside, except index arithmetic."""
     found = set()
     for operation in loop.regions[0].walk():
         for value in operation.operands:
@@ -125,8 +130,10 @@ def _is_source(value: Value) -> bool:
 
 
 def _constant_operands(loop: For, target: SimtTarget) -> Iterator[tuple[Dot, int]]:
-    """(matmul, position) of operands that are made before a loop, held in registers, and could be
-    read from shared memory step by step."""
+    """Yield (matmul, position) of loop-invariant operands in registers.
+
+    They could be read from shared memory step by step.
+    """
     for matmul in loop.regions[0]:
         if isinstance(matmul, Dot):
             plan = plan_of(matmul, target)

@@ -1,4 +1,4 @@
-"""How far ahead loads are copied, and in which form a loop is written out."""
+"""Choice of the prefetch distance of loads, and of the form in which each loop is expanded."""
 
 from __future__ import annotations
 
@@ -48,29 +48,30 @@ from tilewright.simt.target.fragments import fragment
 from tilewright.simt.target.plan_selection import plan_of
 from tilewright.simt.target.simt_target import SimtTarget
 
-#: Slots of a ring that is filled from registers: one is read while the other is written.
+#: Slots of a buffer that is filled from registers: one is read while the other is written.
 _HALVES: Final = 2
-#: Iterations in flight at least where halves of the warps alternate.
+#: Minimum number of iterations in flight with ping-pong.
 _ALTERNATING: Final = 3
 
 
 def schedule(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
-    """Decide on the form of each loop whose loads were selected."""
+    """Choose the form of each loop that has selected loads."""
     for loop in [*pipelined_loops(function, options), *streaming_loops(function)]:
         if selected(loop) and not _schedule(loop, target, options):
             forget(loop)
     settle_chains(function, target)
     forms = {loop: loop.attributes[FORM] for loop in function.walk() if isinstance(loop, For) and FORM in loop.attributes}
-    # where warps have registers of their own, or programs share a multiprocessor, there are none to
-    # spare
+    # with warp specialization, or several programs on an SM, there are no registers to spare
     if not {PARTS, CHAIN} & set(forms.values()) and PROGRAMS not in function.attributes:
         for loop in (loop for loop, form in forms.items() if form == GROUPS):
             _let_trail(loop, target, options)
 
 
 def _let_trail(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> None:
-    """Let the last matmul of a loop be in flight at the beginning of the next iteration, if there
-    are registers for what it reads."""
+    """Defer the wait for a loop's last matmul to the next iteration, if registers allow.
+
+    The registers that the matmul reads stay live for longer.
+    """
     last = trailing_matmul(loop, target)
     if last is not None:
         held = sum(map(words_of, held_by(last.matmul, target)))
@@ -89,7 +90,7 @@ def _schedule(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> bool
         return False
     form = _form(loop, target)
     loads = selected(loop)  # those that keep their mechanism
-    # what goes through registers is ahead there, not in shared memory
+    # loads through registers are prefetched into registers, not into shared memory
     slots = _HALVES if form == REGISTERS else stages
     barriers = 2 * slots * target.barrier_bytes if form == BARRIER else 0
     fitting = fitting_slots(loop, loads, slots, barriers, target)
@@ -132,24 +133,31 @@ def _schedule(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> bool
 
 
 def _read_ahead(loads: Sequence[Ahead], part: Slice | None) -> frozenset[Value | None]:
-    """The memory that later iterations load from: that of the loads, and of those among what their
-    addresses are computed from."""
+    """Return the memory that later iterations load from.
+
+    It is the memory of the loads themselves, and of the loads that their addresses are computed
+    from.
+    """
     readers = [*loads, *(reader.operation for reader in part.operations if isinstance(reader.operation, Load))] if part is not None else loads
     return frozenset(root_of(operand) for load in readers for operand in load.operands if is_address(operand.type))
 
 
 def _asks_for_parts(loop: For, options: Mapping[str, Any]) -> bool:
-    """Return whether loads and arithmetic are to be split among warps: by the loop, one around it,
-    or the options. Where a loop around it is to be one with it (``flatten``), loads go on across
-    the ends of the inner: it is what loads do that have warps of their own."""
+    """Return whether the loop, a loop around it or the options request warp specialization.
+
+    A loop around it that is to be flattened (``flatten``) requests it too: a producer warp
+    continues its loads across the ends of the inner loop, as the flattened loop would.
+    """
     outer = [operation for operation in loop.ancestors() if isinstance(operation, For)]
     asked = any(one.warp_specialize for one in (loop, *outer)) or any(one.flatten for one in outer)
     return asked or bool(options.get("warp_specialize"))
 
 
 def _writer_of(loads: Sequence[Ahead]) -> Operation | None:
-    """What in the program may write to the tensors that blocks are loaded of, if anything does:
-    loads that have warps of their own are not in order with it."""
+    """Return an operation of the program that may write to the tensors of TMA loads, if any.
+
+    A producer warp's loads are not ordered with it.
+    """
     descriptors = [load.descriptor for load in loads if isinstance(load, DescriptorLoad)]
     roots = {root_of(descriptor) for descriptor in descriptors}
     made = any(isinstance(descriptor.definition, MakeDescriptor) for descriptor in descriptors)
@@ -161,8 +169,11 @@ def _writer_of(loads: Sequence[Ahead]) -> Operation | None:
 
 
 def _is_register_chain(loop: For, target: SimtTarget) -> bool:
-    """Return whether a loop is over a chain of matmuls that goes on in registers, so that nothing
-    but copies needs threads to meet, or whose sums take none."""
+    """Return whether a loop has back-to-back matmuls without a barrier between them.
+
+    The operands of the later matmuls stay in registers, or their accumulators are in tensor memory,
+    so that only the copies need synchronization.
+    """
     (body,) = loop.regions
     matmuls = asynchronous_matmuls(body, target)
     late = late_half(body, matmuls)
@@ -170,8 +181,10 @@ def _is_register_chain(loop: For, target: SimtTarget) -> bool:
 
 
 def _form(loop: For, target: SimtTarget) -> str:
-    """How a loop is written out: as its loads are copied, or most bytes of them where mechanisms
-    differ. The other loads stay in place."""
+    """Return the form of a loop, by the completion kind of the loads with the most bytes.
+
+    Loads of another kind are not pipelined.
+    """
     moved: dict[str, int] = {}
     for load in selected(loop):
         kind = target.mechanism(load.attributes[BY]).completes
@@ -186,23 +199,27 @@ def _form(loop: For, target: SimtTarget) -> str:
 
 
 def _register_budget(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> int:
-    """Words that a thread's tiles and addresses may take."""
+    """Return the registers that a thread's tiles and addresses may take."""
     limit = min(target.registers, target.register_file // (target.warp_size * warps_of(loop)), options.get("maxnreg") or target.registers)
     return limit - target.costs.other_registers
 
 
 def _distance(loop: For, loads: list[Ahead], most: int, target: SimtTarget, options: Mapping[str, Any]) -> int:
-    """How many iterations ahead loads may start whose tiles stay in registers until they are
-    stored: one at least."""
+    """Return the prefetch distance of loads whose tiles stay in registers until they are stored.
+
+    It is at least 1 and at most ``most``.
+    """
     ahead = sum(-(-layout_of(load.results[0]).register_count * bit_width(element_type(load.results[0].type)) // 32) for load in loads)
     left = _register_budget(loop, target, options) - peak_words_in(loop.regions[0])
     return max(1, min(most, left // ahead))
 
 
 def _alternates(loop: For, loads: list[Ahead], matmul: Dot, distance: int, target: SimtTarget, options: Mapping[str, Any]) -> bool:
-    """Return whether halves of the warps are to alternate in a loop whose loads start so many
-    iterations ahead in registers (0: in none), and there are registers for all fragments of an
-    iteration."""
+    """Return whether a loop is written as ping-pong between two halves of the warps.
+
+    The target has to want it, and there must be registers for all fragments of an iteration. Loads
+    start ``distance`` iterations ahead in registers (0: not in registers).
+    """
     if not can_alternate(loop, matmul, target):
         return False
     words = distance * sum(map(words_of, (load.results[0] for load in loads)))
@@ -222,13 +239,15 @@ def _by_pointers(loads: list[Ahead]) -> list[Load]:
 
 
 def _carried_tiles(loop: For) -> list[Value]:
-    """The tiles that a loop carries, but for those of pointers."""
+    """Return the loop-carried tiles, except tiles of pointers."""
     return [argument for argument in loop.regions[0].arguments if isinstance(argument.type, TileType) and not isinstance(argument.type.element, PointerType)]
 
 
 def _words_in_steps(loop: For, loads: list[Ahead], matmul: Dot, target: SimtTarget) -> int:
-    """About how many words a thread holds where ``matmul`` is computed step by step: what the loop
-    carries, fragments of two steps, a pointer a copy."""
+    """Estimate a thread's live registers where ``matmul`` is computed step by step along K.
+
+    They hold the loop-carried values, the fragments of two steps, and pointers for the copies.
+    """
     words = sum(map(words_of, _carried_tiles(loop)))
     for position, operand in enumerate((matmul.a, matmul.b)):
         type_, layout = fragment(plan_of(matmul, target), position, element_type(operand.type), warps_of(matmul), target)

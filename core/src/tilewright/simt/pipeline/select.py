@@ -1,4 +1,4 @@
-"""Which loads of a loop are worth copying to shared memory ahead of time, and by which mechanism."""
+"""Selection of the loads of a loop to prefetch, and of their copy mechanisms."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 
 def select(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
-    """Mark the loads that feed matmuls in loops, and those of loops without any that ask for
-    stages, where they can be copied ahead, with the mechanism and the shared layout."""
+    """Annotate the loads to prefetch with their copy mechanism and shared layout.
+
+    Candidates are the loads that feed matmuls in loops, and the loads of loops without matmuls that
+    ask for stages.
+    """
     axes = None
     for loop in list(pipelined_loops(function, options)):
         sink_conversions(loop.regions[0])
@@ -40,10 +43,10 @@ def select(function: Function, target: SimtTarget, options: Mapping[str, Any]) -
 
 
 def _select_streams(function: Function, target: SimtTarget, axes: Mapping[Value, AxisInfo] | None) -> None:
-    """Mark the loads of loops without matmuls.
+    """Annotate the loads of loops without matmuls.
 
-    Copies take barriers, which those loops may not have had: a loop that threads take differently
-    stays.
+    Copies need barriers, which those loops may not have had, so a loop under divergent control flow
+    is not pipelined.
     """
     groups = [mechanism for mechanism in target.mechanisms if mechanism.completes == GROUPS and not mechanism.lanes_side_by_side]
     loops = list(streaming_loops(function)) if groups else []
@@ -61,8 +64,10 @@ def _select_streams(function: Function, target: SimtTarget, axes: Mapping[Value,
 
 
 def _take_marked(loop: For, target: SimtTarget, axes: Mapping[Any, AxisInfo]) -> bool:
-    """Mark loads at which a mechanism is named already with their shared layouts; whether it can
-    copy all of them, for else it copies none."""
+    """Annotate loads that already have a mechanism with their shared layouts.
+
+    Returns whether the mechanism can copy all of them; otherwise none is prefetched.
+    """
     for load in selected(loop):
         mechanism = target.mechanism(load.attributes[BY])
         shared = None
@@ -76,8 +81,10 @@ def _take_marked(loop: For, target: SimtTarget, axes: Mapping[Any, AxisInfo]) ->
 
 
 def _choose(load: Ahead, loop: For, target: SimtTarget, axes: Mapping[Any, AxisInfo]) -> tuple[CopyMechanism, SharedLayout] | None:
-    """The first mechanism that can copy a load, and the shared layout that the matmuls that read it
-    like best of those it can fill."""
+    """Return the first mechanism that can copy a load, and the best shared layout it can fill.
+
+    The best layout is the one that the matmuls which read the load prefer.
+    """
     if slice_of(loop.regions[0], (load,), target) is None:
         return None
     mechanisms = [mechanism for mechanism in target.mechanisms if not mechanism.lanes_side_by_side]

@@ -1,4 +1,4 @@
-"""Shared memory that pipelined loops need."""
+"""The shared-memory budget of pipelined loops."""
 
 from __future__ import annotations
 
@@ -20,22 +20,26 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 
 def slot_bytes(load: Ahead) -> int:
-    """Bytes of the tile of a load in shared memory."""
+    """Bytes of a load's tile in shared memory."""
     type_ = load.results[0].type
     assert isinstance(type_, TileType)
     return SlotType(type_.shape, type_.element, shared_layout(load)).tile_bytes
 
 
 def fitting_slots(loop: For, loads: list[Ahead], stages: int, barriers: int, target: SimtTarget) -> int:
-    """How many slots there is shared memory for, beside what operations of the loop need and so
-    many bytes of mbarriers."""
+    """Return how many slots fit in shared memory, at most ``stages``.
+
+    Scratch space of the loop's operations and ``barriers`` bytes of mbarriers come off first.
+    """
     taken = scratch_beside(loop, target) + barriers
     return min(stages, max(0, target.shared_memory - taken) // sum(slot_bytes(load) for load in loads))
 
 
 def scratch_beside(loop: For, target: SimtTarget, elsewhere: Collection[Value] = ()) -> int:
-    """Shared memory that operations of a loop need beside the slots of what is copied, and what of
-    ``elsewhere`` is there already. Operands that stay the same are there all the time, all of them.
+    """Return the shared memory that a loop's operations need beside the slots of its loads.
+
+    Values in ``elsewhere`` are in shared memory already. Loop-invariant operands occupy shared
+    memory for the whole loop, all at once.
     """
     views = {*elsewhere, *(view.value for load in selected(loop) for view in views_of(load.results[0]))}
     scratch = staged = 0

@@ -1,20 +1,23 @@
-"""The form of loops whose copies are of whole blocks, divided among warps: one part of the program
-starts copies, another computes.
+"""Warp specialization of loops with TMA copies: a producer and a consumer partition.
 
-    ring of S slots for each load; S objects ``full``, S objects ``empty``
+    S slots of shared memory for each load; S mbarriers ``full``, S mbarriers ``empty``
     partition
-        part "load":    what the whole program is but for its effects, down to the addresses of the loop's loads; for each iteration
-                            one warp: wait until its slot is empty; announce and start its copies at ``full``
-        part "math":    the program; for each iteration
-                            wait for ``full``; ... the body, which reads the slot; each warp arrives at ``empty``
+        part "load": the whole program without its effects, down to the addresses of its loads
+            for each iteration, in one warp:
+                wait until its slot is empty; expect and start its copies at ``full``
+        part "math": the program
+            for each iteration:
+                wait for ``full``; ... the body, which reads the slot
+                each warp arrives at ``empty``
 
-Slot and parity go on from one run of the loop to the next, so that the load part is already ahead
-in the next tile of a persistent kernel while the math part is in the epilogue of this one. Where
-the matmul is asynchronous and only adds to an accumulator, its slot is given back one iteration
-later; where its sums are in tensor memory, by the matmul itself when it has ended.
+Slot and parity continue from one run of the loop to the next, so that the producer already
+prefetches for the next tile of a persistent kernel while the consumer is in the epilogue of this
+one. Where the matmul is asynchronous and only adds to an accumulator, its slot is released one
+iteration later; where its accumulator is in tensor memory, by the matmul itself when it has
+completed.
 
-A descriptor that the load part makes anew in a loop takes the place of the one before: all copies
-that were started have come before that, and so they have at the part's end.
+A descriptor that the producer makes anew in a loop replaces the previous one: all copies that were
+started have arrived before that, and also before the end of the partition.
 """
 
 from __future__ import annotations
@@ -42,8 +45,10 @@ LOAD, MATH = "load", "math"
 
 
 def is_separable(loop: For) -> bool:
-    """Return whether a part of the program can compute, with numbers alone, what the loop loads and
-    how often, without what the program loads or writes."""
+    """Return whether a producer can compute a loop's loads and trip count from scalars alone.
+
+    The computation must not depend on anything that the program loads or writes.
+    """
     function = function_of(loop)
     if any(_has_effect(operation) and _decides(operation) for operation in function.walk()):
         return False
@@ -79,12 +84,12 @@ def is_separable(loop: For) -> bool:
 
 
 def _has_effect(operation: Operation) -> bool:
-    """Return whether an operation does what only the part that computes may do."""
+    """Return whether an operation has effects that only the consumer may have."""
     return operation.name not in CARRIERS and not operation.spec.terminator and bool(effects_of(operation) & (Effect.WRITE | Effect.ORDER))
 
 
 def _decides(operation: Operation) -> bool:
-    """Return whether control flow reads what an operation gives, or carries it."""
+    """Return whether control flow depends on an operation's results or carries them."""
     work, seen = list(operation.results), set(operation.results)
     while work:
         for user in work.pop().uses:
@@ -97,7 +102,7 @@ def _decides(operation: Operation) -> bool:
 
 
 def expand_parts(loop: For, target: SimtTarget) -> None:
-    """Divide the function of a loop into a part that copies and one that computes."""
+    """Warp-specialize the function of a loop into a producer and a consumer."""
     function = function_of(loop)
     (copy,), bodies, warps = divide([loop], target)
     before = Builder.at(next(iter(function.body)))
@@ -121,13 +126,15 @@ def expand_parts(loop: For, target: SimtTarget) -> None:
     if kept is None or ended is None:
         thread_values(bodies[MATH], [loop], first, lambda place, values: math.run(values, buffers, full, empty))
     else:
-        # with the parity of what tells of the end of a loop's matmuls
+        # with the parity of the mbarrier at which a loop's matmuls arrive
         thread_values(bodies[MATH], [loop], [*first, first[1]], lambda place, values: math.run_kept(values, buffers, full, empty, ended, kept))
 
 
 def divide(loops: Sequence[For], target: SimtTarget) -> tuple[list[For], dict[str, Region], dict[str, int]]:
-    """Divide the function of some loops into a part that is to copy what they load, and one that
-    computes: copies of the loops in the former, and the bodies and the warps of the parts."""
+    """Split a function into a producer and a consumer partition for some of its loops.
+
+    Returns the copies of the loops in the producer, and the partitions' bodies and warps.
+    """
     function = function_of(loops[0])
     for number, loop in enumerate(loops):
         loop.attributes[_MARK] = number
@@ -155,12 +162,15 @@ def _end() -> Operation:
     return Operation(TABLE["yield"], (), (0,), {}, ())
 
 
-#: Finds the copies of loops, by their number.
+#: Attribute that identifies the copies of loops, by number.
 _MARK = "simt.divided"
 
 
 def _divide(function: Function) -> dict[str, Region]:
-    """The body of a function, of which the terminator is left, and a copy of it without effects."""
+    """Move a function's body to the consumer, and copy it without effects to the producer.
+
+    The terminator stays in the function.
+    """
     load, math = Region(), Region()
     mapping: dict[Value, Value] = {}
     for operation in function.body:
@@ -179,12 +189,12 @@ def _without_effects(region: Region) -> None:
             for inner in operation.regions:
                 _without_effects(inner)
         elif _has_effect(operation):
-            # what reads a result is without effect, and goes as well
+            # readers of a result have no effect, and are erased as well
             _forget(operation)
 
 
 def _forget(operation: Operation) -> None:
-    """Erase an operation and what is computed from it."""
+    """Erase an operation and all operations that depend on it."""
     for result in operation.results:
         for user in list(result.uses):
             if user.spec.terminator or user.name in CARRIERS:
@@ -195,7 +205,7 @@ def _forget(operation: Operation) -> None:
 
 
 class _Loads(BlockRing):
-    """The loop of the load part."""
+    """The producer's loop."""
 
     def run(self, values: tuple[Value, ...], buffers: list[Value], full: Value, empty: Value) -> list[Value]:
         slot, phase = (self.carry(value) for value in values)
@@ -209,7 +219,7 @@ class _Loads(BlockRing):
 
 
 class _Math(BlockRing):
-    """The loop of the math part."""
+    """The consumer's loop."""
 
     def run(self, values: tuple[Value, ...], buffers: list[Value], full: Value, empty: Value) -> list[Value]:
         slot, phase = (self.carry(value) for value in values)
@@ -236,8 +246,10 @@ class _Math(BlockRing):
         return self.results_of([slot, phase])
 
     def run_kept(self, values: tuple[Value, ...], buffers: list[Value], full: Value, empty: Value, ended: Value, kept: Accumulation) -> list[Value]:
-        """The loop of a matmul whose accumulator is in tensor memory: one warp alone goes through
-        it."""
+        """Write the loop of a matmul with its accumulator in tensor memory.
+
+        One warp alone runs the loop.
+        """
         slot, phase = (self.carry(value) for value in values[:2])
         parity = values[2]
         top = Builder(self.body, self.body.first, self.loop.location)
@@ -248,13 +260,15 @@ class _Math(BlockRing):
         self.yield_more([following, self.next_phase(after, following, phase), after.constant(value=True, result=I1)])
         behind = self.settle_kept(sums, empty, slot, phase, ended, parity)
         self._release(behind, buffers)
-        # of a loop that did not run no phase has ended
+        # a loop that did not run has completed no phase
         following, round_, ran = self.results_of([slot, phase, sums.running])
         return [following, round_, behind.xor(parity, ran)]
 
     def _release(self, builder: Builder, buffers: list[Value]) -> None:
-        """After the loop, if it runs but once, all that was copied has come and was read, and
-        nothing more is copied."""
+        """Release the buffers after a loop that runs only once.
+
+        All copies have then arrived and been read, and no more are started.
+        """
         around = next(self.loop.ancestors(), None)
         if around is not None and around.name == "simt.part":
             for buffer in buffers:

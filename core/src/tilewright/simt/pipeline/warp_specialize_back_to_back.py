@@ -1,16 +1,21 @@
-"""The form of loops over chains of matmuls whose copies are of whole blocks: divided among warps,
-the halves of the chain side by side.
+"""Warp specialization of loops over back-to-back matmuls with TMA copies.
 
-    for each load of the loop: a ring of S slots; S objects ``full``, S objects ``empty``
+The halves of the loops are software-pipelined:
+
+    for each load of the loop: S slots of shared memory; S mbarriers ``full``, S mbarriers ``empty``
     partition
-        part "load":    what the whole program is but for its effects, down to the addresses of the loop's loads; for each iteration and load
-                            one thread: wait until its slot is empty; announce and start its copy at its own ``full``
-        part "math":    the program; the loop as :mod:`.back_to_back` writes it; for each load, in its half
-                            wait for its ``full``; what reads the slot; each warp arrives at its ``empty``
+        part "load": the whole program without its effects, down to the addresses of its loads
+            for each iteration and load, in one thread:
+                wait until its slot is empty; expect and start its copy at its own ``full``
+        part "math": the program, with the loop as :mod:`.back_to_back` writes it
+            for each load, in its half:
+                wait for its ``full``; the readers of the slot
+                each warp arrives at its ``empty``
 
-Since each load has mbarriers of its own, what the early half reads is given back while what the
-late half reads is still read or on its way. Loops of a function whose loads are alike, such as one
-without masks and one with them, share their rings: slot and parity go on from one to the next.
+Since each load has its own mbarriers, the early half's slots are released while the late half's
+slots are still read or in flight. Loops of a function whose loads are alike, such as one without
+masks and one with them, share multi-buffered memory: slot and parity continue from one loop to the
+next.
 """
 
 from __future__ import annotations
@@ -35,15 +40,20 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 
 def rings_of(loop: For) -> tuple[object, ...]:
-    """What loops that share rings have in common: the types, layouts and mechanisms of their loads,
-    and which of them all blocks of a cluster need."""
+    """Return a key that is equal for loops that can share multi-buffered memory.
+
+    It has the types, layouts and mechanisms of their loads, and whether all CTAs of a cluster need
+    them.
+    """
     return tuple((load.results[0].type, shared_layout(load), load.attributes[BY], WHOLE in load.attributes) for load in selected(loop))
 
 
 @dataclass(frozen=True, slots=True)
 class _LoadRing:
-    """The slots of one load, and the mbarriers that say which are full and empty; ``shared``: the
-    blocks of a cluster fill them for each other."""
+    """The slots of one load, with their ``full`` and ``empty`` mbarriers.
+
+    ``shared`` says whether the CTAs of a cluster fill the slots for each other by multicast.
+    """
 
     buffer: Value
     full: Value
@@ -52,8 +62,7 @@ class _LoadRing:
 
 
 def expand_chained_parts(loops: Sequence[For], target: SimtTarget) -> None:
-    """Divide the function of some loops into a part that copies what they load, and one that
-    computes."""
+    """Warp-specialize the function of some loops into a producer and a consumer."""
     function = function_of(loops[0])
     kinds: dict[tuple[object, ...], list[int]] = {}
     for number, loop in enumerate(loops):
@@ -76,9 +85,9 @@ def expand_chained_parts(loops: Sequence[For], target: SimtTarget) -> None:
 
 
 def _start_loads(body: Region, loads: Mapping[For, _Loads], first: Sequence[Value], rings: Sequence[_LoadRing]) -> None:
-    """Write the loops of the load part that share some rings.
+    """Write the producer's loops that share multi-buffered memory.
 
-    Where what they copy by is made anew, and at the end, all that they started has come.
+    All copies that they started have arrived before a descriptor is made anew, and at the end.
     """
     made = list(dict.fromkeys(one for loop in loads.values() for one in loop.made_descriptors()))
 
@@ -98,7 +107,7 @@ def _start_loads(body: Region, loads: Mapping[For, _Loads], first: Sequence[Valu
 
 
 class _Loads(BlockRing):
-    """A loop of the load part: copies start in the order in which slots are read and given back.
+    """A loop of the producer: copies start in the order in which slots are read and released.
 
     Attributes:
         late: numbers of the loads that the late half reads.
@@ -127,7 +136,7 @@ class _Loads(BlockRing):
 
 
 class _Math(BlockRing):
-    """A loop of the math part.
+    """A loop of the consumer.
 
     Attributes:
         late: numbers of the loads that only the late half reads.
@@ -171,9 +180,9 @@ class _Math(BlockRing):
     def _give_back(
         self, place: Value, slot: Value, ring: _LoadRing, made: Operation, waiting: Operation, late: set[Operation], after: dict[Operation, list[Operation]]
     ) -> None:
-        """Arrive where all that reads a slot is over.
+        """Arrive at a slot's ``empty`` mbarrier after its last readers.
 
-        What reads it comes after the wait for it: late, where all that reads it is.
+        Its readers come after the wait for it, which is late if all readers are.
         """
         ends = self._ends(place)
         where = max(ends, key=self._position)
@@ -186,7 +195,7 @@ class _Math(BlockRing):
             late |= {made, waiting}
 
     def _ends(self, place: Value) -> list[Operation]:
-        """The operations after which a slot is not read any more."""
+        """Return the operations after which a slot is not read any more."""
         found = []
         work = [place]
         while work:

@@ -1,2 +1,1 @@
-"""What a backend says of its hardware, and what follows from it alone: copy mechanisms, matmul
-plans, costs."""
+"""The interface of a GPU target, and its copy mechanisms, matmul plans and cost model."""

@@ -1,10 +1,10 @@
-"""Plans of ``simt.convert``: how a tile gets from one layout to another.
+"""Plans of layout conversions (``simt.convert``), within warps or through shared memory.
 
 This is linear algebra alone; :mod:`tilewright.simt.lowering.convert_layout` emits the instructions.
 An element that register r', lane l', warp w' of the destination holds is in some register r and
 lane l of the source's same warp where the images allow it: solving the destination's images in the
-source's gives a linear map T, (r', l', w') -> (r, l). It is carried out in three steps, each of
-which every lane does with registers that it names alike:
+source's yields a linear map T, (r', l', w') -> (r, l). Three steps carry it out, each with the same
+register numbers in every lane:
 
     rotate    variable p of lane l    = its register  G p ^ X l ^ W w
     shuffle   variable q of lane l'   = variable q of lane  L q ^ M l' ^ N w'
@@ -239,7 +239,7 @@ def within_warp(a: LinearLayout, b: LinearLayout) -> WarpMove | None:
     sources_of_lanes: list[int] = []
     for register, lane in lanes:
         choice = _choose_variable(register, lane, variables, reached, rotations)
-        if choice is None:  # a variable of its own for what these lanes want
+        if choice is None:  # a new variable for the registers of these lanes
             variables.append((register, lane))
             choice = 1 << (len(variables) - 1)
         lanes_after.append(choice)
@@ -251,7 +251,7 @@ def within_warp(a: LinearLayout, b: LinearLayout) -> WarpMove | None:
             reached.add(lane)
             rotations.append(register)
 
-    # X, on the lanes that are read; anything on the others
+    # X, on the lanes that are read; arbitrary on the others
     known = len(rotations)
     for bit in range(lane_count):
         if reached.solve(1 << bit) is None:

@@ -15,7 +15,7 @@ from tilewright.passes.analysis.axis import AxisInfo
 from tilewright.passes.rewriter import constant_of
 from tilewright.simt.layouts.linear_layout import Basis, LinearLayout, SharedLayout, axis_shifts
 
-#: Operations that no machine has an instruction for, beside those that only move or repeat
+#: Operations that need no instruction on any target, beside those that only move or repeat
 #: elements.
 _FREE: Final = frozenset({"constant", "arange", "hint", "bitcast"})
 
@@ -165,8 +165,10 @@ def _begins_aligned(layout: LinearLayout, shift: int, width: int) -> bool:
 
 
 def fits(axis: int, width: int, pointer: AxisInfo, mask: AxisInfo | None, size: int) -> bool:
-    """Return whether each aligned group of ``width`` elements along an axis is consecutive in
-    memory, aligned there, and under one mask."""
+    """Return whether each aligned group of ``width`` elements is one aligned run of memory.
+
+    Groups are along an axis; the elements of a group must also be under one mask.
+    """
     if pointer.contiguity[axis] % width or pointer.divisibility_at(axis, width, size) % (width * size):
         return False
     return mask is None or mask.constancy[axis] % width == 0
@@ -230,8 +232,8 @@ def _run(width: int, contiguity: int, shift: int, images: Sequence[int]) -> int:
 def access_cost(layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None, size: int, limit: int, costs: MachineCosts, *, store: bool) -> float:
     """Slots to access memory by pointers: instructions, sectors and, for stores, lines."""
     found = warp_access(layout, pointer, mask, size, limit, costs)
-    # Part of a sector is read before it is written. Of a sector that several loads read a part
-    # each, the cache has what is left: a quarter is not paid.
+    # A partly written sector is read first. If several loads each read a part of a sector, the
+    # later ones hit the cache: the estimate lies a quarter of the way to the average.
     sectors = found.sectors * (2.0 if found.partial else 1.0) if store else (3 * found.sectors + found.moved) / 4
     turns = costs.line_turn * found.lines if store else 0.0
     return layout.register_count // found.width * (costs.access + sectors + turns)

@@ -1,4 +1,4 @@
-"""The plan of matmuls without matrix instructions, by fused multiply-adds.
+"""The plan of matmuls without matrix instructions, by multiply-adds.
 
 Each thread computes a block of the result from operands in shared memory. The plan splits the
 result's registers as evenly as it can between M and N, so that a thread uses each element that it
@@ -46,7 +46,10 @@ def result_layout(shape: tuple[int, ...], lane_bits: int, warp_bits: int) -> Lin
     batches = list(range(n + m, log2(math.prod(shape))))
 
     def block(bits: list[int], count: int) -> tuple[list[int], list[int]]:
-        """Take the lowest bits and the highest bits for a thread's block, so that lanes read neighbors."""
+        """Take the lowest and the highest bits for a thread's block.
+
+        Lanes then read neighboring elements.
+        """
         run = min(count, _RUN_BITS)
         far = count - run
         taken = bits[:run], bits[len(bits) - far :]
@@ -100,7 +103,7 @@ class FmaBlock:
         return LinearLayout(shape, (*own, *along_k), lanes, warps)
 
     def registers(self, operand: int) -> list[int]:
-        """Return, for each register of the result, the operand's register at K = 0 that it multiplies."""
+        """Return the operand's register at K = 0 for each register of the result."""
         found, position = [0], 0
         for image in self.c.registers:
             moved = 1 << position if self._image(image, operand) else 0

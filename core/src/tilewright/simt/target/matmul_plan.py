@@ -198,7 +198,7 @@ MULTIPLYING: Final = (Multiplication, linear.DotScaled)
 
 
 def factors(operation: Operation) -> list[Value]:
-    """Return the operands that an operation multiplies, and their scales, without the accumulator."""
+    """Return the factors of a matmul operation, with their scales, but not its accumulator."""
     *found, _ = operation.operands
     return found
 

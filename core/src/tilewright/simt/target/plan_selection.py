@@ -12,7 +12,7 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 
 def plans(matmul: Matmul, target: SimtTarget) -> Sequence[MatmulPlan]:
-    """Return the plans for a matmul in order of preference: the target's, else fused multiply-adds."""
+    """Return the plans for a matmul in order of preference: the target's, else multiply-adds."""
     found = target.known_plans.get(matmul)
     if found is None:
         found = target.known_plans[matmul] = tuple(target.matmul_plans(matmul)) or (fma_plan(target, matmul),)

@@ -558,9 +558,9 @@ class SimtTarget(ABC):
         return None
 
     def matmul_plans(self, matmul: Matmul) -> Sequence[MatmulPlan]:
-        """Return the plans by which matrix instructions compute a matmul, in order of preference.
+        """The plans by which matrix instructions compute a matmul, in order of preference.
 
-        If there are none, the toolkit computes the matmul by fused multiply-adds.
+        If there are none, the toolkit computes the matmul by multiply-adds.
         """
         return ()
 

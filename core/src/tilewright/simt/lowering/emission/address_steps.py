@@ -70,7 +70,7 @@ def _steps(affine: Affine, operation: CopyStart | LoadStart) -> tuple[Polynomial
     pointer = operation.pointer
     assert isinstance(pointer.type, TileType)
     layout = layout_of(pointer)
-    # no carries from what a register adds to what a thread adds
+    # a register's offset never carries into the thread's offset
     form = affine.form(pointer) if sum(layout.images) == functools.reduce(operator.or_, layout.images, 0) else None
     if form is None:
         return None

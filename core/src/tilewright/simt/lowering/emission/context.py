@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tilewright.simt.dialect.ops.async_copy import CopyStart
 
 #: The name of a register that is not written, because nothing reads it. LLVM rejects it, so that a
-#: use of it cannot go unseen.
+#: use of the name is an error.
 UNWRITTEN = "<unwritten>"
 
 
@@ -70,13 +70,13 @@ class SimtContext:
         copies_of: Callable[[CopyStart, SimtTarget, Mapping[Value, AxisInfo]], int],
     ) -> None:
         self.writer, self.target, self.axes, self.options = writer, target, axes, options
-        #: the places of what is written, where lines of the source are asked for
+        #: debug locations, if line information is requested
         self.lines: LineTable | None = None
         self.registers: dict[Value, list[str]] = {}
         self._needs, self._interface_of, self._elementwise = needs, interface_of, elementwise
         self.cluster: int = function.attributes.get(CLUSTER, 1)
         self.steps = steps
-        #: the threads that run what is being written
+        #: the threads that run the code under construction
         self.threads = Threads(0, 0, function.attributes[WARPS])
         self.contract = " contract" if options.get("enable_fp_fusion", True) else ""
         #: the operation being written
@@ -84,7 +84,7 @@ class SimtContext:
         #: groups in flight behind each token
         counted = any(mechanism.counted for mechanism in target.mechanisms)
         self.tokens = Tokens(function, (lambda operation: copies_of(operation, target, axes)) if counted else None)
-        #: the orders of turns met so far, by name
+        #: numbers of the ordered hand-offs so far, by name
         self.orders: dict[str, int] = {}
         self._facts = dict(zip(function.arguments, function.argument_attributes, strict=True))
         self._thread_parts: dict[tuple[tuple[int, ...], tuple[int, ...]], str] = {}

@@ -54,8 +54,7 @@ def places(context: SimtContext, base: str, plan: Accesses, element: Type, insid
     if index is not None:
         thread = w.emit(f"xor i32 {thread}, {index[0]}")
         varying |= index[1]
-    # Bits that no thread sets are added as a constant, which the machine's addressing does for
-    # free.
+    # Bits that no thread sets are a constant offset, which the addressing mode adds for free.
     bases: dict[int, str] = {}
     found = []
     for registers, bits in plan.groups:

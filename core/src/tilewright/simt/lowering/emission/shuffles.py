@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from tilewright.llvm.emission.writer import FunctionWriter
 
-#: LLVM type -> (the integer of its bits, how many of it a word holds; 0 where it takes two words).
+#: LLVM type -> (the integer type of its bits, values in a word; 0 if a value takes two words).
 _FORMS: dict[str, tuple[str, int]] = {
     "i1": ("i8", 4),
     "i8": ("i8", 4),
