@@ -1,4 +1,4 @@
-"""The amd backend of Tilewright: AMD GPUs through AMDGPU code, made ahead of time on any machine."""
+"""The amd backend of Tilewright: ahead-of-time compilation for AMD GPUs."""
 
 from __future__ import annotations
 

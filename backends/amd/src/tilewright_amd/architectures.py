@@ -1,4 +1,4 @@
-"""The GPU architectures code is generated for, and what each has."""
+"""The supported AMD GPU architectures and their properties."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tilewright.errors import LoweringError
 from tilewright.ir.types import BF16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F16, Type
 from tilewright.plugins.manifest import Target
 
-#: Instructions that multiply matrices: of data center GPUs (64 lanes), and of RDNA (32 lanes).
+#: The families of matrix instructions: MFMA on data center GPUs (wave64), WMMA on RDNA (wave32).
 MFMA: Final = "mfma"
 WMMA: Final = "wmma"
 
-#: Nanoseconds between two ticks of the device's clock of constant rate.
+#: Nanoseconds per tick of the device's constant-rate clock.
 TICK: Final = 10
 
 _OCP: Final[tuple[Type, Type]] = (F8E4M3FN, F8E5M2)
@@ -22,28 +22,30 @@ _FNUZ: Final[tuple[Type, Type]] = (F8E4M3FNUZ, F8E5M2FNUZ)
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """One target.
+    """The properties of one GPU architecture.
 
     Attributes:
-        name: as LLVM and the HIP runtime call it.
-        generation: of its family of matrix instructions: CDNA 2, 3 or 4; RDNA 3 or 4.
-        matrix: that family.
+        name: its name, as LLVM and the HIP runtime spell it.
+        generation: the generation of its matrix instructions: CDNA 2, 3 or 4; RDNA 3 or 4.
+        matrix: the family of its matrix instructions, MFMA or WMMA.
         wave: lanes of a wave.
         shared_memory: bytes of LDS that a program may use.
-        shared_total: bytes of LDS that programs of a compute unit share.
+        shared_total: bytes of LDS that all programs of a compute unit share.
         banks: banks of LDS, of 4 bytes each.
-        registers: vector registers that a thread may have, those for accumulators with them.
-        file: vector registers of a compute unit, of 32 bits, counted for each lane.
-        granule: a wave gets vector registers in steps of this many, counted for a lane.
-        simds: parts of a compute unit with registers of their own.
-        waves: waves that a compute unit holds.
-        fp8: the fp8 kinds it has instructions for, with four bits of exponent and with five; empty: none.
-        direct: bytes that a lane may copy from memory straight to LDS at once, where that is used; where a lane copies 4 at most, four copies bring what one
-            load and one store do, and it is not.
-        turns: whether elements of 16 bits are turned as they are read from LDS.
-        swaps: whether rows of lanes change places between two registers (``v_permlane16_swap``, ``v_permlane32_swap``).
-        features: of LLVM's, by which code is generated.
-        packed_sums: types of 16 bits of which an atomic instruction adds two at once (``global_atomic_pk_add_f16``).
+        registers: maximum number of vector registers of a thread, including accumulator registers.
+        file: 32-bit vector registers of a compute unit, counted for each lane.
+        granule: allocation granularity of a wave's vector registers, counted per lane.
+        simds: SIMDs of a compute unit; each has its own register file.
+        waves: maximum number of waves of a compute unit.
+        fp8: the fp8 types that it converts and multiplies natively, the one with four exponent bits
+            first; empty if it has no fp8 instructions.
+        direct: copy widths, in bytes per lane, of ``global_load_lds``; empty if the backend does
+            not use it. A target whose widest copy has 4 bytes needs four copies to replace one load
+            and one store, so the backend does not use copies there.
+        turns: whether it has transposed LDS loads of 16-bit elements (``ds_read_b64_tr``).
+        swaps: whether it has ``v_permlane16_swap`` and ``v_permlane32_swap``.
+        features: the LLVM target features to generate code with.
+        packed_sums: 16-bit types that have a packed atomic add (``global_atomic_pk_add_f16``).
     """
 
     name: str
@@ -67,22 +69,25 @@ class Architecture:
 
     @property
     def pair_products(self) -> frozenset[Type]:
-        """Types of which an instruction adds two products to an f32 number (``v_dot2_f32_bf16``); that of f16 is left, which may take subnormals for zeros."""
+        """Types with an instruction that adds two products to an f32 number (``v_dot2_f32_bf16``).
+
+        The f16 instruction is not used, since it may flush subnormals to zero.
+        """
         return frozenset({BF16}) if self.generation >= (4 if self.matrix == MFMA else 3) else frozenset()
 
     @property
     def propagates_nan(self) -> bool:
-        """Whether there are instructions for the least and the greatest of f32 numbers of which a NaN is the result where one is among them."""
+        """Return whether the target has f32 minimum and maximum instructions that propagate NaN."""
         return self.generation >= 4
 
     @property
     def few_registers(self) -> bool:
-        """Whether accumulators are among the 256 registers that an instruction can name, and have none of their own."""
+        """Return whether accumulators share the 256 addressable registers (no AccVGPRs)."""
         return self.registers <= 256
 
 
-#: Programs of RDNA run on one compute unit of the two that are joined: what a barrier orders is then in one cache, and loads from memory stay under way
-#: across it.
+#: RDNA programs run in CU mode, on one of the two compute units of a workgroup processor. All waves
+#: that a barrier synchronizes then share one L0 cache, so global loads stay in flight across it.
 _ONE_UNIT: Final = ("+cumode", "-real-true16")
 _K: Final = 1024
 _F16: Final[tuple[Type, ...]] = (F16,)
@@ -90,7 +95,7 @@ _F16_BF16: Final[tuple[Type, ...]] = (F16, BF16)
 
 
 def _rdna(name: str, generation: int, registers: int, fp8: tuple[Type, ...] = ()) -> Architecture:
-    """A row of RDNA.
+    """Return the properties of an RDNA architecture.
 
     Args:
         registers: vector registers of a lane of a SIMD that waves share: 1536 or 1024.
@@ -124,7 +129,7 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
 
 
 def architecture(name: str) -> Architecture:
-    """The row of an architecture; features behind its name, as in ``gfx942:sramecc+:xnack-``, change nothing here.
+    """Return the properties of an architecture, ignoring features as in ``gfx942:sramecc+:xnack-``.
 
     Raises:
         LoweringError: there is no code for it.
@@ -136,6 +141,6 @@ def architecture(name: str) -> Architecture:
 
 
 def target_of(row: Architecture) -> Target:
-    """The target for an architecture."""
+    """Return the compilation target for an architecture."""
     limits = {"shared_memory": row.shared_memory, "registers": row.file, "max_threads": 1024, "threads": row.waves * row.wave, "shared_total": row.shared_total}
     return Target("amd", row.name, row.name, row.features, row.wave, limits, kind="hip")

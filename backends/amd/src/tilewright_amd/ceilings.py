@@ -1,6 +1,8 @@
-"""The highest rates of AMD GPUs, for rooflines: of the usual GPU of an architecture by its data sheet, or of the GPU that is here by its clock.
+"""Peak rates of AMD GPUs, for rooflines.
 
-The bandwidth of memory is that of the data sheet alone: what the runtime says of memory's clock counts transfers differently from GPU to GPU.
+They are those of an architecture's reference GPU, from its data sheet, or those of the present GPU,
+scaled by its clock. The memory bandwidth always comes from the data sheet: the memory clock that
+the runtime reports counts transfers differently from GPU to GPU.
 """
 
 from __future__ import annotations
@@ -16,13 +18,14 @@ from tilewright.plugins.manifest import Device, Target
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """The rates of an architecture, and its usual GPU.
+    """The peak rates of an architecture and of its reference GPU.
 
     Attributes:
-        usual: name of the usual GPU.
+        usual: name of the reference GPU.
         units: its compute units; hertz: their clock; bandwidth: bytes a second of its memory.
-        f32: operations a cycle of a compute unit by vector instructions, two for a fused multiply-add; f64 the same.
-        matmuls: operations a cycle of a compute unit by matrix instructions, by the type of the operands.
+        f32: vector operations per cycle of a compute unit, where an FMA counts as two; ``f64``
+            likewise.
+        matmuls: matrix operations per cycle of a compute unit, by the operands' type.
     """
 
     usual: str
@@ -57,7 +60,7 @@ RATES: Final[Mapping[str, Rates]] = {
 
 
 def ceilings(target: Target, device: Device | None) -> Ceilings | None:
-    """The ceilings of a device, or of the usual GPU of a target; None where neither is known."""
+    """Return the ceilings of a device, or of a target's reference GPU; None if neither is known."""
     rates = RATES.get(target.arch.partition(":")[0])
     if rates is None:
         return None
@@ -66,7 +69,7 @@ def ceilings(target: Target, device: Device | None) -> Ceilings | None:
 
 
 def _of_device(rates: Rates, device: Device) -> Ceilings | None:
-    """The ceilings of a device by what the runtime says of it; None where that fails."""
+    """Return a device's ceilings, computed from runtime attributes; None if a query fails."""
     from tilewright_amd.host.driver import driver
 
     try:
@@ -74,7 +77,7 @@ def _of_device(rates: Rates, device: Device) -> Ceilings | None:
         units, clock = hip.attribute(device.index, "processors"), hip.attribute(device.index, "clock_khz")
     except BackendError:
         return None
-    # another GPU of the architecture has memory of its own
+    # a GPU with another number of compute units has another memory system
     bandwidth = rates.bandwidth if units == rates.units else None
     return _ceilings(rates, f"{device.name}, by its driver", units, clock * 1e3, bandwidth)
 

@@ -1,6 +1,6 @@
 """Costs of instructions and accesses in issue slots, for the toolkit's cost model.
 
-They are from the instruction set documents, not measured.
+They come from the ISA documents and are not measured.
 """
 
 from __future__ import annotations
@@ -35,5 +35,5 @@ _WAVE32: Final = replace(_WAVE64, sector=32, other_registers=48)
 
 
 def costs_of(row: Architecture) -> MachineCosts:
-    """The costs of an architecture."""
+    """Return the costs of an architecture."""
     return _WAVE32 if row.matrix == WMMA else _WAVE64

@@ -14,7 +14,7 @@ from tilewright_amd.architectures import TICK
 
 @builtin
 def memrealtime(_semantic: Any = None) -> tensor:
-    """The count of the device's clock of constant rate, 100 MHz, as int64.
+    """Read the device's constant-rate clock of 100 MHz, as int64.
 
     Raises:
         TypeError: the kernel is compiled for something else than an AMD GPU.
@@ -27,7 +27,7 @@ def memrealtime(_semantic: Any = None) -> tensor:
 
 @builtin
 def num_warps(_semantic: Any = None) -> constexpr:
-    """The warps that run a program, a constexpr."""
+    """Return the number of warps of a program, as a constexpr."""
     return constexpr(_semantic.options.num_warps)
 
 

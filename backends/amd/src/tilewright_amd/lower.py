@@ -1,4 +1,7 @@
-"""Tile IR to AMDGPU assembly and a code object, ahead of time: no GPU and no library of the vendor is needed."""
+"""Ahead-of-time lowering of tile IR to AMDGPU assembly and a code object.
+
+This needs no GPU and no vendor library.
+"""
 
 from __future__ import annotations
 
@@ -22,23 +25,28 @@ from tilewright_amd.toolchain import rocm_llvm
 from tilewright_amd.toolchain.linker import link
 from tilewright_amd.toolchain.resources import usage_of
 
-#: LLVM's passes before code generation, which brings those of the machine itself: pairs of f32 are computed with at once where the machine can.
+#: LLVM passes to run before code generation: ``pairs`` forms packed f32 operations where the target
+#: has them.
 PASSES = ("pairs",)
-#: LLVM's own options. Sums of products stay whole where loops carry them, and in the registers that all instructions reach: else they are moved in every
-#: iteration.
+#: LLVM command-line options. They keep loop-carried accumulators whole, and in VGPRs instead of
+#: AccVGPRs. Otherwise LLVM moves accumulators in every iteration.
 _LLVM_OPTIONS = ("--amdgpu-codegenprepare-break-large-phis=0", "--amdgpu-mfma-vgpr-form=1")
-#: Those of long kernels: the reduction of strength compares all addresses of a block with each other.
+#: Options for long kernels: straight-line strength reduction compares all pairs of addresses of a
+#: block.
 _IF_LONG = ("--opt-disable=slsr",)
 
 
 def lower(module: Module, target: Target, options: Mapping[str, Any], *, assembly_only: bool = False) -> CodeObject:
-    """Turn a module of one kernel into a code object. The module is left as it is.
+    """Lower a module of one kernel to a code object, leaving the module unchanged.
 
-    Stages: ``tileir`` (as it came), ``simt`` (with conversions and shared memory), ``layouts`` (each tile's layout, what conversions and accesses cost, what
-    left the fast path), ``llir``, ``amdgcn`` (assembly) and ``hsaco``, the code object, which is the binary too. Metadata: ``kernel`` (the symbol),
-    ``num_warps``, ``shared`` (bytes of LDS of a program), ``n_regs``, ``n_spills`` (registers), ``cooperative``, ``assertions`` (what each is called, see
-    :mod:`.codegen.assertions`), ``prints`` (formats and words of a record, see :mod:`.codegen.prints`;
-    None where there are none), ``configuration`` (for messages), ``notes`` (what left the fast path).
+    Stages: ``tileir`` (the input), ``simt`` (with layout conversions and shared memory),
+    ``layouts`` (each tile's layout, the costs of conversions and accesses, missed optimizations),
+    ``llir``, ``amdgcn`` (assembly) and ``hsaco`` (the code object, which is also the binary).
+    Metadata: ``kernel`` (the symbol), ``num_warps``, ``shared`` (bytes of LDS of a program),
+    ``n_regs``, ``n_spills`` (registers), ``cooperative``, ``assertions`` (their error texts, see
+    :mod:`.codegen.assertions`), ``prints`` (formats, and words of a record, see
+    :mod:`.codegen.prints`; None if the kernel prints nothing), ``configuration`` (for messages),
+    ``notes`` (missed optimizations).
 
     Args:
         assembly_only: for who reads or emulates the assembly: it is the binary as well, and there is no stage ``hsaco``. LLVM generates code once for the
@@ -99,14 +107,18 @@ def lower(module: Module, target: Target, options: Mapping[str, Any], *, assembl
 
 
 def _keep_listing(listing: str, binary: bytes) -> None:
-    """Leave the assembly where ``TILEWRIGHT_AMD_LISTINGS`` says, under the SHA-256 of the code object: for tools that are given the bytes alone."""
+    """Write the assembly to the folder ``TILEWRIGHT_AMD_LISTINGS``, if it is set.
+
+    The file's name is the SHA-256 of the code object, so that tools which get only the binary find
+    it.
+    """
     folder = os.environ.get("TILEWRIGHT_AMD_LISTINGS")
     if folder:
         write_whole(Path(folder) / hashlib.sha256(binary).hexdigest(), listing.encode())
 
 
 def machine_notes(options: Mapping[str, Any], machine: GcnTarget) -> list[str]:
-    """What options ask for in vain."""
+    """Return notes about options without an effect on the target."""
     hint = options.get("schedule_hint", "")
     if hint and SCHEDULE_HINTS[hint] is None:
         return [f"schedule_hint={hint!r} changes nothing: LLVM's strategy for it is not sound"]

@@ -1,4 +1,4 @@
-"""What the amd backend declares about itself. Plain data: no compiler and no library of the vendor is touched here."""
+"""The amd backend's manifest: plain data, which loads no compiler and no vendor library."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tilewright.plugins.manifest import Capabilities, Manifest
 from tilewright_amd import __version__
 from tilewright_amd.architectures import ARCHITECTURES
 
-#: With inline assembly where there is an assembler.
+#: The features if an assembler is installed; inline assembly needs one.
 CAPABILITIES = every_type({"descriptors", "assert", "print", "inline_asm", "dot_scaled", "noinline", "clock", "cooperative"})
 
 #: Launch options of this backend beyond the portable ones.
@@ -37,7 +37,7 @@ def _capabilities() -> Capabilities:
 
 
 def manifest() -> Manifest:
-    """The backend's manifest. ``TILEWRIGHT_AMD_DISABLE=1`` in the environment keeps the backend out of use."""
+    """Return the backend's manifest. ``TILEWRIGHT_AMD_DISABLE=1`` disables the backend."""
     from tilewright_amd.host.driver import why_not
 
     def why_no_device() -> str:

@@ -1,4 +1,4 @@
-"""AMD GPUs as the toolkit sees them: AMDGPU code through LLVM."""
+"""AMD GPUs as SIMT targets: AMDGPU code through LLVM."""
 
 from __future__ import annotations
 
@@ -50,35 +50,38 @@ from tilewright_amd.instruction_costs import costs_of
 from tilewright_amd.mma import block_scaled, mma
 
 TRIPLE: Final = "amdgcn-amd-amdhsa"
-#: The program's LDS: its size is the launch's.
+#: The symbol of a program's LDS; the launch sets its size.
 SHARED_SYMBOL: Final = "tilewright_shared_memory"
-#: The version of code objects that every ROCm since 5.4 loads.
+#: The code object version; every ROCm since 5.4 loads it.
 CODE_OBJECT_VERSION: Final = 500
-#: What the machine would set up for a kernel, and none of ours reads.
+#: Kernel inputs that the hardware or runtime would set up and that no kernel reads.
 _UNUSED: Final = (
     "workitem-id-y", "workitem-id-z", "dispatch-ptr", "queue-ptr", "dispatch-id", "heap-ptr", "hostcall-ptr", "multigrid-sync-arg", "default-queue",
     "completion-action", "lds-kernel-id", "flat-scratch-init",
 )  # fmt: skip
-#: Values of the option ``schedule_hint`` -> LLVM's strategy for blocks of instructions with MFMA, where there is one.
+#: Values of the option ``schedule_hint`` -> LLVM's ``iglp.opt`` strategy for blocks with MFMA
+#: instructions, or None.
 SCHEDULE_HINTS: Final[Mapping[str, int | None]] = {"": None, "attention": 2, "memory-bound-attention": None}
-#: Scopes of atomics as LLVM names them here.
+#: Atomic scope -> LLVM's ``syncscope``.
 _SCOPES: Final = {"program": "workgroup", "device": "agent", "system": ""}
-#: Letter of a constraint of assembly that a kernel brings: any, vector, scalar and accumulator registers, as wide as what they hold.
+#: Letters of inline assembly constraints: any, vector, scalar and accumulator registers, of any
+#: width.
 _LETTERS: Final = {"r": "", "v": "", "s": "", "a": ""}
-#: The first generation of MFMA whose programs of eight waves multiply and read by turns.
+#: The first MFMA generation on which programs of eight waves alternate between matmul and load
+#: phases.
 _ALTERNATES_FROM: Final = 3
 
 
-#: LLVM types that are read from one lane in one or two instructions.
+#: LLVM types that one or two ``v_readfirstlane`` instructions read.
 _SCALAR: Final = frozenset({"i32", "i64", "float", "double"})
 
 
 class GcnTarget(SimtTarget):
-    """One architecture, with the options of a launch.
+    """An AMD GPU architecture with the options of a launch.
 
     Attributes:
         row: the architecture.
-        relaxed: whether functions may have the machine's error (the option ``math``).
+        relaxed: whether functions may have the hardware instructions' error (the option ``math``).
     """
 
     max_threads, max_access = 1024, 16
@@ -118,7 +121,7 @@ class GcnTarget(SimtTarget):
     def begin(self, module: ModuleWriter, name: str, parameters: Sequence[tuple[str, str]], num_warps: int, options: Mapping[str, Any]) -> FunctionWriter:
         state = module.state
         assert isinstance(state, KernelState)
-        # functions beside the kernel are written into it: a call would take memory for registers
+        # inline device functions into the kernel: a call would pass registers through memory
         module.attributes = "alwaysinline nounwind"
         module.add_global(f"@{SHARED_SYMBOL} = external addrspace(3) global [0 x i8], align 128")
         version = module.metadata(f'!{{i32 1, !"amdhsa_code_object_version", i32 {CODE_OBJECT_VERSION}}}')
@@ -141,7 +144,7 @@ class GcnTarget(SimtTarget):
         return w
 
     def _unused(self, state: KernelState) -> tuple[str, ...]:
-        """What the machine need not set up for a kernel."""
+        """Return the inputs that the kernel does not need set up."""
         groups = tuple(f"workgroup-id-{'xyz'[axis]}" for axis in (1, 2) if axis not in state.groups)
         counts = state.counts or (self._chiplets > 1 and 0 in state.groups)
         return (*_UNUSED, *groups, *(() if counts else ("implicitarg-ptr",)))
@@ -149,7 +152,7 @@ class GcnTarget(SimtTarget):
     def shared_base(self, w: FunctionWriter) -> str:
         return f"@{SHARED_SYMBOL}"
 
-    # ---- where a thread is
+    # ---- thread indices
 
     def lane(self, w: FunctionWriter) -> str:
         return w.emit(f"and i32 {_thread(w)}, {self.warp_size - 1}")
@@ -157,7 +160,7 @@ class GcnTarget(SimtTarget):
     def warp(self, w: FunctionWriter) -> str:
         if kernel_state(w).num_warps == 1:
             return "0"
-        # the same in all lanes, which is not to be seen from the thread's number
+        # the warp index is uniform, which LLVM cannot derive from the thread index
         return w.intrinsic("llvm.amdgcn.readfirstlane", "i32", [("i32", w.emit(f"lshr i32 {_thread(w)}, {log2(self.warp_size)}"))])
 
     def program_id(self, w: FunctionWriter, axis: int) -> str:
@@ -165,8 +168,11 @@ class GcnTarget(SimtTarget):
         return self._on_chiplets(w, place) if axis == 0 and self._chiplets > 1 else place
 
     def _on_chiplets(self, w: FunctionWriter, place: str) -> str:
-        """The number of the program at a place of the grid, where those of one chiplet are all places that are alike in what is left of a division by the
-        number of chiplets: the first chiplets have one program more than the others, if the grid does not divide."""
+        """Remap a workgroup ID so that each chiplet runs consecutive programs.
+
+        Workgroup IDs with the same remainder modulo the number of chiplets run on one chiplet. If
+        the number of chiplets does not divide the grid, the first chiplets get one program more.
+        """
         count, chiplets = self.num_programs(w, 0), self._chiplets
         each, more = w.emit(f"udiv i32 {count}, {chiplets}"), w.emit(f"urem i32 {count}, {chiplets}")
         chiplet, own = w.emit(f"urem i32 {place}, {chiplets}"), w.emit(f"udiv i32 {place}, {chiplets}")
@@ -175,12 +181,12 @@ class GcnTarget(SimtTarget):
         return w.emit(f"add i32 {first}, {own}")
 
     def num_programs(self, w: FunctionWriter, axis: int) -> str:
-        # the first of the arguments that every launch adds are the counts of groups
+        # the implicit arguments of a launch begin with the numbers of workgroups
         hidden = w.call("llvm.amdgcn.implicitarg.ptr", "ptr addrspace(4)", [])
         place = w.emit(f"getelementptr i32, ptr addrspace(4) {hidden}, i64 {axis}")
         return w.emit(f"load i32, ptr addrspace(4) {place}, align 4, !invariant.load {w.module.metadata('!{}')}")
 
-    # ---- threads together
+    # ---- barriers and cross-lane operations
 
     def barrier(self, w: FunctionWriter, threads: Threads) -> None:
         if threads.count == 1:
@@ -189,10 +195,11 @@ class GcnTarget(SimtTarget):
         w.do(memory_access.KEEP)
         waitcnt.wait_for_shared(w, self.row)
         if kernel_state(w).announces and self.row.matrix == MFMA:
-            # one wave's release waits for what this wave has stored, but not for what the others have
+            # a wave's release waits only for its own stores, so each wave waits for its stores here
             waitcnt.wait_for_memory(w)
         if kernel_state(w).copies:
-            # a fence would wait for copies to LDS too; of what it orders, the accesses of LDS alone are not in order with each other by themselves
+            # a fence would also wait for copies to LDS; of the accesses that it orders, only LDS
+            # accesses are not already in order
             w.call("llvm.amdgcn.s.barrier", "void", [])
             w.do(memory_access.KEEP)
             return
@@ -201,7 +208,7 @@ class GcnTarget(SimtTarget):
         w.do('fence syncscope("workgroup") acquire')
 
     def warp_barrier(self, w: FunctionWriter) -> None:
-        """The accesses of a wave are done in order; only the code generator must not change it."""
+        """Keep LLVM from reordering a wave's accesses, which the hardware executes in order."""
         w.do(memory_access.KEEP)
         w.do('fence syncscope("wavefront") release')
         w.call("llvm.amdgcn.wave.barrier", "void", [])
@@ -210,11 +217,15 @@ class GcnTarget(SimtTarget):
             w.do(memory_access.KEEP)
 
     def alternates(self, product: Matmul) -> bool:
-        """Eight waves are two for each part of a compute unit, which share its matrix unit and its way to LDS."""
+        """Return whether the two waves of a SIMD alternate between matmul and load phases.
+
+        With eight waves, each SIMD of a compute unit runs two, which share its matrix unit and its
+        path to LDS.
+        """
         return self.row.matrix == MFMA and self.row.generation >= _ALTERNATES_FROM and product.warps == 8 and min(product.shape[-2:]) >= 128
 
     def phase(self, context: SimtContext, *, matmuls: bool) -> None:
-        """A wave that multiplies comes first. The code generator moves nothing across a change of priority."""
+        """Raise the priority of a wave that multiplies. LLVM moves nothing across ``s_setprio``."""
         context.writer.call("llvm.amdgcn.s.setprio", "void", [("i16", "1" if matmuls else "0")])
 
     def shuffle(self, w: FunctionWriter, value: str, lane: str) -> str:
@@ -234,10 +245,10 @@ class GcnTarget(SimtTarget):
         return cross_lane.pinned(w, values, lambda value: self.shuffle_xor(w, value, mask))
 
     def uniform(self, w: FunctionWriter, value: str, type_: str) -> str:
-        """In scalar registers: branches by it are branches of the wave, and addresses are scalar bases."""
+        """Move a uniform value to scalar registers, for uniform branches and scalar bases."""
         return w.intrinsic("llvm.amdgcn.readfirstlane", type_, [(type_, value)]) if type_ in _SCALAR else value
 
-    # ---- what is under way
+    # ---- asynchronous copies
 
     def keep_order(self, w: FunctionWriter, *, everything: bool) -> None:
         w.do(memory_access.KEEP)
@@ -245,7 +256,7 @@ class GcnTarget(SimtTarget):
             w.call("llvm.amdgcn.sched.barrier", "void", [("i32", "0")])
 
     def commit(self, context: SimtContext, queue: str) -> None:
-        """Nothing: copies are counted one by one."""
+        """Emit nothing: the hardware counts copies one by one."""
 
     def wait(self, context: SimtContext, queue: str, pending: int, names: Sequence[Sequence[str]]) -> list[list[str]]:
         if queue != COPIES.queue:
@@ -267,7 +278,7 @@ class GcnTarget(SimtTarget):
         memory_access.store(w, pointer, element, values, predicate, access)
 
     def atomic_width(self, kind: str, element: Type, scope: str) -> int:
-        # as all sums of floats, those of pairs have an instruction for memory that no host shares word by word
+        # as for all float atomics, packed adds are only valid in memory that is not fine-grained
         return 2 if kind == "add" and scope != "system" and element in self.row.packed_sums else 1
 
     def atomic_rmw(self, context: SimtContext, update: Update, pointer: str, values: Sequence[str], predicate: str | None) -> list[str]:
@@ -309,7 +320,10 @@ class GcnTarget(SimtTarget):
         w.do(f"fence {Reach(scope=_SCOPES[scope]).order(order)}")
 
     def clock(self, w: FunctionWriter) -> str:
-        """A clock of 100 MHz. It does not overflow, so that who divides by a tick's length gets its count again."""
+        """Read the 100 MHz clock in nanoseconds.
+
+        The product does not overflow, so dividing by the length of a tick restores the count.
+        """
         return w.emit(f"mul nuw nsw i64 {w.call('llvm.readsteadycounter', 'i64', [])}, {TICK}")
 
     def shared_atomic_add(self, w: FunctionWriter, pointer: str, value: str, predicate: str | None) -> None:
@@ -338,7 +352,7 @@ class GcnTarget(SimtTarget):
         return self._plans(product)[0]
 
     def vectors(self, product: Matmul) -> dict[LinearLayout, int]:
-        """The layouts of a product's results, and how many elements an instruction gives a lane."""
+        """Return the result layouts of a matmul's plans and an instruction's elements per lane."""
         found, together = self._plans(product)
         return {plan.c: together for plan in found}
 
@@ -353,7 +367,7 @@ class GcnTarget(SimtTarget):
         return block_scaled.INTERFACES
 
     def scaled_plan(self, operation: DotScaled, num_warps: int) -> block_scaled.ScaledPlan:
-        """How a ``dot_scaled`` that was kept is computed by so many warps."""
+        """Plan a ``dot_scaled`` that :meth:`keeps_scaled` accepts, for ``num_warps`` warps."""
         return block_scaled.plan_of(operation, num_warps, self._extent)
 
     def vector_of(self, context: SimtContext, value: Value) -> int:
@@ -381,8 +395,10 @@ class GcnTarget(SimtTarget):
     def inline_asm(
         self, context: SimtContext, text: str, constraints: str, results: Sequence[AssemblyOperand], operands: Sequence[AssemblyOperand]
     ) -> list[str]:
-        """``r`` is a vector register here, as a general register is one of each thread elsewhere. Assembly may exchange values between lanes, so that it
-        stays where its lanes are together.
+        """Emit inline assembly, with ``r`` as a vector register.
+
+        On other targets ``r`` is a general register of each thread. The call is convergent, since
+        the assembly may exchange values between lanes.
 
         Raises:
             LoweringError: the constraints do not fit, or want an element of a tile in a scalar register: lanes have their own.
@@ -400,7 +416,7 @@ class GcnTarget(SimtTarget):
     # ---- reports
 
     def print(self, context: SimtContext, form: str, operands: Sequence[tuple[str, str]], predicate: str | None) -> None:
-        """The host finds the format's number and the operands, see :mod:`.codegen.prints`."""
+        """Write a print record: the format's number and the operands (:mod:`.codegen.prints`)."""
         state, told = kernel_state(context.writer), (form, tuple(type_ for type_, _ in operands))
         if told not in state.formats:
             state.formats.append(told)
@@ -408,7 +424,7 @@ class GcnTarget(SimtTarget):
         prints.emit_record(context.writer, number, state.record_words, operands, predicate)
 
     def fail(self, context: SimtContext, message: str, file: str, line: int, function: str, predicate: str) -> None:
-        """The queue ends with an error, and the host finds which assertion it was."""
+        """Record which assertion failed for the host, then end the queue with an error."""
         texts = kernel_state(context.writer).assertions
         texts.append(assertions.text_of(message, file, line, function))
         with context.writer.when(predicate, likely=False):
@@ -420,10 +436,11 @@ def _thread(w: FunctionWriter) -> str:
 
 
 def _where(context: SimtContext, pointer: str, type_: str, predicate: str | None, scope: str, access: Callable[[str, Reach], str]) -> str:
-    """Access global memory where the predicate holds; zeros of an LLVM type elsewhere."""
+    """Access global memory where the predicate holds; yield zeros elsewhere."""
     w = context.writer
     place = memory_access.global_pointer(w, pointer)
-    # sums of floats have an instruction for memory that no host shares word by word, as none does whose allocation does not ask for it
+    # float atomics are only valid in memory that is not fine-grained; memory is fine-grained only
+    # if its allocation requests it
     sums = "" if scope == "system" else f", !amdgpu.no.fine.grained.memory {w.module.metadata('!{}')}"
     reach = Reach(memory_access.GLOBAL, _SCOPES[scope], sums)
     if predicate is None:

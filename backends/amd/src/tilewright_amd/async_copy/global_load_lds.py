@@ -1,16 +1,21 @@
 """``global_load_lds``: asynchronous copies from global memory straight to LDS.
 
-A wave's copy writes one run of LDS, lane after lane, that begins where M0 says. All lanes take part: those whose predicate does not hold read zeros that lie
-beside the code. The counter of loads tells when copies are over, in the order in which they began.
+A wave's copy writes one contiguous run of LDS, lane after lane, starting at the address in M0. All
+lanes take part: masked-off lanes read zeros from a constant beside the code. The counter of vector
+memory loads (vmcnt) reports copies as complete in the order in which they were issued.
 
-LLVM (22) counts a copy as an access of LDS too, as the machine does not: a wait for an access of LDS behind which copies began would be too short. So accesses
-of LDS are waited for before copies begin, and none may come between. Permutes of lanes through LDS (``ds_bpermute``, ``ds_swizzle``) count as accesses, but
-for LLVM they have no side effects, and nothing that is written here would hold them: in kernels with copies each stays where it is written, and is waited for
-there (:func:`~tilewright_amd.codegen.cross_lane.pinned`).
+LLVM (22) also counts a copy as an LDS access, but the hardware does not. A wait for an LDS access
+that was issued before a copy would therefore be too short. So the emitted code waits for all LDS
+accesses before it issues copies, and issues no LDS access between copies. Cross-lane permutes
+through LDS (``ds_bpermute``, ``ds_swizzle``) also count as accesses, but LLVM models them without
+side effects, so no fence orders them. In kernels with copies,
+:func:`~tilewright_amd.codegen.cross_lane.pinned` keeps each permute where it is emitted and waits
+for it there.
 
-LLVM would have every access of LDS wait for all copies that are under way, since it may be of what they write; and every fence. The accesses are told apart by
-names of memory here (scopes of aliases), and barriers of kernels with copies wait for the accesses of LDS by
-themselves (:mod:`tilewright_amd.target`): what copies write is waited for where the kernel says so.
+By default LLVM makes every LDS access, and every fence, wait for all copies in flight, since the
+access may alias their destinations. Alias scopes tell LLVM that accesses and copies do not alias,
+and barriers of kernels with copies wait for LDS accesses explicitly (:mod:`tilewright_amd.target`).
+The kernel itself waits for copies at the wait operations of the pipeline.
 """
 
 from __future__ import annotations
@@ -22,36 +27,40 @@ from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.target.copy_mechanism import GROUPS, CopyMechanism
 from tilewright_amd.codegen import memory_access, waitcnt
 
-#: The mechanism's name.
+#: The name of this copy mechanism.
 NAME: Final = "global_load_lds"
 #: LLVM type of a pointer to LDS.
 _LOCAL: Final = "ptr addrspace(3)"
-#: Most copies that a wait can leave under way.
+#: The maximum number of copies that a wait can leave in flight.
 _MOST_PENDING: Final = 63
-#: What may be moved across: arithmetic of all kinds, and no access of memory.
+#: The ``sched.barrier`` mask that lets LLVM move arithmetic of all kinds across, but no memory
+#: access.
 _ARITHMETIC: Final = 0x40F
 
 
 def mechanism(widths: tuple[int, ...]) -> CopyMechanism:
-    """Copies of so many bytes a lane."""
+    """Return the copy mechanism for the given widths in bytes per lane."""
     return CopyMechanism(NAME, GROUPS, widths, start=_start, lanes_side_by_side=True, counted=True, drains=True, around=_around)
 
 
 def lds_done(w: FunctionWriter) -> None:
-    """Wait for the accesses of LDS of a wave."""
+    """Wait for the LDS accesses of a wave."""
     w.call("llvm.amdgcn.s.waitcnt", "void", [("i32", str(waitcnt.MFMA_SHARED))])
 
 
 def wait(w: FunctionWriter, pending: int) -> None:
-    """Wait until at most so many loads and copies of a wave are under way, and for its accesses of LDS, as the barrier does that comes next: LLVM would take a
-    wait for none of them for one until 15 are under way."""
+    """Wait until at most ``pending`` loads and copies of a wave are in flight.
+
+    The wait also covers the wave's LDS accesses, as the following barrier does: LLVM would read an
+    operand without a wait for LDS as a wait that leaves 15 LDS accesses in flight.
+    """
     count = min(pending, _MOST_PENDING)
-    # the low four bits of the counter of loads come first, its high two last
+    # the low four bits of vmcnt come first in the operand, its high two bits last
     w.call("llvm.amdgcn.s.waitcnt", "void", [("i32", str(count & 15 | 0x70 | count >> 4 << 14))])
 
 
 def aside(w: FunctionWriter) -> str:
-    """The metadata of accesses of LDS that are not to wait for copies."""
+    """Return the metadata of LDS accesses that need not wait for copies."""
     return f", !alias.scope {_scope(w, 'accesses')}, !noalias {_scope(w, 'copies')}"
 
 

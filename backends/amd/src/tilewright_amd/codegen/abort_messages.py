@@ -24,10 +24,10 @@ from tilewright.llvm.native import signal_handlers
 if TYPE_CHECKING:
     from tilewright.llvm.codegen.link import LoadedObject
 
-#: Kernels that are looked at; of more the oldest are forgotten.
+#: The maximum number of kernels that the handler checks; the newest replace the oldest.
 MOST: Final = 4096
 _MACHINES: Final = ("x86_64", "aarch64")
-#: Linux's number.
+#: SIGABRT's number on Linux.
 _SIGABRT: Final = 6
 
 _IR: Final = """
@@ -94,7 +94,7 @@ class _Watch:
         self._lock = threading.Lock()
 
     def install(self) -> None:
-        """Handle SIGABRT from now on, before the handler that is there."""
+        """Install the SIGABRT handler, which restores and re-raises to the previous handler."""
         ctypes.c_int32.from_address(self._code.address("owner")).value = os.getpid()
         signal_handlers.install(_SIGABRT, self._code.address("aborted"), self._code.address("before"))
 
@@ -104,7 +104,7 @@ class _Watch:
         table = (ctypes.c_int64 * len(pairs))(*pairs)
         with self._lock:
             entry = 3 * (self._count % MOST)
-            # the address of the number comes last: until then the entry is of no kernel
+            # write the address of the number last: until then the handler skips the entry
             self._kernels[entry] = 0
             self._kernels[entry + 1], self._kernels[entry + 2] = ctypes.addressof(table), len(texts)
             self._kept[self._count % MOST] = table, texts
@@ -114,7 +114,7 @@ class _Watch:
 
 @functools.cache
 def _watch(process: int) -> _Watch | None:
-    """What watches in a process, by its number."""
+    """Return the abort handler of a process, installed at the first call; None if unsupported."""
     from tilewright.llvm.codegen.compile import host_target
     from tilewright.runtime.storage.host_code import load_host_code
 
@@ -127,7 +127,11 @@ def _watch(process: int) -> _Watch | None:
 
 
 def watch(place: int, kernel: str, messages: Sequence[str]) -> None:
-    """Have an abort name the assertion of a kernel that has left its number, from 1 on, at an address that stays readable as long as the process."""
+    """Make the SIGABRT handler report failed assertions of a kernel.
+
+    A failed assertion leaves its number, from 1 on, at the address ``place``, which must stay
+    readable for the lifetime of the process.
+    """
     found = _watch(os.getpid())
     if found is not None:
         found.add(place, [f"\ntilewright: kernel {kernel}: {message}\n".encode() for message in messages])

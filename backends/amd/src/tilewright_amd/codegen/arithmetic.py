@@ -1,7 +1,8 @@
-"""Elementwise operations in machine instructions, within the error that the operation allows.
+"""Elementwise operations through target intrinsics, within the allowed error.
 
-With the option ``math`` at ``relaxed`` a function may have the error of the column ``relaxed_ulp`` of :data:`tilewright.passes.math.math_library.MATH`; with
-``strict`` the shared functions are used wherever the machine's are not as good.
+With the option ``math`` at ``relaxed``, a function may have the error given in the column
+``relaxed_ulp`` of :data:`tilewright.passes.math.math_library.MATH`. With ``strict``, the backend
+uses the shared expansions wherever the target's instruction is less accurate.
 """
 
 from __future__ import annotations
@@ -28,13 +29,16 @@ def _unary(name: str) -> Emitter:
 
 
 def _exp(w: FunctionWriter, operands: list[str]) -> str:
-    """2**(x * log2 e): the product is rounded, which costs accuracy in proportion to x."""
+    """Compute 2**(x * log2 e); rounding the factor costs accuracy in proportion to x."""
     return _unary("exp2")(w, [w.emit(f"fmul float {operands[0]}, {float_constant('float', 1.4426950408889634)}")])
 
 
 def _divide(w: FunctionWriter, operands: list[str]) -> str:
-    """By the reciprocal, of mantissas, so that it is a normal number. It is written out: an ``fdiv`` that may be less exact is taken for one beside it that
-    may not."""
+    """Divide by the reciprocal of the mantissa, so that the reciprocal is a normal number.
+
+    The division is expanded here: LLVM may merge an inexact ``fdiv`` with an exact one and use the
+    inexact result for both.
+    """
     mantissas = [w.call("llvm.amdgcn.frexp.mant.f32", "float", [("float", operand)]) for operand in operands]
     exponents = [w.call("llvm.amdgcn.frexp.exp.i32.f32", "i32", [("float", operand)]) for operand in operands]
     quotient = w.emit(f"fmul float {mantissas[0]}, {_unary('rcp')(w, mantissas[1:])}")
@@ -42,7 +46,10 @@ def _divide(w: FunctionWriter, operands: list[str]) -> str:
 
 
 def _log(w: FunctionWriter, operands: list[str]) -> str:
-    """log2 x times ln 2; LLVM scales subnormal operands, which the instruction takes for zeros."""
+    """Compute log2 x times ln 2.
+
+    LLVM scales subnormal operands, which the instruction flushes to zero.
+    """
     return w.emit(f"fmul float {w.intrinsic('llvm.log2', 'float', [('float', operands[0])])}, {float_constant('float', math.log(2))}")
 
 
@@ -50,25 +57,29 @@ def _by_reciprocal(w: FunctionWriter, operands: list[str]) -> str:
     return w.emit(f"fmul float {operands[0]}, {_unary('rcp')(w, operands[1:])}")
 
 
-#: name -> the machine's f32 function, where ``math`` is relaxed. Each instruction has 1 ULP; exp adds 1.173 |x| by the rounding of its product; a quotient has
-#: 2.5, a logarithm 3.1: the rounding of its product beside. Results below the normal numbers may be zero.
+#: Name -> f32 target function for ``math`` relaxed. Each instruction has 1 ULP. exp adds 1.173 |x|,
+#: since it rounds the factor x * log2 e. A quotient has 2.5 ULP, and a logarithm 3.1, including the
+#: rounding of the product. Results below the normal range may be zero.
 RELAXED: dict[str, Emitter] = {"exp2": _unary("exp2"), "exp": _exp, "log": _log, "rsqrt": _unary("rsq"), "div": _divide}
-#: name -> the machine's f32 function, where the operation says ``approximate``: 2.5 ULP.
+#: Name -> f32 target function for operations marked ``approximate``: 2.5 ULP.
 APPROXIMATE: dict[str, Emitter] = {"div": _divide, "sqrt": _unary("sqrt")}
-#: name -> the machine's f32 function, where ``math`` is relaxed and the operation says ``fast``: 2.5 ULP where the reciprocal is a normal number.
+#: Name -> f32 target function for ``math`` relaxed and operations marked ``fast``: 2.5 ULP where
+#: the reciprocal is a normal number.
 FAST: dict[str, Emitter] = {"div": _by_reciprocal}
 
 
-#: Operations on bf16 numbers that f32 arithmetic computes: what it rounds to has more than twice the bits, and is rounded again as if it were exact.
+#: bf16 operations computed in f32. f32 has more than twice the precision of bf16, so rounding the
+#: f32 result to bf16 yields the correctly rounded result.
 _ROUNDED_ONCE: Final = frozenset({"add", "sub", "mul"})
-#: Types of which sums with +0 are not left to the code generator.
+#: Types for which this module expands sums with +0 itself instead of leaving them to LLVM.
 _BESIDE_ZERO: Final = frozenset({F16, BF16, F32, F64})
 
 
 def _beside_zero(name: str, operands: list[str], element: Type) -> tuple[str, bool] | None:
-    """Of a sum of +0 and a number, which may be negated: the number, and whether it is. None for anything else.
+    """Match a sum of +0 and a possibly negated number; return the number and whether it is negated.
 
-    The code generator makes 0 - x of such sums where the number is -x, and takes that for -x, also where x is a zero.
+    Return None for any other operation. LLVM folds such a sum with -x to 0 - x, and folds that to
+    -x, which is wrong when x is a zero.
     """
     zero, minus_zero, one, minus_one = (constant(element, value) for value in (0.0, -0.0, 1.0, -1.0))
     if name == "add" and zero in operands:
@@ -85,9 +96,9 @@ def _beside_zero(name: str, operands: list[str], element: Type) -> tuple[str, bo
 
 
 def _sum_with_zero(w: FunctionWriter, number: str, negated: bool, element: Type) -> str:
-    """0 + x, or 0 - x if it is ``negated``."""
+    """Emit 0 + x, or 0 - x if ``negated``."""
     type_, zero = register_type(element), constant(element, 0.0)
-    if element is BF16:  # in registers for integers
+    if element is BF16:  # held in integer registers
         is_zero = w.emit(f"icmp eq i16 {w.emit(f'and i16 {number}, 32767')}, 0")
         other = w.emit(f"xor i16 {number}, -32768") if negated else number
     else:
@@ -97,10 +108,11 @@ def _sum_with_zero(w: FunctionWriter, number: str, negated: bool, element: Type)
 
 
 def _fma_in_single(w: FunctionWriter, row: Architecture, operands: list[str]) -> str:
-    """``a * b + c`` of bf16 numbers, rounded to f32 and then to bf16.
+    """Emit ``a * b + c`` of bf16 numbers, rounded to f32 and then to bf16.
 
-    The result differs from the one that is rounded once where f32 rounds to the middle of two bf16 numbers: it is off by at most 0.5 + 2**-16 ULP. Rounding
-    once takes f64 and the error of the sum, 24 instructions a number.
+    The result differs from the correctly rounded one only where the f32 result lies midway between
+    two bf16 numbers; its error is at most 0.5 + 2**-16 ULP. Correct rounding needs f64 and the
+    error of the sum: 24 instructions per element.
     """
     return computed_upper_half(w, row, w.intrinsic("llvm.fma", "float", [("float", single) for single in _singles(w, operands)]))
 

@@ -1,6 +1,7 @@
 """Failed assertions: a number in host memory, then a trap that ends the queue.
 
-The memory is of the host and the device's to reach, so that it can be read when the device cannot be used any more, and where the runtime ends the process
+The number lies in host memory that the device can access, so the host can still read it when the
+device has become unusable, and when the runtime aborts the process
 (:mod:`tilewright_amd.codegen.abort_messages`).
 """
 
@@ -16,32 +17,33 @@ from tilewright.gpu_host.table import Call, OpaqueArgument
 from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright_amd.codegen.abort_messages import watch
 
-#: The parameter behind those of the source, of kernels with assertions: the address where a failed one leaves its number, from 1 on.
+#: The hidden parameter of kernels with assertions, after the source's parameters: the address where
+#: a failed assertion leaves its number, from 1 on.
 PARAMETER: Final = ("i64", "tilewright_reports")
 _BYTES: Final = 64
 
 _HOST_MEMORY = Call("hipHostMalloc", lambda hip, size: hip.hipHostMalloc(size, 0))
 _lock = threading.Lock()
-#: (driver, kernel, messages) -> address of their memory, which is kept to the end of the process
+#: (driver, kernel, messages) -> address of their host memory, which is never freed
 _places: dict[tuple[Driver, str, tuple[str, ...]], int] = {}
 
 
 def emit_failure(w: FunctionWriter, number: int) -> None:
-    """Tell the number of an assertion, and trap. All lanes that are active take part."""
+    """Store the number of a failed assertion and trap. All active lanes take part."""
     place = w.emit(f"inttoptr i64 %{PARAMETER[1]} to ptr addrspace(1)")
     w.do(f"store volatile i32 {number}, ptr addrspace(1) {place}, align 4")
-    # the number has arrived, and not in a cache of the device, before the queue ends
+    # make the store visible to the host, past the device's caches, before the queue ends
     w.do("fence seq_cst")
     w.call("llvm.trap", "void", [])
 
 
 def text_of(message: str, file: str, line: int, function: str) -> str:
-    """What a failed assertion is called to its user."""
+    """Return the error text of a failed assertion."""
     return f"an assertion failed: {message or 'it has no message'} ({file}:{line}, in {function})"
 
 
 def argument(hip: Driver, kernel: str, messages: Sequence[str]) -> OpaqueArgument:
-    """The parameter :data:`PARAMETER` of a kernel with these assertions.
+    """Return the value of :data:`PARAMETER` for a kernel with the given assertions.
 
     Raises:
         DriverError: the runtime has no memory of the host for it.
@@ -62,7 +64,7 @@ def _place(hip: Driver, kernel: str, messages: tuple[str, ...]) -> int:
 
 
 def told(bindings: Any) -> str:
-    """What kernels have told since this was asked last, each message once; empty where none did."""
+    """Return and clear the reports of failed assertions, each message once."""
     said = []
     with _lock:
         for (hip, _, messages), place in _places.items():

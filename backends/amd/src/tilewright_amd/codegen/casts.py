@@ -1,6 +1,6 @@
-"""Conversions in machine instructions, where these give the bits that ``cast`` asks for.
+"""Conversions by target instructions, where they produce exactly the bits that ``cast`` requires.
 
-All others are integer arithmetic.
+The shared lowering expands all others into integer arithmetic.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tilewright_amd.architectures import MFMA, Architecture
 from tilewright_amd.codegen.kernel_state import kernel_state
 from tilewright_amd.codegen.vectors import narrow_pair
 
-#: An f32 NaN whose upper half is a quiet one of bf16.
+#: An f32 NaN whose upper half is the quiet bf16 NaN.
 _QUIET_NAN: Final = 0x7FC00000
-#: Types all of whose numbers are of f32 -> such a number as f32.
+#: Type whose values f32 represents exactly -> conversion to f32.
 _SINGLE: Final[Mapping[Type, Callable[[FunctionWriter, str], str]]] = {
     F32: lambda w, operand: operand,
     F16: lambda w, operand: w.emit(f"fpext half {operand} to float"),
@@ -28,7 +28,10 @@ _SINGLE: Final[Mapping[Type, Callable[[FunctionWriter, str], str]]] = {
 
 
 def machine_cast(w: FunctionWriter, row: Architecture, operand: str, source: Type, result: Type, rounding: str, *, limits: Limits) -> str | None:
-    """See :meth:`tilewright.simt.target.simt_target.SimtTarget.cast`. ``limits`` are those of an operand that is not NaN."""
+    """See :meth:`tilewright.simt.target.simt_target.SimtTarget.cast`.
+
+    ``limits`` bound an operand that is not NaN.
+    """
     if source is F32 and result is BF16 and rounding == "rtne":
         return computed_upper_half(w, row, operand) if rounds_bf16(row) else _upper_half(w, operand)
     if source in _SINGLE and result in row.fp8 and rounding == "rtne":
@@ -37,7 +40,7 @@ def machine_cast(w: FunctionWriter, row: Architecture, operand: str, source: Typ
     if source in row.fp8 and result in (F16, F32):
         assert isinstance(source, FloatType)
         single = _widened(w, operand, source)
-        # every fp8 number is one of f16
+        # f16 represents every fp8 number exactly
         return single if result is F32 else w.emit(f"fptrunc float {single} to half")
     if isinstance(source, FloatType) and source.bits == 8 and result in (F16, F32):
         half = _half(w, operand, source)
@@ -46,13 +49,16 @@ def machine_cast(w: FunctionWriter, row: Architecture, operand: str, source: Typ
 
 
 def rounds_bf16(row: Architecture) -> bool:
-    """Whether the machine has an instruction that rounds f32 to bf16."""
+    """Return whether the target has an instruction that rounds f32 to bf16."""
     return (row.matrix, row.generation) == (MFMA, 4)
 
 
 def computed_upper_half(w: FunctionWriter, row: Architecture, operand: str) -> str:
-    """The result of f32 arithmetic on bf16 numbers, as bf16 to nearest even. Where it is NaN it is one of the operands', or the machine's own, whose lower half
-    is zero: nothing is carried into the upper half, which stays as it is."""
+    """Round the f32 result of arithmetic on bf16 numbers to bf16, to nearest even.
+
+    A NaN result is an operand's NaN or the target's canonical NaN. Its lower half is zero, so
+    rounding carries nothing into the upper half and preserves the NaN.
+    """
     if rounds_bf16(row):
         return w.emit(f"bitcast bfloat {w.emit(f'fptrunc float {operand} to bfloat')} to i16")
     rounded = rounded_upper_half(w, w.emit(f"bitcast float {operand} to i32"))
@@ -60,16 +66,17 @@ def computed_upper_half(w: FunctionWriter, row: Architecture, operand: str) -> s
 
 
 def of_upper_half(w: FunctionWriter, bits: str) -> str:
-    """The f32 number whose upper half is the lower half of a word."""
+    """Return the f32 number whose upper half is the lower half of ``bits``."""
     return w.emit(f"bitcast i32 {w.emit(f'shl i32 {bits}, 16')} to float")
 
 
 def _upper_half(w: FunctionWriter, operand: str) -> str:
-    """An f32 number as bf16 to nearest even; any NaN as the quiet one.
+    """Round an f32 number to bf16, to nearest even; every NaN becomes the quiet NaN.
 
-    The NaN passes through empty assembly, which hides that it is a constant: LLVM would select between
-    16-bit halves of a constant, with a shift for each number, where ``v_perm_b32`` packs the upper
-    halves of two words. Assembly with an instruction would need an assembler.
+    The NaN passes through an empty inline assembly, which hides from LLVM that it is a constant.
+    Otherwise LLVM would select between 16-bit halves of a constant, with a shift for each number,
+    where ``v_perm_b32`` packs the upper halves of two registers. An assembly with an instruction
+    would need an assembler.
     """
     bits = w.emit(f"bitcast float {operand} to i32")
     rounded = rounded_upper_half(w, bits)
@@ -80,10 +87,14 @@ def _upper_half(w: FunctionWriter, operand: str) -> str:
 
 
 def _narrowed(w: FunctionWriter, row: Architecture, operand: str, result: FloatType, limits: Limits) -> str:
-    """An f32 number as fp8, rounded to the nearest and saturated. What is rounded is remembered, for those that are joined (:mod:`.vectors`)."""
+    """Convert an f32 number to fp8, rounded to nearest and saturated.
+
+    The kernel's state records the rounded number, so that :mod:`.vectors` can convert elements in
+    pairs.
+    """
     kind = "fp8" if result.mantissa == 3 else "bf8"
     bound = greatest_finite(result)
-    # the instruction makes infinity or NaN of what is too large
+    # the instruction turns values out of range into infinity or NaN
     clamped = operand if -bound <= limits[0] and limits[1] <= bound else _clamped(w, row, operand, bound)
     name = w.emit(f"trunc i32 {narrow_pair(w, kind, clamped, clamped)} to i8")
     kernel_state(w).narrowed[name] = clamped, kind
@@ -91,7 +102,7 @@ def _narrowed(w: FunctionWriter, row: Architecture, operand: str, result: FloatT
 
 
 def _clamped(w: FunctionWriter, row: Architecture, operand: str, bound: float) -> str:
-    """An f32 number between the bounds; NaN stays what it is."""
+    """Clamp an f32 number to [-bound, bound]; a NaN stays NaN."""
     least, greatest = float_constant("float", -bound), float_constant("float", bound)
     if row.propagates_nan:
         raised = w.intrinsic("llvm.maximum", "float", [("float", operand), ("float", least)])
@@ -101,14 +112,17 @@ def _clamped(w: FunctionWriter, row: Architecture, operand: str, bound: float) -
 
 
 def _widened(w: FunctionWriter, operand: str, source: FloatType) -> str:
-    """An fp8 number as f32: of the lowest byte of a word."""
+    """Convert an fp8 number to f32."""
     word = w.emit(f"zext i8 {operand} to i32")
     return w.call(f"llvm.amdgcn.cvt.f32.{'fp8' if source.mantissa == 3 else 'bf8'}", "float", [("i32", word), ("i32", "0")])
 
 
 def _half(w: FunctionWriter, operand: str, source: Type) -> str | None:
-    """An fp8 number as f16, for machines without an instruction: its bits in the places of those of f16, scaled by what the exponents differ; None where
-    that does not serve."""
+    """Convert fp8 to f16 without a conversion instruction; None for unsupported fp8 types.
+
+    The bits move to their f16 positions, and a multiplication corrects the difference of the
+    exponent biases.
+    """
     wide = w.emit(f"zext i8 {operand} to i16")
     if source is F8E5M2:
         return w.emit(f"bitcast i16 {w.emit(f'shl i16 {wide}, 8')} to half")

@@ -19,15 +19,15 @@ _MIRROR, _HALF_MIRROR = 0x140, 0x141  # the lanes of a row, and of half a row, i
 _ROW_XOR = 0x160  # and the mask; RDNA
 
 
-#: Most values that pass through one statement of :func:`pinned`: registers hold them all at once.
+#: The maximum number of values in one statement of :func:`pinned`, all of which are live at once.
 _TOGETHER: Final = 8
 
 
 def pinned(w: FunctionWriter, values: Sequence[str], permute: Callable[[str], str]) -> list[str]:
-    """Permute i32 values between two statements without an instruction, which LLVM keeps in order.
+    """Permute i32 values between two empty inline assemblies, which LLVM keeps in order.
 
-    A permute of LDS stays between its operands' statement and its result's, and the second one reads
-    the result: LLVM waits for it there.
+    An LDS permute stays between the assembly of its operands and that of its results. The second
+    one reads the results, so LLVM waits for the permute there.
     """
     found: list[str] = []
     for start in range(0, len(values), _TOGETHER):
@@ -37,8 +37,10 @@ def pinned(w: FunctionWriter, values: Sequence[str], permute: Callable[[str], st
 
 
 def _fixed(w: FunctionWriter, values: Sequence[str]) -> list[str]:
-    """Pass i32 values through inline assembly that is empty, which nothing is moved across that
-    has side effects."""
+    """Pass i32 values through an empty inline assembly.
+
+    LLVM moves nothing with side effects across it.
+    """
     count = len(values)
     listed = ", ".join(f"i32 {value}" for value in values)
     constraints = ",".join(["=v"] * count + [str(number) for number in range(count)])
@@ -50,18 +52,21 @@ def _fixed(w: FunctionWriter, values: Sequence[str]) -> list[str]:
 
 
 def goes_through_lds(row: Architecture, mask: int) -> bool:
-    """Return whether :func:`exchange` takes a permute of LDS for a mask."""
+    """Return whether :func:`exchange` needs an LDS permute for a mask."""
     return row.matrix == MFMA and mask >= 16 and not row.swaps
 
 
 def bpermute(w: FunctionWriter, value: str, lane: str) -> str:
-    """The i32 ``value`` of any lane."""
+    """Read the i32 ``value`` of an arbitrary lane."""
     place = w.emit(f"shl i32 {lane}, 2")
     return w.call("llvm.amdgcn.ds.bpermute", "i32", [("i32", place), ("i32", value)])
 
 
 def exchange(w: FunctionWriter, row: Architecture, value: str, lane: Callable[[], str], mask: int) -> str:
-    """The i32 ``value`` of the lane whose number differs in the bits of ``mask``. ``lane`` gives the own number."""
+    """Read the i32 ``value`` of the lane at this lane's index xor ``mask``.
+
+    ``lane`` emits this lane's index.
+    """
     if row.matrix == WMMA:
         low = _dpp(w, value, _ROW_XOR + (mask & 15)) if mask & 15 else value
         return _other_row(w, low) if mask & 16 else low
@@ -73,13 +78,13 @@ def exchange(w: FunctionWriter, row: Architecture, value: str, lane: Callable[[]
                 value = _swapped(w, value, lane(), rows)
         return value
     if mask < 32:
-        # xor, or and and masks of the lane's number in half a wave
+        # the operand holds the xor, or and and masks, applied to the lane index in half a wave
         return w.call("llvm.amdgcn.ds.swizzle", "i32", [("i32", value), ("i32", str(mask << 10 | 31))])
     return bpermute(w, value, w.emit(f"xor i32 {lane()}, {mask}"))
 
 
 def _row_controls(mask: int) -> list[int]:
-    """DPP controls whose effects, one after the other, are an exclusive or of the lane's number with a mask below 16."""
+    """Return DPP controls that together xor the lane index with a mask below 16."""
     controls = []
     if mask & 8:
         if mask & 4:
@@ -102,14 +107,17 @@ def _dpp(w: FunctionWriter, value: str, control: int) -> str:
 
 
 def _other_row(w: FunctionWriter, value: str) -> str:
-    """The value that the same lane of the other row has, of the two rows of a wave of 32 lanes."""
+    """Read the value of the same lane of the other row of a 32-lane wave."""
     select = [("i32", str(0x76543210)), ("i32", str(0xFEDCBA98 - (1 << 32)))]
     return w.intrinsic("llvm.amdgcn.permlanex16", "i32", [("i32", "poison"), ("i32", value), *select, ("i1", "false"), ("i1", "false")])
 
 
 def _swapped(w: FunctionWriter, value: str, lane: str, rows: int) -> str:
-    """The value that the lane with the other bit ``rows`` (16 or 32) in its number has: ``v_permlane16_swap``
-    and ``v_permlane32_swap`` exchange the upper lanes of one register with the lower ones of another."""
+    """Read the value of the lane whose index differs in the bit ``rows`` (16 or 32).
+
+    ``v_permlane16_swap`` and ``v_permlane32_swap`` exchange the upper lanes of one register with
+    the lower lanes of another.
+    """
     name, both = f"llvm.amdgcn.permlane{rows}.swap", "{ i32, i32 }"
     w.module.declare(name, both, ["i32", "i32", "i1", "i1"])
     pair = w.emit(f"call {both} @{name}(i32 {value}, i32 {value}, i1 false, i1 false)")

@@ -1,4 +1,4 @@
-"""State of one kernel's emission: its parameters, and the messages that the host has to know."""
+"""Per-kernel state of code emission: its parameters, and the messages that the host needs."""
 
 from __future__ import annotations
 
@@ -15,20 +15,22 @@ from tilewright_amd.codegen import prints
 
 @dataclass(slots=True)
 class KernelState:
-    """What is known of a kernel while it is written.
+    """The attributes of the kernel being emitted, and the messages collected for the host.
 
     Attributes:
-        num_warps: of a program.
-        groups: axes of the grid on which the kernel asks for its program's number.
-        counts: whether it asks for the extents of the grid.
+        num_warps: warps of a program.
+        groups: grid axes whose program ID the kernel reads.
+        counts: whether the kernel reads the grid's extents.
         copies: whether copies to LDS are in flight across barriers.
-        announces: whether what a program stores may be announced to others.
-        asserts: whether it has assertions.
-        record_words: words of a record of what is printed; 0 where nothing is.
-        vectors: layouts of results of matrix instructions -> elements that one gives a lane.
-        assertions: what failed assertions are called, by their numbers less 1.
-        formats: (C format, types of operands) of what is printed, by their numbers less 1.
-        narrowed: for numbers that the machine rounded to fp8: the f32 number in range that it rounded, and the kind as the instruction calls it.
+        announces: whether the kernel has atomics, by which a program may publish its stores to
+            others.
+        asserts: whether the kernel has assertions.
+        record_words: words of a print record; 0 if the kernel prints nothing.
+        vectors: layout of a matmul's result -> elements per lane of one instruction's result.
+        assertions: texts of the assertions, by number less 1.
+        formats: (C format, types of the operands) of the prints, by number less 1.
+        narrowed: name of an fp8 number -> the clamped f32 number that was rounded to it, and the
+            fp8 kind as the instruction spells it.
     """
 
     num_warps: int
@@ -45,13 +47,13 @@ class KernelState:
 
 
 def state_for(function: Function, vectors: dict[LinearLayout, int]) -> KernelState:
-    """The state for a kernel in its final form, with the layouts of results of its matrix instructions."""
+    """Return the state of a fully lowered kernel, given the result layouts of its matmuls."""
     operations, names = list(function.walk()), {operation.name for operation in function.walk()}
     words = prints.record_words(function)
     axes = {operation.axis for operation in operations if isinstance(operation, ProgramId)}
     return KernelState(
         num_warps=function.attributes[WARPS],
-        # every line that is printed begins with its program
+        # every printed line begins with its program ID
         groups=frozenset(range(3) if words else axes),
         counts="num_programs" in names,
         copies=any(isinstance(operation, CopyStart) for operation in operations),
@@ -63,7 +65,7 @@ def state_for(function: Function, vectors: dict[LinearLayout, int]) -> KernelSta
 
 
 def kernel_state(w: FunctionWriter) -> KernelState:
-    """The state of the kernel that is written."""
+    """Return the state of the kernel being emitted."""
     state = w.module.state
     assert isinstance(state, KernelState), "a kernel is prepared before it is written"
     return state

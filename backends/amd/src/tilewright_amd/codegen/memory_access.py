@@ -1,7 +1,7 @@
 """Loads and stores of global memory: one instruction for up to 16 bytes.
 
-Lanes whose predicate does not hold read zeros that lie beside the code: without branches around them loads stay together, and under way while others begin.
-Stores are run by the lanes whose predicate holds.
+Masked-off lanes of a load read zeros from a constant beside the code. Loads thus need no branches,
+stay adjacent, and overlap in flight. Only the lanes whose predicate holds execute a store.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from tilewright_amd.codegen.vectors import elements, join
 
 #: LLVM type of a pointer to global memory, which the instructions for it take.
 GLOBAL: Final = "ptr addrspace(1)"
-#: Loads of before it stay before it: the code generator knows that no load may pass a store, but moves those past a fence whose result is used in a later
-#: block alone.
+#: An empty inline assembly that loads do not cross. LLVM keeps loads ahead of later stores by
+#: itself, but moves a load past a fence if only a later block uses its result.
 KEEP: Final = 'call void asm sideeffect "", "~{memory}"()'
-#: As many zeros as the widest access has bytes.
+#: Zeros, as many bytes as the widest access.
 _ZEROS: Final = "@tilewright_zeros = internal unnamed_addr addrspace(1) constant [16 x i8] zeroinitializer, align 16"
 _ZERO_CONSTANTS: Final = frozenset({"0", "0.0", "false", "null", float_constant("half", 0.0), float_constant("float", 0.0)})
 
 
 def global_pointer(w: FunctionWriter, pointer: str) -> str:
-    """A pointer of the toolkit's as one to global memory."""
+    """Cast a generic pointer to the global address space."""
     return w.emit(f"addrspacecast ptr {pointer} to {GLOBAL}")
 
 
 def readable(w: FunctionWriter, pointer: str, predicate: str | None) -> str:
-    """A pointer of the toolkit's as one to global memory; to zeros where the predicate does not hold."""
+    """Cast a generic pointer to the global address space; point masked-off lanes to zeros."""
     place = global_pointer(w, pointer)
     if predicate is None:
         return place
@@ -71,7 +71,10 @@ def _volatile(access: Access) -> str:
 
 
 def _kept(w: FunctionWriter, access: Access) -> str:
-    """Lines that are not wanted again leave the cache first; other hints have no instruction."""
+    """Return the metadata that makes an access nontemporal if its cache hint asks for streaming.
+
+    Other hints have no instruction.
+    """
     streamed = access.cache in ("cs", "cv") or access.eviction == "first"
     return f", !nontemporal {w.module.metadata('!{i32 1}')}" if streamed and not access.volatile else ""
 

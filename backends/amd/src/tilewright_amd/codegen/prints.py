@@ -1,8 +1,9 @@
-"""Prints: lanes write records to host memory, of which the launch prints lines at its end.
+"""Prints: lanes write records to host memory, which the launch prints when the kernel ends.
 
-A counter in the device's memory gives each record its slot; slots of a kernel are of one size, and a record is whole when the first of its words, the number
-of its format from 1 on, is there. What does not fit is counted by the same counter, and told. The records of a kernel that fails are in memory that outlives
-the device's.
+A counter in device memory assigns each record its slot. All slots of a kernel have one size, and a
+record is complete when its first word, the number of its format from 1 on, is nonzero. The same
+counter counts the records that do not fit, and the launch reports how many are lost. The records
+lie in host memory, so they survive a kernel that fails.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from tilewright.ir.core import Function
 from tilewright.ir.types import shape_of
 from tilewright.llvm.emission.writer import FunctionWriter
 
-#: The parameter behind those of the source, and that of assertions, of kernels that print: the address of three words of 8 bytes, of the device's memory: how
-#: many records were asked for, how many slots there are, and the address of the first.
+#: The hidden parameter of kernels that print, after the source's parameters and that of assertions:
+#: the address of three 8-byte words in device memory, which are the number of requested records,
+#: the number of slots, and the address of the first slot.
 PARAMETER: Final = ("i64", "tilewright_prints")
-#: Bytes of the slots.
+#: Bytes of all slots together.
 BYTES: Final = 4 << 20
 _WORD: Final = 8
 
@@ -40,13 +42,19 @@ _WAIT = Call("hipStreamSynchronize", lambda hip, stream: hip.hipStreamSynchroniz
 
 
 def record_words(function: Function) -> int:
-    """Words of the longest record of a kernel: format, program, coordinates and value; 0 where it prints nothing."""
+    """Return the words of a kernel's longest record; 0 if it prints nothing.
+
+    A record has the format, the program ID, the coordinates and the value.
+    """
     ranks = [len(shape_of(value.type)) for operation in function.walk() if operation.name == "print" for value in operation.operands]
     return 1 + 3 + max(ranks, default=0) + 1 if any(operation.name == "print" for operation in function.walk()) else 0
 
 
 def emit_record(w: FunctionWriter, number: int, words: int, operands: Sequence[tuple[str, str]], predicate: str | None) -> None:
-    """Leave a record of format ``number`` in a slot of ``words``; operands are (LLVM type, name) of i32, i64 or double."""
+    """Write a record of format ``number`` to a slot of ``words`` words.
+
+    The operands are (LLVM type, name) of i32, i64 or double.
+    """
     assert len(operands) < words
     with w.when(predicate) if predicate is not None else nullcontext():
         header = w.emit(f"inttoptr i64 %{PARAMETER[1]} to ptr addrspace(1)")
@@ -68,14 +76,14 @@ def _place(w: FunctionWriter, pointer: str, index: int | str) -> str:
 
 
 def line(form: str, types: Sequence[str], words: Sequence[int]) -> str:
-    """The text of a record.
+    """Format a record.
 
     Args:
         form: a C format.
         types: of its operands, LLVM's: ``i32``, ``i64`` or ``double``.
         words: the operands' bits.
     """
-    # Python's formats know no lengths, and take the numbers as they are
+    # Python's formats have no length modifiers
     conversions = re.findall(r"%[0-9]*(?:ll)?([duxf%])", form)
     signed = [conversion == "d" for conversion in conversions if conversion != "%"]
     values = [_value(type_, word, sign) for type_, word, sign in zip(types, words, signed, strict=True)]
@@ -91,7 +99,7 @@ def _value(type_: str, word: int, signed: bool) -> int | float:
 
 
 class _Queue:
-    """The records of a device: of one launch at a time."""
+    """The print records of a device, for one launch at a time."""
 
     def __init__(self, hip: Driver, device: int) -> None:
         self._hip, self._device = hip, device
@@ -132,7 +140,10 @@ class _Queue:
         return tuple(held)
 
     def _write(self, kernel: str, formats: Sequence[tuple[str, Sequence[str]]], size: int, capacity: int, asked: int | None) -> None:
-        """Write the lines, and clear the slots. ``asked`` is how many records were to be left, None where that cannot be known any more."""
+        """Print the records and clear their slots.
+
+        ``asked`` is the number of requested records, or None if it can no longer be read.
+        """
         used = capacity if asked is None else min(asked, capacity)
         data = ctypes.string_at(self._slots, used * size)
         ctypes.memset(self._slots, 0, used * size)
@@ -150,12 +161,12 @@ class _Queue:
 
 
 _lock = threading.Lock()
-#: (driver, device) -> its records, whose memory is kept to the end of the process
+#: (driver, device) -> its queue, whose memory is never freed
 _queues: dict[tuple[Driver, int], _Queue] = {}
 
 
 def _queue(hip: Driver, device: int) -> _Queue:
-    """Those of a device, whose context is this thread's."""
+    """Return the queue of a device whose context is current."""
     with _lock:
         if (hip, device) not in _queues:
             with beside_captures(hip, device):
@@ -164,10 +175,13 @@ def _queue(hip: Driver, device: int) -> _Queue:
 
 
 def argument(hip: Driver, device: int) -> OpaqueArgument:
-    """The parameter :data:`PARAMETER` of a kernel on a device."""
+    """Return the value of :data:`PARAMETER` for a kernel on a device."""
     return OpaqueArgument(subject="what it prints", inputs=(), size=_WORD, encode=lambda values: _queue(hip, device).header.to_bytes(_WORD, "little"))
 
 
 def around(hip: Driver, device: int, kernel: str, facts: dict[str, Any]) -> Any:
-    """What a launch of a kernel that prints is done within, by its stream; ``facts`` are those of the code object's metadata."""
+    """Return a function from a stream to the context manager around a printing kernel's launch.
+
+    ``facts`` is the ``prints`` entry of the code object's metadata.
+    """
     return lambda stream: _queue(hip, device).of(kernel, facts, stream)

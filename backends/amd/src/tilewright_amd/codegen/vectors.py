@@ -9,7 +9,10 @@ from tilewright_amd.codegen.kernel_state import kernel_state
 
 
 def join(w: FunctionWriter, type_: str, names: Sequence[str]) -> str:
-    """One value of several of an LLVM type; of one that element itself. Numbers that were rounded to fp8 are rounded by pairs here."""
+    """Build an LLVM vector from its elements; a single element stays a scalar.
+
+    Elements that were rounded from f32 to fp8 are rounded again here in pairs.
+    """
     if len(names) == 1:
         return names[0]
     if all(name[0] != "%" for name in names):
@@ -24,18 +27,18 @@ def join(w: FunctionWriter, type_: str, names: Sequence[str]) -> str:
 
 
 def elements(w: FunctionWriter, type_: str, vector: str, count: int) -> list[str]:
-    """The elements of one value of ``count``."""
+    """Return the ``count`` elements of a vector."""
     return [vector] if count == 1 else [w.emit(f"extractelement <{count} x {type_}> {vector}, i32 {i}") for i in range(count)]
 
 
 def narrow_pair(w: FunctionWriter, kind: str, low: str, high: str, word: str | None = None) -> str:
-    """Two f32 numbers as fp8 of a kind, in the lower half of a word; in the upper half of ``word``, where there is one."""
+    """Convert two f32 numbers to fp8, in the lower half of an i32 or the upper half of ``word``."""
     given = [("float", low), ("float", high), ("i32", word or "poison"), ("i1", "false" if word is None else "true")]
     return w.call(f"llvm.amdgcn.cvt.pk.{kind}.f32", "i32", given)
 
 
 def _joined_pairs(w: FunctionWriter, numbers: Sequence[tuple[str, str]]) -> str:
-    """A vector of fp8 of f32 numbers, each with its kind."""
+    """Convert f32 numbers to a vector of fp8, in pairs."""
     kind = numbers[0][1]
     words = []
     for i in range(0, len(numbers), 4):

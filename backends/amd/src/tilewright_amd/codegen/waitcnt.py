@@ -1,8 +1,10 @@
-"""``s_waitcnt`` ahead of a barrier: the accesses that a wave waits for before it arrives.
+"""``s_waitcnt`` before a barrier: waits for a wave's memory accesses before it arrives.
 
-A fence says which accesses must be done, and the code generator puts the waits for it where it finds accesses under way. It looks at a loop from above first,
-takes out what is not needed then, and does not put it back for the accesses that the loop's end leaves under way: so the waits are written out here, by
-instructions that it keeps. The fence says what may not be moved past the barrier.
+A fence states which accesses must be complete, and LLVM inserts waits where it finds accesses in
+flight. Its analysis first visits a loop from above, deletes waits that look unnecessary then, and
+does not restore them for accesses still in flight on the back edge. So this module emits the waits
+as instructions that LLVM keeps. The fence only limits which accesses LLVM may move past the
+barrier.
 """
 
 from __future__ import annotations
@@ -12,14 +14,15 @@ from typing import Final
 from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright_amd.architectures import MFMA, Architecture
 
-#: The operand of ``s_waitcnt`` that waits for LDS alone, of MFMA's generations and of RDNA 3, and for memory alone.
+#: The operands of ``s_waitcnt`` for LDS alone, on MFMA generations and on RDNA 3, and for global
+#: memory alone.
 MFMA_SHARED: Final = 0xC07F
 _RDNA3_SHARED: Final = 0xFC07
 MFMA_MEMORY: Final = 0x0F70
 
 
 def wait_for_shared(w: FunctionWriter, row: Architecture) -> None:
-    """Wait until the wave's accesses of LDS are done."""
+    """Wait for the LDS accesses of a wave."""
     if row.matrix == MFMA or row.generation == 3:
         w.call("llvm.amdgcn.s.waitcnt", "void", [("i32", str(MFMA_SHARED if row.matrix == MFMA else _RDNA3_SHARED))])
     else:
@@ -27,5 +30,5 @@ def wait_for_shared(w: FunctionWriter, row: Architecture) -> None:
 
 
 def wait_for_memory(w: FunctionWriter) -> None:
-    """Wait until the wave's accesses of global memory are done, on MFMA's generations."""
+    """Wait for the global memory accesses of a wave, on MFMA generations."""
     w.call("llvm.amdgcn.s.waitcnt", "void", [("i32", str(MFMA_MEMORY))])

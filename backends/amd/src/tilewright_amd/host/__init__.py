@@ -1,1 +1,1 @@
-"""The host's side: the HIP runtime and its devices."""
+"""The host side: the HIP runtime and its devices."""

@@ -27,12 +27,15 @@ _ARCHITECTURE = Call("hipGetDeviceProperties", _named)
 
 @functools.cache
 def architecture_name(hip: Driver, device: int) -> str:
-    """What the runtime calls the device's architecture, with its features: ``gfx942:sramecc+:xnack-``."""
+    """Return the runtime's name of a device's architecture: ``gfx942:sramecc+:xnack-``."""
     return str(hip(_ARCHITECTURE, device))
 
 
 def devices() -> list[Device]:
-    """The GPUs that there is code for; none where there is no runtime. Properties: arch, and those of every GPU."""
+    """List the supported GPUs; none if there is no runtime.
+
+    Properties: arch, and the properties common to all GPU backends.
+    """
     return [] if why_not() else listed(driver, _facts)
 
 
@@ -42,7 +45,9 @@ def _facts(hip: Driver, index: int) -> Mapping[str, Any] | None:
 
 
 def target_of_device(device: Device) -> Target:
-    """The target of a GPU; of an architecture that is named in a GPU's place, to compile for without one.
+    """Return the target of a GPU, or of an architecture that stands in for one.
+
+    A device may carry an architecture's name, to compile for it without a GPU.
 
     Raises:
         BackendError: there is no code for it, or its waves have other lanes than code for it has.

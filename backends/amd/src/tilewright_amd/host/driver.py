@@ -13,19 +13,19 @@ from tilewright_amd.toolchain import runtime_library
 
 
 def bindings_missing() -> str:
-    """What is to be installed for the runtime to be reached; empty where nothing is."""
+    """Return how to install the missing HIP bindings; empty if they are installed."""
     return missing_module("rocm.bindings.hip", "rocm-bindings-hip is not installed: pip install tilewright-amd[hip]")
 
 
 @functools.cache
 def library_path() -> str:
-    """The runtime of this process, or the one to load; empty where there is none."""
+    """Return the path of the process's runtime, or of the one to load; empty without one."""
     return runtime_library.chosen()
 
 
 @functools.cache
 def library() -> Any:
-    """The runtime's library, not initialised; None where there is none."""
+    """Load the runtime's library without initializing it; None if there is none."""
     if bindings_missing():
         return None
     return open_library(library_path())
@@ -33,7 +33,10 @@ def library() -> Any:
 
 @functools.cache
 def why_not() -> str:
-    """Why no kernel can run here; empty where nothing speaks against it. The runtime is not initialised."""
+    """Return the reason why no kernel can run here; empty if there is none.
+
+    This does not initialize the runtime.
+    """
     reason = bindings_missing()
     if reason:
         return reason
@@ -46,8 +49,11 @@ def why_not() -> str:
 
 
 def _use_chosen() -> None:
-    """Have hip-python load the runtime of this process, which it would look for in other places, in another order. One that it has loaded is that of the
-    process."""
+    """Make hip-python load the runtime chosen for this process.
+
+    hip-python would search other places, in another order. Once it has loaded a runtime, that is
+    the runtime of the process.
+    """
     from rocm.bindings.util import paths
 
     find = paths.get_library_path
@@ -60,7 +66,7 @@ def _use_chosen() -> None:
 
 @functools.cache
 def driver() -> Driver:
-    """The runtime, initialised.
+    """Return the initialized runtime.
 
     Raises:
         BackendError: there is none, or its bindings are missing, or the process has several.

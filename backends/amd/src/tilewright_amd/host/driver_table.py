@@ -14,7 +14,7 @@ from tilewright_amd.codegen.assertions import told
 from tilewright_amd.host.devices import architecture_name
 from tilewright_amd.host.driver import library
 
-#: The kind of our devices, as argument protocols call it.
+#: The device kind of this backend, as argument protocols spell it.
 KIND = "hip"
 
 
@@ -25,7 +25,7 @@ def _launch(hip: Any, launch: Launch) -> tuple[Any, ...]:
 
 
 def _exchange_mode(hip: Any, mode: int) -> tuple[Any, ...]:
-    """The function of the library: that of the bindings takes no mode."""
+    """Call the library's function directly: the bindings' function takes no mode."""
     held = ctypes.c_int(mode)
     return library().hipThreadExchangeStreamCaptureMode(ctypes.byref(held)), held.value
 
@@ -36,7 +36,11 @@ def _name(hip: Any, device: int) -> tuple[Any, ...]:
 
 
 def _pointer_device(hip: Any, address: int) -> tuple[Any, ...]:
-    """The runtime does not know the host's own memory: to it such an address is an invalid value, or memory that was not registered."""
+    """Return the device that owns an address, or -1 for host memory.
+
+    The runtime does not know pageable host memory. It reports such an address as an invalid value
+    or as unregistered memory.
+    """
     status, found = hip.hipPointerGetAttributes(address)
     if int(status) == 1:
         return 0, -1
@@ -55,7 +59,7 @@ def _texts(hip: Any, code: int) -> tuple[str, str]:
 
 
 def image(hip: Driver, device: int, code: CodeObject) -> Image:
-    """What to load of a code object."""
+    """Return the loadable image of a code object."""
     metadata = code.metadata
     opaque = [assertions.argument(hip, code.name, metadata["assertions"])] if metadata.get("assertions") else []
     said = metadata.get("prints")
@@ -127,7 +131,7 @@ STATUSES = Statuses(
 )
 
 
-#: Operands of the functions that launch.
+#: Operands of the launch functions.
 _OPERANDS = ("function", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared", "stream", "addresses")
 
 TABLE = DriverTable(

@@ -57,12 +57,12 @@ _ONE: Final = str(0x7F7F7F7F)
 
 @dataclass(frozen=True, kw_only=True)
 class ScaledPlan(ScaledLayouts):
-    """How a product is computed.
+    """The instruction, tiling and layouts of a block-scaled matmul.
 
     Attributes:
         extent: rows and columns of the instruction.
-        depth: its elements along k.
-        tiling: how warps share the transposed product.
+        depth: the instruction's elements along K.
+        tiling: the distribution of the transposed matmul over warps.
     """
 
     extent: int
@@ -75,24 +75,32 @@ class ScaledPlan(ScaledLayouts):
         return f"mfma.scale.f32.{self.extent}x{self.extent}x{self.depth}.f8f6f4"
 
 
-# ---- which products
+# ---- selection
 
 
 def serves(row: Architecture, operation: DotScaled) -> bool:
-    """Whether there is an instruction for a ``dot_scaled``: of its formats, of scales by 32, of pairs along k, and small enough."""
+    """Return whether an MFMA instruction with scales computes a ``dot_scaled``.
+
+    Its formats must be known, its scales must cover 32 elements, pairs must lie along K, and the
+    instruction must not exceed the matmul.
+    """
     if row.matrix != MFMA or row.generation < 4 or any(not is_known(operation, name) for name in ("a", "b")):
         return False
     return bool(_fitting(operation))
 
 
 def _fitting(operation: DotScaled) -> list[int]:
-    """Extents of the instructions that are not greater than the product."""
+    """Return the extents of the instructions that do not exceed the matmul."""
     shape, k = extents(operation)
     return [extent for extent in _EXTENTS if extent <= min(shape[-2:]) and 2048 // extent <= k]
 
 
 def plan_of(operation: DotScaled, num_warps: int, extent: int = 0) -> ScaledPlan:
-    """How a product that :func:`serves` found is computed; ``extent`` asks for rows and columns, 0 chooses: greater ones where each warp gets one."""
+    """Plan a ``dot_scaled`` that :func:`serves` accepts.
+
+    ``extent`` requests rows and columns of the instruction. With 0, the largest extent at which
+    each warp gets an instruction is chosen.
+    """
     shape, k = extents(operation)
     fitting = _fitting(operation)
     shared = [one for one in fitting if (shape[-2] // one) * (shape[-1] // one) >= num_warps]
@@ -102,7 +110,7 @@ def plan_of(operation: DotScaled, num_warps: int, extent: int = 0) -> ScaledPlan
     tiling = tile(_shape(chosen, depth, 1), turned, k, num_warps)
 
     def of(per_unit: int) -> tuple[LinearLayout, LinearLayout, LinearLayout]:
-        """Of the transposed product's operands, of which so many elements along k are one of the tile."""
+        """Return the transposed matmul's layouts with ``per_unit`` elements along K per tile element."""
         return layouts(_shape(chosen, depth, per_unit), tiling, turned, k // per_unit, num_warps)
 
     by_format = {name: of(PER_BYTE[operation.attribute(f"{name}_format")]) for name in ("a", "b")}
@@ -120,18 +128,21 @@ def plan_of(operation: DotScaled, num_warps: int, extent: int = 0) -> ScaledPlan
 
 
 def _shape(extent: int, depth: int, per_unit: int) -> MatrixShape:
-    """Of an instruction of whose operands one element of a tile is so many along k: 1, 2 a byte, or the 32 of a scale."""
+    """Return an instruction's shape, with ``per_unit`` elements along K per tile element.
+
+    ``per_unit`` is 1, 2 for two elements a byte, or 32 for a scale.
+    """
     run = {1: 16, 2: 16, GROUP: 1}[per_unit]
     own = [*powers(1, run), *([depth // 2] if per_unit == 1 else [])]
     others, along = [run * group for group in powers(1, 64 // extent)], powers(1, extent)
     a = Fragment(tuple((0, k) for k in own), (*((row, 0) for row in along), *((0, k) for k in others)))
     b = Fragment(tuple((k, 0) for _, k in a.registers), tuple((k, row) for row, k in a.lanes))
-    # results are where those of all instructions of these extents are
+    # the result has the layout of all MFMA instructions of this extent
     c = next(one.shape.c for one in INSTRUCTIONS if one.family == MFMA and one.kind == "f16" and one.shape.m == extent)
     return MatrixShape(extent, extent, depth // per_unit, a, b, c)
 
 
-# ---- how they are written
+# ---- emission
 
 
 def _planned(operation: DotScaled, target: SimtTarget, num_warps: int) -> ScaledPlan:
@@ -142,7 +153,8 @@ def _lower(context: SimtContext, operation: DotScaled) -> None:
     w, plan = context.writer, _planned(operation, context.target, warps_of(operation))
     t, held = plan.tiling, plan.extent**2 // 64
     formats = {name: FORMATS[operation.attribute(f"{name}_format")] for name in ("a", "b")}
-    # the first operand of the instruction is the product's second
+    # the transposed matmul swaps the operands: the instruction's first operand is the matmul's
+    # second
     left, right = (_vectors(context, operation.operand(name), operation.attribute(f"{name}_format")) for name in ("b", "a"))
     scales = [_scales(context, operation.operand(f"{name}_scale")) for name in ("b", "a")]
     names = context.registers[operation.c]
@@ -159,7 +171,7 @@ def _lower(context: SimtContext, operation: DotScaled) -> None:
 
 
 def _vectors(context: SimtContext, operand: Value | None, format_: str) -> list[str]:
-    """What instructions take of an operand, in order."""
+    """Return an operand's registers packed as the instruction takes them, in order."""
     assert operand is not None
     names, type_ = context.registers[operand], register_type(element_type(operand.type))
     held = 32 // PER_BYTE[format_]
@@ -168,7 +180,7 @@ def _vectors(context: SimtContext, operand: Value | None, format_: str) -> list[
 
 
 def _scales(context: SimtContext, scale: Value | None) -> Sequence[str]:
-    """Four scales of a lane a register, in order; nothing where there are none."""
+    """Pack a lane's scales, four per register, in order; nothing if there are no scales."""
     if scale is None:
         return ()
     w, names = context.writer, context.registers[scale]

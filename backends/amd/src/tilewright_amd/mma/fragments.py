@@ -1,14 +1,15 @@
-"""Fragments of MFMA and WMMA: which lane holds which elements of A, B and C.
+"""Fragments of MFMA and WMMA: the mapping from lanes to elements of A, B and C.
 
-They follow AMD's matrix instruction calculator and ISA documents.
+They follow AMD's matrix instruction calculator and the ISA documents.
 
-MFMA, by 64 lanes: lane l holds of A the row ``l % m`` and e neighbours along k from ``e * (l / m)`` on, of B the same of the column; of C the column ``l % n``
-and of its rows four neighbours from ``4 * (l / n)`` on, then those of each further group. f64 has them one from every four rows. For f8f6f4, of whose
-operands an instruction takes e = 32, other elements along k are neighbours
-(:mod:`.block_scaled` has them); a sum without scales is the same whichever they are.
+MFMA (64 lanes): lane l holds row ``l % m`` of A and e consecutive elements along K from ``e * (l /
+m)`` on, and the same of a column of B. Of C it holds column ``l % n`` and four consecutive rows
+from ``4 * (l / n)`` on, then the same four rows of each further group. For f64, it holds every
+fourth row. For f8f6f4 instructions (e = 32) the hardware orders the elements along K differently
+(:mod:`.block_scaled` has the order), but without scales the sum does not depend on the order.
 
-WMMA, by 32 lanes: of RDNA 3 each half of the lanes holds all of A and B, a row or column a lane, and every second row of C; of RDNA 4 one half of k and of the
-rows.
+WMMA (32 lanes): on RDNA 3, each half of the lanes holds all of A and B, a row or column per lane,
+and every second row of C. On RDNA 4, each half holds one half of K and one half of C's rows.
 """
 
 from __future__ import annotations
@@ -26,13 +27,16 @@ class Instruction:
     """One matrix instruction.
 
     Attributes:
-        name: of LLVM's intrinsic, less ``llvm.amdgcn.``; ``{a}`` and ``{b}`` stand for the kinds of fp8 operands.
-        kind: of its operands: ``f16``, ``bf16``, ``fp8``, ``i8``, ``xf32``, ``f32`` or ``f64``.
+        name: the LLVM intrinsic without ``llvm.amdgcn.``; ``{a}`` and ``{b}`` stand for the kinds
+            of fp8 operands.
+        kind: the kind of its operands: ``f16``, ``bf16``, ``fp8``, ``i8``, ``xf32``, ``f32`` or
+            ``f64``.
         shape: extents and fragments.
         operand: LLVM type of a lane's elements of A or B.
         accumulator: LLVM type of an element of C.
         family, generations: the architectures that have it.
-        times: how often it is issued, one after the other, for what a lane holds of A and B; see :meth:`packed`.
+        times: number of back-to-back issues that consume a lane's elements of A and B; see
+            :meth:`packed`.
     """
 
     name: str
@@ -45,19 +49,22 @@ class Instruction:
     times: int = 1
 
     def packed(self) -> Instruction:
-        """Two of it, one after the other, of whose operands a lane holds neighbours along k: it loads them at once."""
+        """Return two back-to-back issues of the instruction, whose operands a lane loads at once.
+
+        The lane holds consecutive elements along K for both.
+        """
         shape, extent = self.shape, self.shape.m
         groups = 64 // extent
         return replace(self, shape=_mfma_shape(extent, 2 * shape.k // groups), times=2 * self.times)
 
     @property
     def sums(self) -> str:
-        """LLVM type of a lane's elements of C."""
+        """Return the LLVM type of a lane's accumulators."""
         return f"<{self.shape.c.elements} x {self.accumulator}>"
 
 
 def _mfma_shape(extent: int, elements: int, *, double: bool = False) -> MatrixShape:
-    """``extent`` rows and columns, ``elements`` neighbours along k in a lane."""
+    """Return an MFMA shape of ``extent`` rows and columns, ``elements`` along K per lane."""
     groups = 64 // extent
     own, others = powers(1, elements), [elements * group for group in powers(1, groups)]
     along = powers(1, extent)
@@ -83,8 +90,9 @@ def _wmma_shape(generation: int) -> MatrixShape:
     return MatrixShape(16, 16, 16, a, b, c)
 
 
-#: (kind, what intrinsics are called after their extents, neighbours along k in a lane, LLVM type of them, of an element of C, generations): each with 32 rows
-#: and with 16. That of f64 is apart.
+#: (kind, suffix of the intrinsic after the extents, elements along K per lane, their LLVM type,
+#: LLVM type of an element of C, generations). Each has a variant with 32 rows and one with 16; f64
+#: is separate.
 _MFMA: Final = (
     ("f16", ".f16", 8, "<8 x half>", "float", (4,)),
     ("f16", "f16", 4, "<4 x half>", "float", (2, 3, 4)),
@@ -116,5 +124,5 @@ def _all() -> Iterator[Instruction]:
     yield Instruction("wmma.f32.16x16x16.{a}.{b}", "fp8", _wmma_shape(4), "<2 x i32>", "float", WMMA, (4,))
 
 
-#: All of them; of a kind, those preferred first.
+#: All instructions; those of a kind in order of preference.
 INSTRUCTIONS: Final = tuple(_all())

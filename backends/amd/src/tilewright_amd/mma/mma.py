@@ -1,7 +1,8 @@
 """MFMA and WMMA: selection of a wave's matrix instruction for a matmul, and its emission.
 
-The transpose of the product is what is computed, A and B changing places: a lane then holds neighbours of a row of the result, which it stores together,
-and which are what the same lane takes of the first operand of a product that follows, as in attention.
+The backend computes the transposed matmul, with A and B swapped. A lane then holds consecutive
+elements of a row of the result, which it stores together. The same elements are the lane's share of
+the first operand of a following matmul, as in attention.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from tilewright_amd.codegen.vectors import elements, join
 from tilewright_amd.mma import transposed_loads
 from tilewright_amd.mma.fragments import INSTRUCTIONS, Instruction
 
-#: What f32 factors are computed by, for a precision, those preferred first: (kind of instruction, how they are split, if they are).
+#: Precision -> candidates for f32 operands, in order of preference: (kind of instruction, split of
+#: the operands or empty).
 _PRECISIONS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "ieee": (("f32", ""),),
     "tf32": (("xf32", ""), ("f32", ""), ("bf16", "bf16x3")),
@@ -33,18 +35,18 @@ _PRECISIONS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
 }
 
 
-#: Numbers of formats in f8f6f4 instructions.
+#: Format codes of f8f6f4 instructions.
 _FORMATS: Final = {"fp8": 0, "bf8": 1}
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a product is computed with.
+    """The instruction selected for a matmul, and the conversion of its operands.
 
     Attributes:
         instruction: the instruction.
-        through: the element type that operands are converted to first.
-        split: how f32 operands are split; empty where they are not.
+        through: the element types that the operands are converted to first.
+        split: the scheme that splits f32 operands into bf16 parts; empty if they are not split.
     """
 
     instruction: Instruction
@@ -53,11 +55,11 @@ class Choice:
 
 
 def _kinds(row: Architecture, a: Type, b: Type, accumulator: Type, precision: str) -> list[tuple[str, tuple[Type, Type], str]]:
-    """(kind of instruction, what operands become, how they are split), those preferred first."""
+    """Return candidates (kind of instruction, converted types, split), in order of preference."""
     if a is F32:
         return [(kind, (F32, F32), parts) for kind, parts in _PRECISIONS.get(precision, ())]
     if isinstance(a, IntType):
-        # MFMA takes its bytes for signed
+        # MFMA treats its bytes as signed
         fits = accumulator is I32 and (row.matrix == WMMA or (a is I8 and b is I8))
         return [("i8", (a, b), "")] if fits else []
     if a is F64:
@@ -67,14 +69,18 @@ def _kinds(row: Architecture, a: Type, b: Type, accumulator: Type, precision: st
     found: list[tuple[str, tuple[Type, Type], str]] = []
     if a in row.fp8 and b in row.fp8:
         found.append(("fp8", (a, b), ""))
-    # every fp8 number is one of f16
+    # f16 represents every fp8 number exactly
     found.append(("f16", (F16, F16), ""))
     return found
 
 
 def choose(row: Architecture, wanted: Matmul, extent: int = 0, pack: int = 1) -> Choice | None:
-    """The instruction for a product; None where there is none of its types and extents. ``extent`` asks for its rows and columns, 0 chooses: greater ones
-    where each warp gets one. ``pack`` of 2 has lanes hold twice as many neighbours along k, where the product is as deep."""
+    """Select the instruction for a matmul; None if no instruction has its types and extents.
+
+    ``extent`` requests the instruction's rows and columns. With 0, the largest instruction of which
+    each warp gets one is chosen. A ``pack`` of 2 lets lanes hold twice as many consecutive elements
+    along K, if the matmul is deep enough.
+    """
     m, n = wanted.shape[-2:]
     for kind, through, parts in _kinds(row, wanted.a, wanted.b, wanted.accumulator, wanted.precision):
         fitting = [
@@ -92,13 +98,16 @@ def choose(row: Architecture, wanted: Matmul, extent: int = 0, pack: int = 1) ->
 
 
 def plans(row: Architecture, wanted: Matmul, extent: int = 0, pack: int = 1, interleaving: int | None = None) -> tuple[list[MatmulPlan], int]:
-    """How a product is computed, and how many elements of the result an instruction gives a lane: so that waves load the fewest elements, and, where registers
-    are few and that is another way, so that each has whole rows. There are no plans where there is no instruction. ``interleaving`` is the code generator's
-    strategy for what stands beside MFMA instructions, if it is asked for one."""
+    """Plan a matmul; return the plans and the number of result elements per lane of an instruction.
+
+    The first plan minimizes the elements that waves load. If registers are scarce and it differs,
+    the second plan assigns whole rows to each wave. There are no plans if no instruction fits.
+    ``interleaving`` is LLVM's scheduling strategy for instructions beside MFMA, or None.
+    """
     choice = choose(row, wanted, extent, pack)
     if choice is None:
         return [], 1
-    # rows of the product are the columns of what is computed
+    # the transposed matmul's columns are the matmul's rows
     turned = (*wanted.shape[:-2], wanted.shape[-1], wanted.shape[-2])
     ways = (False, True) if row.few_registers else (False,)
     tilings = [tile(choice.instruction.shape, turned, wanted.k, wanted.warps, whole_columns=whole) for whole in ways]
@@ -111,7 +120,7 @@ def _plan(row: Architecture, wanted: Matmul, choice: Choice, tiling: Tiling, int
     turned = (*wanted.shape[:-2], wanted.shape[-1], wanted.shape[-2])
     left, right, sums = layouts(instruction.shape, tiling, turned, wanted.k, wanted.warps)
     product = _Product(choice, tiling, (wanted.a, wanted.b), wanted.accumulator, interleaving if row.matrix == MFMA else None)
-    # narrower sums are rounded once, after all of K
+    # narrower accumulators are rounded once, after all of K
     step = instruction.shape.k if product.sums_type is wanted.accumulator else 0
     times = f" x {instruction.times}" if instruction.times > 1 else ""
     name = f"{product.name}{times}{f' {choice.split}' if choice.split else ''}{' by rows' if whole_rows else ''}"
@@ -120,7 +129,7 @@ def _plan(row: Architecture, wanted: Matmul, choice: Choice, tiling: Tiling, int
 
 
 def _turning(plan: MatmulPlan, wanted: Matmul) -> MatmulPlan:
-    """The plan, with operands of 16 bits turned as they are read from LDS where they lie across K there."""
+    """Return the plan with transposed LDS loads for 16-bit operands not contiguous along K."""
     across, loads = [], []
     for position, element in enumerate((wanted.a, wanted.b)):
         layout = plan.operand(position)
@@ -131,19 +140,20 @@ def _turning(plan: MatmulPlan, wanted: Matmul) -> MatmulPlan:
 
 
 class _Product:
-    """Writes one product."""
+    """The emission of one matmul."""
 
     def __init__(self, choice: Choice, tiling: Tiling, elements: tuple[Type, Type], accumulator: FloatType | IntType, interleaving: int | None = None) -> None:
         self.choice, self.tiling, self.elements, self.accumulator = choice, tiling, elements, accumulator
         self.interleaving = interleaving
-        #: what sums are kept in
+        #: the type of the accumulators
         self.sums_type: Type = F32 if choice.instruction.accumulator == "float" else accumulator
-        # the first operand of the instruction is the product's second
+        # the transposed matmul swaps the operands: the instruction's first operand is the matmul's
+        # second
         names = {"a": _fp8_name(choice.through[1]), "b": _fp8_name(choice.through[0])}
         self.name = choice.instruction.name.format(**names)
 
     def emit(self, context: SimtContext, a: list[str], b: list[str], c: list[str]) -> list[str]:
-        """Registers of the result after the steps along K whose operands are given."""
+        """Emit the matmul over the given steps along K; return the registers of the result."""
         w, t, shape = context.writer, self.tiling, self.choice.instruction.shape
         parts, products = BF16_SPLITS[self.choice.split] if self.choice.split else (1, ((0, 0),))
         if self.interleaving is not None:
@@ -165,7 +175,7 @@ class _Product:
         instruction = self.choice.instruction
         operands = [(instruction.operand, a), (instruction.operand, b), (instruction.sums, c)]
         if instruction.name.endswith(".f8f6f4"):
-            # scales that are 0 stand for none
+            # zero scale operands select the instruction without scales
             formats = [("i32", str(_FORMATS[_fp8_name(type_)])) for type_ in reversed(self.choice.through)]
             return w.intrinsic(f"llvm.amdgcn.{self.name}", instruction.sums, [*operands, *formats, *[("i32", "0")] * 4], [instruction.operand] * 2)
         if instruction.family == MFMA:
@@ -176,7 +186,7 @@ class _Product:
         return w.intrinsic(f"llvm.amdgcn.{self.name}", instruction.sums, operands, [instruction.sums, instruction.operand])
 
     def _vectors(self, context: SimtContext, names: list[str], side: int, parts: int, held: int) -> list[list[str]]:
-        """For each part of the split elements, what the instruction takes of each group of them, in order."""
+        """Return the packed operands of the instructions, for each part of the split elements."""
         w, element, through = context.writer, self.elements[side], self.choice.through[side]
         if self.choice.split:
 
@@ -194,7 +204,7 @@ class _Product:
         return [[self._operand(w, type_, column[i : i + held]) for i in range(0, len(column), held)] for column in columns]
 
     def _operand(self, w: FunctionWriter, type_: str, names: list[str]) -> str:
-        """A lane's elements as the instruction takes them."""
+        """Pack a lane's elements into the instruction's operand type."""
         wanted, vector = self.choice.instruction.operand, join(w, type_, names)
         own = type_ if len(names) == 1 else f"<{len(names)} x {type_}>"
         return vector if own == wanted else w.emit(f"bitcast {own} {vector} to {wanted}")

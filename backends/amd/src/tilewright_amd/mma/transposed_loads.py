@@ -1,6 +1,7 @@
 """``ds_read_b64_tr``: transposed loads of MMA operands from LDS.
 
-Sixteen lanes read four rows of sixteen elements of 16 bits, four lanes a row and four elements a lane; each lane gets a column.
+Sixteen lanes read four rows of sixteen 16-bit elements, four lanes per row and four elements per
+lane. Each lane receives a column.
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ from tilewright.simt.lowering.emission.shared_access import places
 from tilewright.simt.target.fragments import step_registers
 from tilewright_amd.codegen.vectors import elements
 
-#: Bytes of an element, and how many of them a lane reads and gets.
+#: Bytes of an element, and the number of elements that a lane reads and receives.
 SIZE: Final = 2
 _COUNT: Final = 4
 
 
 def turned(layout: LinearLayout) -> LinearLayout | None:
-    """The layout in which an operand is read that is in ``layout`` when it has been turned: what two bits of the register's number and four of the lane's stand
-    for change places. None where threads have too few elements."""
+    """Return the layout to read with a transposed load so that the result has ``layout``.
+
+    Two bits of the register index and four bits of the lane index swap roles. Return None if a
+    thread has too few elements.
+    """
     if len(layout.registers) < 2 or len(layout.lanes) < 4 or not all(layout.lanes[:4]):
         return None
     across, rest = layout.lanes[:4], layout.lanes[4:]
@@ -33,8 +37,11 @@ def turned(layout: LinearLayout) -> LinearLayout | None:
 
 
 def loader(layout: LinearLayout, axis: int, step: int, across: LinearLayout, element: Type) -> Callable[..., list[str] | None]:
-    """What loads an operand in ``layout`` (:attr:`~tilewright.simt.target.matmul_plan.MatmulPlan.load_a`) by reading it ``across``; it gives nothing where
-    neighbours in LDS are summed over."""
+    """Return a function that loads an operand in ``layout`` with transposed loads of ``across``.
+
+    See :attr:`~tilewright.simt.target.matmul_plan.MatmulPlan.load_a`. The function returns None if
+    elements contiguous in LDS lie along K.
+    """
 
     def load(context: SimtContext, address: str, shared: SharedLayout, first: int = 0) -> list[str] | None:
         plan = accesses(across, shared, _COUNT)

@@ -1,4 +1,4 @@
-"""AMDGPU assembly as LLVM writes it, and the class that each of its instructions counts as."""
+"""Parser and instruction classifier for AMDGPU assembly, as LLVM prints it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _WIDTHS = (
     (re.compile(r"_(?:[us]byte|byte|[ui]8|b8)(?:_d16)?(?:_hi)?$"), 1),
 )
 _SHAPE = re.compile(r"_(\d+)x(\d+)x(\d+)")
-#: Hints to the hardware and fillers, which do nothing of their own.
+#: Hints and padding instructions, which compute nothing.
 _HINTS = {"s_delay_alu", "s_clause", "s_code_end", "s_nop", "s_set_gpr_idx_off"}
 
 
 def parse(listing: str, kernel: str) -> list[Instruction]:
-    """The instructions of a kernel in an assembly text, without hints to the hardware."""
+    """Return the instructions of a kernel in an assembly text, without hints."""
     code: list[Instruction] = []
     labels: list[str] = []
     inside = False
@@ -49,7 +49,7 @@ def parse(listing: str, kernel: str) -> list[Instruction]:
 
 
 def effect(instruction: Instruction) -> Effect | None:
-    """What an instruction counts as."""
+    """Classify an instruction; None if no class counts it."""
     name = instruction.mnemonic
     if name.startswith(("v_mfma", "v_smfmac", "v_wmma", "v_swmmac")):
         shape = _SHAPE.search(name)

@@ -37,8 +37,8 @@ _SYMBOL: Final = struct.Struct("<IBBHQQ")
 _RELOCATION: Final = struct.Struct("<QQq")
 _RELATIVE64: Final = 13
 
-#: number of a relocation -> (what is added to the symbol: 0 nothing, -1 the place is subtracted; whether the address of its entry in the table stands for the
-#: symbol; bits of the number dropped; bytes written)
+#: relocation type -> (0, or -1 to subtract the place; whether the relocation refers to the symbol's
+#: GOT entry; bits to shift out; bytes to write)
 _KINDS: Final[dict[int, tuple[int, bool, int, int]]] = {
     1: (0, False, 0, 4),  # ABS32_LO
     2: (0, False, 32, 4),  # ABS32_HI
@@ -56,14 +56,14 @@ _KINDS: Final[dict[int, tuple[int, bool, int, int]]] = {
 
 @dataclass(slots=True)
 class _Section:
-    """A section, of the object or of the file that is made.
+    """A section of the relocatable object or of the linked file.
 
     Attributes:
-        align: of its address.
-        data: what is written; for memory that is zero, nothing.
+        align: alignment of its address.
+        data: its content; empty for zero-initialized memory.
         size: bytes in memory.
         link, info, entry: as the section header has them; ``link`` by name.
-        address: in memory and in the file.
+        address: its address in memory, which is also its offset in the file.
     """
 
     name: str
@@ -80,7 +80,7 @@ class _Section:
 
 @dataclass(slots=True)
 class _Symbol:
-    """A symbol of the object: what it is, and where: the number of its section and the offset in there."""
+    """A symbol of the object; ``section`` is its section's index, ``value`` the offset in it."""
 
     name: str
     info: int
@@ -96,7 +96,7 @@ class _Symbol:
 
 @dataclass(slots=True)
 class _Object:
-    """What is read of a relocatable object.
+    """The parsed relocatable object.
 
     Attributes:
         abi: the ABI version.
@@ -113,7 +113,7 @@ class _Object:
 
 
 def link(relocatable: bytes) -> bytes:
-    """The code object of a relocatable object for AMDGPU.
+    """Link a relocatable AMDGPU object into a code object.
 
     Raises:
         LoweringError: it is no such object, or refers to a symbol that it does not have, or in a way that is not known.
@@ -158,7 +158,7 @@ def _read(data: bytes) -> _Object:
 
 
 def _strings(names: Sequence[str]) -> tuple[bytearray, dict[str, int]]:
-    """A table of strings, and where in it each begins."""
+    """Build a string table; return it with the offset of each string."""
     table, places = bytearray(b"\0"), {"": 0}
     for name in names:
         if name not in places:
@@ -168,7 +168,7 @@ def _strings(names: Sequence[str]) -> tuple[bytearray, dict[str, int]]:
 
 
 def _hash(name: str) -> int:
-    """The hash function of System V's ABI."""
+    """The hash function of the System V ABI."""
     value = 0
     for byte in name.encode():
         value = (value << 4) + byte
@@ -178,7 +178,7 @@ def _hash(name: str) -> int:
 
 
 def _hash_table(names: Sequence[str]) -> bytes:
-    """One bucket for all symbols, the first of which is nobody's."""
+    """Build the System V hash table of the given symbols; index 0 is the null symbol."""
     count = len(names)
     buckets = max(1, count // 2)
     heads, chains = [0] * buckets, [0] * count
@@ -189,12 +189,12 @@ def _hash_table(names: Sequence[str]) -> bytes:
 
 
 class _File:
-    """The code object being made."""
+    """The code object being linked."""
 
     def __init__(self, source: _Object) -> None:
         self.source = source
         used = {symbol for _, _, kind, symbol, _ in source.relocations if kind in _KINDS and _KINDS[kind][1]}
-        #: the symbols that have an entry in the table of addresses
+        #: symbol index -> its index in the GOT
         self.table = {symbol: place for place, symbol in enumerate(sorted(used))}
         self.exported = [symbol for symbol in source.symbols if symbol.name and not symbol.is_local and symbol.section != _UNDEFINED]
         self.dynamic: list[tuple[int, int, int]] = []
@@ -216,7 +216,7 @@ class _File:
         code = [section for section in kept if section.flags & _SHF_EXECUTE]
         data = [section for section in kept if section.flags & _SHF_WRITE]
         data.sort(key=lambda section: section.type == _NOBITS)
-        #: (what the segment allows, its sections)
+        #: (the segment's permissions, its sections)
         self.segments = [
             (_READ, [*notes, self.dynsym, self.hash, self.dynstr, *([self.rela] if moved else []), *constant]),
             (_READ | _EXECUTE, code),
@@ -234,7 +234,7 @@ class _File:
                 raise LoweringError(f"there is no {symbol.name!r} on the GPU, which the kernel refers to")
 
     def linked(self) -> bytes:
-        """The whole file."""
+        """Return the linked file."""
         programs = 1 + len([1 for _, sections in self.segments if sections]) + 1 + (1 if self.notes else 0)
         first = _HEADER.size + programs * _PROGRAM.size
         end = self._place(first)
@@ -247,7 +247,7 @@ class _File:
         return self._finished(out, programs, first)
 
     def _place(self, first: int) -> int:
-        """Gives each section its address; where the file's part of all ends."""
+        """Assign each section its address; return the end of the loaded part of the file."""
         end = first
         for number, (_, sections) in enumerate(self.segments):
             if number:
@@ -285,7 +285,7 @@ class _File:
         return 1 + next(i for i, other in enumerate(self.ordered) if other is section)
 
     def _symbol(self, symbol: _Symbol, name: int) -> bytes:
-        """A row of a symbol table."""
+        """Return a symbol table entry."""
         if symbol.section in (_UNDEFINED, _ABSOLUTE):
             return _SYMBOL.pack(name, symbol.info, symbol.other, symbol.section, symbol.value, symbol.size)
         section = self.source.sections[symbol.section]
@@ -319,7 +319,10 @@ class _File:
         return found
 
     def _finished(self, out: bytearray, programs: int, first: int) -> bytes:
-        """Adds what is not loaded: symbols for debuggers and loaders, names, section headers; and writes the headers."""
+        """Append the sections that are not loaded and write the headers.
+
+        These are the symbols for debuggers and loaders, their names, and the section headers.
+        """
         kept = {id(section) for section in self.ordered}
         listed = [
             symbol

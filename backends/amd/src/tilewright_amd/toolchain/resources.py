@@ -16,14 +16,14 @@ from tilewright_amd.toolchain.gcn_assembly import effect, parse
 
 @dataclass(frozen=True, slots=True)
 class KernelUsage:
-    """What the metadata of an assembly text says of its kernel.
+    """The resource usage in the metadata of an assembly text.
 
     Attributes:
-        registers: vector registers of a thread, those for accumulators with them.
+        registers: vector registers of a thread, including accumulator registers.
         scalars: scalar registers of a wave.
-        spilled: vector registers that did not fit, and are in memory of the thread's own.
-        moved: scalar registers that did not fit, and are in lanes of vector registers.
-        private: bytes of memory of its own that a thread takes.
+        spilled: vector registers spilled to scratch memory.
+        moved: scalar registers spilled to lanes of vector registers.
+        private: bytes of scratch memory of a thread.
     """
 
     registers: int
@@ -34,7 +34,7 @@ class KernelUsage:
 
 
 def usage_of(listing: str) -> KernelUsage:
-    """The usage of the one kernel of an assembly text."""
+    """Parse the resource usage of the only kernel of an assembly text."""
 
     def number(name: str) -> int:
         found = re.search(rf"^\s+(?:- )?\.{name}:\s+(\d+)$", listing, re.M)
@@ -45,7 +45,7 @@ def usage_of(listing: str) -> KernelUsage:
 
 
 def processor(arch: str) -> Processor:
-    """A compute unit of an architecture."""
+    """Describe a compute unit of an architecture."""
     row = architecture(arch)
     return Processor(
         warp=row.wave,
@@ -61,7 +61,7 @@ def processor(arch: str) -> Processor:
 
 
 def resources(code: CodeObject, target: Target) -> Mapping[str, Any]:
-    """Registers, spills, private memory and LDS of a program, and how many fit a compute unit, in words; what its machine code counts."""
+    """Report a program's registers, spills and LDS, its occupancy, and instruction counts."""
     listing = code.stages["amdgcn"]
     assert isinstance(listing, str)
     found = usage_of(listing)

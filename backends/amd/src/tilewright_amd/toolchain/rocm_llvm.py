@@ -17,7 +17,7 @@ from tilewright.gpu_host.driver import missing_module
 
 REMEDY: Final = "install AMD's LLVM, which has an assembler: pip install rocm-bindings-compiler"
 _PACKAGE: Final = "rocm.bindings.llvm"
-#: What the library is linked with for the compression of debug information, which is not used here.
+#: Compression libraries that the library links with for debug information; no code calls them here.
 _COMPRESSION: Final = ("librocm_sysdeps_z.so.1", "librocm_sysdeps_zstd.so.1")
 _FORMS: Final = {"assembly": 0, "object": 1}
 _ERROR: Final = 0
@@ -25,12 +25,12 @@ _PIC: Final = 2
 
 
 def missing() -> str:
-    """What is to be installed for inline assembly; empty where nothing is."""
+    """Return how to install the assembler for inline assembly; empty if it is installed."""
     return missing_module(_PACKAGE, REMEDY)
 
 
 def generate(bitcode: bytes, forms: Sequence[str], triple: str, cpu: str, features: str, level: int, options: Sequence[str]) -> list[bytes]:
-    """Assembly, object code or both of a module.
+    """Generate assembly, object code or both from a module's bitcode.
 
     Raises:
         LoweringError: the assembler or the code generator rejects it; the message has all that they say.
@@ -78,7 +78,10 @@ def _machine(llvm: _Library, triple: str, cpu: str, features: str, level: int) -
 
 
 class _Library:
-    """Functions of LLVM's C interface. The library stays loaded: nothing that it makes is freed, since its process ends with its answer."""
+    """Functions of LLVM's C interface.
+
+    Nothing is freed: the process that loads the library ends with its answer.
+    """
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
@@ -116,7 +119,7 @@ def _loaded() -> ctypes.CDLL:
 
 
 def _lazily(path: str) -> ctypes.CDLL:
-    """Load a library without binding the functions that it does not call, which ctypes itself always binds."""
+    """Load a library with lazy binding; ctypes itself always binds all functions."""
     loader = ctypes.CDLL(None)
     loader.dlopen.restype, loader.dlopen.argtypes = ctypes.c_void_p, [ctypes.c_char_p, ctypes.c_int]
     loader.dlerror.restype = ctypes.c_char_p
@@ -127,7 +130,10 @@ def _lazily(path: str) -> ctypes.CDLL:
 
 
 def empty_library(name: str) -> bytes:
-    """A shared object of this name (its ``SONAME``) for x86-64 that has nothing in it: it stands for one whose functions are not called."""
+    """Build an empty x86-64 shared object with the given ``SONAME``.
+
+    It replaces a library whose functions are never called.
+    """
     names = b"\0" + name.encode() + b"\0"
     header, program, programs = struct.Struct("<16sHHIQQQIHHHHHH"), struct.Struct("<IIQQQQQQ"), 2
     symbols = header.size + programs * program.size

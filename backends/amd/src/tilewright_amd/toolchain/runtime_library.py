@@ -1,6 +1,8 @@
-"""Which HIP runtime this process uses: one that it has mapped already, else PyTorch's or that of ROCm's wheels, else ``ROCM_PATH``'s, else the system's.
+"""The choice of the HIP runtime for this process.
 
-Nothing is loaded here. PyTorch's comes before ``ROCM_PATH``'s, since a program that imports it later would have both.
+In order of preference: a runtime that the process has mapped already, PyTorch's, that of ROCm's
+wheels, ``ROCM_PATH``'s, the system's. Nothing is loaded here. PyTorch's precedes ``ROCM_PATH``'s,
+since a program that imports PyTorch later would otherwise have both.
 """
 
 from __future__ import annotations
@@ -17,12 +19,15 @@ _MAPS: Final = Path("/proc/self/maps")
 _LOADER_CACHE: Final = Path("/etc/ld.so.cache")
 _ROCM: Final = "/opt/rocm"
 _SYSTEM: Final = ("/usr/lib64", "/usr/lib", "/usr/lib/x86_64-linux-gnu")
-#: Packages with a runtime of their own -> its folder in them: PyTorch for ROCm, and ROCm's wheels.
+#: (package, folder of the runtime that it bundles): PyTorch for ROCm, and ROCm's wheels.
 _BUNDLES: Final = (("torch", "lib"), ("_rocm_sdk_core", "lib"))
 
 
 def mapped(maps: Path = _MAPS) -> list[str]:
-    """The HIP runtimes in this process; one file under several names, as hard links in ROCm's wheels are, counts as one."""
+    """Return the HIP runtimes mapped in this process, without duplicates.
+
+    Several names of one file count as one: ROCm's wheels contain hard links.
+    """
     try:
         text = maps.read_text()
     except OSError:
@@ -35,7 +40,7 @@ def mapped(maps: Path = _MAPS) -> list[str]:
 
 
 def same(first: str, second: str) -> bool:
-    """Whether two paths are of one file."""
+    """Return whether two paths name the same file."""
     try:
         return os.path.samefile(first, second)
     except OSError:
@@ -43,12 +48,15 @@ def same(first: str, second: str) -> bool:
 
 
 def chosen(maps: Path = _MAPS) -> str:
-    """The path of the runtime to use; empty where there is none. Where several are mapped it is one of them."""
+    """Return the path of the runtime to use; empty if there is none.
+
+    If several are mapped, this is one of them.
+    """
     return next(iter(mapped(maps)), "") or next(candidates(), "")
 
 
 def candidates() -> Iterator[str]:
-    """Runtimes that are installed, those to be preferred first."""
+    """Yield the installed runtimes, in order of preference."""
     for package, folder in _BUNDLES:
         for root in _package_folders(package):
             yield from _in_folder(Path(root, folder))
@@ -64,7 +72,7 @@ def candidates() -> Iterator[str]:
 
 
 def conflict(found: Sequence[str]) -> str:
-    """What is wrong where a process has several runtimes; empty where it has one or none."""
+    """Return an error text if a process has several runtimes; empty otherwise."""
     if len(found) < 2:
         return ""
     return (
@@ -82,7 +90,7 @@ def _package_folders(name: str) -> list[str]:
 
 
 def _in_folder(folder: Path) -> Iterator[str]:
-    """The runtime in a folder: under its plain name, else of the highest version."""
+    """Yield the runtime in a folder: its plain name, or else the highest version."""
     plain = folder / NAME
     if plain.is_file():
         yield str(plain)
@@ -93,7 +101,7 @@ def _in_folder(folder: Path) -> Iterator[str]:
 
 
 def _of_loader(cache: Path) -> Iterator[str]:
-    """What the dynamic linker's cache has, which lists paths as texts that end with a zero."""
+    """Yield the runtimes in the dynamic linker's cache, which holds NUL-terminated paths."""
     try:
         data = cache.read_bytes()
     except OSError:
