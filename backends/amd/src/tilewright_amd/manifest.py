@@ -14,16 +14,21 @@ CAPABILITIES = every_type({"descriptors", "assert", "print", "inline_asm", "dot_
 
 #: Launch options of this backend beyond the portable ones.
 #:
-#: math: ``relaxed`` takes the machine's own f32 exp2, rsqrt, exp and log, divides within 2.5 ULP, and rounds an fma of bf16 to f32 first; ``strict`` keeps to
-#: the shared functions, IEEE division and one rounding.
-#: waves_per_eu: so many waves at least are to fit each SIMD, for which a thread gets fewer registers; 0 leaves it to the code generator.
-#: matrix_instr_nonkdim: rows and columns of the MFMA instruction to take, 16 or 32, where there is one; 0 chooses.
-#: kpack: elements of a product's operands that a lane holds side by side along k, for one MFMA instruction or, with 2, for two of them.
-#: schedule_hint: how the code generator orders instructions. ``attention`` has those beside MFMA instructions go between these, most of all exponentials;
-#: ``memory-bound-attention`` is taken, and changes nothing: the strategy that LLVM has for it ends the process for some kernels.
-#: chiplets: the device has so many, to which it deals programs out in turn along the first axis of the grid; programs get their numbers so that neighbours are
-#: on one chiplet, and share its cache. 0 leaves the numbers as they are: programs that wait for those of lower numbers need that.
-#: line_info: the code says which lines of the source it comes from, for profilers and debuggers; its instructions are the same.
+#: math: ``relaxed`` uses the hardware's f32 exp2, rsqrt, exp and log, divides within 2.5 ULP, and
+#: rounds a bf16 fma to f32 first; ``strict`` uses the shared expansions, IEEE division and a single
+#: rounding.
+#: waves_per_eu: minimum number of waves per SIMD, which limits the registers of a thread; 0 leaves
+#: it to LLVM.
+#: matrix_instr_nonkdim: rows and columns of the MFMA instruction to use, 16 or 32, if it exists; 0
+#: chooses.
+#: kpack: 1, or 2 to let a lane hold consecutive elements along K for two MFMA instructions.
+#: schedule_hint: LLVM's instruction scheduling strategy. ``attention`` interleaves other
+#: instructions, most of all exponentials, with MFMA instructions. ``memory-bound-attention`` is
+#: accepted but changes nothing: LLVM's strategy for it aborts the process on some kernels.
+#: chiplets: number of chiplets to which the device deals programs in turn along the grid's first
+#: axis. Program IDs are remapped so that neighbours run on one chiplet and share its cache. 0 keeps
+#: the IDs, as needed by programs that wait for programs with lower IDs.
+#: line_info: emit source line information for profilers and debuggers; instructions do not change.
 OPTIONS = {
     "math": "relaxed", "waves_per_eu": 0, "matrix_instr_nonkdim": 0, "kpack": 1, "schedule_hint": "", "chiplets": 0, "num_stages": 2, "line_info": False,
 }  # fmt: skip

@@ -1,4 +1,7 @@
-"""The amd backend's hooks. Each imports what it needs when it is called, so that looking at the manifest stays cheap."""
+"""The amd backend's hooks.
+
+Each hook imports its implementation when called, so that reading the manifest stays cheap.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The nvidia backend of Tilewright: NVIDIA GPUs through PTX.
 
-Code is generated on :mod:`tilewright.simt` (:mod:`.target` is what it asks of the machine), written as PTX by LLVM, and compiled to device code by the
-driver. The driver is reached through cuda-python, and only when a device is looked for.
+The backend is a SIMT target (:mod:`.target`) of :mod:`tilewright.simt`. LLVM generates the PTX, and
+the driver compiles it to device code. The backend accesses the driver through cuda-python, and only
+when it looks for a device.
 """
 
 __version__ = "0.1.0"

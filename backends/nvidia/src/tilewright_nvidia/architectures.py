@@ -1,4 +1,4 @@
-"""The GPU architectures code is generated for, and what each has."""
+"""The supported NVIDIA GPU architectures and their properties."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from tilewright.plugins.manifest import Target
 if TYPE_CHECKING:
     from tilewright.gpu_host.driver import Driver
 
-#: The PTX version that a driver of each CUDA version (as ``cuDriverGetVersion`` numbers it) understands, newest first.
+#: (CUDA version of a driver, as ``cuDriverGetVersion`` encodes it, newest PTX version that it
+#: accepts), newest first.
 PTX_OF_DRIVER: tuple[tuple[int, int], ...] = (
     (13000, 90),
     (12090, 88),
@@ -24,24 +25,25 @@ PTX_OF_DRIVER: tuple[tuple[int, int], ...] = (
     (12010, 81),
     (12000, 80),
 )
-#: The oldest driver there is code for.
+#: The oldest supported driver.
 OLDEST_DRIVER = 12000
 
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """One target.
+    """The properties of one GPU architecture.
 
     Attributes:
-        name: as LLVM and ptxas call it; a trailing ``a`` allows instructions of exactly this chip.
+        name: its name, as LLVM and ptxas spell it; a trailing ``a`` enables instructions of exactly
+            this chip.
         capability: compute capability, 10 * major + minor.
-        ptx: the PTX version that is written where the driver understands it.
-        least_ptx: the oldest PTX version that knows what is written for it.
-        shared_memory: bytes that a program may use.
-        threads: threads of a multiprocessor.
-        shared_total: bytes of shared memory of a multiprocessor.
-        blocks: programs that a multiprocessor holds.
-        vector_atomics: whether one atomic instruction adds up to 16 bytes of floats (``.v4.f32``).
+        ptx: the PTX version to emit if the driver accepts it.
+        least_ptx: the oldest PTX version that has all emitted instructions.
+        shared_memory: bytes of shared memory that a CTA may use.
+        threads: maximum number of threads of an SM.
+        shared_total: bytes of shared memory of an SM.
+        blocks: maximum number of CTAs of an SM.
+        vector_atomics: whether it has vector atomics on up to 16 bytes of floats (``.v4.f32``).
     """
 
     name: str
@@ -72,18 +74,22 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 
 def ptx_of_driver(version: int) -> int:
-    """The newest PTX version of a driver; 0 for one that is too old."""
+    """Return the newest PTX version that a driver accepts; 0 if the driver is too old."""
     return next((ptx for driver, ptx in PTX_OF_DRIVER if version >= driver), 0)
 
 
 @functools.cache
 def capability_of(cuda: Driver, device: int) -> int:
-    """Compute capability, 10 * major + minor."""
+    """Return a device's compute capability, 10 * major + minor."""
     return 10 * cuda.attribute(device, "capability_major") + cuda.attribute(device, "capability_minor")
 
 
 def architecture_of(capability: int) -> Architecture | None:
-    """The target of a device: its own, or one whose code it runs (of the same generation, not newer, and not of one chip alone)."""
+    """Return the architecture whose code a device runs; None if there is none.
+
+    This is the device's own architecture, or the newest older one of the same generation that is
+    not specific to one chip.
+    """
     exact = next((row for row in ARCHITECTURES.values() if row.capability == capability), None)
     if exact is not None:
         return exact
@@ -92,7 +98,10 @@ def architecture_of(capability: int) -> Architecture | None:
 
 
 def target_of(row: Architecture, driver: int = 0) -> Target:
-    """The target for an architecture, in the PTX that a driver of this version understands (any PTX for 0)."""
+    """Return the compilation target for an architecture, in PTX that the driver accepts.
+
+    With ``driver`` 0, the PTX version is not limited.
+    """
     ptx = row.ptx if not driver else max(row.least_ptx, min(row.ptx, ptx_of_driver(driver)))
     limits = {"shared_memory": row.shared_memory, "registers": 65536, "max_threads": 1024, "threads": row.threads, "shared_total": row.shared_total}
     return Target("nvidia", row.name, row.name, (f"+ptx{ptx}",), 32, limits, kind="cuda")

@@ -1,8 +1,10 @@
-"""The highest rates of NVIDIA GPUs, for rooflines: of the GPU that is here, else of the usual one of an architecture by its data sheet.
+"""Peak rates of NVIDIA GPUs, for rooflines.
 
-A multiprocessor does so many operations a cycle, which follows from its architecture; how many there are, their clock and the bandwidth of memory are the
-device's. Dense rates, by the fastest instruction there is for a type of operands, whatever accumulates. Those of 8 bits that an architecture has no
-instruction for are multiplied as f16.
+They are those of the present GPU, or else those of the architecture's reference GPU from its data
+sheet. The architecture determines the operations per cycle of an SM; the device determines the
+number of SMs, their clock and the memory bandwidth. Rates are dense, by the fastest instruction for
+a type of operands, whatever the accumulator. 8-bit types without an instruction count at the rate
+of f16.
 """
 
 from __future__ import annotations
@@ -18,16 +20,18 @@ from tilewright.plugins.manifest import Device, Target
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """The rates of an architecture, and its usual GPU.
+    """The peak rates of an architecture and of its reference GPU.
 
     Attributes:
-        f16: operations a cycle of a multiprocessor by its fastest matrix instruction of f16.
-        f32: the same of other instructions, two for a fused multiply-add.
+        f16: f16 operations per cycle of an SM by its fastest matrix instruction.
+        f32: f32 operations per cycle of an SM by other instructions, where an FMA counts as two.
         f64, f64_matmul: of f64; 0 where it is not known.
-        fp8: operations of fp8 for one of f16.
+        fp8: ratio of the fp8 rate to the f16 rate.
         ordinary: whether it multiplies bf16 and tf32, which sm_75 does not.
-        usual: name of the usual GPU; empty where its rates are not known: processors, hertz, bytes a second are then 0.
-        others: the clock of other instructions for that of matrix instructions, by its data sheet.
+        usual: name of the reference GPU; empty if its rates are not known, with processors, hertz
+            and bandwidth 0.
+        others: ratio of the clock of other instructions to that of matrix instructions, by the data
+            sheet.
     """
 
     f16: float
@@ -57,7 +61,7 @@ RATES: Final[Mapping[str, Rates]] = {
 
 
 def ceilings(target: Target, device: Device | None) -> Ceilings | None:
-    """The ceilings of a device, or of the usual GPU of a target; None where neither is known."""
+    """Return the ceilings of a device, or of a target's reference GPU; None if neither is known."""
     rates = RATES.get(target.arch)
     if rates is None:
         return None
@@ -71,7 +75,7 @@ def ceilings(target: Target, device: Device | None) -> Ceilings | None:
 
 
 def _of_device(rates: Rates, device: Device) -> Ceilings | None:
-    """The ceilings of a device by what its driver says of it; None where that fails."""
+    """Return a device's ceilings, computed from driver attributes; None if a query fails."""
     from tilewright_nvidia.host.driver import driver
 
     try:
@@ -80,7 +84,7 @@ def _of_device(rates: Rates, device: Device) -> Ceilings | None:
         processors, clock, memory_clock, bus = (cuda.attribute(device.index, name) for name in names)
     except BackendError:
         return None
-    # memory moves data at both edges of its clock
+    # memory is double data rate
     return _ceilings(rates, f"{device.name}, by its driver", processors, clock * 1e3, 2 * memory_clock * 1e3 * bus / 8)
 
 

@@ -1,4 +1,4 @@
-"""Tile IR to PTX, and to device code where the driver of this process or an assembler can make it."""
+"""Lowering of tile IR to PTX, and to device code if the driver or an assembler is there."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from tilewright_nvidia.target import TRIPLE, PtxTarget
 from tilewright_nvidia.toolchain.occupancy_attempt import attempt_line
 from tilewright_nvidia.toolchain.occupancy_bound import ATTEMPTED
 
-#: LLVM's passes before code generation. Without this one, code generation takes ten times as long for products of matrices: its reduction of strength
-#: compares all addresses of a block with each other.
+#: LLVM passes to run before code generation. Without instruction combining, code generation takes
+#: ten times as long for matmuls: straight-line strength reduction compares all pairs of addresses
+#: of a block.
 PASSES = ("instruction_combine",)
-#: Options for long kernels, which go without that reduction.
+#: Options for long kernels, which disable that strength reduction.
 IF_LONG = ("--opt-disable=slsr",)
 
 #: ptxas (CUDA 13.0) widens negations and magnitudes of 16 bits that are compared, and takes those of the least integer for +32768. It leaves shifts, sums and
@@ -38,13 +39,16 @@ _REWRITTEN = (
 
 
 def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObject:
-    """Turn a module of one kernel into PTX. The module is left as it is.
+    """Lower a module of one kernel to PTX, leaving the module unchanged.
 
-    Stages: ``tileir`` (as it came), ``simt`` (with conversions and shared memory), ``layouts`` (each tile's layout, what conversions and accesses cost, what
-    left the fast path), ``llir``, ``ptx``, and ``cubin`` where it was made. The binary is the cubin, else the PTX, which :mod:`.host.image` links when it loads
-    it. Metadata: ``kernel`` (the symbol), ``num_warps`` and ``shared`` (bytes) of a block of threads, ``cluster`` (blocks of a program), ``launch_pdl``,
-    ``cooperative``, ``tensor_maps`` (see :mod:`.async_copy.tensor_maps`), ``otherwise`` (options for launches for which
-    such a map cannot be made), ``format`` (``cubin`` or ``ptx``), ``configuration`` (for messages), ``notes`` (what left the fast path).
+    Stages: ``tileir`` (the input), ``simt`` (with layout conversions and shared memory),
+    ``layouts`` (each tile's layout, the costs of conversions and accesses, missed optimizations),
+    ``llir``, ``ptx``, and ``cubin`` if it was compiled. The binary is the cubin, or else the PTX,
+    which :mod:`.host.image` links when it loads it. Metadata: ``kernel`` (the symbol),
+    ``num_warps`` and ``shared`` (bytes) of a CTA, ``cluster`` (CTAs of a program), ``launch_pdl``,
+    ``cooperative``, ``tensor_maps`` (see :mod:`.async_copy.tensor_maps`), ``otherwise`` (options
+    for launches whose tensor maps cannot be encoded), ``format`` (``cubin`` or ``ptx``),
+    ``configuration`` (for messages), ``notes`` (missed optimizations).
 
     Raises:
         LoweringError: something cannot be lowered, with the operation and its location; or an option is out of range.
@@ -118,7 +122,7 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
 
 
 def tensor_maps(source: Function, function: Function, maps: TensorMaps) -> list[dict[str, Any]]:
-    """The tensor maps that a kernel takes behind its other arguments, as expressions over the words of the source's arguments.
+    """Return the kernel's tensor map parameters, as expressions over the source's argument words.
 
     Args:
         source, function: the kernel as it came, and in its final form, where the parts of each descriptor follow it, or stand alone.
@@ -126,7 +130,7 @@ def tensor_maps(source: Function, function: Function, maps: TensorMaps) -> list[
     """
     if not maps.wanted:
         return []
-    #: for each of the function's arguments the source's argument, and the first of its words there
+    #: for each argument of the function: the source's argument, and its first word there
     places: list[tuple[int, int]] = []
     for position, argument in enumerate(source.arguments):
         if isinstance(argument.type, DescriptorType):
@@ -144,7 +148,7 @@ def tensor_maps(source: Function, function: Function, maps: TensorMaps) -> list[
 
 
 def to_ptx(text: str, target: Target, timings: dict[str, float] | None = None) -> str:
-    """The PTX of LLVM IR text.
+    """Compile LLVM IR text to PTX.
 
     Raises:
         LoweringError: LLVM rejects the text, which is a defect of this backend.
@@ -162,7 +166,10 @@ def to_ptx(text: str, target: Target, timings: dict[str, float] | None = None) -
 
 
 def attach_cubin(code: CodeObject, target: Target) -> None:
-    """Link the PTX where this process already may use a device, so that the disk cache keeps device code; elsewhere whoever loads it links it."""
+    """Link the PTX if this process may use a matching device.
+
+    The disk cache then has device code. Otherwise the process that loads the code links it.
+    """
     from tilewright_nvidia.host.ahead_of_time import link_here
 
     started = time.perf_counter()

@@ -1,4 +1,7 @@
-"""What the nvidia backend declares about itself. Plain data: no compiler is touched here, and of the driver only its version is asked."""
+"""The nvidia backend's manifest: plain data, which loads no compiler.
+
+Of the driver, it only queries the version.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +15,23 @@ CAPABILITIES = every_type({"descriptors", "print", "assert", "inline_asm", "exte
 
 #: Launch options of this backend beyond the portable ones.
 #:
-#: math: ``relaxed`` takes the machine's own f32 exp2 (2.9 ULP), rsqrt (2.2), division (2) and exp (2.9 + 1.173 |x|), whose results below the normal
-#: numbers may be zero, and makes tanh and erf of that exp (4); ``strict`` keeps to the shared functions and IEEE division.
-#: launch_pdl: the kernel may start before the kernel launched before it has ended (compute capability 9.0 on); it waits for that one before anything else,
-#: or where its source says so.
-#: asynchronous: multiply by warpgroups (``wgmma``; ``sm_90a``) or into tensor memory (``tcgen05``; ``sm_100a``), and copy whole blocks by the copy engine,
-#: where operands allow it.
-#: warp_specialize: loads of all pipelined loops on warps of their own, where copies are of blocks; a loop may ask for it itself.
-#: extern_libs: name -> path of a bitcode file (clang's ``-emit-llvm`` for this target), whose functions the kernel calls by ``tl.core.extern_elementwise``.
-#: line_info: the code says which lines of the source it comes from, for profilers and debuggers; its instructions are the same.
+#: math: ``relaxed`` uses the hardware's f32 exp2 (2.9 ULP), rsqrt (2.2), division (2) and exp (2.9
+#: + 1.173 |x|), whose results below the normal range may be zero, and computes tanh and erf from
+#: that exp (4); ``strict`` uses the shared expansions and IEEE division.
+#: launch_pdl: programmatic dependent launch: the kernel may start before the preceding kernel ends
+#: (compute capability 9.0 on). It waits for that kernel at its entry, or where its source says so.
+#: asynchronous: use ``wgmma`` (``sm_90a``) or ``tcgen05`` (``sm_100a``) for matmuls and TMA for
+#: block copies, where operands allow it.
+#: warp_specialize: move the loads of all pipelined loops to producer warps, if TMA copies them; a
+#: loop may also request it itself.
+#: extern_libs: name -> path of a bitcode file (clang's ``-emit-llvm`` for this target), whose
+#: functions the kernel calls through ``tl.core.extern_elementwise``.
+#: line_info: emit source line information for profilers and debuggers; instructions do not change.
 OPTIONS = {"math": "relaxed", "launch_pdl": False, "asynchronous": True, "warp_specialize": False, "line_info": False, "extern_libs": ()}
 
 
 def manifest() -> Manifest:
-    """The backend's manifest. ``TILEWRIGHT_NVIDIA_DISABLE=1`` in the environment keeps the backend out of use."""
+    """Return the backend's manifest. ``TILEWRIGHT_NVIDIA_DISABLE=1`` disables the backend."""
     from tilewright_nvidia.toolchain.installation import why_not
 
     return Manifest(

@@ -1,4 +1,4 @@
-"""Operations of the backend's own, beside those of the op table."""
+"""Operations that only this backend has, in addition to the shared op table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tilewright.ir.declare import Declarations, SingleOperand, TypedAttribute, V
 from tilewright.ir.table import Effect, RuleError, Shape
 from tilewright.ir.types import DescriptorType, IntType, TileType, Type
 
-#: Pixels that one copy brings at the most.
+#: The maximum number of pixels per copy.
 MOST_PIXELS: Final = 1024
 
 

@@ -1,13 +1,16 @@
-"""Performance model of launches with matmuls: cycles, estimated before anything is compiled.
+"""Performance model of launches with matmuls: cycles, estimated before compilation.
 
-A program alternates between *runs* of its pipelined loops and what stands around them. Of a run it takes the longest of: the matrix unit, the arithmetic
-beside it, the copies into shared memory. Programs of a multiprocessor share those units and hide each other's waits; a launch takes as long as the
-multiprocessor with the most programs. A slot of a ring is filled, waits, is read and is free again: the fewer there are, the longer a run takes.
+A CTA alternates between iterations of its pipelined loops and the code around them. An iteration
+takes as long as the longest of its tensor core work, its other arithmetic, and its copies into
+shared memory. The CTAs of an SM share those units and hide each other's stalls; a launch takes as
+long as the SM with the most CTAs. A pipeline stage is filled, waits, is read and is released: the
+fewer stages, the longer an iteration takes.
 
-Where the figures come from (H100 SXM, f16, random data, each in one process with cuBLAS): the matrix unit is busy for 262,144 of 284,576 cycles of four
-128x256x4096 products and their epilogues, which are bound by memory (14 bytes a cycle of each multiprocessor are 3 TB/s); tiles of 128 columns starve at
-about 50 bytes a cycle by the copy engine; ``cp.async`` brings 37 to 40; ``mma.sync`` reaches 421 TFLOP/s with 128x128 tiles and 452 with 128x256, where
-``wgmma`` has 703. The rates of other GPUs are those of their data sheets.
+The figures come from an H100 SXM (f16, random data, each in one process with cuBLAS). The tensor
+cores are busy for 262,144 of 284,576 cycles of four 128x256x4096 matmuls. Epilogues are bound by
+memory (14 bytes per cycle and SM are 3 TB/s). Tiles of 128 columns starve at about 50 bytes per
+cycle by TMA; ``cp.async`` reaches 37 to 40. ``mma.sync`` reaches 421 TFLOP/s with 128x128 tiles and
+452 with 128x256, and ``wgmma`` 703. The rates of other GPUs are those of their data sheets.
 """
 
 from __future__ import annotations
@@ -24,35 +27,39 @@ from tilewright.simt.target.matmul_plan import Matmul
 from tilewright_nvidia.architectures import ARCHITECTURES
 from tilewright_nvidia.mma import wgmma
 
-#: Cycles that a copy takes from memory to shared memory, and that a program takes before its first and after its last copy.
+#: Latency of a copy to shared memory in cycles, and a CTA's cycles before its first and after its
+#: last copy.
 _TRIP: Final = 1000
 _START: Final = 1500
 _END: Final = 500
-#: Bytes a cycle that the copy engine and cp.async bring, and that each multiprocessor writes while all do.
+#: Bytes per cycle of an SM: by TMA, by cp.async, and by stores while all SMs store.
 _ENGINE, _COPIES, _WRITES = 50.0, 39.0, 14.0
-#: Bytes a cycle that shared memory gives.
+#: Bytes per cycle of shared memory.
 _SHARED: Final = 128.0
-#: Elements a cycle of plain and of slow operations.
+#: Elements per cycle of fast and of slow operations.
 _PLAIN, _SLOW = 96.0, 16.0
-#: Registers that a thread needs beside its accumulators.
+#: Registers that a thread needs besides its accumulators.
 _OTHER_REGISTERS: Final = 36
-#: The part of the shorter of two kinds of work that does not overlap the longer: a warp is in one place at a time.
+#: The fraction of the shorter of two kinds of work that does not overlap the longer, since a warp
+#: issues one at a time.
 _ALONE: Final = 0.3
-#: How sharply the longer of two kinds of work at once decides.
+#: The exponent that combines two concurrent kinds of work: the larger, the more the longer one
+#: dominates.
 _CROWD: Final = 8
-#: How long a product holds its slot, in its own time: the next one begins before it is known to have ended.
+#: How long a matmul occupies its stage, relative to its own duration: the next one starts before
+#: its completion is observed.
 _HELD: Final = 1.5
-#: Warps of which a multiprocessor needs one to keep each of its four matrix units busy.
+#: Warps that keep the four tensor cores of an SM busy.
 _UNITS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What of an architecture counts here.
+    """The properties of a GPU that the model uses.
 
     Attributes:
-        processors: multiprocessors.
-        matrix: operations a cycle of each, of f16 by ``mma.sync``.
+        processors: SMs of the device.
+        matrix: f16 operations per cycle of an SM by ``mma.sync``.
         warpgroup: the same by ``wgmma``; 0 where there is none.
         shared: bytes of shared memory of a program; shared_total: of a multiprocessor; threads: of a multiprocessor.
     """
@@ -65,7 +72,8 @@ class Machine:
     threads: int
 
 
-#: (multiprocessors, operations of f16 a cycle of each by mma.sync, by wgmma) of the usual GPU of an architecture.
+#: Architecture -> (SMs of its reference GPU, f16 operations per cycle of an SM by mma.sync, by
+#: wgmma).
 _RATES: Final[dict[str, tuple[int, float, float]]] = {
     "sm_75": (40, 1024, 0),
     "sm_80": (108, 2048, 0),
@@ -80,7 +88,7 @@ _RATES: Final[dict[str, tuple[int, float, float]]] = {
 
 
 def machine_of(target: Target) -> Machine:
-    """The machine of a target: with the multiprocessors of the GPU that is here, where one is, else of the usual one."""
+    """Return the model of a target, with the SM count of the local GPU if there is one."""
     usual, matrix, warpgroup = _RATES[target.arch]
     row = ARCHITECTURES[target.arch]
     shared = int(target.limits.get("shared_memory", row.shared_memory))
@@ -89,7 +97,7 @@ def machine_of(target: Target) -> Machine:
 
 @functools.cache
 def _processors(arch: str) -> int:
-    """Multiprocessors of the first GPU of an architecture; 0 where there is none."""
+    """Return the SMs of the first local GPU of an architecture; 0 if there is none."""
     from tilewright.errors import BackendError
     from tilewright_nvidia.architectures import target_of
     from tilewright_nvidia.host.devices import first_of
@@ -107,7 +115,7 @@ def _processors(arch: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What is thought of a configuration.
+    """The estimated performance of a configuration.
 
     Attributes:
         cycles: of the launch; of one program for a thousand million operations, where the number of programs is not known.
@@ -128,7 +136,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """The options that matter."""
+    """The launch options that the model uses."""
 
     warps: int
     stages: int
@@ -138,7 +146,7 @@ class _Options:
 
 
 def estimate(work: Work, target: Target) -> Estimate:
-    """The estimate of a launch that multiplies matrices."""
+    """Estimate a launch with matmuls."""
     machine = machine_of(target)
     given = work.options
     warps = int(given.get("num_warps") or 4)
@@ -157,14 +165,14 @@ def estimate(work: Work, target: Target) -> Estimate:
     if work.programs is None:
         operations = sum(body.runs * dot.operations for body in work.bodies[0] for dot in body.dots)
         cycles *= 1e9 / max(1.0, operations)
-    # what a thread has not registers for goes to memory and back in every run
+    # spilled registers go to memory and back in every iteration
     cycles *= 1 + spilled / 32
     return Estimate(cycles, needed, spilled, shared, slots, resident, all(grouped))
 
 
 @dataclass(frozen=True, slots=True)
 class _Times:
-    """Cycles of one program: of the matrix unit, arithmetic and copies, of what it writes, and alone on its multiprocessor."""
+    """Cycles of one CTA: tensor cores, arithmetic, copies, stores, and the CTA alone on an SM."""
 
     matrix: float
     arithmetic: float
@@ -174,12 +182,15 @@ class _Times:
 
 
 def _launch(programs: int | None, times: list[_Times], machine: Machine, resident: int) -> float:
-    """Cycles of the multiprocessor with the most programs: each of its units serves all of them, and so many at a time go their way."""
+    """Return the cycles of the SM with the most CTAs.
+
+    All its CTAs share its units, and ``resident`` of them run at a time.
+    """
     if programs is None:
         programs = machine.processors * resident
     most = math.ceil(programs / machine.processors)
     rounds = math.ceil(most / resident)
-    # in a single round the slowest program counts, in many their mean
+    # in a single round the slowest CTA counts, in several rounds their mean
     weigh = max if rounds == 1 and most == 1 else _mean
     units = [weigh([getattr(each, unit) for each in times]) for unit in ("matrix", "arithmetic", "copies", "writes")]
     return max(most * max(units), rounds * weigh([each.alone for each in times])) + _START
@@ -213,7 +224,7 @@ def _program(bodies: tuple[Body, ...], options: _Options, machine: Machine) -> _
         alone += max(_crowded(here, copied), _turn(here, copied, slots)) * body.runs + written
         divided = options.divided or (options.asynchronous and body.specialized)
         if divided or body.flattened:
-            # warps of their own copy for the next entry while the others end this one
+            # producer warps copy for the next tile while the others run the epilogue
             ahead += max(0.0, copied - here) * body.runs
             hidden = 1.0 if divided else hidden
         else:
@@ -224,32 +235,35 @@ def _program(bodies: tuple[Body, ...], options: _Options, machine: Machine) -> _
 
 
 def _crowded(here: float, copied: float) -> float:
-    """Cycles of two kinds of work at once, which wait for each other now and then where they take about as long."""
+    """Return the cycles of two concurrent kinds of work, which stall each other if balanced."""
     longer, shorter = max(here, copied), min(here, copied)
     return longer * (1 + (shorter / longer) ** _CROWD) ** (1 / _CROWD) if longer else 0.0
 
 
 def _turn(here: float, copied: float, slots: int) -> float:
-    """Cycles of a run that a ring of so many slots allows: each is filled, waits, is read, and is free again only when the next product has begun."""
+    """Return the cycles of an iteration that the pipeline's stages allow.
+
+    A stage is filled, waits, is read, and is released only when the next matmul has started.
+    """
     return (_TRIP + copied + _HELD * here) / slots if copied else 0.0
 
 
 def _ring(body: Body, options: _Options, machine: Machine) -> tuple[int, int]:
-    """(bytes of a slot, slots) of a body's ring, of as many slots as fit."""
+    """Return (bytes of a stage, stages that fit) of a loop's multi-buffered operands."""
     size = sum(dot.loaded for dot in body.dots)
     wanted = max(1, body.stages or options.stages)
     return size, (max(1, min(wanted, machine.shared // size)) if size else 1)
 
 
 def _resident(machine: Machine, options: _Options, shared: int, registers: int) -> int:
-    """Programs that a multiprocessor holds."""
+    """Return the CTAs per SM."""
     threads = 32 * (options.warps + (wgmma.GROUP if options.divided else 0))
     registers = -(-registers // 8) * 8
     found = min(machine.threads // threads, 65536 // (threads * registers), machine.shared_total // (shared + 1024))
     return max(1, min(32, found))
 
 
-# ---- products
+# ---- matmuls
 
 
 def _by_warpgroups(dot: Dot, options: _Options) -> bool:
@@ -257,7 +271,7 @@ def _by_warpgroups(dot: Dot, options: _Options) -> bool:
 
 
 def _tiling(dot: Dot, options: _Options) -> wgmma.Tiling | None:
-    """How warpgroups share a product; None where they cannot."""
+    """Return the distribution of a matmul over warpgroups; None if wgmma does not fit."""
     if dot.batch != 1 or not isinstance(dot.accumulator, FloatType | IntType) or bit_width(dot.a) > 32:
         return None
     if bit_width(dot.a) == 32 and dot.precision != "tf32":
@@ -266,7 +280,7 @@ def _tiling(dot: Dot, options: _Options) -> wgmma.Tiling | None:
 
 
 def _product_cycles(dot: Dot, options: _Options, machine: Machine) -> float:
-    """Cycles of one product."""
+    """Return the cycles of one matmul."""
     tiling = _tiling(dot, options) if options.asynchronous else None
     if tiling is not None:
         # an instruction of 64 rows reads its rows and all its columns from shared memory, 32 bytes of each
@@ -279,7 +293,7 @@ def _product_cycles(dot: Dot, options: _Options, machine: Machine) -> float:
 
 
 def _speed(dot: Dot) -> float:
-    """The rate of a product of these operands, in that of f16."""
+    """Return the rate of a matmul with these operands, relative to f16."""
     bits = max(bit_width(dot.a), bit_width(dot.b))
     passes = {"tf32x3": 3, "bf16x3": 3, "bf16x6": 6}.get(dot.precision, 1)
     if bits == 32 and dot.precision == "ieee":
@@ -288,7 +302,7 @@ def _speed(dot: Dot) -> float:
 
 
 def _fragments(dot: Dot, options: _Options) -> float:
-    """Bytes that the warps read of a product's operands: each its rows and columns, in squares as far as may be."""
+    """Return the bytes of operands that warps load, for nearly square warp tiles."""
     across = 2 ** round(math.log2(max(1.0, math.sqrt(options.warps * dot.m / max(1, dot.n)))))
     rows = max(1, min(across, options.warps))
     columns = max(1, options.warps // rows)
@@ -301,11 +315,11 @@ def _bytes_of(type_: Type) -> float:
 
 
 def _registers(dot: Dot, options: _Options, grouped: bool) -> int:
-    """Registers of a thread for a product: its accumulators, and by ``mma.sync`` fragments of both operands."""
+    """Return a thread's registers for a matmul: accumulators, and fragments for ``mma.sync``."""
     accumulators = dot.batch * dot.m * dot.n * bit_width(dot.accumulator) // (32 * 32 * options.warps)
     if grouped:
         return accumulators
-    # a warp's fragments of one step of 32 bytes along K
+    # a warp's fragments for 32 bytes along K
     step = min(dot.k, 32 // max(1, bit_width(dot.a) // 8))
     return accumulators + int(min(dot.batch, 1) * step * math.sqrt(dot.m * dot.n / options.warps) * 2 * _bytes_of(dot.a)) // (32 * 4)
 

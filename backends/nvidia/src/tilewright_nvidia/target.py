@@ -1,4 +1,4 @@
-"""NVIDIA GPUs as the toolkit sees them: PTX through LLVM."""
+"""NVIDIA GPUs as SIMT targets: PTX through LLVM."""
 
 from __future__ import annotations
 
@@ -51,34 +51,38 @@ if TYPE_CHECKING:
     from tilewright.llvm.codegen.libraries import Libraries
 
 TRIPLE = "nvptx64-nvidia-cuda"
-#: The program's shared memory: its size is the launch's.
+#: The symbol of a CTA's shared memory; the launch sets its size.
 SHARED_SYMBOL = "tilewright_shared_memory"
 _ALL_LANES = "-1"
 
-#: Programs that share a multiprocessor where the toolkit decides on their number: more were not measured. Bytes of a program that the machine itself uses.
+#: The maximum CTAs per SM that the toolkit chooses (more were not measured), and the bytes of
+#: shared memory that the hardware reserves per CTA.
 _RESIDENT, _UNSEEN = 4, 1024
-#: Blocks of threads that a cluster has at most on every device, and columns of a product's result that are worth one.
+#: The portable maximum of CTAs per cluster, and the minimum columns of a matmul's result per CTA.
 _CLUSTER, _LEAST_COLUMNS = 8, 32
-#: Types that two f32 are rounded to at a time, as PTX names the pair.
+#: Type -> PTX name of its pair, for conversions of two f32 at a time.
 _PAIRS: dict[Type, str] = {F16: "f16x2", BF16: "bf16x2"}
-#: What ``redux.sync`` computes of the lanes of a warp, as LLVM names it.
+#: (reduction, type) -> LLVM's name of the ``redux.sync``.
 _REDUCTIONS: Final[dict[tuple[str, Type], str]] = {
     **{(kind, element): kind for kind in ("add", "and", "or", "xor") for element in (I32, U32)},
     **{(kind, element): prefix + kind for kind in ("min", "max") for element, prefix in ((I32, ""), (U32, "u"))},
 }
-#: Compute capabilities of the data centers' GPUs that have tensor memory.
+#: Compute capabilities of data center GPUs with tensor memory.
 _TENSOR_MEMORY = (100, 103)
 
 
 class PtxTarget(SimtTarget):
-    """One architecture, with the options of a launch.
+    """An NVIDIA GPU architecture with the options of a launch.
 
     Attributes:
         capability: compute capability, 10 * major + minor.
-        engine: whether blocks are copied by the copy engine (the option ``asynchronous``).
-        hopper: whether products are computed by warpgroups; where :attr:`accumulator_units` is not 0, they have their sums in tensor memory.
-        gathers: whether the copy engine copies rows that numbers name; of 10.x to tensors too (the option ``asynchronous``).
-        overlaps: whether kernels may begin before those that they follow have ended (the option ``launch_pdl``).
+        engine: whether TMA copies blocks (the option ``asynchronous``).
+        hopper: whether matmuls use ``wgmma``; if :attr:`accumulator_units` is not 0, they use
+            ``tcgen05`` instead.
+        gathers: whether TMA gathers rows by index, and on 10.x also scatters them (the option
+            ``asynchronous``).
+        overlaps: whether a kernel may start before the preceding one ends (the option
+            ``launch_pdl``).
     """
 
     warp_size = 32
@@ -115,7 +119,7 @@ class PtxTarget(SimtTarget):
             self.published = True
         if self.engine:
             self.part_warps = wgmma.GROUP
-            # of programs with tensor memory nothing was measured
+            # kernels with tensor memory were not measured
             self.resident_programs = 1 if (options or {}).get("maxnreg") or self.accumulator_units else _RESIDENT
         if self.hopper:
             self.cluster_blocks, self.cluster_part = _CLUSTER, (wgmma.ROWS, _LEAST_COLUMNS)
@@ -142,7 +146,7 @@ class PtxTarget(SimtTarget):
             memory=GlobalMemory(self.capability, words, frugal=light),
             num_warps=function.attributes[WARPS],
             most_registers=most_registers(function),
-            # where parts take registers from each other, ptxas has to know how many the threads begin with
+            # if partitions redistribute registers, ptxas must know the initial number per thread
             programs=function.attributes.get(PROGRAMS) or int(moves_registers),
             cluster=function.attributes.get(CLUSTER, 1),
             uniform_warps=matrices,
@@ -175,7 +179,7 @@ class PtxTarget(SimtTarget):
     def shared_base(self, w: FunctionWriter) -> str:
         return f"@{SHARED_SYMBOL}"
 
-    # ---- where a thread is
+    # ---- thread indices
 
     def lane(self, w: FunctionWriter) -> str:
         return w.emit(f"and i32 {_special(w, 'tid.x')}, 31")
@@ -185,7 +189,7 @@ class PtxTarget(SimtTarget):
         if state.num_warps == 1:
             return "0"
         number = w.emit(f"lshr i32 {_special(w, 'tid.x')}, 5")
-        # by a shuffle, the assembler knows it to be the same in all lanes
+        # a shuffle shows ptxas that the warp index is uniform
         return self.shuffle(w, number, "0") if state.uniform_warps else number
 
     def program_id(self, w: FunctionWriter, axis: int) -> str:
@@ -197,7 +201,7 @@ class PtxTarget(SimtTarget):
     def rank(self, w: FunctionWriter) -> str:
         return _special(w, "cluster.ctarank")
 
-    # ---- threads together
+    # ---- barriers, clusters and cross-lane operations
 
     def barrier(self, w: FunctionWriter, threads: Threads) -> None:
         if threads.count == 1:
@@ -252,7 +256,7 @@ class PtxTarget(SimtTarget):
         return {} if self._limited else mbarrier.divided_registers(warps, programs)
 
     def resident_memory(self, programs: int) -> int:
-        # a multiprocessor has what a program may use, and a part for each program that it does not see
+        # an SM has the shared memory that a CTA may use, and a reserved part for each CTA
         return (self.shared_memory + _UNSEEN) // programs - _UNSEEN
 
     def shuffle(self, w: FunctionWriter, value: str, lane: str) -> str:
@@ -385,7 +389,7 @@ class PtxTarget(SimtTarget):
         return (*self._wide_products(product), *mma.plans(self.capability, product))
 
     def _wide_products(self, product: Matmul) -> tuple[MatmulPlan, ...]:
-        """The plans of instructions that more than a warp works on."""
+        """Return the plans of instructions that span several warps."""
         if self.accumulator_units:
             return tcgen05.plans(product)
         return wgmma.plans(product) if self.hopper else ()
@@ -441,10 +445,10 @@ class PtxTarget(SimtTarget):
 
 
 def _waits_for_kernel_before(operation: Operation) -> bool:
-    """Return whether an operation says where the kernel waits for the one before it."""
+    """Return whether an operation waits explicitly for the preceding kernel."""
     return isinstance(operation, InlineAsm) and "griddepcontrol.wait" in operation.assembly
 
 
 def _special(w: FunctionWriter, name: str) -> str:
-    """A special register."""
+    """Read a special register."""
     return w.call(f"llvm.nvvm.read.ptx.sreg.{name}", "i32", [])

@@ -1,6 +1,7 @@
-"""What the autotuner is told about this backend: what is worth trying, what cannot fit or is hopeless, what to try first.
+"""Autotuner hooks: the configurations to try, to prune, and their order.
 
-Kernels that multiply matrices are judged by :mod:`.performance_model`; others by how many elements of their greatest tile a thread has.
+Kernels with matmuls use :mod:`.performance_model`; others use the elements per thread of their
+largest tile.
 """
 
 from __future__ import annotations
@@ -17,18 +18,22 @@ from tilewright.plugins.manifest import Target
 from tilewright_nvidia.architectures import ARCHITECTURES
 from tilewright_nvidia.performance_model import Estimate, estimate
 
-#: Elements that a thread should have of a tile.
+#: The ideal number of elements of a tile per thread.
 _IDEAL_ELEMENTS: Final = 16
-#: A configuration whose estimate is so many times the least is hopeless, and so is one that spills so many registers.
+#: A configuration is pruned if its estimate exceeds the minimum by this factor, or if it spills
+#: this many registers.
 _HOPELESS: Final = 2.0
 _SPILLED: Final = 96
-#: Slots of a ring that are worth trying: on any GPU; with copies of blocks; and of tiles so narrow that the most fit.
+#: Pipeline depths to try: on any GPU, with TMA, and additionally for tiles narrow enough to fit.
 _STAGES, _DEEP, _DEEPEST = (2, 3, 4), (3, 4, 5), (6, 8)
 
 
 def tuning_space(module: Module, target: Target) -> Sequence[Mapping[str, Any]]:
-    """Option sets worth trying for a kernel without configurations: warps by the greatest tile, and where it multiplies matrices the depth of pipelines; on
-    Hopper also products of warpgroups and copies of blocks, with and without warps of their own for loads."""
+    """Return the options to try for a kernel without configurations.
+
+    They vary the number of warps up to the largest tile, and with matmuls the pipeline depth. On
+    Hopper they also vary wgmma with TMA, with and without warp specialization.
+    """
     greatest = max((value.type.numel for operation in module.walk() for value in operation.results if isinstance(value.type, TileType)), default=1)
     warps = [count for count in (1, 2, 4, 8, 16) if 32 * count <= max(32, greatest)]
     operands = [_bytes(operation.a.type) + _bytes(operation.b.type) for operation in module.walk() if isinstance(operation, Dot)]
@@ -48,8 +53,12 @@ def _bytes(type_: Any) -> int:
 
 
 def prune(configurations: Sequence[Mapping[str, Any]], target: Target, works: Sequence[Work | None]) -> Sequence[Mapping[str, Any]]:
-    """Drop configurations with too many threads or far too few registers, those whose pipelines are as deep as others' for want of shared memory, and those
-    whose estimate is hopeless; never all of them."""
+    """Drop configurations that cannot fit, duplicate others or are estimated to be slow.
+
+    A configuration does not fit if it has too many threads or far too few registers. It duplicates
+    another if limited shared memory reduces both pipelines to the same depth. At least one
+    configuration remains.
+    """
     threads = int(target.limits.get("max_threads", 1024))
     estimates = [_estimate(work, target) for work in works]
     least = min((found.cycles for found in estimates if found is not None), default=0.0)
@@ -75,8 +84,11 @@ def _estimate(work: Work | None, target: Target) -> Estimate | None:
 
 
 def cost(configuration: Mapping[str, Any], target: Target, work: Work | None) -> float:
-    """An estimate that orders the configurations of a kernel, lowest first: cycles where it multiplies matrices; else how far, in doublings, a thread's part
-    of the greatest tile is from the usual best. 0 where nothing is known of its work."""
+    """Estimate a configuration's cost, to order the configurations of a kernel, lowest first.
+
+    With matmuls this is the cycles. Otherwise it is the distance, in doublings, of a thread's
+    elements of the largest tile from the ideal. It is 0 if nothing is known about the kernel.
+    """
     if work is None:
         return 0.0
     found = _estimate(work, target)

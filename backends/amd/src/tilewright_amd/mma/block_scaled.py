@@ -1,14 +1,18 @@
 """Block-scaled matmul by the MFMA instructions with scales.
 
-32 elements along k share a power of two, which the instruction takes as a byte.
+32 elements along K share a power of two, which the instruction takes as a byte.
 
-Of lanes l of 64, for instructions of m rows, n columns and k = 2048 / m, where g = l / m, as AMD's matrix instruction calculator says:
+By AMD's matrix instruction calculator, for instructions of m rows, n columns and k = 2048 / m, lane
+l of 64 holds the following, where g = l / m:
 
-- elements of 8 bits: the lane holds of A the row ``l % m``, and along k 16 neighbours from ``16 * g`` on and 16 from ``k / 2 + 16 * g`` on;
-- elements of 4 bits: 32 neighbours from ``32 * g`` on, two a byte, the low half first;
-- scales: that of row ``l % m`` and of the 32 elements from ``32 * g`` on, one of four bytes of a register, by choice;
+- 8-bit elements: row ``l % m`` of A, 16 consecutive elements along K from ``16 * g`` on and 16 from
+  ``k / 2 + 16 * g`` on;
+- 4-bit elements: 32 consecutive elements from ``32 * g`` on, two per byte, the low half first;
+- scales: that of row ``l % m`` and of the 32 elements from ``32 * g`` on, in a selectable byte of a
+  register;
 
-of B the same of its columns. C and D are those of other MFMA instructions. As in :mod:`.mma`, the transpose of the product is what is computed.
+and the same of B's columns. C and D have the layout of other MFMA instructions. As in :mod:`.mma`,
+the backend computes the transposed matmul.
 """
 
 from __future__ import annotations
@@ -110,7 +114,7 @@ def plan_of(operation: DotScaled, num_warps: int, extent: int = 0) -> ScaledPlan
     tiling = tile(_shape(chosen, depth, 1), turned, k, num_warps)
 
     def of(per_unit: int) -> tuple[LinearLayout, LinearLayout, LinearLayout]:
-        """Return the transposed matmul's layouts with ``per_unit`` elements along K per tile element."""
+        """Return the transposed layouts, with ``per_unit`` elements along K per tile element."""
         return layouts(_shape(chosen, depth, per_unit), tiling, turned, k // per_unit, num_warps)
 
     by_format = {name: of(PER_BYTE[operation.attribute(f"{name}_format")]) for name in ("a", "b")}

@@ -20,5 +20,5 @@ def _cp_async(context: SimtContext, shared: str, pointer: str, size: int, predic
     call_asm(w, f"cp.async.{kind}.shared.global [$0], [$1], {size}{source};", (), operands, memory=True)
 
 
-#: Each thread copies a few elements; from compute capability 8.0 on.
+#: Copies of a few elements by each thread, from compute capability 8.0 on.
 CP_ASYNC: Final = CopyMechanism("cp.async", GROUPS, (4, 8, 16), start=_cp_async)

@@ -1,8 +1,10 @@
 """Device-side tensor maps: built by the kernel in shared memory, with ``tensormap.replace``.
 
-The copy engine reads a map in global memory alone. A kernel that makes maps brings an array of places for them: one for each program that may run at a time,
-which takes the first that is free where it begins and gives it back where it ends, so that launches need nothing. A map is put together in shared memory by
-one thread (``tensormap.replace``), and brought to its place by a warp (``tensormap.cp_fenceproxy``).
+TMA reads tensor maps only from global memory. A kernel with device-side tensor maps therefore has a
+global array of slots, one for each CTA that may be resident. A CTA acquires the first free slot
+when it starts and releases it when it ends, so launches need no extra memory. One thread builds a
+map in shared memory (``tensormap.replace``), and a warp copies it to the slot
+(``tensormap.cp_fenceproxy``).
 """
 
 from __future__ import annotations
@@ -22,18 +24,19 @@ from tilewright_nvidia.architectures import Architecture
 from tilewright_nvidia.async_copy.tensor_maps import ALIGNMENT, BYTES, fills_with_nan
 from tilewright_nvidia.codegen.inline_ptx import call_asm
 
-#: Multiprocessors that a device with a copy engine that reads such maps has at the most: of compute capability 9.0, and later.
+#: The maximum number of SMs of a device with TMA: of compute capability 9.0, and later.
 _PROCESSORS: Final = (144, 192)
-#: The places of a multiprocessor are bits of one word.
+#: The maximum number of slots per SM, whose allocation bits fill one word.
 _BITS: Final = 32
-#: ``.elemtype`` of a map, by what the engine takes elements for.
+#: TMA element type -> ``.elemtype`` of the map.
 _TYPES: Final = {"u8": 0, "u16": 1, "u32": 2, "i32": 3, "u64": 4, "i64": 5, "f16": 6, "f32": 7, "f64": 9, "bf16": 10, "tf32": 11}
-#: ``.swizzle_mode``, by bytes of a row of a slab.
+#: Swizzle width in bytes -> ``.swizzle_mode``.
 _SWIZZLES: Final = {0: 0, 32: 1, 64: 2, 128: 3}
 _SHARED: Final = "ptr addrspace(3)"
 _GLOBAL: Final = "ptr addrspace(1)"
 
-#: Takes a place: ``$0`` is its number, ``$1`` the address of a word for each multiprocessor, whose bits say which of its places are taken.
+#: PTX that acquires a slot. ``$0`` receives its number; ``$1`` is the address of one word per SM,
+#: whose bits mark allocated slots.
 _TAKE: Final = """{{
 .reg .pred %stop;
 .reg .b32 %which, %taken, %free, %bit;
@@ -66,13 +69,13 @@ mad.lo.u32 $0, %which, {programs}, %bit;
 
 @dataclass(frozen=True, slots=True)
 class DeviceTensorMap:
-    """What a map says beside what it is made of.
+    """The compile-time parameters of a device-side tensor map.
 
     Attributes:
-        element: what the engine takes elements for.
-        box: extents of what one copy moves, outermost first.
-        span: bytes of a row of a slab; 0: the box is not swizzled.
-        stores: whether it is for copies to the tensor.
+        element: the element type as TMA sees it.
+        box: extents of the box that one copy moves, outermost first.
+        span: swizzle width in bytes; 0 without a swizzle.
+        stores: whether copies to the tensor use the map.
     """
 
     element: str
@@ -83,11 +86,11 @@ class DeviceTensorMap:
 
 @dataclass(slots=True)
 class _Memory:
-    """The places of a ``simt.descriptors``: each has room for the maps of all descriptors that are made there.
+    """The slots of a ``simt.descriptors``; each has room for the maps of all its descriptors.
 
     Attributes:
-        number: of the operation.
-        made: (operation that makes a descriptor, its map), in the order of their room.
+        number: the operation's number.
+        made: (operation that makes a descriptor, its map), in the order of their offsets in a slot.
     """
 
     number: int
@@ -99,7 +102,7 @@ class _Memory:
 
 
 class DeviceTensorMaps:
-    """The maps that a kernel makes: for each of its descriptors one for each shape of box."""
+    """The tensor maps that a kernel builds: one for each descriptor and box shape."""
 
     def __init__(self, function: Function) -> None:
         self._memories: dict[Operation, _Memory] = {}
@@ -111,14 +114,14 @@ class DeviceTensorMaps:
                 self._memories[operation] = _Memory(len(self._memories))
 
     def want(self, made: ops.MakeDescriptor, map_: DeviceTensorMap) -> None:
-        """A copy needs a map of a descriptor."""
+        """Request a map of a descriptor for a copy."""
         if (made, map_) not in self._known:
             memory = self._memory(made)
             self._known[made, map_] = len(memory.made)
             memory.made.append((made, map_))
 
     def name(self, w: FunctionWriter, made: ops.MakeDescriptor, descriptor: str, map_: DeviceTensorMap) -> str:
-        """The address of a map, by that of the first one in the place."""
+        """Return the address of a map, given the slot's address."""
         place = BYTES * self._known[made, map_]
         return w.emit(f"getelementptr i8, ptr {descriptor}, i64 {place}") if place else descriptor
 
@@ -130,7 +133,7 @@ class DeviceTensorMaps:
     # ---- memory
 
     def begin(self, module: ModuleWriter, threads: int, machine: Architecture) -> None:
-        """Declare the places: as many as programs of so many threads find room on a device."""
+        """Declare the slots: as many as CTAs of ``threads`` threads fit a device."""
         self._processors = _PROCESSORS[machine.capability >= 100]
         self._programs = max(1, min(_BITS, machine.blocks, machine.threads // threads, machine.shared_total // max(1, self._shared)))
         nothing: dict[str, str] = {}
@@ -146,7 +149,7 @@ class DeviceTensorMaps:
             module.add_global(text)
 
     def take(self, context: SimtContext, operation: Operation) -> str:
-        """The number of a place, in the lanes of the warp whose first thread takes it."""
+        """Acquire a slot; return its number in the lanes of the first thread's warp."""
         w = context.writer
         before, then, join = w.current, w.new_block("take"), w.new_block("taken")
         w.branch_if(context.is_first_thread(), then, join)
@@ -159,7 +162,7 @@ class DeviceTensorMaps:
         return context.target.shuffle(w, w.phi("i32", ((number, then), ("0", before))), "0")
 
     def give_back(self, context: SimtContext, memory: Value, number: str) -> None:
-        """Let others have a place."""
+        """Release a slot."""
         w, definition = context.writer, memory.definition
         assert definition is not None
         with w.when(context.is_first_thread()):
@@ -171,7 +174,7 @@ class DeviceTensorMaps:
     # ---- maps
 
     def make(self, context: SimtContext, operation: ops.MakeDescriptor, made: MadeDescriptor) -> str:
-        """Make the maps of a descriptor; the address of the place."""
+        """Build the maps of a descriptor; return their slot's address."""
         w, memory = context.writer, self._memory(operation)
         distance = w.emit(f"mul i64 {w.emit(f'zext i32 {made.memory} to i64')}, {memory.bytes}")
         place = w.emit(f"getelementptr i8, ptr addrspacecast ({_GLOBAL} {_places(memory)} to ptr), i64 {distance}")
@@ -185,7 +188,7 @@ class DeviceTensorMaps:
     def _make(self, context: SimtContext, operation: ops.MakeDescriptor, made: MadeDescriptor, map_: DeviceTensorMap, to: str) -> None:
         w, warp = context.writer, context.target
         own = w.emit(f"getelementptr i32, {_SHARED} {made.shared}, i32 {context.lane}")
-        # all that is not said is zero
+        # fields that are not set below stay zero
         call_asm(w, "st.shared.b32 [$0], $1;", (), [(_SHARED, own), ("i32", "0")], memory=True)
         warp.warp_barrier(w)
         with w.when(context.is_first_thread()):
@@ -196,7 +199,7 @@ class DeviceTensorMaps:
         warp.warp_barrier(w)
 
     def show(self, context: SimtContext, descriptor: Value, address: str) -> None:
-        """Let copies see the maps of a descriptor."""
+        """Fence the maps of a descriptor, so that following copies see them."""
         w, operation = context.writer, descriptor.definition
         assert operation is not None
         with w.when(_is_first_warp(context)):
@@ -207,7 +210,11 @@ class DeviceTensorMaps:
 
 
 def _fill(w: FunctionWriter, operation: ops.MakeDescriptor, made: MadeDescriptor, map_: DeviceTensorMap) -> None:
-    """Say all of a map. A tensor without elements has no map: one of a single element takes its place, which is what is outside of the tensor."""
+    """Set all fields of a map.
+
+    TMA accepts no empty tensor. The map of an empty tensor describes a single element that holds
+    the padding value.
+    """
     rank, (type_,) = len(map_.box), (result.type for result in operation.results)
     assert isinstance(type_, DescriptorType)
     size = storage_size(type_.element)
@@ -224,7 +231,7 @@ def _fill(w: FunctionWriter, operation: ops.MakeDescriptor, made: MadeDescriptor
         _replace(w, made.shared, f"global_dim {number}", "b32", w.emit(f"select i1 {empty}, i32 1, i32 {extent}"))
         _replace(w, made.shared, f"element_stride {number}", "b32", "1")
         if number:
-            # between neighbours along this axis, which the map counts from the innermost but one
+            # the stride of this axis; the map has no stride for the innermost axis
             _replace(w, made.shared, f"global_stride {number - 1}", "b64", w.emit(f"mul i64 {made.strides[axis]}, {size}"))
     _replace(w, made.shared, "elemtype", "b32", _TYPES[map_.element])
     _replace(w, made.shared, "interleave_layout", "b32", 0)
@@ -233,7 +240,10 @@ def _fill(w: FunctionWriter, operation: ops.MakeDescriptor, made: MadeDescriptor
 
 
 def _replace(w: FunctionWriter, shared: str, what: str, type_: str, value: str | int) -> None:
-    """Put a value into a field of the map in shared memory (``field``, or ``field number``): a number is part of the instruction."""
+    """Set a field (``field`` or ``field number``) of the map in shared memory.
+
+    An integer value becomes an immediate operand of the instruction.
+    """
     name, *number = what.split()
     place = f" {number[0]}," if number else ""
     operands = [(_SHARED, shared)] if isinstance(value, int) else [(_SHARED, shared), ("i64" if type_ == "b64" else "i32", value)]
@@ -256,8 +266,10 @@ def _element(operation: ops.MakeDescriptor) -> Type:
 
 
 def _nothing(operation: ops.MakeDescriptor, map_: DeviceTensorMap) -> tuple[str, int, int]:
-    """The memory of the one element that a map of an empty tensor has: its name, the bits of elements there, and how many they are. Stores go to memory of
-    their own, which nobody reads."""
+    """Return (name, element bits, bits per element) of the memory behind an empty tensor's map.
+
+    Stores go to separate memory that nothing reads.
+    """
     element = _element(operation)
     size = max(8, bit_width(element))
     if map_.stores:

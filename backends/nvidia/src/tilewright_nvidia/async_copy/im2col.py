@@ -1,12 +1,12 @@
 """TMA loads in im2col mode (``cp.async.bulk.tensor`` with ``.im2col``), from sm_90 on.
 
-They bring pixels in the order in which a convolution reads them.
+They load pixels in the order in which a convolution reads them. By the PTX ISA ("im2col mode" of
+tensors), the map defines a bounding box of base pixels, with ``lower`` relative to the image's
+first pixel and ``upper`` relative to its last. A copy starts at a base pixel and traverses the box
+row after row and image after image. For each base pixel, it loads the channels of the pixel at the
+window's offset, and zeros outside the image.
 
-By the PTX ISA ("im2col mode" of tensors), the map bounds a base box of pixels, from ``lower`` to ``upper`` from the image's last pixel. A copy begins at a
-pixel of the box and goes on along it, row after row and image after image; of each pixel it brings the channels of the one that is a window's place away, zeros
-where that is outside of the image.
-
-A load is waited for where it stands: its tile and its barrier object are in scratch space.
+The load waits for its copy right away; its tile and mbarrier are in scratch memory.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from tilewright_nvidia.codegen.kernel_state import kernel_state
 from tilewright_nvidia.operations import LoadIm2col
 
 NAME: Final = LoadIm2col.row.name
-#: What the place of a tile in shared memory is a multiple of.
+#: Alignment of a tile in shared memory.
 _PLACE: Final = 128
 _SHARED: Final = "ptr addrspace(3)"
 
 
 def interfaces(*, there: bool) -> dict[str, Interface]:
-    """Of the operation; ``there``: whether the machine has such copies, and may use them."""
+    """Return the operation's interface; ``there``: whether im2col copies may be used."""
 
     def lower(context: SimtContext, operation: LoadIm2col) -> None:
         _require(operation, context.target, there=there)
@@ -48,7 +48,10 @@ def interfaces(*, there: bool) -> dict[str, Interface]:
 
 
 def can_copy(operation: LoadIm2col, divisibility: int) -> bool:
-    """Whether the engine can read the channels of a load's pixels, of a tensor whose address and strides are multiples of so many bytes."""
+    """Return whether TMA can load the channels of a load's pixels.
+
+    ``divisibility`` divides the tensor's address and strides in bytes.
+    """
     type_ = operation.descriptor.type
     assert isinstance(type_, DescriptorType)
     channels, size = type_.block_shape[-1], storage_size(type_.element)
@@ -73,7 +76,7 @@ def _bytes(operation: LoadIm2col) -> int:
 
 
 def _scratch(operation: LoadIm2col, target: SimtTarget) -> int:
-    """The tile, where it may begin, and the barrier object."""
+    """Return the bytes of scratch for the tile, its alignment and the mbarrier."""
     return _PLACE + -(-_bytes(operation) // mbarrier.BYTES) * mbarrier.BYTES + mbarrier.BYTES
 
 
@@ -83,7 +86,7 @@ def _lower(context: SimtContext, operation: LoadIm2col) -> None:
     tile = context.scratch(operation, place)
     barrier = context.scratch(operation, place + -(-size // mbarrier.BYTES) * mbarrier.BYTES)
     at, window = ([_narrowed(context, value, to) for value in reversed(values)] for values, to in ((operation.offsets, "i32"), (operation.window, "i16")))
-    # what threads did in this memory is over before the engine writes there
+    # order the threads' earlier accesses of this memory before TMA's writes
     mbarrier.proxy_fence(w)
     context.barrier()
     with w.when(context.is_first_thread()):
@@ -102,7 +105,7 @@ def _lower(context: SimtContext, operation: LoadIm2col) -> None:
 
 
 def start(context: SimtContext, shared: str, tensor_map: str, barrier: str, at: list[str], window: list[str]) -> None:
-    """Start a copy, by one thread.
+    """Start a copy, from one thread.
 
     Args:
         shared: the address of the tile, a multiple of 128 bytes; ``barrier``: of the barrier object that counts its bytes.
@@ -117,7 +120,7 @@ def start(context: SimtContext, shared: str, tensor_map: str, barrier: str, at: 
 
 
 def _narrowed(context: SimtContext, value: Value, to: str) -> str:
-    """A scalar integer in another type."""
+    """Convert a scalar integer to another width."""
     name, type_ = context.scalar(value), context.llvm_type(value.type)
     if type_ == to or not name.startswith("%"):
         return name

@@ -15,7 +15,7 @@ _OPERATORS: Final = frozenset({"add", "sub", "mul", "min", "max", "div"})
 
 
 def expressions_of(values: Iterable[Value], function: Function) -> tuple[Expression, ...]:
-    """The expression of each of some scalars, by the function's arguments, of which each is one word.
+    """Return launch-time expressions of scalars, over the function's one-word arguments.
 
     Raises:
         LoweringError: a scalar is made of something else than arguments; the message names it.

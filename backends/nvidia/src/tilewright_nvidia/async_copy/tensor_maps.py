@@ -1,7 +1,7 @@
 """Host-side tensor maps (``CUtensorMap``): the 128 bytes that describe a tensor to TMA.
 
-A map is made of an address, extents and strides, which the arguments of a launch give, one for each
-tensor and shape of box that the kernel copies.
+The launcher encodes one map for each tensor and box shape that the kernel copies, from an address,
+extents and strides that depend on the launch's arguments.
 """
 
 from __future__ import annotations
@@ -21,35 +21,37 @@ from tilewright.llvm.emission.registers import storage_size
 
 #: Bytes of a tensor map.
 BYTES: Final = 128
-#: Extents of a box, and axes, at the most.
+#: The maximum extent of a box, and the maximum number of axes.
 MOST_BOX, MOST_AXES = 256, 5
-#: What addresses and strides, and the bytes of a box's innermost row, are multiples of.
+#: Alignment in bytes of addresses, strides and the box's innermost row.
 ALIGNMENT: Final = 16
 _MOST_EXTENT, _MOST_STRIDE = 1 << 32, 1 << 40
 
-#: What :attr:`TensorMap.element` says of f32 that the engine rounds to the bits of tf32 on the way.
+#: :attr:`TensorMap.element` of f32 that TMA rounds to tf32.
 ROUNDED: Final = "tf32"
-#: ``CUtensorMapDataType``, by elements; what is not listed is copied as numbers without sign of its size.
+#: Element type -> ``CUtensorMapDataType``; TMA copies other types as unsigned integers of the same
+#: size.
 _TYPES: Final[dict[Type, int]] = {U8: 0, U16: 1, U32: 2, I32: 3, U64: 4, I64: 5, F16: 6, F32: 7, F64: 8, BF16: 9}
 #: ``CU_TENSOR_MAP_DATA_TYPE_TFLOAT32``
 _ROUNDED_FLOATS: Final = 11
 _PLAIN: Final = {1: U8, 2: U16, 4: U32, 8: U64}
-#: ``CUtensorMapSwizzle``, by bytes of a row of a slab.
+#: Swizzle width in bytes -> ``CUtensorMapSwizzle``.
 _SWIZZLES: Final = {0: 0, 32: 1, 64: 2, 128: 3}
 #: ``CU_TENSOR_MAP_L2_PROMOTION_L2_128B``
 _LINES_OF_128: Final = 2
 _TILED, _PIXELS = "cuTensorMapEncodeTiled", "cuTensorMapEncodeIm2col"
-#: The enumerations that the function takes last, in order.
+#: The enumerations that the encoding function takes last, in order.
 _BEHIND: Final = ("CUtensorMapInterleave", "CUtensorMapSwizzle", "CUtensorMapL2promotion", "CUtensorMapFloatOOBfill")
 
 
 @dataclass(frozen=True, slots=True)
 class PixelBox:
-    """Of a map of images, channels innermost, by which a copy brings pixels in the order of a convolution: the pixels that it goes through.
+    """The bounding box of an im2col map of images with innermost channels.
 
     Attributes:
-        lower, upper: where they begin in an image, and end from its last pixel on, by axes of an image.
-        pixels: how many a copy brings.
+        lower, upper: the box's corners relative to an image's first and last pixel, by axis of an
+            image.
+        pixels: pixels per copy.
     """
 
     lower: tuple[int, ...]
@@ -59,17 +61,22 @@ class PixelBox:
 
 @dataclass(frozen=True, slots=True)
 class TensorMap:
-    """What a tensor map says beside what it is made of at a launch.
+    """The parameters of a host-side tensor map, with launch-time expressions for address and shape.
 
     Attributes:
-        address: of the tensor's first element, as an expression over the words of the kernel's arguments (:mod:`tilewright.gpu_host.expressions`).
-        extents, strides: of the tensor, the strides in elements, outermost first, as such expressions; as many as ``box`` has.
-        element: the type of elements, as Tile IR writes it, or :data:`ROUNDED`.
-        box: extents of what one copy moves, outermost first.
-        span: bytes of a row of a slab; 0: the box is not swizzled.
-        nan: whether what is outside the tensor reads as NaN, in place of 0.
-        pixel_box: of a map by which pixels are brought in the order of a convolution; ``box`` then has the channels of one. None: boxes are brought.
-        implied: the compiler's own, of pointers that the source adds up, and not of a descriptor: where it cannot be made, the kernel without it does.
+        address: address of the tensor's first element, as an expression over the words of the
+            kernel's arguments (:mod:`tilewright.gpu_host.expressions`).
+        extents, strides: the tensor's extents, and its strides in elements, outermost first, as
+            such expressions; as many as ``box`` has.
+        element: the element type, as Tile IR spells it, or :data:`ROUNDED`.
+        box: extents of the box that one copy moves, outermost first.
+        span: swizzle width in bytes; 0 without a swizzle.
+        nan: whether elements outside the tensor read as NaN instead of 0.
+        pixel_box: the bounding box of an im2col map, whose ``box`` then has the channels of one
+            pixel; None for a tiled map.
+        implied: whether the compiler derived the map from pointer arithmetic and not from a
+            descriptor. If such a map cannot be encoded, the launch uses the kernel compiled without
+            it.
     """
 
     address: Expression
@@ -84,13 +91,13 @@ class TensorMap:
 
     @classmethod
     def of_descriptor(cls, argument: int, element: str, box: tuple[int, ...], span: int, nan: bool, pixel_box: PixelBox | None = None) -> TensorMap:
-        """The map of a descriptor, an argument of the kernel."""
+        """Return the map of a descriptor that is an argument of the kernel."""
         rank = len(box)
         extents, strides = (tuple(word(argument, first + axis) for axis in range(rank)) for first in (1, 1 + rank))
         return cls(word(argument), extents, strides, element, box, span, nan, pixel_box=pixel_box)
 
     def with_words(self, replacement: Callable[[int, int], Expression]) -> TensorMap:
-        """The same map with ``replacement(argument, index)`` for each word."""
+        """Return the map with each argument word replaced by ``replacement(argument, index)``."""
 
         def replaced(*expressions: Expression) -> tuple[Expression, ...]:
             return tuple(with_words(expression, replacement) for expression in expressions)
@@ -98,7 +105,7 @@ class TensorMap:
         return replace(self, address=replaced(self.address)[0], extents=replaced(*self.extents), strides=replaced(*self.strides))
 
     def facts(self) -> dict[str, Any]:
-        """As plain data, for a code object's metadata."""
+        """Return the map as plain data, for a code object's metadata."""
         found = {name: plain(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
         if self.pixel_box is not None:
             found["pixel_box"] = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self.pixel_box).items()}
@@ -106,7 +113,7 @@ class TensorMap:
 
     @classmethod
     def of(cls, facts: dict[str, Any]) -> TensorMap:
-        """What :meth:`facts` gave."""
+        """Restore a map from the result of :meth:`facts`."""
         extents, strides = (tuple(map(checked, facts[name])) for name in ("extents", "strides"))
         pixels = facts["pixel_box"]
         box = PixelBox(tuple(pixels["lower"]), tuple(pixels["upper"]), pixels["pixels"]) if pixels else None
@@ -114,23 +121,23 @@ class TensorMap:
 
 
 def fills_with_nan(element: Type) -> bool:
-    """Whether the copy engine can put NaN in place of elements of a type."""
+    """Return whether TMA can fill out-of-bounds elements of a type with NaN."""
     return isinstance(element, FloatType) and element in _TYPES
 
 
 def engine_type(element: Type) -> Type:
-    """What the copy engine takes elements for."""
+    """Return the element type as which TMA copies elements of a type."""
     assert isinstance(element, IntType | FloatType)
     return element if element in _TYPES else _PLAIN[storage_size(element)]
 
 
 def element_of(wanted: TensorMap) -> Type:
-    """The type of elements in memory."""
+    """Return the element type in memory."""
     return F32 if wanted.element == ROUNDED else parse_type(wanted.element)
 
 
 def opaque(cuda: Driver, wanted: TensorMap) -> OpaqueArgument:
-    """The parameter that a map is: what it is made of, when it can be, and by which calls."""
+    """Return the kernel parameter of a map: inputs, conditions, and the encoding calls."""
     size = storage_size(element_of(wanted))
     *steps, last = wanted.strides
     steps = [("mul", step, size) for step in steps]
@@ -141,7 +148,7 @@ def opaque(cuda: Driver, wanted: TensorMap) -> OpaqueArgument:
     arguments = ", ".join(str(argument) for argument in sorted({argument for argument, _ in words_of(wanted.address)}))
     what = f"the memory at addresses made of arguments {arguments}" if wanted.implied else f"the tensor of argument {arguments}"
     facts = _facts(wanted)
-    # a rank of 1 has no strides, but the driver reads where they are
+    # a map of rank 1 has no strides, but the driver still reads from the pointer to them
     told = Numbers("i64", tuple(reversed(steps)) or (ALIGNMENT,))
     return OpaqueArgument(
         subject=f"the copy engine cannot access {what}",
@@ -167,13 +174,16 @@ def opaque(cuda: Driver, wanted: TensorMap) -> OpaqueArgument:
 
 
 def _box(wanted: TensorMap) -> tuple[tuple[int, ...] | int, ...]:
-    """What a copy moves, the innermost axis first: the extents of a box; or where pixels begin and end, channels, and how many pixels."""
+    """Return the encoder's arguments for the box, innermost axis first.
+
+    In im2col mode these are the corners of the bounding box, the channels and the pixels per copy.
+    """
     pixels = wanted.pixel_box
     return (wanted.box[::-1],) if pixels is None else (pixels.lower[::-1], pixels.upper[::-1], wanted.box[-1], pixels.pixels)
 
 
 def _facts(wanted: TensorMap) -> dict[str, int]:
-    """The driver's enumerations -> what a map takes of each."""
+    """Return the value of each of the driver's enumerations for a map."""
     return {
         "CUtensorMapDataType": _ROUNDED_FLOATS if wanted.element == ROUNDED else _TYPES[engine_type(element_of(wanted))],
         "CUtensorMapInterleave": 0,

@@ -1,12 +1,14 @@
 """TMA: bulk tensor copies (``cp.async.bulk.tensor``), from sm_90 on.
 
 One thread starts a copy, and an mbarrier counts its bytes. Tiles lie in shared memory in swizzle
-atoms (:mod:`.swizzle_atoms`) or row-major. A store may update the tensor's elements instead, each
-by an atomic (``cp.reduce.async.bulk.tensor``).
+atoms (:mod:`.swizzle_atoms`) or row-major. A store may instead update the tensor's elements, each
+atomically (``cp.reduce.async.bulk.tensor``).
 
-From compute capability 10.0 on they copy rows too that are anywhere in a tensor of rank 2, four an instruction, whose numbers it takes (``tile::gather4``, and
-on 10.x ``tile::scatter4``): by the PTX ISA (the modes of tensors) the map's box is then one row, and four rows of it are side by side in shared memory, or in
-a slab, as those of a box of four are."""
+From compute capability 10.0 on, TMA also gathers arbitrary rows of a tensor of rank 2, given four
+row indices per instruction (``tile::gather4``), and on 10.x it scatters them (``tile::scatter4``).
+By the PTX ISA (the modes of tensors), the map's box is then one row, and four rows have the same
+layout in shared memory as a box of four rows.
+"""
 
 from __future__ import annotations
 
@@ -43,29 +45,29 @@ from tilewright_nvidia.codegen.kernel_state import kernel_state
 from tilewright_nvidia.operations import LoadIm2col
 
 NAME: Final = "tma"
-#: Bytes that slots are multiples of, so that each of a buffer's is aligned for every swizzle.
+#: Alignment of a buffer's stages, sufficient for every swizzle.
 SLOT_ALIGNMENT: Final = 1024
-#: What the engine updates elements by, and of which types.
+#: Reduction -> element types that TMA supports for it.
 _INTEGERS: Final = frozenset({U32, I32, U64, I64})
 _REDUCED: Final = {"add": frozenset({U32, I32, U64, F32, F16, BF16})} | dict.fromkeys(("min", "max", "and", "or", "xor"), _INTEGERS)
 _Copy = ops.BlockCopy | ops.RowCopy
 _LOADS: Final = (ops.BlockLoadStart, ops.RowsLoadStart)
-#: Rows that an instruction copies whose numbers it takes, and what their place in shared memory is a multiple of, in bytes.
+#: Rows of a gather4 or scatter4 instruction, and the alignment in bytes of their shared memory.
 _FOUR: Final = 4
 _ROWS_ALIGNMENT: Final = 128
 _SHARED: Final = "ptr addrspace(3)"
-#: The LLVM type of a parameter that is a tensor map: it stays in the memory of parameters, where the engine reads it.
+#: The LLVM type of a tensor map parameter. The map stays in parameter memory, where TMA reads it.
 MAP_TYPE: Final = f'ptr byval([{BYTES} x i8]) align 64 "nvvm.grid_constant"'
 
 
 @dataclass(frozen=True, slots=True)
 class Boxes:
-    """How a tile is copied: in boxes of one shape.
+    """The decomposition of a tile into boxes of one shape.
 
     Attributes:
-        shape: extents of a box of the map.
-        span: bytes of a row of a slab; 0 without slabs.
-        starts: (offset in shared memory in bytes, coordinates in the tile) of each.
+        shape: extents of the map's box.
+        span: swizzle width in bytes; 0 without a swizzle.
+        starts: (offset in shared memory in bytes, coordinates in the tile) of each box.
     """
 
     shape: tuple[int, ...]
@@ -74,8 +76,10 @@ class Boxes:
 
 
 def boxes(shared: SharedLayout, element: Type, parts: int = 1) -> Boxes | None:
-    """How a tile of a shared layout is copied, or the first of some equal ``parts`` of it along the first axis; None where the engine cannot write the layout,
-    or the parts do not lie there alike."""
+    """Decompose a tile, or the first of ``parts`` equal parts along its first axis, into boxes.
+
+    None if TMA cannot write the shared layout, or if the parts do not have the same layout.
+    """
     shape, size = shared.shape, storage_size(element)
     slabs = swizzle_atoms_of(shared, size)
     if slabs is None or slabs.inner != len(shape) - 1 or len(shape) > MOST_AXES or shape[-1] * size % ALIGNMENT:
@@ -88,7 +92,7 @@ def boxes(shared: SharedLayout, element: Type, parts: int = 1) -> Boxes | None:
         shape = (shape[0] // parts, *shape[1:])
     box = [1] * len(shape)
     box[-1] = slabs.span // size or min(shape[-1], MOST_BOX)
-    # the elements of a box lie side by side: an axis that is cut leaves one coordinate of those around it
+    # a box is contiguous: an axis that is split leaves the outer axes an extent of 1
     whole = bool(slabs.span) or box[-1] == shape[-1]
     for axis in reversed(range(len(shape) - 1)):
         if whole:
@@ -99,7 +103,10 @@ def boxes(shared: SharedLayout, element: Type, parts: int = 1) -> Boxes | None:
 
 
 def _part_bytes(shared: SharedLayout, element: Type, parts: int) -> int | None:
-    """By how many bytes each part of a tile along the first axis lies behind the one before, its rows swizzled like that one's; None where they do not."""
+    """Return the distance in bytes between a tile's parts along the first axis.
+
+    None if it is not constant or if the parts' swizzles differ.
+    """
     size, rows = storage_size(element), shared.shape[0] // parts
     step = shared.offset(row_major((rows, *(0,) * (len(shared.shape) - 1)), shared.shape)) * size
     along = [shared.offset(row_major((number * rows, *(0,) * (len(shared.shape) - 1)), shared.shape)) * size for number in range(parts)]
@@ -107,23 +114,26 @@ def _part_bytes(shared: SharedLayout, element: Type, parts: int) -> int | None:
 
 
 def shares(shared: SharedLayout, element: Type, blocks: int) -> bool:
-    """Whether the blocks of a cluster can copy parts of a tile to each other."""
+    """Return whether the CTAs of a cluster can multicast parts of a tile to each other."""
     return boxes(shared, element, blocks) is not None
 
 
 def row_boxes(shared: SharedLayout, element: Type) -> Boxes | None:
-    """How a tile of rows that numbers name is copied, four at a time: each of its starts stands for four boxes of one row; None where the engine cannot write
-    the layout."""
+    """Decompose a tile of gathered rows into boxes of one row, four per start.
+
+    None if TMA cannot write the layout.
+    """
     whole = boxes(shared, element)
     if whole is None or len(shared.shape) != 2 or shared.shape[0] % _FOUR:
         return None
     (rows, columns), size = shared.shape, storage_size(element)
     width = whole.shape[-1]
-    # without slabs, four rows are side by side if each is whole
+    # without a swizzle, four rows are contiguous only if the box spans whole rows
     if (not whole.span and width != columns) or _FOUR * width * size % _ROWS_ALIGNMENT:
         return None
     points = [(row, column) for row in range(0, rows, _FOUR) for column in range(0, columns, width)]
-    # the rows of a slab are below each other; their pieces are exchanged by where they come to be, not by the row of a box
+    # rows of a slab are consecutive; the swizzle depends on the address in shared memory, not on
+    # the row's index in the box
     starts = ((size * (shared.offset(row_major((0, column), shared.shape)) + row * width), (row, column)) for row, column in points)
     return Boxes((1, width), whole.span, tuple(starts))
 
@@ -133,7 +143,7 @@ def can_fill_rows(shared: SharedLayout, element: Type) -> bool:
 
 
 def _boxes_of(copy: _Copy) -> Boxes:
-    """How the tile of a copy is copied."""
+    """Return the boxes of a copy's tile."""
     type_ = slot_type(copy.slot)
     if isinstance(copy, ops.RowCopy):
         found = row_boxes(type_.layout, type_.element)
@@ -148,18 +158,25 @@ def can_fill(shared: SharedLayout, element: Type) -> bool:
 
 
 def layouts(shape: tuple[int, ...], element: Type) -> list[SharedLayout]:
-    """Those in slabs, the widest first. Slabs of 32 bytes are left to tiles that have no wider ones: the engine copies one row of a slab at a time, of whatever
-    width."""
+    """Return a tile's swizzled shared layouts that TMA can fill, the widest swizzle first.
+
+    A swizzle of 32 bytes is only for tiles without a wider one: TMA writes one row of an atom at a
+    time, whatever its width.
+    """
     found = (swizzled_layout(shape, storage_size(element), SwizzleAtoms(len(shape) - 1, span)) for span in SPANS)
     fitting = [layout for layout in found if layout is not None and can_fill(layout, element)]
     return fitting[:-1] if len(fitting) == len(SPANS) else fitting
 
 
 def keeps(operation: BlockAccess, divisors: Sequence[int], width: int) -> bool:
-    """Whether the engine can copy the block of a load or store through a descriptor: its rows are aligned, as the runtime found, or the kernel that makes it
-    promises, the block begins at an aligned place of them (elsewhere the engine faults), its elements are known, and what is outside the tensor can be filled
-    in. Of a row of a tensor the engine writes whole pieces of 16 bytes, the last one too: ``width``, which divides the number of a row's elements, must say
-    that none goes beyond the end."""
+    """Return whether TMA can copy the block of a load or store through a descriptor.
+
+    The tensor's rows must be aligned, by the runtime's check or the kernel's assumption. The block
+    must begin at an aligned position of a row, since TMA faults otherwise. TMA must support the
+    element type and the padding. It writes a row of a tensor in whole 16-byte pieces, including the
+    last one. So ``width``, which divides the number of elements of a row, must show that no piece
+    reaches beyond the row's end.
+    """
     descriptor = operation.descriptor
     type_ = descriptor.type
     assert isinstance(type_, DescriptorType)
@@ -177,7 +194,11 @@ def keeps(operation: BlockAccess, divisors: Sequence[int], width: int) -> bool:
 
 
 def _reaches_rows(operation: DescriptorGather | DescriptorScatter, type_: DescriptorType, divisor: int) -> bool:
-    """Whether the engine can copy rows that numbers name: of 32 bits, for a multiple of four rows that fill what slots are multiples of."""
+    """Return whether TMA can gather or scatter rows by their indices.
+
+    The indices must have 32 bits. Their number must be a multiple of four, and the rows must fill
+    aligned stages.
+    """
     rows = operation.rows
     assert isinstance(rows.type, TileType)
     shape = rows.type.shape[0], type_.block_shape[1]
@@ -185,7 +206,7 @@ def _reaches_rows(operation: DescriptorGather | DescriptorScatter, type_: Descri
 
 
 def _known(descriptor: Value) -> tuple[int, str]:
-    """What divides a descriptor's address and strides, in bytes, and what is read outside the tensor."""
+    """Return the divisibility in bytes of a descriptor's address and strides, and its padding."""
     made = descriptor.definition
     if made is not None:
         assert isinstance(made, MakeDescriptor)
@@ -197,25 +218,31 @@ def _known(descriptor: Value) -> tuple[int, str]:
 
 
 def reaches(block: DescriptorType, divisor: int) -> bool:
-    """Whether the engine can copy blocks of a tensor whose address and strides, and whose blocks' places in a row, are multiples of so many bytes."""
+    """Return whether TMA can copy blocks of a tensor.
+
+    ``divisor`` divides the tensor's address and strides, and the blocks' offsets in a row, in
+    bytes.
+    """
     return divisor % ALIGNMENT == 0 and block.rank <= MOST_AXES and can_fill(SharedLayout.row_major(block.block_shape), block.element)
 
 
 class TensorMaps:
-    """The tensor maps that a kernel takes: one for each descriptor and shape of box.
+    """The tensor maps that a kernel takes: one for each descriptor and box shape.
 
-    A descriptor is an argument, or made of arguments (``simt.tensor``). Beside them are those of descriptors that the kernel makes (``simt.make_descriptor``).
+    A descriptor is a kernel argument, or made of arguments (``simt.tensor``). Device-side maps are
+    separate (``simt.make_descriptor``).
     """
 
     def __init__(self, function: Function) -> None:
         self._names: dict[tuple[str, tuple[int, ...], int, str], str] = {}
-        #: the maps by which pixels are loaded
+        #: load of pixels -> its im2col map
         self._pixels: dict[Operation, str] = {}
-        #: names of the parameters in place of which maps are passed
+        #: names of the descriptor parameters that tensor maps replace
         self.descriptors: set[str] = set()
-        #: what stands for descriptors that are made of arguments; nothing of them is left but maps
+        #: descriptor made of arguments -> its name; nothing but its maps is left in the kernel
         self.tensors: dict[Operation, str] = {}
-        #: (name of the map's parameter, what it says of the words of the function's arguments)
+        #: (name of the map's parameter, the map as a function of the words of the function's
+        #: arguments)
         self.wanted: list[tuple[str, TensorMap]] = []
         for number, argument in enumerate(function.arguments):
             if isinstance(argument.type, DescriptorType):
@@ -224,7 +251,7 @@ class TensorMaps:
                 nan = padding == "nan" and fills_with_nan(argument.type.element)
                 self._want(argument, f"%a{number}", functools.partial(TensorMap.of_descriptor, number), nan)
                 self._want_pixels(argument, function.argument_attributes[number].get("divisibility", 1), functools.partial(TensorMap.of_descriptor, number))
-        #: the maps that the kernel makes itself
+        #: the device-side maps
         self.made = DeviceTensorMaps(function)
         for made in [operation for operation in function.walk() if isinstance(operation, tensor_maps.MakeDescriptor)]:
             for copy in [user for user in made.result.uses if isinstance(user, _Copy)]:
@@ -255,7 +282,7 @@ class TensorMaps:
             self._pixels[load] = known[box]
 
     def im2col(self, load: LoadIm2col) -> str:
-        """The parameter that is the map of a load of pixels.
+        """Return the map parameter of an im2col load.
 
         Raises:
             LoweringError: there is none.
@@ -268,7 +295,7 @@ class TensorMaps:
         return self._pixels[load]
 
     def name(self, context: SimtContext, copy: BlockCopy, found: Boxes) -> str:
-        """The parameter that is the map of a copy, or the address of the map."""
+        """Return the map parameter of a copy, or the address of a device-side map."""
         assert isinstance(context.operation, _Copy)
         made = context.operation.descriptor.definition
         if isinstance(made, tensor_maps.MakeDescriptor):
@@ -277,21 +304,23 @@ class TensorMaps:
 
 
 def _made_map(copy: _Copy) -> DeviceTensorMap:
-    """The map that a copy needs of a descriptor that the kernel makes."""
+    """Return the device-side map that a copy needs."""
     type_, found, element = slot_type(copy.slot), _boxes_of(copy), _engine_element(copy)
     return DeviceTensorMap(element if element == ROUNDED else str(engine_type(type_.element)), found.shape, found.span, not isinstance(copy, _LOADS))
 
 
 def _engine_element(copy: _Copy) -> str:
-    """What the engine takes the elements of a copy for: f32 that only products of tf32 read are rounded on the way, since such a product cuts off what it has
-    no bits for."""
+    """Return the element type as which TMA copies a copy's elements.
+
+    TMA rounds f32 to tf32 if only tf32 matmuls read it: the matmul itself would truncate.
+    """
     type_ = slot_type(copy.slot)
     rounded = type_.element is F32 and isinstance(copy, _LOADS) and _feeds_tf32_alone(copy.slot)
     return ROUNDED if rounded else str(type_.element)
 
 
 def _feeds_tf32_alone(slot: Value) -> bool:
-    """Whether all that reads a slot, or another one of its buffer, are products of tf32 that take it from there."""
+    """Return whether all readers of a slot's buffer are tf32 matmuls that read shared memory."""
     definition = slot.definition
     if not isinstance(definition, Slot):
         return False
@@ -315,7 +344,7 @@ def _implied(
 
 
 def mechanism(*, rows: bool) -> CopyMechanism:
-    """The mechanism; ``rows``: whether the machine copies rows that numbers name."""
+    """Return TMA's copy mechanism; ``rows``: whether the target gathers and scatters rows."""
 
     def start(context: SimtContext, copy: BlockCopy) -> None:
         w = context.writer
@@ -351,8 +380,11 @@ def mechanism(*, rows: bool) -> CopyMechanism:
 
 
 def _pieces(context: SimtContext, copy: BlockCopy) -> list[tuple[str, str, list[str]]]:
-    """(address in shared memory, tensor map, coordinates in the tensor with the innermost first) of each box of a block; of rows that numbers name, of each
-    four: the column, and their numbers."""
+    """Return (shared address, tensor map, coordinates with the innermost first) of a block's boxes.
+
+    For gathered rows, there is one entry for each four rows, whose coordinates are the column and
+    the four row indices.
+    """
     w = context.writer
     assert isinstance(context.operation, _Copy)
     found = _boxes_of(context.operation)
@@ -376,17 +408,20 @@ def _pieces(context: SimtContext, copy: BlockCopy) -> list[tuple[str, str, list[
 
 
 def _four(w: FunctionWriter, rows: str, first: int) -> list[str]:
-    """Four numbers of rows, from shared memory."""
+    """Load four row indices from shared memory."""
     place = w.emit(f"getelementptr i32, {_SHARED} {rows}, i32 {first}") if first else rows
     word = w.emit(f"load <4 x i32>, {_SHARED} {place}, align 16")
     return [w.emit(f"extractelement <4 x i32> {word}, i32 {i}") for i in range(_FOUR)]
 
 
 def commit(context: SimtContext) -> None:
-    """End a group of this thread's copies from shared memory."""
+    """Commit this thread's copies from shared memory as a group."""
     call_asm(context.writer, "cp.async.bulk.commit_group;", (), (), memory=True)
 
 
 def wait(context: SimtContext, pending: int, *, written: bool) -> None:
-    """Until at most so many groups of this thread's copies still read shared memory or, with ``written``, have not written all."""
+    """Wait until at most ``pending`` of this thread's groups still read shared memory.
+
+    With ``written``, wait for the completion of their writes instead.
+    """
     call_asm(context.writer, f"cp.async.bulk.wait_group{'' if written else '.read'} {pending};", (), (), memory=True)

@@ -1,7 +1,8 @@
-"""Elementwise operations in machine instructions, within the error that the operation allows.
+"""Elementwise operations through PTX instructions, within the allowed error.
 
-With the option ``math`` at ``relaxed`` a function may have the error of the column ``relaxed_ulp`` of :data:`tilewright.passes.math.math_library.MATH`; with
-``strict`` the shared functions are used wherever the machine's are not as good.
+With the option ``math`` at ``relaxed``, a function may have the error given in the column
+``relaxed_ulp`` of :data:`tilewright.passes.math.math_library.MATH`. With ``strict``, the backend
+uses the shared expansions wherever the target's instruction is less accurate.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ Emitter = Callable[[FunctionWriter, list[str]], str]
 
 
 def _wide_shift(w: FunctionWriter, name: str, operands: list[str], element: IntType) -> str:
-    """A shift of 64 bits, whose amount is a register of 32: bounded first, since the machine's clamps what is past the width but LLVM drops the upper half."""
+    """Shift a 64-bit integer by a 32-bit amount, clamped first.
+
+    PTX clamps amounts beyond the width, but LLVM would drop the amount's upper half.
+    """
     bounded = w.intrinsic("llvm.umin", "i64", [("i64", operands[1]), ("i64", "64")])
     amount = w.emit(f"trunc i64 {bounded} to i32")
     text = "shl.b64" if name == "shl" else "shr.s64" if element.signed else "shr.u64"
@@ -34,7 +38,7 @@ def _unary(text: str) -> Emitter:
 
 
 def _exp(w: FunctionWriter, operands: list[str]) -> str:
-    """2**(x * log2 e): the product is rounded, which costs accuracy in proportion to x."""
+    """Compute 2**(x * log2 e); rounding the factor costs accuracy in proportion to x."""
     log2e = struct.unpack("<I", struct.pack("<f", 1.4426950408889634))[0]
     product = call_asm(w, f"mul.f32 $0, $1, 0f{log2e:08X};", ["float"], [("float", operands[0])], effects=False)
     return _unary("ex2.approx.ftz.f32")(w, product)

@@ -1,10 +1,13 @@
 """Atomic updates of global memory.
 
-Sums, integers' extremes, bitwise updates and exchanges have instructions: ``red`` where nobody asks for the old value or for its order (``.acquire`` is
-``atom``'s alone), ``atom`` elsewhere. Sums of consecutive f16 are packed (``.f16x2``); from compute capability 9.0 on, one instruction adds up to
-16 bytes of f32 (``.v4.f32``), f16 or bf16 (``.v4.bf16x2``). The extremes of floats, in the total order of their encodings, are integer
-extremes: signed where the operand's sign is clear, unsigned and turned around where it is set. What has no instruction (16-bit exchanges and
-extremes, bf16 sums before compute capability 9.0) compares and exchanges until it succeeds. Sums of f32 flush subnormal numbers, as the instruction does.
+Sums, integer minima and maxima, bitwise updates and exchanges have instructions: ``red`` if the old
+value is unused and the order allows it (only ``atom`` has ``.acquire``), ``atom`` otherwise. Sums
+of consecutive f16 are packed (``.f16x2``). From compute capability 9.0 on, one instruction adds up
+to 16 bytes of f32 (``.v4.f32``), f16 or bf16 (``.v4.bf16x2``). Float minima and maxima, in the
+total order of the encodings, are integer ones: signed if the operand's sign bit is clear, unsigned
+and exchanged if it is set. Updates without an instruction (16-bit exchanges, minima and maxima, and
+bf16 sums before compute capability 9.0) use a compare-and-swap loop. f32 sums flush subnormals, as
+the instruction does.
 """
 
 from __future__ import annotations
@@ -55,7 +58,7 @@ def atomic_rmw(context: SimtContext, capability: int, update: Update, pointer: s
 
 
 def _has_instruction(capability: int, kind: str, element: Type) -> bool:
-    """Return whether ``red`` does an update."""
+    """Return whether ``red`` supports an update."""
     if isinstance(element, FloatType):
         return kind == "add" and (element is not BF16 or capability >= 90)
     return kind != "xchg"
@@ -76,12 +79,12 @@ def _add_vector(w: FunctionWriter, name: str, suffix: str, pointer: str, element
 
 
 def fence(w: FunctionWriter, scope: str) -> None:
-    """Order the accesses before it and after it."""
+    """Emit an acquire-release fence."""
     call_asm(w, f"fence.acq_rel.{SCOPES[scope]};", (), [], memory=True)
 
 
 def _update(context: SimtContext, capability: int, kind: str, pointer: str, element: Type, value: str, predicate: str | None, suffix: str) -> str:
-    """Update one element; the old one."""
+    """Update one element atomically; return the old one."""
     w, bits = context.writer, bit_width(element)
     if isinstance(element, FloatType) and kind in ("min", "max"):
         if bits == 16:
@@ -119,7 +122,7 @@ def atomic_store(w: FunctionWriter, pointer: str, element: Type, value: str, pre
 
 
 def _register(bits: int) -> str:
-    """The registers of elements: those of a byte are 16 bits wide."""
+    """Return the register type of elements; those of 8 bits use 16-bit registers."""
     return f"i{max(bits, 16)}"
 
 
@@ -134,7 +137,7 @@ def shared_atomic_add(w: FunctionWriter, pointer: str, value: str, predicate: st
 
 
 def _operation(kind: str, element: Type, bits: int) -> str:
-    """The end of the mnemonic."""
+    """Return the suffix of the mnemonic."""
     if isinstance(element, FloatType) and kind == "add":
         return {F16: "add.noftz.f16", BF16: "add.noftz.bf16", F32: "add.f32", F64: "add.f64"}[element]
     if kind in ("and", "or", "xor"):
@@ -154,14 +157,18 @@ def _instruction(w: FunctionWriter, mnemonic: str, bits: int, pointer: str, valu
 
 
 def _call(w: FunctionWriter, text: str, results: Sequence[str], operands: list[tuple[str, str]], predicate: str | None) -> list[str]:
-    """Run one instruction where the predicate holds."""
+    """Execute one instruction where the predicate holds."""
     if predicate is None:
         return call_asm(w, text, results, operands)
     return call_asm(w, f"@${len(results) + len(operands)} {text}", results, [*operands, ("i1", predicate)])
 
 
 def _float_extreme(w: FunctionWriter, kind: str, bits: int, pointer: str, value: str, predicate: str | None, suffix: str) -> str:
-    """In the order of the encodings as sign and magnitude: -0.0 below 0.0, NaN beyond infinity."""
+    """Compute a float minimum or maximum with integer atomics.
+
+    The order is that of the encodings as sign and magnitude: -0.0 is below 0.0, and NaN beyond
+    infinity.
+    """
     negative = w.emit(f"icmp slt i{bits} {value}, 0")
     positive = w.emit(f"xor i1 {negative}, true")
     if predicate is not None:
@@ -174,7 +181,7 @@ def _float_extreme(w: FunctionWriter, kind: str, bits: int, pointer: str, value:
 
 
 def _exchange_loop(w: FunctionWriter, bits: int, pointer: str, predicate: str | None, suffix: str, compute: Callable[[str], str]) -> str:
-    """Replace the bits by ``compute(bits)`` until nobody changed them in between; the old ones."""
+    """Replace the bits by ``compute(bits)`` in a compare-and-swap loop; return the old bits."""
     type_ = f"i{bits}"
     before, begin, done = w.current, w.new_block("begin"), w.new_block("done")
     if predicate is None:
@@ -200,13 +207,13 @@ def _exchange_loop(w: FunctionWriter, bits: int, pointer: str, predicate: str | 
 
 
 def _add_bf16(context: SimtContext, old: str, value: str) -> str:
-    """The sum rounded once: f32 has bits enough for its own rounding not to show."""
+    """Add two bf16 numbers in f32, whose precision makes the result correctly rounded."""
     a, b = (emit_cast(context, name, BF16, F32, 0) for name in (old, value))
     return emit_cast(context, context.writer.emit(f"fadd float {a}, {b}"), F32, BF16, 0)
 
 
 def to_bits(w: FunctionWriter, name: str, element: Type) -> str:
-    """A number or pointer in register form as an integer of its width."""
+    """Bitcast a number or pointer in register form to an integer of its width."""
     type_ = register_type(element)
     if type_[0] == "i":
         return name

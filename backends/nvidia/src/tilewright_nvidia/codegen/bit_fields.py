@@ -18,8 +18,11 @@ from tilewright_nvidia.codegen.packed_registers import PackedRegisters, masked
 
 @dataclass(frozen=True, slots=True)
 class _Format:
-    """A format: its LLVM type, the bits of a mantissa, the unit whose last bit is 1, and what the shifts of
-    fields that do not fit there are multiples of, so that fields of a word share them."""
+    """A float format for conversions of bit fields: LLVM type, mantissa bits, and constants.
+
+    ``unit`` encodes the power of two whose last mantissa bit is 1. Fields outside the mantissa are
+    shifted by a multiple of ``step``, so that fields of a word share the shift.
+    """
 
     type_: str
     mantissa: int
@@ -43,7 +46,7 @@ class _Field:
 
 
 class BitFields:
-    """Follow shifts, masks and offsets of words by literals, and convert what they make."""
+    """Tracks shifts, masks and offsets of words by literals, and converts the bit fields."""
 
     def __init__(self) -> None:
         self._fields: dict[str, _Field] = {}
@@ -80,7 +83,7 @@ class BitFields:
         return replace(known, offset=offset) if (-most if element is I32 else 0) <= offset <= most else None
 
     def converted(self, w: FunctionWriter, words: PackedRegisters, name: str, result: Type) -> str | None:
-        """A bit field as f32 or f16; None for what is not known to be one, or to be exact."""
+        """Convert a bit field to f32 or f16; None if it is unknown or the result inexact."""
         field, to = self._fields.get(name), _FORMATS[result]
         if field is None or not field.mask or field.mask >> to.mantissa or abs(field.offset) > 1 << to.mantissa:
             return None

@@ -1,4 +1,4 @@
-"""Conversions in machine instructions, where these give the bits that ``cast`` asks for."""
+"""Conversions by PTX instructions, where they produce exactly the bits that ``cast`` requires."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def machine_cast(words: PackedRegisters, w: FunctionWriter, capability: int, ope
         single = w.emit(f"fpext half {operand} to float")
         return machine_cast(words, w, capability, single, F32, BF16, rounding)
     if source is F8E5M2 and result in (F16, F32):
-        # its encodings are the upper halves of those of f16
+        # e5m2 encodings are the upper halves of f16 encodings
         bits = w.emit(f"shl i16 {w.emit(f'zext i8 {operand} to i16')}, 8")
         return _widened(w, w.emit(f"bitcast i16 {bits} to half"), result)
     if capability < 89:
@@ -43,12 +43,15 @@ def machine_cast(words: PackedRegisters, w: FunctionWriter, capability: int, ope
     return None
 
 
-#: The machine's float types: their registers, and their names in PTX.
+#: Float type -> its register type and its PTX name.
 _FLOATS: Final[dict[Type, tuple[str, str]]] = {F16: ("i16", "f16"), F32: ("float", "f32"), F64: ("double", "f64")}
 
 
 def _to_integer(w: FunctionWriter, operand: str, source: Type, result: IntType) -> str:
-    """``cvt.rzi``, which saturates; LLVM's own conversions are undefined out of range, or take more instructions."""
+    """Convert to an integer by ``cvt.rzi``, which saturates.
+
+    LLVM's own conversions are undefined out of range or take more instructions.
+    """
     register, kind = _FLOATS[source]
     through = conversion_type(result)
     if source is F16:
@@ -63,7 +66,10 @@ def _widened(w: FunctionWriter, half: str, result: Type) -> str:
 
 
 def _to_fp8(words: PackedRegisters, w: FunctionWriter, operand: str, source: Type, result: Type) -> str:
-    """``cvt.rn.satfinite``. It rounds two numbers; a NaN becomes one without a sign, as it does in bf16."""
+    """Convert to fp8 by ``cvt.rn.satfinite``, which rounds a pair.
+
+    A NaN loses its sign, as it does in bf16.
+    """
     single = operand if source is F32 else w.emit(f"fpext half {operand} to float")
     (pair,) = call_asm(w, f"cvt.rn.satfinite.{_PAIRS[result]}.f32 $0, 0f00000000, $1;", ["i16"], [("float", single)], effects=False)
     byte = w.emit(f"trunc i16 {pair} to i8")

@@ -1,9 +1,10 @@
 """Arithmetic on f16 and bf16, two elements at a time.
 
-Instructions such as ``fma.rn.bf16x2`` work on both halves of a word. Elements that were taken from one word
-(:mod:`.packed_registers`) are computed together, once a block; what was computed is a word again, so that
-a chain from loads to stores is packed nowhere. LLVM writes the instructions: it fuses products and sums
-where the launch options allow it, and where a machine has no addition of bf16 (before compute capability 9.0) it takes ``fma``.
+Instructions such as ``fma.rn.bf16x2`` work on both halves of a packed register. Elements from one
+packed register (:mod:`.packed_registers`) are computed together, once per block. The result is
+again a packed register, so a chain from loads to stores needs no packing. LLVM selects the
+instructions: it fuses multiplications and additions if the launch options allow it, and uses
+``fma`` on targets without bf16 addition (before compute capability 9.0).
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright.simt.lowering.emission.context import UNWRITTEN, SimtContext
 from tilewright_nvidia.codegen.packed_registers import PackedRegisters
 
-#: Element type -> (LLVM type of a register, LLVM type that is computed in), of compute capability 8.0 and later.
+#: Element type -> (LLVM type of a register, LLVM type of the arithmetic), on compute capability 8.0
+#: and later.
 _TYPES: Final[dict[Type, tuple[str, str]]] = {F16: ("half", "half"), BF16: ("i16", "bfloat")}
-#: Operations that may be fused with others.
+#: Operations that LLVM may fuse with others.
 _ARITHMETIC: Final = {"add": "fadd", "sub": "fsub", "mul": "fmul"}
 _OPERATIONS: Final = frozenset((*_ARITHMETIC, "neg", "fma", "min", "max"))
 
@@ -31,8 +33,9 @@ def half_operation(
     element: Type,
     attributes: Mapping[str, Any],
 ) -> str | None:
-    """The result of an operation on f16 or bf16 numbers, of compute capability 8.0 and later; None where numbers that share no word are better computed
-    otherwise.
+    """Compute an operation on f16 or bf16 elements, on compute capability 8.0 and later.
+
+    None if the operands share no packed register and another lowering is better.
     """
     if element not in _TYPES or name not in _OPERATIONS:
         return None
@@ -52,7 +55,10 @@ def half_operation(
 
 
 def _join_neighbours(context: SimtContext, words: PackedRegisters, name: str, register: str) -> None:
-    """Pack the operands of an operation on tiles as elements follow each other in a thread, unless the words of another operand have them in another order."""
+    """Pack a tile operation's operands in the order of a thread's elements.
+
+    This does nothing if the packed registers of another operand have another order.
+    """
     operation = context.operation
     if operation is None or operation.name != name:
         return  # what is combined in a reduction
@@ -67,7 +73,7 @@ def _join_neighbours(context: SimtContext, words: PackedRegisters, name: str, re
 
 
 def _single(w: FunctionWriter, name: str, operands: Sequence[str], contract: str) -> str | None:
-    """A sum or product of two numbers of bf16 in registers of i16."""
+    """Add, subtract or multiply two bf16 numbers in i16 registers."""
     if name not in _ARITHMETIC:
         return None
     singles = [w.emit(f"bitcast i16 {operand} to bfloat") for operand in operands]

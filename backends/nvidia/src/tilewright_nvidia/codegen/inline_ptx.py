@@ -23,14 +23,15 @@ def call_asm(
     memory: bool = False,
     convergent: bool = False,
 ) -> list[str]:
-    """Run PTX on registers.
+    """Emit inline PTX; return its results.
 
     Args:
         text: results are ``$0`` and on, operands follow.
         results: LLVM types of the results.
         operands: (LLVM type, name).
-        initial: what the results' registers hold before, one each; they are read by the text only by being left as they are.
-        effects: whether it must stay where it is and run as often as written.
+        initial: initial values of the results' registers, one each; an instruction that is
+            predicated off keeps them.
+        effects: whether LLVM must neither move, duplicate nor delete it.
         memory: whether it reads or writes memory that LLVM's own instructions access.
         convergent: whether the threads of a warp run it together.
     """
@@ -53,6 +54,6 @@ def call_asm(
 
 
 def listed(first: int, number: int) -> str:
-    """Operands of an access: ``{$0, $1}``, or one alone."""
+    """Format the registers of an access: ``{$0, $1}``, or one alone."""
     names = ", ".join(f"${first + i}" for i in range(number))
     return f"{{{names}}}" if number > 1 else names

@@ -17,18 +17,19 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class KernelState:
-    """What is known of a kernel while it is written.
+    """The attributes of the kernel being emitted, and caches of emitted values.
 
     Attributes:
         maps: the tensor maps that it takes.
         memory: writes its accesses of global memory.
         num_warps: of a program.
-        most_registers: that a thread may take; None for as many as the assembler gives it.
-        programs: how many CTAs are to share an SM's registers; 0 for as many as there is room for.
-        cluster: CTAs that run a program.
-        uniform_warps: whether the assembler is to know that a warp's number is the same in all its lanes:
-            it saves registers where addresses in shared memory depend on it, and costs a shuffle.
-        waits_at_entry: whether it begins by waiting for the kernel before it, which it may overlap.
+        most_registers: maximum number of registers of a thread; None to leave it to ptxas.
+        programs: minimum number of CTAs per SM (``.minnctapersm``); 0 for none.
+        cluster: CTAs per cluster.
+        uniform_warps: whether a shuffle shows ptxas that the warp index is uniform: it saves
+            registers where shared memory addresses depend on it.
+        waits_at_entry: whether the kernel begins by waiting for the preceding kernel, with which
+            its launch may overlap.
         words: the packed registers that elements were taken from, or put into.
         wide: double-width integer products, whose halves ``mul`` and ``mulhi`` share.
         bit_fields: the fields of 32-bit words, whose conversions to f32 take no shifts.
@@ -48,12 +49,12 @@ class KernelState:
 
 
 def kernel_state(w: FunctionWriter) -> KernelState:
-    """The state of the kernel that is written."""
+    """Return the state of the kernel being emitted."""
     state = w.module.state
     assert isinstance(state, KernelState), "a kernel is prepared before it is written"
     return state
 
 
 def words_in(w: FunctionWriter) -> PackedRegisters:
-    """The words of the kernel that is written."""
+    """Return the packed registers of the kernel being emitted."""
     return kernel_state(w).words

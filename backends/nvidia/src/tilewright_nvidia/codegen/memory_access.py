@@ -1,4 +1,7 @@
-"""Loads and stores of global memory: one instruction for up to 16 bytes, predicated, with cache operators and eviction hints."""
+"""Loads and stores of global memory: one predicated instruction for up to 16 bytes.
+
+They carry cache operators and eviction hints.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ _PRIORITIES = {"first": "evict_first", "last": "evict_last"}
 
 
 def machine_words(element: Type, count: int) -> tuple[str, str, int]:
-    """How ``count`` elements are moved: (LLVM type of a register, PTX type in memory, registers)."""
+    """Return (LLVM register type, PTX memory type, registers) to access ``count`` elements."""
     size = storage_size(element) * count
     if storage_size(element) == 8:
         return "i64", "b64", count
@@ -26,7 +29,7 @@ def machine_words(element: Type, count: int) -> tuple[str, str, int]:
 
 
 class GlobalMemory:
-    """Writes accesses of one kernel.
+    """The emission of a kernel's global memory accesses.
 
     Attributes:
         capability: compute capability, 10 * major + minor.
@@ -70,7 +73,7 @@ class GlobalMemory:
         call_asm(w, f"{guard}{mnemonic} [$0], {listed(1, number)}{policy};", (), operands)
 
     def _mnemonic(self, w: FunctionWriter, name: str, access: Access, memory: str, number: int) -> tuple[str, list[tuple[str, str]]]:
-        """The instruction without operands, and the operand that says how its lines are kept, if there is one."""
+        """Return the mnemonic and the cache policy operand, if there is one."""
         vector = f".v{number}" if number > 1 else ""
         if access.volatile:
             return f"{name}.volatile.global{vector}.{memory}", []
@@ -86,7 +89,7 @@ class GlobalMemory:
         return f"{parts}{vector}.{memory}", extra
 
     def _policy(self, w: FunctionWriter, priority: str) -> str:
-        """How the second-level cache keeps lines, made once at the kernel's entry."""
+        """Return the L2 cache policy, created once at the kernel's entry."""
         key = (w, priority)
         if key not in self._policies:
             with w.inserting(w.entry):

@@ -1,7 +1,8 @@
-"""Packed registers (b32): several narrow elements in the word that memory and MMA work on.
+"""Packed registers (b32): several narrow elements in one register, as memory and MMA use them.
 
-Where a word came from is remembered, so that elements which go on together are not packed again; and what was rounded to an element, so that two are rounded
-at a time where they are packed.
+The cache records each element's packed register, so that elements which stay together are not
+packed again. It also records the f32 source of rounded elements, so that packing rounds two at a
+time.
 """
 
 from __future__ import annotations
@@ -14,36 +15,45 @@ from tilewright_nvidia.codegen.inline_ptx import call_asm
 
 
 class PackedRegisters:
-    """Packs and unpacks; remembers for each element the word it was taken from, and what it wrote in a block."""
+    """Packs and unpacks elements, and caches where they came from and what each block emitted."""
 
     def __init__(self) -> None:
         self._sources: dict[str, tuple[str, str, int]] = {}
-        #: for elements that were rounded from f32: that one, and the PTX type of a pair of them
+        #: element rounded from f32 -> (that f32 number, PTX type of a pair)
         self._rounded: dict[str, tuple[str, str]] = {}
         #: the same for elements of 8 bits
         self._rounded_bytes: dict[str, tuple[str, str]] = {}
-        #: the words whose upper halves were moved down, by what that gave
+        #: shifted upper half -> the register that it came from
         self._upper: dict[str, str] = {}
-        #: the words whose bytes were put into another order, and the selector of ``prmt``, by what that gave
+        #: permuted register -> (its source, the selector of ``prmt``)
         self._permuted: dict[str, tuple[str, int]] = {}
         self._written: dict[Hashable, str] = {}
-        #: for each block the words that elements were joined into there
+        #: (block, element) -> the place in a register that the block packed it into
         self._joined: dict[tuple[object, str], tuple[str, str, int]] = {}
 
     def round(self, name: str, operand: str, pair: str) -> None:
-        """Remember that an element is an f32 rounded to nearest: the machine does so with two at a time, for a word of PTX type ``pair``."""
+        """Record that an element is an f32 rounded to nearest, which ``pack`` converts in pairs.
+
+        ``pair`` is the PTX type of a pair.
+        """
         self._rounded[name] = operand, pair
 
     def round_byte(self, name: str, operand: str, kind: str) -> None:
-        """Remember that an element of 8 bits is an f32 rounded to nearest by ``cvt.rn.satfinite``, which takes two for a pair of PTX type ``kind``."""
+        """Record that an 8-bit element is an f32 rounded by ``cvt.rn.satfinite``.
+
+        The instruction takes pairs; ``kind`` is the PTX type of a pair.
+        """
         self._rounded_bytes[name] = operand, kind
 
     def single(self, w: FunctionWriter, name: str) -> str | None:
-        """A bf16 number as f32, in one instruction: made of the whole word that it was taken from, or rounded into the upper half of a word. None where it is
-        neither."""
+        """Convert a bf16 element to f32 in one instruction; None if that is impossible.
+
+        The element must come from a packed register or be rounded from f32.
+        """
         number, pair = self._rounded.get(name, ("", ""))
         if pair == "bf16x2":
-            # two numbers are rounded at four times the rate of one: the upper half of a word is the f32
+            # a pair is rounded at four times the rate of one number: with zero below it, the
+            # register is the f32
             (word,) = call_asm(w, "cvt.rn.bf16x2.f32 $0, $1, $2;", ["i32"], [("float", number), ("float", "0.0")], effects=False)
             return w.emit(f"bitcast i32 {word} to float")
         word, word_type, at = self._sources.get(name, ("", "", 0))
@@ -53,7 +63,7 @@ class PackedRegisters:
         return w.emit(f"bitcast i32 {bits} to float")
 
     def unpack(self, w: FunctionWriter, word: str, word_type: str, type_: str) -> list[str]:
-        """The elements of LLVM type ``type_`` in a word of an integer type, lowest first."""
+        """Return the elements of LLVM type ``type_`` in an integer register, lowest first."""
         if type_ == word_type:
             return [word]
         count = BITS[word_type] // BITS[type_]
@@ -67,7 +77,7 @@ class PackedRegisters:
         return names
 
     def pack(self, w: FunctionWriter, names: Sequence[str], type_: str, word_type: str) -> str:
-        """The word of an integer type that holds elements of LLVM type ``type_``, lowest first."""
+        """Pack elements of LLVM type ``type_`` into an integer register, lowest first."""
         if type_ == word_type:
             return names[0]
         source = self._sources.get(names[0])
@@ -92,7 +102,7 @@ class PackedRegisters:
         return w.emit(f"bitcast {vector_type} {vector} to {word_type}")
 
     def _bytes_word(self, w: FunctionWriter, rounded: Sequence[tuple[str, str]], word_type: str) -> str:
-        """The word of two or four f32 numbers rounded to 8 bits, by pairs."""
+        """Round two or four f32 numbers to 8 bits in pairs, and pack them."""
         kind = rounded[0][1]
         pairs = []
         for (low, _), (high, _) in zip(rounded[::2], rounded[1::2], strict=True):
@@ -100,19 +110,25 @@ class PackedRegisters:
         return self.pack(w, pairs, "i16", word_type)
 
     def shifted(self, w: FunctionWriter, word: str) -> str:
-        """The upper half of an i32, as one."""
+        """Return the upper half of an i32 as an i32."""
         name = w.emit(f"lshr i32 {word}, 16")
         self._upper[name] = word
         return name
 
     def half(self, w: FunctionWriter, name: str) -> str:
-        """The lower half of an i32, as i16: where it was the upper half of another one, it is known to be the neighbour of that one's lower half."""
+        """Return the lower half of an i32 as an i16.
+
+        If the i32 is another register's shifted upper half, the result is known to be that
+        register's second element.
+        """
         word = self._upper.get(name)
         return self.unpack(w, word or name, "i32", "i16")[1 if word else 0]
 
     def widened(self, w: FunctionWriter, name: str, kind: str, type_: str) -> str:
-        """An element of 8 bits of an fp8 kind, as PTX names a pair of them, as ``half``, or as bf16 (``i16``). Neighbours in the word that they were taken from
-        are widened together, once a block."""
+        """Convert an fp8 element to ``half`` or bf16 (``i16``), together with its neighbour.
+
+        ``kind`` is the PTX type of a pair. The conversion is emitted once per block.
+        """
         word, word_type, i = self._sources.get(name, (name, "i8", 0))
         key = (w.current, word, kind + type_, i // 2)
         if key not in self._written:
@@ -129,8 +145,11 @@ class PackedRegisters:
         return self.unpack(w, self._written[key], "i32", type_)[i % 2]
 
     def byte(self, w: FunctionWriter, name: str, *, signed: bool) -> str:
-        """An integer of 8 bits as ``float``. The byte becomes the lowest bits of 2^23, of which a subtraction leaves the number: the machine's own conversions
-        run at an eighth of the rate of these instructions."""
+        """Convert an 8-bit integer to ``float`` without a conversion instruction.
+
+        The byte becomes the lowest mantissa bits of 2^23, and a subtraction leaves the number.
+        PTX's own conversions run at an eighth of the rate of these instructions.
+        """
         word, word_type, i = self._sources.get(name, (name, "i8", 0))
         if word_type != "i32":
             key = word, "wide"
@@ -149,14 +168,17 @@ class PackedRegisters:
         return w.emit(f"fsub float {w.emit(f'bitcast i32 {bits} to float')}, {float_constant('float', float((1 << 23) + (128 if signed else 0)))}")
 
     def permute(self, w: FunctionWriter, word: str, selector: int) -> str:
-        """A word with its bytes in another order, by ``prmt``: conversions take them from where they are."""
+        """Permute a register's bytes with ``prmt``, and record the permutation for conversions."""
         name = w.call("llvm.nvvm.prmt", "i32", [("i32", word), ("i32", word), ("i32", str(selector))])
         self._permuted[name] = word, selector
         return name
 
     def narrow_float(self, w: FunctionWriter, name: str, type_: str, *, signed: bool) -> str | None:
-        """An integer of 8 bits as ``half``, or as bf16 (``i16``), made with its neighbour in the word that it was taken from, once a block: both get into the
-        mantissas of a power of two, which is subtracted. None where it was not taken from a word."""
+        """Convert an 8-bit integer to ``half`` or bf16 (``i16``), together with its neighbour.
+
+        Both bytes enter the mantissas of a power of two, which is subtracted, once per block. None
+        if the element does not come from a packed register.
+        """
         word, word_type, i = self._sources.get(name, (name, "", 0))
         if word_type not in ("i16", "i32"):
             return None
@@ -183,7 +205,10 @@ class PackedRegisters:
 
     @staticmethod
     def _bf16_pair(w: FunctionWriter, word: str, low: int, high: int, signed: bool) -> str:
-        """The mantissa has seven bits: the eighth of the byte chooses what is subtracted."""
+        """Convert two bytes to bf16.
+
+        The mantissa has seven bits, so the eighth bit of a byte selects the subtrahend.
+        """
         if (low, high) == (1, 3):
             word = w.emit(f"lshr i32 {word}, 8")
         elif (low, high) != (0, 2):
@@ -198,8 +223,11 @@ class PackedRegisters:
         return number
 
     def pair(self, w: FunctionWriter, names: Sequence[str], type_: str) -> tuple[int, list[str]] | None:
-        """(which half of a word elements of 16 bits are, words that have each of them there); None where none of them was taken from a word. An element that
-        is no such half, as a factor of all elements, has a word with it in both halves."""
+        """Return (half of a register, registers with each of the 16-bit elements in that half).
+
+        An element that is not in such a half, such as a common factor, is broadcast to both halves
+        of a register. None if no element comes from a packed register.
+        """
         places = [self._place(w, name) for name in names]
         halves = [place[2] for place in places if place is not None and place[1] == "i32"]
         if not halves:
@@ -211,7 +239,7 @@ class PackedRegisters:
         return at, words
 
     def follow_registers(self, w: FunctionWriter, names: Sequence[str]) -> bool:
-        """Whether the first two of some elements are halves of one word in this order, or of none."""
+        """Return whether the first two elements are one register's halves in order, or of none."""
         first, second = (self._place(w, name) for name in names[:2])
         return (first is None and second is None) or (first is not None and second == (*first[:2], 1) and first[2] == 0)
 
@@ -219,7 +247,10 @@ class PackedRegisters:
         return self._sources.get(name) or self._joined.get((w.current, name))
 
     def join(self, w: FunctionWriter, names: Sequence[str], type_: str) -> None:
-        """Pack elements of 16 bits by twos, as they follow each other, where they were not taken from words: those after it in the block find them there."""
+        """Pack consecutive 16-bit elements in pairs, for later operations of the block.
+
+        Elements that come from packed registers stay as they are.
+        """
         for low, high in zip(names[::2], names[1::2], strict=True):
             known = any(self._place(w, name) is not None for name in (low, high))
             if low != high and not known and all(name.startswith("%") for name in (low, high)):
@@ -228,19 +259,19 @@ class PackedRegisters:
                     self._joined[w.current, name] = (word, "i32", at)
 
     def is_written(self, w: FunctionWriter, key: Hashable) -> bool:
-        """Whether a block has what :meth:`write` was given under a key."""
+        """Return whether the block has a value from :meth:`write` under a key."""
         return (w.current, key) in self._written
 
     def write(self, w: FunctionWriter, key: Hashable, name: str) -> None:
-        """Remember, as long as a block goes on, a value that others may need too."""
+        """Cache a value for the rest of the block."""
         self._written[w.current, key] = name
 
     def written(self, w: FunctionWriter, key: Hashable) -> str:
-        """What was written in this block under a key."""
+        """Return the block's cached value under a key."""
         return self._written[w.current, key]
 
     def _both(self, w: FunctionWriter, name: str, type_: str) -> str:
-        """A word both of whose halves are one element of 16 bits."""
+        """Broadcast a 16-bit element to both halves of a register."""
         key = name, "both"
         if self.is_written(w, key):
             return self.written(w, key)
@@ -254,7 +285,7 @@ class PackedRegisters:
         return word
 
     def address(self, w: FunctionWriter, base: str, thread: str, bits: int) -> str:
-        """``base + (thread ^ bits)`` in shared memory; written once a block."""
+        """Return ``base + (thread ^ bits)`` in shared memory, emitted once per block."""
         key = (w.current, base, thread, bits)
         if key not in self._written:
             offset = w.emit(f"xor i32 {thread}, {bits}") if bits else thread
@@ -263,7 +294,10 @@ class PackedRegisters:
 
 
 def masked(w: FunctionWriter, word: str, mask: int, bits: int, *, complement: bool = False) -> str:
-    """``word & mask | bits``, or ``~word & mask | bits``, in one instruction. LLVM's ``or`` of an ``and`` would have ptxas load the mask for each of them: of
-    ``lop3`` it takes the second operand into the instruction, and keeps the third one in a register."""
+    """Return ``word & mask | bits``, or ``~word & mask | bits``, in one ``lop3``.
+
+    For LLVM's ``or`` of an ``and``, ptxas would load the mask each time. In ``lop3`` it makes the
+    second operand an immediate and keeps the third one in a register.
+    """
     operands = [("i32", word), *(("i32", str(number - (number >> 31 << 32))) for number in (mask, bits))]
     return call_asm(w, f"lop3.b32 $0, $1, $2, $3, {'0xAE' if complement else '0xEA'};", ["i32"], operands, effects=False)[0]

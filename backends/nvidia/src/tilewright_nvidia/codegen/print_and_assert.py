@@ -10,7 +10,7 @@ from tilewright.llvm.emission.writer import FunctionWriter
 
 
 def emit_print(w: FunctionWriter, form: str, operands: Sequence[tuple[str, str]], predicate: str | None) -> None:
-    """``vprintf``: the values are in memory one after the other, each aligned to its size."""
+    """Print by ``vprintf``, whose arguments lie in memory, each aligned to its size."""
     w.module.declare("vprintf", "i32", ("ptr", "ptr"))
     text = w.module.string(form.encode())
     places, end = [], 0
@@ -27,7 +27,7 @@ def emit_print(w: FunctionWriter, form: str, operands: Sequence[tuple[str, str]]
 
 
 def emit_failure(w: FunctionWriter, message: str, file: str, line: int, function: str, predicate: str) -> None:
-    """``__assertfail`` ends the kernel; the driver prints the message and the context cannot be used any more."""
+    """Fail by ``__assertfail``: the driver prints the message, and the context becomes unusable."""
     w.module.declare("__assertfail", "void", ("ptr", "ptr", "i32", "ptr", "i64"))
     texts = [w.module.string(text.encode()) for text in (message, file, function)]
     with w.when(predicate, likely=False):

@@ -1,4 +1,4 @@
-"""PTX instructions with the same result in every thread that gives them the same inputs."""
+"""PTX instructions with uniform results: equal in all threads that have equal inputs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ _DECLARED: Final = re.compile(r"\.reg\s+\.\w+\s+([^;]*)")
 
 
 def is_uniform(text: str) -> bool:
-    """Whether all instructions of a text are arithmetic, on operands, registers of its own and what all threads of a CTA share."""
+    """Return whether all instructions of a text are arithmetic on operands and uniform registers.
+
+    It may use its own registers, and special registers that all threads of a CTA share.
+    """
     text = _COMMENT.sub(" ", text)
     own = {name.partition("<")[0].strip() for names in _DECLARED.findall(text) for name in names.split(",")}
     for name in re.findall(r"%([\w$]+)", text):

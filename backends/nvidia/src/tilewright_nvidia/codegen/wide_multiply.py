@@ -12,13 +12,13 @@ _OTHER = {"mul": "mulhi", "mulhi": "mul"}
 
 
 class WideProducts:
-    """The products of one kernel that were computed whole, by the names of their factors: (low half, high half)."""
+    """The wide products of a kernel: names of the factors -> (low half, high half)."""
 
     def __init__(self) -> None:
         self._halves: dict[tuple[str, ...], tuple[str, str]] = {}
 
     def emit(self, context: SimtContext, name: str, operands: list[str], element: Type) -> str | None:
-        """The half that operation ``name`` wants; None where only one half of the product is wanted."""
+        """Return the half that operation ``name`` computes; None if only one half is needed."""
         if name not in _OTHER or element not in (I32, U32) or not _has_partner(context.operation, name):
             return None
         key = tuple(sorted(operands))
@@ -33,7 +33,7 @@ class WideProducts:
 
 
 def _has_partner(operation: Operation | None, name: str) -> bool:
-    """Whether the other half of the product is computed in the same straight line of operations."""
+    """Return whether an operation of the same block computes the product's other half."""
     if not isinstance(operation, Binary) or operation.name != name:
         return False
     factors = {operation.a, operation.b}

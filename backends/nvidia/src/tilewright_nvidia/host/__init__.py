@@ -1,1 +1,1 @@
-"""The host's side: the CUDA driver and its devices, device code ahead of time, export to C."""
+"""The host side: the CUDA driver and its devices, ahead-of-time compilation, export to C."""

@@ -1,4 +1,4 @@
-"""Device code ahead of a load: by the driver of a device of this machine, or by ``ptxas``."""
+"""Device code ahead of a load: by the driver of a local device, or by ``ptxas``."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from tilewright_nvidia.toolchain.linking import assemble, link
 
 
 def link_here(ptx: bytes, target: Target, what: str) -> Linked | None:
-    """Compile for a device of this machine that the target is of. None where there is none, and in worker processes, which should not each take a
-    context on the device.
+    """Compile for a local device of the target's architecture; None if there is none.
+
+    Worker processes also get None, since each would take a context on the device.
 
     Raises:
         LoweringError: the driver rejects the PTX.
@@ -29,7 +30,9 @@ def link_here(ptx: bytes, target: Target, what: str) -> Linked | None:
 
 
 def assembled(code: CodeObject, target: Target) -> bytes | None:
-    """Device code of a kernel's PTX, by the driver of a device that the target is of, else by ``ptxas``; None where the kernel has device code.
+    """Compile a kernel's PTX to device code; None if the kernel already has device code.
+
+    The driver of a matching local device compiles it, or else ``ptxas``.
 
     Raises:
         BackendError: there is neither.

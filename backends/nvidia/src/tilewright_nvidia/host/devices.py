@@ -16,7 +16,10 @@ from tilewright_nvidia.toolchain.installation import driver_version, version_tex
 
 
 def devices() -> list[Device]:
-    """The GPUs that there is code for; none where there is no driver. Properties: arch, compute_capability, driver, and those of every GPU."""
+    """List the supported GPUs; none if there is no driver.
+
+    Properties: arch, compute_capability, driver, and the properties common to all GPU backends.
+    """
     return [] if why_not() else listed(driver, _facts)
 
 
@@ -29,13 +32,16 @@ def _facts(cuda: Driver, index: int) -> Mapping[str, Any] | None:
 
 
 def _architecture(cuda: Driver, index: int) -> Architecture | None:
-    """None where the device is too old, or the driver too old for what is written for the device."""
+    """Return a device's architecture; None if the device or the driver is too old."""
     row = architecture_of(capability_of(cuda, index))
     return row if row is not None and row.least_ptx <= ptx_of_driver(driver_version()) else None
 
 
 def target_of_device(device: Device) -> Target:
-    """The target of a GPU, in the PTX that its driver understands; of an architecture that is named in a GPU's place, to compile for without one.
+    """Return the target of a GPU, or of an architecture that stands in for one.
+
+    The target's PTX version is one that the driver accepts. A device may carry an architecture's
+    name, to compile for it without a GPU.
 
     Raises:
         BackendError: there is no code for it.
@@ -54,7 +60,7 @@ def target_of_device(device: Device) -> Target:
 
 
 def first_of(cuda: Driver, target: Target) -> int | None:
-    """The first GPU that the target's code is for."""
+    """Return the index of the first GPU of the target's architecture; None if there is none."""
     for index in range(int(cuda(cuda.entries.device_count))):
         row = architecture_of(capability_of(cuda, index))
         if row is not None and row.name == target.arch:

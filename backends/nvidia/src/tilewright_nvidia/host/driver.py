@@ -11,7 +11,7 @@ from tilewright_nvidia.toolchain.installation import why_not
 
 @functools.cache
 def driver() -> Driver:
-    """The driver, initialised.
+    """Return the initialized driver.
 
     Raises:
         BackendError: there is none, or it is too old, or cuda-python is missing.

@@ -61,7 +61,7 @@ def _attribute(cuda: Any, number: int, member: str, value: int) -> Any:
 
 
 def _load_module(cuda: Any, code: bytes) -> tuple[Any, ...]:
-    """Load device code, or PTX, which the driver compiles: with the lines of the source if it says them."""
+    """Load device code or PTX, with line information if the PTX has any."""
     if code.startswith(b"\x7fELF") or not says_lines(code):
         found: tuple[Any, ...] = cuda.cuModuleLoadData(code)
         return found
@@ -75,7 +75,11 @@ def _allow_shared(cuda: Any, function: Any, size: int) -> tuple[Any, ...]:
 
 
 def _pointer_device(cuda: Any, address: int) -> tuple[Any, ...]:
-    """The driver does not know the host's own memory: to it such an address is an invalid value, and any is before the first context."""
+    """Return the device that owns an address, or -1 for host memory.
+
+    The driver does not know pageable host memory. It reports such an address, and before the first
+    context any address, as an invalid value.
+    """
     attributes, kinds = cuda.CUpointer_attribute, cuda.CUmemorytype
     status, kind = cuda.cuPointerGetAttribute(attributes.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address)
     if int(status) in (1, 201):

@@ -10,13 +10,15 @@ from tilewright.runtime.arguments.c_interface import c_parameters, comment, head
 from tilewright.runtime.launch.grid import MAX_EXTENT
 from tilewright_nvidia.host.ahead_of_time import assembled
 
-#: Bytes of shared memory that a kernel may have without asking for more.
+#: Bytes of dynamic shared memory that a kernel may use without opting in to more.
 _SHARED_UNASKED = 48 << 10
 _BYTES_A_LINE = 24
 
 
 def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target: Target) -> CProgram:
-    """``name.cubin``, ``name.h``, and ``name_launch.c``, which has the cubin in it and needs ``cuda.h`` and ``-lcuda``.
+    """Return ``name.cubin``, ``name.h``, and ``name_launch.c``, which embeds the cubin.
+
+    The C file needs ``cuda.h`` and ``-lcuda``.
 
     Raises:
         BackendError: the kernel takes more than its arguments, or the machine has nothing that assembles it.
@@ -107,7 +109,7 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
 
 
 def _config(x: str, y: str, z: str, threads: int, shared: int) -> tuple[str, ...]:
-    """The declaration of a launch's configuration, without stream and attributes."""
+    """Return C statements that declare a launch configuration, without stream and attributes."""
     return (
         "CUlaunchConfig config;",
         "memset(&config, 0, sizeof config);",
@@ -118,7 +120,7 @@ def _config(x: str, y: str, z: str, threads: int, shared: int) -> tuple[str, ...
 
 
 def _resident(blocks: int, threads: int, shared: int) -> tuple[str, ...]:
-    """The statements that count the programs which the device holds."""
+    """Return C statements that count the CTAs or clusters that fit the device at once."""
     if blocks > 1:
         return (*_config(str(blocks), "1", "1", threads, shared), "return cuOccupancyMaxActiveClusters(programs, function, &config);")
     return (

@@ -11,18 +11,18 @@ from tilewright.plugins.manifest import CodeObject
 from tilewright_nvidia.async_copy.tensor_maps import TensorMap, opaque
 from tilewright_nvidia.toolchain.linking import cubin_of
 
-#: The kind of our devices, as argument protocols call it.
+#: The device kind of this backend, as argument protocols spell it.
 KIND = "cuda"
-#: The kernel may start before the kernel launched before it has ended.
+#: Programmatic dependent launch: the kernel may start before the preceding kernel ends.
 PROGRAMMATIC_SERIALIZATION = LaunchAttribute(6, "programmaticStreamSerializationAllowed", (1,))
-#: All blocks of the grid run at once, or the driver refuses the launch.
+#: Cooperative launch: all CTAs run at once, or the driver refuses the launch.
 COOPERATIVE = LaunchAttribute(2, "cooperative", (1,))
-#: Fact of a code object's metadata -> the attribute of its launches.
+#: Key of a code object's metadata -> launch attribute.
 _ATTRIBUTES = {"launch_pdl": PROGRAMMATIC_SERIALIZATION, "cooperative": COOPERATIVE}
 
 
 def image(cuda: Driver, device: int, code: CodeObject) -> Image:
-    """What to load of a code object. PTX is compiled by the driver."""
+    """Return the loadable image of a code object; the driver or ptxas compiles PTX."""
     metadata = code.metadata
     return Image(
         binary=lambda: cubin_of(cuda, device, code),

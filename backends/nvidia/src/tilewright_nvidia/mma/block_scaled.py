@@ -1,17 +1,23 @@
 """Block-scaled matmul by ``mma.sync`` with ``block_scale``, of compute capability 12.x.
 
-32 elements along k share a power of two, which the instruction takes as a byte.
+32 elements along K share a power of two, which the instruction takes as a byte.
 
-By the PTX ISA ("Matrix fragments for mma.m16n8k32" and "mma.m16n8k64", "Block scaling for mma.sync"), of lane ``4 * g + t``, in elements along k:
+By the PTX ISA ("Matrix fragments for mma.m16n8k32" and "mma.m16n8k64", "Block scaling for
+mma.sync"), lane ``4 * g + t`` holds, in elements along K:
 
-- ``kind::mxf8f6f4`` is of k = 32 elements, of any of its formats, each in a byte; the lane holds of A the rows g and g + 8, of B the columns g, four neighbours
-  from ``4 * t`` on and four from ``4 * t + 16`` on. Of an element of four bits these are the bits 2 to 5 of its byte;
-- ``kind::mxf4`` is of k = 64 elements of e2m1, two a byte; the lane holds of the same rows and columns eight from ``8 * t`` on and eight 32 further;
-- scales: lanes 4 * g and 4 * g + 1 hold those of the rows g and g + 8 of A, lanes 4 * g those of the columns g of B, where the instruction's selectors name
-  thread 0; of four bytes of a register the selectors name the one of ``mxf8f6f4``, and the first of the two neighbours of ``mxf4``, one for each 32 elements.
+- ``kind::mxf8f6f4`` has k = 32 elements of any of its formats, one per byte. The lane holds rows g
+  and g + 8 of A and column g of B, four consecutive elements from ``4 * t`` on and four from
+  ``4 * t + 16`` on. A 4-bit element is in bits 2 to 5 of its byte.
+- ``kind::mxf4`` has k = 64 elements of e2m1, two per byte. Of the same rows and columns, the lane
+  holds eight elements from ``8 * t`` on and eight 32 further.
+- Scales: lanes 4 * g and 4 * g + 1 hold those of rows g and g + 8 of A, and lane 4 * g those of
+  column g of B, if the instruction's selectors name thread 0. Of the four bytes of a register, the
+  selectors name the one of ``mxf8f6f4``, and the first of two consecutive ones of ``mxf4``, one for
+  each 32 elements.
 
-A sum over 32 elements that share their scales is the same in any order, if it is that of both operands. So of ``mxf8f6f4`` a lane takes eight neighbours from
-``8 * t`` on, as its first four and its second four.
+A sum over 32 elements with common scales does not depend on their order, as long as both operands
+have the same order. So for ``mxf8f6f4`` a lane uses eight consecutive elements from ``8 * t`` on as
+its first four and its second four.
 """
 
 from __future__ import annotations
@@ -40,15 +46,16 @@ _FACTORS: Final = ("a", "b")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of the instruction.
+    """A kind of block-scaled ``mma.sync`` instruction.
 
     Attributes:
-        name: as PTX calls it, with the scales of a row.
+        name: its PTX spelling, with the scale vector size.
         depth: elements along k.
-        near: elements along k that the bits of an element's number in the lane's first word stand for, from one on.
-        far: those that its second word is further.
-        lanes: those that the two lowest bits of a lane's number stand for.
-        widened: whether elements of four bits are put into a byte each.
+        near: elements along K to which the bits of an element's index in the lane's first register
+            correspond, from one on.
+        far: offset of the lane's second register along K.
+        lanes: elements along K to which the two lowest lane index bits correspond.
+        widened: whether 4-bit elements are expanded to a byte each.
     """
 
     name: str
@@ -65,13 +72,14 @@ MXF4: Final = Kind("kind::mxf4.block_scale.scale_vec::2X", 64, (1, 2, 4), 32, (8
 
 @dataclass(frozen=True, kw_only=True)
 class ScaledPlan(ScaledLayouts):
-    """How a product is computed.
+    """The instruction, tiling and layouts of a block-scaled matmul.
 
     Attributes:
-        kind: of the instruction.
-        sides: the operands of the operation that are the first and the second of the instruction: a and b, or b and a where the transpose is computed.
-        formats: of those.
-        tiling: how warps share what is computed.
+        kind: the kind of instruction.
+        sides: the operation's operands in the instruction's order: a and b, or b and a for the
+            transposed matmul.
+        formats: the formats of the operands in that order.
+        tiling: the distribution of the matmul over warps.
     """
 
     kind: Kind
@@ -84,11 +92,15 @@ class ScaledPlan(ScaledLayouts):
         return f"mma.sync.aligned.m{_ROWS}n{_COLUMNS}k{self.kind.depth}.row.col.{self.kind.name}.f32.{'.'.join(self.formats)}.f32.ue8m0"
 
 
-# ---- which products
+# ---- selection
 
 
 def serves(capability: int, operation: DotScaled) -> bool:
-    """Whether there is an instruction for a ``dot_scaled``: of its formats, of scales by 32, of pairs along k, and small enough."""
+    """Return whether a block-scaled ``mma.sync`` computes a ``dot_scaled``.
+
+    Its formats must be known, its scales must cover 32 elements, pairs must lie along K, and the
+    instruction must not exceed the matmul.
+    """
     if capability // 10 != 12 or not all(is_known(operation, name) for name in _FACTORS):
         return False
     (*_, m, n), k = extents(operation)
@@ -96,7 +108,10 @@ def serves(capability: int, operation: DotScaled) -> bool:
 
 
 def plan_of(operation: DotScaled, num_warps: int) -> ScaledPlan:
-    """How a product that :func:`serves` found is computed: by the kind that multiplies e2m1 at twice the rate where both operands are of that."""
+    """Plan a ``dot_scaled`` that :func:`serves` accepts.
+
+    Two e2m1 operands use ``mxf4``, which has twice the rate.
+    """
     shape, k = extents(operation)
     turned = shape[-2] < _ROWS
     sides = ("b", "a") if turned else ("a", "b")
@@ -107,18 +122,21 @@ def plan_of(operation: DotScaled, num_warps: int) -> ScaledPlan:
     tiling = tile(_shape(kind, 1), shape, k, num_warps)
 
     def of(per_unit: int) -> tuple[LinearLayout, LinearLayout, LinearLayout]:
-        """Of operands of which so many elements along k are one of the tile."""
+        """Return the layouts of operands with ``per_unit`` elements along K per tile element."""
         return layouts(_shape(kind, per_unit), tiling, shape, k // per_unit, num_warps)
 
     factors, (left, right, sums) = (of(PER_BYTE[first])[0], of(PER_BYTE[second])[1]), of(GROUP)
     found = {name: transposed(layout) if turned else layout for name, layout in zip(sides, factors, strict=True)}
-    # scales are rows by groups, those of both operands
+    # the scales of both operands are matrices of rows by K groups
     scales = {f"{sides[0]}_scale": left, f"{sides[1]}_scale": transposed(right)}
     return ScaledPlan(kind=kind, sides=sides, formats=formats, tiling=tiling, **found, **scales, c=transposed(sums) if turned else sums)
 
 
 def _shape(kind: Kind, per_unit: int) -> MatrixShape:
-    """Of the instruction, of whose operands one element of a tile is so many along k: 1, 2 a byte, or the 32 of a scale."""
+    """Return the instruction's shape, with ``per_unit`` elements along K per tile element.
+
+    ``per_unit`` is 1, 2 for two elements a byte, or 32 for a scale.
+    """
     rows, columns = ((1, 0), (2, 0), (4, 0)), ((0, 1), (0, 2), (0, 4))
     c = Fragment(((0, 1), (8, 0)), ((0, 2), (0, 4), *rows))
     depth = kind.depth // per_unit
@@ -134,7 +152,7 @@ def _shape(kind: Kind, per_unit: int) -> MatrixShape:
     return MatrixShape(_ROWS, _COLUMNS, depth, a, b, c)
 
 
-# ---- how they are written
+# ---- emission
 
 
 def _lower(context: SimtContext, operation: DotScaled) -> None:
@@ -148,14 +166,14 @@ def _lower(context: SimtContext, operation: DotScaled) -> None:
         # (register, byte in it) of each side's scales
         chosen = [(side[each * index // 4], each * index % 4) if side else (_ONES, 0) for side, index in zip(scales, (x, y), strict=True)]
         near_far = left[4 * x : 4 * x + 4]
-        # the instruction wants the first words of both rows before the second ones
+        # the instruction takes the first registers of both rows before the second ones
         a = [near_far[i] for i in (0, 2, 1, 3)]
         sums[4 * z : 4 * z + 4] = multiply(w, plan.name, a, right[2 * y : 2 * y + 2], sums[4 * z : 4 * z + 4], chosen)
     context.bind(operation.results[0], sums)
 
 
 def multiply(w: FunctionWriter, name: str, a: Sequence[str], b: Sequence[str], c: Sequence[str], scales: Sequence[tuple[str, int]]) -> list[str]:
-    """One instruction: words of the operands, and of both the register of scales and which of its bytes is the first that is taken."""
+    """Emit one instruction, given for each operand its scale register and the first byte to use."""
     groups, first = [], 0
     for group in (c, a, b, c):
         groups.append("{" + ", ".join(f"${first + i}" for i in range(len(group))) + "}")
@@ -166,7 +184,7 @@ def multiply(w: FunctionWriter, name: str, a: Sequence[str], b: Sequence[str], c
 
 
 def _factor(context: SimtContext, operand: Value | None, kind: Kind, format_: str) -> list[str]:
-    """The words that instructions take of an operand, those of a row or column together, in order."""
+    """Return an operand's packed registers in the instruction's order, row (or column) by row."""
     assert operand is not None
     w, names = context.writer, context.registers[operand]
     words = words_in(w)
@@ -175,7 +193,7 @@ def _factor(context: SimtContext, operand: Value | None, kind: Kind, format_: st
 
 
 def _in_bytes(w: FunctionWriter, word: str) -> list[str]:
-    """Eight numbers of four bits, each in the middle of a byte of two words."""
+    """Expand eight 4-bit numbers to the middle bits of the bytes of two registers."""
     even = w.emit(f"and i32 {w.emit(f'shl i32 {word}, 2')}, {0x3C3C3C3C}")
     odd = w.emit(f"and i32 {w.emit(f'lshr i32 {word}, 2')}, {0x3C3C3C3C}")
     pair = [f"<4 x i8> {w.emit(f'bitcast i32 {half} to <4 x i8>')}" for half in (even, odd)]
@@ -187,7 +205,7 @@ def _in_bytes(w: FunctionWriter, word: str) -> list[str]:
 
 
 def _scales(context: SimtContext, scale: Value | None) -> Sequence[str]:
-    """Four scales of a lane a register, in order; nothing where there are none."""
+    """Pack a lane's scales, four per register, in order; nothing if there are no scales."""
     if scale is None:
         return ()
     names = context.registers[scale]
@@ -196,5 +214,5 @@ def _scales(context: SimtContext, scale: Value | None) -> Sequence[str]:
     return [words.pack(context.writer, names[i : i + 4], "i8", "i32") for i in range(0, len(names), 4)]
 
 
-#: That of ``dot_scaled``.
+#: The interface of ``dot_scaled``.
 INTERFACES: dict[str, Interface] = {"dot_scaled": scaled_interface(_lower, lambda operation, target, num_warps: plan_of(operation, num_warps))}

@@ -1,8 +1,10 @@
-"""Fragments of ``mma.sync``: which lane holds which elements of A, B and C.
+"""Fragments of ``mma.sync``: the mapping from lanes to elements of A, B and C.
 
-Each is ``D = A @ B + C`` of an (m x k) and a (k x n) matrix, in words of 32 bits (64 for f64). By the PTX ISA ("Matrix fragments for mma"), lane
-``4 * g + t`` holds of A the rows g and g + 8, of B the columns g, each ``e`` neighbours along k from ``e * t`` on and from ``e * (t + 4)`` on where a word
-holds e elements, and of C the columns 2t and 2t + 1 of the rows g and g + 8.
+An instruction computes ``D = A @ B + C`` of an (m x k) and a (k x n) matrix, in 32-bit registers
+(64-bit for f64). By the PTX ISA ("Matrix fragments for mma"), lane ``4 * g + t`` holds rows g and g
++ 8 of A and column g of B. If a register packs e elements, these are e consecutive elements along K
+from ``e * t`` on and from ``e * (t + 4)`` on. Of C it holds columns 2t and 2t + 1 of rows g and g +
+8.
 """
 
 from __future__ import annotations
@@ -18,13 +20,13 @@ class Instruction:
 
     Attributes:
         m, n, k: extents.
-        packed: elements a word of an operand holds.
+        packed: elements per register of an operand.
         text: its name; ``{a}`` and ``{b}`` stand for the operands' types.
         operand: LLVM type of a word of A or B.
         accumulator: LLVM type of a word of C: ``float``, ``i32`` (an integer, or two halves) or ``double``.
-        least: compute capability that has it.
-        pairs: whether the two columns of A that a lane holds are neighbours, and the rows of B: K is permuted alike in
-            both, which leaves the sum as it is.
+        least: minimum compute capability.
+        pairs: whether a lane's two columns of A and rows of B are adjacent along K. This permutes K
+            equally in both operands, which leaves the sum unchanged.
     """
 
     m: int
@@ -39,7 +41,11 @@ class Instruction:
 
     @property
     def shape(self) -> MatrixShape:
-        """Its extents and fragments. Of an operand: the elements of a word, of A the rows 8 further, then the columns four words further."""
+        """The instruction's extents and fragments.
+
+        An operand's registers hold packed elements, then (for A) the rows 8 further, then the
+        columns four registers further.
+        """
         e = self.packed
         within, far = powers(1, e), powers(4 * e, min(8 * e, self.k))
         if self.pairs:
@@ -53,12 +59,12 @@ class Instruction:
 
     @property
     def words(self) -> tuple[int, int, int]:
-        """Words of a thread in A, B and C."""
+        """Registers of a thread in A, B and C."""
         halves = 2 if self.k >= 8 * self.packed else 1
         rows = self.m // 8
         return rows * halves, halves, rows if self.halves_accumulate else rows * 2
 
     @property
     def halves_accumulate(self) -> bool:
-        """Whether a word of C holds two halves."""
+        """Return whether a register of C packs two f16 accumulators."""
         return ".row.col.f16." in self.text

@@ -22,24 +22,25 @@ from tilewright_nvidia.mma.operand_loads import load_operand, matrix_turns, oper
 
 
 def _family(name: str, packed: int, extents: Sequence[tuple[int, int, int, int]], operand: str, accumulator: str) -> tuple[Instruction, ...]:
-    """Instructions that differ in their extents, given as (m, k, compute capability, n)."""
+    """Return instructions that differ in their extents (m, k, compute capability, n)."""
     return tuple(Instruction(m, n, k, packed, f"mma.sync.aligned.m{m}n{n}k{k}.row.col.{name}", operand, accumulator, least) for m, k, least, n in extents)
 
 
-#: Instructions by kind of operands and accumulator, those preferred first.
+#: Kind of operands and accumulator -> its instructions, in order of preference.
 INSTRUCTIONS: dict[str, tuple[Instruction, ...]] = {
     "f16 f32": _family("f32.f16.f16.f32", 2, ((16, 16, 80, 8), (16, 8, 75, 8)), "i32", "float"),
     "f16 f16": _family("f16.f16.f16.f16", 2, ((16, 16, 80, 8), (16, 8, 75, 8)), "i32", "i32"),
     "bf16 f32": _family("f32.bf16.bf16.f32", 2, ((16, 16, 80, 8), (16, 8, 80, 8)), "i32", "float"),
     "tf32 f32": _family("f32.tf32.tf32.f32", 1, ((16, 8, 80, 8), (16, 4, 80, 8)), "i32", "float"),
-    # a sum beyond 32 bits stays at the end of their range: what it is then is not said by the language
+    # the sum saturates; the language does not define its value on overflow
     "i8 i32": _family("satfinite.s32.{a}.{b}.s32", 4, ((16, 32, 80, 8), (16, 16, 80, 8), (8, 16, 75, 8)), "i32", "i32"),
     "fp8 f32": _family("f32.{a}.{b}.f32", 4, ((16, 32, 89, 8),), "i32", "float"),
     "f64 f64": _family("f64.f64.f64.f64", 1, ((8, 4, 80, 8),), "double", "double"),
 }
 _NAMES: dict[Type, str] = {I8: "s8", U8: "u8", F8E4M3FN: "e4m3", F8E5M2: "e5m2"}
 
-#: How f32 operands are split into parts for each precision: (kind of instruction, parts, products of parts that are summed, least ones first).
+#: Precision -> (kind of instruction, parts of each f32 operand, pairs of parts to multiply,
+#: smallest products first).
 SPLITS: dict[str, tuple[str, int, tuple[tuple[int, int], ...]]] = {
     "tf32": ("tf32 f32", 1, ((0, 0),)),
     "tf32x3": ("tf32 f32", 2, ((1, 0), (0, 1), (0, 0))),
@@ -49,12 +50,12 @@ SPLITS: dict[str, tuple[str, int, tuple[tuple[int, int], ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a product is computed with.
+    """The instruction selected for a matmul, and the conversion of its operands.
 
     Attributes:
         instruction: the instruction.
-        through: the element type that operands are converted to first.
-        precision: how f32 operands are split; empty where they are not.
+        through: the element types that the operands are converted to first.
+        precision: the scheme that splits f32 operands; empty if they are not split.
     """
 
     instruction: Instruction
@@ -63,7 +64,7 @@ class Choice:
 
 
 def choose(capability: int, shape: Sequence[int], k: int, a: Type, b: Type, accumulator: Type, precision: str) -> Choice | None:
-    """The instruction for a product; None where there is none of its types and extents."""
+    """Select the instruction for a matmul; None if no instruction has its types and extents."""
     kinds = _kinds(a, b, accumulator, precision)
     m, n = shape[-2:]
     for kind, through, parts in kinds:
@@ -74,7 +75,7 @@ def choose(capability: int, shape: Sequence[int], k: int, a: Type, b: Type, accu
 
 
 def _kinds(a: Type, b: Type, accumulator: Type, precision: str) -> list[tuple[str, tuple[Type, Type], str]]:
-    """(kind of instruction, what operands become, how they are split), those preferred first."""
+    """Return candidates (kind of instruction, converted types, split), in order of preference."""
     if a is F32:
         return [(SPLITS[precision][0], (F32, F32), precision)] if precision in SPLITS else []
     if isinstance(a, IntType):
@@ -86,15 +87,16 @@ def _kinds(a: Type, b: Type, accumulator: Type, precision: str) -> list[tuple[st
     found: list[tuple[str, tuple[Type, Type], str]] = []
     if a in _NAMES and b in _NAMES and accumulator is F32:
         found.append(("fp8 f32", (a, b), ""))
-    # every fp8 number is one of f16
+    # f16 represents every fp8 number exactly
     found.append(("f16 f16" if accumulator is F16 else "f16 f32", (F16, F16), ""))
     return found
 
 
 def plans(capability: int, wanted: Matmul) -> tuple[MatmulPlan, ...]:
-    """How a product is computed, the plan preferred first; none where there is no instruction for it.
+    """Plan a matmul, in order of preference; empty if no instruction fits.
 
-    Where only its transpose has enough rows for an instruction, the transpose is computed: the operands change places.
+    If only the transposed matmul has enough rows for an instruction, the plan computes the
+    transpose with swapped operands.
     """
     shape, k, a, b, accumulator, precision = wanted.shape, wanted.k, wanted.a, wanted.b, wanted.accumulator, wanted.precision
     choice = choose(capability, shape, k, a, b, accumulator, precision)
@@ -111,7 +113,7 @@ def plans(capability: int, wanted: Matmul) -> tuple[MatmulPlan, ...]:
 
 
 def _plan(choice: Choice, wanted: Matmul, rounding: str, *, swapped: bool) -> MatmulPlan:
-    """The plan by an instruction; of the transposed matmul where operands changed places."""
+    """Return the plan for an instruction, with swapped operands for the transposed matmul."""
     shape, k, a, b = wanted.shape, wanted.k, wanted.a, wanted.b
     tiling = tile(choice.instruction.shape, shape, k, wanted.warps)
     a_layout, b_layout, c_layout = layouts(choice.instruction.shape, tiling, shape, k, wanted.warps)
@@ -144,7 +146,7 @@ def _type_names(choice: Choice) -> dict[str, str]:
 
 
 def _step(layout: LinearLayout, axis: int, step: int) -> LinearLayout:
-    """An operand's layout, without the registers that are beyond the first step along K, which is axis ``axis``."""
+    """Return an operand's layout restricted to the first step along K (axis ``axis``)."""
     shift = axis_shifts(layout.shape)[axis]
     mask = layout.axis_mask(axis % len(layout.shape))
     steps = [image for image in layout.registers if image & mask and image >> shift >= step]
@@ -152,7 +154,7 @@ def _step(layout: LinearLayout, axis: int, step: int) -> LinearLayout:
 
 
 def _loader(part: LinearLayout, element: Type, axis: int) -> Callable[[SimtContext, str, SharedLayout, int], list[str] | None]:
-    """Loads the registers of one step along K, which is axis ``axis`` of the operand."""
+    """Return a function that loads the registers of one step along K (``axis``)."""
     shift = axis_shifts(part.shape)[axis]
 
     def load(context: SimtContext, address: str, shared: SharedLayout, first: int) -> list[str] | None:
@@ -162,14 +164,14 @@ def _loader(part: LinearLayout, element: Type, axis: int) -> Callable[[SimtConte
 
 
 class _Product:
-    """Writes one product."""
+    """The emission of one matmul."""
 
     def __init__(self, choice: Choice, tiling: Tiling, elements: tuple[Type, Type], accumulator: Type, rounding: str) -> None:
         self.choice, self.tiling, self.elements, self.accumulator, self.rounding = choice, tiling, elements, accumulator, rounding
         self.text = choice.instruction.text.format(**_type_names(choice))
 
     def emit(self, context: SimtContext, a: list[str], b: list[str], c: list[str]) -> list[str]:
-        """Registers of the result, in the layouts of :mod:`.fragments`, after one step along K."""
+        """Emit one step along K; return the result in the layouts of :mod:`.fragments`."""
         t, (a_words, b_words, c_words) = self.tiling, self.choice.instruction.words
         precision = self.choice.precision
         _, parts, products = SPLITS[precision] if precision else ("", 1, ((0, 0),))
@@ -192,7 +194,7 @@ class _Product:
         return call_asm(w, f"{self.text} {', '.join(groups)};", [instruction.accumulator] * len(c), operands, effects=False, convergent=True)
 
     def _operand(self, context: SimtContext, names: list[str], side: int, parts: int) -> list[list[str]]:
-        """For each part of the split elements, the words in order."""
+        """Return the packed registers in order, for each part of the split elements."""
         w, element, through = context.writer, self.elements[side], self.choice.through[side]
         if self.choice.precision:
             columns = [_split(w, self.choice.precision, name, parts, self.rounding) for name in names]
@@ -220,12 +222,19 @@ class _Product:
 
 
 def tf32_rounding(capability: int) -> str:
-    """The conversion of f32 to tf32: one instruction from 9.0 on, which rounds ties to even; before that only ties away from zero are known, by three."""
+    """Return the instruction that converts f32 to tf32.
+
+    ``cvt.rn``, from compute capability 9.0 on, is one instruction and rounds ties to even. Before,
+    there is only ``cvt.rna``, which rounds ties away from zero in three instructions.
+    """
     return "cvt.rn.tf32.f32" if capability >= 90 else "cvt.rna.tf32.f32"
 
 
 def _split(w: FunctionWriter, precision: str, name: str, parts: int, rounding: str) -> list[str]:
-    """An f32 number as a sum of numbers of tf32 or bf16, the largest first; ``rounding`` makes those of tf32."""
+    """Split an f32 number into a sum of tf32 or bf16 numbers, the largest first.
+
+    ``rounding`` is the conversion to tf32.
+    """
     tf32 = precision.startswith("tf32")
 
     def narrow(name: str) -> str:

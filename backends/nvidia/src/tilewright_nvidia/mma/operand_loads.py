@@ -1,8 +1,10 @@
 """Loads of MMA operands from shared memory: ``ldmatrix``, transposed or not.
 
-``ldmatrix`` reads 8x8 matrices of 16-bit elements, each row 16 bytes that follow each other at an address which one lane gives; lane ``4 * g + t`` gets the
-word t of row g or, transposed, the elements g of the rows 2t and 2t + 1. A fragment can be loaded so where the shared layout keeps together what a row
-must have: the elements of a word and of the lanes t, or transposed those of the lanes g. All is linear, so one matrix shows it.
+``ldmatrix`` reads 8x8 matrices of 16-bit elements. Each row is 16 contiguous bytes at an address
+from one lane. Lane ``4 * g + t`` receives packed register t of row g or, transposed, elements g of
+rows 2t and 2t + 1. This loads a fragment if the shared layout keeps contiguous what a row needs:
+the elements of a packed register and of the lanes t, or transposed those of the lanes g. All
+layouts are linear, so it suffices to check one matrix.
 """
 
 from __future__ import annotations
@@ -21,23 +23,25 @@ from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.lowering.emission.shared_access import places, plan_accesses
 from tilewright_nvidia.codegen.kernel_state import words_in
 
-#: Bytes of a row of the banks.
+#: Bytes that all banks of shared memory deliver at once.
 _BANKS_BYTES: Final = 128
 
-#: What bytes ``prmt`` takes of a word that has two neighbours of each of two rows, and of two such words for either of two columns.
+#: ``prmt`` selectors: for a register with two neighbours of each of two rows, and for two such
+#: registers, one selector for each of two columns.
 PAIRS_OF_A_WORD: Final = 0x3120
 ROWS_OF_TWO_WORDS: Final = (0x6420, 0x7531)
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixLoads:
-    """How a fragment is loaded by ``ldmatrix``. Offsets are in bytes.
+    """The ``ldmatrix`` instructions that load a fragment, with offsets in bytes.
 
     Attributes:
-        transposed: whether the elements of a row go to lanes.
-        matrices: matrices an instruction loads: 1, 2 or 4.
-        lanes, warps: images of the bits of lane and warp in the offset of the row whose address a lane gives.
-        steps: offsets of the instructions, in the order of registers.
+        transposed: whether the loads are transposed (``.trans``).
+        matrices: matrices per instruction: 1, 2 or 4.
+        lanes, warps: images of the lane and warp index bits in the offset of the row that a lane
+            addresses.
+        steps: offsets of the instructions, in register order.
     """
 
     transposed: bool
@@ -49,7 +53,10 @@ class MatrixLoads:
 
 @functools.lru_cache(maxsize=1024)
 def matrix_loads(layout: LinearLayout, shared: SharedLayout, size: int) -> MatrixLoads | None:
-    """None where the instruction does not fit. ``size`` is an element's, in bytes."""
+    """Plan the ``ldmatrix`` loads of a fragment; None if ``ldmatrix`` does not fit.
+
+    ``size`` is the number of bytes of an element.
+    """
     if size > 4 or len(layout.lanes) != 5:
         return None
     registers, lanes, warps = ([size * offset for offset in shared.through(images)] for images in (layout.registers, layout.lanes, layout.warps))
@@ -58,8 +65,12 @@ def matrix_loads(layout: LinearLayout, shared: SharedLayout, size: int) -> Matri
 
 @functools.lru_cache(maxsize=1024)
 def byte_matrix_loads(layout: LinearLayout, shared: SharedLayout) -> MatrixLoads | None:
-    """How elements of 8 bits are loaded that lie together along the axis of which a thread has pairs, while words want neighbours along the other: as 16-bit
-    elements, transposed. Register bit 1 distinguishes the elements of a pair, or bit 2 where a word has four neighbours."""
+    """Plan transposed ``ldmatrix`` loads of 8-bit elements, as pairs of 16 bits.
+
+    The elements are contiguous along the axis of a thread's pairs, but packed registers need
+    neighbours along the other axis. Register bit 1 distinguishes the elements of a pair, or bit 2
+    if a register packs four neighbours.
+    """
     if len(layout.lanes) != 5:
         return None
     registers, lanes, warps = (list(shared.through(images)) for images in (layout.registers, layout.lanes, layout.warps))
@@ -71,12 +82,12 @@ def byte_matrix_loads(layout: LinearLayout, shared: SharedLayout) -> MatrixLoads
 
 
 def _pair_bit(offsets: Sequence[int]) -> int | None:
-    """Which of the register bits 1 and 2 tells neighbours in memory apart; None where neither does."""
+    """Return the register bit, 1 or 2, of neighbours in memory; None if neither has them."""
     return next((bit for bit in (1, 2) if bit < len(offsets) and offsets[bit] == 1), None)
 
 
 def _matrix_loads(registers: list[int], lanes: list[int], warps: list[int], size: int) -> MatrixLoads | None:
-    """Of the offsets in bytes that the bits of a thread's registers, of lanes and of warps have."""
+    """Plan ``ldmatrix`` from the byte offsets of the register, lane and warp index bits."""
     inner = 2 - log2(size)  # bits of an element's number in its word
     words = registers[inner:]
     within, matrices = registers[:inner], words[:2]
@@ -93,8 +104,10 @@ def _matrix_loads(registers: list[int], lanes: list[int], warps: list[int], size
 
 
 def matrix_turns(layout: LinearLayout, shared: SharedLayout, size: int) -> int | None:
-    """Turns of the memory that ``ldmatrix`` takes for the tile of a warp: one for each matrix whose eight rows are in different banks; None where it does not
-    fit."""
+    """Return the shared memory wavefronts of a warp's ``ldmatrix`` loads; None if it does not fit.
+
+    A matrix whose eight rows are in different banks takes one wavefront.
+    """
     plan = matrix_loads(layout, shared, size)
     if plan is None:
         return None
@@ -103,7 +116,7 @@ def matrix_turns(layout: LinearLayout, shared: SharedLayout, size: int) -> int |
 
 
 def load_operand(context: SimtContext, layout: LinearLayout, element: Type, address: str, shared: SharedLayout, first: int = 0) -> list[str] | None:
-    """The registers of an operand, or of the step of it that ``layout`` holds and that begins at element ``first``; None where ``ldmatrix`` does not fit."""
+    """Load an operand, or its step at element ``first``; None if ``ldmatrix`` does not fit."""
     size = storage_size(element)
     plan = matrix_loads(layout, shared, size)
     if plan is None:
@@ -113,7 +126,7 @@ def load_operand(context: SimtContext, layout: LinearLayout, element: Type, addr
 
 
 def _load_words(context: SimtContext, plan: MatrixLoads, address: str, start: int) -> list[str]:
-    """The words of a fragment that begins ``start`` bytes from an address."""
+    """Load a fragment's packed registers from ``start`` bytes after an address."""
     w = context.writer
     thread = context.thread_part(plan.lanes, plan.warps)
     reach = functools.reduce(int.__or__, (*plan.lanes, *plan.warps), 0)
@@ -121,7 +134,7 @@ def _load_words(context: SimtContext, plan: MatrixLoads, address: str, start: in
     result = "i32" if plan.matrices == 1 else f"{{{', '.join(['i32'] * plan.matrices)}}}"
     words: list[str] = []
     for step in plan.steps:
-        # what the thread's bits reach is combined by exclusive or; the rest is added, as an offset of the instruction
+        # xor the bits that the thread's offset may have set; add the rest as an immediate offset
         step ^= start
         low = step & reach
         place = words_in(w).address(w, address, thread, low)
@@ -133,8 +146,11 @@ def _load_words(context: SimtContext, plan: MatrixLoads, address: str, start: in
 
 
 def read_fragments(context: SimtContext, address: str, layout: LinearLayout, shared: SharedLayout, element: Type) -> list[str] | None:
-    """The registers of a tile that threads hold as the operand of an instruction, or as what they compute one from: by ``ldmatrix``, or by pairs of bytes; None
-    where neither fits, or ``ldmatrix`` takes as many instructions as accesses of a thread's own."""
+    """Load a tile's registers by ``ldmatrix`` or in pairs of bytes; None if neither is better.
+
+    The threads hold the tile as an instruction's operand, or compute one from it. None if neither
+    way fits, or if ``ldmatrix`` needs as many instructions as ordinary loads.
+    """
     size = storage_size(element)
     if size == 1 and (bytes_plan := byte_matrix_loads(layout, shared)) is not None:
         return _read_transposed_bytes(context, bytes_plan, address, layout, shared, element)
@@ -157,8 +173,11 @@ def read_fragments(context: SimtContext, address: str, layout: LinearLayout, sha
 
 
 def _read_transposed_bytes(context: SimtContext, plan: MatrixLoads, address: str, layout: LinearLayout, shared: SharedLayout, element: Type) -> list[str]:
-    """Elements of 8 bits by ``ldmatrix``, whose words have two neighbours in memory of each of two rows: a permutation of bytes puts those of a row of the
-    operand together."""
+    """Load 8-bit elements by transposed ``ldmatrix``.
+
+    A loaded register has two neighbours in memory of each of two rows; a byte permutation gathers
+    those of one row of the operand.
+    """
     w = context.writer
     loaded = _load_words(context, plan, address, 0)
     if _pair_bit(shared.through(layout.registers)) == 1:
@@ -173,7 +192,7 @@ def _permuted(w: FunctionWriter, low: str, high: str, bytes_: int) -> str:
 
 
 def _read_pairs(context: SimtContext, address: str, layout: LinearLayout, shared: SharedLayout, element: Type) -> list[str]:
-    """Elements of 8 bits by twos, which conversions take together."""
+    """Load 8-bit elements in pairs, which conversions consume together."""
     found = [""] * layout.register_count
     for place in places(context, address, plan_accesses(context, layout, shared, element), element):
         (pair,) = context.shared_load(place.base, "i16", 1, place.offset, 2)
@@ -183,28 +202,35 @@ def _read_pairs(context: SimtContext, address: str, layout: LinearLayout, shared
 
 
 def fragment_order(layout: LinearLayout, shared: SharedLayout, size: int) -> list[int] | None:
-    """The bits of a register's number, those first that tell the elements of a word apart; None where registers repeat elements."""
+    """Order the register index bits with those within a packed register first; None if impossible.
+
+    It is impossible if registers repeat elements.
+    """
     offsets = [size * offset for offset in shared.through(layout.registers)]
     if not all(offsets):
         return None
     words = [size << bit for bit in range(2 - log2(size))] if size < 4 else []
     within = [offsets.index(word) for word in words if word in offsets]
     if len(within) < len(words) and offsets:
-        # of a transposed load the elements of a word are rows: the first bit stays the first
+        # in a transposed load, a register packs elements of two rows: the first bit stays first
         within = [0] if size == 2 else []
     return [*within, *(bit for bit in range(len(offsets)) if bit not in within)]
 
 
 def operand_shared(layout: LinearLayout, size: int) -> SharedLayout | None:
-    """The shared layout of an operand whose last axis lies together in memory, for ``ldmatrix`` without conflicts: rows of 16-byte chunks, in which the
-    chunks of a row change places by the row's number, so that the same chunk of eight rows is in all banks. None where the instruction does not fit."""
+    """Return a shared layout for conflict-free ``ldmatrix`` of an operand; None if it does not fit.
+
+    Rows consist of 16-byte chunks, permuted within a row by the row's number, so that the same
+    chunk of eight rows covers all banks.
+    """
     shape = layout.shape
     row, columns = shape[-2], shape[-1]
     chunk = 16 // size
     if columns < chunk:
         return None
     shifts = axis_shifts(shape)
-    # rows that fill the banks once lie side by side; from one such group to the next the chunks move on by one
+    # rows that together cover the banks once share a permutation; each next group shifts the chunks
+    # by one
     together = max(0, log2(128) - log2(columns * size))
     turns = min(3 - min(3, together), log2(columns // chunk), max(0, log2(row) - together))
     images = []

@@ -3,29 +3,37 @@
 One thread starts instructions of 128 or 64 rows by up to 256 columns.
 
 Both operands are in shared memory, in swizzle atoms
-(:mod:`tilewright_nvidia.async_copy.swizzle_atoms`), named by a *shared memory descriptor* of 64 bits (PTX
-ISA, "Shared memory descriptor" of tcgen05):
+(:mod:`tilewright_nvidia.async_copy.swizzle_atoms`). A 64-bit *shared memory descriptor* addresses
+each (PTX ISA, "Shared memory descriptor" of tcgen05):
+
     bits 0 to 13      address / 16
-    bits 16 to 29     leading dimension byte offset / 16: from one slab to the next, where the inner axis is that of the rows of A or the columns of B
+    bits 16 to 29     leading dimension byte offset / 16: from one slab of atoms to the next, if the
+                      operand is transposed (its inner axis is not K)
     bits 32 to 45     stride dimension byte offset / 16: from eight rows of a slab to the next eight
     bits 46 to 48     1
-    bits 61 to 63     swizzle: 2, 4, 6 for rows of 128, 64, 32 bytes
-What is multiplied is told by an *instruction descriptor* of 32 bits (PTX ISA, "Instruction descriptor"):
-    bits 4 and 5      type of the sums: 1 for f32
-    bits 7 to 9       type of A; bits 10 to 12 that of B
-    bits 15 and 16    whether the inner axis of A, and of B, is not K
+    bits 61 to 63     swizzle mode: 2, 4, 6 for widths of 128, 64, 32 bytes
+
+A 32-bit *instruction descriptor* selects the operation (PTX ISA, "Instruction descriptor"):
+
+    bits 4 and 5      accumulator type: 1 for f32
+    bits 7 to 9       type of A; bits 10 to 12 type of B
+    bits 15 and 16    whether A, and B, is transposed
     bits 17 to 22     columns / 8
     bits 24 to 28     rows / 16
+
 An instruction takes 32 bytes of each row along K.
 
-Tensor memory has 512 columns of 128 lanes, of 32 bits each; a program takes a power of two of columns, from 32 on. Of an instruction of 128 rows, row r of
-the sums is in lane r, its columns side by side (PTX ISA, "Data path layout organization": layout D); the next 128 rows are in the columns behind. Of one of 64
-rows, row r is in lane 32 (r / 16) + r mod 16 (layout F). Warp w of a program reaches lanes 32 (w mod 4) and on. Of 128 rows each thread reads one (PTX ISA,
-"Matrix fragments for shape .32x32b"); of 64, lane ``4 * g + t`` has the columns 2t and 2t + 1 of the warp's rows g and g + 8, then those 8 columns on ("Matrix
-fragments for shape .16x256b").
+Tensor memory has 512 columns of 128 lanes, of 32 bits each. A CTA allocates a power of two of
+columns, at least 32. With 128 rows per instruction, row r of the accumulator is in lane r, with its
+columns adjacent (PTX ISA, "Data path layout organization": layout D); the next 128 rows are in the
+following columns. With 64 rows, row r is in lane 32 (r / 16) + r mod 16 (layout F). Warp w of a CTA
+accesses the 32 lanes from 32 (w mod 4) on. With 128 rows, each thread reads one row (PTX ISA,
+"Matrix fragments for shape .32x32b"). With 64 rows, lane ``4 * g + t`` has columns 2t and 2t + 1 of
+the warp's rows g and g + 8, then those 8 columns further ("Matrix fragments for shape .16x256b").
 
-Instructions into the same sums end in order, and a barrier object is told when all have ended (``tcgen05.commit``). Threads that read or wrote sums are ordered
-with the one that starts products by a barrier between a fence on either side.
+MMAs into the same accumulator complete in order, and ``tcgen05.commit`` makes an mbarrier track the
+completion of all of them. Before the next MMA may start, threads that loaded or stored accumulators
+synchronize with its thread by a barrier, with a ``tcgen05.fence`` on either side.
 """
 
 from __future__ import annotations
@@ -45,17 +53,18 @@ from tilewright_nvidia.codegen.inline_ptx import call_asm
 from tilewright_nvidia.mma.matrix_descriptors import UNIT, DescriptorOperands, matrix_descriptor
 from tilewright_nvidia.mma.wgmma import registers_left
 
-#: Columns of tensor memory, and the fewest that are taken.
+#: Columns of tensor memory, and the minimum allocation.
 COLUMNS, LEAST_TAKEN = 512, 32
-#: Warps that together reach all lanes, and the rows of an instruction.
+#: Warps of a warpgroup, which together access all lanes, and the rows of an instruction.
 GROUP, ROWS, HALF_ROWS = 4, 128, 64
-#: Columns of one instruction.
+#: The minimum and maximum columns of an instruction.
 LEAST_COLUMNS, MOST_COLUMNS = 16, 256
-#: Bytes of a row along K that one instruction takes.
+#: Bytes along K of an instruction.
 STEP: Final = 32
-#: Swizzle of a shared memory descriptor, by the bytes of a slab's row.
+#: Swizzle width in bytes -> swizzle mode of a shared memory descriptor.
 SWIZZLES: Final = {128: 2, 64: 4, 32: 6}
-#: Registers that one instruction moves at most; of an instruction of 64 rows, those of 8 columns. Lanes stand in an address from bit 16 on.
+#: Maximum registers of a load or store instruction, registers of 8 columns with 64 rows, and the
+#: unit of lanes in an address.
 _MOVED, _OF_EIGHT, _LANE = 32, 4, 1 << 16
 _BEFORE, _AFTER = "tcgen05.fence::before_thread_sync;", "tcgen05.fence::after_thread_sync;"
 _SHARED = "ptr addrspace(3)"
@@ -63,12 +72,12 @@ _SHARED = "ptr addrspace(3)"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of instructions.
+    """A ``.kind`` of ``tcgen05.mma``.
 
     Attributes:
-        name: in the instruction.
-        types: the number of each type of operands that it takes.
-        turned: whether the inner axis of an operand need not be K.
+        name: its PTX spelling.
+        types: operand type -> its code in the instruction descriptor.
+        turned: whether operands may be transposed (K not the inner axis).
     """
 
     name: str
@@ -76,7 +85,8 @@ class Kind:
     turned: bool = True
 
 
-#: The kinds, of which the first that takes both operands serves. Slabs of 32-bit elements whose inner axis is not K would need another swizzle.
+#: The kinds; the first that takes both operands is used. Transposed 32-bit operands would need
+#: another swizzle.
 KINDS: Final = (
     Kind("f16", {F16: 0}),
     Kind("f16", {BF16: 1}),
@@ -86,7 +96,7 @@ KINDS: Final = (
 
 
 def kind_of(product: Matmul) -> Kind | None:
-    """The kind for a product; None where there is none."""
+    """Return the kind of instruction for a matmul; None if there is none."""
     if product.accumulator is not F32 or (product.a is F32 and product.precision != "tf32"):
         return None
     return next((kind for kind in KINDS if product.a in kind.types and product.b in kind.types), None)
@@ -94,10 +104,10 @@ def kind_of(product: Matmul) -> Kind | None:
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """How a product is cut into instructions, and how threads share its sums.
+    """The decomposition of a matmul into instructions, and of its accumulator over threads.
 
     Attributes:
-        rows, columns: those of one instruction.
+        rows, columns: rows and columns of one instruction.
         repeats_m, repeats_n: instructions along the rows and columns of the result, for one step along K.
         steps, step: instructions along K, and elements along K of one.
         groups_m, groups_n: groups of four warps along the rows and columns of the result.
@@ -114,7 +124,7 @@ class Tiling:
 
 
 def tile(product: Matmul) -> Tiling | None:
-    """How a product is cut; None where it is too small, or its sums are too many for tensor memory or the threads."""
+    """Decompose a matmul; None if it is too small, or too large for tensor memory or registers."""
     if len(product.shape) != 2 or product.warps % GROUP:
         return None
     (m, n), groups, step = product.shape, product.warps // GROUP, STEP // storage_size(product.a)
@@ -123,7 +133,7 @@ def tile(product: Matmul) -> Tiling | None:
         return None
     groups_m = min(groups, m // rows)
     groups_n = groups // groups_m
-    # of 64 rows a warp has 8 columns at a time
+    # with 64 rows, a warp accesses 8 columns at a time
     if n // 2 // groups_n < (1 if rows == ROWS else 8) or m * n // (32 * product.warps) > registers_left(product.warps):
         return None
     columns = min(n, MOST_COLUMNS)
@@ -131,19 +141,23 @@ def tile(product: Matmul) -> Tiling | None:
 
 
 def columns_of(shape: Sequence[int]) -> int:
-    """Columns that sums take: a multiple of the fewest."""
+    """Return the tensor memory columns of an accumulator, a multiple of the minimum allocation."""
     m, n = shape
     return -(-m // ROWS * n // LEAST_TAKEN) * LEAST_TAKEN
 
 
 def taken_columns(columns: int) -> int:
-    """Columns that a program takes which needs so many."""
+    """Return the columns to allocate, a power of two."""
     return max(LEAST_TAKEN, 1 << (columns - 1).bit_length())
 
 
 def layouts(tiling: Tiling, shape: tuple[int, int], k: int) -> tuple[LinearLayout, LinearLayout, LinearLayout]:
-    """Of A, B and C. A lane has rows of C in its group's columns, and would read whole rows of A and columns of B to compute them. A group has columns of both
-    halves of a row, so that a thread can take them apart."""
+    """Return the layouts of A, B and C.
+
+    A lane holds rows of C in its warpgroup's columns; the layouts of A and B are those that would
+    compute them. A warpgroup has columns of both halves of a row, so that a thread can split the
+    row.
+    """
     m, n = shape
 
     def bits(first: int, last: int) -> list[int]:
@@ -171,7 +185,11 @@ def layouts(tiling: Tiling, shape: tuple[int, int], k: int) -> tuple[LinearLayou
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Sums of a thread that one instruction moves: ``count`` registers from ``register`` on, of the columns from ``column`` of those of its warp on."""
+    """Accumulators of a thread that one instruction moves.
+
+    It moves ``count`` registers from ``register`` on, from column ``column`` of the warp's columns
+    on.
+    """
 
     register: int
     column: int
@@ -179,10 +197,10 @@ class Run:
 
 
 def runs(tiling: Tiling, shape: tuple[int, int]) -> list[Run]:
-    """What moves all sums of a thread."""
+    """Return the instructions that move all accumulators of a thread."""
     m, n = shape
     part = n // 2 // tiling.groups_n
-    # of 64 rows a thread has 4 sums in 8 columns
+    # with 64 rows, a thread has 4 accumulators in 8 columns
     across = 1 if tiling.rows == ROWS else 8 // _OF_EIGHT
     count = min(part // across, _MOVED)
     pieces = [(half, first) for half in (0, 1) for first in range(0, part, count * across)]
@@ -191,7 +209,10 @@ def runs(tiling: Tiling, shape: tuple[int, int]) -> list[Run]:
 
 
 def warp_images(tiling: Tiling, shape: tuple[int, int]) -> list[int]:
-    """What each bit of a warp's number adds to the address at which its sums begin: lanes from bit 16 on, columns below."""
+    """Return the image of each warp index bit in the accumulator's address.
+
+    An address has lanes from bit 16 on, and columns below.
+    """
     m, n = shape
     part_m, part_n = m // tiling.rows // tiling.groups_m * n, n // 2 // tiling.groups_n
     groups = [*(part_m << bit for bit in range(log2(tiling.groups_m))), *(part_n << bit for bit in range(log2(tiling.groups_n)))]
@@ -199,17 +220,17 @@ def warp_images(tiling: Tiling, shape: tuple[int, int]) -> list[int]:
 
 
 def instruction_descriptor(kind: Kind, a: Type, b: Type, rows: int, columns: int, turned: tuple[bool, bool]) -> int:
-    """The instruction descriptor for f32 sums."""
+    """Return the instruction descriptor for f32 accumulators."""
     return 1 << 4 | kind.types[a] << 7 | kind.types[b] << 10 | turned[0] << 15 | turned[1] << 16 | columns // 8 << 17 | rows // 16 << 24
 
 
 def descriptor_bits(offsets: MatrixOffsets) -> int:
-    """The shared memory descriptor, for address 0."""
+    """Return the shared memory descriptor for address 0."""
     return offsets.bits | 1 << 46 | SWIZZLES[offsets.span] << 61
 
 
 def plans(product: Matmul) -> tuple[MatmulPlan, ...]:
-    """The plan for a product, if there is one."""
+    """Return the plan for a matmul, if there is one."""
     kind, tiling = kind_of(product), tile(product)
     if kind is None or tiling is None:
         return ()
@@ -238,7 +259,7 @@ def plans(product: Matmul) -> tuple[MatmulPlan, ...]:
 
 
 class _Writer(DescriptorOperands):
-    """Writes one product."""
+    """The emission of one matmul."""
 
     def __init__(self, product: Matmul, kind: Kind, tiling: Tiling) -> None:
         super().__init__(product)
@@ -259,21 +280,21 @@ class _Writer(DescriptorOperands):
         return not found.turned or (self.kind.turned and along * self.sizes[position] >= found.span)
 
     def _base(self, w: FunctionWriter, position: int, operand: SharedOperand) -> tuple[str, MatrixOffsets]:
-        """The descriptor of an operand, as i64."""
+        """Return the shared memory descriptor of an operand, as i64."""
         found = matrix_offsets(operand.shared, self.sizes[position], self.axes(position)[1])
         assert found is not None
         address = w.emit(f"ptrtoint {_SHARED} {operand.address} to i32")
         return matrix_descriptor(w, address, descriptor_bits(found)), found
 
     def _offset(self, position: int, shared: SharedLayout, along: int, k: int) -> int:
-        """Where a row of A or a column of B and a coordinate along K are, from the operand's beginning, in the units of descriptors."""
+        """Return the descriptor offset of a row of A or column of B at a coordinate along K."""
         point = (along, k) if position == 0 else (k, along)
         return self.sizes[position] * shared.offset(row_major(point, shared.shape)) // UNIT
 
     # ---- instructions
 
     def emit(self, context: SimtContext, a: SharedOperand, b: SharedOperand, sums: list[str]) -> list[str]:
-        """Start the product, by one thread."""
+        """Start the matmul, from one thread."""
         w, t = context.writer, self.tiling
         place, adds = sums
         (base_a, found_a), (base_b, found_b) = self._base(w, 0, a), self._base(w, 1, b)
@@ -292,10 +313,10 @@ class _Writer(DescriptorOperands):
         call_asm(w, "\n".join(lines), (), [("i32", place), ("i64", base_a), ("i64", base_b), ("i1", adds)], memory=True)
         return []
 
-    # ---- sums to and from registers
+    # ---- accumulators to and from registers
 
     def _address(self, context: SimtContext, place: str) -> str:
-        """The address of the lanes that a warp reaches, and of its group's columns."""
+        """Return the tensor memory address of a warp's lanes and its warpgroup's columns."""
         assert context.threads.first % GROUP == 0, "warps reach lanes by their numbers in the program"
         m, n = self.product.shape
         return context.writer.emit(f"add i32 {place}, {context.thread_part((), warp_images(self.tiling, (m, n)))}")
@@ -305,11 +326,11 @@ class _Writer(DescriptorOperands):
         return runs(self.tiling, (m, n))
 
     def _shape(self, run: Run) -> str:
-        """What an instruction moves: of all lanes that a warp reaches, or of 16 of them."""
+        """Return the shape and repetition of a load or store, for a warp's 32 or 16 lanes."""
         return f"32x32b.x{run.count}" if self.tiling.rows == ROWS else f"16x256b.x{run.count // _OF_EIGHT}"
 
     def load(self, context: SimtContext, place: str) -> list[str]:
-        """Read sums, whose products have ended."""
+        """Load accumulators from tensor memory, after the MMAs have completed."""
         w, found = context.writer, self._runs()
         count = sum(run.count for run in found)
         lines = ["{", ".reg .b32 %d;", _AFTER]
@@ -320,7 +341,7 @@ class _Writer(DescriptorOperands):
         return call_asm(w, "\n".join(lines), ["float"] * count, [("i32", self._address(context, place))], memory=True, convergent=True)
 
     def store(self, context: SimtContext, place: str, names: list[str]) -> None:
-        """Write sums, for products to add to that are started after a barrier."""
+        """Store accumulators to tensor memory, for MMAs that start after a barrier."""
         lines = ["{", ".reg .b32 %d;"]
         for run in self._runs():
             listed = ", ".join(f"${1 + run.register + i}" for i in range(run.count))
@@ -330,11 +351,14 @@ class _Writer(DescriptorOperands):
         call_asm(context.writer, "\n".join(lines), (), operands, memory=True, convergent=True)
 
 
-# ---- the memory itself
+# ---- allocation
 
 
 def take(context: SimtContext, columns: int, scratch: str) -> str:
-    """Take columns, by the first warp, which tells all others in shared memory where they begin. Who else waits for some may take them then."""
+    """Allocate columns from the first warp, and broadcast their address through shared memory.
+
+    The warp then relinquishes the permit, so that other waiting CTAs may allocate.
+    """
     w, first = context.writer, context.thread_is_zero(0, (1 << (context.threads.count - 1).bit_length()) - 1)
     text = (
         f"tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [$0], {taken_columns(columns)};\n"
@@ -347,7 +371,7 @@ def take(context: SimtContext, columns: int, scratch: str) -> str:
 
 
 def give_back(context: SimtContext, columns: int, first: str) -> None:
-    """Give columns back, by the warp that took them."""
+    """Deallocate columns, from the warp that allocated them."""
     w, warp = context.writer, context.thread_is_zero(0, (1 << (context.threads.count - 1).bit_length()) - 1)
     text = f"{_AFTER}\ntcgen05.dealloc.cta_group::1.sync.aligned.b32 $0, {taken_columns(columns)};"
     with w.when(warp or "true"):
@@ -355,5 +379,5 @@ def give_back(context: SimtContext, columns: int, first: str) -> None:
 
 
 def arrive_after(w: FunctionWriter, address: str) -> None:
-    """Have a barrier object arrived at when all products have ended that this thread started."""
+    """Arrive at an mbarrier when all MMAs of this thread complete (``tcgen05.commit``)."""
     call_asm(w, "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [$0];", (), [(_SHARED, address)], memory=True)

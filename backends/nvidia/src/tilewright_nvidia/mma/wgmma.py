@@ -1,18 +1,25 @@
 """``wgmma``: asynchronous warpgroup matmul of 64 rows by up to 256 columns, on sm_90a.
 
-B is in shared memory, A there or in registers. What is in shared memory is told by a *matrix descriptor* of 64 bits (PTX ISA, "Matrix descriptor"):
+B is in shared memory, and A in shared memory or in registers. A 64-bit *matrix descriptor*
+addresses an operand in shared memory (PTX ISA, "Matrix descriptor"):
+
     bits 0 to 13      address / 16
-    bits 16 to 29     leading byte offset / 16: from one slab to the next, where the inner axis is that of the rows of A or the columns of B
+    bits 16 to 29     leading byte offset / 16: from one slab of atoms to the next, if the operand is
+                      transposed (its inner axis is not K)
     bits 32 to 45     stride byte offset / 16: from eight rows of a slab to the next eight
-    bits 62 and 63    swizzle: 1, 2, 3 for rows of 128, 64, 32 bytes
-An instruction takes 32 bytes of each row along K. The address of the next step is the descriptor's own plus the step's offset: what is exchanged within a
-row depends on the final address alone.
+    bits 62 and 63    swizzle mode: 1, 2, 3 for widths of 128, 64, 32 bytes
 
-Accumulators stay in registers while products are under way. Nothing may touch them until a wait, which takes them in and gives them out again, so that no
-compiler moves an access across it. Those of 16 bits lie in registers by twos.
+An instruction takes 32 bytes of each row along K. The next step's address is the descriptor's
+address plus the step's offset, since the swizzle within a row depends only on the final address.
 
-Instructions on operands of 8 bits add up about 14 bits of a sum. Where a product says after how many elements along K sums are to be *promoted*, so many are
-added up in registers of their own, waited for, and added to the accumulator in f32; a product that does so has ended when it is written.
+Accumulators stay in registers while MMAs are in flight, and nothing may access them until a wait.
+The wait takes them as operands and returns them as results, so that no compiler moves an access
+across it. 16-bit accumulators are packed in pairs.
+
+Instructions with 8-bit operands accumulate with about 14 bits. If a matmul limits the elements
+along K that may be accumulated so, the emitted code accumulates that many in separate registers,
+waits for them, and *promotes* them: it adds them to the accumulator in f32. Such a matmul is
+complete at the end of its code.
 """
 
 from __future__ import annotations
@@ -33,25 +40,25 @@ from tilewright_nvidia.codegen.inline_ptx import call_asm
 from tilewright_nvidia.codegen.kernel_state import words_in
 from tilewright_nvidia.mma.matrix_descriptors import UNIT, DescriptorOperands, matrix_descriptor
 
-#: Warps of a group, and the rows that it multiplies at a time.
+#: Warps of a warpgroup, and the rows of an instruction.
 GROUP: Final = 4
 ROWS: Final = 64
-#: Columns of one instruction.
+#: The minimum and maximum columns of an instruction.
 LEAST_COLUMNS, MOST_COLUMNS = 8, 256
-#: Bytes of a row along K that one instruction takes.
+#: Bytes along K of an instruction.
 STEP: Final = 32
-#: Registers that a thread needs beside its accumulators.
+#: Registers that a thread needs besides its accumulators.
 OTHER_REGISTERS: Final = 36
-#: Swizzle of a matrix descriptor, by the bytes of a slab's row.
+#: Swizzle width in bytes -> swizzle mode of a matrix descriptor.
 SWIZZLES: Final = {128: 1, 64: 2, 32: 3}
 _FENCE, _COMMIT = "wgmma.fence.sync.aligned;", "wgmma.commit_group.sync.aligned;"
-#: Registers of A that an instruction takes.
+#: Registers of A per instruction.
 _WORDS: Final = 4
 
-#: Of an accumulator: its name in instructions, the LLVM type of its registers, how many elements are in one.
+#: Accumulator type -> (PTX name, LLVM type of its registers, elements per register).
 _SUMS: Final[dict[Type, tuple[str, str, int]]] = {F32: ("f32", "float", 1), F16: ("f16", "i32", 2), I32: ("s32", "i32", 1)}
 _NAMES: Final[dict[Type, str]] = {F16: "f16", BF16: "bf16", F32: "tf32", F8E4M3FN: "e4m3", F8E5M2: "e5m2", I8: "s8", U8: "u8"}
-#: Kinds of operands that an instruction may mix, and what it adds up in.
+#: (operand types that an instruction may mix, accumulator type).
 _FAMILIES: Final[tuple[tuple[frozenset[Type], Type], ...]] = (
     (frozenset({F16}), F32),
     (frozenset({F16}), F16),
@@ -65,16 +72,16 @@ _FAMILIES: Final[tuple[tuple[frozenset[Type], Type], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """How groups of warps share a product.
+    """The distribution of a matmul over warpgroups.
 
     Attributes:
-        groups_m, groups_n: groups along the rows and columns of the result.
-        columns: those of one instruction.
-        repeats_m, repeats_n: instructions of a group along each.
+        groups_m, groups_n: warpgroups along the rows and columns of the result.
+        columns: columns of one instruction.
+        repeats_m, repeats_n: instructions of a warpgroup along each.
         steps: instructions along K.
-        step: elements along K of one.
-        promoted: instructions along K after which sums are promoted; 0: they are not.
-        partial: instructions' sums that are there at a time before they are promoted.
+        step: elements along K of one instruction.
+        promoted: instructions along K after which partial sums are promoted; 0 if they are not.
+        partial: instructions whose partial sums are live at a time before promotion.
     """
 
     groups_m: int
@@ -88,13 +95,13 @@ class Tiling:
     partial: int = 0
 
     def registers(self, product: Matmul) -> int:
-        """Those of a thread for accumulators, and for sums before they are promoted."""
+        """Return a thread's registers for accumulators and for partial sums before promotion."""
         each = self.columns // 2 // _SUMS[product.accumulator][2]
         return (self.repeats_m * self.repeats_n + self.partial) * each
 
 
 def tile(product: Matmul) -> Tiling | None:
-    """How a product is shared; None where it is too small, or its accumulators are too many for a thread."""
+    """Distribute a matmul; None if it is too small or a thread lacks registers for accumulators."""
     if len(product.shape) != 2 or product.warps % GROUP:
         return None
     (m, n), groups, step = product.shape, product.warps // GROUP, STEP // storage_size(product.a)
@@ -111,13 +118,13 @@ def tile(product: Matmul) -> Tiling | None:
                 return tiling
         if not promoted:
             break
-        # fewer sums at a time
+        # keep fewer partial sums live
         columns //= 2
     return None
 
 
 def promoted_steps(product: Matmul) -> int:
-    """Instructions along K after which sums are promoted; 0 where they are not."""
+    """Return the instructions along K after which partial sums are promoted; 0 for none."""
     return product.max_imprecise // STEP if _is_promoted(product) else 0
 
 
@@ -126,19 +133,21 @@ def _is_promoted(product: Matmul) -> bool:
 
 
 def registers_left(warps: int) -> int:
-    """Registers that a thread has for accumulators and operands."""
+    """Return a thread's registers for accumulators and operands."""
     return min(255, 65536 // (32 * warps)) - OTHER_REGISTERS
 
 
 def layouts(tiling: Tiling, shape: tuple[int, ...], k: int, packed: int, row_pairs: bool = False) -> tuple[LinearLayout, LinearLayout, LinearLayout]:
-    """Of A, B and C, for ``packed`` elements of an operand in a register.
+    """Return the layouts of A, B and C, for ``packed`` operand elements per register.
 
-    C is as in the PTX ISA ("Register fragments for wgmma"): lane ``4 * g + t`` of warp w of a group has the columns 2t and 2t + 1 of the rows 16w + g and
-    16w + g + 8, then those 8 columns on. A in registers: the same rows, ``packed`` neighbours along K from ``packed * t`` on, and from 4 such words on. B has
-    no registers; its layout is what threads would read side by side.
+    C follows the PTX ISA ("Register fragments for wgmma"): lane ``4 * g + t`` of warp w of a
+    warpgroup has columns 2t and 2t + 1 of rows 16w + g and 16w + g + 8, then those 8 columns
+    further. A in registers has the same rows, ``packed`` consecutive elements along K from ``packed
+    * t`` on, then those 4 registers further. B is never in registers; its layout is one that
+    threads would read contiguously.
 
-    With ``row_pairs`` the instruction's rows g and g + 8 are the rows 2g and 2g + 1 of A and C: a thread has neighbours along the rows. A must then be in
-    registers.
+    With ``row_pairs``, the instruction's rows g and g + 8 are rows 2g and 2g + 1 of A and C, so a
+    thread has adjacent rows. A must then be in registers.
     """
     m, n = shape
 
@@ -173,14 +182,18 @@ def layouts(tiling: Tiling, shape: tuple[int, ...], k: int, packed: int, row_pai
 
 
 def plans(product: Matmul) -> tuple[MatmulPlan, ...]:
-    """The plans for a product: both operands in shared memory, then with A in registers, then with B, each as the instruction orders rows and then by pairs of
-    them. They are asynchronous unless sums are promoted. There are none where there is no instruction for the product."""
+    """Plan a matmul; empty if no instruction fits.
+
+    The first plan has both operands in shared memory, the next ones have A in registers, then B,
+    each in the instruction's row order and then with adjacent rows. Plans are asynchronous unless
+    partial sums are promoted.
+    """
     if not any(product.a in operands and product.b in operands and product.accumulator is sums for operands, sums in _FAMILIES):
         return ()
     if product.a is F32 and product.precision != "tf32":
         return ()
     if _is_promoted(product) and product.max_imprecise < STEP:
-        # one instruction adds up more
+        # one instruction accumulates more elements than that
         return ()
     tiling = tile(product)
     if tiling is None:
@@ -192,7 +205,10 @@ def plans(product: Matmul) -> tuple[MatmulPlan, ...]:
 
 
 def _transposed_plan(product: Matmul, *, row_pairs: bool) -> MatmulPlan | None:
-    """The plan with B in registers, which are those of A of the transposed product; None where there is none, or a sum is promoted."""
+    """Return the plan with B in registers, as A of the transposed matmul; None if none fits.
+
+    There is no such plan if partial sums are promoted.
+    """
     swapped = replace(product, shape=product.shape[::-1], a=product.b, b=product.a)
     tiling = tile(swapped)
     plan = _plan(writer := _Writer(swapped, tiling, REGISTERS), row_pairs=row_pairs) if tiling is not None and not tiling.promoted else None
@@ -219,7 +235,7 @@ def _transposed_plan(product: Matmul, *, row_pairs: bool) -> MatmulPlan | None:
 
 
 def _transposed(shared: SharedLayout) -> SharedLayout:
-    """The shared layout of a matrix as that of its transpose."""
+    """Return the shared layout of the transposed matrix."""
     columns = log2(shared.shape[1])
     return SharedLayout(shared.shape[::-1], (*shared.images[columns:], *shared.images[:columns]))
 
@@ -253,18 +269,18 @@ def _plan(writer: _Writer, *, row_pairs: bool = False) -> MatmulPlan | None:
 
 
 def descriptor_bits(offsets: MatrixOffsets) -> int:
-    """The matrix descriptor, for address 0."""
+    """Return the matrix descriptor for address 0."""
     return offsets.bits | SWIZZLES[offsets.span] << 62
 
 
 def readable(shared: SharedLayout, size: int, k_axis: int) -> MatrixOffsets | None:
-    """How instructions read an operand whose axis ``k_axis`` the product sums over; None where they cannot."""
+    """Return the descriptor fields of an operand with K as axis ``k_axis``; None if unreadable."""
     found = matrix_offsets(shared, size, k_axis)
     return None if found is None or (found.turned and size != 2) else found
 
 
 class _Writer(DescriptorOperands):
-    """Writes one product, whose first operand is in shared memory or in registers."""
+    """The emission of one matmul, with A in shared memory or in registers."""
 
     def __init__(self, product: Matmul, tiling: Tiling, first: str) -> None:
         super().__init__(product)
@@ -287,7 +303,7 @@ class _Writer(DescriptorOperands):
         return not found.turned or along * self.sizes[position] >= found.span
 
     def _base(self, context: SimtContext, position: int, operand: SharedOperand) -> tuple[str, MatrixOffsets]:
-        """The descriptor of a group's part of an operand, as i64."""
+        """Return the descriptor of a warpgroup's part of an operand, as i64."""
         w, t, size = context.writer, self.tiling, self.sizes[position]
         shape, k_axis = self.axes(position)
         found = readable(operand.shared, size, k_axis)
@@ -301,15 +317,21 @@ class _Writer(DescriptorOperands):
         return matrix_descriptor(w, address, descriptor_bits(found)), found
 
     def _offset(self, position: int, shared: SharedLayout, along: int, k: int) -> int:
-        """Where, in bytes from the operand's beginning, a row of A or a column of B and a coordinate along K are; both where a swizzle begins anew."""
+        """Return the byte offset of a row of A or column of B at a coordinate along K.
+
+        Both coordinates must be at the start of a swizzle period.
+        """
         point = (along, k) if position == 0 else (k, along)
         return self.sizes[position] * shared.offset(row_major(point, shared.shape))
 
     # ---- instructions
 
     def emit(self, context: SimtContext, a: OperandSource, b: OperandSource, c: list[str]) -> list[str]:
-        """The registers in which the sums will be after a wait for the product; where sums are promoted, in which they are. Sums that begin at zero are not
-        read: the first step writes them."""
+        """Emit the matmul; return its accumulator registers, valid after a wait for the group.
+
+        With promotion, they are valid at once. Accumulators that are zero are not read: the first
+        step overwrites them.
+        """
         assert isinstance(b, SharedOperand)
         w, t = context.writer, self.tiling
         fresh = not t.promoted and all(_is_zero(name) for name in c)
@@ -341,13 +363,17 @@ class _Writer(DescriptorOperands):
         return elements_of(w, sums, self.product.accumulator)
 
     def _repeats(self) -> list[tuple[int, int]]:
-        """The instructions of a group for one step along K, by rows and columns, in the order of their accumulators."""
+        """Return a warpgroup's instructions for one step along K, in accumulator order."""
         return [(i, j) for j in range(self.tiling.repeats_n) for i in range(self.tiling.repeats_m)]
 
     def _instruction(
         self, repeat: tuple[int, int], step: int, sums: Sequence[str], a: OperandSource, b: SharedOperand, count: int, turned: str, go_on: str = "%yes"
     ) -> list[str]:
-        """One instruction, whose sums are in registers of these names; before ``go_on`` holds, they are nothing. ``count`` operands of the text are sums."""
+        """Return one instruction that accumulates in the registers named ``sums``.
+
+        It overwrites them if ``go_on`` does not hold. ``count`` operands of the assembly are
+        accumulators.
+        """
         t, (i, j) = self.tiling, repeat
         lines = [f"add.s64 %b, ${count}, {self._offset(1, b.shared, t.columns * j, step * t.step) // UNIT};"]
         if isinstance(a, SharedOperand):
@@ -360,14 +386,17 @@ class _Writer(DescriptorOperands):
         return [*lines, f"{self.instruction} {{{', '.join(sums)}}}, {source}, %b, {tail}{turned};"]
 
     def _promoted(self, a: OperandSource, b: SharedOperand, count: int, turned: str) -> list[str]:
-        """Sums of so many instructions along K at a time, added to the accumulators once they are there: those of the next ones are under way by then, if
-        there are registers for both."""
+        """Return instructions that promote partial sums after every ``promoted`` steps along K.
+
+        They add partial sums to the accumulators when these are complete. If there are registers
+        for both, the next partial sums are in flight meanwhile.
+        """
         t = self.tiling
         each = t.columns // 2
         units = [(number, repeat, first) for first in range(0, t.steps, t.promoted) for number, repeat in enumerate(self._repeats())]
         sets = [[f"%sum{which}_{register}" for register in range(each)] for which in range(min(t.partial, len(units)))]
         lines = [f".reg .f32 {', '.join(names)};" for names in sets]
-        # what an instruction does not read must have a value all the same: assemblers wait for it elsewise
+        # initialize registers that the instruction does not read: ptxas inserts waits otherwise
         lines += [f"mov.f32 {name}, 0f00000000;" for names in sets for name in names]
 
         def add(unit: int) -> list[str]:
@@ -388,7 +417,7 @@ class _Writer(DescriptorOperands):
 
 
 def operand_words(w: FunctionWriter, names: Sequence[str], element: Type) -> list[str]:
-    """The words of A, whose f32 are rounded as instructions on registers take them."""
+    """Pack A into registers, with f32 rounded to tf32."""
     if element is F32:
         return [call_asm(w, "cvt.rn.tf32.f32 $0, $1;", ["i32"], [("float", name)], effects=False)[0] for name in names]
     type_, packed = register_type(element), 4 // storage_size(element)
@@ -396,7 +425,7 @@ def operand_words(w: FunctionWriter, names: Sequence[str], element: Type) -> lis
 
 
 def _is_zero(name: str) -> bool:
-    """Whether a register of sums is known to be (positive) zero."""
+    """Return whether an accumulator register is known to be (positive) zero."""
     return name in ("0", "0.0", "0x0000000000000000", "zeroinitializer")
 
 
@@ -405,7 +434,7 @@ def _waited(pending: int) -> str:
 
 
 def words_of(w: FunctionWriter, names: Sequence[str], element: Type) -> list[str]:
-    """The registers of an accumulator, from its elements."""
+    """Pack an accumulator's elements into registers."""
     together = _SUMS[element][2]
     if together == 1:
         return list(names)
@@ -414,14 +443,17 @@ def words_of(w: FunctionWriter, names: Sequence[str], element: Type) -> list[str
 
 
 def elements_of(w: FunctionWriter, registers: list[str], element: Type) -> list[str]:
-    """The elements of an accumulator, from its registers."""
+    """Unpack an accumulator's elements from registers."""
     together = _SUMS[element][2]
     return [name for word in registers for name in words_in(w).unpack(w, word, "i32", register_type(element))] if together > 1 else registers
 
 
 def wait(w: FunctionWriter, pending: int, tiles: Sequence[Sequence[str]], elements: Sequence[Type], held: Sequence[str] = ()) -> list[list[str]]:
-    """Wait until at most ``pending`` groups of products are under way; the registers of tiles, of an element type each, as they are then. The words ``held``
-    keep their registers until then: instructions under way read them."""
+    """Wait until at most ``pending`` groups are in flight; return the registers of the tiles.
+
+    Each tile has an element type in ``elements``. The registers ``held`` stay allocated until the
+    wait completes, since MMAs in flight read them.
+    """
     sums = [words_of(w, tile_, element) for tile_, element in zip(tiles, elements, strict=True)]
     types = [_SUMS[element][1] for tile_, element in zip(sums, elements, strict=True) for _ in tile_]
     operands = [("i32", word) for word in held]

@@ -1,1 +1,1 @@
-"""Outside tools: the installed driver, ``ptxas`` and ``nvdisasm``, and what they say of a kernel."""
+"""Outside tools: the installed driver, ``ptxas`` and ``nvdisasm``, and parsers of their output."""

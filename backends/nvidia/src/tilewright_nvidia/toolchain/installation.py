@@ -1,4 +1,4 @@
-"""The installed NVIDIA driver, looked at without initializing it."""
+"""The installed NVIDIA driver, inspected without initializing it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 
 @functools.cache
 def library() -> Any:
-    """The driver's library, not initialised; None where there is no driver."""
+    """Load the driver's library without initializing it; None if there is no driver."""
     return open_library(LIBRARY)
 
 
 @functools.cache
 def driver_version() -> int:
-    """What CUDA version the driver is of, 1000 * major + 10 * minor; 0 where there is no driver. Does not initialise it."""
+    """Return the driver's CUDA version, 1000 * major + 10 * minor; 0 if there is no driver.
+
+    This does not initialize the driver.
+    """
     found = ctypes.c_int()
     loaded = library()
     if loaded is None or loaded.cuDriverGetVersion(ctypes.byref(found)):
@@ -30,12 +33,15 @@ def driver_version() -> int:
 
 
 def bindings_missing() -> str:
-    """What is to be installed for the driver to be reached; empty where nothing is."""
+    """Return how to install the missing CUDA bindings; empty if they are installed."""
     return missing_module("cuda.bindings", "cuda-bindings is not installed: pip install 'tilewright[nvidia]'")
 
 
 def why_not() -> str:
-    """Why no kernel can run here; empty where nothing speaks against it. Cheap: the driver is not initialised."""
+    """Return the reason why no kernel can run here; empty if there is none.
+
+    This is cheap: it does not initialize the driver.
+    """
     version = driver_version()
     if not version:
         return f"no NVIDIA driver was found ({LIBRARY} cannot be loaded)"

@@ -1,7 +1,8 @@
-"""PTX to device code: by a ``ptxas`` that goes with the driver, or by the driver's own compiler.
+"""PTX to device code: by a ``ptxas`` that fits the driver, or by the driver's own compiler.
 
-Kernels are compiled as whole programs. Code to be linked (``ptxas -c``, the driver's linker, nvJitLink) may not give registers from threads to threads
-(``setmaxnreg``), and takes more of them: what others may call keeps to the calling convention.
+Kernels are compiled as whole programs. Relocatable code (``ptxas -c``, the driver's linker,
+nvJitLink) may not redistribute registers (``setmaxnreg``). It also uses more registers, since
+functions that other code may call follow the calling convention.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ _LOG_BYTES = 1 << 14
 
 
 def link(cuda: Driver, device: int, ptx: bytes, what: str) -> Linked:
-    """Compile PTX for a device: by :func:`ptxas_of_driver`, and where there is none, or it rejects the PTX, by the driver.
+    """Compile PTX for a device, by :func:`ptxas_of_driver` or else by the driver.
 
-    The driver does not give away what it compiles as it loads a whole program. What stands for the device code then is the PTX, which is compiled wherever it
-    is loaded; the driver's own cache has the code from the second time on.
+    The driver compiles if there is no such ptxas or if it rejects the PTX. The driver does not
+    return the code that it compiles for a whole program. The result is then the PTX, which is
+    compiled wherever it is loaded; from the second time on, the driver's own cache has the code.
 
     Args:
         what: kernel and configuration, for messages.
@@ -66,31 +68,34 @@ def link(cuda: Driver, device: int, ptx: bytes, what: str) -> Linked:
 
 
 def says_lines(ptx: bytes) -> bool:
-    """Whether the PTX says which lines of the source it comes from."""
+    """Return whether the PTX has line information."""
     return b"\n\t.loc\t" in ptx
 
 
 def target_named(ptx: bytes) -> str:
-    """The architecture that PTX is written for."""
+    """Return the architecture in the PTX's ``.target`` directive."""
     found = re.search(rb"^\s*\.target\s+(\w+)", ptx, re.MULTILINE)
     return found[1].decode() if found else ""
 
 
 def spills_of(log: str) -> int | None:
-    """Bytes of spill stores and loads that a compiler's log reports; None where it does not tell, as where the driver's cache had the code."""
+    """Return the bytes of spill stores and loads in a compiler's log; None if it has none.
+
+    The log lacks them if the code came from the driver's cache, for example.
+    """
     found = re.findall(r"(\d+) bytes spill (?:stores|loads)", log)
     return sum(map(int, found)) if found else None
 
 
 def cubin_of(cuda: Driver, device: int, code: CodeObject) -> bytes:
-    """The device code of a kernel: its own, or its PTX compiled, which is kept in the disk cache.
+    """Return a kernel's device code, compiling its PTX through the disk cache if necessary.
 
     Raises:
         LoweringError: the driver rejects the PTX.
     """
     if code.metadata.get("format") == "cubin":
         return code.binary
-    # what it becomes is another thing once there is another ptxas
+    # the result depends on the installed ptxas
     programs = [f"{program} {program.stat().st_size} {program.stat().st_mtime_ns}" for program in ptxas_programs() if program.is_file()]
     facts = ("tilewright-nvidia code", __version__, str(driver_version()), str(capability_of(cuda, device)), *programs)
     what = f"{code.name} ({code.metadata.get('configuration', '')})"
@@ -101,13 +106,17 @@ def cubin_of(cuda: Driver, device: int, code: CodeObject) -> bytes:
 
 
 def find_ptxas() -> Path | None:
-    """The ``ptxas`` to assemble with; see :func:`ptxas_programs`."""
+    """Return the preferred ``ptxas``; see :func:`ptxas_programs`."""
     return next(iter(ptxas_programs()), None)
 
 
 @functools.cache
 def ptxas_programs() -> list[Path]:
-    """Each ``ptxas``: of ``TILEWRIGHT_PTXAS``, and where that is not set, of the wheel nvidia-cuda-nvcc, of the PATH, of CUDA_HOME, of Triton's wheel."""
+    """List the installed ``ptxas`` programs, in order of preference.
+
+    ``TILEWRIGHT_PTXAS`` is the only one if it is set. Otherwise the order is: the wheel
+    nvidia-cuda-nvcc, the PATH, CUDA_HOME, Triton's wheel.
+    """
     named = os.environ.get("TILEWRIGHT_PTXAS")
     if named:
         return [Path(named)]
@@ -132,12 +141,15 @@ def ptxas_programs() -> list[Path]:
 
 @functools.cache
 def ptxas_of_driver() -> Path | None:
-    """A ``ptxas`` whose code this machine's driver loads: of its major version of CUDA or an older one."""
+    """Return a ``ptxas`` whose code the local driver loads: of its CUDA version or an older one.
+
+    Only the major version counts.
+    """
     return next((program for program in ptxas_programs() if 0 < _major(program) <= driver_version() // 1000), None)
 
 
 def _major(program: Path) -> int:
-    """The major version of CUDA that a ``ptxas`` is of; 0 where it does not say."""
+    """Return the CUDA major version of a ``ptxas``; 0 if it is unknown."""
     import subprocess
 
     try:
@@ -166,7 +178,7 @@ def assemble(ptx: str | bytes, arch: str) -> Linked:
 
 
 def _run_ptxas(program: Path, text: bytes, arch: str) -> Linked | str:
-    """What ``ptxas`` makes of PTX, or why it rejects it.
+    """Compile PTX by ``ptxas``; return the error text if it rejects the PTX.
 
     Raises:
         LoweringError: it takes too long.

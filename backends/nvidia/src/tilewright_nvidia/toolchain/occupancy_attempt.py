@@ -1,7 +1,7 @@
-"""A line ahead of PTX that has ``ptxas`` attempt more CTAs per SM than the PTX's bound.
+"""A comment line ahead of PTX that makes ``ptxas`` attempt more CTAs per SM than the PTX's bound.
 
-Only ptxas knows the registers that a kernel needs: more CTAs are kept where it spills nothing. The driver's
-compiler takes the line for a comment and keeps to the bound.
+Only ptxas knows the registers that a kernel needs: the backend keeps more CTAs if nothing spills.
+The driver's compiler ignores the comment and follows the bound.
 """
 
 from __future__ import annotations

@@ -14,12 +14,12 @@ from tilewright_nvidia.architectures import ARCHITECTURES
 from tilewright_nvidia.toolchain.linking import assemble
 from tilewright_nvidia.toolchain.sass import disassemble, effect, parse
 
-#: What device code begins with; PTX, which stands for it where the driver compiles, does not.
+#: The magic number of device code, which distinguishes it from PTX.
 _ELF: Final = b"\x7fELF"
 
 
 def processor(arch: str) -> Processor:
-    """A multiprocessor of an architecture, by the rules of NVIDIA's occupancy calculator."""
+    """Describe an SM of an architecture, by the rules of NVIDIA's occupancy calculator."""
     row = ARCHITECTURES[arch]
     return Processor(
         warp=32,
@@ -36,22 +36,23 @@ def processor(arch: str) -> Processor:
 
 
 def registers_of(log: str) -> int | None:
-    """Registers of a thread that a compiler's log reports."""
+    """Return a thread's registers from a compiler's log; None if it does not report them."""
     found = re.search(r"Used (\d+) registers", log)
     return int(found[1]) if found else None
 
 
 def usage_of(log: str, by: str) -> Usage | None:
-    """What a compiler's log reports of a kernel; None where it does not tell the registers."""
+    """Parse the resource usage in a compiler's log; None if it does not report registers."""
     registers = registers_of(log)
     stack = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log)
     return None if registers is None else Usage(registers, by, *(map(int, stack.groups()) if stack else ()))
 
 
 def resources(code: CodeObject, target: Target) -> Mapping[str, Any]:
-    """Registers, spills, stack and shared memory of a program, and how many fit a multiprocessor, in words; what its machine code counts.
+    """Report a CTA's registers, spills and shared memory, its occupancy, and instruction counts.
 
-    Registers are known where the driver of this machine has compiled the kernel, or ``ptxas`` is found; machine code where ``nvdisasm`` is found, too.
+    Registers are known if the local driver compiled the kernel or ``ptxas`` is installed;
+    instruction counts if ``nvdisasm`` is installed, too.
     """
     usage: Usage | str | None = usage_of(str(code.metadata.get("link_log", "")), str(code.metadata.get("linked_by", "the driver")))
     binary = code.binary
@@ -66,7 +67,10 @@ def resources(code: CodeObject, target: Target) -> Mapping[str, Any]:
 
 
 def _machine_code(binary: bytes, kernel: str) -> Mapping[str, Any]:
-    """What a kernel's machine code counts, all of it and its innermost loop; why that is not known. Nothing where the driver keeps the code to itself."""
+    """Count the instructions of a kernel and of its innermost loop.
+
+    The result is empty if the driver does not return the code, and explains other failures.
+    """
     if not binary.startswith(_ELF):
         return {}
     try:

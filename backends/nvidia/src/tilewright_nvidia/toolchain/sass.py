@@ -1,4 +1,4 @@
-"""SASS as ``nvdisasm`` writes it, and the class that each of its instructions counts as."""
+"""Parser and instruction classifier for SASS, as ``nvdisasm`` prints it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LINE = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?(U?P\w+)\s+)?(.*?)\s*;")
 _LABEL = re.compile(r"^(\.L_\w+|\$\w[\w$]*):")
 _TARGET = re.compile(r"`\((\.L_\w+|\$\w[\w$]*)\)")
 _WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "96": 12, "128": 16, "256": 32}
-#: The instructions that copy asynchronously, and how PTX spells what they do.
+#: SASS mnemonic of an asynchronous copy -> its PTX spelling.
 _COPIES = {
     "LDGSTS": "cp.async",
     "UTMALDG": "cp.async.bulk.tensor load",
@@ -29,7 +29,7 @@ _COPIES = {
 }
 _ATOMICS = {"ATOM", "ATOMG", "RED", "REDG", "REDUX_G"}
 _SHARED = {"LDS", "STS", "LDSM", "STSM", "ATOMS"}
-#: Rows, columns and depth of the matrix instructions of a warp, as SASS writes them.
+#: SASS shape of a warp's matrix instruction -> rows, columns and depth.
 _SHAPES = {
     "884": (8, 8, 4),
     "1684": (16, 8, 4),
@@ -45,7 +45,7 @@ _SHAPES = {
 
 
 def parse(sass: str, entry: str) -> list[Instruction]:
-    """The instructions of a kernel in what ``nvdisasm -c`` writes, without NOPs."""
+    """Return the instructions of a kernel in the output of ``nvdisasm -c``, without NOPs."""
     code: list[Instruction] = []
     labels: list[str] = []
     inside = False
@@ -62,11 +62,11 @@ def parse(sass: str, entry: str) -> list[Instruction]:
             base = mnemonic.partition(".")[0]
             if base == "NOP":
                 continue
-            # ptxas repeats an instruction for each value of an operand that it makes uniform, and there
-            # is one: ELECT … BRA.U.ANY is no loop of the kernel's
+            # ptxas repeats an instruction for each value of an operand that must be uniform; the
+            # loop's branch ELECT … BRA.U.ANY is none of the kernel's loops
             jumps = base in ("BRA", "CALL", "BRX", "JMP") and mnemonic != "BRA.U.ANY"
             target = _TARGET.search(text) if jumps else None
-            # a branch is conditional by its own operands too: BRA.U UP0, BRA.DIV, BRA P1
+            # a branch may be conditional by its operands too: BRA.U UP0, BRA.DIV, BRA P1
             conditional = predicate is not None or "," in text or base == "CALL"
             leaves = base in ("EXIT", "RET") or (jumps and base != "CALL")
             code.append(Instruction(mnemonic, text, tuple(labels), target[1] if target else "", conditional or not leaves))
@@ -75,7 +75,7 @@ def parse(sass: str, entry: str) -> list[Instruction]:
 
 
 def effect(instruction: Instruction) -> Effect | None:
-    """What an instruction of SASS counts as."""
+    """Classify a SASS instruction; None if no class counts it."""
     base, *parts = instruction.mnemonic.split(".")
     if base in ("LDG", "LD"):
         return Effect("load", _width(parts))
@@ -108,7 +108,7 @@ def _width(parts: list[str]) -> int:
 
 
 def disassemble(cubin: bytes) -> str:
-    """The SASS of device code.
+    """Disassemble device code.
 
     Raises:
         BackendError: there is no nvdisasm, or it does not read the code.
@@ -128,7 +128,7 @@ def disassemble(cubin: bytes) -> str:
 
 @functools.cache
 def find_nvdisasm() -> Path | None:
-    """``nvdisasm``: of the wheel nvidia-cuda-nvdisasm, of Triton's, of the PATH."""
+    """Find ``nvdisasm`` in the wheel nvidia-cuda-nvdisasm, in Triton's wheel, or on the PATH."""
     for name in ("nvidia-cuda-nvdisasm", "triton"):
         try:
             files = importlib.metadata.files(name) or []
