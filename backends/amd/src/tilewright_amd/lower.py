@@ -49,11 +49,13 @@ def lower(module: Module, target: Target, options: Mapping[str, Any], *, assembl
     ``notes`` (missed optimizations).
 
     Args:
-        assembly_only: for who reads or emulates the assembly: it is the binary as well, and there is no stage ``hsaco``. LLVM generates code once for the
-            assembly and once more for a code object, which is up to half of the time.
+        assembly_only: return the assembly as the binary, without a stage ``hsaco``, for tools that
+            read or emulate it. LLVM generates code once for the assembly and once more for a code
+            object, which takes up to half of the time.
 
     Raises:
-        LoweringError: something cannot be lowered, with the operation and its location; or an option is out of range.
+        LoweringError: an operation cannot be lowered (the message has the operation and its
+            location), or an option is out of range.
         OutOfResources: a program needs more than the target has.
     """
     from tilewright.llvm.codegen.compile import assembly, assembly_and_object, set_option
@@ -133,7 +135,7 @@ def check_options(name: str, options: Mapping[str, Any], machine: GcnTarget) -> 
     """Refuse options that no GPU of this backend has.
 
     Raises:
-        LoweringError: names the option, its value and what may be.
+        LoweringError: the message names the option, its value and the allowed values.
         OutOfResources: more warps than a program may have.
     """
     check_portable(name, options, machine.warp_size, machine.max_threads)

@@ -401,7 +401,8 @@ class GcnTarget(SimtTarget):
         the assembly may exchange values between lanes.
 
         Raises:
-            LoweringError: the constraints do not fit, or want an element of a tile in a scalar register: lanes have their own.
+            LoweringError: the constraints do not fit, or put an element of a tile into a scalar
+                register, although each lane has its own.
         """
         operation = context.operation
         tiles = operation is not None and any(isinstance(value.type, TileType) for value in (*operation.operands, *operation.results))

@@ -24,5 +24,5 @@ COSTS: Final = MachineCosts(
     barrier=16,
     selects_per_shuffle=2,
     scratch=32 * 1024,
-    other_registers=36,  # masks, offsets of fragments, counters
+    other_registers=36,  # masks, fragment offsets, counters
 )

@@ -1,6 +1,6 @@
 """``tl.extra.cuda``: functions of targets that run PTX.
 
-``num_warps``, ``num_threads`` and the conversions work everywhere; the others are assembly of those targets.
+``num_warps``, ``num_threads`` and the conversions work on every target; the others are PTX.
 """
 
 from __future__ import annotations
@@ -24,53 +24,59 @@ _LANES = 32
 
 @builtin
 def globaltimer(_semantic: Any = None) -> tensor:
-    """The global timer of the device, in nanoseconds, as int64."""
+    """Read the device's global timer in nanoseconds, as int64."""
     return inline_asm_elementwise("mov.u64 $0, %globaltimer;", "=l", [], int64, False, 1, _semantic=_semantic)
 
 
 @builtin
 def smid(_semantic: Any = None) -> tensor:
-    """The number of the multiprocessor that runs the program, as int32."""
+    """Return the index of the SM that runs the program, as int32."""
     return inline_asm_elementwise("mov.u32 $0, %smid;", "=r", [], int32, True, 1, _semantic=_semantic)
 
 
 @builtin
 def num_warps(_semantic: Any = None) -> constexpr:
-    """The warps that run a program, a constexpr."""
+    """Return the number of warps of a program, as a constexpr."""
     return constexpr(_semantic.options.num_warps)
 
 
 @builtin
 def num_threads(_semantic: Any = None) -> constexpr:
-    """The threads that run a program, a constexpr."""
+    """Return the number of threads of a program, as a constexpr."""
     return constexpr(_semantic.options.num_warps * _LANES)
 
 
 @builtin
 def gdc_wait(_semantic: Any = None) -> None:
-    """Wait until the kernels this one depends on have finished and their memory is visible (programmatic dependent launch)."""
+    """Wait until the kernels that this one depends on have finished and their memory is visible.
+
+    This is ``griddepcontrol.wait`` of programmatic dependent launch.
+    """
     inline_asm_elementwise("griddepcontrol.wait; // dummy $0", "=r", [], int32, False, 1, _semantic=_semantic)
 
 
 @builtin
 def gdc_launch_dependents(_semantic: Any = None) -> None:
-    """Let the kernels that depend on this one start (programmatic dependent launch)."""
+    """Allow dependent kernels to start (programmatic dependent launch)."""
     inline_asm_elementwise("griddepcontrol.launch_dependents; // dummy $0", "=r", [], int32, False, 1, _semantic=_semantic)
 
 
 @builtin
 def load_im2col(descriptor: Any, offsets: Any, window: Any, pixels: Any, lower: Any, upper: Any, _semantic: Any = None) -> tensor:
-    """The channels of ``pixels`` pixels in the order in which a convolution reads them, a tile ``[pixels, channels]``, by the copy engine (``sm_90a`` on).
+    """Load ``pixels`` pixels in a convolution's order by TMA, as a tile ``[pixels, channels]``.
 
-    ``descriptor`` is a kernel's argument for images ``[N, H, W, C]`` (or of one, or three spatial axes), whose block is ``[1, 1, 1, channels]``. Pixels are
-    counted along W, then H, then N, in the box that begins at ``lower`` and ends at ``upper`` from the last pixel of an image (two constants an entry: H, W);
-    the first one is at ``offsets``, ``[n, h, w, c]``, a pixel of the box: a kernel that begins elsewhere is ended by the machine (an illegal instruction). Of
-    each, the pixel is read that is ``window`` (``[h, w]``, from 0 to 255) further; outside of the image
-    it is zero. What the same kernel wrote there is not seen. A convolution of R by S with padding P reads ``window`` = [r, s] in a box from [-P, -P] to
-    [P - R + 1, P - S + 1].
+    ``descriptor`` is a kernel argument for images ``[N, H, W, C]`` (or with one or three spatial
+    axes), whose block is ``[1, 1, 1, channels]``. Base pixels run along W, then H, then N, in the
+    bounding box from ``lower``, relative to an image's first pixel, to ``upper``, relative to its
+    last (constants, one for each of H and W). The first base pixel is at ``offsets``, ``[n, h, w,
+    c]``, which must lie in the box: the hardware ends other kernels with an illegal instruction.
+    The pixel that is loaded lies ``window`` (``[h, w]``, from 0 to 255) after the base pixel, and
+    is zero outside the image. The load does not see writes of the same kernel. A convolution of R
+    by S with padding P uses ``window`` = [r, s] and a box from [-P, -P] to [P - R + 1, P - S + 1].
+    The target must be ``sm_90a`` or newer.
 
     Raises:
-        ValueError: the target has no such copies, or the arguments do not fit together.
+        ValueError: the target has no im2col copies, or the arguments do not fit together.
     """
     target = _semantic.options.target
     if target is not None and target.kind != "cuda":
@@ -87,7 +93,7 @@ def load_im2col(descriptor: Any, offsets: Any, window: Any, pixels: Any, lower: 
 
 @builtin
 def convert_custom_float8(arg: Any, dst_ty: Any, fp_downcast_rounding: Any = None, has_minx2: Any = True, _semantic: Any = None) -> tensor:
-    """A conversion from or to fp8e4b15: the same as :func:`~tilewright.language.cast`."""
+    """Convert from or to fp8e4b15; equivalent to :func:`~tilewright.language.cast`."""
     return _semantic.convert(arg, unwrap_if_constexpr(dst_ty), unwrap_if_constexpr(fp_downcast_rounding), False)
 
 

@@ -27,8 +27,8 @@ PASSES = ("instruction_combine",)
 #: Options for long kernels, which disable that strength reduction.
 IF_LONG = ("--opt-disable=slsr",)
 
-#: ptxas (CUDA 13.0) widens negations and magnitudes of 16 bits that are compared, and takes those of the least integer for +32768. It leaves shifts, sums and
-#: complements alone.
+#: ptxas (CUDA 13.0) widens 16-bit negations and absolute values that are compared, and takes those
+#: of -32768 as +32768. It does not widen shifts, sums and complements.
 _REWRITTEN = (
     (re.compile(r"neg\.s16 \t(%rs\d+), (%rs\d+);"), r"not.b16 \t\1, \2;\n\tadd.s16 \t\1, \1, 1;"),
     (
@@ -51,7 +51,8 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     ``configuration`` (for messages), ``notes`` (missed optimizations).
 
     Raises:
-        LoweringError: something cannot be lowered, with the operation and its location; or an option is out of range.
+        LoweringError: an operation cannot be lowered (the message has the operation and its
+            location), or an option is out of range.
         OutOfResources: a program needs more than the target has.
     """
     from tilewright.simt.compile import compile_with_state
@@ -107,8 +108,8 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
     """Refuse options that no GPU of this backend has.
 
     Raises:
-        LoweringError: names the option, its value and what may be.
-        OutOfResources: more warps than a block may have.
+        LoweringError: the message names the option, its value and the allowed values.
+        OutOfResources: more warps than a CTA may have.
     """
     check_portable(name, options, 32, 1024)
     registers = options.get("maxnreg")
@@ -125,8 +126,9 @@ def tensor_maps(source: Function, function: Function, maps: TensorMaps) -> list[
     """Return the kernel's tensor map parameters, as expressions over the source's argument words.
 
     Args:
-        source, function: the kernel as it came, and in its final form, where the parts of each descriptor follow it, or stand alone.
-        maps: those of the function.
+        source, function: the kernel as the source has it, and fully lowered, where each descriptor
+            is its words, after the descriptor itself or without it.
+        maps: the tensor maps of the function.
     """
     if not maps.wanted:
         return []
@@ -155,7 +157,7 @@ def to_ptx(text: str, target: Target, timings: dict[str, float] | None = None) -
     """
     from tilewright.llvm.codegen.compile import assembly, set_option
 
-    set_option("--nvptx-short-ptr")  # addresses of shared memory have 32 bits
+    set_option("--nvptx-short-ptr")  # 32-bit shared memory addresses
     started = time.perf_counter()
     ptx = assembly(text, triple=TRIPLE, cpu=target.cpu, features=",".join(target.features), opt=3, passes=PASSES, if_long=IF_LONG)
     for instruction, replacement in _REWRITTEN:
@@ -178,7 +180,7 @@ def attach_cubin(code: CodeObject, target: Target) -> None:
         return
     code.timings["link"] = (time.perf_counter() - started) * 1e3
     code.metadata.update(n_spills=linked.spills, link_log=linked.log, linked_by=linked.by)
-    if not linked.binary.startswith(code.binary):  # what is PTX still is compiled where it is loaded
+    if not linked.binary.startswith(code.binary):  # remaining PTX is compiled at load time
         code.binary = linked.binary
         code.stages["cubin"] = linked.binary
         code.metadata.update(format="cubin")

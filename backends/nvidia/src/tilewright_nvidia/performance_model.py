@@ -60,8 +60,8 @@ class Machine:
     Attributes:
         processors: SMs of the device.
         matrix: f16 operations per cycle of an SM by ``mma.sync``.
-        warpgroup: the same by ``wgmma``; 0 where there is none.
-        shared: bytes of shared memory of a program; shared_total: of a multiprocessor; threads: of a multiprocessor.
+        warpgroup: f16 operations per cycle of an SM by ``wgmma``; 0 if there is none.
+        shared: bytes of shared memory of a CTA; shared_total: of an SM; threads: of an SM.
     """
 
     processors: int
@@ -118,11 +118,12 @@ class Estimate:
     """The estimated performance of a configuration.
 
     Attributes:
-        cycles: of the launch; of one program for a thousand million operations, where the number of programs is not known.
-        registers: that a thread needs at least; spilled: how many of them it does not have.
-        shared: bytes of the rings; slots: of the deepest of them.
-        resident: programs that a multiprocessor holds.
-        by_warpgroups: whether all products are.
+        cycles: cycles of the launch; if the number of programs is not known, those of one CTA per
+            10**9 operations.
+        registers: minimum registers that a thread needs; spilled: registers that it lacks.
+        shared: bytes of the multi-buffered operands; slots: stages of the deepest pipeline.
+        resident: CTAs per SM.
+        by_warpgroups: whether all matmuls use ``wgmma``.
     """
 
     cycles: float
@@ -283,7 +284,7 @@ def _product_cycles(dot: Dot, options: _Options, machine: Machine) -> float:
     """Return the cycles of one matmul."""
     tiling = _tiling(dot, options) if options.asynchronous else None
     if tiling is not None:
-        # an instruction of 64 rows reads its rows and all its columns from shared memory, 32 bytes of each
+        # an instruction reads 32 bytes of each of its 64 rows and its columns from shared memory
         multiplied = 2 * wgmma.ROWS * tiling.columns * tiling.step / (machine.warpgroup * _speed(dot))
         read = wgmma.STEP * (wgmma.ROWS + tiling.columns) / _SHARED
         count = tiling.groups_m * tiling.groups_n * tiling.repeats_m * tiling.repeats_n * tiling.steps

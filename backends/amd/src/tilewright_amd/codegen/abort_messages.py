@@ -1,13 +1,13 @@
-"""Failed assertions under runtimes that end the process before they report an error.
+"""Reports of failed assertions under runtimes that abort the process before they return an error.
 
-HSA, below the HIP runtime, calls ``abort`` on a thread of its own where a queue fails, so that no
-call of the runtime returns the error. The number that a failed assertion left in memory of the host
-(:mod:`.assertions`) is there by then. A handler of SIGABRT looks for such numbers, writes a line for
-each to standard error, and gives way to the handler that was there before, such as
-:mod:`faulthandler`'s, or to the process's end. It calls only what a handler of a signal may call,
-and neither takes locks nor needs the interpreter.
+When a queue fails, HSA, below the HIP runtime, calls ``abort`` on its own thread, so no runtime
+call returns the error. By then the number of the failed assertion is in host memory
+(:mod:`.assertions`). A SIGABRT handler looks for such numbers, writes a line for each to standard
+error, and re-raises the signal under the previous handler, such as :mod:`faulthandler`'s. It calls
+only async-signal-safe functions, takes no locks and does not need the interpreter.
 
-On Linux for x86-64 and aarch64, from the first kernel with assertions on. A child of a fork leaves its parent's kernels alone: it does not have the memory.
+The handler exists on Linux for x86-64 and aarch64, from the first kernel with assertions on. A
+forked child ignores its parent's kernels, since it does not have their memory.
 """
 
 from __future__ import annotations

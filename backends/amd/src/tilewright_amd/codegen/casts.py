@@ -1,4 +1,4 @@
-"""Conversions by target instructions, where they produce exactly the bits that ``cast`` requires.
+"""Conversions by target instructions, where they produce the exact bits ``cast`` requires.
 
 The shared lowering expands all others into integer arithmetic.
 """

@@ -13,10 +13,10 @@ from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright_amd.architectures import MFMA, WMMA, Architecture
 
 #: Controls of a DPP operand, as ``llvm.amdgcn.update.dpp`` takes them.
-_QUAD = 0x00  # and two bits for each lane of four: which it reads
-_ROTATE = 0x120  # and by how many lanes of a row
-_MIRROR, _HALF_MIRROR = 0x140, 0x141  # the lanes of a row, and of half a row, in the opposite order
-_ROW_XOR = 0x160  # and the mask; RDNA
+_QUAD = 0x00  # plus two bits for each lane of a quad: its source lane
+_ROTATE = 0x120  # plus the number of lanes of a row
+_MIRROR, _HALF_MIRROR = 0x140, 0x141  # reverse the lanes of a row, and of half a row
+_ROW_XOR = 0x160  # plus the mask; RDNA
 
 
 #: The maximum number of values in one statement of :func:`pinned`, all of which are live at once.

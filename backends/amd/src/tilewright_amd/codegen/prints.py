@@ -110,7 +110,7 @@ class _Queue:
 
     @contextmanager
     def of(self, kernel: str, facts: dict[str, Any], stream: int) -> Iterator[None]:
-        """Launch a kernel in the block, wait for it, and write to ``sys.stdout`` what it printed.
+        """Launch a kernel in the block, wait for it, and write its prints to ``sys.stdout``.
 
         Raises:
             LaunchError: the stream is being captured into a graph.

@@ -1,4 +1,4 @@
-"""The AMD GPUs of this machine."""
+"""Enumeration of the local AMD GPUs, and their targets."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _facts(hip: Driver, index: int) -> Mapping[str, Any] | None:
 
 
 def target_of_device(device: Device) -> Target:
-    """Return the target of a GPU, or of an architecture that stands in for one.
+    """Return the target of a GPU, or of an architecture that stands in for a GPU.
 
     A device may carry an architecture's name, to compile for it without a GPU.
 

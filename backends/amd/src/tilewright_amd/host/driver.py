@@ -1,4 +1,4 @@
-"""The HIP runtime of this machine, through hip-python, initialized when it is first used."""
+"""Access to the local HIP runtime through hip-python, initialized at first use."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def _pointer_device(hip: Any, address: int) -> tuple[Any, ...]:
 def _texts(hip: Any, code: int) -> tuple[str, str]:
     try:
         error = hip.hipError_t(code)
-    except ValueError:  # a code that the bindings do not know
+    except ValueError:  # an error code unknown to the bindings
         return f"HIP error {code}", "unknown"
     _, text = hip.hipGetErrorString(error)
     return error.name, ctypes.string_at(int(text)).decode(errors="replace") if text is not None else "unknown"

@@ -1,14 +1,15 @@
-"""A code object of one relocatable object: what the HIP runtime loads, made without a linker of the vendor's.
+"""Linker from one relocatable object to a code object that the HIP runtime loads.
 
-The file is an ELF shared object for the machine AMDGPU, its addresses in memory the same as its offsets, in segments of pages:
+It replaces the vendor's linker. The file is an ELF shared object for the machine AMDGPU. Memory
+addresses equal file offsets, and segments are aligned to pages:
 
-    headers, notes, dynamic symbols and their hash table, dynamic relocations, constants     read
-    code                                                                                    read, execute
-    the table of addresses (GOT), data, the dynamic section                                 read, write
+    headers, notes, dynamic symbols and their hash table, dynamic relocations, constants   read
+    code                                                                                   read, execute
+    the table of addresses (GOT), data, the dynamic section                                read, write
 
-Loaders differ in what they read: HSA's takes ``.symtab``, HIP's ``.dynsym``, so both are there; the size of the image is taken from the section headers.
-Relocations are those of "User Guide for AMDGPU Backend" (LLVM), and references to an address that is known only when the code is loaded are left as
-R_AMDGPU_RELATIVE64.
+HSA's loader reads ``.symtab`` and HIP's reads ``.dynsym``, so the file has both. Loaders compute
+the image's size from the section headers. Relocations are those of "User Guide for AMDGPU Backend"
+(LLVM). References to addresses that are known only at load time become R_AMDGPU_RELATIVE64.
 """
 
 from __future__ import annotations
@@ -100,8 +101,8 @@ class _Object:
 
     Attributes:
         abi: the ABI version.
-        flags: of its header, which name the machine.
-        sections: by their numbers.
+        flags: the header's flags, which name the architecture.
+        sections: sections, in the order of their indices.
         relocations: (section, offset in it, kind, symbol, addend).
     """
 
@@ -116,7 +117,8 @@ def link(relocatable: bytes) -> bytes:
     """Link a relocatable AMDGPU object into a code object.
 
     Raises:
-        LoweringError: it is no such object, or refers to a symbol that it does not have, or in a way that is not known.
+        LoweringError: the input is no such object, refers to an undefined symbol, or has an unknown
+            relocation.
     """
     return _File(_read(relocatable)).linked()
 

@@ -33,7 +33,8 @@ def generate(bitcode: bytes, forms: Sequence[str], triple: str, cpu: str, featur
     """Generate assembly, object code or both from a module's bitcode.
 
     Raises:
-        LoweringError: the assembler or the code generator rejects it; the message has all that they say.
+        LoweringError: the assembler or the code generator rejects the module; the message has all
+            diagnostics.
     """
     llvm = _Library(_loaded())
     arguments = [b"tilewright", *(option.encode() for option in options)]

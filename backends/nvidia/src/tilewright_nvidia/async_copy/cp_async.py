@@ -13,7 +13,7 @@ def _cp_async(context: SimtContext, shared: str, pointer: str, size: int, predic
     w = context.writer
     operands = [("ptr addrspace(3)", shared), ("ptr", pointer)]
     source = ""
-    if predicate is not None:  # where the last operand holds nothing is read, and zeros are written
+    if predicate is not None:  # the last operand masks the read and writes zeros
         operands.append(("i1", w.emit(f"xor i1 {predicate}, true")))
         source = ", $2"
     kind = "cg" if size == 16 else "ca"

@@ -108,9 +108,10 @@ def start(context: SimtContext, shared: str, tensor_map: str, barrier: str, at: 
     """Start a copy, from one thread.
 
     Args:
-        shared: the address of the tile, a multiple of 128 bytes; ``barrier``: of the barrier object that counts its bytes.
-        at: i32 coordinates of the first pixel's first channel, the innermost first.
-        window: i16 numbers of pixels, not negative, by which pixels are moved, likewise.
+        shared: address of the tile, aligned to 128 bytes; ``barrier``: address of the mbarrier that
+            counts its bytes.
+        at: i32 coordinates of the first pixel's first channel, innermost first.
+        window: nonnegative i16 offsets that move each pixel, innermost first.
     """
     coordinates = ", ".join(f"${3 + i}" for i in range(len(at)))
     moved = ", ".join(f"${3 + len(at) + i}" for i in range(len(window)))

@@ -74,11 +74,12 @@ def part_barrier(w: FunctionWriter, threads: Threads) -> None:
 
 
 def proxy_fence(w: FunctionWriter, *, everywhere: bool = False) -> None:
-    """Order what this thread did to shared memory, or ``everywhere``, before what matrix
-    instructions and bulk copies do there after a barrier (``fence.proxy.async``).
+    """Order this thread's accesses before later async-proxy accesses (``fence.proxy.async``).
 
-    It is needed for writes, which they would not see, and for reads, which the write of a bulk
-    copy would overtake: loads are queued, and a barrier does not wait for them.
+    The async-proxy accesses follow a barrier. The fence covers shared memory, or all memory with
+    ``everywhere``. Without it, MMAs and bulk copies would not see this thread's writes. This
+    thread's reads need it too, since the write of a bulk copy could overtake them: loads are
+    queued, and a barrier does not wait for them.
     """
     call_asm(w, "fence.proxy.async;" if everywhere else "fence.proxy.async.shared::cta;", (), (), memory=True)
 

@@ -390,7 +390,7 @@ def _pieces(context: SimtContext, copy: BlockCopy) -> list[tuple[str, str, list[
     found = _boxes_of(context.operation)
     pieces, name, numbers = [], kernel_state(context.writer).maps.name(context, copy, found), dict[int, list[str]]()
     first, offsets = copy.shared, copy.offsets
-    if copy.parts > 1:  # this block's part
+    if copy.parts > 1:  # this CTA's part
         rank, step = context.target.rank(w), _part_bytes(copy.layout, copy.element, copy.parts)
         first = w.emit(f"getelementptr i8, {_SHARED} {first}, i32 {w.emit(f'mul i32 {rank}, {step}')}")
         offsets = (w.emit(f"add i32 {offsets[0]}, {w.emit(f'mul i32 {rank}, {copy.layout.shape[0] // copy.parts}')}"), *offsets[1:])

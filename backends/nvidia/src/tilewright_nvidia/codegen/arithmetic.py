@@ -54,12 +54,14 @@ def _binary(text: str) -> Emitter:
 _divide = _binary("div.full.f32")
 
 
-#: name -> the machine's f32 function, where ``math`` is relaxed. By the PTX ISA their relative errors are 2**-22.5 (ex2: 2.9 ULP) and 2**-22.9 (rsqrt:
-#: 2.2 ULP), the division has 2 ULP (0 for divisors from 2**126 on), and exp, by the rounding of its product, 2.9 + 1.173 |x|.
+#: Name -> f32 PTX function for ``math`` relaxed. By the PTX ISA their relative errors are 2**-22.5
+#: (ex2: 2.9 ULP) and 2**-22.9 (rsqrt: 2.2 ULP). The division has 2 ULP (0 for divisors from 2**126
+#: on). exp has 2.9 + 1.173 |x|, since it rounds the factor x * log2 e.
 RELAXED: dict[str, Emitter] = {"exp2": _unary("ex2.approx.ftz.f32"), "exp": _exp, "rsqrt": _unary("rsqrt.approx.f32"), "div": _divide}
-#: name -> the machine's f32 function, where the operation says ``approximate``: 2 ULP.
+#: Name -> f32 PTX function for operations marked ``approximate``: 2 ULP.
 APPROXIMATE: dict[str, Emitter] = {"div": _divide, "sqrt": _unary("sqrt.approx.f32")}
-#: name -> the machine's f32 function, where ``math`` is relaxed and the operation says ``fast``: 2 ULP for divisors from 2**-126 to 2**126, 0 beyond.
+#: Name -> f32 PTX function for ``math`` relaxed and operations marked ``fast``: 2 ULP for divisors
+#: from 2**-126 to 2**126, 0 beyond.
 FAST: dict[str, Emitter] = {"div": _binary("div.approx.f32")}
 
 

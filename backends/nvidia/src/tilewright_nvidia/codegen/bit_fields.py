@@ -1,9 +1,10 @@
-"""Bit fields of 32-bit words as f32 or f16: ``(word >> shift & mask) + offset`` of packed weights.
+"""Conversion of bit fields of 32-bit words to f32 or f16, for packed weights.
 
-The field is masked where it stands and becomes the lowest bits of the mantissa of 2^23 (f16: 2^10), which one
-addition or FMA removes, together with the scale of its position and the offset: neither the shift, nor the
-addition of the offset, nor the machine's conversion of integers (at half the rate of these, and an eighth in
-f16) is left. All of it is exact, for the numbers are integers below 2^24 (2^11).
+A field has the form ``(word >> shift & mask) + offset``. It is masked without a shift and becomes
+the lowest mantissa bits of 2^23 (f16: 2^10). One addition or FMA then removes that constant, the
+scale of the field's position, and the offset. This replaces the shift, the addition of the offset,
+and the integer conversion, which runs at half the rate of these instructions, and at an eighth in
+f16. The result is exact, since the numbers are integers below 2^24 (2^11).
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def _join_neighbours(context: SimtContext, words: PackedRegisters, name: str, re
     """
     operation = context.operation
     if operation is None or operation.name != name:
-        return  # what is combined in a reduction
+        return  # the body of a reduction
     w, key = context.writer, ("join", operation)
     if words.is_written(w, key):
         return

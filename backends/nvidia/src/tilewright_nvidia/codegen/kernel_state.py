@@ -21,8 +21,8 @@ class KernelState:
 
     Attributes:
         maps: the tensor maps that it takes.
-        memory: writes its accesses of global memory.
-        num_warps: of a program.
+        memory: the emission of its global memory accesses.
+        num_warps: warps of a CTA.
         most_registers: maximum number of registers of a thread; None to leave it to ptxas.
         programs: minimum number of CTAs per SM (``.minnctapersm``); 0 for none.
         cluster: CTAs per cluster.
@@ -30,9 +30,9 @@ class KernelState:
             registers where shared memory addresses depend on it.
         waits_at_entry: whether the kernel begins by waiting for the preceding kernel, with which
             its launch may overlap.
-        words: the packed registers that elements were taken from, or put into.
+        words: the packed registers that elements come from or were packed into.
         wide: double-width integer products, whose halves ``mul`` and ``mulhi`` share.
-        bit_fields: the fields of 32-bit words, whose conversions to f32 take no shifts.
+        bit_fields: bit fields of 32-bit words, which convert to floats without shifts.
     """
 
     maps: TensorMaps

@@ -33,9 +33,10 @@ class GlobalMemory:
 
     Attributes:
         capability: compute capability, 10 * major + minor.
-        words: where elements were taken from.
-        frugal: registers come before loads in flight. What masked-off lanes would leave undefined starts as zero then: the assembler does not move the zeros,
-            and so not the loads, up to where the registers are still taken by other values.
+        words: the cache of packed registers.
+        frugal: whether to save registers at the cost of loads in flight. The results of masked-off
+            lanes then start as zero instead of undefined. ptxas does not hoist these zeros, and so
+            not the loads, to where other values still occupy the registers.
     """
 
     def __init__(self, capability: int, words: PackedRegisters, *, frugal: bool) -> None:

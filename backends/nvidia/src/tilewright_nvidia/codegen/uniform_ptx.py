@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-#: Instructions that compute results from operands alone, by what stands before the first dot.
+#: Instructions whose results depend only on their operands, by the mnemonic before the first dot.
 _ARITHMETIC: Final = frozenset(
     (
         "abs", "add", "addc", "and", "bfe", "bfi", "bfind", "bmsk", "bra", "brev", "clz",
@@ -26,7 +26,7 @@ _OF_ALL_THREADS: Final = frozenset(
 )  # fmt: skip
 
 _COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
-#: What stands in front of an instruction: labels and a predicate.
+#: The prefix of an instruction: labels and a predicate.
 _PREFIX: Final = re.compile(r"^(?:[\w$%]+\s*:(?!:)\s*)*(?:@!?\S+\s+)?")
 _DECLARED: Final = re.compile(r"\.reg\s+\.\w+\s+([^;]*)")
 

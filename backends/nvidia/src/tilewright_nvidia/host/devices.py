@@ -1,4 +1,4 @@
-"""The GPUs of this machine."""
+"""Enumeration of the local NVIDIA GPUs, and their targets."""
 
 from __future__ import annotations
 

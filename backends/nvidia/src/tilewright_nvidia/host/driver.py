@@ -1,4 +1,4 @@
-"""The CUDA driver of this machine, through cuda-python, initialized when it is first used."""
+"""Access to the local CUDA driver through cuda-python, initialized at first use."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def _texts(cuda: Any, code: int) -> tuple[str, str]:
         try:
             status, text = function(cuda.CUresult(code))
             found.append(text.decode() if not int(status) and text else fallback)
-        except ValueError:  # a code that the bindings do not know
+        except ValueError:  # an error code unknown to the bindings
             found.append(fallback)
     return found[0], found[1]
 

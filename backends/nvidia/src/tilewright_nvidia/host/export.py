@@ -21,7 +21,8 @@ def export(name: str, code: CodeObject, parameters: Sequence[Parameter], target:
     The C file needs ``cuda.h`` and ``-lcuda``.
 
     Raises:
-        BackendError: the kernel takes more than its arguments, or the machine has nothing that assembles it.
+        BackendError: the kernel needs more than its arguments at launch, or no assembler is
+            available.
     """
     if code.metadata.get("tensor_maps"):
         raise BackendError(f"kernel {name} takes maps of tensors for the copy engine, which its launcher makes: compile it with --option asynchronous=False")

@@ -21,9 +21,10 @@ class Instruction:
     Attributes:
         m, n, k: extents.
         packed: elements per register of an operand.
-        text: its name; ``{a}`` and ``{b}`` stand for the operands' types.
-        operand: LLVM type of a word of A or B.
-        accumulator: LLVM type of a word of C: ``float``, ``i32`` (an integer, or two halves) or ``double``.
+        text: its PTX name; ``{a}`` and ``{b}`` stand for the operands' types.
+        operand: LLVM type of a register of A or B.
+        accumulator: LLVM type of a register of C: ``float``, ``i32`` (an integer, or two f16) or
+            ``double``.
         least: minimum compute capability.
         pairs: whether a lane's two columns of A and rows of B are adjacent along K. This permutes K
             equally in both operands, which leaves the sum unchanged.

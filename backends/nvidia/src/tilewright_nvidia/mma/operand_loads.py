@@ -88,7 +88,7 @@ def _pair_bit(offsets: Sequence[int]) -> int | None:
 
 def _matrix_loads(registers: list[int], lanes: list[int], warps: list[int], size: int) -> MatrixLoads | None:
     """Plan ``ldmatrix`` from the byte offsets of the register, lane and warp index bits."""
-    inner = 2 - log2(size)  # bits of an element's number in its word
+    inner = 2 - log2(size)  # index bits of an element in its register
     words = registers[inner:]
     within, matrices = registers[:inner], words[:2]
     if [*within, *lanes[:2]] == [size << i for i in range(inner + 2)]:

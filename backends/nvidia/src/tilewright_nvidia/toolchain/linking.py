@@ -38,7 +38,8 @@ def link(cuda: Driver, device: int, ptx: bytes, what: str) -> Linked:
         what: kernel and configuration, for messages.
 
     Raises:
-        LoweringError: the driver rejects it; the message has its log, and the path of a file with the PTX.
+        LoweringError: the driver rejects the PTX; the message has its log, and the path of a file
+            with the PTX.
     """
     program = ptxas_of_driver()
     found = None if program is None else _run_ptxas(program, ptx, target_named(ptx))

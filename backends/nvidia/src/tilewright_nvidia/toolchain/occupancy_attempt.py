@@ -1,7 +1,7 @@
-"""A comment line ahead of PTX that makes ``ptxas`` attempt more CTAs per SM than the PTX's bound.
+"""A comment line ahead of PTX that makes ``ptxas`` attempt more CTAs per SM.
 
-Only ptxas knows the registers that a kernel needs: the backend keeps more CTAs if nothing spills.
-The driver's compiler ignores the comment and follows the bound.
+Only ptxas knows the registers that a kernel needs: the backend keeps more CTAs than the PTX's bound
+if nothing spills. The driver's compiler ignores the comment and follows the bound.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 
 def attempt_line(programs: int) -> str:
-    """Return the line that asks for ``programs`` CTAs of an SM."""
+    """Return the comment line that requests ``programs`` CTAs per SM."""
     return f"// attempted CTAs of an SM: {programs}\n"
 
 
@@ -20,6 +20,6 @@ _BOUND: Final = re.compile(rb"\.minnctapersm \d+")
 
 
 def attempted(ptx: bytes) -> bytes | None:
-    """Return PTX with the bound that its first line asks for; None where no line does."""
+    """Return PTX with the bound that its comment line requests; None without such a line."""
     line = _LINE.match(ptx)
     return None if line is None else _BOUND.sub(b".minnctapersm " + line[1], ptx, count=1)

@@ -66,25 +66,22 @@ ATTEMPTED: Final = "attempted_programs"
 
 
 def has_products(function: Function) -> bool:
-    """Return whether a kernel multiplies matrices."""
+    """Return whether a kernel has matmuls."""
     return any(isinstance(operation, (*MULTIPLYING, DotStep)) for operation in function.walk())
 
 
 def is_light(function: Function) -> bool:
-    """Return whether a kernel multiplies no matrices and its threads hold few words of tiles."""
+    """Return whether a kernel has no matmuls and its threads hold few b32 words of tiles."""
     return not has_products(function) and peak_words(function) <= _LIGHT
 
 
 def most_registers(function: Function) -> int | None:
-    """Return how many registers a thread of a light kernel may take; None where ptxas is left to itself."""
+    """Return the maximum registers per thread of a light kernel; None to leave it to ptxas."""
     return _LIGHT_REGISTERS if is_light(function) and peak_words(function) > _FEW else None
 
 
 def bound_occupancy(module: Module, target: SimtTarget, options: Mapping[str, Any]) -> None:
-    """Bound the CTAs per SM of kernels with cold regions or with large tiles.
-
-    Large tiles are those of kernels without matmuls, or tiles of matmuls that exceed the registers.
-    """
+    """Bound the CTAs per SM of kernels with cold regions, large tiles or oversized matmuls."""
     function = kernel_of(module)
     operations = list(function.walk())
     moves_registers = any(isinstance(operation, Part) and operation.registers for operation in operations)
