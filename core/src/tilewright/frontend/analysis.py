@@ -1,6 +1,9 @@
-"""What is known of a function from its syntax tree alone: which names each statement assigns, which are read later, and how it may jump.
+"""Liveness and control flow of a function, computed from its syntax tree alone.
 
-The answers depend on nothing but the text, so they are worked out once per function and serve every specialisation. Loops carry, and branches merge,
+For each statement: the names it assigns, the names read later, and the jumps that may leave it.
+
+The results depend only on the source, so they are computed once per function and shared by every
+specialisation. Loops carry, and branches merge,
 only names that are both assigned inside and live afterwards; no loop body is ever visited twice to find that out.
 
 Liveness is the classical backward analysis over structured code: a bottom-up sweep finds, for each statement, the names it reads before it assigns them
@@ -23,7 +26,7 @@ BREAK, CONTINUE, RETURN = "break", "continue", "return"
 
 
 class Facts:
-    """One statement.
+    """Dataflow facts of one statement.
 
     Attributes:
         assigned: names it may assign.
@@ -45,7 +48,11 @@ class Facts:
 
     @staticmethod
     def of_loop(once: Names, each_time: Names, heads: set[str], body: Facts, other: Facts) -> Facts:
-        """A loop that reads ``once`` before its first iteration and ``each_time`` from then on, and whose head assigns ``heads``."""
+        """Compute the dataflow facts of a loop from those of its parts.
+
+        ``once`` is read before the first iteration, ``each_time`` in every iteration; the loop's
+        head assigns ``heads``.
+        """
         facts = Facts(once | each_time, NONE, body.assigned | other.assigned | heads, (body.jumps - {BREAK, CONTINUE}) | other.jumps)
         facts.live_head = each_time
         facts.each_sets = body.kills | heads
@@ -53,7 +60,7 @@ class Facts:
 
 
 class Analysis:
-    """A function's syntax tree and the facts of its statements.
+    """The dataflow analysis of one function.
 
     Attributes:
         body: the statements, without the docstring.
@@ -81,7 +88,7 @@ class Analysis:
     # -- bottom up ------------------------------------------------------------------------------------------------------------------------
 
     def _summarise(self, statements: Sequence[ast.stmt]) -> Facts:
-        """The facts of a sequence."""
+        """Return the facts of a sequence of statements."""
         reads: Names = NONE
         kills: Names = NONE
         assigned: set[str] = set()
@@ -152,7 +159,7 @@ class Analysis:
     # -- top down -------------------------------------------------------------------------------------------------------------------------
 
     def _spread(self, statements: Sequence[ast.stmt], live: Names, at_break: Names, at_continue: Names) -> None:
-        """Fix ``live_after`` of each statement of a sequence after which ``live`` is live."""
+        """Set ``live_after`` of each statement, given the names live after the sequence."""
         for node in reversed(statements):
             facts = self.facts[node]
             if BREAK in facts.jumps:
@@ -193,7 +200,10 @@ _SUMMARIES: dict[type[ast.stmt], Any] = {
 
 
 def names_in(nodes: Iterable[ast.AST]) -> tuple[set[str], set[str]]:
-    """(names read, names assigned) in expressions or simple statements. Variables of comprehensions are neither."""
+    """Return (names read, names assigned) in expressions or simple statements.
+
+    Variables of comprehensions are in neither set.
+    """
     reads: set[str] = set()
     stores: set[str] = set()
     pending = list(nodes)
@@ -222,7 +232,7 @@ def names_in(nodes: Iterable[ast.AST]) -> tuple[set[str], set[str]]:
 
 
 def analyse(function: JitCallable) -> Analysis:
-    """The analysis of ``function``, kept with it until its source changes."""
+    """Return the analysis of ``function``, cached on it until its source changes."""
     found: Analysis | None = function.analysis
     if found is None:
         found = function.analysis = Analysis(function.parse())

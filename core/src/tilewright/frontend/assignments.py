@@ -19,7 +19,7 @@ from tilewright.language.core import tuple as tl_tuple
 
 
 def assign(g: Generator, node: ast.Assign) -> None:
-    """``targets = value``."""
+    """Lower ``targets = value``."""
     value = g.evaluate(node.value)
     g.locate(node)
     for target in node.targets:
@@ -51,7 +51,7 @@ def assign_target(g: Generator, target: ast.expr, value: Any, plain: bool = True
 
 
 def _set_field(g: Generator, target: ast.Attribute, value: Any) -> None:
-    """``self.field = value`` in the ``__init__`` of an aggregate."""
+    """Lower ``self.field = value`` in the ``__init__`` of an aggregate."""
     instance = g.evaluate(target.value)
     if not getattr(instance, "_is_aggregate", False):
         remedy = "values cannot be changed in place; assign to a variable"
@@ -90,7 +90,7 @@ def _unpack(g: Generator, target: ast.Tuple | ast.List, value: Any, plain: bool)
 
 
 def augmented(g: Generator, node: ast.AugAssign) -> None:
-    """``target operator= value``."""
+    """Lower the augmented assignment ``target operator= value``."""
     if isinstance(node.target, ast.Name):
         old = load_name(g, node.target, node.target.id)
     elif isinstance(node.target, ast.Attribute):
@@ -103,7 +103,7 @@ def augmented(g: Generator, node: ast.AugAssign) -> None:
 
 
 def annotated(g: Generator, node: ast.AnnAssign) -> None:
-    """``target: annotation = value``: declares a constant where the annotation is ``tl.constexpr``."""
+    """Lower ``target: annotation = value``; a ``tl.constexpr`` annotation declares a constant."""
     is_constant = _is_constexpr(g, node.annotation)
     if not is_constant:
         if node.value is not None:
@@ -116,7 +116,7 @@ def annotated(g: Generator, node: ast.AnnAssign) -> None:
     if node.value is None:
         frame.constants.add(name)
         return
-    # An unrolled loop comes by the same declaration again; that is no second one.
+    # An unrolled loop visits the same declaration again; that is not a redeclaration.
     if frame.declared.get(name) is not node:
         _refuse_reassignment(g, node, name)
     frame.declared[name] = node
@@ -124,7 +124,7 @@ def annotated(g: Generator, node: ast.AnnAssign) -> None:
 
 
 def _is_constexpr(g: Generator, annotation: ast.expr) -> bool:
-    """Whether an annotation is ``tl.constexpr``, as an object or as text."""
+    """Return whether an annotation is ``tl.constexpr``, as an object or as text."""
     if isinstance(annotation, ast.Constant):
         return isinstance(annotation.value, str) and annotation.value.rpartition(".")[2] == "constexpr"
     if not isinstance(annotation, ast.Name | ast.Attribute):
@@ -144,7 +144,7 @@ def _refuse_reassignment(g: Generator, node: ast.AST, name: str) -> None:
 
 
 def _constant(g: Generator, node: ast.AST, name: str, value: Any) -> Any:
-    """``value`` as the value of a name declared ``tl.constexpr``.
+    """Return ``value`` as the value of a name declared ``tl.constexpr``.
 
     Raises:
         CompilationError: it is computed at run time, and the language is not one where that is allowed.

@@ -1,4 +1,4 @@
-"""Attributes of whatever a kernel has: modules, values of the language, and objects known while compiling."""
+"""Attribute access in kernels: on modules, values of the language and compile-time objects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tilewright.language.semantic import Semantic
 
 
 def attribute(semantic: Semantic, value: Any, name: str) -> Any:
-    """``value.name``.
+    """Evaluate the attribute access ``value.name``.
 
     Raises:
         AttributeError: there is none.
@@ -76,7 +76,7 @@ _SAID_OTHERWISE = {
 
 
 def _elsewhere(module: ModuleType, name: str) -> str:
-    """For a function that the language has under another name, or another way to say."""
+    """Return the remedy for a NumPy or PyTorch function that the language spells differently."""
     if module.__name__ not in _OF_THE_LANGUAGE:
         return ""
     if name in _SAID_OTHERWISE:

@@ -14,7 +14,7 @@ from tilewright.language.definitions.callable import JitCallable
 
 
 def bind(fn: JitCallable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments by parameter name, as Python binds them.
+    """Bind arguments to parameter names as Python does.
 
     Raises:
         TypeError: they do not fit the parameters.
@@ -54,7 +54,7 @@ def bind(fn: JitCallable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dic
 
 
 def as_argument(value: Any) -> Any:
-    """What a parameter gets for ``value``: a value of the language.
+    """Convert an argument or default to a value of the language.
 
     Raises:
         TypeError: there is none: the default of a parameter that has none.

@@ -50,7 +50,11 @@ class Branch:
             self.extend(g, visit)
 
     def extend(self, g: Generator, visit: Continuation) -> None:
-        """Visit more at the end of the side; jumps that it may have taken before are among those with which ``visit`` completes, as by :func:`guarded`."""
+        """Visit more statements at the end of the side.
+
+        ``visit`` completes with the jumps that the side may have taken before as well, as by
+        :func:`guarded`.
+        """
         builder, outer = g.builder, g.scope
         saved = builder.region, builder.before, builder.location
         builder.region, builder.before, g.scope = self.region, None, self.scope
@@ -108,7 +112,7 @@ def guarded(g: Generator, node: ast.stmt, completion: Completion, rest: Continua
 
 
 def not_taken(g: Generator, completion: Completion) -> Any:
-    """The condition that none of the jumps was taken; None where that is certain."""
+    """Return the condition that none of the jumps was taken; None where that is certain."""
     taken = None
     for flag in sorted(completion.jumps):
         value = g.scope.get(flag, _FALSE)
@@ -173,7 +177,7 @@ class _Yields:
         self.theirs.extend(flatten(theirs))
 
     def within(self, branch: Branch, make: Callable[[], Any]) -> Any:
-        """What ``make`` gives, emitted at the end of a side."""
+        """Return the result of ``make``, emitted at the end of a side."""
         builder = self.g.builder
         saved = builder.region, builder.before
         builder.region, builder.before = branch.region, None
@@ -182,7 +186,7 @@ class _Yields:
         return made
 
     def variable(self, name: str, mine: Any, theirs: Any, initial: Any, after: Scope) -> None:
-        """Merge a variable that the two sides leave different."""
+        """Merge a variable whose values differ between the two sides."""
         sides = [(self.then, mine), (self.other, theirs)]
         missing = [value is _MISSING or type(value) is Undefined for _, value in sides]
         if all(missing):
@@ -217,7 +221,7 @@ class _Yields:
         return Undefined(f"is assigned only in the {assigned} block of the `if` at line {line}; assign it on both paths, or before the `if`")
 
     def _fill(self, name: str, having: int, sides: list[tuple[Branch, Any]], after: Scope) -> None:
-        """The variable has a value on one side, and the other side has left: nothing reads what that one yields."""
+        """Yield a placeholder from the side that has left; nothing reads it."""
         value = sides[having][1]
         type_ = type_of(value)
         if not type_.flatten():
@@ -232,7 +236,10 @@ class _Yields:
         self.add(name, type_, *pair)
 
     def _agree(self, mine: Any, theirs: Any) -> tuple[Any, Any]:
-        """Numbers known at compile time become tensors where the two sides differ, those within block pointers too."""
+        """Convert compile-time numbers that differ between the sides to tensors.
+
+        This includes the numbers within block pointers.
+        """
         if isinstance(mine, block_pointer) and isinstance(theirs, block_pointer):
             return self._agree_deep(mine, theirs)
         if is_number(mine) and is_number(theirs) and type_of(mine) == type_of(theirs):
@@ -295,7 +302,7 @@ class _Yields:
         self.add(RETURN_VALUE, type_a, mine, theirs)
 
     def _agree_deep(self, mine: Any, theirs: Any) -> tuple[Any, Any]:
-        """As :meth:`_agree`, for the items of tuples too."""
+        """Apply :meth:`_agree` to a value, and recursively to the items of tuples."""
         if type_of(mine) == type_of(theirs):
             return mine, theirs
         semantic = self.g.semantic
@@ -316,7 +323,7 @@ class _Yields:
         self.add("?expression", type_a, mine, theirs)
 
     def emit(self, condition: tensor, after: Scope) -> None:
-        """Emit the ``if`` and bind its results; nothing at all where both sides are empty."""
+        """Emit the ``if`` and bind its results; emit nothing where both sides are empty."""
         builder = self.g.builder
         if not self.mine and self.then.region.first is None and self.other.region.first is None:
             for name, type_ in zip(self.names, self.types, strict=True):

@@ -1,4 +1,7 @@
-"""``breakpoint()`` in a kernel: the variables of the function at that place, by name, for a backend that can stop a kernel."""
+"""Lowering of ``breakpoint()`` in a kernel, for backends that can stop one.
+
+The operation records the variables of the function at that point by name.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ _PLAIN = (int, float, str, type(None), tuple, list, dtype)
 
 
 def stop(g: Generator) -> None:
-    """Stop here, with the variables of the function being visited.
+    """Emit a breakpoint with the variables of the function being visited.
 
     Raises:
         CompilationError: the target runs compiled code, which nothing stops.
@@ -43,7 +46,7 @@ def stop(g: Generator) -> None:
 
 
 def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """What a variable is made of: IR values and constants, each with its path."""
+    """Yield the IR values and constants that a variable consists of, each with its path."""
     if type(value) is constexpr:
         yield path, value
     elif isinstance(value, tl_tuple):

@@ -1,4 +1,4 @@
-"""Calls: evaluating the arguments, and telling what is called."""
+"""Calls: evaluation of the arguments and resolution of the callee."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def call(g: Generator, node: ast.Call) -> Any:
 
 
 def _called(g: Generator, node: ast.Call) -> Any:
-    """What a call calls.
+    """Resolve the callee of a call.
 
     Raises:
-        CompilationError: the function is a method that there is not.
+        CompilationError: the value has no such method.
     """
     try:
         return g.evaluate(node.func)
@@ -61,7 +61,7 @@ def _called(g: Generator, node: ast.Call) -> Any:
 
 
 def call_function(g: Generator, node: ast.Call, fn: Any) -> Any:
-    """Evaluate a call of ``fn``, which is what the function of ``node`` came to.
+    """Evaluate the call ``node``, whose callee was resolved to ``fn``.
 
     Raises:
         CompilationError: always at ``node`` or a node inside it.
@@ -91,7 +91,7 @@ def _call(g: Generator, node: ast.Call, fn: Any) -> Any:
 
 
 def _static_assert(g: Generator, node: ast.Call) -> Any:
-    """A ``static_assert``, whose message is evaluated only where the condition fails: it may describe what does not exist otherwise.
+    """Evaluate a ``static_assert``; its message is evaluated only if the condition fails.
 
     Raises:
         CompileTimeAssertionFailure: the condition fails.
@@ -146,7 +146,7 @@ def _arguments(g: Generator, node: ast.Call) -> tuple[list[Any], dict[str, Any]]
 
 
 def invoke(g: Generator, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Call ``fn``, whatever it is, with values of a kernel.
+    """Call any callable ``fn`` with values of a kernel.
 
     Raises:
         TypeError: it cannot be called, or not with these arguments.
@@ -184,7 +184,7 @@ def invoke(g: Generator, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 
 
 def _conversion(g: Generator, type_: dtype, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tensor:
-    """``tl.float32(x)``: a tensor with its elements converted, or a number as a scalar of the type.
+    """Evaluate a conversion such as ``tl.float32(x)``, of a tensor or a number.
 
     Raises:
         TypeError: there is another number of arguments, or no such conversion.
@@ -202,7 +202,10 @@ def _conversion(g: Generator, type_: dtype, args: Sequence[Any], kwargs: Mapping
 
 
 def _as_it_is(value: Any) -> Any:
-    """What a function of the program's gets: types and values of the language as the kernel has them, what else is known as a constant."""
+    """Return an argument for a host function.
+
+    Types and values of the language are passed unchanged, other compile-time values as constants.
+    """
     return value if isinstance(value, base_type) else as_argument(value)
 
 
@@ -216,7 +219,7 @@ def _evaluate_constexpr(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any],
 
 
 def _construct(g: Generator, cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """An instance of a class that kernels may make."""
+    """Construct an instance of a class that kernels may instantiate."""
     if cls is constexpr:
         (value,) = args
         if g.semantic.options.named_values and isinstance(value, tensor):
@@ -235,7 +238,11 @@ def _construct(g: Generator, cls: type, args: Sequence[Any], kwargs: Mapping[str
 
 
 def _host_function(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """A plain Python function: of :mod:`math`, of the language itself, or a method of a compile-time value."""
+    """Evaluate a plain Python function at compile time.
+
+    Allowed are functions of :mod:`math`, functions of the language, and methods of compile-time
+    values.
+    """
     owner = getattr(fn, "__self__", None)
     name = _name_of(fn)
     of_value = owner is not None and not isinstance(owner, ModuleType | base_value)
@@ -265,7 +272,10 @@ def _name_of(fn: Any) -> str:
 
 
 def iterable(g: Generator, node: ast.expr) -> Any:
-    """What a loop goes through: a ``tl.range``, a ``static_range``, or any value. Python's ``range`` becomes a ``tl.range``."""
+    """Evaluate the iterable of a loop: a ``tl.range``, a ``static_range``, or any value.
+
+    Python's ``range`` becomes a ``tl.range``.
+    """
     if isinstance(node, ast.Call):
         fn = g.evaluate(node.func)
         if type(fn) is constexpr:
@@ -283,7 +293,7 @@ def iterable(g: Generator, node: ast.expr) -> Any:
 
 
 def loop_condition(g: Generator, node: ast.expr) -> Any:
-    """The value of a ``while`` loop's test, which may be a ``tl.condition``."""
+    """Evaluate the test of a ``while`` loop, which may be a ``tl.condition``."""
     if isinstance(node, ast.Call):
         fn = g.evaluate(node.func)
         if fn is tl_condition:

@@ -1,4 +1,4 @@
-"""What a loop carries from one iteration to the next."""
+"""Loop-carried values: the variables a loop passes from one iteration to the next."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class LastValues:
 
     Attributes:
         names, types: of the variables.
-        values: what an iteration leaves.
+        values: their values at the end of an iteration.
     """
 
     def __init__(self) -> None:
@@ -41,21 +41,21 @@ class LastValues:
         self._ends.append(value)
 
     def initial(self, builder: ir.Builder) -> list[ir.Value]:
-        """What is carried into the first iteration, and nothing reads."""
+        """Return placeholders for the first iteration's arguments; nothing reads them."""
         return [flat for type_ in self.types for flat in flatten(placeholder(builder, type_))]
 
     def add_arguments(self, region: ir.Region) -> list[ir.Value]:
-        """The arguments that carry the variables into ``region``."""
+        """Add the iteration arguments of the variables to ``region``."""
         return [region.add_argument(value.type) for value in self.values]
 
     def bound(self, results: Sequence[ir.Value]) -> list[Any]:
-        """The variables' values, given the results of the loop; what is known at compile time stays."""
+        """Return the variables' values after the loop; compile-time values stay as they are."""
         carried = unflatten(self.types, results)
         return [now if type_.flatten() else end for end, type_, now in zip(self._ends, self.types, carried, strict=True)]
 
 
 class Carried:
-    """The variables a loop carries, in the order of the scope, with the types they keep."""
+    """The loop-carried variables, in the order of the scope, with their types."""
 
     def __init__(self, g: Generator, node: ast.For | ast.While, facts: Facts, assigned: frozenset[str]) -> None:
         self.g, self.node = g, node
@@ -77,7 +77,7 @@ class Carried:
         return [flat for value in self.initial for flat in flatten(value)]
 
     def bind(self, arguments: Sequence[ir.Value]) -> Scope:
-        """The scope of an iteration, given the region's arguments."""
+        """Return the scope of an iteration, given the region's iteration arguments."""
         scope = dict(self.outer)
         for name, value in zip(self.names, unflatten(self.types, arguments), strict=True):
             scope[name] = value
@@ -85,7 +85,7 @@ class Carried:
         return scope
 
     def collect(self) -> list[ir.Value]:
-        """The values at the end of an iteration.
+        """Return the loop-carried values at the end of an iteration.
 
         Raises:
             CompilationError: a variable changed its type.
@@ -93,7 +93,7 @@ class Carried:
         return [flat for name, type_ in zip(self.names, self.types, strict=True) for flat in self.at_end(name, type_)]
 
     def at_end(self, name: str, type_: Any) -> list[ir.Value]:
-        """What carries the variable ``name``, of ``type_``, at the end of an iteration.
+        """Return the IR values of the variable ``name`` at the end of an iteration.
 
         Raises:
             CompilationError: it changed its type, or has no value.
@@ -113,7 +113,9 @@ class Carried:
         return flatten(value)
 
     def last_values(self, facts: Facts, jumps: frozenset[str]) -> LastValues:
-        """What the body's end leaves to code after a loop that runs at least once, in variables that have no value before it.
+        """Collect variables first assigned in the body of a loop that runs at least once.
+
+        They have no value before the loop; code after it reads the values of the last iteration.
 
         Args:
             facts: of the loop.
@@ -132,7 +134,7 @@ class Carried:
         return found
 
     def finish(self, finals: Sequence[Any], inner: Scope, last: LastValues | None, results: Sequence[ir.Value] = ()) -> None:
-        """The scope after the loop.
+        """Update the scope to the state after the loop.
 
         Variables that only the loop's body assigns have no value there, unless the loop runs at least once.
 
@@ -159,14 +161,17 @@ class Carried:
         self.g.scope = scope
 
     def _refuse_unforeseen(self, inner: Scope) -> None:
-        """Raise where a call assigned a field of a variable that the loop does not carry, since nothing told so before the loop."""
+        """Raise if a call assigned a field of a variable that the loop does not carry.
+
+        The assignment could not be foreseen before the loop.
+        """
         for name, value in self.outer.items():
             if name not in self.assigned and not is_hidden(name) and inner[name] is not value and holds_aggregate(value):
                 message = f"a call in this loop assigns to a field of {name}, which cannot be told from the call"
                 raise located(self.g.frame, self.node, with_help(message, f"call a method on {name}, or assign the variable: {name} = ..."), CompilationError)
 
     def _assignment(self, name: str) -> ast.AST:
-        """Where the loop assigns ``name`` last."""
+        """Return the node of the loop's last assignment to ``name``."""
         found: ast.AST = self.node
         for statement in self.node.body:
             for inner in ast.walk(statement):
@@ -184,9 +189,12 @@ _KEEP = "a variable that a loop carries keeps its type; give it the final type b
 
 
 def assigned_names(g: Generator, body: Sequence[ast.stmt], heads: frozenset[str]) -> tuple[frozenset[str], frozenset[str]]:
-    """(names that a loop's body may assign, jumps that leave an iteration early), without the sides of ``if`` that are known not to be taken.
+    """Return (names a loop's body may assign, jumps that leave an iteration early).
 
-    A side is known by a test on names that the loop does not assign, so that the answer is that of the visit to come.
+    Sides of an ``if`` that are known not to be taken are left out.
+
+    Only tests on names that the loop does not assign are evaluated, so the result agrees with the
+    later visit.
     """
     facts = g.frame.analysis.facts
     everything = frozenset().union(heads, *(facts[statement].assigned for statement in body))
@@ -217,7 +225,7 @@ def assigned_names(g: Generator, body: Sequence[ast.stmt], heads: frozenset[str]
 
 
 def _assigned_inside(facts: dict[ast.stmt, Facts], loop: ast.For | ast.While) -> frozenset[str]:
-    """Names assigned by the statements of a loop, without its head's."""
+    """Return the names that a loop's body assigns, without its target's."""
     inside = frozenset().union(*(facts[statement].assigned for statement in (*loop.body, *loop.orelse)))
     if isinstance(loop, ast.For):
         return inside - {name.id for name in ast.walk(loop.target) if isinstance(name, ast.Name)}
@@ -225,5 +233,5 @@ def _assigned_inside(facts: dict[ast.stmt, Facts], loop: ast.For | ast.While) ->
 
 
 def walrus_names(node: ast.expr) -> list[str]:
-    """The names that an expression assigns."""
+    """Return the names that the walrus operators of an expression assign."""
     return [inner.target.id for inner in ast.walk(node) if isinstance(inner, ast.NamedExpr)]

@@ -1,4 +1,4 @@
-"""The entry of the frontend: a function of the language, the types of its arguments and the values of its constexprs, to a module of Tile IR."""
+"""Entry point of the frontend: compiles a function of the language to a module of Tile IR."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def compile_function(
             generator.kernel(fn, function, scope)
     except CompilationError as error:
         if not flag("TILEWRIGHT_FRONT_END_DEBUGGING"):
-            # The compiler's own frames tell a kernel's author nothing.
+            # The compiler's own stack frames are of no use to a kernel's author.
             error.with_traceback(None)
         raise whole(error)  # noqa: B904  # it has its cause
     except RecursionError:
@@ -104,7 +104,7 @@ _ABSENT: Any = object()
 
 
 def _type(path: str, spelled: Any, constants: Mapping[str, Any], value: Any) -> base_type:
-    """The type at ``path``; ``value`` is the constant there, if one was given as part of a tuple."""
+    """Return the type at ``path``; ``value`` is its constant, if given as part of a tuple."""
     if isinstance(spelled, tuple | list):
         items = []
         for index, item in enumerate(spelled):
@@ -121,12 +121,12 @@ def _type(path: str, spelled: Any, constants: Mapping[str, Any], value: Any) -> 
 
 
 def _plain_number(value: Any) -> Any:
-    """NumPy's scalars as Python's, which constexpr arithmetic and conditions expect."""
+    """Convert NumPy scalars to Python's, which constexpr arithmetic and conditions expect."""
     return value.item() if type(value).__module__ == "numpy" and getattr(value, "shape", None) == () else value
 
 
 def _leaves(path: str, type_: base_type) -> Iterator[tuple[str, ir.types.Type]]:
-    """The IR arguments of a parameter, each with its path."""
+    """Yield the IR arguments of a parameter, each with its path."""
     if isinstance(type_, tuple_type):
         for index, item in enumerate(type_.types):
             yield from _leaves(f"{path}.{index}", item)

@@ -49,7 +49,9 @@ _CHAIN_ENDS = 4
 
 
 def located(frame: Frame, node: ast.AST, message: str, kind: type[E], conclusion: str = "") -> E:
-    """An error of ``kind`` at ``node`` of the function that ``frame`` is visiting; ``conclusion`` is shown last.
+    """Make an error of ``kind`` at ``node`` in the function that ``frame`` visits.
+
+    ``conclusion`` is shown last.
 
     Inside a called function it is the cause of another one, kept as its ``outer``: see :func:`whole`.
     """
@@ -68,7 +70,10 @@ def located(frame: Frame, node: ast.AST, message: str, kind: type[E], conclusion
 
 
 def _users_first(frame: Frame, node: ast.AST, chain: list[_Call]) -> tuple[Frame, ast.AST, list[str], list[_Call]]:
-    """The innermost place that the kernel's author wrote, which is shown first; lines that show the library's places within it; the calls that led there."""
+    """Return the user's innermost location, the library's lines within it, and the call chain.
+
+    The user's location is shown first.
+    """
     places = [(frame, node), *((caller, call) for caller, call, _ in chain)]
     within = next((index for index, (found, _) in enumerate(places) if not _is_library(found)), 0)
     library: list[str] = []
@@ -84,7 +89,11 @@ def _is_library(frame: Frame) -> bool:
 
 
 def whole(error: CompilationError) -> CompilationError:
-    """The error that the kernel's author meets: ``error`` itself, or the one at the kernel's own call that led there, with ``error`` as its cause."""
+    """Return the error to raise to the kernel's author.
+
+    This is ``error`` itself, or the error at the kernel's call that led there, with ``error`` as
+    its cause.
+    """
     outer = error.outer
     if outer is None:
         return error
@@ -94,7 +103,7 @@ def whole(error: CompilationError) -> CompilationError:
 
 
 def _inlined_at(chain: list[_Call]) -> Iterator[str]:
-    """The lines that show the calls of a chain, innermost first."""
+    """Format the calls of a chain, innermost first."""
     hidden = len(chain) - 2 * _CHAIN_ENDS
     for index, (outer, call, separate) in enumerate(chain):
         if hidden > 1 and index == _CHAIN_ENDS:
@@ -105,7 +114,7 @@ def _inlined_at(chain: list[_Call]) -> Iterator[str]:
 
 
 def _calls(frame: Frame) -> Iterator[_Call]:
-    """The calls that led to ``frame``, innermost first."""
+    """Yield the calls that led to ``frame``, innermost first."""
     while frame.caller is not None:
         if frame.call_node is not None:
             yield frame.caller, frame.call_node, frame.separate
@@ -113,7 +122,7 @@ def _calls(frame: Frame) -> Iterator[_Call]:
 
 
 def relocated(frame: Frame, node: ast.AST, error: Exception) -> CompilationError:
-    """``error``, raised by a builtin or by the compiler itself, as an error at ``node``.
+    """Relocate ``error``, raised by a builtin or by the compiler itself, to ``node``.
 
     An exception of Python is its cause; an error of ours is replaced by it.
     """
@@ -128,18 +137,21 @@ def relocated(frame: Frame, node: ast.AST, error: Exception) -> CompilationError
 
 
 def cause(error: Exception) -> Exception | None:
-    """What ``raise relocated(...) from`` names: an error of ours, or of too deep a recursion, says nothing that its located copy does not."""
+    """Return the cause to chain in ``raise relocated(...) from``.
+
+    None for a CompilationError or a RecursionError, which add nothing to the relocated copy.
+    """
     return None if isinstance(error, CompilationError | RecursionError) else error
 
 
 def unsupported(frame: Frame, node: ast.AST, construct: str, alternative: str = "") -> UnsupportedLanguageConstruct:
-    """An error that names a construct of Python the language does not have ("lambda is"), and what to write instead."""
+    """Make the error for an unsupported Python construct ("lambda is"), with its replacement."""
     message = f"{construct} not supported in a kernel" if construct.endswith((" is", " are")) else f"{construct} in a kernel"
     return located(frame, node, with_help(message, alternative), UnsupportedLanguageConstruct)
 
 
 def position(frame: Frame, node: ast.AST) -> tuple[int, int]:
-    """(1-based line of the file, 0-based column) of a node."""
+    """Return the (1-based line of the file, 0-based column) of a node."""
     return getattr(node, "lineno", 1) + frame.line_offset, getattr(node, "col_offset", 0) + frame.indent
 
 
@@ -169,7 +181,7 @@ def _excerpt(frame: Frame, node: ast.AST, label: str, context: int) -> list[str]
 
 
 def _window(text: str, left: int) -> str:
-    """As many columns of a line as are shown, from ``left`` on, with a mark where it goes on."""
+    """Cut a source line to the columns shown from ``left`` on, with ellipses where it continues."""
     shown = text[left : left + _WIDTH]
     if left and shown:
         shown = "…" + shown[1:]
@@ -177,7 +189,7 @@ def _window(text: str, left: int) -> str:
 
 
 def source_of(node: ast.AST) -> str:
-    """A piece of a kernel's source as text, for a message; its beginning, where it is long."""
+    """Return the source text of a node for a message, truncated if it is long."""
     try:
         text = ast.unparse(node)
     except RecursionError:

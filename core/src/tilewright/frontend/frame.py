@@ -1,4 +1,8 @@
-"""The state of visiting one function: where it comes from, who called it, the loops around the current statement; and marks that a scope may hold."""
+"""Per-function state of the visitor, and the markers that a scope may hold.
+
+The state comprises the function's source position, its caller, and the loops around the current
+statement.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ Scope = dict[str, Any]
 
 
 class Undefined:
-    """What a scope holds for a name that some paths leave without a value.
+    """Marker in a scope for a name that some paths leave undefined.
 
     ``reason`` completes "x is not defined here: it ...". ``dead`` says that the liveness analysis has shown that nothing reads it.
     """
@@ -102,7 +106,7 @@ class Completion(NamedTuple):
 
     @property
     def returns_only(self) -> bool:
-        """Every path has left the function."""
+        """Return whether every path has returned from the function."""
         return not self.falls and self.jumps == _RETURN_ONLY
 
 
@@ -115,12 +119,12 @@ NORMAL = Completion(True, frozenset())
 
 
 def break_flag(depth: int) -> str:
-    """The flag that a ``break`` of the loop at ``depth`` sets."""
+    """Return the name of the flag that a ``break`` of the loop at ``depth`` sets."""
     return f"?break{depth}"
 
 
 def continue_flag(depth: int) -> str:
-    """The flag that a ``continue`` of the loop at ``depth`` sets."""
+    """Return the name of the flag that a ``continue`` of the loop at ``depth`` sets."""
     return f"?continue{depth}"
 
 
@@ -129,7 +133,7 @@ def is_hidden(name: str) -> bool:
 
 
 def end_of_iteration(completion: Completion, depth: int) -> Completion:
-    """The completion of a loop's body once its ``continue`` has come to its target."""
+    """Return the completion of a loop's body with its ``continue`` jumps resolved."""
     flag = continue_flag(depth)
     if flag not in completion.jumps:
         return completion

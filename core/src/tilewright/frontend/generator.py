@@ -1,4 +1,4 @@
-"""The visitor that turns a function's syntax tree into Tile IR, and the calls between functions.
+"""AST visitor that lowers a function to Tile IR, and calls between functions.
 
 Nodes are dispatched by their type through the tables of ``expressions`` and ``statements``, which the generator is given. A call to another function of
 the language is inlined: its tree is visited at the current insertion point with the argument values as its variables, so it is specialised on their types
@@ -49,7 +49,7 @@ class Block(Protocol):
 
 
 class Generator:
-    """Generates one module.
+    """Generator of one Tile IR module.
 
     It holds what visiting needs and knows no kind of expression or statement itself: those are functions of a generator and a node, and come with it.
 
@@ -66,20 +66,20 @@ class Generator:
     scope: Scope
 
     def __init__(self, options: Options, expressions: Mapping[type[ast.expr], Expression], block: Block) -> None:
-        """What generates a module, given what visits each kind of expression and what visits statements."""
+        """Begin an empty module, given the visitors of expressions and statements."""
         self._expressions, self._block = expressions, block
         self.module = ir.Module()
         self.builder = ir.Builder()
         self.semantic = Semantic(self.builder, options, self)
         self.scope = {}
         self.call_node: ast.AST | None = None
-        #: functions compiled on their own, by what they are specialised on; None while one is under way
+        #: functions compiled on their own by specialization key; None while one is being compiled
         self._callees: dict[Any, tuple[ir.Function, base_type] | None] = {}
 
     # -- visiting -------------------------------------------------------------------------------------------------------------------------
 
     def evaluate(self, node: ast.expr) -> Any:
-        """The value of an expression.
+        """Evaluate an expression.
 
         Raises:
             CompilationError: with the place of the innermost node that is wrong.
@@ -101,7 +101,7 @@ class Generator:
         return self._block(self, body, live, follows)
 
     def locate(self, node: ast.AST) -> None:
-        """Give the operations that follow the place of ``node``."""
+        """Set the location of the operations that follow to that of ``node``."""
         frame = self.frame
         self.builder.location = ir.Location(
             frame.file,
@@ -112,31 +112,31 @@ class Generator:
         )
 
     def relocated(self, node: ast.AST, error: Exception) -> CompilationError:
-        """``error`` as an error at ``node`` of the function being visited."""
+        """Relocate ``error`` to ``node`` of the function being visited."""
         if isinstance(error, RecursionError):
             return errors.located(self.frame, node, _TOO_NESTED, CompilationError)
         return errors.relocated(self.frame, node, error)
 
     def enter(self, region: ir.Region) -> tuple[Scope, Any]:
-        """Append to ``region`` from now on; gives what :meth:`leave` takes."""
+        """Move the insertion point into ``region``; return the state for :meth:`leave`."""
         builder = self.builder
         saved = self.scope, (builder.region, builder.before)
         builder.region, builder.before = region, None
         return saved
 
     def leave(self, scope: Scope, saved: Any) -> None:
-        """Go back to where :meth:`enter` left."""
+        """Restore the insertion point and scope saved by :meth:`enter`."""
         self.scope = scope
         self.builder.region, self.builder.before = saved
 
     # -- conditions -----------------------------------------------------------------------------------------------------------------------
 
     def condition(self, node: ast.expr) -> Any:
-        """The value of an ``if``'s test: a bool where it is known at compile time, else a scalar tensor of int1."""
+        """Evaluate the test of an ``if``: a compile-time bool, or a scalar tensor of int1."""
         return self.truth(node, self.evaluate(node))
 
     def truth(self, node: ast.expr, value: Any) -> Any:
-        """``value`` as a condition: see :meth:`condition`."""
+        """Convert ``value`` to a condition: see :meth:`condition`."""
         if type(value) is constexpr:
             inner = value.value
             if type(inner) in _CONDITIONS:
@@ -156,7 +156,10 @@ class Generator:
         raise errors.located(self.frame, node, with_help(message, "compare it with something, or test it with `is not None`"), CompilationError)
 
     def known_test(self, node: ast.expr, assigned: frozenset[str]) -> bool | None:
-        """The outcome of a test that reads no name of ``assigned`` and is known at compile time; None for any other. Emits nothing."""
+        """Return the outcome of a compile-time test that reads no name of ``assigned``, else None.
+
+        Emits nothing.
+        """
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             known = self.known_test(node.operand, assigned)
             return None if known is None else not known
@@ -201,7 +204,7 @@ class Generator:
     # -- functions of the language --------------------------------------------------------------------------------------------------------
 
     def call(self, fn: JitCallable | constexpr, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """The value of ``fn(*args, **kwargs)``: inlined here, or a call where ``fn`` is ``noinline``.
+        """Inline ``fn(*args, **kwargs)`` here, or emit a call if ``fn`` is ``noinline``.
 
         Raises:
             TypeError: the arguments do not fit the parameters.
@@ -217,10 +220,10 @@ class Generator:
     call_JitFunction = call  # noqa: N815
 
     def region(self, fn: JitCallable, argument_types: Sequence[base_type]) -> tuple[ir.Region, list[base_type]]:
-        """A region whose body is ``fn`` inlined on the region's arguments, ended by ``yield``; and the types it yields.
+        """Build a region with ``fn`` inlined on its arguments; also return the yielded types.
 
         Raises:
-            TypeError: ``fn`` gives no value, or is no function of the language.
+            TypeError: ``fn`` returns no value, or is no function of the language.
         """
         if not isinstance(fn, JitCallable) or isinstance(fn, ConstexprFunction):
             message = f"a function of the language is expected here, not {describe(fn)}"
@@ -245,7 +248,7 @@ class Generator:
         return frame
 
     def _visit(self, frame: Frame, scope: Scope) -> Any:
-        """Visit a function's body with the given variables; its value."""
+        """Visit a function's body with the given variables, and return its value."""
         builder = self.builder
         outer = getattr(self, "frame", None), self.scope, self.call_node, builder.location
         self.frame, self.scope, self.call_node = frame, scope, None

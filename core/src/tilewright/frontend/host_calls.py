@@ -83,14 +83,14 @@ def names_assigned_by_calls(g: Generator, nodes: Iterable[ast.AST]) -> frozenset
 
 
 def _root(node: ast.expr) -> str | None:
-    """The variable whose value, field or item an expression is."""
+    """Return the variable that an attribute or subscript expression is rooted in."""
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Starred):
         node = node.value
     return node.id if isinstance(node, ast.Name) else None
 
 
 def _callee(g: Generator, node: ast.expr) -> Any:
-    """What a call in a loop's body calls; None where that is not known before the loop."""
+    """Resolve the callee of a call in a loop's body; None where it is unknown before the loop."""
     if any(not isinstance(inner, ast.Attribute | ast.Subscript | ast.Constant | ast.Name | ast.Load) for inner in ast.walk(node)):
         return None
     try:
@@ -113,7 +113,10 @@ def _function_assigns(function: FunctionType, classes: frozenset[type], seen: se
 
 
 def _code_assigns(code: CodeType, namespace: Mapping[str, Any], classes: frozenset[type], seen: set[CodeType]) -> bool:
-    """Return whether code assigns to an attribute: itself, a function within it, or a method of ``classes`` or function of its module that it names."""
+    """Return whether code, or a function that it contains or names, assigns to an attribute.
+
+    Names are looked up among the methods of ``classes`` and the functions of its module.
+    """
     if code in seen:
         return False
     seen.add(code)

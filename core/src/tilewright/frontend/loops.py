@@ -1,7 +1,8 @@
 """Loops: ``for`` over ranges, unrolled loops over what is known at compile time, and ``while``.
 
 A loop carries the variables that it assigns, that have a value before it, and that are live where an iteration begins. A ``for`` that is left only at
-its end is an IR ``for``. With a ``break`` or ``return`` inside, it is a ``while`` whose carried values include one flag a kind of jump. ``continue`` needs
+its end is an IR ``for``. With a ``break`` or ``return`` inside, it is a ``while`` whose
+loop-carried values include one flag per kind of jump. ``continue`` needs
 neither: it is an ``if`` around the rest of the body.
 """
 
@@ -39,7 +40,7 @@ _STEP_IS_NOT_POSITIVE = (
     "the step of a range must be positive where it is known at run time alone (a loop that counts down takes a constexpr, as `range(n, 0, -1)`)"
 )
 
-#: A loop unrolled further than this is a mistake.
+#: Maximum number of iterations of an unrolled loop; more is an error.
 _UNROLL_LIMIT = 1 << 16
 
 
@@ -57,7 +58,7 @@ def for_statement(g: Generator, node: ast.For, facts: Facts, follows: bool) -> C
 
 
 def _static_items(g: Generator, node: ast.For, iterated: Any) -> Sequence[Any]:
-    """What an unrolled loop goes through."""
+    """Return the items that an unrolled loop iterates over."""
     if isinstance(iterated, static_range):
         if iterated.step.value == 0:
             raise located(g.frame, node.iter, _STEP_IS_ZERO, CompilationError)
@@ -111,19 +112,22 @@ def _iteration(g: Generator, node: ast.For, facts: Facts, depth: int, item: Any)
 
 
 def _defined(g: Generator) -> frozenset[str]:
-    """The variables that have a value."""
+    """Return the names of the variables that have a value."""
     return frozenset(name for name, value in g.scope.items() if type(value) is not Undefined)
 
 
 def _forget(g: Generator, known: frozenset[str], reason: str) -> None:
-    """Variables that are not ``known`` have no value any more: on the paths that jumped they got none."""
+    """Mark variables outside ``known`` as undefined: the paths that jumped left them unassigned."""
     for name, value in g.scope.items():
         if name not in known and not is_hidden(name) and type(value) is not Undefined:
             g.scope[name] = Undefined(f"{reason}; assign it before the loop")
 
 
 def _otherwise(g: Generator, node: ast.For | ast.While, facts: Facts, completion: Completion) -> Completion:
-    """The ``else`` of a loop, which runs unless a ``break`` was taken; and the end of the break's life."""
+    """Visit the ``else`` of a loop, which runs unless a ``break`` was taken.
+
+    The flag of the ``break`` is consumed here.
+    """
     flag = break_flag(g.frame.loops + 1)
     broken = flag in completion.jumps
     others = completion.jumps - {flag}
@@ -201,7 +205,10 @@ def _runs(lower: ir.Value, upper: ir.Value) -> bool:
 
 
 def _bounds(g: Generator, node: ast.For, bounds: tl_range) -> tuple[ir.Value, ir.Value, ir.Value, ir.Value | None, dtype]:
-    """(lower, upper, step, start of a descending loop or None, type of the variable) with bounds in one type and a positive step."""
+    """Normalize a range to bounds of one type and a positive step.
+
+    Returns (lower, upper, step, start of a descending loop or None, type of the variable).
+    """
     g.locate(node.iter)
     start, end, step = bounds.start, bounds.end, bounds.step
     sign = 1
@@ -232,8 +239,11 @@ def _bounds(g: Generator, node: ast.For, bounds: tl_range) -> tuple[ir.Value, ir
 
 
 def _assert_positive(g: Generator, step: tensor) -> None:
-    """Stop the kernel where a step that is known at run time alone is not positive: with 0 a loop never ends, and whether a loop goes up or down is
-    decided while compiling. GPUs, where an assertion costs, do so in debug mode."""
+    """Assert that a step known only at run time is positive.
+
+    A step of 0 never ends the loop, and the direction is fixed at compile time. GPUs, on which
+    assertions cost time, check only in debug mode.
+    """
     options = g.semantic.options
     implied = options.capabilities is not None and IMPLIED_ASSERTS in options.capabilities.features
     if not (options.debug or implied) or is_known_positive(step.handle):
@@ -252,7 +262,7 @@ def _for_as_while(
     iv_type: dtype,
     hints: tl_range,
 ) -> Completion:
-    """A ``for`` that may be left early."""
+    """Lower a ``for`` that may be left early to an IR ``while``."""
     assert isinstance(node.target, ast.Name)
     name = node.target.id
     lower, upper, step, descending = bounds
@@ -291,15 +301,19 @@ def _for_as_while(
 
 
 def _counted_down(g: Generator, start: tensor, counter: tensor, stop: tensor) -> tensor:
-    """``start - (counter - stop)``: the difference may wrap around where the value is in range."""
+    """Return ``start - (counter - stop)``, the variable of a descending loop.
+
+    The difference may wrap around although the value is in range.
+    """
     distance = g.semantic.sub(counter, stop, sanitize_overflow=False)
     return g.semantic.sub(start, distance, sanitize_overflow=False)
 
 
 def _iterations(builder: ir.Builder, lower: ir.Value, upper: ir.Value, step: ir.Value, unsigned: ir_types.IntType) -> ir.Value:
-    """How often a ``for`` runs: (upper - lower - 1) / step + 1 modulo 2**bits where lower < upper, else 0; exact for any bounds.
+    """Emit the trip count of a ``for``, exact for any bounds.
 
-    Never where a step of the run time is not positive."""
+    It is (upper - lower - 1) / step + 1 modulo 2**bits if lower < upper, else 0. A run-time step
+    that is not positive yields 0."""
 
     def plain(value: ir.Value) -> ir.Value:
         return value if value.type is unsigned else builder.bitcast(value, result=unsigned)

@@ -1,4 +1,4 @@
-"""What a name means: a variable of the function, a captured one, a permitted global, or one of the few builtins of Python that kernels have."""
+"""Name resolution: local and captured variables, permitted globals, and Python builtins."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tilewright.language.core import base_type, base_value, constexpr
 from tilewright.language.definitions.callable import BoundConstexprFunction, JitCallable
 
 _MISSING = object()
-#: Kinds of globals that need no further look.
+#: Types of globals that are always permitted.
 _PERMITTED = (ModuleType, JitCallable, constexpr, base_type, BoundConstexprFunction, BoundCallable)
 
 
 def load_name(g: Generator, node: ast.AST, name: str) -> Any:
-    """The value of a name.
+    """Resolve a name to its value.
 
     Raises:
         CompilationError: it has none, or is a global that kernels may not read.
@@ -55,7 +55,11 @@ def load_name(g: Generator, node: ast.AST, name: str) -> Any:
 
 
 def is_permitted(value: Any) -> bool:
-    """Whether a kernel may read a global of this value: it cannot change what the kernel means without being noticed."""
+    """Return whether a kernel may read a global of this value.
+
+    Permitted are values whose changes would be noticed before they could alter the kernel's
+    meaning.
+    """
     if isinstance(value, _PERMITTED) or is_builtin(value) or isinstance(value, base_value):
         return True
     if isinstance(value, type):

@@ -43,12 +43,12 @@ _UNARY: dict[type[ast.unaryop], str] = {ast.USub: "neg", ast.UAdd: "pos", ast.In
 
 
 def binary(g: Generator, node: ast.BinOp) -> Any:
-    """``left operator right``."""
+    """Evaluate ``left operator right``."""
     return operate(g, node, type(node.op), g.evaluate(node.left), g.evaluate(node.right))
 
 
 def operate(g: Generator, node: ast.AST, operator_type: type[ast.operator], lhs: Any, rhs: Any) -> Any:
-    """``lhs operator rhs``: of compile-time values in Python, else by the language's rules."""
+    """Evaluate ``lhs operator rhs``: in Python at compile time, else by the language's rules."""
     name = _BINARY.get(operator_type)
     if name is None:
         raise unsupported(g.frame, node, "the operator `@` is", "use tl.dot")
@@ -70,7 +70,7 @@ def _require_values(lhs: Any, rhs: Any, symbol: str) -> None:
 
 
 def unary(g: Generator, node: ast.UnaryOp) -> Any:
-    """``-x``, ``+x``, ``~x`` and ``not x``."""
+    """Evaluate a unary operator: ``-x``, ``+x``, ``~x`` or ``not x``."""
     value = g.evaluate(node.operand)
     name = _UNARY[type(node.op)]
     if type(value) is constexpr:
@@ -83,7 +83,7 @@ def unary(g: Generator, node: ast.UnaryOp) -> Any:
 
 
 def boolean(g: Generator, node: ast.BoolOp) -> Any:
-    """``and`` and ``or``.
+    """Evaluate ``and`` and ``or``.
 
     Operands are looked at in order. What is known at compile time and decides is the result, also after tensors; what does not decide drops out. Tensors
     are all evaluated, and combined.
@@ -108,7 +108,10 @@ def boolean(g: Generator, node: ast.BoolOp) -> Any:
 
 
 def compare(g: Generator, node: ast.Compare) -> Any:
-    """A chain of comparisons, which ends where one is known to fail; also ``is`` and ``in``."""
+    """Evaluate a chain of comparisons, ``is`` and ``in`` included.
+
+    The chain stops at the first comparison that is known to fail.
+    """
     left = g.evaluate(node.left)
     result: Any = None
     for position, (op, comparator) in enumerate(zip(node.ops, node.comparators, strict=True)):
@@ -150,7 +153,9 @@ def _compare_pair(g: Generator, node: ast.AST, op: ast.cmpop, left: Any, right: 
 
 
 def _same_items(g: Generator, left: tl_tuple, right: tl_tuple) -> Any:
-    """Whether two tuples have equal items: known at compile time where they differ in length or in constants, else an int1.
+    """Return whether two tuples have equal items, as a bool or an int1.
+
+    The result is known at compile time where they differ in length or in constants.
 
     Raises:
         TypeError: an item is a block.

@@ -1,4 +1,4 @@
-"""The builtins of Python that kernels have, evaluated while compiling."""
+"""Python builtins available in kernels, evaluated at compile time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Implementation = Callable[[Generator, Sequence[Any], Mapping[str, Any]], Any]
 
 
 def plain(value: Any, what: str) -> Any:
-    """The Python value behind a compile-time one.
+    """Return the Python value of a compile-time value.
 
     Raises:
         TypeError: it is computed at run time.
@@ -57,7 +57,7 @@ def _len(g: Generator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 
 
 def _evaluated(fn: Any) -> Implementation:
-    """A builtin that works on plain values."""
+    """Wrap a builtin that works on plain Python values."""
     name = fn.__name__
 
     def implementation(g: Generator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -177,7 +177,7 @@ def _breakpoint(g: Generator, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 
 
 def items_of(value: Any) -> list[Any]:
-    """The items of a tuple, or of a sequence known at compile time, as values of a kernel.
+    """Return the items of a tuple or compile-time sequence as values of a kernel.
 
     Raises:
         TypeError: it has none, or they are known only at run time.
@@ -236,7 +236,7 @@ PYTHON_BUILTINS: dict[str, Any] = {
         "breakpoint": _breakpoint,
     }.items()
 }
-#: What a class of Python stands for in ``isinstance``.
+#: Classes that a Python builtin stands for in ``isinstance``.
 _CLASSES: dict[Any, Any] = {PYTHON_BUILTINS[name]: getattr(builtins, name) for name in ("list", "float", "int", "bool", "str", "range")}
 _CLASSES[PYTHON_BUILTINS["tuple"]] = (tuple, tl_tuple)
 _CLASSES[tensor_descriptor] = tensor_descriptor_base  # one that the host made too

@@ -1,4 +1,7 @@
-"""What to write instead: remedies that quote the kernel's own source, for mistakes that those make who know Python and NumPy better than the language."""
+"""Remedies in error messages: replacement code that quotes the kernel's own source.
+
+They address mistakes common among users who know Python and NumPy better than the language.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from tilewright.language.core import tuple as tl_tuple
 
 #: Packages whose functions work on arrays or numbers of the host.
 _LIBRARIES = frozenset({"cmath", "cupy", "jax", "math", "numpy", "scipy", "torch"})
-#: Their names of functions that the language has by another one.
+#: NumPy and PyTorch names of functions that the language spells differently.
 _DEBUGGERS = frozenset({"IPython", "bdb", "debugpy", "ipdb", "pdb", "pudb"})
 _OTHER_NAMES = {
     "absolute": "abs",
@@ -34,7 +37,7 @@ _OTHER_NAMES = {
     "tanh": "extra.libdevice.tanh",
     "transpose": "trans",
 }
-#: Methods of lists that change them, and what has the same outcome.
+#: Methods that mutate a list -> the expression with the same outcome.
 _OF_LISTS = {
     "append": "{value} = {value} + ({arguments},)",
     "extend": "{value} = {value} + tuple({arguments})",
@@ -47,7 +50,7 @@ _OF_LISTS = {
 
 
 def of_library(fn: Any, name: str) -> str:
-    """For a function of the host called on values of a kernel: the language's own, where it has one."""
+    """Suggest the language's counterpart of a host function called on a kernel's values."""
     from tilewright import language
 
     module = str(getattr(fn, "__module__", None) or "").partition(".")[0]
@@ -60,13 +63,13 @@ def of_library(fn: Any, name: str) -> str:
 
 
 def of_import(node: ast.Import | ast.ImportFrom) -> str:
-    """For an import in a kernel, where it is that of a debugger."""
+    """Suggest a replacement for the import of a debugger in a kernel."""
     modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
     return "stop with breakpoint(), under the reference interpreter" if any(module.partition(".")[0] in _DEBUGGERS for module in modules) else ""
 
 
 def of_builtin(name: str) -> str:
-    """For a builtin of Python that kernels do not have: the language's own, where it has one of that name."""
+    """Suggest the language's function of the same name for an unsupported Python builtin."""
     from tilewright import language
 
     if not hasattr(builtins, name):
@@ -76,7 +79,7 @@ def of_builtin(name: str) -> str:
 
 
 def of_call(g: Generator, node: ast.Call, fn: Any, error: Exception) -> str:
-    """For a call that was refused: arguments that must be constants and are not, and keywords that are misspelt."""
+    """Suggest fixes for a rejected call: non-constant arguments and misspelt keywords."""
     text = str(error)
     if "  help: " in "".join((text, *getattr(error, "__notes__", ()))):
         return ""
@@ -99,7 +102,7 @@ def of_call(g: Generator, node: ast.Call, fn: Any, error: Exception) -> str:
 
 
 def _to_constants(g: Generator, node: ast.Call) -> str:
-    """Which values of the arguments of a call are known only when the kernel runs, and how a parameter becomes a constant."""
+    """Name a call's run-time arguments, and suggest how to make them compile-time constants."""
     parameters: list[str] = []
     computed: list[str] = []
     for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
@@ -120,7 +123,7 @@ def _to_constants(g: Generator, node: ast.Call) -> str:
 
 
 def of_method(g: Generator, node: ast.Call, method: ast.Attribute) -> str:
-    """For a call of a list's method: they are tuples, which do not change."""
+    """Suggest a replacement for a mutating list method; lists are immutable tuples in kernels."""
     if method.attr not in _OF_LISTS or not isinstance(method.value, ast.Name) or not isinstance(g.scope.get(method.value.id), tl_tuple):
         return ""
     arguments = ", ".join(map(source_of, node.args)) or "x"
@@ -128,7 +131,7 @@ def of_method(g: Generator, node: ast.Call, method: ast.Attribute) -> str:
 
 
 def of_index(node: ast.Subscript, value: tensor, index: Any) -> str:
-    """For a tensor that is indexed as an array is: a load through a pointer, or what takes elements of a tile."""
+    """Suggest a replacement for array-style indexing of a pointer or tensor."""
     of, at = source_of(node.value), source_of(node.slice)
     if value.dtype.is_ptr():
         at = f"({at})" if isinstance(node.slice, ast.BinOp) and not isinstance(node.slice.op, ast.Add | ast.Mult) else at
@@ -145,7 +148,7 @@ def of_index(node: ast.Subscript, value: tensor, index: Any) -> str:
 
 
 def of_assignment(node: ast.Subscript, value: Any) -> str:
-    """For an assignment to an element."""
+    """Suggest a replacement for an assignment to an element."""
     of, at = source_of(node.value), source_of(node.slice)
     if isinstance(value, tl_tuple):
         return f"lists are tuples here, and do not change: `{of} = {of}[:i] + (x,) + {of}[i + 1:]`"

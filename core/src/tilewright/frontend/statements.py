@@ -87,7 +87,7 @@ def _assert(g: Generator, node: ast.Assert) -> None:
 
 
 def _pass(g: Generator, node: ast.stmt) -> None:
-    """Nothing."""
+    """Visit a ``pass`` statement, which emits nothing."""
 
 
 def _delete(g: Generator, node: ast.Delete) -> None:

@@ -1,4 +1,4 @@
-"""Values in scopes: what plain assignment makes of them, what carries them between regions, and how their types are told."""
+"""Values in scopes: decay on assignment, flattening to IR values, and descriptions of types."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from tilewright.language.value_types.promotion import scalar_type
 _NUMBERS = frozenset((int, float, bool))
 _PLAIN = frozenset((int, float, bool, str, type(None)))
 
-#: The remedy where a pointer is asked for what an array knows.
+#: The remedy where a pointer is asked for its size or shape.
 SIZES_ARE_ARGUMENTS = "a pointer knows no sizes: pass them, and the strides, as arguments of the kernel"
 
 
 def lift(value: Any) -> Any:
-    """What Python code handed over, as a value of a scope: numbers, strings and None become constexprs, tuples and lists tuples."""
+    """Convert a Python object to a value of a scope.
+
+    Numbers, strings and None become constexprs, tuples and lists become tuples of the language.
+    """
     kind = type(value)
     if kind in _PLAIN:
         return constexpr(value)
@@ -32,9 +35,9 @@ def lift(value: Any) -> Any:
 
 
 def decay(semantic: Semantic, value: Any) -> Any:
-    """What a plain assignment stores: numbers known at compile time become scalar tensors; everything else stays.
+    """Convert compile-time numbers to scalar tensors, as a plain assignment does.
 
-    Items of tuples decay too.
+    Items of tuples decay too; every other value stays as it is.
     """
     kind = type(value)
     if kind is tensor:
@@ -53,24 +56,27 @@ def decay(semantic: Semantic, value: Any) -> Any:
 
 
 def decayed_type(value: Any) -> Any:
-    """The type that :func:`decay` would give, without emitting anything."""
+    """Return the type of :func:`decay`'s result without emitting anything."""
     if type(value) is constexpr and type(value.value) in _NUMBERS:
         return scalar_type(value.value)
     return type_of(value)
 
 
 def unwrapped(value: Any) -> Any:
-    """The Python value behind a constexpr; any other value as it is."""
+    """Return the Python value of a constexpr; any other value as it is."""
     return value.value if type(value) is constexpr else value
 
 
 def is_number(value: Any) -> bool:
-    """Whether ``value`` is a number known at compile time."""
+    """Return whether ``value`` is a number known at compile time."""
     return type(value) is constexpr and type(value.value) in _NUMBERS
 
 
 def type_of(value: Any) -> base_type:
-    """The type of any value of a scope; what is no value of the language is its own type, as a constexpr is."""
+    """Return the type of any value of a scope.
+
+    A value outside the language has a type of its own, as a constexpr does.
+    """
     if isinstance(value, base_value):
         found: base_type = value.type
         return found
@@ -78,18 +84,18 @@ def type_of(value: Any) -> base_type:
 
 
 def flatten(value: Any) -> list[ir.Value]:
-    """The IR values that carry ``value``."""
+    """Return the IR values that ``value`` consists of."""
     return value.flatten() if isinstance(value, base_value) else []
 
 
 def unflatten(types: Iterable[base_type], values: Iterable[ir.Value]) -> list[Any]:
-    """Values of ``types``, carried by ``values`` in order."""
+    """Rebuild values of ``types`` from flattened IR ``values``."""
     source = iter(values)
     return [type_.unflatten(source) for type_ in types]
 
 
 def placeholder(builder: ir.Builder, type_: base_type) -> Any:
-    """A value of ``type_`` that nothing will read: zeros.
+    """Emit a zero-filled value of ``type_`` that nothing reads.
 
     Raises:
         TypeError: no constant has such a type (a tensor descriptor).
@@ -110,7 +116,7 @@ def _zero(builder: ir.Builder, type_: ir_types.Type) -> ir.Value:
 
 
 def name_values(value: Any, name: str) -> None:
-    """Let the IR values of a variable be printed under its name, where they have none yet."""
+    """Name the IR values of a variable after it where they have no name yet."""
     kind = type(value)
     if kind is tensor:
         if not value.handle.name:
@@ -121,7 +127,7 @@ def name_values(value: Any, name: str) -> None:
 
 
 def describe(value: Any) -> str:
-    """A value in words for an error message: ``a value of type int32``, ``constexpr 2``, ``module math``."""
+    """Describe a value for an error message: ``constexpr 2``, ``module math``."""
     if type(value) is constexpr:
         return f"constexpr {_plain_text(value.value)}"
     if isinstance(value, base_value):
@@ -135,12 +141,12 @@ def describe(value: Any) -> str:
 
 
 def _plain_text(value: Any, text: Any = repr) -> str:
-    """A value known at compile time as a message shows it."""
+    """Format a compile-time value for a message."""
     return integer_text(value) if type(value) is int else str(text(value))
 
 
 def describe_type(type_: base_type) -> str:
-    """A type in words for an error message."""
+    """Describe a type for an error message."""
     if isinstance(type_, constexpr_type):
         value = type_.value
         return f"constexpr {_plain_text(value, str) if not hasattr(value, '__name__') else repr(value.__name__)}"

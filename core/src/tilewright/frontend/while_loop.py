@@ -1,4 +1,4 @@
-"""Building an IR ``while``: for ``while`` loops, and for ``for`` loops that may be left early."""
+"""Construction of IR ``while`` loops, for ``while`` and for ``for`` loops left early."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from tilewright.language.core import constexpr, int1, tensor
 
 
 class WhileLoop:
-    """Builds an IR ``while``: counters, then variables, then the jump flags, then the value returned from inside."""
+    """Builder of an IR ``while``.
+
+    It carries counters, then variables, then the jump flags, then the value returned from inside.
+    """
 
     def __init__(
         self,
@@ -134,14 +137,14 @@ class WhileLoop:
         return self._finish(operation, forwarded, types, body, body_scope, result, (start, body_end, result_end), go_on is True, last)
 
     def _any(self, flags: Sequence[ir.Value]) -> ir.Value | None:
-        """Whether any flag is set."""
+        """Emit the disjunction of the flags; None where there are none."""
         found: ir.Value | None = None
         for flag in flags:
             found = flag if found is None else self.g.builder.or_(found, flag)
         return found
 
     def _test(self, before: ir.Region, test: Callable[[list[ir.Value]], Any], counters: list[ir.Value], stop: ir.Value | None) -> Any:
-        """The test's value: a bool or an i1 value.
+        """Emit the loop's test: a bool or an i1 value.
 
         After a jump the source does not evaluate the test again. So it stands under an ``if`` where it assigns variables, which then keep the values they
         had at the jump, and where evaluating it once more could do harm.
@@ -180,7 +183,7 @@ class WhileLoop:
         return value if isinstance(value, bool) else g.scope.pop("?expression").handle
 
     def _holds(self, go_on: Any, stop: ir.Value | None) -> ir.Value:
-        """The condition of going on."""
+        """Emit the condition under which the loop continues."""
         builder = self.g.builder
         true: ir.Value = builder.constant(value=True, result=ir_types.I1)
         if stop is None:
@@ -191,7 +194,7 @@ class WhileLoop:
         return found
 
     def _forwarded(self, entry_scope: Scope) -> Scope:
-        """The variables as the test leaves them: the carried ones, and those it assigned."""
+        """Return the carried variables and those that the test assigned, with their new values."""
         scope = self.g.scope
         found = {name: scope[name] for name in self.carried.names}
         for name, value in scope.items():
@@ -200,7 +203,7 @@ class WhileLoop:
         return found
 
     def _blank(self, carried: Carried) -> list[ir.Value]:
-        """Values for the variables where the body always returns."""
+        """Emit placeholders for the variables where the body always returns."""
         return [flat for type_ in carried.types for flat in flatten(placeholder(self.g.builder, type_))]
 
     def _flag(self, flag: str, body: Completion) -> ir.Value:
@@ -209,7 +212,7 @@ class WhileLoop:
         return handle
 
     def _result(self, body: Completion) -> Any:
-        """The value returned from inside; None where nothing is carried for it."""
+        """Return the value returned from inside; None where nothing is carried for it."""
         if RETURN_FLAG not in body.jumps:
             return None
         value = self.g.scope[RETURN_VALUE]
@@ -248,5 +251,5 @@ _NOTHING = Undefined("has no value before the loop")
 
 
 def _harmless(operation: ir.Operation) -> bool:
-    """Whether an operation may run where the source would not have run it."""
+    """Return whether an operation may be executed speculatively."""
     return operation.spec.effects is Effect.NONE and operation.name not in ("div", "rem")
