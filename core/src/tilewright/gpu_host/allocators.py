@@ -1,6 +1,7 @@
-"""Memory that the caching allocators of other libraries keep for themselves.
+"""Release of memory held by the caching allocators of other libraries.
 
-PyTorch and CuPy keep what their programs have freed. To the driver it is in use, so that it may have no memory left for anybody else in the process while
+PyTorch and CuPy cache freed memory. The driver counts it as in use, so an allocation elsewhere in
+the process may fail while
 most of the device is free.
 """
 
@@ -12,7 +13,7 @@ from tilewright.gpu_host.table import StreamNames
 
 
 def release_unused(names: StreamNames) -> bool:
-    """Let the allocators that this process uses give back to the driver what they keep unused; whether there was one to ask.
+    """Return cached unused memory to the driver; return whether an allocator was in use.
 
     PyTorch is not asked while its current stream is captured into a graph, which would end the capture.
     """

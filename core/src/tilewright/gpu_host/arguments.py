@@ -1,4 +1,4 @@
-"""Arguments of a kernel in memory: words, opaque structures, and their addresses.
+"""Kernel arguments in memory: 8-byte words, opaque structures, and their addresses.
 
 The words are those of :mod:`tilewright.runtime.arguments.argument_words`.
 """
@@ -19,14 +19,16 @@ from tilewright.plugins.manifest import Parameter
 from tilewright.runtime.arguments.argument_words import ArgumentWords
 from tilewright.runtime.arguments.array_protocols import address_of, array_kind
 
-#: Addresses of opaque structures are multiples of this.
+#: Alignment in bytes of opaque structures.
 OPAQUE_ALIGNMENT = 128
-#: Structures that are kept of each opaque argument.
+#: Number of encoded structures cached for each opaque argument.
 _KEPT = 256
 
 
 def device_address(driver: Driver, device: int, value: Any) -> int:
-    """The address of an array in a device's memory, or in that of one that it can access; a number is an address already.
+    """Return the address of an array in memory that a device can access.
+
+    A number is an address already.
 
     Raises:
         LaunchError: the device cannot access the memory.
@@ -49,7 +51,7 @@ def device_address(driver: Driver, device: int, value: Any) -> int:
 
 
 def places_of(opaque: Sequence[OpaqueArgument]) -> list[int]:
-    """Where each structure begins in the memory of all, and behind them the bytes of that memory."""
+    """Return the offset of each structure in their common buffer, then the buffer's size."""
     places = [0]
     for each in opaque:
         places.append(places[-1] + -(-each.size // OPAQUE_ALIGNMENT) * OPAQUE_ALIGNMENT)
@@ -57,14 +59,14 @@ def places_of(opaque: Sequence[OpaqueArgument]) -> list[int]:
 
 
 class ArgumentBlock:
-    """How a kernel's arguments are laid out."""
+    """The layout of a kernel's arguments in memory."""
 
     def __init__(self, kernel: str, parameters: Sequence[Parameter], address: Callable[[Any], int], opaque: Sequence[OpaqueArgument] = ()) -> None:
-        """Lay the parameters out.
+        """Compute the layout of the parameters.
 
         Args:
-            address: the address of an array, or of a number that is one; it may refuse.
-            opaque: what is behind the parameters.
+            address: returns the address of an array, or of a number that is one; it may raise.
+            opaque: the opaque arguments that follow the parameters.
 
         Raises:
             LaunchError: no argument has the type of a parameter.
@@ -77,7 +79,7 @@ class ArgumentBlock:
         self._places = places_of(opaque)
 
     def pack(self, values: tuple[Any, ...]) -> bytes:
-        """The words of the arguments.
+        """Pack the arguments into words.
 
         Raises:
             LaunchError: names the argument that does not fit.
@@ -85,7 +87,9 @@ class ArgumentBlock:
         return self._words.pack(values)
 
     def place(self, values: tuple[Any, ...]) -> tuple[int, object]:
-        """The address of an array of the addresses of all arguments, and what to keep as long as it is used. Every call has memory of its own.
+        """Write the arguments to memory; return the address of their pointer array, and its owner.
+
+        The owner must live as long as the array is used. Every call allocates memory of its own.
 
         Raises:
             LaunchError: names the argument that does not fit.
@@ -102,7 +106,7 @@ class ArgumentBlock:
         return ctypes.addressof(addresses), (addresses, slots, structures)
 
     def _encoded(self, values: tuple[Any, ...]) -> tuple[object, list[int]]:
-        """The memory that the opaque structures of a launch are in, and their addresses."""
+        """Encode the opaque structures of a launch; return their buffer and their addresses."""
         structures = ctypes.create_string_buffer(self._places[-1] + OPAQUE_ALIGNMENT - 1)
         first = -(-ctypes.addressof(structures) // OPAQUE_ALIGNMENT) * OPAQUE_ALIGNMENT
         words = [encode(value) for encode, value in zip(self._words.encoders, values, strict=True)]

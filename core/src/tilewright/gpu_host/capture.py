@@ -1,6 +1,7 @@
-"""Work beside graphs that are being captured.
+"""Driver calls made while a stream is captured into a graph.
 
-While a stream is captured, drivers refuse calls that could not be replayed, from every thread, and one that is refused ends the capture. Launching is part of
+While a stream is captured, drivers reject calls that could not be replayed, from every thread, and
+a rejected call ends the capture. Launching is part of
 a graph: launchers neither synchronise nor allocate. Loading code, taking and freeing memory are not, but happen whenever a kernel is launched for the first
 time or an array is collected; they are done in the driver's relaxed mode, in which they leave captures alone.
 """
@@ -12,13 +13,17 @@ from collections.abc import Iterator
 
 from tilewright.gpu_host.driver import Driver
 
-#: Capture modes as drivers number them: calls are held against captures of all threads, of this thread, of none.
+#: Capture modes as drivers number them: calls are checked against captures of all threads, of this
+#: thread, or of none.
 GLOBAL, THREAD_LOCAL, RELAXED = range(3)
 
 
 @contextlib.contextmanager
 def beside_captures(driver: Driver, device: int) -> Iterator[None]:
-    """Make the device's context this thread's, and its calls no business of any capture, for the length of a ``with`` block."""
+    """Make the device's context current and its calls independent of any graph capture.
+
+    Both hold for the length of the ``with`` block.
+    """
     with driver.use(device):
         exchange = driver.entries.capture_mode
         if exchange is None:

@@ -1,4 +1,8 @@
-"""What can be read off machine code without running it: accesses by width, copies, matrix instructions, barriers, and the innermost loop."""
+"""Static instruction counts of machine code.
+
+Counted are accesses by width, copies, matrix instructions and barriers, of all of the code and of
+the innermost loop.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +13,20 @@ from typing import Any
 
 from tilewright.gpu_host.control_flow import Instruction, loops
 
-#: An innermost loop without any access or MMA is the loop of a wait if it is shorter than this.
+#: An innermost loop without any access or MMA is a spin loop if it is shorter than this.
 _SHORT = 24
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What one instruction counts as.
+    """The count that one instruction contributes to.
 
     Attributes:
         kind: ``load`` and ``store`` (of global memory), ``copy`` (asynchronous, from global to shared
             memory or back), ``mma``, ``barrier`` (of a CTA), ``shared``, ``local`` (a spill or an array
             that is no register), ``atomic``.
         width: bytes that a thread accesses; 0 where the instruction does not say.
-        name: of a copy or an MMA: the mechanism, as the ISA spells it.
+        name: of a copy or an MMA: its mnemonic in the ISA.
         work: of an MMA: multiplications of a warp; 0 where the instruction does not say.
     """
 
@@ -58,11 +62,11 @@ class Counts:
 
     @property
     def loaded(self) -> int:
-        """Bytes that a thread loads from global memory, asynchronous copies of known width included."""
+        """Bytes a thread loads from global memory, with asynchronous copies of known width."""
         return sum(width * count for width, count in self.widths("loads").items())
 
     def widths(self, of: str) -> dict[int, int]:
-        """How many loads (with asynchronous copies of known width) or stores there are of each width."""
+        """Count the loads or stores of each width; loads include copies of known width."""
         found = Counter({int(width): count for width, count in getattr(self, of).items()})
         if of == "loads":
             for name, count in self.copies.items():
@@ -72,7 +76,7 @@ class Counts:
         return dict(found)
 
     def record(self) -> dict[str, Any]:
-        """As JSON has it: without what is zero or empty."""
+        """Return the counts as JSON data without zero or empty entries."""
         return without_zeros(asdict(self))
 
     def __str__(self) -> str:
@@ -87,21 +91,21 @@ class Counts:
         return "; ".join(parts)
 
     def mean_width(self, of: str) -> float:
-        """Bytes of an access on average; 0 where there is none."""
+        """Return the mean width of an access in bytes; 0 where there is none."""
         widths = self.widths(of)
         count = sum(widths.values())
         return sum(width * number for width, number in widths.items()) / count if count else 0.0
 
 
 def without_zeros(record: dict[str, Any]) -> dict[str, Any]:
-    """A record without what is zero or empty, apart from a loop that is there."""
+    """Drop the zero or empty entries of a record, except for a present ``loop``."""
     return {
         name: without_zeros(value) if isinstance(value, dict) else value for name, value in record.items() if value or (name == "loop" and value is not None)
     }
 
 
 def count(code: Iterable[Instruction], effect: Callable[[Instruction], Effect | None]) -> Counts:
-    """The instructions of a piece of code by what they count as."""
+    """Count the instructions of a piece of code by their effect."""
     found = Counts()
     tables = {"load": found.loads, "store": found.stores, "copy": found.copies, "mma": found.mma}
     for each in code:
@@ -127,10 +131,10 @@ def count(code: Iterable[Instruction], effect: Callable[[Instruction], Effect | 
 
 
 def main_loop(code: Sequence[Instruction], effect: Callable[[Instruction], Effect | None]) -> Counts | None:
-    """The innermost loop that does most: by matrix instructions, then by bytes loaded, then by size.
+    """Count the hottest innermost loop: by matrix instructions, then bytes loaded, then size.
 
-    Loops that wait (short ones without accesses) do not count, and do not make the loop around them an
-    outer one.
+    Spin loops (short loops without accesses) are ignored, also when determining which loops are
+    innermost.
     """
     found = [(set(loop.places), count((code[place] for place in loop.places), effect)) for loop in loops(code)]
     working = [(places, counts) for places, counts in found if not _waits(counts)]
@@ -139,7 +143,7 @@ def main_loop(code: Sequence[Instruction], effect: Callable[[Instruction], Effec
 
 
 def counted(code: Sequence[Instruction], effect: Callable[[Instruction], Effect | None]) -> dict[str, Any]:
-    """What a kernel's machine code counts, for people: all of it, and its innermost loop where it has one."""
+    """Return the counts of a kernel's machine code, and of its innermost loop if it has one."""
     loop = main_loop(code, effect)
     return {"machine code": count(code, effect), **({} if loop is None else {"innermost loop": loop})}
 
@@ -155,7 +159,7 @@ def _number(number: int, what: str) -> str:
 
 
 def _copy_text(name: str) -> str:
-    """An asynchronous copy or matrix instruction by name; the bytes that a thread copies stand behind a colon."""
+    """Format an asynchronous copy or matrix instruction named ``name:bytes per thread``."""
     kind, colon, width = name.partition(":")
     return f"{kind} of {width} bytes" if colon else kind
 

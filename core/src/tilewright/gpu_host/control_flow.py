@@ -30,8 +30,8 @@ class Loop:
     """A natural loop: the instructions from which its header can be reached without leaving it.
 
     Attributes:
-        places: the numbers of its instructions, in order.
-        innermost: whether it has no loop within.
+        places: the indices of its instructions, in order.
+        innermost: whether it contains no other loop.
     """
 
     places: tuple[int, ...]
@@ -39,7 +39,7 @@ class Loop:
 
 
 def loops(code: Sequence[Instruction]) -> list[Loop]:
-    """The natural loops of the code that is reached from the first instruction, in its order.
+    """Return the natural loops reachable from the first instruction, in code order.
 
     Loops that share a header are one.
     """
@@ -66,7 +66,7 @@ def loops(code: Sequence[Instruction]) -> list[Loop]:
 
 
 def _blocks(code: Sequence[Instruction]) -> tuple[list[tuple[int, int]], list[list[int]]]:
-    """The basic blocks as (first, behind the last) instruction, and the successors of each."""
+    """Return the basic blocks as (first, end) instruction ranges, and the successors of each."""
     places = {label: place for place, each in enumerate(code) for label in each.labels}
     starts = {0, *places.values()}
     starts |= {place + 1 for place, each in enumerate(code) if each.target or not each.falls}
@@ -85,7 +85,7 @@ def _blocks(code: Sequence[Instruction]) -> tuple[list[tuple[int, int]], list[li
 
 
 def _postorder(successors: Sequence[Sequence[int]]) -> list[int]:
-    """The blocks that the first reaches, each behind those that it leads to, but for loops."""
+    """Return the blocks reachable from the entry in postorder."""
     order: list[int] = []
     seen, stack = {0}, [(0, iter(successors[0]))]
     while stack:
@@ -102,7 +102,7 @@ def _postorder(successors: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _immediate_dominators(order: Sequence[int], predecessors: Sequence[Sequence[int]]) -> dict[int, int]:
-    """By the iteration of Cooper, Harvey and Kennedy over the blocks that are reached."""
+    """Compute immediate dominators by the algorithm of Cooper, Harvey and Kennedy."""
     rank = {block: place for place, block in enumerate(order)}
     dominators = {0: 0}
 

@@ -1,4 +1,4 @@
-"""The devices that a driver has."""
+"""Enumeration of a driver's devices."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tilewright.plugins.manifest import Device
 
 
 def listed(start: Callable[[], Driver], facts: Callable[[Driver, int], Mapping[str, Any] | None]) -> list[Device]:
-    """The devices that there is code for; none where the driver does not start.
+    """Return the devices for which code can be generated; none if the driver does not start.
 
     Properties are those of ``facts``, and: memory_bytes; multiprocessors, how many run programs; l2_bytes, of the last cache; shared_memory, bytes of a
     program.
 
     Args:
-        start: gives the driver.
+        start: returns the driver.
         facts: (driver, index) -> properties of its own; None for a device that there is no code for.
     """
     try:

@@ -1,7 +1,7 @@
-"""Calls of a driver, through its Python bindings. Nothing is initialised before it is asked for.
+"""Calls of a driver through its Python bindings, initialized on first use.
 
-:class:`Driver` turns status codes into :class:`~tilewright.gpu_host.errors.DriverError`; everything else talks to it, so that tests can put another one in
-its place.
+:class:`Driver` turns status codes into :class:`~tilewright.gpu_host.errors.DriverError`; everything
+else goes through it, so that tests can substitute a mock.
 """
 
 from __future__ import annotations
@@ -17,17 +17,20 @@ from tilewright.gpu_host.table import DriverTable, Entry
 
 
 class Driver:
-    """A driver of this process: ``driver(driver.entries.device, 0)`` gives the results: nothing, one value, or a tuple.
+    """The driver of this process; ``driver(driver.entries.device, 0)`` calls one function.
+
+    A call returns the function's results: None, one value, or a tuple.
 
     Attributes:
-        table: what its functions are called.
+        table: the names of its functions.
         entries: of the table.
-        bindings: what has the functions.
+        bindings: the module that has the functions.
     """
 
     def __init__(self, table: DriverTable, bindings: Any) -> None:
         self.table, self.entries, self.bindings = table, table.entries, bindings
-        # what frees device memory may run within any allocation, also one made while the lock is held
+        # a finalizer that frees device memory may run within any allocation, also one made while
+        # the lock is held
         self._lock = threading.RLock()
         self._contexts: dict[int, int] = {}
         self._peers: set[tuple[int, int]] = set()
@@ -48,7 +51,7 @@ class Driver:
         return None if not results else results[0] if len(results) == 1 else tuple(results)
 
     def error(self, call: str, code: int) -> DriverError:
-        """The error of a status code."""
+        """Make the error of a status code."""
         name, text = self.table.statuses.texts(self.bindings, code)
         statuses = self.table.statuses
         fault = statuses.faults.get(code)
@@ -58,7 +61,7 @@ class Driver:
         return DeviceFaultError(call, code, name, text, said or fault)
 
     def start(self) -> Driver:
-        """Initialise it.
+        """Initialize the driver.
 
         Raises:
             DriverError: it does not start, for example in a process forked from one that used it.
@@ -67,16 +70,16 @@ class Driver:
         return self
 
     def attribute(self, device: int, name: str) -> int:
-        """An attribute of a device, by the table's name for it."""
+        """Return an attribute of a device by the table's name for it."""
         member = self.table.device_attributes.member(self.bindings, name)
         return int(self(self.entries.device_attribute, member, self(self.entries.device, device)))
 
     def function_attribute(self, function: Any, name: str) -> int:
-        """An attribute of a function, by the table's name for it."""
+        """Return an attribute of a function by the table's name for it."""
         return int(self(self.entries.function_attribute, self.table.function_attributes.member(self.bindings, name), function))
 
     def context(self, device: int) -> int:
-        """The device's context that all libraries of the process share; it is kept."""
+        """Return the device's primary context, which all libraries of the process share; cached."""
         found = self._contexts.get(device)
         if found is None:
             with self._lock:
@@ -86,7 +89,7 @@ class Driver:
         return found
 
     def why_no_access(self, device: int, peer: int) -> str:
-        """Why kernels on a device cannot access another device's memory; empty where they can, from now on if they could not before."""
+        """Enable peer access to another device; return the reason of a failure, else ""."""
         possible, enable = self.entries.peer_possible, self.entries.peer_enable
         if device == peer or (device, peer) in self._peers:
             return ""
@@ -110,7 +113,7 @@ class Driver:
 
     @contextlib.contextmanager
     def use(self, device: int) -> Iterator[None]:
-        """Make the device's context this thread's for the length of a ``with`` block."""
+        """Make the device's context current in this thread for the length of a ``with`` block."""
         context = self.context(device)
         before = int(self(self.entries.context_current))
         if before == context:
@@ -124,7 +127,7 @@ class Driver:
 
 
 def open_library(name: str) -> Any:
-    """A shared library; None where there is none of this name."""
+    """Load a shared library; None where there is none of this name."""
     try:
         return ctypes.CDLL(name)
     except OSError:
@@ -132,7 +135,7 @@ def open_library(name: str) -> Any:
 
 
 def _reveal(package: str, name: str) -> bool:
-    """Return whether a module became importable that another package of the same name hid, such as a folder of a program.
+    """Make a module importable that another package of the same name hides; return whether it is.
 
     The folder on Python's path that has the module is added to the search path of the package that hides it.
     """
@@ -154,7 +157,9 @@ def _reveal(package: str, name: str) -> bool:
 
 
 def missing_module(name: str, remedy: str) -> str:
-    """What is to be installed for a module to be imported; empty where it can be. Does not import it.
+    """Return the remedy for a module that cannot be imported; empty where it can be.
+
+    Does not import the module.
 
     Args:
         remedy: the distribution it is in, and how to get that, as ``X is not installed: pip install Y``.

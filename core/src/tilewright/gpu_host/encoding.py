@@ -1,10 +1,13 @@
-"""Machine code that makes a kernel's opaque structures: one function for each kernel that takes any, which its native launcher calls.
+"""Generated machine code that encodes a kernel's opaque structures at launch.
+
+Each kernel with opaque structures has one function, which its native launcher calls.
 
     i1 @encode(ptr words, ptr structures, ptr addresses, ptr functions)
 
 ``words`` are those of all arguments, one behind the other. The structures are written to ``structures``, in the places of :func:`places_of`, and their
-addresses to ``addresses``. ``functions`` has the addresses of the driver's functions, one for each structure. It gives false where a condition does not hold,
-an expression has no value or the driver refuses: then the Python launcher finds out what it is.
+addresses to ``addresses``. ``functions`` has the addresses of the driver's functions, one for each
+structure. It returns false where a condition does not hold, an expression has no value or the
+driver reports an error; the Python launcher then raises the precise error.
 """
 
 from __future__ import annotations
@@ -22,17 +25,17 @@ from tilewright.runtime.storage.host_code import load_host_code
 
 
 def encoder_code(kernel: str, opaque: Sequence[OpaqueArgument], first_words: Sequence[int]) -> LoadedObject | None:
-    """The function of a kernel; None where a structure has no native call.
+    """Compile the encoder of a kernel; None where a structure has no native call.
 
     Args:
-        first_words: for each argument, which of all words is its first.
+        first_words: for each argument, the index of its first word among all words.
     """
     calls = [each.native for each in opaque]
     return None if None in calls else load_host_code(f"encoder of {kernel}", encoder_ir(opaque, first_words), ("encode",))
 
 
 def functions_of(library: Any, opaque: Sequence[OpaqueArgument]) -> Any:
-    """The array of the addresses of the driver's functions; None where it lacks one."""
+    """Return the array of the driver's function addresses; None where the driver lacks one."""
     names = [each.native.function for each in opaque if each.native is not None]
     found = [getattr(library, name) for name in names if hasattr(library, name)]
     if len(found) < len(opaque):
@@ -41,14 +44,14 @@ def functions_of(library: Any, opaque: Sequence[OpaqueArgument]) -> Any:
 
 
 def encoder_ir(opaque: Sequence[OpaqueArgument], first_words: Sequence[int]) -> str:
-    """The module of the function."""
+    """Return the LLVM IR of the encoder."""
     module = ModuleWriter("nounwind")
     w = module.function("encode", [("ptr", name) for name in ("words", "structures", "addresses", "functions")], "i1")
     emitter = Emitter(w, lambda argument, index: w.load("i64", w.gep("i64", "%words", first_words[argument] + index), 8))
     conditions = [condition for each in opaque for condition in each.conditions]
     held = [_holds(w, condition, emitter.emit(condition.value)) for condition in dict.fromkeys(conditions)]
     operands = [_operands(w, emitter, each.native) for each in opaque if each.native is not None]
-    # whatever is wrong is told by one value, and nothing is called then
+    # one value reports any error, and then nothing is called
     refused = emitter.fault()
     for condition in held:
         refused = w.emit(f"or i1 {refused}, {w.emit(f'xor i1 {condition}, true')}")
@@ -80,7 +83,10 @@ def _holds(w: FunctionWriter, condition: Condition, value: str) -> str:
 
 
 def _operands(w: FunctionWriter, emitter: Emitter, call: NativeCall) -> list[str]:
-    """The operands with their types; the structure's by its name."""
+    """Emit the operands of a call and format them with their types.
+
+    The structure keeps its placeholder, which the caller replaces.
+    """
     listed = []
     for operand in call.operands:
         if isinstance(operand, Number):

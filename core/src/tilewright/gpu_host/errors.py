@@ -1,4 +1,4 @@
-"""What a driver's status becomes: the error of a call, and what a user meets instead."""
+"""Errors of driver calls, and their translation to the package's exceptions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ class DriverError(BackendError):
 
 
 class DeviceFaultError(DriverError, KernelError):
-    """A kernel failed on the device. Any later call of the driver, for whatever purpose, may be the one that tells. ``fault`` says what it did."""
+    """A kernel failed on the device; any later call of the driver may report it.
+
+    ``fault`` describes the failure.
+    """
 
     def __init__(self, call: str, code: int, name: str, text: str, fault: str) -> None:
         super().__init__(call, code, name, text)
@@ -40,7 +43,7 @@ class DeviceFaultError(DriverError, KernelError):
 
 
 def translate(error: DriverError, statuses: Statuses, kernel: str = "") -> BackendError | KernelError | LaunchError:
-    """The error that a user meets for one of the driver's."""
+    """Translate an error of the driver to the exception raised to users."""
     if isinstance(error, DeviceFaultError):
         return error
     of_kernel = f"kernel {kernel}: " if kernel else ""
@@ -55,7 +58,7 @@ def translate(error: DriverError, statuses: Statuses, kernel: str = "") -> Backe
 
 @contextlib.contextmanager
 def translated(statuses: Statuses, kernel: str = "") -> Iterator[None]:
-    """Let what a ``with`` block raises of the driver's errors be what users meet."""
+    """Translate the driver's errors that a ``with`` block raises."""
     try:
         yield
     except DriverError as error:

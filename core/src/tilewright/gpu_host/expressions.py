@@ -2,7 +2,8 @@
 
     Expression = int | ("word", argument, index) | (operator, Expression, Expression)
 
-A word is one of those that the kernel gets of an argument (:mod:`tilewright.runtime.arguments.argument_words`):
+A word is one of the 8-byte words in which the kernel receives an argument
+(:mod:`tilewright.runtime.arguments.argument_words`):
 word 0 of a scalar or pointer is its value, a descriptor's are its
 address, its extents and its strides in elements, outermost first. Arguments are counted as the launcher is given them. Every word, constant and result has 64
 bits with sign. An expression whose value, or the value of a part of it, does not fit, and one that divides by zero, has none. Division rounds towards zero.
@@ -26,7 +27,7 @@ _LEAST, _MOST = -(2**63), 2**63 - 1
 
 
 class ExpressionError(TilewrightError, ValueError):
-    """Data that is no expression, or an expression that has no value for the words of a launch."""
+    """Malformed expression data, or an expression without a value for a launch's words."""
 
 
 def _quotient(x: int, y: int) -> int:
@@ -44,17 +45,17 @@ _OPERATORS: Final[Mapping[str, Callable[[int, int], int]]] = {
     "max": max,
     "div": _quotient,
 }
-#: Operators whose result may not fit, as LLVM's intrinsics for them are called.
+#: Operators whose result may overflow -> the name in LLVM's overflow intrinsics.
 _OVERFLOWING: Final = {"add": "sadd", "sub": "ssub", "mul": "smul"}
 
 
 def word(argument: int, index: int = 0) -> Expression:
-    """The word ``index`` of an argument."""
+    """Make the expression of word ``index`` of an argument."""
     return (WORD, argument, index)
 
 
 def checked(expression: Any) -> Expression:
-    """``expression`` with tuples for lists, as it comes out of JSON.
+    """Validate an ``expression`` read from JSON, and convert its lists to tuples.
 
     Raises:
         ExpressionError: it is no expression; names the part that is none.
@@ -74,12 +75,13 @@ def checked(expression: Any) -> Expression:
 
 
 def plain(expression: Expression) -> Any:
-    """``expression`` as JSON has it, with lists for tuples; :func:`checked` undoes it."""
+    """Convert ``expression`` to JSON data, with lists for tuples; the inverse of
+    :func:`checked`."""
     return [part if isinstance(part, str) else plain(part) for part in expression] if isinstance(expression, tuple) else expression
 
 
 def words_of(expression: Expression) -> Iterator[tuple[int, int]]:
-    """The (argument, index) of all words in an expression, in order, repeated as often as they are there."""
+    """Yield the (argument, index) of each word in an expression, in order, with repetitions."""
     if isinstance(expression, tuple):
         operator, first, second = expression
         if operator == WORD:
@@ -90,7 +92,7 @@ def words_of(expression: Expression) -> Iterator[tuple[int, int]]:
 
 
 def with_words(expression: Expression, replacement: Callable[[int, int], Expression]) -> Expression:
-    """``expression`` with ``replacement(argument, index)`` for each word."""
+    """Substitute ``replacement(argument, index)`` for each word of ``expression``."""
     if not isinstance(expression, tuple):
         return expression
     operator, first, second = expression
@@ -98,10 +100,10 @@ def with_words(expression: Expression, replacement: Callable[[int, int], Express
 
 
 def evaluate(expression: Expression, words: Sequence[Sequence[int]]) -> int:
-    """The value for a launch.
+    """Evaluate an expression for a launch.
 
     Args:
-        words: of each argument. Those beyond the signed numbers of 64 bits are taken for the ones of the same bits.
+        words: of each argument. Words outside the signed 64-bit range are reinterpreted as signed.
 
     Raises:
         ExpressionError: there is no value, or no such word.
@@ -122,7 +124,7 @@ def evaluate(expression: Expression, words: Sequence[Sequence[int]]) -> int:
 
 
 class Emitter:
-    """Writes expressions into a function, each part once.
+    """Emitter of expressions as LLVM IR; each subexpression is emitted once.
 
     Attributes:
         faults: i1 values, one of which holds where an expression that was written has no value. What is computed then is of no meaning, but is computed.
@@ -139,7 +141,11 @@ class Emitter:
         self._written: dict[Expression, str] = {}
 
     def emit(self, expression: Expression) -> str:
-        """The i64 value of an expression. All are written into one block, or each is where those before it have been computed."""
+        """Emit an expression and return its i64 value.
+
+        All expressions go into one block, or each into a block dominated by those of the earlier
+        ones.
+        """
         if not isinstance(expression, tuple):
             return str(expression)
         found = self._written.get(expression)
@@ -163,7 +169,7 @@ class Emitter:
         return w.emit(f"sdiv i64 {x}, {w.emit(f'select i1 {fault}, i64 1, i64 {y}')}")
 
     def fault(self) -> str:
-        """The i1 of whether an expression that was written has no value."""
+        """Emit an i1 that is true where an emitted expression has no value."""
         found = "false"
         for each in self.faults:
             found = each if found == "false" else self._w.emit(f"or i1 {found}, {each}")

@@ -2,7 +2,8 @@
 
     tilewright_load, tilewright_launcher, tilewright_memory, tilewright_pointer_device, tilewright_timer = launching(driver)
 
-in a plugin's module. What they need is imported when they are called, so that looking at the manifest stays cheap.
+in a plugin's module. They import their dependencies when called, so that reading the manifest stays
+cheap.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ Hooks = tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any], Callab
 
 
 def launching(driver: Callable[[], Driver]) -> Hooks:
-    """The hooks ``tilewright_load``, ``tilewright_launcher``, ``tilewright_memory``, ``tilewright_pointer_device`` and ``tilewright_timer`` of a
-    driver.
+    """Return a driver's hooks for load, launcher, memory, pointer device and timer, in this order.
 
     Args:
-        driver: gives the driver of this process; it is asked at each call, and raises a BackendError where there is none.
+        driver: returns the driver of this process; it is called at each hook call, and raises a
+            BackendError where there is none.
     """
 
     @hookimpl
@@ -64,7 +65,7 @@ def launching(driver: Callable[[], Driver]) -> Hooks:
 
 
 def peer_access(driver: Callable[[], Driver]) -> Callable[..., Any]:
-    """The hook ``tilewright_peer_access`` of a driver whose table has the entries for it.
+    """Return the hook ``tilewright_peer_access`` of a driver with peer-access entries.
 
     tilewright_peer_access = peer_access(driver)
     """

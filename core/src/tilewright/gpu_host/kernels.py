@@ -1,4 +1,4 @@
-"""A kernel on a device: what it takes of it, and the errors where that is too much."""
+"""Loaded kernels: resource usage, occupancy, and the errors of exceeded limits."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class LoadedKernel:
     Attributes:
         name: the kernel's symbol.
         device: the device's index.
-        driver: what it was loaded by.
-        image: what its code object says of it.
-        configuration: the options that decide what it takes, in words.
+        driver: the driver that loaded it.
+        image: the description of its code object.
+        configuration: the options that determine its resource usage, in words.
         context: its device's context, as a number.
         function: the kernel's handle, as a number.
         threads: threads of a program.
         shared: bytes of shared memory of a program.
-        n_regs: registers of a thread.
-        n_spills: words that a thread keeps in local memory for want of registers.
-        n_max_threads: threads that a program could have with so many registers.
+        n_regs: registers per thread.
+        n_spills: 32-bit words that a thread spills to local memory.
+        n_max_threads: maximum threads of a program with this register count.
         local_bytes: bytes of local memory of a thread.
-        most_programs: programs of a launch; None where they need not run at once.
+        most_programs: maximum programs of a cooperative launch; None for other launches.
     """
 
     def __init__(self, code: CodeObject, index: int, driver: Driver) -> None:
@@ -74,13 +74,13 @@ class LoadedKernel:
 
     @property
     def occupancy(self) -> float:
-        """The part of a processor's threads that programs of this kernel fill."""
+        """Occupancy: the fraction of an SM's (CU's) threads that this kernel's programs fill."""
         programs = self._function.programs(self.threads, self.shared)
         return programs * self.threads / self.driver.attribute(self.device, "processor_threads")
 
     @property
     def n_resident(self) -> int:
-        """Programs of this kernel that the device holds at a time."""
+        """Number of this kernel's programs that are resident on the device at a time."""
         entry, blocks = self.driver.entries.cluster_occupancy, self.image.blocks
         if blocks == 1 or entry is None:
             return self._function.programs(self.threads, self.shared) * self.driver.attribute(self.device, "processors") // blocks
@@ -104,12 +104,12 @@ class LoadedKernel:
         raise ResidencyError(self.name, grid, fit, why)
 
     def raise_failure(self, code: int) -> None:
-        """Raise what a launch's status means."""
+        """Raise the exception for a launch's status."""
         entry = self.driver.entries.launch
         self.fail(self.driver.error(entry if isinstance(entry, str) else entry.name, code))
 
     def fail(self, error: DriverError) -> None:
-        """Raise what a launch's error means."""
+        """Raise the exception for a launch's error."""
         statuses = self.driver.table.statuses
         with translated(statuses, self.name):
             if statuses.too_many_programs is not None and error.code == statuses.too_many_programs:

@@ -1,7 +1,8 @@
 """Launchers: from a grid and argument values to a kernel in a stream of the device.
 
-There are two. The Python launcher takes every kind of argument and reports every error. The native launcher (:mod:`.native_launch`) takes what most
-launches are made of and hands everything else to the Python launcher. Neither synchronises nor allocates device memory, so both work while a stream is
+The Python launcher takes every kind of argument and reports every error. The native launcher
+(:mod:`.native_launch`) handles the common kinds of arguments and passes every other launch to the
+Python launcher. Neither synchronises nor allocates device memory, so both work while a stream is
 being captured into a graph, but for kernels whose backend does so around each launch (:attr:`~tilewright.gpu_host.table.Image.around`).
 """
 
@@ -25,7 +26,7 @@ from tilewright.runtime.arguments.writability import write_guard
 
 
 class PythonLauncher:
-    """Starts a kernel from Python. Every launch has its own argument block, so launches from several threads do not meet."""
+    """Launcher in Python; each launch has its own argument block, so it is thread-safe."""
 
     def __init__(self, loaded: LoadedKernel, parameters: Sequence[Parameter]) -> None:
         self.loaded, table = loaded, loaded.driver.table
@@ -45,7 +46,7 @@ class PythonLauncher:
         if not self._runs(grid):
             return
         loaded, driver = self.loaded, self.loaded.driver
-        with driver.use(loaded.device):  # what is encoded for the launch may be encoded for the device
+        with driver.use(loaded.device):  # structures may be encoded for this device
             addresses, kept = self.block.place(values)
             self._guard(values)
             handle = stream_handle(driver.table.streams, stream, loaded.device)
@@ -60,7 +61,7 @@ class PythonLauncher:
         del kept
 
     def _runs(self, grid: Grid) -> bool:
-        """Whether there is anything to run."""
+        """Return whether the grid is not empty."""
         if min(grid) < 0:
             raise LaunchError(f"{self.loaded.name}: a grid's extents are not negative, but this one is {grid}")
         for axis, (extent, limit) in enumerate(zip(grid, self._limits, strict=True)):
@@ -74,7 +75,10 @@ class PythonLauncher:
 
 
 def make_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher:
-    """The callable that starts a loaded kernel: native where that is possible, unless ``TILEWRIGHT_<BACKEND>_LAUNCHER=python``."""
+    """Make the launcher of a loaded kernel: native where possible, else in Python.
+
+    ``TILEWRIGHT_<BACKEND>_LAUNCHER=python`` forces the Python launcher.
+    """
     slow = PythonLauncher(loaded, parameters)
     if chosen(f"TILEWRIGHT_{loaded.driver.table.backend.upper().replace('-', '_')}_LAUNCHER", LAUNCHERS) != "python":
         from tilewright.gpu_host.native_launch import native_launcher

@@ -1,4 +1,4 @@
-"""Code that is linked, assembled or compiled once more before a device takes it: what comes of it, where it is kept, what is said where it fails."""
+"""Linking or assembling of device code before loading: results, caching and errors."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Linked:
     Attributes:
         binary: the code.
         log: what the linker said.
-        spills: bytes that the code stores to and loads from local memory for want of registers; None where nobody tells.
-        by: who made it.
+        spills: bytes of register spills that the code stores and loads; None where unknown.
+        by: the tool that made it.
     """
 
     binary: bytes
@@ -29,12 +29,12 @@ class Linked:
 
 
 def log_text(buffer: bytes | bytearray) -> str:
-    """What a linker wrote into a buffer, up to the first zero."""
+    """Decode a linker's log buffer up to the first zero byte."""
     return bytes(buffer).partition(b"\0")[0].decode(errors="replace").strip()
 
 
 def rejected(told: str, source: bytes, suffix: str) -> LoweringError:
-    """The error of a linker that rejects what a backend wrote, which is the backend's defect.
+    """Make the error for a linker that rejects a backend's code, a defect of the backend.
 
     Args:
         told: who could not link what, and what it said.
@@ -45,7 +45,7 @@ def rejected(told: str, source: bytes, suffix: str) -> LoweringError:
 
 
 def kept_binary(name: str, source: bytes, facts: Sequence[str], link: Callable[[], Linked]) -> bytes:
-    """The linked code of ``source``, of the disk cache where it is there.
+    """Return the linked code of ``source``, from the disk cache if it is there.
 
     Args:
         name: for people who look at the cache.
@@ -68,8 +68,10 @@ def kept_binary(name: str, source: bytes, facts: Sequence[str], link: Callable[[
 
 
 def is_worker() -> bool:
-    """Whether another process started this one to share its work: a worker of a tuning, or of ``multiprocessing``. Workers should not each take a context on a
-    device."""
+    """Return whether this process is a worker, of a tuning or of ``multiprocessing``.
+
+    Workers should not each create a context on a device.
+    """
     server = sys.modules.get("tilewright.runtime.compiler.worker_server")
     if server is not None and server.serving:
         return True

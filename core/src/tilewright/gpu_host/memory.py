@@ -17,7 +17,10 @@ from tilewright.gpu_host.table import DriverTable, Entry
 
 
 class DeviceBuffer:
-    """Memory of a device, not cleared. It frees itself. Made by :func:`allocate`, its type has the table's array protocol too."""
+    """Uninitialized memory of a device, freed when the object is collected.
+
+    Objects made by :func:`allocate` also have the table's array protocol.
+    """
 
     def __init__(self, driver: Driver, device: int, size: int, alignment: int = 1) -> None:
         self._driver, self._index, self.nbytes, self._pointer = driver, device, size, 0
@@ -49,7 +52,7 @@ class DeviceBuffer:
 
 
 def _allocated(driver: Driver, size: int) -> int:
-    """The address of memory from the driver, after other libraries of the process gave back what they do not use, where there is too little."""
+    """Allocate memory from the driver, freeing other libraries' caches if it is exhausted."""
     allocate = driver.table.entries.memory_allocate
     try:
         return int(driver(allocate, size))
@@ -65,11 +68,11 @@ def _buffer_type(table: DriverTable) -> type[DeviceBuffer]:
 
 
 def allocate(driver: Driver, device: int, size: int, alignment: int = 1) -> DeviceBuffer:
-    """Memory of a device.
+    """Allocate memory of a device.
 
     Args:
         size: bytes.
-        alignment: what its address is a multiple of, a power of two.
+        alignment: the alignment of its address in bytes, a power of two.
 
     Raises:
         BackendError: the device has not enough.
@@ -78,13 +81,13 @@ def allocate(driver: Driver, device: int, size: int, alignment: int = 1) -> Devi
 
 
 class DeviceMemory:
-    """The memory of one device. Copies have ended when they return."""
+    """The memory of one device; copies are synchronous."""
 
     def __init__(self, device: int, driver: Driver) -> None:
         self._device, self._driver = device, driver
 
     def allocate(self, size: int, alignment: int) -> DeviceBuffer:
-        """Bytes, and a power of two that the address is a multiple of.
+        """Allocate a number of bytes at an alignment that is a power of two.
 
         Raises:
             BackendError: they are no size and no alignment, or the device has not enough.

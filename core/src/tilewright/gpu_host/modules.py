@@ -1,4 +1,4 @@
-"""Code on a device: loaded once a context, however many kernels are of it, and unloaded when none is any more."""
+"""Modules on a device: loaded once per context, and unloaded with the last of their kernels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilewright.gpu_host.driver import Driver
 
 
 class Module:
-    """Code in a device's context. It unloads itself.
+    """Code loaded in a device's context, unloaded when the object is collected.
 
     Attributes:
         context: the context, as a number.
@@ -27,7 +27,7 @@ class Module:
             self._handle = driver(driver.entries.module_load, binary)
 
     def function(self, symbol: str) -> Function:
-        """A kernel of it. The function is valid as long as the module."""
+        """Look up a kernel of the module; the function is valid as long as the module."""
         with self._lock:
             if symbol not in self._functions:
                 driver = self._driver
@@ -51,7 +51,7 @@ class Function:
     """A kernel in a module.
 
     Attributes:
-        handle: the bindings' own.
+        handle: the bindings' object.
         number: the same, as a number.
         registers: registers of a thread.
         local_bytes: bytes of local memory of a thread.
@@ -65,7 +65,7 @@ class Function:
         self._lock = threading.Lock()
 
     def allow_shared(self, size: int) -> None:
-        """Let programs have ``size`` bytes of shared memory. What another kernel of the same code was allowed stays allowed."""
+        """Allow ``size`` bytes of shared memory per program; a larger earlier allowance stays."""
         entry = self._driver.entries.function_allow_shared
         with self._lock:
             if entry is not None and size > self._allowed:
@@ -74,18 +74,18 @@ class Function:
                 self._allowed = size
 
     def programs(self, threads: int, shared: int) -> int:
-        """Programs of so many threads and bytes of shared memory that a processor holds at a time."""
+        """Return how many programs of this size are resident on an SM (CU) at a time."""
         with self._driver.use(self._device):
             return int(self._driver(self._driver.entries.occupancy, self.handle, threads, shared))
 
 
 _lock = threading.RLock()
-#: Driver -> what is loaded through it, by context and code.
+#: Driver -> the modules loaded through it, by context and code.
 _loaded: weakref.WeakKeyDictionary[Driver, weakref.WeakValueDictionary[tuple[int, bytes], Module]] = weakref.WeakKeyDictionary()
 
 
 def load_module(driver: Driver, device: int, binary: bytes) -> Module:
-    """The module of ``binary`` in the device's context: the one that is loaded, or a new one.
+    """Return the module of ``binary`` in the device's context, loading it if necessary.
 
     Raises:
         DriverError: the driver does not take it.

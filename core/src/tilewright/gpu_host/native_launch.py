@@ -1,8 +1,11 @@
 """The native launcher (see :mod:`tilewright.llvm.native.launchers`): reads a kernel's arguments and calls the driver without running Python code.
 
-A value of another type, another device's context, a grid that is empty or too large, or has more programs than run at once where they must, and a structure
-that cannot be made go to the Python launcher. The interpreter lock is released around the driver's call. There is one launcher for each driver, and one for its
-cooperative launches where they are another function of it. They are made from the driver's table: what is called, and with what; a kernel with opaque
+It passes a launch to the Python launcher if a value has another type, the context is another
+device's, the grid is empty or too large (for a cooperative launch: more programs than are
+resident), or a structure cannot be encoded. The interpreter lock is released around the driver's
+call. There is one launcher for each driver, and one for its
+cooperative launches where they are another function of it. They are made from the driver's table:
+its functions and their operands; a kernel with opaque
 structures has machine code of its own for them (:mod:`.encoding`).
 """
 
@@ -28,15 +31,19 @@ from tilewright.llvm.native.native_values import kinds_of, slots_of
 from tilewright.plugins.manifest import Launcher, Parameter
 from tilewright.runtime.storage.host_code import load_host_code
 
-#: Programs of a launch that need not run at once.
+#: Program limit of a launch that is not cooperative.
 _ANY = (1 << 64) - 1
 #: Slots that the native launcher has for arguments, and addresses of opaque structures and bytes for them.
 MAX_SLOTS, MAX_STRUCTURES, MAX_STRUCTURE_BYTES = 400, 32, 4096
 
 
 class _Context(ctypes.Structure):
-    """What a launcher knows of its kernel. ``launch`` and ``current`` are functions of the driver, ``index`` is the device's number as a Python object,
-    ``encode`` is the function that makes opaque structures, null where there are none, by what of the driver is in ``encoders``."""
+    """State of a native launcher for one kernel.
+
+    ``launch`` and ``current`` are functions of the driver, ``index`` is the device's number as a
+    Python object. ``encode`` is the encoder of opaque structures, null where there are none, which
+    calls the driver's functions in ``encoders``.
+    """
 
     _fields_ = (
         ("launch", ctypes.c_uint64),
@@ -59,10 +66,12 @@ class _Context(ctypes.Structure):
 
 
 def native_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], slow: PythonLauncher, library: Any = None) -> Launcher | None:
-    """The native launcher of a kernel; None where its arguments, what is done around its launches, its launches or the interpreter do not allow one.
+    """Make the native launcher of a kernel; None where none is possible.
+
+    Its arguments, its launches, the work around them, or the interpreter may rule one out.
 
     Args:
-        library: what has the driver's functions; its own library where None.
+        library: the library that has the driver's functions; the table's own where None.
     """
     table, image = loaded.driver.table, loaded.image
     kinds = kinds_of([parameter.type for parameter in parameters], [parameter.stored for parameter in parameters])
@@ -110,7 +119,7 @@ def native_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], slow:
 
 
 def attribute_records(entries: NativeEntries, attributes: Sequence[LaunchAttribute]) -> bytes | None:
-    """The structures of a launch's attributes, one after the other; None where the native function takes none."""
+    """Encode the attributes of a launch one after the other; None if the function takes none."""
     if not attributes:
         return b""
     if entries.attribute is None:
@@ -128,7 +137,10 @@ def attribute_records(entries: NativeEntries, attributes: Sequence[LaunchAttribu
 
 @functools.cache
 def _writable_address(driver: Driver, device: int) -> Callable[[Any], int]:
-    """Asked for arrays that are stored to and are no tensors: the address, if the device can access their memory and it may be written."""
+    """Return the address function for non-tensor arrays that the kernel stores to.
+
+    It refuses read-only memory, and memory that the device cannot access.
+    """
     from tilewright.errors import LaunchError
     from tilewright.runtime.arguments.writability import is_writable
 
@@ -141,7 +153,7 @@ def _writable_address(driver: Driver, device: int) -> Callable[[Any], int]:
 
 
 def driver_entries(entries: NativeEntries, library: Any) -> tuple[int, int] | None:
-    """The addresses of the driver's functions that launch and that give the current context; None where there is no driver, or it lacks one."""
+    """Return the addresses of the launch and current-context functions; None if unavailable."""
     if library is None:
         return None
     try:
@@ -152,8 +164,11 @@ def driver_entries(entries: NativeEntries, library: Any) -> tuple[int, int] | No
 
 
 def stream_source(table: DriverTable, entries: NativeEntries | None = None) -> ctypes.c_uint64:
-    """Where the code looks for the function that gives the current stream of a device: PyTorch's own once PyTorch uses such devices, until then one that
-    looks whether it does."""
+    """Return the variable that holds the code's function for the current stream of a device.
+
+    It is PyTorch's own function once PyTorch uses such devices, until then one that checks whether
+    it does.
+    """
     code = _code(table, entries or table.native)
     assert code is not None
     return ctypes.c_uint64.from_address(code.address("stream_source"))
@@ -180,7 +195,7 @@ def _code(table: DriverTable, entries: NativeEntries) -> LoadedObject | None:
 
 
 def launcher_ir(objects: native_functions.Layout, table: DriverTable, entries: NativeEntries) -> str:
-    """The launcher's module; ``entries`` are those of the table's that it calls."""
+    """Return the LLVM IR of the launcher; ``entries`` are the driver functions that it calls."""
     frame = LauncherFrame(objects, _Context, host_arrays=False)
     frame.module.add_global("@stream_source = global ptr null")
     w = frame.w
@@ -192,7 +207,7 @@ def launcher_ir(objects: native_functions.Layout, table: DriverTable, entries: N
     operands = {"addresses": addresses, "null": "null", "config": config}
 
     def put(name: str, type_: str, value: str, axis: int | None = None) -> None:
-        """Give the driver a number: in its structure, or as an operand."""
+        """Pass a number to the driver: in its structure, or as an operand."""
         if record is None:
             operands[name if axis is None else f"{name}_{'xyz'[axis]}"] = value
         else:
@@ -239,7 +254,7 @@ def launcher_ir(objects: native_functions.Layout, table: DriverTable, entries: N
 
 
 def _write_stream(frame: LauncherFrame, number: str) -> None:
-    """Put the stream's handle into ``number``: what was given, a number, or the current one for None."""
+    """Write the handle of the given stream, or of the current one for None, to ``number``."""
     w = frame.w
     given, ask, known = w.new_block("given"), w.new_block("ask"), w.new_block("known")
     w.branch_if(w.emit(f"icmp eq ptr {frame.stream}, {native_functions.address(w, 'none')}"), ask, given, likely=True)

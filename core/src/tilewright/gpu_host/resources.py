@@ -1,4 +1,4 @@
-"""What a program takes of a GPU, from what its compiler said and the processor's limits: no GPU is needed."""
+"""Resource usage and occupancy of a program, from its compiler's log; needs no GPU."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processor:
-    """What of a device runs a program, with all its threads.
+    """The limits of an SM (CU), which runs all threads of a program.
 
     Attributes:
         warp: threads of a warp.
         threads: threads that it holds.
         programs: programs that it holds.
         registers: registers of 32 bits that it has for all threads.
-        register_step: registers are given to a warp in steps of this many.
+        register_step: granularity of a warp's register allocation.
         schedulers: parts that have registers of their own, the same number each; a warp is in one of them.
         shared: bytes of shared memory.
-        shared_step: shared memory is given in steps of this many bytes.
-        system_shared: bytes that the system takes with each program.
-        name: what its vendor calls it.
+        shared_step: granularity of shared-memory allocation in bytes.
+        system_shared: bytes of shared memory that the system reserves per program.
+        name: the vendor's term for it.
     """
 
     warp: int
@@ -38,12 +38,12 @@ class Processor:
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """How many programs a processor holds.
+    """Occupancy of an SM (CU).
 
     Attributes:
-        programs: how many at a time.
-        share: the part of its threads that they are.
-        limit: what allows no more: ``registers``, ``shared memory``, ``threads`` or ``programs``.
+        programs: resident at a time.
+        share: the fraction of its threads that they fill.
+        limit: the limiting resource: ``registers``, ``shared memory``, ``threads`` or ``programs``.
     """
 
     programs: int
@@ -52,8 +52,11 @@ class Occupancy:
 
 
 def occupancy(processor: Processor, registers: int, shared: int, threads: int) -> Occupancy:
-    """Programs of ``threads`` threads with ``registers`` registers each and ``shared`` bytes that a processor holds. Registers of 0 are not counted; all memory
-    that can be shared memory is taken to be shared memory."""
+    """Compute the occupancy of programs of ``threads`` threads and ``shared`` bytes.
+
+    Each thread has ``registers`` registers; 0 leaves registers out of account. The maximum
+    shared-memory carve-out is assumed.
+    """
     warps = -(-threads // processor.warp)
     limits = {"threads": processor.threads // processor.warp // warps, "programs": processor.programs}
     if registers:
@@ -69,13 +72,14 @@ def occupancy(processor: Processor, registers: int, shared: int, threads: int) -
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a compiler said of a kernel.
+    """Resource usage of a kernel as its compiler reported it.
 
     Attributes:
         registers: of a thread.
         by: the compiler.
         stack: bytes of local memory of a thread; None where it did not say.
-        stored, loaded: bytes that a thread stores and loads for want of registers, where ``stack`` is told.
+        stored, loaded: bytes of register spills that a thread stores and loads, where ``stack`` is
+            known.
     """
 
     registers: int
@@ -86,12 +90,12 @@ class Usage:
 
 
 def described(processor: Processor, threads: int, shared: int, available: int, usage: Usage | str) -> Mapping[str, Any]:
-    """Registers, spills, stack and shared memory of a program, and how many fit a processor, in words.
+    """Describe a program's registers, spills, stack, shared memory and occupancy in words.
 
     Args:
         threads, shared: threads and bytes of shared memory of a program.
         available: bytes of shared memory that a program may have.
-        usage: what the compiler said, or why that is not known.
+        usage: the compiler's report, or the reason why there is none.
     """
     facts: dict[str, Any] = {"threads": threads, "shared memory": f"{shared} bytes of {available}"}
     if isinstance(usage, str):

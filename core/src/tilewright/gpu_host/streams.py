@@ -1,4 +1,4 @@
-"""Streams: objects of other libraries, and the current one."""
+"""Streams: handles of other libraries' stream objects, and the current stream."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from tilewright.gpu_host.table import StreamNames
 
 
 def torch_source(names: StreamNames) -> Callable[[int], int] | None:
-    """PyTorch's function that gives the current stream of a device; None where PyTorch does not use such devices. Does not import it."""
+    """Return PyTorch's function for the current stream; None if PyTorch does not use the device.
+
+    Does not import PyTorch.
+    """
     torch = sys.modules.get("torch")
     find = getattr(getattr(torch, "_C", None), f"_{names.torch}_getCurrentRawStream", None)
     if find is None or not getattr(torch, names.torch).is_initialized():
@@ -21,13 +24,15 @@ def torch_source(names: StreamNames) -> Callable[[int], int] | None:
 
 
 def current_stream(names: StreamNames, device: int) -> int:
-    """The stream that launches go to: PyTorch's current one where PyTorch uses the device, else the default stream."""
+    """Return PyTorch's current stream if PyTorch uses the device, else the default stream."""
     find = torch_source(names)
     return 0 if find is None else int(find(device))
 
 
 def stream_handle(names: StreamNames, stream: Any, device: int) -> int:
-    """The stream to launch in, as a number: a handle, or an object of another library; the current one for None.
+    """Return the handle of the stream to launch in.
+
+    The stream is a handle, an object of another library, or None for the current stream.
 
     Raises:
         LaunchError: it is no stream.

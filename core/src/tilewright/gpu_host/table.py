@@ -1,4 +1,4 @@
-"""A driver as a table: the functions a GPU's driver has, by what they do. Everything else in this package is written in these terms."""
+"""The driver table: the functions of a GPU driver by role; the rest of the package uses it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Grid = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function of the driver that takes or gives something else than its role does.
+    """A driver function whose arguments or results differ from those of its role.
 
     Attributes:
         name: the function, as errors name it.
@@ -30,7 +30,8 @@ class Call:
     call: Callable[..., tuple[Any, ...]]
 
 
-#: A function of the bindings, by name where it takes and gives what the role does. Each gives a status and its results, as a tuple.
+#: A function of the bindings: its name where its signature is that of the role, else a
+#: :class:`Call`. Each returns a tuple of a status and the results.
 Entry = str | Call
 
 
@@ -40,23 +41,24 @@ class Entries:
 
     Attributes:
         initialize: () once a process, before all others.
-        device_count: () -> how many devices there are.
+        device_count: () -> number of devices.
         device: (index) -> handle.
         device_name: (handle) -> text, or bytes up to the first zero.
         device_memory: (handle) -> bytes.
         device_attribute: (member of :attr:`DriverTable.device_attributes`, handle) -> number.
-        context: (handle) -> the context that all libraries of the process share; a driver that has none but the device gives its index.
+        context: (handle) -> the primary context, which all libraries of the process share; a driver
+            without contexts returns the device's index.
         context_current: () -> this thread's context, 0 or another number where it has none.
-        context_enter: (context) makes it this thread's.
-        context_leave: (context before) makes that one this thread's again.
+        context_enter: (context) makes it current in this thread.
+        context_leave: (context before) restores that one as current in this thread.
         module_load: (code, bytes) -> module.
         module_unload: (module).
         module_function: (module, symbol, bytes) -> function.
         function_attribute: (member of :attr:`DriverTable.function_attributes`, function) -> number.
         function_allow_shared: (function, bytes) lets programs have more shared memory than :attr:`DriverTable.free_shared`.
-        occupancy: (function, threads, bytes of shared memory) -> programs that a processor holds.
-        cluster_occupancy: (:class:`Launch` whose grid is one program) -> programs of several blocks of threads, clusters, that the device holds; None where
-            programs are of one block each.
+        occupancy: (function, threads, bytes of shared memory) -> resident programs per SM (CU).
+        cluster_occupancy: (:class:`Launch` whose grid is one program) -> clusters, which are
+            programs of several CTAs, that the device holds; None where each program is one CTA.
         launch: (:class:`Launch`).
         memory_allocate: (bytes) -> address, of the current context.
         memory_free: (address).
@@ -71,7 +73,8 @@ class Entries:
         event_wait: (event) waits for it.
         event_milliseconds: (start, end) -> time between them.
         event_destroy: (event).
-        capture_mode: (mode) -> mode before: how this thread's calls go with graphs that are being captured; None where nothing can spoil a capture.
+        capture_mode: (mode) -> mode before: the interaction of this thread's calls with graph
+            capture; None where no call can invalidate a capture.
     """
 
     initialize: Entry
@@ -115,7 +118,7 @@ class Enumeration:
 
     Attributes:
         type: its name there.
-        members: what this package, and the backend, call a member -> its name there.
+        members: name of a member in this package and the backend -> its name there.
     """
 
     type: str
@@ -123,22 +126,24 @@ class Enumeration:
 
     @classmethod
     def prefixed(cls, type_: str, prefix: str, **members: str) -> Enumeration:
-        """One whose members' names all begin alike there: ``members`` are what follows."""
+        """Make an enumeration whose members share a prefix, given their names without it."""
         return cls(type_, {name: prefix + member for name, member in members.items()})
 
     def member(self, bindings: Any, name: str) -> Any:
         return getattr(getattr(bindings, self.type), self.members[name])
 
 
-#: The device attributes that are asked for here: bytes of shared memory of a program, processors, threads and registers of one, bytes of the last cache.
+#: The device attributes that this package reads: bytes of shared memory of a program, the number of
+#: SMs (CUs), threads and registers of each, bytes of the last-level cache.
 DEVICE_ATTRIBUTES = ("shared_memory", "processors", "processor_threads", "registers", "cache_bytes")
-#: The function attributes: registers and bytes of local memory of a thread, threads that a program could have.
+#: The function attributes: registers and bytes of local memory of a thread, maximum threads of a
+#: program.
 FUNCTION_ATTRIBUTES = ("registers", "local_bytes", "max_threads")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Statuses:
-    """What status codes mean, as far as they are told apart. 0 is success.
+    """Meanings of the status codes that are distinguished; 0 is success.
 
     Attributes:
         out_of_memory: there is not enough device memory.
@@ -146,11 +151,12 @@ class Statuses:
         out_of_launch_resources: a launch takes more threads or registers than there are.
         peer_enabled: a context's memory is accessed already.
         too_many_programs: a cooperative launch has more programs than run at once; None where the driver knows no such launches.
-        faults: what a kernel did wrong. After such a status the context is of no more use: every call gives it again until the process ends.
+        faults: descriptions of kernel faults. Such a status is sticky: the context is unusable, and
+            every call returns it again until the process ends.
         capture: a call that cannot be part of a graph, while one is being captured.
-        texts: (bindings, code) -> the status's name and what the driver says of it.
-        told: (bindings) -> what kernels said of themselves before they failed, to be told in a fault's place, and then no more; empty where they said
-            nothing. None where the driver prints it.
+        texts: (bindings, code) -> the status's name and the driver's description.
+        told: (bindings) -> messages that kernels wrote before they failed, reported once in place
+            of the fault; empty where there are none. None where the driver prints them.
     """
 
     out_of_memory: int
@@ -166,12 +172,12 @@ class Statuses:
 
 @dataclass(frozen=True, slots=True)
 class LaunchAttribute:
-    """Something said of a launch beyond its grid.
+    """An attribute of a launch, as drivers take them beside the grid.
 
     Attributes:
         number: as the driver numbers such attributes.
         member: the member of the driver's union that the value is in.
-        value: numbers of 32 bits.
+        value: 32-bit numbers.
     """
 
     number: int
@@ -180,16 +186,16 @@ class LaunchAttribute:
 
 
 class Launch(NamedTuple):
-    """One launch, as :attr:`Entries.launch` gets it.
+    """Parameters of one launch, as :attr:`Entries.launch` receives them.
 
     Attributes:
         function: the kernel's handle, as a number.
-        grid: blocks of threads along each axis.
-        threads, shared: threads and bytes of shared memory of a block.
+        grid: CTAs along each axis.
+        threads, shared: threads and bytes of shared memory of a CTA.
         stream: a handle, as a number.
         addresses: the address of an array of the addresses of all arguments; it lives until the call returns.
         attributes: in any order.
-        cooperative: all programs run at once, or none.
+        cooperative: all programs are resident at once, or the launch fails.
     """
 
     function: int
@@ -204,12 +210,13 @@ class Launch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NativeEntries:
-    """The two functions that native launchers call, in the driver's library. Both return a 32-bit status.
+    """The two driver functions that native launchers call; both return a 32-bit status.
 
     Attributes:
         launch: starts a kernel.
-        current: given the address of 8 zero bytes, writes this thread's context there, as :attr:`Entries.context_current` gives it.
-        operands: what ``launch`` is called with, in order: words of :data:`OPERANDS`.
+        current: given the address of 8 zero bytes, writes this thread's context there, as
+            :attr:`Entries.context_current` returns it.
+        operands: the operands of ``launch`` in order: keys of :data:`OPERANDS`.
         config: where ``config`` is among them, the structure it points to, with fields ``grid`` and ``block`` of three 32-bit numbers, ``shared`` (32 bits),
             ``stream`` and ``attributes`` (64), and ``attribute_count`` (32).
         attribute: the structure of one of its attributes, with fields ``number`` and ``value``, bytes.
@@ -232,13 +239,13 @@ OPERANDS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamNames:
-    """How other libraries name streams of the device.
+    """Representations of the device's streams in other libraries.
 
     Attributes:
         torch: the module of PyTorch for such devices, which knows the current stream.
         attributes: attributes of stream objects that are handles, in the order they are looked for.
-        protocol: the attribute, or method, of stream objects that gives a version and a handle.
-        libraries: who has such streams, for messages.
+        protocol: the attribute, or method, of stream objects that returns a version and a handle.
+        libraries: the libraries with such streams, for messages.
     """
 
     torch: str
@@ -255,7 +262,7 @@ class Number(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """An operand of a native function: the address of integers, one behind the other."""
+    """An operand of a native function: the address of an array of integers."""
 
     type: str
     values: tuple[Expression, ...]
@@ -266,7 +273,10 @@ STRUCTURE = "structure"
 
 
 class Condition(NamedTuple):
-    """What must hold of a launch's arguments before an opaque structure is made of them: a value from ``least`` to ``most``, a multiple of ``divisor``."""
+    """Precondition on a launch's arguments for encoding an opaque structure.
+
+    The value lies between ``least`` and ``most`` and is a multiple of ``divisor``.
+    """
 
     value: Expression
     least: int
@@ -280,11 +290,11 @@ class Condition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NativeCall:
-    """How machine code fills in an opaque structure.
+    """Native call that fills in an opaque structure.
 
     Attributes:
         function: of the driver's library; it returns a 32-bit status.
-        operands: what it is called with: :class:`Number`, :class:`Numbers` or :data:`STRUCTURE`.
+        operands: its operands: :class:`Number`, :class:`Numbers` or :data:`STRUCTURE`.
     """
 
     function: str
@@ -293,17 +303,21 @@ class NativeCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpaqueArgument:
-    """A parameter of a kernel behind those of its source: a structure passed by value that is made of its arguments when it is launched, such as a descriptor
-    that the copy hardware reads.
+    """Hidden kernel parameter: a structure passed by value, such as a tensor map for TMA.
+
+    It follows the parameters of the source, and is encoded from the arguments at launch.
 
     Attributes:
-        subject: what it is, for messages: ``the tensor of argument 2``.
-        inputs: what it is made of.
+        subject: its description for messages: ``the tensor of argument 2``.
+        inputs: the expressions that it is encoded from.
         size: bytes.
-        conditions: where one does not hold, or the value of one has no value, there is no such structure.
-        encode: the values of ``inputs`` -> the structure. The same values have the same structure, so that it is kept and not made again. A
-            :class:`~tilewright.gpu_host.errors.DriverError` of it says that there is none.
-        native: the same for machine code; None where launches are left to Python.
+        conditions: the structure cannot be encoded where one does not hold or its expression has no
+            value.
+        encode: the values of ``inputs`` -> the structure. Equal values yield equal structures, so
+            results are cached. A
+            :class:`~tilewright.gpu_host.errors.DriverError` that it raises means that the structure
+            cannot be encoded.
+        native: the same as a native call; None where the Python launcher handles the launches.
     """
 
     subject: str
@@ -316,18 +330,20 @@ class OpaqueArgument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """What is to be known of a code object to load and launch it.
+    """Description of a code object for loading and launching.
 
     Attributes:
-        binary: gives the bytes for :attr:`Entries.module_load`; it may link them first, and is not called for a kernel that cannot run.
+        binary: returns the bytes for :attr:`Entries.module_load`; it may link them first, and is
+            not called for a kernel that cannot run.
         symbol: the kernel's name in them.
-        threads, shared: threads and bytes of shared memory of a program, or of each block of them.
-        blocks: blocks of threads that run a program; their numbers follow each other along the grid's first axis.
-        spills: bytes that a thread stores for want of registers; its local memory where they are not known.
+        threads, shared: threads and bytes of shared memory of a program, or of each of its CTAs.
+        blocks: CTAs per program, consecutive along the grid's first axis.
+        spills: bytes of register spills that a thread stores; None where unknown: the thread's
+            local memory is then used.
         attributes: of every launch.
         cooperative: whether launches are cooperative; where the driver takes an attribute for that, it is among the attributes. The device attribute
             ``cooperative`` of the backend's table, where it has one, says whether a device can.
-        opaque: parameters behind those of the source, in order.
+        opaque: hidden parameters that follow those of the source, in order.
         around: (stream, a handle as a number) -> what the driver's call is done within, for what a backend does before and after each launch, such as waiting
             for what the kernel leaves on the host; the device's context is the thread's. Such launches are left to Python.
     """
@@ -346,22 +362,25 @@ class Image:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DriverTable:
-    """A driver.
+    """A driver: its functions, enumerations, statuses and limits.
 
     Attributes:
         backend: the name of the backend, under which the environment speaks of it too (``TILEWRIGHT_<BACKEND>_LAUNCHER``).
         kind: the kind of its devices in the terms of argument protocols.
         entries, statuses, native, streams: see there.
-        cooperative_native: what native launchers of cooperative launches call, where that is another function.
-        device_attributes: :data:`DEVICE_ATTRIBUTES`, and what the backend asks for itself.
+        cooperative_native: the functions that native launchers call for cooperative launches, where
+            these differ.
+        device_attributes: :data:`DEVICE_ATTRIBUTES`, and the attributes that the backend itself
+            reads.
         function_attributes: :data:`FUNCTION_ATTRIBUTES`.
         library: the driver's library, not initialised; None where there is none.
-        image: (driver, index of the device, code object) -> what to load.
-        architecture: (driver, index) -> what the device is, for messages.
-        grid_limits: greatest extents of a grid.
+        image: (driver, index of the device, code object) -> its :class:`Image`.
+        architecture: (driver, index) -> the device's architecture, for messages.
+        grid_limits: maximum extents of a grid.
         free_shared: bytes of shared memory that a program has without :attr:`Entries.function_allow_shared`.
-        alignment: what addresses from :attr:`Entries.memory_allocate` are multiples of, in bytes.
-        flushed_bytes: bytes that are overwritten at least to empty the caches; twice the last cache where that is more.
+        alignment: alignment in bytes of addresses from :attr:`Entries.memory_allocate`.
+        flushed_bytes: minimum number of bytes overwritten to flush the caches; twice the last-level
+            cache where that is more.
         array_protocol: the attribute by which other libraries find arrays in device memory, in the form of version 3 of the array interface.
     """
 
@@ -397,5 +416,5 @@ class DriverTable:
                 raise ValueError(f"the table of {self.backend} lacks {label} attributes {', '.join(missing)}")
 
     def native_entries(self, cooperative: bool) -> NativeEntries:
-        """What native launchers call, of launches that are cooperative or of others."""
+        """Return the entries for native launchers, cooperative or not."""
         return self.cooperative_native if cooperative and self.cooperative_native is not None else self.native

@@ -11,14 +11,17 @@ from tilewright.gpu_host.streams import current_stream
 
 
 class DeviceTimer:
-    """Times calls by events in the current stream. ``flush_cache`` overwrites more memory than the last cache holds."""
+    """Timer of calls by events in the current stream.
+
+    ``flush_cache`` overwrites more memory than the last-level cache holds.
+    """
 
     def __init__(self, device: int, driver: Driver) -> None:
         self._device, self._driver = device, driver
         self._spoiler: DeviceBuffer | None = None
 
     def measure(self, call: Callable[[], None], repetitions: int) -> list[float]:
-        """Milliseconds of each repetition.
+        """Measure the milliseconds of each repetition.
 
         Raises:
             KernelError: a kernel failed.
@@ -39,7 +42,7 @@ class DeviceTimer:
                     driver(entries.event_destroy, event)
 
     def mark(self, stream: int | None = None) -> object:
-        """A moment in the work of a stream, the current one for None, without waiting for it.
+        """Record an event in a stream, the current one for None, without waiting.
 
         Raises:
             KernelError: a kernel failed.
@@ -51,7 +54,9 @@ class DeviceTimer:
             return event
 
     def milliseconds_between(self, start: object, end: object) -> float:
-        """The time from one moment to another, waiting for it. The moments stay as they are: :meth:`forget` them.
+        """Wait for two recorded moments and return the time between them.
+
+        The moments stay recorded: release them with :meth:`forget`.
 
         Raises:
             KernelError: a kernel failed.
@@ -60,7 +65,7 @@ class DeviceTimer:
             return self._milliseconds(start, end)
 
     def forget(self, *moments: object) -> None:
-        """Let go of moments."""
+        """Release recorded moments."""
         with self._driver.use(self._device):
             for event in moments:
                 self._driver(self._driver.entries.event_destroy, event)
