@@ -1,4 +1,4 @@
-"""Executors by name, for command lines: where the work of a fleet is done.
+"""Executors by name, for command lines that distribute work.
 
 processes[:N]     N processes of this machine, as many as it has processors otherwise
 threads[:N]       threads of this process
@@ -26,15 +26,17 @@ FORMS = "processes[:N], threads[:N], dask://HOST:PORT, ray://HOST:PORT or MODULE
 
 
 class ExecutorError(TilewrightError, ValueError):
-    """A text names no executor, or one that is not to be had."""
+    """A text names no executor, or an unavailable one."""
 
 
 @contextlib.contextmanager
 def opened(text: str) -> Iterator[concurrent.futures.Executor]:
-    """The executor that a text names, for the length of a ``with`` block, at whose end it is shut down; what was not begun by then is not done.
+    """Open the named executor for a ``with`` block and shut it down at the end.
+
+    Calls that have not begun by then are cancelled.
 
     Raises:
-        ExecutorError: it names none, or one that is not to be had.
+        ExecutorError: it names no executor, or an unavailable one.
     """
     if text.startswith("dask://"):
         with _dask(text.removeprefix("dask://")) as cluster:
@@ -48,7 +50,7 @@ def opened(text: str) -> Iterator[concurrent.futures.Executor]:
     executor: concurrent.futures.Executor
     if kind == "processes":
         safe_path = os.environ.get("PYTHONSAFEPATH")
-        os.environ["PYTHONSAFEPATH"] = "1"  # the processes import nothing from the current folder before they are told where this one looks
+        os.environ["PYTHONSAFEPATH"] = "1"  # no imports from the current folder before the search path arrives
         executor = concurrent.futures.ProcessPoolExecutor(_count(text, rest), mp_context=multiprocessing.get_context("spawn"))
     elif kind == "threads":
         executor = concurrent.futures.ThreadPoolExecutor(_count(text, rest))
@@ -109,11 +111,11 @@ def _dask(address: str) -> Iterator[concurrent.futures.Executor]:
 
 
 class _RayExecutor(concurrent.futures.Executor):
-    """Calls as tasks of a Ray cluster, one at a time on each worker."""
+    """Executor that runs calls as tasks of a Ray cluster, one at a time on each worker."""
 
     def __init__(self, ray: Any, gpus: float) -> None:
         self._ray = ray
-        # a call that ends its worker is not made again elsewhere: it is a result
+        # a call that kills its worker is not retried: the failure is its result
         self._task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(_called)
         self._tasks: list[Any] = []
 

@@ -70,7 +70,7 @@ class Hooks:
 
 
 class LazyDict:
-    """Launch metadata that is completed only when somebody reads it."""
+    """Launch metadata that is computed when it is first read."""
 
     def __init__(self, data: dict[str, Any]) -> None:
         self.data = data
@@ -81,7 +81,7 @@ class LazyDict:
         self._extras.append((function, args))
 
     def get(self) -> dict[str, Any]:
-        """The data, with all extras in it."""
+        """Return the data, with all extras in it."""
         while self._extras:
             function, args = self._extras.pop(0)
             self.data = {**self.data, **function(*args)}

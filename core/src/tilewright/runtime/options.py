@@ -1,4 +1,4 @@
-"""Launch options: the keywords of a launch that are no parameters of the kernel, checked against what the backend takes."""
+"""Launch options: the keywords of a launch beside the kernel's parameters, validated."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ RESERVED: Mapping[str, str] = {
 
 #: Counts, which have to be positive; num_stages may be 0.
 _POSITIVE = ("num_warps", "num_stages", "num_ctas")
-#: Options that promise something, which must be a truth value.
+#: Options that must be booleans.
 _BOOLEAN = ("cooperative",)
 
 
 def resolve(backend: Backend, kernel: str, given: Mapping[str, Any], defaults: Mapping[str, Any], parameters: Iterable[str] = ()) -> dict[str, Any]:
-    """Every option of the backend's manifest, with what the launch gave and, before that, ``defaults``.
+    """Resolve every option of the backend's manifest from the launch, then ``defaults``.
 
     ``parameters`` are those of the kernel that a keyword of another name may have meant.
 
@@ -57,7 +57,7 @@ def resolve(backend: Backend, kernel: str, given: Mapping[str, Any], defaults: M
 
 
 def _integer(value: Any) -> int | None:
-    """An integer of any library as Python's; None for what is none, truth values included."""
+    """Convert an integer of any library to Python's; None for other values, booleans included."""
     try:
         return None if isinstance(value, bool) or type(value).__name__ in ("bool", "bool_") else index(value)
     except TypeError:
@@ -75,19 +75,19 @@ def _refuse(backend: Backend, kernel: str, name: str, parameters: Iterable[str])
 
 
 def known_options() -> frozenset[str]:
-    """The launch options of every installed backend that works."""
+    """Return the launch options of every working installed backend."""
     return frozenset(("backend", *(name for backend in registry().backends() for name in backend.manifest.options)))
 
 
 def debug_default(jit_debug: bool | None) -> dict[str, Any]:
-    """The default of ``debug``: what ``jit(debug=)`` says, else ``TILEWRIGHT_DEBUG=1`` in the environment."""
+    """Return the default of ``debug``: that of ``jit(debug=)``, else of ``TILEWRIGHT_DEBUG``."""
     if jit_debug is not None:
         return {"debug": bool(jit_debug)}
     return {"debug": True} if flag("TILEWRIGHT_DEBUG") else {}
 
 
 def option_key(items: Iterable[tuple[str, Any]]) -> tuple[Any, ...]:
-    """Option items as a hashable: dictionaries and lists become tuples."""
+    """Make option items hashable: dictionaries and lists become tuples."""
     return tuple([item if type(item[1]) in _PLAIN else (item[0], _frozen(item[1])) for item in items])
 
 

@@ -111,7 +111,7 @@ def tilewright_memory(device: Device) -> HostMemory:
 
 
 class _HostValues:
-    """The values of one launch on the host. What ``stack`` does when it is closed copies the memory back to the devices it came from."""
+    """The values of one launch on the host; closing ``stack`` copies memory back to the devices."""
 
     def __init__(self, stack: contextlib.ExitStack) -> None:
         self._stack = stack
@@ -137,7 +137,7 @@ class _HostValues:
         return self._copied(value, place)
 
     def _torch(self, tensor: Any) -> Any:
-        """A tensor over a host copy of its whole storage, so that views of one storage stay views of one storage."""
+        """Copy a tensor's whole storage to the host, so that views of it keep aliasing."""
         import torch
 
         storage = tensor.untyped_storage()
@@ -148,7 +148,7 @@ class _HostValues:
         return torch.empty(0, dtype=tensor.dtype).set_(host, tensor.storage_offset(), tensor.shape, tensor.stride())
 
     def _copied(self, value: Any, place: tuple[str, int]) -> ArrayView:
-        """A host copy of an array's bytes, made by the backend that serves its device."""
+        """Copy an array's bytes to the host by the backend that serves its device."""
         view = view_of(value)
         if view is None:
             raise LaunchError(f"the reference copies arrays to the host, and a {type(value).__name__} has no nbytes and element_size() that tell how much")

@@ -28,7 +28,7 @@ VARIABLE = "TILEWRIGHT_TUNING_PATH"
 
 
 def read(path: str | os.PathLike[str]) -> list[Record]:
-    """The records of a file.
+    """Read the records of a file.
 
     Raises:
         OSError: it cannot be read.
@@ -47,7 +47,7 @@ def read(path: str | os.PathLike[str]) -> list[Record]:
 
 
 def write(path: str | os.PathLike[str], records: Iterable[Record]) -> int:
-    """Write records to a file, in an order that does not depend on how they came about; gives how many.
+    """Write records to a file, in a deterministic order, and return their number.
 
     Raises:
         OSError: it cannot be written.
@@ -58,7 +58,11 @@ def write(path: str | os.PathLike[str], records: Iterable[Record]) -> int:
 
 
 def merge(records: Iterable[Record]) -> list[Record]:
-    """One record for each identity. Of several, every configuration has its shortest median, and the best is the best of all; it is complete where one is."""
+    """Merge records with the same identity.
+
+    Every configuration keeps its shortest median, and the overall best is the best; the result is
+    complete if one record is.
+    """
     found: dict[str, Record] = {}
     for record in records:
         before = found.get(record.identity)
@@ -77,13 +81,17 @@ def _both(one: Record, other: Record) -> Record:
 
 
 def file_name(device: str) -> str:
-    """What the file of a kind of device is called: its name in lower case, other characters than letters and digits as one dash."""
+    """Return the file name for a kind of device.
+
+    It is the device's name in lower case, with runs of characters other than letters and digits
+    replaced by a dash.
+    """
     words = "".join(character if character.isascii() and character.isalnum() else " " for character in device.lower()).split()
     return f"{'-'.join(words) or 'device'}.json"
 
 
 def write_by_device(folder: str | os.PathLike[str], records: Iterable[Record]) -> list[Path]:
-    """Add records to the files of a folder, one for each kind of device; gives the files.
+    """Add records to the files of a folder, one per kind of device; return the files.
 
     Raises:
         OSError: a file cannot be written.
@@ -101,7 +109,7 @@ def write_by_device(folder: str | os.PathLike[str], records: Iterable[Record]) -
 
 
 def places(source_file: str | None) -> list[Path]:
-    """The files to look at for a kernel of a file, in order."""
+    """Return the record files to search for a kernel defined in a file, in order."""
     entries = [Path(entry) for entry in os.environ.get(VARIABLE, "").split(os.pathsep) if entry.strip()]
     if source_file:
         entries.append(Path(source_file).parent / FOLDER)
@@ -116,7 +124,10 @@ _read: dict[tuple[str, int, int], dict[str, Record]] = {}
 
 
 def find(wanted: str, source_file: str | None) -> Record | None:
-    """The record of an identity for a kernel of a file. A file that is damaged is left out, with a warning."""
+    """Find the record of an identity for a kernel defined in a file.
+
+    A damaged record file is skipped with a warning.
+    """
     for path in places(source_file):
         record = _records_of(path).get(wanted)
         if record is not None:
@@ -141,12 +152,12 @@ def _records_of(path: Path) -> Mapping[str, Record]:
 
 
 def readable(text: str) -> str:
-    """The text of a configuration or a key for people: without the types of numbers."""
+    """Return the readable text of a configuration or key, without the types of numbers."""
     return re.sub(r"(^|[=;])(?:int|float|bool|str):", r"\1", text)
 
 
 def table(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """What people want to know of records: kernel, device, key, best configuration and its milliseconds."""
+    """Tabulate records: kernel, device, key, best configuration and its milliseconds."""
     return [
         {
             "kernel": record.kernel,

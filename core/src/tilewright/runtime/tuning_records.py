@@ -1,10 +1,12 @@
-"""Results of autotuning, kept: one JSON record per kernel source, tuning key, device and target, and space of configurations.
+"""Stored results of autotuning.
+
+There is one JSON record per kernel source, tuning key, device, target, and space of configurations.
 
 Records lie in the folder ``tuning`` of the kernel cache's directory. They are plain data, so that a library can ship the ones its kernels were tuned to:
 :func:`export` writes the records of this machine to a file, :func:`load` adds a file's records to this process, where they come before the machine's own.
-:mod:`tilewright.runtime.shipped_records` says where else files of records are found.
+:mod:`tilewright.runtime.shipped_records` documents the other locations of record files.
 
-``TILEWRIGHT_AUTOTUNE`` says what tuning does:
+``TILEWRIGHT_AUTOTUNE`` sets the mode of tuning:
 
     on             (default) tune, and keep the result
     off            never measure: the recorded best
@@ -43,7 +45,7 @@ _LARGEST = 64 << 20
 
 
 def mode() -> str:
-    """The mode that ``TILEWRIGHT_AUTOTUNE`` names now.
+    """Return the current mode in ``TILEWRIGHT_AUTOTUNE``.
 
     Raises:
         VariableError: it names none.
@@ -52,7 +54,7 @@ def mode() -> str:
 
 
 def check_mode(found: str, source: str) -> str:
-    """A mode that ``source`` names: an argument, or a variable of the environment.
+    """Validate a mode from ``source``: an argument, or an environment variable.
 
     Raises:
         TuningArgumentError, VariableError: it is none.
@@ -63,7 +65,7 @@ def check_mode(found: str, source: str) -> str:
 
 
 def budget() -> float | None:
-    """The seconds that ``TILEWRIGHT_AUTOTUNE_BUDGET`` allows a tuning; None where there is no limit.
+    """Return a tuning's budget in seconds from ``TILEWRIGHT_AUTOTUNE_BUDGET``; None for no limit.
 
     Raises:
         VariableError: it is no positive number.
@@ -73,7 +75,7 @@ def budget() -> float | None:
 
 
 def check_budget(given: Any, source: str) -> float:
-    """A number of seconds that ``source`` names: an argument, or a variable of the environment.
+    """Validate a number of seconds from ``source``: an argument, or an environment variable.
 
     Raises:
         TuningArgumentError, VariableError: it is no positive number.
@@ -94,7 +96,7 @@ def _refused(source: str, wanted: str, given: Any) -> TuningArgumentError | Vari
 
 
 def source_key(function: JitCallable) -> str:
-    """A digest of a kernel's source, and of the source of what it calls, that does not depend on where the files lie."""
+    """Return a digest of the source of a kernel and its callees, independent of file locations."""
     from tilewright.language.definitions.dependencies import dependencies, describe
 
     pending, seen, parts = [function], set(), []
@@ -115,7 +117,7 @@ def source_key(function: JitCallable) -> str:
 
 
 def directory() -> Path:
-    """Where this machine's records lie."""
+    """Return the directory of this machine's records."""
     return default_directory() / "tuning"
 
 
@@ -123,7 +125,11 @@ _loaded: dict[str, Record] = {}
 
 
 def find(wanted: str, *, own: bool = True, source_file: str | None = None) -> Record | None:
-    """The record of an identity: a loaded one, else (with ``own``) this machine's, else one that is shipped for kernels of ``source_file``."""
+    """Find the record of an identity.
+
+    Loaded records come first, then (with ``own``) this machine's, then those shipped for kernels of
+    ``source_file``.
+    """
     found = _loaded.get(wanted)
     if found is not None:
         return found
@@ -134,7 +140,7 @@ def find(wanted: str, *, own: bool = True, source_file: str | None = None) -> Re
 
 
 def keep(record: Record) -> bool:
-    """Write a record; False where the directory cannot be written, which is said once."""
+    """Write a record; False, with one warning, where the directory cannot be written."""
     path = directory() / f"{record.identity}.json"
     try:
         private_folder.write(path, json.dumps(asdict(record), indent=1).encode(), default_directory())
@@ -145,14 +151,14 @@ def keep(record: Record) -> bool:
 
 
 def own_records() -> Iterator[Record]:
-    """This machine's records."""
+    """Return this machine's records."""
     for path in sorted(directory().glob("*.json")):
         with contextlib.suppress(OSError, ValueError, RecursionError):
             yield _own(path)
 
 
 def _own(path: Path) -> Record:
-    """A record of this machine; one that another user could have written is refused, with a warning.
+    """Read a record of this machine; untrusted files are refused with a warning.
 
     Raises:
         OSError, ValueError, RecursionError: there is none, or it is damaged.
@@ -165,13 +171,16 @@ def _own(path: Path) -> Record:
 
 
 def export(path: str | os.PathLike[str], kernels: Iterable[str] | None = None) -> int:
-    """Write this machine's records, of the named kernels or of all, to a file; gives how many."""
+    """Export this machine's records to a file and return their number.
+
+    With names of kernels, only those kernels' records are written.
+    """
     wanted = None if kernels is None else set(kernels)
     return shipped_records.write(path, [record for record in own_records() if wanted is None or record.kernel in wanted])
 
 
 def load(path: str | os.PathLike[str]) -> int:
-    """Add the records of an exported file to this process; gives how many.
+    """Add the records of an exported file to this process; return their number.
 
     Raises:
         ValueError: the file is not an export of a version that is understood.
@@ -187,7 +196,7 @@ def forget_loaded() -> None:
 
 
 def clear() -> int:
-    """Remove this machine's records; gives how many."""
+    """Remove this machine's records; return their number."""
     count = 0
     for path in directory().glob("*.json"):
         count += remove(path)

@@ -1,4 +1,4 @@
-"""Arguments as the 8-byte words that machine code takes.
+"""Packing of kernel arguments into the 8-byte words that machine code takes.
 
 They are little-endian; a scalar or pointer has one word and a descriptor 1 + 2 * rank.
 """
@@ -17,15 +17,15 @@ from tilewright.plugins.manifest import Launcher, Parameter
 from tilewright.runtime.arguments.array_protocols import ArgumentError, address_of
 from tilewright.runtime.arguments.writability import write_guard
 
-#: A runtime value to the numbers that go into its slots.
+#: Converts a runtime value to the numbers of its slots.
 Encoder = Callable[[Any], tuple[Any, ...]]
 
-#: What ``struct.pack`` and encoders raise of values that do not fit.
+#: Exceptions that ``struct.pack`` and encoders raise for values that do not fit.
 MISFITS = (struct.error, TypeError, ValueError, OverflowError, AttributeError, LaunchError)
 
 
 def slot_codec(type_: Type, address: Callable[[Any], int]) -> tuple[str, Encoder]:
-    """The ``struct`` codes of an argument's slots, and what makes its numbers.
+    """Return the ``struct`` codes of an argument's slots, and the encoder of its values.
 
     Args:
         type_: the IR type of the parameter.
@@ -53,7 +53,7 @@ def slot_codec(type_: Type, address: Callable[[Any], int]) -> tuple[str, Encoder
 
 
 def misfit(kernel: str, parameters: Sequence[Parameter], values: Sequence[Any], address: Callable[[Any], int]) -> LaunchError | None:
-    """Why the values of a launch cannot be packed, with the name of the argument at fault; None where each of them can.
+    """Return the error for values that cannot be packed, naming the argument; None if all can.
 
     Args:
         address: as for :func:`slot_codec`.
@@ -75,7 +75,10 @@ def misfit(kernel: str, parameters: Sequence[Parameter], values: Sequence[Any], 
 
 
 def _narrow_float(letter: str) -> Encoder:
-    """Numbers that ``struct`` rounds to its format ``letter``. Those beyond its range, which ``struct`` refuses, are infinite, as in every conversion."""
+    """Make the encoder of floats that ``struct`` rounds to its format ``letter``.
+
+    Numbers beyond its range, which ``struct`` refuses, become infinite, as in every conversion.
+    """
     fits = struct.Struct("<" + letter).pack  # the native format would not refuse
 
     def encode(value: Any) -> tuple[float]:
@@ -90,19 +93,19 @@ def _narrow_float(letter: str) -> Encoder:
 
 
 def _raw_float(format_: FloatType) -> Encoder:
-    """Numbers of formats that ``struct`` does not know: raw bits."""
+    """Make the encoder of float formats that ``struct`` lacks, as raw bits."""
     from tilewright.reference.numerics import encode
 
     return lambda value: (int(encode(float(value), format_)),)
 
 
 def given_address(value: Any) -> int:
-    """The address of an array, or the number that is one."""
+    """Return the address of an array; a number is an address already."""
     return value if type(value) is int else address_of(value)
 
 
 class ArgumentWords:
-    """How the runtime arguments of a kernel are packed.
+    """Packer of a kernel's runtime arguments.
 
     Args:
         address: as for :func:`slot_codec`.
@@ -116,11 +119,11 @@ class ArgumentWords:
         codecs = [slot_codec(parse_type(parameter.type), address) for parameter in parameters]
         self.encoders = [encode for _, encode in codecs]
         self._struct = struct.Struct("<" + "".join(code for code, _ in codecs))
-        #: bytes of all words
+        #: size in bytes of all words
         self.size = self._struct.size
 
     def pack(self, values: Sequence[Any]) -> bytes:
-        """The words of the values of a launch.
+        """Pack the values of a launch into words.
 
         Raises:
             LaunchError: names the argument that does not fit.
@@ -137,8 +140,10 @@ Start = Callable[[tuple[int, int, int], bytes, Any], None]
 
 
 def word_launcher(kernel: str, parameters: Sequence[Parameter], start: Start, *, address: Callable[[Any], int] = given_address) -> Launcher:
-    """A launcher, for the hook ``tilewright_launcher``, of code that takes its arguments as words. It refuses what does not fit and read-only arrays that the
-    kernel may store to, and starts nothing for an empty grid.
+    """Make a launcher, for the hook ``tilewright_launcher``, that passes arguments as words.
+
+    It refuses values that do not fit and read-only arrays that the kernel may store to, and starts
+    nothing for an empty grid.
 
     Args:
         address: as for :func:`slot_codec`.

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 
 def check_plain(kernel: Function, values: Sequence[Any]) -> None:
-    """Refuse tensors with the negative or conjugate bit; warn of arrays with gaps, or in another order
-    than rows, none of whose strides is an argument or a constant of the kernel.
+    """Refuse tensors with the negative or conjugate bit; warn of non-contiguous arrays.
+
+    The warning is for arrays none of whose strides is an argument or a constant of the kernel.
 
     Raises:
         LaunchError: a tensor's memory holds other numbers than the tensor.
@@ -45,7 +46,7 @@ def check_plain(kernel: Function, values: Sequence[Any]) -> None:
 
 
 def _layout(value: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """The shape and the strides in elements of a NumPy array or a tensor; None for anything else."""
+    """Return the shape and element strides of a NumPy array or tensor; None for anything else."""
     if callable(getattr(value, "stride", None)) and hasattr(value, "shape"):
         return tuple(value.shape), tuple(value.stride())
     strides, size = getattr(value, "strides", None), getattr(value, "itemsize", 0)

@@ -1,4 +1,4 @@
-"""Zeroing, copying and restoring of arrays that a measured run changes, of any library."""
+"""Zeroing, copying and restoring of any library's arrays, for measured runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def set_to_zero(array: Any) -> None:
 
 
 def clone(array: Any) -> Any:
-    """A copy of an array, for :func:`copy_into`.
+    """Copy an array, for :func:`copy_into`.
 
     Raises:
         TypeError: it is no array, or neither its library nor a backend can copy it.
@@ -41,7 +41,7 @@ def clone(array: Any) -> Any:
 
 
 def copy_into(array: Any, saved: Any) -> None:
-    """Give an array the values of a :func:`clone`. What is recorded for derivatives does not learn of it."""
+    """Restore an array to the values of a :func:`clone`, without recording it in autograd."""
     if isinstance(saved, SavedBytes):
         saved.write()
     elif hasattr(array, "copy_"):

@@ -1,8 +1,9 @@
 """Array protocols: element type, device, address and alignment of any library's array.
 
 Understood are NumPy arrays, objects with ``data_ptr()`` and ``dtype`` (PyTorch tensors and what imitates them), and the protocols
-``__cuda_array_interface__``, ``__array_interface__`` and ``__dlpack__``. :func:`array_kind` is on the launch path: it gives an interned
-:class:`ArrayKind`, found by one dictionary lookup per type of object.
+``__cuda_array_interface__``, ``__array_interface__`` and ``__dlpack__``. :func:`array_kind` is on
+the launch path: it returns an interned :class:`ArrayKind`, found by one dictionary lookup per type
+of object.
 
 Launchers get NumPy arrays and objects with ``data_ptr()`` as they are; every other object as an :class:`ArrayView` of it.
 :func:`address_of` gives the address of any of them.
@@ -24,7 +25,7 @@ from tilewright.runtime.arguments.dtypes import (
     dtype_text,
 )
 
-#: Addresses that are multiples of this get code that relies on it.
+#: Alignment in bytes on which kernels specialize.
 ALIGNMENT = 16
 
 
@@ -33,13 +34,17 @@ class ArgumentError(LaunchError, TypeError):
 
 
 class ArrayKind:
-    """What a launch specialises on of an array. Interned: equal kinds are the same object, so they hash and compare by identity.
+    """Specialization key of an array argument.
+
+    Interned: equal kinds are the same object, so they hash and compare by identity.
+
 
     Attributes:
         dtype: element type as signature text.
         divisible: the address is a multiple of :data:`ALIGNMENT`.
-        device: (kind, index), or None for a stand-in that has no memory.
-        convert: what makes the launcher's value of the caller's object; None where it is the object itself.
+        device: (kind, index), or None for a mock without memory.
+        convert: converts the caller's object to the launcher's value; None where it is the object
+            itself.
     """
 
     __slots__ = ("convert", "device", "divisible", "dtype")
@@ -90,12 +95,12 @@ class ArrayView:
         return ITEM_SIZE[self.dtype]
 
     def stride(self, dim: int | None = None) -> Any:
-        """Strides in elements, or one of them."""
+        """Return the strides in elements, or one of them."""
         return self.strides if dim is None else self.strides[dim]
 
     @property
     def nbytes(self) -> int:
-        """Bytes from the first element to the end of the last one, for positive strides."""
+        """Number of bytes from the first element to the end of the last, for positive strides."""
         if 0 in self.shape:
             return 0
         return ITEM_SIZE[self.dtype] * (1 + sum((extent - 1) * stride for extent, stride in zip(self.shape, self.strides, strict=True)))
@@ -118,7 +123,7 @@ class ArrayView:
 
 
 def array_kind(value: Any) -> ArrayKind:
-    """The kind of an array.
+    """Return the kind of an array.
 
     Raises:
         ArgumentError: it is no array that kernels can read; says why and what can be passed.
@@ -127,23 +132,26 @@ def array_kind(value: Any) -> ArrayKind:
 
 
 def is_array_type(type_: type) -> bool:
-    """Whether objects of a type are passed to kernels as pointers."""
+    """Return whether objects of a type are passed to kernels as pointers."""
     return _find_describer(type_) is not None
 
 
 def is_array(value: Any) -> bool:
-    """Whether an object is passed to kernels as a pointer: for its type, or for a protocol that it carries itself."""
+    """Return whether an object is passed to kernels as a pointer.
+
+    Either its type or the object itself must implement an array protocol.
+    """
     return is_array_type(type(value)) or _instance_describer(value) is not None
 
 
 def launch_value(value: Any) -> Any:
-    """What a launcher gets for an array argument: the array itself, or an :class:`ArrayView` of it."""
+    """Return the launcher's value for an array: the array itself, or an :class:`ArrayView`."""
     convert = array_kind(value).convert
     return value if convert is None else convert(value)
 
 
 def address_of(value: Any) -> int:
-    """The address of an array's first element.
+    """Return the address of an array's first element.
 
     Raises:
         ArgumentError: see :func:`array_kind`.
@@ -164,7 +172,7 @@ _c_pointer = ctypes.c_void_p
 
 
 def is_numpy_array(value: Any) -> bool:
-    """Whether it is one; does not import NumPy."""
+    """Return whether a value is a NumPy array; does not import NumPy."""
     return _numpy is not None and isinstance(value, _numpy.ndarray)
 
 
@@ -181,7 +189,7 @@ _HEADER = object.__basicsize__
 
 
 def _numpy_describer() -> Callable[[Any], ArrayKind]:
-    """The describer of NumPy arrays; imports NumPy."""
+    """Return the describer of NumPy arrays; imports NumPy."""
     global _numpy, _numpy_address
     import numpy
 
@@ -235,12 +243,12 @@ def _pointer_describer() -> Callable[[Any], ArrayKind]:
     return describe_pointer
 
 
-#: Stands for the device of an object that does not say where it lies.
+#: Sentinel for the device of an object that does not name its device.
 _UNSTATED = object()
 
 
 def _place_of(value: Any) -> tuple[str, int]:
-    """Where the drivers say that an object's memory lies.
+    """Return the device of an object's memory as the drivers report it.
 
     Raises:
         ArgumentError: no driver can be asked.
@@ -258,7 +266,7 @@ def _place_of(value: Any) -> tuple[str, int]:
 
 
 def _refuse_no_memory(value: Any) -> None:
-    """Refuse an array at address 0, unless it is one without elements."""
+    """Refuse an array at address 0 unless it is empty."""
     count = getattr(value, "numel", None) or getattr(value, "size", None)
     if callable(count):
         count = count()
@@ -267,12 +275,12 @@ def _refuse_no_memory(value: Any) -> None:
 
 
 def _no_memory(value: Any) -> ArgumentError:
-    """What is raised for elements at address 0."""
+    """Make the error for elements at address 0."""
     return ArgumentError(f"cannot pass this {type(value).__name__} to a kernel: it has no memory (a tensor that is only traced, or on the meta device)")
 
 
 def _unreadable(value: Any, error: Exception) -> ArgumentError:
-    """What is raised where an array's own attributes fail."""
+    """Make the error for an array whose own attributes raise."""
     layout = getattr(value, "layout", None)
     hint = f"; its layout is {layout}: pass its parts (indices, values), or a dense copy" if "sparse" in str(layout) or "mkldnn" in str(layout) else ""
     return ArgumentError(f"cannot pass this {type(value).__name__} to a kernel: it does not tell where its memory is ({type(error).__name__}: {error}){hint}")
@@ -290,7 +298,10 @@ def _element(value: Any, dtype: Any) -> str:
 
 
 def _device(device: Any) -> tuple[str, int] | None:
-    """(kind, index) of what an object's ``device`` says: None, ``"cuda:1"``, or an object with ``type`` and ``index``."""
+    """Convert a ``device`` attribute to (kind, index).
+
+    It is None, text such as ``"cuda:1"``, or an object with ``type`` and ``index``.
+    """
     if device is None:
         return None
     if isinstance(device, tuple):
@@ -302,7 +313,7 @@ def _device(device: Any) -> tuple[str, int] | None:
 
 
 def _torch_kind(kind: str) -> str:
-    """PyTorch calls the devices of its ROCm build ``cuda`` too."""
+    """Return the device kind of a PyTorch device type; its ROCm build says ``cuda`` too."""
     if kind == "cuda":
         version = getattr(sys.modules.get("torch"), "version", None)
         if getattr(version, "hip", None):
@@ -347,7 +358,10 @@ def _host_view(value: Any) -> ArrayView:
 
 
 def _device_view(value: Any) -> ArrayView:
-    """The type has the interface of CUDA's arrays; an array that is not there, such as one of JAX's on the host, is described by DLPack."""
+    """View an array whose type has the CUDA array interface.
+
+    An array outside a GPU's memory, such as JAX's on the host, is described by DLPack.
+    """
     place = ("cuda", 0)
     if hasattr(value, "__dlpack_device__"):
         code, index = (int(item) for item in value.__dlpack_device__())
@@ -381,11 +395,11 @@ def _dlpack_view(value: Any) -> ArrayView:
 
 
 def _is_immutable(value: Any) -> bool:
-    """Whether the arrays of a library never change, though what they export does not say so."""
+    """Return whether an array's library has immutable arrays that it exports as writable."""
     return type(value).__module__.partition(".")[0] in _IMMUTABLE
 
 
-#: Libraries of such arrays.
+#: Libraries whose arrays are immutable.
 _IMMUTABLE = frozenset(("jax", "jaxlib"))
 
 
@@ -412,12 +426,12 @@ def _view_describer(convert: Callable[[Any], ArrayView]) -> Callable[[Any], Arra
 # ---- by type
 
 
-#: Functions from a type to how its objects are described, or None: they are asked first.
+#: Functions from a type to a describer of its objects, or None; consulted first.
 finders: list[Callable[[type], Callable[[Any], ArrayKind] | None]] = []
 
 
 def _find_describer(type_: type) -> Callable[[Any], ArrayKind] | None:
-    """How to describe objects of a type; None where the type does not make them arrays."""
+    """Find the describer of a type's objects; None where the type does not make them arrays."""
     for finder in finders:
         found = finder(type_)
         if found is not None:
@@ -432,7 +446,7 @@ def _find_describer(type_: type) -> Callable[[Any], ArrayKind] | None:
 
 
 def _by_attributes(holder: Any) -> Callable[[Any], ArrayKind] | None:
-    """The describer of the first protocol that a type or an object has."""
+    """Return the describer of the first protocol that a type or an object has."""
     if hasattr(holder, "data_ptr"):
         return _pointer_describer()
     for attribute, convert in (("__cuda_array_interface__", _device_view), ("__array_interface__", _host_view), ("__dlpack__", _dlpack_view)):
@@ -442,12 +456,15 @@ def _by_attributes(holder: Any) -> Callable[[Any], ArrayKind] | None:
 
 
 def _instance_describer(value: Any) -> Callable[[Any], ArrayKind] | None:
-    """How to describe an object that carries a protocol itself; None where it carries none."""
+    """Find the describer of an object that implements a protocol itself; None where it does not."""
     return None if isinstance(value, type) or (_numpy is not None and isinstance(value, _numpy.generic)) else _by_attributes(value)
 
 
 def describe_instance(value: Any) -> ArrayKind | None:
-    """The kind of an object that carries a protocol itself, though its type does not; None where it carries none."""
+    """Return the kind of an object that implements a protocol itself, though its type does not.
+
+    None where it implements none.
+    """
     found = _instance_describer(value)
     return None if found is None else found(value)
 
@@ -470,5 +487,5 @@ class _Describers(dict[type, Callable[[Any], ArrayKind]]):
         return found
 
 
-#: type of object -> what gives its kind
+#: type of object -> describer, which returns its kind
 describers = _Describers()

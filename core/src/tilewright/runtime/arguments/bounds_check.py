@@ -18,12 +18,13 @@ from tilewright.plugins.manifest import Parameter
 from tilewright.runtime.arguments.array_protocols import address_of
 from tilewright.runtime.arguments.mock_tensors import TensorWrapper
 
-#: What a backend tells of one store: position of the argument, first byte, byte after the last, file, line, column.
+#: Extent of one store, from the backend's metadata: position of the argument, first byte, byte
+#: after the last, file, line, column.
 Write = tuple[int, int, int, str, int, int]
 
 
 def memory_of(value: Any) -> tuple[int, int] | None:
-    """(address of the first byte, address after the last) of the whole memory that an array is a view of; None where nobody knows."""
+    """Return the (start, end) addresses of the memory that an array is a view of, if known."""
     numpy = sys.modules.get("numpy")
     if isinstance(value, TensorWrapper):
         value = value.base
@@ -42,9 +43,9 @@ def memory_of(value: Any) -> tuple[int, int] | None:
 
 
 def bounds_check(kernel: str, parameters: Sequence[Parameter], writes: Sequence[Write]) -> Callable[[Sequence[Any]], None]:
-    """What checks a launch's values, in the order of ``parameters``.
+    """Make the function that checks a launch's values, in the order of ``parameters``.
 
-    The function it gives raises:
+    The returned function raises:
         CompilationError: with the place of the store, and the argument that is too short.
     """
 

@@ -11,7 +11,7 @@ from tilewright.ir.type_text import parse_type
 from tilewright.ir.types import F32, F64, DescriptorType, FloatType, IntType, PointerType, Type
 from tilewright.plugins.manifest import Parameter
 
-#: Words of C and C++ that are no names.
+#: Reserved words of C and C++.
 _WORDS = """
     alignas alignof asm auto bool break case char class const constexpr continue default delete do double else enum export extern false float for goto if
     inline int long namespace new nullptr operator private register restrict return short signed sizeof static static_assert struct switch template this
@@ -22,7 +22,10 @@ _KEYWORDS = frozenset(_WORDS.split())
 
 @dataclass(frozen=True)
 class CParameter:
-    """A parameter of a C function. ``copied`` says that its bytes are the word, from the first on; else its number is."""
+    """A parameter of a C function; ``copied`` parameters are packed by their bytes.
+
+    Other parameters are converted to the number that the word holds.
+    """
 
     declaration: str
     name: str
@@ -31,7 +34,9 @@ class CParameter:
 
 
 def c_parameters(parameters: Sequence[Parameter]) -> list[CParameter]:
-    """The parameters of the C function for a kernel's, in order; a descriptor is an address, extents and strides in elements.
+    """Return the C parameters for a kernel's parameters, in order.
+
+    A descriptor becomes an address, extents and strides in elements.
 
     Raises:
         LaunchError: no argument has the type of a parameter.
@@ -58,13 +63,16 @@ def c_parameters(parameters: Sequence[Parameter]) -> list[CParameter]:
 
 
 def c_name(name: str) -> str:
-    """A name of Python's, or of an item of a tuple, as one of C."""
+    """Convert a Python name, or that of a tuple's item, to a C identifier."""
     plain = re.sub(r"\W", "_", name)
     return f"{plain}_" if plain in _KEYWORDS else plain
 
 
 def c_type(type_: Type) -> str:
-    """The C type of a number in memory; formats that C has none for are unsigned integers of their bits, addresses ``uint64_t``."""
+    """Return the C type of a number in memory.
+
+    Formats without a C type are unsigned integers of the same size; addresses are ``uint64_t``.
+    """
     if type_ is F32:
         return "float"
     if type_ is F64:
@@ -75,7 +83,7 @@ def c_type(type_: Type) -> str:
 
 
 def words(parameters: Sequence[CParameter], array: str, first: int = 0) -> list[str]:
-    """The statements that put arguments in an array of ``uint64_t`` that is zero."""
+    """Return C statements that store arguments in a zeroed array of ``uint64_t``."""
     found = []
     for position, parameter in enumerate(parameters, first):
         if parameter.copied:
@@ -88,7 +96,7 @@ def words(parameters: Sequence[CParameter], array: str, first: int = 0) -> list[
 
 
 def header(name: str, includes: Sequence[str], lines: Sequence[str]) -> str:
-    """The text of a header, for C and C++."""
+    """Return the text of a header for C and C++."""
     guard = f"TILEWRIGHT_{name.upper()}_H"
     return "\n".join(
         (
@@ -114,10 +122,10 @@ def header(name: str, includes: Sequence[str], lines: Sequence[str]) -> str:
 
 
 def comment(text: str, parameters: Sequence[CParameter] = ()) -> list[str]:
-    """A comment with the meanings of parameters."""
+    """Format a comment that documents the parameters."""
     return ["/*", *(f" * {line}" for line in text.splitlines()), *(f" *   {each.name}: {each.meaning}" for each in parameters), " */"]
 
 
 def text_of_c(text: str) -> str:
-    """A text as a literal of C."""
+    """Return a string as a C literal."""
     return '"' + "".join(chr(byte) if 32 <= byte < 127 and chr(byte) not in '"\\?' else f"\\{byte:03o}" for byte in text.encode()) + '"'

@@ -14,10 +14,10 @@ from tilewright.runtime.arguments.array_protocols import (
 )
 from tilewright.runtime.arguments.dtypes import ITEM_SIZE
 
-#: what a load gives outside the tensor
+#: values that a load returns outside the tensor
 PADDINGS = ("zero", "nan")
 
-#: what descriptors of tensors that broke no rule were made of
+#: arguments of descriptors that were found valid
 _sound: set[tuple[Any, ...]] = set()
 _MOST_SOUND = 1024
 #: types whose ``data_ptr`` may be asked without more ado: tensors that have memory, of such names, of which there were descriptors
@@ -38,7 +38,8 @@ class TensorDescriptor:
         shape: extents, each positive and below 2**31, since kernels read them as int32; rank 1 to 5.
         strides: in elements; the last is 1, each other one times the element size is a multiple of 16 bytes.
         block_shape: powers of two.
-        padding: what loads give outside the tensor: ``"zero"``, or ``"nan"`` for floats.
+        padding: the value that loads return outside the tensor: ``"zero"``, or ``"nan"`` for
+            floats.
         round_f32_to_tf32: let the hardware round f32 elements to TF32 while loading, where it can.
 
     Raises:
@@ -95,11 +96,14 @@ class TensorDescriptor:
             _addressed.add(type(base))
 
     def __post_init__(self) -> None:
-        """Check what the constructor of a dataclass that is derived from this one has set."""
+        """Validate the fields that the constructor of a derived dataclass has set."""
         TensorDescriptor.__init__(self, self.base, self.shape, self.strides, self.block_shape, self.padding, self.round_f32_to_tf32)
 
     def _broken_rule(self, kind: ArrayKind) -> str:
-        """The first rule that does not hold, in words; empty where all do. Programs know the words, and in which order the rules are looked at."""
+        """Return the message of the first broken rule; empty where all hold.
+
+        Programs rely on the wording and on the order of the checks.
+        """
         shape, strides, blocks = self.shape, self.strides, self.block_shape
         rank = len(shape)
         if not 1 <= rank <= 5:
@@ -133,7 +137,7 @@ class TensorDescriptor:
 
     @staticmethod
     def from_tensor(tensor: Any, block_shape: Sequence[int], padding: str = "zero", round_f32_to_tf32: bool = False) -> TensorDescriptor:
-        """A descriptor of a whole tensor."""
+        """Make a descriptor of a whole tensor."""
         stride = getattr(tensor, "stride", None)
         strides = stride() if callable(stride) else [stride // tensor.itemsize for stride in tensor.strides]
         return TensorDescriptor(tensor, tensor.shape, strides, block_shape, padding, round_f32_to_tf32)
@@ -149,5 +153,5 @@ class TensorDescriptor:
 
 
 def _extent(extent: Any) -> int:
-    """An extent of a block: an integer, one of another library, or one inside a constexpr."""
+    """Convert an extent of a block, of any integer type or inside a constexpr, to an int."""
     return extent if type(extent) is int else int(getattr(extent, "value", extent))

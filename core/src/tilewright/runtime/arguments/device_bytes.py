@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def view_of(array: Any) -> ArrayView | None:
-    """The memory of an array, as one that tells its bytes; None where the array does not say how many it has, or where they lie."""
+    """Return a view of an array's memory with its size; None if its size or address is unknown."""
     if isinstance(array, ArrayView):
         return array
     if not (hasattr(array, "nbytes") and callable(getattr(array, "element_size", None))):
@@ -23,7 +23,7 @@ def view_of(array: Any) -> ArrayView | None:
 
 
 def memory_of(place: tuple[str, int]) -> Memory | None:
-    """The memory of a device, by its kind and number; None where no backend that is installed copies from it."""
+    """Return the memory interface of a device; None if no installed backend copies from it."""
     from tilewright.plugins.registry import registry
     from tilewright.runtime.devices import device_registry
 
@@ -35,10 +35,10 @@ def memory_of(place: tuple[str, int]) -> Memory | None:
 
 
 class SavedBytes:
-    """The bytes that an array had, on the host."""
+    """Host copy of an array's bytes."""
 
     def __init__(self, view: ArrayView, memory: Memory) -> None:
-        """Copy them, once all work of the device is done."""
+        """Copy the bytes once all work of the device is done."""
         import numpy as np
 
         self._view, self._memory = view, memory
@@ -47,5 +47,5 @@ class SavedBytes:
         memory.copy_to_host(view, self.host.data)
 
     def write(self) -> None:
-        """Give the array its bytes back."""
+        """Restore the array's bytes."""
         self._memory.copy_to_device(self._view, self.host.data)

@@ -54,7 +54,10 @@ _get_pointer.restype, _get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object
 
 @dataclass(frozen=True)
 class Exported:
-    """What a capsule says. ``device_type`` is a DLDeviceType; ``strides`` count elements; ``owner`` must live as long as the memory is used.
+    """The tensor that a capsule describes.
+
+    ``device_type`` is a DLDeviceType; ``strides`` count elements; ``owner`` must live as long as
+    the memory is used.
 
     ``readonly`` memory must not be written; capsules of versions before 1.0 cannot say so.
     """
@@ -102,7 +105,7 @@ def read(value: Any) -> Exported:
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides, in elements, of a row-major array."""
+    """Return the strides, in elements, of a row-major array."""
     strides: list[int] = []
     step = 1
     for extent in reversed(shape):

@@ -89,7 +89,9 @@ NUMPY_STORAGE: dict[str, str] = {
 
 
 def dtype_text(dtype: Any) -> str:
-    """The signature text of an element type: of NumPy, PyTorch, ml_dtypes, ``tilewright.language``, or a name of one.
+    """Return the signature text of an element type of any library, or of its name.
+
+    Known are those of NumPy, PyTorch, ml_dtypes and ``tilewright.language``.
 
     Raises:
         TypeError: it has no counterpart; the message says why.

@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from tilewright.ir import Module
     from tilewright.ir.core import Value
 
-#: The fact of an argument that it is a Python float, of a parameter whose annotation gives no type.
+#: Attribute of an argument: a Python float whose parameter's annotation fixes no type.
 UNTYPED = "untyped"
 
 
 def facts_of_compilation(attributes: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """The facts of arguments that the frontend takes: all but this module's own."""
+    """Return the attributes that the frontend takes: all but this module's own."""
     return {name: facts for name, facts in attributes.items() if UNTYPED not in facts}
 
 
 def widened(module: Module, signature: Mapping[str, Any], attributes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
-    """The signature in which floats that meet fp64 alone are fp64; None where there are none.
+    """Return the signature with floats that meet only fp64 widened to it; None if there are none.
 
     Args:
-        module: what the frontend made of ``signature``.
+        module: the frontend's output for ``signature``.
         attributes: facts of arguments; items of tuples are named ``t.0``.
     """
     arguments = {value.name: value for value in module.kernel.body.arguments}
@@ -48,8 +48,11 @@ def _replaced(type_: Any, name: str, found: Sequence[str]) -> Any:
 
 
 def _meets_f64_alone(argument: Value, untyped: set[Value]) -> bool:
-    """Return whether what is computed from an argument, constants and others like it is cast to f64,
-    and besides only compared."""
+    """Return whether all values derived from an argument end in casts to f64 or comparisons.
+
+    Derived are values computed from the argument, constants and other untyped floats. At least one
+    must be cast to f64.
+    """
     from tilewright.ir.table import Trait
     from tilewright.ir.types import F32, F64, element_type
 

@@ -12,7 +12,9 @@ from tilewright.runtime.arguments.writability import is_writable
 
 
 class MockTensor:
-    """Stands for a tensor where a kernel is compiled without running: ``kernel.warmup(MockTensor(tl.float32), 128, grid=(1,))``.
+    """Mock of a tensor, for compiling a kernel without running it.
+
+    Example: ``kernel.warmup(MockTensor(tl.float32), 128, grid=(1,))``.
 
     It has no memory; its address counts as aligned, and it lies on whichever device the kernel is compiled for.
 
@@ -22,7 +24,7 @@ class MockTensor:
     """
 
     device = None
-    #: the element type that was given for a tensor; None where a stand-in was
+    #: the element type that was passed in place of a tensor; None where a mock was passed
     given: Any = None
 
     def __init__(self, dtype: Any, shape: tuple[int, ...] | None = None) -> None:
@@ -31,7 +33,7 @@ class MockTensor:
 
     @staticmethod
     def wrap_dtype(value: Any) -> Any:
-        """A bare element type as a stand-in of it; anything else as it is."""
+        """Wrap a bare element type in a mock; return anything else unchanged."""
         if not _ARE_DTYPES[type(value)] and not (isinstance(value, type) and value.__module__ in ("numpy", "ml_dtypes")):
             return value
         found = MockTensor(value)
@@ -52,7 +54,7 @@ class MockTensor:
         return math.prod(self.shape) * self.element_size()
 
     def stride(self, dim: int | None = None) -> Any:
-        """Strides in elements, row-major."""
+        """Return the row-major strides in elements."""
         strides = contiguous_strides(self.shape)
         return strides if dim is None else strides[dim]
 
@@ -61,7 +63,7 @@ class MockTensor:
 
 
 class _AreDtypes(dict[type, bool]):
-    """Whether the instances of a type are element types, of any library."""
+    """Cache of whether the instances of a type are element types, of any library."""
 
     def __missing__(self, type_: type) -> bool:
         found = self[type_] = any(base.__name__ == "dtype" for base in type_.__mro__)
@@ -72,7 +74,10 @@ _ARE_DTYPES = _AreDtypes()
 
 
 class TensorWrapper:
-    """A tensor seen with another element type of the same size; made by :func:`reinterpret`. Everything else is the base's."""
+    """A tensor reinterpreted with another element type of the same size.
+
+    Made by :func:`reinterpret`; every other attribute is the base's.
+    """
 
     def __init__(self, base: Any, dtype: Any) -> None:
         self.base = base
@@ -110,7 +115,7 @@ class TensorWrapper:
         return address_of(self.base)
 
     def ptr_range(self) -> int:
-        """Bytes of the storage behind the tensor."""
+        """Return the size in bytes of the storage behind the tensor."""
         return int(self.base.ptr_range()) if hasattr(self.base, "ptr_range") else self.nbytes
 
     def stride(self, *args: Any) -> Any:
@@ -127,7 +132,7 @@ class TensorWrapper:
         return TensorWrapper(self.base.cpu() if hasattr(self.base, "cpu") else self.base, self.dtype)
 
     def copy_(self, other: TensorWrapper) -> TensorWrapper:
-        """Take over the other's contents."""
+        """Copy the other tensor's contents into this one."""
         if hasattr(self.base, "copy_"):
             self.base.copy_(other.base)
         else:
@@ -141,7 +146,7 @@ class TensorWrapper:
         return TensorWrapper(self.base.to(device), self.dtype)
 
     def new_empty(self, sizes: Any) -> TensorWrapper:
-        """Uninitialised memory of a shape, of this element type, on the same device."""
+        """Allocate an uninitialized tensor of this element type on the same device."""
         if hasattr(self.base, "new_empty"):
             return TensorWrapper(self.base.new_empty(sizes), self.dtype)
         import numpy as np
@@ -153,7 +158,9 @@ class TensorWrapper:
 
 
 def reinterpret(tensor: Any, dtype: Any) -> Any:
-    """``tensor`` seen with the element type ``dtype`` (of any library), which has the same size: a :class:`TensorWrapper`, or the base for its own type.
+    """Reinterpret ``tensor`` with an element type ``dtype`` of the same size, of any library.
+
+    Returns a :class:`TensorWrapper`, or the base for its own type.
 
     Raises:
         TypeError: ``tensor`` is no array, or the sizes differ.

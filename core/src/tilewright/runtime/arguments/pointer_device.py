@@ -10,14 +10,17 @@ from tilewright.runtime.devices import device_registry
 
 HOST = ("cpu", 0)
 
-#: The place where no driver can be asked: None refuses such an object. The ``triton`` shim follows the active driver.
+#: Device assumed where no driver can be queried; None refuses such objects. The ``triton`` shim
+#: sets it to that of the active driver.
 fallback: Callable[[], tuple[str, int]] | None = None
 
 
 def place_of(address: int) -> tuple[str, int] | None:
-    """Return (device kind, index) of the memory at ``address``, by the drivers of the backends that have devices; None where no driver can be asked.
+    """Return the (device kind, index) of the memory at ``address`` as the drivers report it.
 
-    What none of them owns is the host's.
+    None where no driver can be queried.
+
+    Memory that no driver owns is the host's.
     """
     asked = False
     for backend in registry().backends():

@@ -15,7 +15,9 @@ from tilewright.runtime.arguments.array_protocols import address_of, is_numpy_ar
 
 
 def is_writable(value: Any) -> bool:
-    """Whether an array may be stored to as far as its library says. A bare address may, and so may the null pointer, None.
+    """Return whether an array is writable according to its library.
+
+    A bare address is writable, and so is None, the null pointer.
 
     Raises:
         ArgumentError: it is no array; see :func:`tilewright.runtime.arguments.array_protocols.array_kind`.
@@ -31,7 +33,7 @@ def is_writable(value: Any) -> bool:
 
 
 def writable_address(value: Any) -> int:
-    """The address of an array that may be stored to.
+    """Return the address of a writable array.
 
     Raises:
         LaunchError: it may not, or it is no array.
@@ -42,11 +44,13 @@ def writable_address(value: Any) -> int:
 
 
 def write_guard(kernel: str, parameters: Sequence[Parameter]) -> Callable[[Sequence[Any]], None]:
-    """What a launcher calls with its values before it starts a kernel: refuses a read-only array for a parameter that the kernel may store to.
+    """Make a launcher's check that no array the kernel may store to is read-only.
 
-    The function it gives raises:
+    The launcher calls it with its values before it starts the kernel.
+
+    The returned function raises:
         LaunchError: names the argument and the remedy.
-        ArgumentError: what is given for such a parameter is no array.
+        ArgumentError: the argument of such a parameter is no array.
     """
     stored = tuple(
         (position, parameter.name, parameter.type.startswith("desc"))
@@ -80,7 +84,7 @@ def _remedy(value: Any, name: str) -> str:
 
 
 def _mapped_file(value: Any) -> Any:
-    """The memmap for reading that an array is a view of; None where it is of none."""
+    """Return the read-only memmap that an array is a view of; None if there is none."""
     while is_numpy_array(value):
         if getattr(value, "mode", None) == "r":
             return value

@@ -1,10 +1,11 @@
-"""Compilation in the background, by any executor.
+"""Background compilation in an executor.
 
     with ThreadPoolExecutor(8) as pool, AsyncCompileMode(pool):
         for block in (64, 128, 256):
             kernel.warmup(x, n, BLOCK=block, grid=(1,))
 
-Each warm-up in the block gives a :class:`FutureKernel` at once; the block ends when all of them are compiled.
+Each warm-up in the block returns a :class:`FutureKernel` at once; the block ends when all of them
+are compiled.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ active_mode: contextvars.ContextVar[AsyncCompileMode | None] = contextvars.Conte
 
 
 class FutureKernel:
-    """A kernel that is being compiled. It is used as the compiled kernel is, which waits for it; :meth:`result` gives the kernel itself.
+    """Future of a kernel that is being compiled.
+
+    It is used like the compiled kernel; using it waits for the compilation. :meth:`result` returns
+    the kernel itself.
 
     Attributes:
         kernel: the compiled kernel, once it is there.
@@ -41,18 +45,21 @@ class FutureKernel:
         self._lock = threading.RLock()
 
     def add_callbacks(self, finalize: Callable[[Any], Any], cleanup: Callable[[Any], Any]) -> None:
-        """Let one of the two be called when the compilation's result is asked for: ``finalize(what was compiled)``, or ``cleanup(self)`` where it failed.
+        """Register callbacks for when the compilation's result is requested.
 
-        What ``finalize`` returns is the kernel, if it is not None.
+        ``finalize(compiled kernel)`` is called after a success, ``cleanup(self)`` after a failure.
+
+        A result of ``finalize`` other than None replaces the kernel.
         """
         self._callbacks.append((finalize, cleanup))
 
     def result(self, ignore_errors: bool = False) -> Any:
-        """The compiled kernel, waiting for it; None where compiling it failed and ``ignore_errors`` holds.
+        """Wait for the compiled kernel; None if it failed to compile and ``ignore_errors`` is set.
 
         Raises:
             CompilationError, LoweringError, OutOfResources: as compiling it here would have raised, the first time that it is asked for.
-            RuntimeError: it was asked for again. The error is not kept, for its traceback holds on to the whole compilation.
+            RuntimeError: the result of a failed compilation was requested again. The error is not
+                kept, since its traceback keeps the whole compilation alive.
         """
         future = self.future
         if self._state == "pending" and future is not None:
@@ -81,7 +88,7 @@ class FutureKernel:
             self._end("failed", ignorable=False)
 
     def _end(self, state: str, compiled: Any = None, ignorable: bool = True) -> bool:
-        """Settle the state; False where another thread did."""
+        """Mark the compilation as ended; False if another thread did so first."""
         with self._lock:
             if self._state != "pending":
                 return False
@@ -90,7 +97,9 @@ class FutureKernel:
         return True
 
     def _run_callbacks(self) -> None:
-        """Call those that were not called yet, all of them. Of their errors the first is raised, and an interrupt before any other.
+        """Run all callbacks that have not run yet, then raise the first error.
+
+        An interrupt takes precedence over other errors.
 
         The error of a clean-up is left to the compilation's own error.
         """
@@ -120,7 +129,8 @@ class FutureKernel:
         return self.result()[grid]
 
     def __getattr__(self, name: str) -> Any:
-        # protocols that look for a method must neither wait nor find the kernel's, and an instance that is being unpickled has no state yet
+        # protocol lookups must neither wait nor find the kernel's methods, and an instance that is
+        # being unpickled has no state yet
         if name.startswith("__") or "_state" not in self.__dict__:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         return getattr(self.result(), name)
@@ -140,7 +150,7 @@ class AsyncCompileMode:
         future_kernels: the kernels that were asked for in the block, by key; raw_futures: their compilations.
     """
 
-    #: what stands for a kernel that is being compiled
+    #: the future of a kernel that is being compiled
     future_type: Callable[[Future[Any]], FutureKernel] = FutureKernel
 
     def __init__(self, executor: Executor, *, ignore_errors: bool = False) -> None:
@@ -152,7 +162,10 @@ class AsyncCompileMode:
     def submit(
         self, key: Any, compile_fn: Callable[[], Any], finalize_fn: Callable[[Any], Any], cleanup_fn: Callable[[Any], Any] = lambda _: None
     ) -> FutureKernel:
-        """The kernel of ``key``; it is compiled by ``compile_fn``, unless that was asked for before. For the rest see :meth:`FutureKernel.add_callbacks`."""
+        """Return the kernel of ``key``, submitting ``compile_fn`` on the first request.
+
+        For the callbacks see :meth:`FutureKernel.add_callbacks`.
+        """
         found = self.future_kernels.get(key)
         if found is None:
             future = self.executor.submit(compile_fn)
@@ -187,7 +200,7 @@ class AsyncCompileMode:
         return as_completed(futures)
 
     def _drain(self) -> None:
-        """Wait for all compilations, those included that are asked for meanwhile, and raise the first error that nobody was told of."""
+        """Wait for all compilations, including new ones; raise the first unreported error."""
         told = {kernel for kernel in self.future_kernels.values() if kernel._state == "failed"}
         errors: list[Exception] = []
 
@@ -214,7 +227,7 @@ class AsyncCompileMode:
             raise errors[0]
 
     def _abandon(self) -> None:
-        """Give up all compilations, those included that a clean-up asks for."""
+        """Abandon all compilations, also those that a clean-up submits."""
         while self.future_kernels:
             _, kernel = self.future_kernels.popitem()
             try:

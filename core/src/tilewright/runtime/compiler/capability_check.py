@@ -1,9 +1,9 @@
 """Refusal of modules that need a capability which their target does not declare.
 
-The frontend says the same earlier, at the place in the source, for what it knows of. This check is for everything: Tile IR that comes from elsewhere, and
-every backend, which need not have one of its own.
+The frontend reports most of these errors earlier, with the source location. This check also covers
+Tile IR from other sources, and relieves backends of a check of their own.
 
-What it does not know is left to the backend: operations that plugins add, and the limits of one architecture among several.
+Operations that plugins add, and limits of a single architecture, are left to the backend.
 """
 
 from __future__ import annotations
@@ -32,12 +32,17 @@ FEATURES: dict[str, str] = {
 #: launch option -> the feature without which a backend refuses it, unless it is off
 OPTION_FEATURES: dict[str, str] = {"cooperative": "cooperative"}
 
-#: feature -> another that an operation of it is let through for: whether it can be lowered depends on the launch, and the backend says so
+#: feature -> stand-in feature that admits its operations: whether they can be lowered depends on
+#: the launch, so the backend reports failures
 IN_PLACE: dict[str, str] = {"extern": "extern_libraries"}
 
 
 def is_let_through(feature: str, declared: Set[str]) -> bool:
-    """Whether operations that belong to a feature reach a backend that declares others."""
+    """Return whether a backend declares a feature, or another that stands in for it.
+
+    Operations of a feature with a declared stand-in reach the backend, which reports failures
+    itself.
+    """
     return feature in declared or IN_PLACE.get(feature) in declared
 
 
@@ -46,7 +51,7 @@ GRANTED = frozenset({"i1", "i32", "i64"})
 
 
 def number_behind(type_: Type) -> IntType | FloatType | None:
-    """The number type that tiles, pointers and descriptors are of in the end; None for what has none."""
+    """Return the innermost number type of a tile, pointer or descriptor, if any."""
     while not isinstance(type_, IntType | FloatType):
         if isinstance(type_, PointerType):
             type_ = type_.pointee
@@ -58,7 +63,10 @@ def number_behind(type_: Type) -> IntType | FloatType | None:
 
 
 def atomic_element(pointer: Type) -> str:
-    """The text of the element type an atomic operation works on, given its first operand's type. Pointers are exchanged as the i64 that they are."""
+    """Return the text of an atomic operation's element type, given its first operand's type.
+
+    Pointers are exchanged as i64.
+    """
     type_ = pointer.element if isinstance(pointer, TileType | DescriptorType) else pointer
     pointee = type_.pointee if isinstance(type_, PointerType) else type_
     return "i64" if isinstance(pointee, PointerType) else str(pointee)
@@ -97,7 +105,7 @@ class _Check:
     def __init__(self, capabilities: Capabilities, backend: str) -> None:
         self.capabilities, self.backend = capabilities, backend
         self.dtypes = capabilities.dtypes | GRANTED
-        #: types that were found to be declared: a kernel has few types and many values
+        #: cache of types known to be declared: a kernel has few types and many values
         self.accepted: set[Type] = set()
         has = capabilities.features
         self.features = {name: feature for name, feature in FEATURES.items() if not is_let_through(feature, has)}

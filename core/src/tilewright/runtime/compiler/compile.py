@@ -61,7 +61,7 @@ class Specialization:
 
 
 def cache_key(kernel: Specialization, backend: Backend, target: Target) -> str | None:
-    """The disk cache's key (hex SHA-256); None where a constant has no text that is the same in every process."""
+    """Return the disk cache's key (hex SHA-256); None if a constant has no stable text."""
     target = backend.completed(target)
     try:
         return digest(
@@ -84,7 +84,10 @@ def cache_key(kernel: Specialization, backend: Backend, target: Target) -> str |
 
 @dataclass(frozen=True)
 class Preparation:
-    """Something done to a module before it is lowered. ``name`` is part of the key of what is kept on disk, and says all of what is done."""
+    """Transformation of a module before lowering.
+
+    ``name`` identifies it completely: it is part of the disk cache's key.
+    """
 
     name: str
     run: Callable[[Module], None]
@@ -139,7 +142,7 @@ def compile_kernel(
 
 
 def _compiled(kernel: Specialization, backend: Backend, target: Target, key: str | None, keep_stages: bool, preparation: Preparation | None) -> Artifact:
-    """A kernel compiled anew."""
+    """Compile a kernel without reading the disk cache."""
     timings: dict[str, float] = {}
     stages: dict[str, str | bytes] = {}
     started = time.perf_counter()
@@ -154,7 +157,7 @@ def _compiled(kernel: Specialization, backend: Backend, target: Target, key: str
 
 
 def build_module(kernel: Specialization, backend: Backend, target: Target) -> Module:
-    """The kernel as Tile IR, straight from the frontend.
+    """Build the Tile IR of a kernel with the frontend alone.
 
     Raises:
         CompilationError: the source breaks a rule of the language.
@@ -202,7 +205,9 @@ def lower_module(
     keep_stages: bool = False,
     preparation: Preparation | None = None,
 ) -> Artifact:
-    """Hold a module to what is declared for the target, run the backend's passes over it (in place) and lower it.
+    """Check a module against the target's capabilities, run the backend's passes and lower it.
+
+    The passes change the module in place.
 
     Raises:
         LoweringError, OutOfResources: the backend does not declare what the module needs, or cannot make code of it.
@@ -263,7 +268,10 @@ def lower_module(
 
 
 def take_apart(module: Module, backend: Backend) -> None:
-    """Replace what a backend's manifest says that it does not lower or compute in, in place. The kernel's parameters are those it had before."""
+    """Legalize in place the operations and types that a backend's manifest excludes.
+
+    The kernel's parameters stay the same.
+    """
     lowers, computes = backend.manifest.lowers, backend.manifest.computes
     if lowers or computes:
         from tilewright.passes.decompose.catalogue import decompose
@@ -272,7 +280,7 @@ def take_apart(module: Module, backend: Backend) -> None:
 
 
 def parameters_of(module: Module) -> tuple[Parameter, ...]:
-    """What the launcher of a module's kernel takes."""
+    """Return the parameters of a module's kernel for its launcher."""
     from tilewright.passes.analysis.argument_access import stored_arguments
 
     kernel, stored = module.kernel, stored_arguments(module)
@@ -283,7 +291,10 @@ def parameters_of(module: Module) -> tuple[Parameter, ...]:
 
 
 def compile_job(kernel: Specialization, backend_name: str, target: Target) -> bytes:
-    """Compile in a worker thread or process; gives the packed artifact. Everything it takes and gives can be pickled."""
+    """Compile in a worker thread or process and return the packed artifact.
+
+    The arguments and the result can be pickled.
+    """
     from tilewright.runtime.storage.artifact import pack
 
     return pack(compile_kernel(kernel, registry().get(backend_name), target))
@@ -294,7 +305,10 @@ def _defect(backend: Backend, what: str) -> BackendError:
 
 
 def _with_reproducer(error: BackendError, module: Module) -> BackendError:
-    """The error, with the path of a file that has the module where it is a defect of the backend's: where something failed that was not foreseen."""
+    """Add the path of a reproducer file with the module to an error from a backend's defect.
+
+    An unforeseen exception is such a defect.
+    """
     if error.__cause__ is None or isinstance(error.__cause__, TilewrightError) or type(error) not in (BackendError, LoweringError):
         return error
     return type(error)(f"{error}\nreproducer, in Tile IR: {write_reproducer(str(module), '.tileir')}")

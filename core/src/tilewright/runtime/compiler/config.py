@@ -1,4 +1,4 @@
-"""Configurations: the choices of the autotuner."""
+"""Configurations among which the autotuner chooses."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Config:
         self.__dict__.update({**defaults, **state})
 
     def all_kwargs(self) -> dict[str, Any]:
-        """Everything the configuration adds to a launch: meta-parameters, and the options that are not None."""
+        """Return all keywords of a launch: meta-parameters, and the options that are not None."""
         return {**self.kwargs, **{name: value for name in OPTIONS if (value := getattr(self, name)) is not None}}
 
     def _key(self) -> tuple[Any, ...]:
@@ -73,7 +73,7 @@ class Config:
 
 
 def check_configs(configs: Any, source: str) -> list[Config]:
-    """Configurations from ``source`` as a list.
+    """Validate configurations from ``source`` and return them as a list.
 
     Raises:
         ConfigError: some are none.
@@ -91,7 +91,7 @@ def check_configs(configs: Any, source: str) -> list[Config]:
 
 
 def config_text(config: Config) -> str:
-    """A configuration as a text that is the same in every process.
+    """Return a text of a configuration that is the same in every process.
 
     Raises:
         UnstableError: a meta-parameter has no such text.

@@ -13,14 +13,14 @@ from tilewright.language.definitions.callable import JitCallable
 
 @dataclass(frozen=True)
 class ReprContext:
-    """What a ``repr=`` callback is given: the types by parameter, and the values of the constants."""
+    """Argument of a ``repr=`` callback: the types by parameter, and the values of the constants."""
 
     constants: Mapping[str, Any]
     signature: Mapping[str, Any]
 
 
 class JitOptions(TypedDict, total=False):
-    """The keywords of :func:`~tilewright.jit`, which says what they mean."""
+    """The keywords of :func:`~tilewright.jit`, which documents them."""
 
     version: Any
     repr: Callable[[ReprContext], str] | None
@@ -67,7 +67,7 @@ class KernelDefinition(JitCallable):
 
     @property
     def full_name(self) -> str:
-        """The name with the module's."""
+        """The name qualified by the module's."""
         return f"{self.__module__}.{self.__qualname__}"
 
     #: The name that programs written for Triton know.
@@ -83,7 +83,7 @@ class KernelDefinition(JitCallable):
         return inspect.signature(self.fn)
 
     def repr(self, context: ReprContext) -> str:
-        """The kernel's symbol for one specialisation."""
+        """Return the kernel's symbol for one specialization."""
         return self.symbol(context) if self.symbol is not None else self.__name__
 
     def __getstate__(self) -> dict[str, Any]:

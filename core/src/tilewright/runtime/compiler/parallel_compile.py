@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from tilewright.runtime.compiler.worker_server import Job
     from tilewright.runtime.compiler.workers import WorkerPool
 
-#: Kernels to compile from which on workers pay for being started.
+#: Minimum number of kernels for which starting workers pays off.
 WORKERS_FROM = 3
 #: Threads that wait for a worker: some link what another has lowered meanwhile.
 _WAITING = 2
-#: Seconds between looks at jobs that have a time limit, and between looks for signals, where a system does not wake who waits.
+#: Polling interval in seconds for jobs with a time limit, and for signals where the system does not
+#: wake waiting threads.
 _LOOK, _LOOK_FOR_SIGNALS = 0.02, 0.2
 
 
@@ -38,11 +39,11 @@ class Adopter(Protocol):
     """A kernel whose specialisations are compiled elsewhere."""
 
     def is_compiled(self, selected: Selected) -> bool:
-        """Whether a selection's kernel is in memory."""
+        """Return whether a selection's kernel is in memory."""
         ...
 
     def adopt(self, compiled: Any, selected: Selected) -> Any:
-        """Take over the kernel of a selection: what a job of :func:`job` gave."""
+        """Adopt the kernel of a selection: the result of a :func:`job`."""
         ...
 
 
@@ -52,7 +53,7 @@ collecting: contextvars.ContextVar[list[tuple[Adopter, Selected]] | None] = cont
 
 @contextlib.contextmanager
 def collect() -> Iterator[list[tuple[Adopter, Selected]]]:
-    """Find out what warm-ups in the block would compile, without compiling."""
+    """Collect the kernels that warm-ups in the block request, without compiling them."""
     found: list[tuple[Adopter, Selected]] = []
     token = collecting.set(found)
     try:
@@ -70,7 +71,7 @@ class Wanted:
     _module: Module | None = field(default=None, repr=False)
 
     def module(self) -> Module:
-        """Its Tile IR, straight from the frontend: not to be changed.
+        """The kernel's Tile IR as the frontend built it; must not be modified.
 
         Raises:
             CompilationError: the source breaks a rule of the language.
@@ -89,7 +90,7 @@ class Trial:
 
 
 def trials_of(configs: Sequence[Config], warmup: Callable[[Config], Any], on_error: Callable[[Config, Exception], None]) -> list[Trial]:
-    """The trials of configurations.
+    """Make the trials of configurations.
 
     Args:
         warmup: warms up the kernel of a configuration; it is called while :func:`collect` is in force.
@@ -116,15 +117,19 @@ def compile_trials(
     beside: bool = False,
     on_error: Callable[[Config, Exception], None],
 ) -> Generator[Config, None, None]:
-    """Compile every trial; gives the configurations that compiled: each when it is ready, of several the first in order.
+    """Compile every trial; yield each configuration when its kernels are ready.
 
-    Closing the iterator gives up the rest, and ends the workers that are at it. An interrupt comes where no lock of a job is held: it would be for good.
+    Of several that are ready the first in order comes first.
+
+    Closing the iterator abandons the rest and ends their workers. Interrupts are delivered only
+    where no lock of a job is held, since it would never be released.
 
     Args:
         executor: where to compile: where None, worker processes, else a pool of threads. Jobs and results can be pickled.
         time_limit: seconds that one compilation may take; a trial that takes longer is given up.
         deadline: when to wait no longer for the rest, by ``time.perf_counter``, once one was given.
-        beside: whether what is ready may be given while others are compiled, where that does not take the interpreter's time.
+        beside: whether to yield ready configurations while others compile, if compiling leaves this
+            interpreter idle.
         on_error: called with each configuration that failed (``TimeoutError`` for the limit).
     """
     pending = [(trial, wanted) for trial in trials for wanted in trial.wanted if not wanted.kernel.is_compiled(wanted.selection)]
@@ -137,7 +142,7 @@ def compile_trials(
 
 @dataclass
 class _Place:
-    """Where jobs are done.
+    """Executor of compile jobs.
 
     Attributes:
         submit: starts a job.
@@ -205,14 +210,14 @@ def _worker_place(first: Selected) -> _Place:
 
 
 def _what_is_lowered(selection: Selected, module: str) -> Any:
-    """Equal for selections of one tuning of which the backend makes the same code."""
+    """Return a key that is equal for selections of one tuning with the same machine code."""
     backend = selection.backend
     told = {name: value for name, value in selection.specialization.options.items() if name not in backend.manifest.ignored}
     return module, backend.name, backend.completed(selection.target).key, repr(sorted(told.items()))
 
 
 def _copied(first: concurrent.futures.Future[Any], key: str) -> concurrent.futures.Future[Any]:
-    """What another job gives, as the artifact of a key of its own, which the disk cache keeps."""
+    """Make a future of another job's artifact under a different key, stored in the disk cache."""
     found: concurrent.futures.Future[Any] = concurrent.futures.Future()
 
     def copy(done: concurrent.futures.Future[Any]) -> None:
@@ -239,7 +244,7 @@ def _job_of(selection: Selected, module: str, key: str) -> Job:
 
 
 def _lowered(pool: WorkerPool, job: Job, selection: Selected, time_limit: float | None, owner: threading.Event) -> Artifact:
-    """The artifact of a job, lowered by a worker and completed here, which the disk cache keeps."""
+    """Lower a job in a worker, link it here, and store the artifact in the disk cache."""
     from tilewright.runtime.compiler.workers import UnsendableError
 
     try:
@@ -318,17 +323,20 @@ def _result(future: concurrent.futures.Future[Any], time_limit: float | None) ->
 
 @uninterrupted
 def _is_late(future: concurrent.futures.Future[Any], limit: float, begun: dict[concurrent.futures.Future[Any], float]) -> bool:
-    """Whether a job has been seen to run for longer than its limit."""
+    """Return whether a job has been observed running for longer than its limit."""
     return future.running() and time.perf_counter() - begun.setdefault(future, time.perf_counter()) > limit
 
 
 def job(selection: Selected, executor: concurrent.futures.Executor | None = None) -> Callable[[], Artifact | bytes]:
-    """What compiles a selection in ``executor``, or here; :func:`artifact_of` takes what it gives. For an executor of other processes it can be pickled."""
+    """Make the function that compiles a selection in ``executor``, or here.
+
+    :func:`artifact_of` unpacks its result. For an executor of other processes it can be pickled.
+    """
     if executor is None or isinstance(executor, concurrent.futures.ThreadPoolExecutor):
         return partial(compile_kernel, selection.specialization, selection.backend, selection.target)
     return partial(compile_job, selection.specialization, selection.backend.name, selection.target)
 
 
 def artifact_of(result: Artifact | bytes) -> Artifact:
-    """The artifact that a :func:`job` made."""
+    """Return the artifact in a :func:`job`'s result."""
     return result if isinstance(result, Artifact) else unpack(result)

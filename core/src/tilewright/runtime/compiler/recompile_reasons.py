@@ -15,7 +15,7 @@ _NOTHING: Any = object()
 
 
 class Compilation(NamedTuple):
-    """What a kernel was compiled for.
+    """The inputs of one compilation of a kernel.
 
     Attributes:
         selected: backend, device, options and specialization.
@@ -29,12 +29,15 @@ class Compilation(NamedTuple):
 
 
 def compilation(kernel: KernelDefinition, selected: Selected, *, functions: bool) -> Compilation:
-    """The compilation of a selection that was just made; with ``functions``, so that the next one can say which function has changed."""
+    """Record the compilation of a selection that just ended.
+
+    With ``functions``, the next compilation can name the function that has changed.
+    """
     return Compilation(selected, kernel.cache_key, digests(kernel) if functions else {})
 
 
 def reasons(last: Compilation, now: Compilation) -> list[str]:
-    """What differs between two compilations of a kernel, each as text; empty where nothing does."""
+    """List the differences between two compilations of a kernel as texts."""
     return list(_reasons(last, now))
 
 

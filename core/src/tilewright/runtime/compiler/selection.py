@@ -1,4 +1,4 @@
-"""From the arguments of a launch to what runs: backend, device, options and specialisation."""
+"""Selection of backend, device, options and specialization from a launch's arguments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tilewright.runtime.options import debug_default, option_key, resolve
 
 
 class Selected(NamedTuple):
-    """Where and how a launch of some arguments runs."""
+    """Backend, device, options and specialization of a launch."""
 
     specialization: Specialization
     backend: Backend
@@ -39,7 +39,9 @@ def select(
     choice: backend_choice.Choice | None,
     among: Callable[[backend_choice.Places], tuple[str, int]] = backend_choice.first_place,
 ) -> Selected:
-    """Backend, device, options and specialisation of a launch of arguments of these kinds; ``among`` as for :func:`backend_choice.choose`.
+    """Select backend, device, options and specialization for arguments of these kinds.
+
+    ``among`` is as for :func:`backend_choice.choose`.
 
     Raises:
         KeyError: an option is unknown.
@@ -67,7 +69,7 @@ def select(
 
 
 def key_of(selected: Selected) -> tuple[Any, ...]:
-    """The key of a selection's kernel among those of its device."""
+    """Return the key of a selection's kernel among those of its device."""
     specialization, signature = selected.specialization, selected.signature
     return (
         repr(signature.types),

@@ -22,7 +22,10 @@ _CONVERSIONS: Mapping[str, Any] = {"float": float, "int": int, "bool": bool}
 
 
 def serialize(selected: Selected, name: str, **more: Any) -> str:
-    """The text (JSON) of a specialisation of the kernel ``name``; empty where a constant has none. ``more`` is kept in it."""
+    """Serialize a specialization of the kernel ``name`` to JSON, together with ``more``.
+
+    The text is empty if a constant cannot be serialized.
+    """
     specialization, signature = selected.specialization, selected.signature
     try:
         return json.dumps(
@@ -46,7 +49,7 @@ def serialize(selected: Selected, name: str, **more: Any) -> str:
 
 
 def hook_facts(selected: Selected, key: Any, name: str, is_warmup: bool) -> dict[str, Any]:
-    """What hooks of a compilation of the kernel ``name`` are told: the keyword ``compile``."""
+    """Return the keyword ``compile`` of the hooks that watch a compilation of ``name``."""
     specialization = selected.specialization
     return {
         "key": key,
@@ -62,7 +65,7 @@ def hook_facts(selected: Selected, key: Any, name: str, is_warmup: bool) -> dict
 
 
 def parse(text: str, name: str) -> dict[str, Any]:
-    """What :func:`serialize` wrote of the kernel ``name``.
+    """Parse the text that :func:`serialize` wrote for the kernel ``name``.
 
     Raises:
         RuntimeError: it is of another kernel, or nothing of the kind.
@@ -78,7 +81,7 @@ def parse(text: str, name: str) -> dict[str, Any]:
 
 
 def restore(kernel: JitCallable, data: Mapping[str, Any], known: Iterable[JitCallable] = ()) -> Selected:
-    """The specialisation of what :func:`parse` gave.
+    """Restore the specialization from the result of :func:`parse`.
 
     Args:
         known: functions of this process, among which those that are no attributes of modules are looked up.
@@ -134,7 +137,7 @@ def _decode(value: Any, known: Iterable[JitCallable]) -> Any:
 
 
 def _function(module: str, qualname: str, key: str, known: Iterable[JitCallable]) -> JitCallable:
-    """A function of the language by its name; of several, the one whose source is the same.
+    """Find a function of the language by name; of several, the one with the same source.
 
     Raises:
         RuntimeError: there is none.
@@ -154,5 +157,5 @@ def _function(module: str, qualname: str, key: str, known: Iterable[JitCallable]
 
 
 def _tuples(type_: Any) -> Any:
-    """A type as it was before JSON made lists of tuples."""
+    """Convert the lists in a type from JSON back to tuples."""
     return tuple(_tuples(item) for item in type_) if isinstance(type_, list) else type_

@@ -1,11 +1,12 @@
-"""What a launch specialises on: turning argument values into hashable kinds, quickly, and kinds into the signature the frontend compiles.
+"""Specialization keys: argument values -> hashable kinds -> the frontend's signature.
 
 The rules (section 5 of the language): an int 1 and None become constants; other ints are i32, i64 or
 u64 by size, with divisibility by 16 noted; bools are u1; floats are fp32, or fp64 where all they meet
 is (:mod:`tilewright.runtime.arguments.float_arguments`), NumPy's floats what they are; arrays are pointers to their element type,
 with an address divisible by 16 noted; tuples nest; functions of the language become constants.
 
-The *kind* of an argument is a :class:`ScalarKind`, an ``ArrayKind``, a :class:`DescriptorKind`, a tuple (type, kinds...) for a tuple, or what
+The *kind* of an argument, its specialization key, is a :class:`ScalarKind`, an ``ArrayKind``, a
+:class:`DescriptorKind`, a tuple (type, kinds...) for a tuple, or what
 :func:`constant_key` gives. Kinds are hashable, and equal kinds compile to the same code.
 """
 
@@ -39,7 +40,7 @@ class IntegerRangeError(ArgumentError, OverflowError):
 class ScalarKind:
     """A number. ``type`` is signature text, ``"constexpr"`` for a value that becomes a constant; compared by identity.
 
-    ``convert`` makes the launcher's value of the caller's; None where it is the object itself.
+    ``convert`` converts the caller's value to the launcher's; None where it is the object itself.
     """
 
     __slots__ = ("convert", "divisible", "type")
@@ -75,7 +76,7 @@ ONE = ScalarKind("constexpr")
 NONE = ScalarKind("constexpr")
 BOOL = ScalarKind("u1")
 FLOAT = ScalarKind("fp32")
-#: A Python float that is fp32 whatever it meets.
+#: A Python float that is always fp32, whatever types it is combined with.
 PLAIN_FLOAT = ScalarKind("fp32")
 NUMPY_FLOATS = {name: ScalarKind(type_, convert=float) for name, type_ in (("float16", "fp16"), ("bfloat16", "bf16"), ("float32", "fp32"), ("float64", "fp64"))}
 I32, I64, U64 = (ScalarKind(type_) for type_ in ("i32", "i64", "u64"))
@@ -121,13 +122,13 @@ def _float_kind(value: float) -> ScalarKind:
 
 
 def _numpy_float_kind(type_: type) -> Callable[[Any], ScalarKind]:
-    """The kind of a float that has a type of its own; what is wider than fp64 is passed as fp64."""
+    """Return the kind function of a NumPy float type; types wider than fp64 are passed as fp64."""
     found = NUMPY_FLOATS.get(type_.__name__, NUMPY_FLOATS["float64"])
     return lambda value: found
 
 
 def of_one_float(kind: Any) -> Any:
-    """A kind in whose place all floats are fp32, as Triton passes them."""
+    """Replace the kind of every float by fp32, as Triton passes them."""
     if isinstance(kind, tuple):
         return tuple(map(of_one_float, kind))
     if kind is FLOAT:
@@ -140,7 +141,7 @@ def _none_kind(value: None) -> ScalarKind:
 
 
 def _converted(function: Callable[[Any], ScalarKind], convert: Callable[[Any], Any]) -> Callable[[Any], ScalarKind]:
-    """The kind of ``convert(value)``, marked so that the launcher gets the converted value."""
+    """Return the kind function of ``convert(value)``; its kinds record ``convert``."""
     marked: dict[ScalarKind, ScalarKind] = {}
 
     def kind(value: Any) -> ScalarKind:
@@ -173,7 +174,10 @@ def _descriptor_kind(value: TensorDescriptor) -> DescriptorKind:
 
 
 class Specializer(dict[type, Callable[[Any], Any]]):
-    """Type of argument -> function that gives its kind. ``specialize`` false: no constants of 1, no divisibility; ``align`` false: no divisibility."""
+    """Type of argument -> function that returns its kind.
+
+    ``specialize`` false: no constants of 1, no divisibility; ``align`` false: no divisibility.
+    """
 
     def __init__(self, specialize: bool = True, align: bool = True) -> None:
         self.specialize, self.align = specialize, align and specialize
@@ -212,7 +216,7 @@ class Specializer(dict[type, Callable[[Any], Any]]):
         return constant_key if _is_language_constant(type_) else self._instance_kind
 
     def _instance_kind(self, value: Any) -> ArrayKind:
-        """The kind of an object whose type says nothing: one that carries an array protocol itself."""
+        """Return the kind of an object of unknown type that implements an array protocol itself."""
         found = describe_instance(value)
         if found is None:
             raise _unsupported(type(value))
@@ -223,12 +227,15 @@ class Specializer(dict[type, Callable[[Any], Any]]):
 
 
 def is_numpy_scalar(type_: type) -> bool:
-    """Whether objects of a type are numbers or other single elements of NumPy's."""
+    """Return whether a type is one of NumPy's scalar types."""
     return any(base.__module__ == "numpy" and base.__name__ == "generic" for base in type_.__mro__)
 
 
 def _is_language_constant(type_: type) -> bool:
-    """Functions of the language, constexpr functions and explicit constexpr values: they become constants wherever they are passed."""
+    """Return whether a value is always passed as a constant.
+
+    These are functions of the language, constexpr functions and explicit constexpr values.
+    """
     return hasattr(type_, "cache_key") or any(base.__name__ in ("constexpr", "JitCallable", "ConstexprFunction") for base in type_.__mro__)
 
 
@@ -242,14 +249,17 @@ def _unsupported(type_: type) -> ArgumentError:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """The kind of a value that is a constant of the compiled code. ``key`` distinguishes what Python's ``==`` does not (1, 1.0 and True; 0.0 and -0.0)."""
+    """Kind of a value that is a constant of the compiled code.
+
+    ``key`` distinguishes values that Python's ``==`` does not (1, 1.0 and True; 0.0 and -0.0).
+    """
 
     type: type
     key: Any
 
 
 def constant_key(value: Any) -> Any:
-    """A hashable that is equal for two values exactly when they are the same constant.
+    """Return a hashable that is equal for two values exactly when they are the same constant.
 
     Raises:
         ArgumentError: the value is not hashable.
@@ -272,7 +282,7 @@ def constant_key(value: Any) -> Any:
         raise ArgumentError(
             f"a constexpr argument must be hashable, and a {type_.__qualname__} is not: {_start_of(value)}. Pass a tuple or a frozen dataclass"
         ) from None
-    if is_array_type(type_):  # some hash by identity, which says nothing of their elements
+    if is_array_type(type_):  # some hash by identity, independently of their elements
         raise ArgumentError(
             f"a constexpr argument must be a constant, and a {type_.__qualname__} is an array: {_start_of(value)}. Pass a tuple of its elements"
         )
@@ -290,7 +300,7 @@ DO_NOT_SPECIALIZE = Specializer(specialize=False)
 
 
 def specializer(specialize: bool, align: bool) -> Specializer:
-    """The specialiser for a parameter's flags."""
+    """Return the specializer for a parameter's flags."""
     return DO_NOT_SPECIALIZE if not specialize else SPECIALIZE if align else SPECIALIZE_UNALIGNED
 
 
@@ -306,7 +316,7 @@ class Signature:
         constants: name -> value of each ``constexpr`` entry; a tuple's items are named ``t.0``.
         attributes: name -> facts of each runtime entry that has any.
         devices: every (kind, index) that an array lies on -> the first parameter whose array does, in the order of the parameters.
-        stand_ins: entries whose argument stands for an array and has no memory.
+        stand_ins: entries whose argument is a mock array without memory.
         converters: for each runtime argument, flattened in order: (path of positions, conversion or None).
     """
 
@@ -319,7 +329,7 @@ class Signature:
 
     @classmethod
     def of(cls, parameters: Iterable[FunctionParameter], kinds: Iterable[Any], values: Iterable[Any]) -> Signature:
-        """The signature of a launch: what each parameter was bound to, and its kind."""
+        """Make the signature of a launch from the bound arguments and their kinds."""
         found = cls()
         for parameter, kind, value in zip(parameters, kinds, values, strict=True):
             if parameter.is_constexpr:
@@ -373,7 +383,10 @@ class Signature:
             self.devices.setdefault(kind.device, name)
 
     def _annotated(self, path: tuple[int, ...], name: str, kind: ScalarKind, value: Any, annotation: str) -> str:
-        """A number of a parameter whose annotation fixes its type: floats and booleans are not specialised, ints keep their divisibility."""
+        """Add a number whose type the parameter's annotation fixes.
+
+        Floats and booleans are not specialized; ints keep their divisibility.
+        """
         convert = kind.convert
         if annotation.startswith(("fp", "bf")):
             convert = float if not isinstance(value, float) or convert else None
@@ -392,14 +405,17 @@ class Signature:
 
 
 def unwrap(value: Any) -> Any:
-    """The Python value inside a constexpr; other values as they are."""
+    """Return the Python value inside a constexpr; other values unchanged."""
     while type(value).__name__ == "constexpr" and hasattr(value, "value"):
         value = value.value
     return value
 
 
 def value_picker(converters: Sequence[tuple[tuple[int, ...], Callable[[Any], Any] | None]]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
-    """A generated function from the bound arguments (in parameter order) to the runtime values (in the order of the IR function's arguments)."""
+    """Generate the function from bound arguments to runtime values.
+
+    Arguments are in parameter order, values in the order of the IR function's arguments.
+    """
     names: dict[str, Any] = {}
     items = []
     for number, (path, convert) in enumerate(converters):
@@ -414,5 +430,5 @@ def value_picker(converters: Sequence[tuple[tuple[int, ...], Callable[[Any], Any
 
 
 def attribute_facts(attributes: Mapping[str, Mapping[str, Any]]) -> str:
-    """Attributes as a stable text for cache keys."""
+    """Format attributes as a stable text for cache keys."""
     return ";".join(f"{name}:{','.join(f'{key}={value}' for key, value in sorted(facts.items()))}" for name, facts in sorted(attributes.items()))

@@ -28,18 +28,19 @@ from typing import Any
 from tilewright.child_process import end_with_parent
 from tilewright.plugins.manifest import Target
 
-#: Whether this is such a process, which leaves devices to its parent.
+#: Whether this process is the server or a worker, which leave devices to their parent.
 serving = False
 #: Seconds without orders after which a server, and its workers, end.
 IDLE = 300.0
-#: What an order begins with: fork a worker; end one; tell how one ended that has closed its connection. The last two name a process.
+#: Opcodes of orders: fork a worker; end one; report the exit status of one that has closed its
+#: connection. The last two name a process.
 FORK, KILL, REAP = b"F", b"K", b"R"
-#: Seconds between looks for the parent.
+#: Seconds between checks that the parent is alive.
 _PARENT_LOOK = 2.0
-#: Seconds that a worker may take from closing its connection to its end, and between looks.
+#: Seconds that a worker may take to exit after closing its connection, and polling interval.
 _ENDING, _LOOK = 2.0, 0.005
 _LENGTH = struct.Struct("<Q")
-#: How much nicer workers are, and who waits for them.
+#: Niceness added for workers and for threads that wait for them.
 _NICE = 5
 
 
@@ -70,7 +71,7 @@ def send(connection: socket.socket, data: bytes) -> None:
 
 
 def receive(connection: socket.socket) -> bytes:
-    """The next message.
+    """Receive the next message.
 
     Raises:
         EOFError: the other end is gone.
@@ -91,7 +92,7 @@ def _exactly(connection: socket.socket, count: int) -> bytes:
 
 
 def perform(job: Job) -> bytes:
-    """The packed artifact of a job."""
+    """Lower a job and return the packed artifact."""
     from tilewright.ir.parser import parse_module
     from tilewright.plugins.registry import registry
     from tilewright.runtime.compiler.compile import lower_module
@@ -105,7 +106,10 @@ def perform(job: Job) -> bytes:
 
 
 def serve(orders: socket.socket) -> None:
-    """Import what ``Job`` of the first message needs, then fork a worker for each order, until there are none for long or the parent is gone."""
+    """Run the server: import the dependencies of the first message's ``Job``, then obey orders.
+
+    It ends when no order came for long, or when the parent is gone.
+    """
     parent = os.getppid()
     global serving
     serving = True
@@ -114,7 +118,7 @@ def serve(orders: socket.socket) -> None:
         warm: Job = pickle.loads(receive(orders))
     except (EOFError, OSError):
         return
-    with contextlib.suppress(Exception):  # what is wrong with it, the jobs will tell
+    with contextlib.suppress(Exception):  # the jobs will report the error
         perform(warm)
     gc.collect()
     gc.freeze()
@@ -128,7 +132,7 @@ def serve(orders: socket.socket) -> None:
 
 
 def _is_ordered(orders: socket.socket, parent: int) -> bool:
-    """Wait for an order, or the end of orders; False where there is none for long, or the parent is gone."""
+    """Wait for an order; False after a timeout or if the parent is gone."""
     until = time.monotonic() + IDLE
     while os.getppid() == parent and time.monotonic() < until:
         if select.select([orders], [], [], _PARENT_LOOK)[0]:
@@ -137,7 +141,7 @@ def _is_ordered(orders: socket.socket, parent: int) -> bool:
 
 
 def _obey(orders: socket.socket) -> bool:
-    """Follow one order; False where there will be no more."""
+    """Obey one order; False at the end of orders."""
     data, handles, _, _ = socket.recv_fds(orders, 5, 1)
     if not data:
         return False
@@ -159,7 +163,10 @@ def _obey(orders: socket.socket) -> bool:
 
 
 def _ended(child: int, patience: float) -> int:
-    """The exit status of a worker, which is killed after so many seconds; 0 where it had to be, or had ended before."""
+    """Return a worker's exit status, killing it after a timeout.
+
+    It is 0 where the worker was killed or had ended before.
+    """
     until = time.monotonic() + patience
     with contextlib.suppress(OSError):
         while True:
@@ -175,14 +182,17 @@ def _ended(child: int, patience: float) -> int:
 
 
 def give_way() -> None:
-    """Let this thread have less of a processor than who measures beside it: the times of launches that wait for a processor are no times of kernels."""
+    """Lower this thread's priority below that of threads that measure kernels.
+
+    A launch that waits for a CPU core would falsify the measured time.
+    """
     if sys.platform == "linux":  # where a thread has a priority of its own
         thread = threading.get_native_id()
         os.setpriority(os.PRIO_PROCESS, thread, min(19, os.getpriority(os.PRIO_PROCESS, thread) + _NICE))
 
 
 def _work(connection: socket.socket) -> None:
-    """A worker: jobs in, packed artifacts or errors out."""
+    """Run a worker: receive jobs, send packed artifacts or errors."""
     give_way()
     while True:
         try:
@@ -200,7 +210,7 @@ def _work(connection: socket.socket) -> None:
 
 
 def _pickled(answer: tuple[str, Any]) -> bytes:
-    """An answer as bytes; an error that cannot be sent becomes its text."""
+    """Pickle an answer; an error that cannot be pickled is replaced by its text."""
     try:
         data = pickle.dumps(answer)
         pickle.loads(data)

@@ -29,14 +29,14 @@ from tilewright.plugins.registry import registry
 from tilewright.runtime.compiler.worker_server import FORK, KILL, REAP, Job, receive, send
 
 _SERVER = "import socket, sys; from tilewright.runtime.compiler.worker_server import serve; serve(socket.socket(fileno=int(sys.argv[1])))"
-#: A kernel that does nothing, to warm up a server with.
+#: An empty kernel for warming up a server.
 _NOTHING = "tilewright.ir 1.0\n\nkernel @nothing() {\n  return\n}\n"
-#: Seconds that a server may take to start, and to fork.
+#: Timeouts in seconds for a server's start and for a fork.
 _START = 600.0
 
 
 def worker_count() -> int:
-    """How many workers there may be: ``TILEWRIGHT_WORKERS``, else as many as this process has processors.
+    """Return the maximum number of workers: ``TILEWRIGHT_WORKERS``, else the CPU count.
 
     Raises:
         VariableError: the variable is no count.
@@ -50,18 +50,21 @@ def worker_count() -> int:
 
 
 def workers_serve(backend_name: str) -> bool:
-    """Whether workers can lower for a backend: there are processes that can be forked, and the backend is of a distribution that they find, too."""
+    """Return whether workers can lower for a backend.
+
+    The system must support forking, and workers must be able to find the backend's distribution.
+    """
     able = hasattr(os, "fork") and hasattr(socket, "recv_fds") and bool(sys.executable) and sys.platform != "darwin"
     return able and worker_count() > 1 and registry().is_installed(backend_name)
 
 
 class UnsendableError(Exception):
-    """A job that only the process itself can do."""
+    """A job that only this process can do, since it cannot be pickled."""
 
 
 @dataclass
 class _Worker:
-    """A process, the socket to it, and for whom it works."""
+    """A worker process, the socket to it, and its current owner."""
 
     process: int
     connection: socket.socket
@@ -87,18 +90,20 @@ class WorkerPool:
         self._process = os.getpid()
 
     def prepare(self, job: Job) -> None:
-        """Start the server, for jobs of this one's backend and target; does not wait for it. One that looks for modules, and so for backends, elsewhere than
-        this process does now is ended first, where none of its workers is at work."""
+        """Start the server for jobs of this job's backend and target, without waiting.
+
+        An idle server whose module search path differs from this process's is ended first.
+        """
         with self._lock:
             if self._path != module_path() and not self._busy:
                 self._stop()
             self._start(job)
 
     def lower(self, job: Job, time_limit: float | None = None, owner: threading.Event | None = None) -> bytes:
-        """The packed artifact of a job.
+        """Lower a job in a worker and return the packed artifact.
 
         Args:
-            owner: whose job it is: see :meth:`end_busy`.
+            owner: the owner of the job: see :meth:`end_busy`.
             time_limit: seconds after which the worker is ended; those of ``TILEWRIGHT_COMPILE_TIME_LIMIT`` otherwise.
 
         Raises:
@@ -135,7 +140,10 @@ class WorkerPool:
         return artifact
 
     def end_busy(self, owner: threading.Event) -> None:
-        """End the workers that are at work for an owner, which is set, and start no other of its jobs; who waits for them is told so."""
+        """End the workers busy for an owner and start no more of its jobs.
+
+        Sets ``owner``; threads that wait for these jobs receive an error.
+        """
         owner.set()
         with self._lock, contextlib.suppress(OSError):  # they, or the server with them, may have ended by themselves
             for worker in self._busy:
@@ -178,7 +186,7 @@ class WorkerPool:
                 self._idle.append(worker)
 
     def _end(self, worker: _Worker, order: bytes = KILL) -> int | None:
-        """End a worker that is lost; gives its exit status, where that is known."""
+        """End a worker that is lost, and return its exit status if known."""
         with self._lock:
             if worker in self._busy:
                 self._busy.remove(worker)
@@ -215,7 +223,7 @@ class WorkerPool:
         send(ours, pickle.dumps(replace(job, module=_NOTHING, key="")))
 
     def _order(self, data: bytes, handle: int | None = None) -> int:
-        """Give the server an order; gives its answer.
+        """Send the server an order and return its answer.
 
         Raises:
             OSError: it is gone.
@@ -258,7 +266,7 @@ _making = threading.Lock()
 
 
 def worker_pool() -> WorkerPool:
-    """The pool of this process."""
+    """Return the pool of this process."""
     global _pool
     with _making:
         if _pool is None or _pool.count != worker_count():
@@ -269,7 +277,7 @@ def worker_pool() -> WorkerPool:
 
 
 def close_pool() -> None:
-    """End the workers of this process; the next tuning starts others."""
+    """End the workers of this process; the next tuning starts new ones."""
     global _pool
     with _making:
         if _pool is not None:
@@ -278,7 +286,7 @@ def close_pool() -> None:
 
 
 def _forget() -> None:
-    """In a child that was forked of this process: its parent's workers are not its own."""
+    """Forget the parent's workers in a forked child."""
     global _pool, _making
     _pool, _making = None, threading.Lock()
 

@@ -9,17 +9,20 @@ from typing import Any
 #: ``allocator(size in bytes, alignment, stream or None)`` -> an object with ``data_ptr()``
 Allocator = Callable[[int, int, Any], Any]
 
-#: The allocator of this context.
+#: The allocator of the current context (thread or task).
 current: contextvars.ContextVar[Allocator | None] = contextvars.ContextVar("tilewright_allocator", default=None)
 
 
 def set_allocator(allocator: Allocator | None) -> None:
-    """Let ``allocator(size, alignment, stream)`` give scratch memory to launches of this context (thread or task); None takes it back."""
+    """Set the allocator of scratch memory for launches of this context (thread or task).
+
+    It is called as ``allocator(size, alignment, stream)``; None removes it.
+    """
     current.set(allocator)
 
 
 def allocate(size: int, alignment: int, stream: Any = None) -> Any:
-    """Scratch memory for a launch. For launchers.
+    """Allocate scratch memory for a launch; called by launchers.
 
     Raises:
         RuntimeError: no allocator is set.

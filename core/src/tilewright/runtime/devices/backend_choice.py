@@ -80,7 +80,7 @@ _environment_read = False
 
 
 def environment_choice() -> Choice | None:
-    """The choice of ``TILEWRIGHT_BACKEND``; read once, see :func:`refresh_environment`."""
+    """Return the choice of ``TILEWRIGHT_BACKEND``; read once, see :func:`refresh_environment`."""
     global _environment, _environment_read
     if not _environment_read:
         name = os.environ.get("TILEWRIGHT_BACKEND", "").strip()
@@ -100,15 +100,15 @@ Places = Mapping[tuple[str, int], str]
 
 
 def first_place(places: Places) -> tuple[str, int]:
-    """Where a launch runs whose arguments lie on several devices of one kind: at the first argument."""
+    """Return the first argument's device, for arguments on several devices of one kind."""
     return next(iter(places))
 
 
 def choose(choice: Choice | None, places: Places, among: Callable[[Places], tuple[str, int]] = first_place) -> tuple[Backend, Device]:
-    """The backend and device for arguments that lie at ``places``.
+    """Choose the backend and device for arguments that lie at ``places``.
 
     Args:
-        among: the place where a launch runs whose arguments lie on several devices of one kind.
+        among: chooses the device for arguments that lie on several devices of one kind.
 
     Raises:
         BackendError: nothing serves those devices; names what is installed and how to get more.
@@ -155,7 +155,7 @@ def _choose(choice: Choice | None, places: Places, among: Callable[[Places], tup
 
 
 def reason(choice: Choice | None, places: Places, *, by_keyword: bool) -> str:
-    """Why :func:`choose` came to its backend, for the log."""
+    """Return the reason for the choice of :func:`choose`, for the log."""
     if choice is not None:
         return f"the launch's backend={choice.name!r}" if by_keyword else f"with tilewright.backend({choice.name!r})"
     if environment_choice() is not None:
@@ -164,7 +164,7 @@ def reason(choice: Choice | None, places: Places, *, by_keyword: bool) -> str:
 
 
 def default_backend() -> tuple[Backend, Device]:
-    """The backend and device of kernels without array arguments.
+    """Return the backend and device of kernels without array arguments.
 
     Raises:
         BackendError: no backend has a device.
@@ -192,7 +192,9 @@ _passed_over: set[str] = set()
 
 
 def _first_that_works(candidates: Sequence[Backend], place: tuple[str, int] | None) -> tuple[Backend, Device]:
-    """The first of several backends that has the device at a place. One that fails in the search for devices is passed over, which is said once.
+    """Return the first of several backends that has the device at a place.
+
+    A backend that fails in the device search is skipped, with one warning.
 
     Raises:
         BackendError: none has; the errors of all, the first one first.
@@ -222,9 +224,9 @@ def _first_that_works(candidates: Sequence[Backend], place: tuple[str, int] | No
 
 
 def _tell_substitute(chosen: Backend) -> None:
-    """Say, once for each, which backends could not be chosen where kernels that asked for none fall to an interpreter, which is far slower.
+    """Warn once per backend that could not be chosen when kernels fall back to an interpreter.
 
-    What serves a kind of devices is not known of a plugin that does not load: all of those are told of.
+    The device kinds of a plugin that does not load are unknown: the warning names all such plugins.
     """
     capabilities = chosen.manifest.capabilities
     if capabilities is None or ANY_DEVICE not in capabilities.features:
@@ -244,7 +246,7 @@ def _tell_substitute(chosen: Backend) -> None:
 
 
 def environment_backend(choice: Choice) -> Backend:
-    """The backend of :func:`environment_choice`.
+    """Return the backend of :func:`environment_choice`.
 
     Raises:
         BackendError: there is none, or it is broken; says where the name comes from.
@@ -256,7 +258,7 @@ def environment_backend(choice: Choice) -> Backend:
 
 
 def _of_one_kind(places: Places, among: Callable[[Places], tuple[str, int]]) -> tuple[str, int] | None:
-    """The place of a launch whose arguments lie on devices of one kind; None where there are none."""
+    """Return the device of a launch whose arguments are on one kind; None without arrays."""
     kinds = {kind for kind, _ in places}
     if len(kinds) > 1:
         hint = " Pointer argument cannot be accessed (cpu tensor?)." if "cpu" in kinds else ""

@@ -1,4 +1,4 @@
-"""Devices of each backend and their targets, asked for once per process."""
+"""Registry of each backend's devices and their targets, queried once per process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _lock = threading.Lock()
 
 
 def _plugin_memory() -> Path | None:
-    """A folder of the cache; None where nothing can be kept there."""
+    """Return the cache folder of plugin discovery; None where it cannot be written."""
     from tilewright.runtime.storage import private_folder
     from tilewright.runtime.storage.disk_cache import disk_cache
 
@@ -40,7 +40,7 @@ _peers: set[tuple[Backend, str, int, int]] = set()
 
 
 def devices(backend: Backend) -> Sequence[Device]:
-    """The devices a backend found when it was first asked.
+    """Return a backend's devices, as found by its first search.
 
     Raises:
         BackendError: the backend failed in the search.
@@ -62,7 +62,7 @@ def devices(backend: Backend) -> Sequence[Device]:
 
 
 def find(backend: Backend, place: tuple[str, int] | None) -> Device:
-    """The device of a backend at (kind, index); its first one for None.
+    """Find the device of a backend at (kind, index); its first one for None.
 
     Raises:
         BackendError: the backend cannot run anything, has no device, or not this one.
@@ -82,7 +82,7 @@ def find(backend: Backend, place: tuple[str, int] | None) -> Device:
 
 
 def why_unreachable(backend: Backend, device: Device, place: tuple[str, int]) -> str:
-    """Why kernels on a device cannot access memory at (kind, index); empty where they can, from now on if they could not before.
+    """Enable peer access to memory at (kind, index); return the failure's reason, else "".
 
     Raises:
         BackendError: the backend failed in its answer.
@@ -107,7 +107,10 @@ def why_unreachable(backend: Backend, device: Device, place: tuple[str, int]) ->
 
 
 def refusal(backend: Backend, place: tuple[str, int] | None = None) -> str:
-    """Why a backend does not list the device at (kind, index), by default its first one, in words that follow others; empty where it does not say."""
+    """Return a message suffix with the reason why a backend lacks a device, if known.
+
+    The device is the one at (kind, index), by default the backend's first.
+    """
     kind, index = place or (backend.manifest.device_kinds[0], 0)
     if kind not in backend.manifest.device_kinds:
         return ""
@@ -120,7 +123,7 @@ def refusal(backend: Backend, place: tuple[str, int] | None = None) -> str:
 
 
 def target_of(backend: Backend, device: Device) -> Target:
-    """The target of a device, with its capabilities.
+    """Return the target of a device, with its capabilities.
 
     Raises:
         BackendError: the backend has no answer.
@@ -134,7 +137,7 @@ def target_of(backend: Backend, device: Device) -> Target:
 
 
 def named_target(backend: Backend, arch: str) -> Target:
-    """The target of an architecture that the backend generates code for, whether a device of it is there or not.
+    """Return the target of an architecture, whether such a device is present or not.
 
     Raises:
         BackendError: the backend has no such target, or no answer.
@@ -157,7 +160,7 @@ def _ask(backend: Backend, device: Device) -> Target:
 
 
 def forget() -> None:
-    """Ask the backends again: for devices that came or went."""
+    """Forget all devices and targets, so that the backends are queried again."""
     with _lock:
         _devices.clear()
         _targets.clear()

@@ -11,7 +11,7 @@ from tilewright.errors import BackendError
 
 
 class HostBuffer:
-    """Aligned memory, not cleared. It frees itself."""
+    """Aligned uninitialized host memory, freed when the object is collected."""
 
     __slots__ = ("_offset", "_storage", "nbytes")
 
@@ -27,7 +27,10 @@ class HostBuffer:
 
 
 class HostMemory:
-    """The host's memory, as the hook ``tilewright_memory`` gives it. Copies are from and to what has ``data_ptr()`` and ``nbytes``."""
+    """The host's memory, as the hook ``tilewright_memory`` returns it.
+
+    Copies take objects with ``data_ptr()`` and ``nbytes``.
+    """
 
     def allocate(self, size: int, alignment: int) -> HostBuffer:
         return HostBuffer(size, alignment)
@@ -43,11 +46,11 @@ class HostMemory:
         destination[:] = _bytes_of(buffer, destination.size)
 
     def synchronize(self) -> None:
-        """Launches have ended when they return."""
+        """Do nothing: launches are synchronous."""
 
 
 def _bytes_of(buffer: Any, size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """The first bytes of a buffer, as an array."""
+    """View the first bytes of a buffer as an array."""
     if size > buffer.nbytes:
         raise BackendError(f"the memory has {buffer.nbytes} bytes, and {size} were to be copied")
     return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(buffer.data_ptr()))

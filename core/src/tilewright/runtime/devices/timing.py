@@ -11,7 +11,8 @@ from tilewright.plugins.manifest import Device, Timer
 from tilewright.plugins.registry import Backend
 
 RETURN_MODES = ("mean", "median", "min", "max", "all")
-#: Measuring may take this many times as long as what is measured, because of the flushes in between, once there are enough repetitions.
+#: Maximum ratio of measuring time, flushes included, to measured time, once there are enough
+#: repetitions.
 OVERHEAD, _ENOUGH = 5, 20
 
 
@@ -28,7 +29,7 @@ def do_bench(
     n_warmup: int | None = None,
     n_repeat: int | None = None,
 ) -> Any:
-    """Milliseconds that ``fn()`` takes, over many repetitions with the device's caches flushed before each.
+    """Measure the milliseconds of ``fn()``, flushing the device's caches before each repetition.
 
     The clock is the timer of the backend that ``fn`` launches kernels on; of the default backend where it launches none; wall time around a synchronised
     call where that backend has no timer.
@@ -36,7 +37,7 @@ def do_bench(
     Args:
         warmup, rep: milliseconds to warm up and to measure for; at least one repetition is measured.
         grad_to_none: tensors whose ``grad`` is dropped before each repetition.
-        quantiles: give these quantiles (0 to 1) instead: a list, or one number for one quantile.
+        quantiles: return these quantiles (0 to 1) instead: a list, or one number for one quantile.
         return_mode: ``"mean"``, ``"median"``, ``"min"``, ``"max"``, or ``"all"`` for the list of all times.
         backend: whose timer to use, by name.
         time_limit: seconds after which no further repetition is started.
@@ -64,7 +65,7 @@ def do_bench(
         return taken
 
     def measure_for(milliseconds: float) -> list[float]:
-        """Measure until the times add up, or the flushes between them have taken many times as long."""
+        """Measure until the times add up, or the flushes have taken ``OVERHEAD`` times as long."""
         begun = time.perf_counter()
         times = [measure()]
         total = times[0]
@@ -90,7 +91,7 @@ def do_bench(
 
 
 def summarize(times: Sequence[float], quantiles: Sequence[float] | None = None, return_mode: str = "mean") -> Any:
-    """One figure of many times; see :func:`do_bench`."""
+    """Summarize measured times; see :func:`do_bench`."""
     ordered = sorted(times)
     if quantiles is not None:
         found = [_quantile(ordered, q) for q in quantiles]
@@ -103,7 +104,7 @@ def summarize(times: Sequence[float], quantiles: Sequence[float] | None = None, 
 
 
 def _quantile(ordered: Sequence[float], q: float) -> float:
-    """The quantile of sorted values, linear between neighbours."""
+    """Return a quantile of sorted values, with linear interpolation."""
     _check_quantile(q)
     place = q * (len(ordered) - 1)
     low = int(place)
@@ -133,11 +134,11 @@ class WallTimer:
         return times
 
     def flush_cache(self) -> None:
-        """Nothing is known about the caches."""
+        """Do nothing: the caches are unknown."""
 
 
 def timer_of(backend: Backend, device: Device) -> Timer:
-    """The backend's timer of a device, or a :class:`WallTimer`."""
+    """Return the backend's timer of a device, or a :class:`WallTimer`."""
     timer: Timer | None = backend.call("tilewright_timer", device=device)
     if timer is not None:
         return timer
@@ -171,5 +172,5 @@ def _find_timer(fn: Callable[[], Any], name: str | None) -> Timer:
         return timer_of(kernel.backend, kernel.device)
     try:
         return timer_of(*default_backend())
-    except BackendError:  # nothing is installed that runs kernels; what is timed is not one of ours
+    except BackendError:  # no installed backend runs kernels; ``fn`` launches none of ours
         return WallTimer()

@@ -36,7 +36,8 @@ class Binder(NamedTuple):
     """The generated functions.
 
     Attributes:
-        launch: ``launch(grid, *args, **keywords)``: the fast path; gives the compiled kernel, None where a hook vetoed.
+        launch: ``launch(grid, *args, **keywords)``: the fast path; returns the compiled kernel,
+            None where a hook vetoed.
         bind: ``bind(*args, **keywords)`` -> (arguments in parameter order, their kinds, the other keywords).
     """
 
@@ -133,7 +134,10 @@ _tw_bind.__name__ = _tw_bind.__qualname__ = {kernel.__name__!r}
 
 
 def _explained(kernel: JitCallable, function: Callable[..., Any], skipped: int) -> Callable[..., Any]:
-    """``function``, whose refusals by Python to bind its arguments, after the first ``skipped``, are errors of ours that say what was meant."""
+    """Wrap ``function`` so that Python's binding errors become explained BindingErrors.
+
+    The first ``skipped`` arguments are not the kernel's.
+    """
 
     def call(*args: Any, **keywords: Any) -> Any:
         try:
@@ -148,7 +152,7 @@ def _explained(kernel: JitCallable, function: Callable[..., Any], skipped: int) 
 
 
 def _unbound(kernel: JitCallable, error: TypeError, given: int, keywords: Mapping[str, Any], name: str) -> BindingError:
-    """What is wrong with a launch that Python cannot bind, and which parameters its keywords may mean."""
+    """Make the error for a launch that Python cannot bind, with spelling suggestions."""
     params = [parameter for parameter in kernel.params if not parameter.variadic]
     missing = [p.name for p in params[given:] if not p.has_default and p.name not in keywords]
     free = [p.name for p in params[given:] if p.name not in keywords]
@@ -169,7 +173,7 @@ def _unbound(kernel: JitCallable, error: TypeError, given: int, keywords: Mappin
 
 
 def _blame(kernel: JitCallable, error: ArgumentError, arguments: tuple[Any, ...]) -> ArgumentError:
-    """The refusal of an argument, with the names of kernel and parameter."""
+    """Add the names of kernel and parameter to the error of an argument."""
     for parameter, value in zip(kernel.params, arguments, strict=True):
         try:
             _kind_of(parameter, value)
@@ -188,7 +192,7 @@ def _kind_of(parameter: FunctionParameter, value: Any) -> Any:
 
 
 def _signature_source(params: list[FunctionParameter], names: dict[str, Any]) -> list[str]:
-    """The parameters as source, defaults by name; a bare ``*`` before keyword-only ones."""
+    """Format the parameters as source, with defaults by name and ``*`` before keyword-only ones."""
     parts: list[str] = []
     starred = False
     for parameter in params:

@@ -1,6 +1,7 @@
 """A compiled kernel: its code and texts, and the callable that launches it.
 
-A kernel pickles with its code, so that what one process compiled another one launches: what it has of a process (:class:`_Here`) begins anew there.
+A kernel pickles with its code, so that another process can launch it; its per-process state
+(:class:`_Here`) begins anew there.
 """
 
 from __future__ import annotations
@@ -31,7 +32,11 @@ from tilewright.runtime.storage.disk_cache import disk_cache
 
 
 class Stages(Mapping[str, Any]):
-    """The text or bytes of each stage by name (``source``, ``tileir``, then the backend's); ``binary`` is what is loaded."""
+    """The text or bytes of each stage by name.
+
+    The stages are ``source``, ``tileir``, then the backend's; ``binary`` is the stage that is
+    loaded.
+    """
 
     def __init__(self, stages: dict[str, str | bytes], binary: bytes, source: str) -> None:
         self._stages: dict[str, str | bytes] = {"source": source, **stages}
@@ -51,17 +56,19 @@ class Stages(Mapping[str, Any]):
 
 
 class _Here:
-    """What a compiled kernel has of the process that it is in; a copy, in whatever process, has nothing of it yet.
+    """Per-process state of a compiled kernel; a copy, in any process, begins with an empty one.
 
     Attributes:
         lock: held while the kernel is loaded.
         process: the number of the process that loads it.
-        launcher: the backend's, once the kernel is loaded; ``call`` is what ``run`` gives, where that is another thing.
-        pick: from the arguments of all parameters to the runtime values, once it was asked for.
+        launcher: the backend's, once the kernel is loaded; ``call`` is the value of ``run`` where
+            that differs.
+        pick: function from the arguments of all parameters to the runtime values, made on first
+            use.
         checked: kinds of arguments of ``compiled[grid](...)`` that were checked -> how the runtime values are picked from them, as a function and in words.
         positional: the dispatcher of such launches.
         otherwise, metadata: see :class:`CompiledKernel`.
-        alone: the kernel as others launch it, where it is another and was asked for.
+        alone: the kernel for external launchers where it differs, made on first use.
     """
 
     __slots__ = ("alone", "call", "checked", "launcher", "lock", "metadata", "otherwise", "pick", "positional", "process")
@@ -87,13 +94,18 @@ class CompiledKernel:
     Attributes:
         src: the :class:`Specialization` it was compiled from.
         asm: the stages, see :class:`Stages`.
-        metadata: a named tuple of what backend and options say: ``name hash target num_warps shared …``.
+        metadata: a named tuple of the backend's metadata and the options: ``name hash target
+            num_warps shared …``.
         hash: its key in the disk cache.
         timings: stage -> milliseconds; those of the compilation that made it where it came from the disk cache.
-        converters: how the runtime values of a launch are taken from the arguments of all parameters; None where those are given themselves.
-        otherwise: what launches run that this kernel refuses, where its code may refuse any.
-        n_regs, n_spills, n_max_threads: registers, spilled words and threads a program may have, as the backend tells; 0 where it does not.
-        n_resident: programs that run at once on the device, as many as a cooperative launch can have; 0 where the backend does not tell.
+        converters: selection and conversion of the runtime values from the arguments of all
+            parameters; None where launches pass the runtime values themselves.
+        otherwise: the fallback kernel for launches that this kernel refuses, where its code may
+            refuse any.
+        n_regs, n_spills, n_max_threads: registers, spilled words and threads a program may have, as
+            the backend reports them; 0 where it does not.
+        n_resident: programs that run at once on the device, as many as a cooperative launch can
+            have; 0 where the backend does not report it.
     """
 
     def __init__(
@@ -136,18 +148,18 @@ class CompiledKernel:
 
     @property
     def metadata_group(self) -> dict[str, str | bytes]:
-        """The stages by file name."""
+        """Return the stages by file name."""
         return {f"{self.name}.{re.sub(r'[^a-z0-9]+', '-', stage.lower())}": text for stage, text in self.artifact.code.stages.items()}
 
     @property
     def packed_metadata(self) -> tuple[int, int, int]:
-        """(num_warps, num_ctas, bytes of shared memory)."""
+        """Return (num_warps, num_ctas, bytes of shared memory)."""
         options, facts = self.specialization.options, self.artifact.code.metadata
         return int(options.get("num_warps") or 1), int(options.get("num_ctas") or 1), int(facts.get("shared", 0))
 
     @property
     def kernel(self) -> bytes:
-        """What is loaded on the device."""
+        """The object that the backend loaded on the device."""
         return self.artifact.code.binary
 
     def _fact(self, name: str) -> int:
@@ -205,7 +217,7 @@ class CompiledKernel:
             here.launcher = launcher
 
     def _load(self) -> tuple[Any, Callable[..., None]]:
-        """The code on its device, and its launcher."""
+        """Load the code on its device, and make its launcher."""
         module = self.backend.require("tilewright_load", code=self.artifact.code, device=self.device)
         launcher = self.backend.require("tilewright_launcher", loaded=module, parameters=self.parameters, options=self.specialization.options)
         if not callable(launcher):
@@ -222,7 +234,7 @@ class CompiledKernel:
 
     @staticmethod
     def _compile(specialization: Specialization, backend: Backend, target: Target) -> Artifact:
-        """What compiles the kernel of launches that this one refuses."""
+        """Compile the fallback kernel for launches that this one refuses."""
         return compile_kernel(specialization, backend, target)
 
     def _compile_again(self, error: Exception) -> None:
@@ -233,7 +245,7 @@ class CompiledKernel:
         self.timings = dict(self.artifact.timings)
 
     def __del__(self, _process_of: Callable[[], int] = os.getpid) -> None:
-        """Let go of the code on the device. A child process leaves to its parent what it inherited of it."""
+        """Unload the code from the device; a forked child leaves its parent's code alone."""
         here = self.__dict__.get("_here")
         if here is None or here.launcher is None or _process_of() != here.process:
             return
@@ -242,7 +254,7 @@ class CompiledKernel:
         here.launcher = self.module = self.function = None
 
     def result(self, ignore_errors: bool = False) -> CompiledKernel:
-        """The kernel itself, as what stands for one that is being compiled has it."""
+        """Return the kernel itself; the counterpart of :meth:`FutureKernel.result`."""
         return self
 
     @property
@@ -258,9 +270,12 @@ class CompiledKernel:
         return self.native_launcher
 
     def launch_metadata(self, grid: Grid, stream: Any, *args: Any) -> LazyDict | None:
-        """What launch hooks are given; None where there are none. ``args`` are all arguments in parameter order.
+        """Return the metadata passed to launch hooks; None where there are no hooks.
 
-        What ``jit(launch_metadata=)`` says is asked of the kernel's function, whose attribute programs set.
+        ``args`` are all arguments in parameter order.
+
+        The callback of ``jit(launch_metadata=)`` is read from the kernel's function, since programs
+        set that attribute later.
         """
         if not hooks.launch_enter and not hooks.launch_exit:
             return None
@@ -280,7 +295,7 @@ class CompiledKernel:
 
     @property
     def pick(self) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
-        """What gives the runtime values among the arguments of all parameters."""
+        """The function that selects the runtime values from the arguments of all parameters."""
         if self._here.pick is None:
             self._here.pick = tuple if self.converters is None else value_picker(self.converters)
         return self._here.pick
@@ -296,7 +311,9 @@ class CompiledKernel:
         hooks.launch_exit(metadata)
 
     def __getitem__(self, grid: Any) -> Callable[..., CompiledKernel]:
-        """``compiled[grid](*args, stream=None)`` with the arguments of all parameters, constants included, in order.
+        """Return the launcher of ``compiled[grid](*args, stream=None)``.
+
+        It takes the arguments of all parameters, constants included, in order.
 
         Raises:
             LaunchError: there are more or fewer arguments than parameters, or one does not fit what the kernel was compiled for.
@@ -330,7 +347,7 @@ class CompiledKernel:
         return self
 
     def _known(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Known | None:
-        """What the dispatcher is told of a launch that was made."""
+        """Describe a completed launch to the dispatcher; None where it cannot be replayed."""
         kinds = None if keywords else kinds_of(self.specialization, args)
         if kinds is None or kinds not in self._here.checked:
             return None
@@ -350,11 +367,11 @@ def _other(
 
 
 def with_other_options(compile_: Callable[..., Artifact], specialization: Specialization, backend: Backend, target: Target, code: CodeObject) -> Artifact:
-    """A kernel compiled again, from its Python function by ``compile_``, or where this process has none, from its Tile IR.
+    """Recompile a kernel, from its Python function by ``compile_`` or else from its Tile IR.
 
     Args:
         specialization: the kernel's, with the options wanted, which none but the backend reads.
-        code: what it was compiled to before.
+        code: the code of its earlier compilation.
 
     Raises:
         BackendError: there is neither function nor Tile IR.

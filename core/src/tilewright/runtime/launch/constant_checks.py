@@ -1,6 +1,6 @@
 """Native checks that an argument is the constant of an earlier launch.
 
-The binder compares constants by what they are
+The binder compares constants by their keys
 (:func:`~tilewright.runtime.compiler.specialize.constant_key`). Native code compares numbers and
 texts by value, and any other object by identity, which says the same where the object cannot come
 to stand for another constant: it is immutable and so is all it is made of, or the binder goes by
@@ -28,10 +28,12 @@ _PLAIN: Final = (type(None), bool, int, float, complex, str, bytes, range, dtype
 
 
 def constant_checks(source: int, value: Any, keep: list[Any]) -> list[Check]:
-    """The conditions that an argument is a constant. ``keep`` gets the objects that they refer to.
+    """Return the native conditions that an argument is a given constant.
+
+    ``keep`` collects the objects that they refer to.
 
     Raises:
-        UnsuitedError: native code cannot tell.
+        UnsuitedError: native code cannot check it.
     """
     from tilewright.llvm.native.dispatch_entries import Alignment, Check, Condition
 
@@ -56,7 +58,10 @@ _DIGEST: Final = "hash"
 
 
 def _is_frozen(value: Any, functions: list[Any]) -> bool:
-    """Whether an object, as long as it is the same one and the digests of the functions in it are, is the same constant; the functions are added to a list."""
+    """Return whether an object's identity and its functions' digests identify the constant.
+
+    The functions in it are added to a list.
+    """
     from tilewright.language.definitions.callable import JitCallable
     from tilewright.runtime.compiler.specialize import is_numpy_scalar
 
@@ -73,6 +78,6 @@ def _is_frozen(value: Any, functions: list[Any]) -> bool:
         return frozen and all(_is_frozen(getattr(value, field.name), functions) for field in dataclasses.fields(value))
     if is_numpy_scalar(type_):
         return value.dtype.kind in "biufcSUmM"  # records, and whatever others bring, may be written to
-    # classes, plain functions, PyTorch's dtypes: the binder goes by what they are compared by
+    # classes, plain functions, PyTorch's dtypes: identity is the binder's comparison too
     compared: tuple[Any, Any] = (type_.__hash__, type_.__eq__)
     return compared == (object.__hash__, object.__eq__) and not hasattr(value, "cache_key")

@@ -7,15 +7,15 @@ from typing import Any, Protocol
 
 
 class Planned(Protocol):
-    """A kernel, as far as what is kept of it here."""
+    """Protocol of a kernel with launch plans."""
 
     def forget_plans(self) -> None:
-        """Look the next launches up among the compiled kernels again."""
+        """Drop the launch plans: the next launches look up the compiled kernels again."""
         ...
 
 
 class _Forgetting(dict[Any, Any]):
-    """A dictionary of one kernel. Taking something out also drops the launch plans, some of which lead to it."""
+    """Dictionary of one kernel; removing an entry also drops the launch plans that may use it."""
 
     def __init__(self, kernel: Planned) -> None:
         super().__init__()
@@ -46,7 +46,10 @@ class _Forgetting(dict[Any, Any]):
 
 
 class KernelCache(_Forgetting):
-    """Key -> compiled kernel, or what stands for one that is being compiled. A kernel that is taken out is compiled, or read from the disk cache, again."""
+    """Key -> compiled kernel, or the future of one.
+
+    A kernel that is removed is compiled, or read from the disk cache, again.
+    """
 
 
 class DeviceCaches(_Forgetting):

@@ -34,15 +34,15 @@ _INT32, _INT64 = (-(2**31), 2**31 - 1), (-(2**63), 2**63 - 1)
 
 
 class Known(NamedTuple):
-    """What a call that was made does again, in terms of its arguments.
+    """A completed call, described for replay in terms of its arguments.
 
     Attributes:
         bound: the arguments in parameter order.
         kinds: their kinds; see ``specialize``.
-        options: the keywords that are no parameters.
+        options: the keywords other than parameters.
         launcher: called with grid, stream and values.
-        kernel: what the call gives.
-        converters: for each of the launcher's values, where among ``bound`` it comes from, and what is done to it.
+        kernel: the result of the call.
+        converters: for each of the launcher's values, its position in ``bound`` and its conversion.
     """
 
     bound: tuple[Any, ...]
@@ -54,7 +54,7 @@ class Known(NamedTuple):
 
 
 class Dispatcher(NativeCalls):
-    """The calls of one kernel."""
+    """Native dispatcher of one kernel's calls."""
 
     symbol = "dispatch"
     first_sets_up = True
@@ -63,8 +63,9 @@ class Dispatcher(NativeCalls):
         """Begin.
 
         Args:
-            python: what does a call in Python.
-            find: what is known of a call's arguments and keywords, once ``python`` has made it; None where that says nothing of the next call.
+            python: performs a call in Python.
+            find: describes a call by its arguments and keywords once ``python`` has made it; None
+                where it cannot be replayed.
         """
         super().__init__(kernel.__name__, python)
         self._kernel, self._find = kernel, find
@@ -78,10 +79,10 @@ class Dispatcher(NativeCalls):
             self.keep(entry)
 
     def _entry(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, ...]:
-        """What the dispatcher is told of a launch that was just made.
+        """Make the dispatcher's entry for a launch that was just made.
 
         Raises:
-            UnsuitedError: it cannot be told.
+            UnsuitedError: it cannot be described.
         """
         from tilewright.llvm.native.dispatch_entries import (
             DEFAULT,
@@ -133,7 +134,7 @@ class Dispatcher(NativeCalls):
 
 
 def _checks(source: int, parameter: FunctionParameter, kind: Any, value: Any, keep: list[Any]) -> list[Check]:
-    """The conditions that an argument is of a kind.
+    """Return the native conditions that an argument is of a kind.
 
     Raises:
         UnsuitedError: native code cannot tell.
@@ -144,7 +145,7 @@ def _checks(source: int, parameter: FunctionParameter, kind: Any, value: Any, ke
 
 
 def _check(source: int, parameter: FunctionParameter, kind: Any, value: Any, keep: list[Any]) -> Check:
-    """The condition that an argument that is no constant is of a kind."""
+    """Return the native condition that a non-constant argument is of a kind."""
     from tilewright.llvm.native.dispatch_entries import Alignment, Check, Condition
 
     specialized = not parameter.do_not_specialize
@@ -177,7 +178,7 @@ def _check(source: int, parameter: FunctionParameter, kind: Any, value: Any, kee
 
 
 def _range_of(value: int) -> tuple[int, int]:
-    """The integers that are passed as the same type as one of them."""
+    """Return the range of integers that are passed as the same type as ``value``."""
     if _INT32[0] <= value <= _INT32[1]:
         return _INT32
     if _INT32[1] < value <= _INT64[1]:
@@ -188,7 +189,7 @@ def _range_of(value: int) -> tuple[int, int]:
 
 
 def array_check(source: int, value: Any, alignment: int, keep: list[Any]) -> Check:
-    """The condition that an argument is an array of the type, element type and device of one, and of an alignment.
+    """Return the native condition on an array's type, element type, device and alignment.
 
     Raises:
         UnsuitedError: native code cannot tell.

@@ -1,7 +1,9 @@
 """Fallback kernels, for launches whose arguments the first kernel refuses.
 
-Code may rely on what no specialisation tells, such as that the copy hardware can be told of a tensor. Where the arguments of a launch do not allow that, its
-launcher raises :class:`~tilewright.errors.RefusedError`, before anything was started. The entry ``otherwise`` of the code's metadata has the options to compile
+Code may rely on properties outside the specialization key, such as that a TMA tensor map can
+describe a tensor. Where the arguments of a launch lack them, its launcher raises
+:class:`~tilewright.errors.RefusedError`, before anything was started. The entry ``otherwise`` of
+the code's metadata has the options to compile
 the kernel with for such launches: it is compiled when the first comes, and kept.
 """
 
@@ -19,16 +21,16 @@ if TYPE_CHECKING:
     from tilewright.plugins.manifest import Launcher
     from tilewright.runtime.launch.compiled_kernel import CompiledKernel
 
-#: Reasons of refusals that are kept.
+#: Maximum number of recorded reasons for refusals.
 _REASONS = 16
 
 
 class Variant:
-    """What launches that a kernel refuses run.
+    """The fallback of a kernel, for launches that it refuses.
 
     Attributes:
-        kernel: it, once one was refused.
-        reasons: why launches were refused, each once, the first ones.
+        kernel: the fallback kernel, once a launch was refused.
+        reasons: the first distinct reasons for refusals.
     """
 
     def __init__(self, make: Callable[[], CompiledKernel]) -> None:
@@ -37,7 +39,7 @@ class Variant:
         self._make, self._lock = make, threading.Lock()
 
     def launcher(self, run: Launcher) -> Launcher:
-        """The launcher of a kernel, with this one behind it."""
+        """Wrap the launcher of a kernel so that refused launches run the fallback."""
 
         def launch(grid: tuple[int, int, int], stream: Any, values: tuple[Any, ...]) -> None:
             try:

@@ -8,18 +8,18 @@ from typing import Any
 
 from tilewright.errors import LaunchError, similar
 
-#: What ``kernel[...]`` takes: one to three sizes, or what computes them from the arguments by name.
+#: Argument of ``kernel[...]``: one to three sizes, or a function of the arguments by name.
 Grid = int | Sequence[int] | Callable[[Mapping[str, Any]], Any]
 
 
-#: how many programs there must be fewer than along an axis: program ids are int32
+#: exclusive limit of programs along an axis: program ids are int32
 MAX_EXTENT = 1 << 31
 #: the most programs of a launch
 MAX_PROGRAMS = (1 << 63) - 1
 
 
 def grid_of(grid: Any, arguments: Mapping[str, Any]) -> tuple[int, int, int]:
-    """The three sizes of a grid; ``arguments`` are given to one that is a function.
+    """Return the three sizes of a grid; a function is called with ``arguments``.
 
     Raises:
         LaunchError: it is not one to three integers, none negative, none of 2**31 or more.
@@ -35,14 +35,14 @@ def grid_of(grid: Any, arguments: Mapping[str, Any]) -> tuple[int, int, int]:
 
 
 def _tell_names(error: KeyError, arguments: Mapping[str, Any]) -> None:
-    """Note at an error of a grid's function which names it may ask for."""
+    """Add a note with the available names to an error of a grid's function."""
     wanted = error.args[0] if error.args else None
     meant = similar(wanted, arguments, shortened=True) if isinstance(wanted, str) else ""
     error.add_note(f"in the function of a grid; it is given a dict of {', '.join(arguments)}" + (f": {meant}" if meant else ""))
 
 
 def sizes(grid: Any) -> tuple[int, int, int]:
-    """The three sizes of a grid that is no function.
+    """Return the three sizes of a grid other than a function.
 
     Raises:
         LaunchError: it is not one to three integers, none negative, none of 2**31 or more.

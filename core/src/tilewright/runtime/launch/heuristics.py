@@ -42,7 +42,7 @@ class Heuristics(KernelInterface):
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         """Compute the values in order, each from all arguments and the earlier results, and run the kernel with them.
 
-        Launches ask this method where a subclass or a program has put another in its place.
+        Launches call this method only where a subclass or a program has overridden it.
         """
         if not warmup:
             return self._launch(grid, *args, **kwargs)
@@ -52,7 +52,7 @@ class Heuristics(KernelInterface):
     _own_run = run
 
     def _launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """A launch with the values."""
+        """Launch with the computed values."""
         self._compute(args, kwargs)
         fn = self.fn
         kind = type(fn)
@@ -61,7 +61,7 @@ class Heuristics(KernelInterface):
         return fn.run(*args, grid=grid, warmup=False, **kwargs)
 
     def _compute(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Add the values to the keywords of a launch."""
+        """Compute the values and add them to the keywords of a launch."""
         named = dict(zip(self.arg_names, args, strict=False))
         named.update(kwargs)
         for name, compute in self.values.items():

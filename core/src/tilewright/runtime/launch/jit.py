@@ -6,7 +6,8 @@
     add[grid](x, y, out, n, BLOCK=1024)
 
 A launch binds its arguments, finds the plan of their kinds (see ``specialize``) and calls the plan's launcher. A plan is made once per combination of
-kinds, options and chosen backend: it is the compiled kernel on one device, and how the runtime arguments are picked from the bound ones.
+kinds, options and chosen backend: it is the compiled kernel on one device, and the selection of the
+    runtime arguments from the bound ones.
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ class JITFunction(KernelInterface, KernelDefinition):
     Attributes:
         device_caches: the compiled kernels of each device; see :class:`DeviceCaches`.
         pre_run_hooks: see :meth:`add_pre_run_hook`.
-        policy: what this kind of kernels decides of its launches.
+        policy: the launch policy of this kind of kernels.
     """
 
-    #: What makes a kernel's policy: where subclasses differ.
+    #: Factory of a kernel's policy; subclasses override it.
     policy_class: type[LaunchPolicy] = LaunchPolicy
 
     def __init__(self, fn: Callable[..., Any], **options: Unpack[JitOptions]) -> None:
@@ -70,12 +71,15 @@ class JITFunction(KernelInterface, KernelDefinition):
         _kernels.add(self)
 
     def _was_launched(self) -> bool:
-        """Whether anything is kept that a launch or a warm-up made, or one is under way that knows backends: what it binds with is made before it asks."""
+        """Return whether a launch or warm-up has left cached state, or is in flight.
+
+        A launch in flight has made its binder before it queries the backends.
+        """
         with self._launch_lock:
             return self._binder is not None or bool(self.device_caches) or bool(self._compile_locks)
 
     def forget_plans(self) -> None:
-        """Look the next launches up among the compiled kernels again."""
+        """Drop the launch plans: the next launches look up the compiled kernels again."""
         with setting_up(), self._launch_lock:  # so that no binder is made of plans that are dropped meanwhile
             self._plans: dict[Any, Plan] = {}
             self._binder: Binder | None = None
@@ -106,7 +110,7 @@ class JITFunction(KernelInterface, KernelDefinition):
         return dispatcher.launcher(grid) if dispatcher.native is None else partial(dispatcher.native, grid)
 
     def launch_function(self) -> Callable[..., Any] | None:
-        """The native function where brackets do no more than to bind it to a grid; else None."""
+        """The native function if ``kernel[grid]`` only binds it to a grid; else None."""
         dispatcher = self._dispatcher
         if dispatcher is None or self.pre_run_hooks or type(self).__getitem__ is not _GET_ITEM:
             return None
@@ -119,7 +123,7 @@ class JITFunction(KernelInterface, KernelDefinition):
     _own_run = run
 
     def warmup(self, *args: Any, grid: Any = (1,), **kwargs: Any) -> CompiledKernel | None:
-        """As in :class:`KernelInterface`. Once it was done it costs no more than a launch."""
+        """Compile without running; repetitions cost no more than a launch."""
         collected = parallel_compile.collecting.get()
         if collected is None:
             found: CompiledKernel | None = self._warmer.start((1,), *args, **kwargs)
@@ -134,7 +138,7 @@ class JITFunction(KernelInterface, KernelDefinition):
         return found
 
     def bind(self, *args: Any, **keywords: Any) -> tuple[tuple[Any, ...], tuple[Any, ...], dict[str, Any]]:
-        """(The arguments in parameter order, their kinds, the other keywords) of a launch.
+        """Bind a launch: (arguments in parameter order, their kinds, the other keywords).
 
         Raises:
             BindingError: they do not fit the parameters.
@@ -143,13 +147,13 @@ class JITFunction(KernelInterface, KernelDefinition):
         return (self._binder or self._make_binder()).bind(*args, **keywords)
 
     def selected(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Selected:
-        """What a warm-up's arguments select."""
+        """Return the selection for a warm-up's arguments."""
         args, keywords = self._standing(args, keywords)
         bound, kinds, options = self.bind(*args, **keywords)
         return self.policy.select(self, bound, kinds, options, backend_choice.current.get())
 
     def warm_up(self, grid: Any, /, *args: Any, **keywords: Any) -> CompiledKernel | None:
-        """A warm-up in Python. Its kernel is kept for the next one of arguments of the same kinds."""
+        """Warm up in Python, and cache the kernel for arguments of the same kinds."""
         args, keywords = self._standing(args, keywords)
         bound, kinds, options = self.bind(*args, **keywords)
         choice = backend_choice.current.get()
@@ -199,7 +203,7 @@ class JITFunction(KernelInterface, KernelDefinition):
             return found
 
     def _miss(self, key: tuple[Any, ...], args: tuple[Any, ...], options: dict[str, Any]) -> Plan | None:
-        """Make the plan of kinds that were not launched before."""
+        """Make the launch plan of new kinds of arguments."""
         with setting_up():
             return self._missed(key, args, options)
 
@@ -219,9 +223,9 @@ class JITFunction(KernelInterface, KernelDefinition):
         return plan
 
     def _kernel(self, selected: Selected, warmup: bool = False) -> Any:
-        """The compiled kernel of a selection, from memory, disk or the compiler; None where a hook vetoed.
+        """Return the kernel of a selection, from memory, disk or the compiler; None where vetoed.
 
-        A warm-up within :class:`AsyncCompileMode` gives what stands for it.
+        A warm-up within :class:`AsyncCompileMode` returns its future.
         """
         kernels, key = self._place(selected)
         found = kernels.get(key)
@@ -256,22 +260,22 @@ class JITFunction(KernelInterface, KernelDefinition):
         return found
 
     def _place(self, selected: Selected) -> tuple[dict[Any, CompiledKernel], Any]:
-        """The kernels of the selection's device, and its key among them."""
+        """Return the kernels of the selection's device, and its key among them."""
         if selected.place not in self.device_caches:
             self.device_caches[selected.place] = self.device_entry(selected.backend, selected.target)
         return self.device_caches[selected.place][0], self.policy.key(selected)
 
     def device_entry(self, backend: Backend, target: Target) -> tuple[KernelCache, dict[Any, Any], Any, Any, Any]:
-        """What ``device_caches`` has of a device, before any kernel was compiled for it."""
+        """Make the entry of ``device_caches`` for a device without compiled kernels."""
         return KernelCache(self), self._plans, target, backend, self._binder or self._make_binder()
 
     def is_compiled(self, selected: Selected) -> bool:
-        """Whether a selection's kernel is in memory."""
+        """Return whether a selection's kernel is in memory."""
         kernels, key = self._place(selected)
         return key in kernels
 
     def adopt(self, compiled: Any, selected: Selected) -> CompiledKernel:
-        """Take over the kernel of a selection that was compiled, here or elsewhere: what a job of :func:`trials.job` gave."""
+        """Adopt the kernel of a selection that a compile job compiled, here or elsewhere."""
         kernels, key = self._place(selected)
         found = kernels[key] = self.policy.compiled(self, compiled, selected)
         self.policy.announce(found, compiled)
@@ -279,7 +283,7 @@ class JITFunction(KernelInterface, KernelDefinition):
         return found
 
     def _log_compilation(self, found: CompiledKernel, selected: Selected) -> None:
-        """Log that a kernel was compiled, or found on disk; once more, with the reason."""
+        """Log that a kernel was compiled, or found on disk; a recompilation with its reason."""
         is_on = logs.COMPILE.on(logging.INFO)
         last, now = self._last_compilation, compilation(self, selected, functions=is_on)
         self._last_compilation = now
@@ -295,7 +299,9 @@ class JITFunction(KernelInterface, KernelDefinition):
             logs.COMPILE.tell(f"{where}: {how}, once more: {why}", logging.INFO)
 
     def preload(self, data: str) -> Any:
-        """Compile the specialisation that a hook was told of (``compile["specialization_data"]``), here or in another process.
+        """Compile a specialization from the text that a compilation hook received.
+
+        The text is ``compile["specialization_data"]`` of a hook in this or another process.
 
         Raises:
             RuntimeError: it is of another kernel.
@@ -322,7 +328,7 @@ class JITFunction(KernelInterface, KernelDefinition):
         self._reset_launching()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """By name, also where the module holds an autotuner or heuristics around this kernel; else by value, as where its function was taken away."""
+        """Pickle by name where the module defines this kernel, else by value."""
         if self.fn is not None and _by_name(self.__module__, self.__qualname__) is self:
             return _by_name, (self.__module__, self.__qualname__)
         return super().__reduce_ex__(protocol)
@@ -345,7 +351,7 @@ class JITFunction(KernelInterface, KernelDefinition):
 
 
 def _known(binder: Binder, made: Mapping[Any, Any], args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, Any, Any, Any] | None:
-    """The bound arguments of a call, their kinds, its options, and what was made of such."""
+    """Bind a call and return its arguments, kinds, options, and their entry in ``made``."""
     try:
         bound, kinds, options = binder.bind(*args, **keywords)
         found = made.get((*kinds, backend_choice.current.get(), *options.items()))
@@ -363,11 +369,11 @@ def _known_launch(binder: Binder, plans: Mapping[Any, Plan], args: tuple[Any, ..
 
 
 def _nothing(grid: Any, stream: Any, values: Any) -> None:
-    """The launcher of warm-ups."""
+    """Launch nothing; the launcher of warm-ups."""
 
 
 def _by_name(module: str, qualname: str) -> JITFunction | None:
-    """The kernel that a module defines under a name, alone or inside what was put around it."""
+    """Look up the kernel that a module defines under a name, possibly within decorators."""
     try:
         found: Any = importlib.import_module(module)
     except ImportError:
@@ -398,7 +404,7 @@ _kernels: weakref.WeakSet[JITFunction] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """In a child that was forked: no thread holds what threads of the parent may have held when it waited for them no longer."""
+    """Reset the locks in a forked child, which the parent's threads may have held."""
     for kernel in list(_kernels):
         kernel._launch_lock = threading.RLock()
         kernel._compile_locks.clear()

@@ -11,13 +11,14 @@ from tilewright.runtime.arguments.mock_tensors import MockTensor
 
 
 class KernelInterface:
-    """What can be launched with ``kernel[grid](...)``: kernels, and the autotuner and heuristics around them."""
+    """Base of objects launched by ``kernel[grid](...)``: kernels, autotuners and heuristics."""
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         """Launch on ``grid``; with ``warmup`` compile only."""
         raise NotImplementedError(f"{type(self).__name__} must define run()")
 
-    #: The ``run`` of a kind of ours: launches need not ask it. They ask one that a subclass or a program has put in its place.
+    #: The built-in ``run`` of a class. Launches bypass it, and call ``run`` only where a subclass
+    #: or a program has overridden it.
     _own_run: Callable[..., Any] | None = None
 
     def warmup(self, *args: Any, grid: Any = (1,), **kwargs: Any) -> Any:
@@ -29,13 +30,13 @@ class KernelInterface:
         return self.run(*args, grid=grid, warmup=True, **kwargs)
 
     def _standing(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments of a warm-up, with stand-ins for element types that are no constants."""
+        """Replace the non-constant element types in a warm-up's arguments by mock tensors."""
         constants = self._constant_names()
         positional = [value if position in constants else MockTensor.wrap_dtype(value) for position, value in enumerate(args)]
         return tuple(positional), {name: value if name in constants else MockTensor.wrap_dtype(value) for name, value in keywords.items()}
 
     def _constant_names(self) -> frozenset[int | str]:
-        """The constexpr parameters, by position and by name."""
+        """Return the constexpr parameters, by position and by name."""
         parameters = getattr(getattr(self, "base_kernel", self), "params", ())
         return frozenset(name for parameter in parameters if parameter.is_constexpr for name in (parameter.num, parameter.name))
 
@@ -48,7 +49,7 @@ class KernelInterface:
 
 
 def launchable(kernel: Any, decorator: str) -> Any:
-    """``kernel``, if it is one.
+    """Check that ``kernel`` can be launched, and return it.
 
     Raises:
         DefinitionError: it is not; names the decorator that was put around it.

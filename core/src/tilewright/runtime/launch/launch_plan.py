@@ -10,8 +10,11 @@ from tilewright.runtime.launch.positional_launch import Converter
 
 
 class Plan:
-    """What a launch of known kinds does. ``launcher`` is called with ``pick(bound arguments)``, which ``converters`` describe; it may be another one in later
-    launches until the plan is ``settled``."""
+    """Plan of a launch with known kinds of arguments.
+
+    ``launcher`` is called with ``pick(bound arguments)``, which ``converters`` describe; it may
+    change in later launches until the plan is ``settled``.
+    """
 
     __slots__ = ("converters", "kernel", "launcher", "pick", "settled")
 

@@ -26,45 +26,52 @@ class JitFunctionInfo(NamedTuple):
 
 
 class LaunchPolicy:
-    """What a kernel asks where kinds of kernels differ; these are the answers of ``tilewright.jit``.
+    """Launch policy of a kernel, here that of ``tilewright.jit``; other kinds override it.
 
-    Each kernel has a policy of its own, which is made anew when the kernel forgets what its launches made. Only the first launch of arguments of a kind
-    asks it.
+    Each kernel has its own policy, recreated when the kernel's launch caches are cleared. It is
+    consulted only by the first launch with arguments of given kinds.
     """
 
     __slots__ = ()
 
-    #: What a kernel's ``device_caches`` is.
+    #: Class of a kernel's ``device_caches``.
     caches: type[DeviceCaches] = DeviceCaches
-    #: Makes a compiled kernel of its parts.
+    #: Constructor of a compiled kernel.
     make_kernel: Callable[..., CompiledKernel] = CompiledKernel
 
     def select(self, kernel: KernelDefinition, args: tuple[Any, ...], kinds: tuple[Any, ...], options: Mapping[str, Any], choice: Choice | None) -> Selected:
-        """Backend, device, options and specialisation of a launch; see :func:`~tilewright.runtime.compiler.selection.select`."""
+        """Select backend, device, options and specialization of a launch.
+
+        See :func:`~tilewright.runtime.compiler.selection.select`.
+        """
         return select(kernel, args, kinds, options, choice, self.place_among)
 
     def place_among(self, places: Places) -> tuple[str, int]:
-        """Where a launch runs whose arguments lie on several devices of one kind."""
+        """Return the device of a launch whose arguments lie on several devices of one kind."""
         return first_place(places)
 
     def lasts(self, selected: Selected) -> bool:
-        """Whether later launches of arguments of the same kinds select the same."""
+        """Return whether later launches with the same kinds of arguments select the same kernel."""
         return True
 
     def key(self, selected: Selected) -> Any:
-        """The key of a selection's kernel among those of its device."""
+        """Return the key of a selection's kernel among those of its device."""
         return key_of(selected)
 
     def vetoed(self, kernel: KernelDefinition, selected: Selected, key: Any, warmup: bool) -> bool:
-        """Tell those who listen that a selection is about to be compiled; whether one of them does not want it."""
+        """Call the hooks before a selection is compiled; return whether one of them vetoes."""
         return bool(_told(hooks.jit_cache, kernel, selected, key, warmup))
 
     def compile_job(self, selected: Selected, executor: Executor | None) -> Callable[[], Any]:
-        """What compiles a selection, here or in ``executor``, for :meth:`compiled`."""
+        """Make the job that compiles a selection, here or in ``executor``, for :meth:`compiled`."""
         return parallel_compile.job(selected, executor)
 
     def compiled(self, kernel: KernelDefinition, result: Any, selected: Selected) -> CompiledKernel:
-        """The kernel that a job of :meth:`compile_job`, or of :func:`~tilewright.runtime.compiler.parallel_compile.job`, gave."""
+        """Make the compiled kernel from a compile job's result.
+
+        The job is one of :meth:`compile_job` or of
+        :func:`~tilewright.runtime.compiler.parallel_compile.job`.
+        """
         return self.make_kernel(
             parallel_compile.artifact_of(result),
             selected.specialization,
@@ -75,18 +82,18 @@ class LaunchPolicy:
         )
 
     def announce(self, found: CompiledKernel, result: Any) -> None:
-        """Tell those who listen to compilations of the kernel that ``result`` came to."""
+        """Report the kernel made from ``result`` to compilation listeners."""
         if hooks.compilation_listener is not None:
             hooks.compilation_listener(
                 src=found.specialization, metadata=found.metadata, metadata_group=found.metadata_group, times=found.timings, cache_hit=found.cache_hit
             )
 
     def tell_compiled(self, kernel: KernelDefinition, selected: Selected, key: Any, warmup: bool) -> None:
-        """Tell those who listen to the kernel that a selection was compiled."""
+        """Report to the kernel's hooks that a selection was compiled."""
         _told(hooks.jit_post_compile, kernel, selected, key, warmup)
 
     def plan(self, kernel: CompiledKernel, converters: Sequence[Converter]) -> Plan:
-        """The plan of launches that run a compiled kernel."""
+        """Make the plan of launches that run a compiled kernel."""
         return Plan(kernel, kernel.run, converters)
 
 

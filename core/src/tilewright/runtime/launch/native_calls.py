@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 #: Entries of a native function at most; a new one takes the place of the oldest.
 ENTRIES = 16
-#: Calls through Python of which each is remembered; then only every ``SELDOM``-th, for remembering one costs as much as some launches.
+#: Number of calls through Python that are all recorded; after them only every ``SELDOM``-th is,
+#: since recording one costs as much as several launches.
 OFTEN, SELDOM = 32, 64
 
 
@@ -39,7 +40,7 @@ class NativeCalls:
 
     #: The symbol of the native function.
     symbol = ""
-    #: Whether a first call is set-up as a whole, which forks wait for.
+    #: Whether the whole of a first call counts as set-up, for which forks wait.
     first_sets_up = False
 
     def __init__(self, name: str, python: Callable[..., Any]) -> None:
@@ -47,7 +48,7 @@ class NativeCalls:
 
         Args:
             name: of the native function, for messages.
-            python: what does a call in Python.
+            python: performs a call in Python.
         """
         self._name, self._python = name, python
         self._launches = 0
@@ -58,7 +59,10 @@ class NativeCalls:
         self.start: Callable[..., Any] = self._through_python
 
     def launcher(self, grid: Any) -> Callable[..., Any]:
-        """What launches on a grid. It is native once ``native`` is, also where it was bound before."""
+        """Return the launcher for a grid.
+
+        It becomes native once ``native`` exists, even if it was bound before.
+        """
         launch, early = partial(self.start, grid), self._bound_early
         if early is not None:
             if len(early) >= ENTRIES:
@@ -68,7 +72,7 @@ class NativeCalls:
         return launch if self.native is None else partial(self.native, grid)
 
     def bound(self) -> tuple[Any, ...]:
-        """What the native function is bound to."""
+        """Return the objects that the native function is bound to."""
         raise NotImplementedError
 
     def learn(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
@@ -109,7 +113,7 @@ class NativeCalls:
             return
 
     def _adopt(self, function: Callable[..., Any]) -> None:
-        """Make calls by the native function, those of launchers that were bound before there was one, too."""
+        """Switch to the native function, also in launchers that were bound earlier."""
         self.native = self.start = function
         bound, self._bound_early = self._bound_early or [], None
         for kept in list(bound):
@@ -120,13 +124,13 @@ class NativeCalls:
                 )
 
     def keep(self, entry: tuple[Any, ...]) -> None:
-        """Add an entry; the oldest of too many goes."""
+        """Add an entry, replacing the oldest if there are too many."""
         self._entries[0] = (*self._entries[0][-(ENTRIES - 1) :], entry)
 
 
 @cache
 def _code() -> LoadedObject | None:
-    """The native functions; None where the interpreter is not one they can read."""
+    """Return the native functions; None where the interpreter's object layout is unknown."""
     from tilewright.llvm.native import native_functions
     from tilewright.llvm.native.tuned_dispatch import dispatchers_ir
     from tilewright.runtime.storage.host_code import load_host_code

@@ -21,7 +21,7 @@ from tilewright.runtime.devices.device_registry import why_unreachable
 if TYPE_CHECKING:
     from tilewright.language.definitions.callable import FunctionParameter
 
-#: Position of a runtime argument, with those within tuples, and what is done to its value before the launch.
+#: Position of a runtime argument, including positions within tuples, and its conversion.
 Converter = tuple[tuple[int, ...], Callable[[Any], Any] | None]
 
 _FLOATS = ("fp", "bf")
@@ -36,7 +36,7 @@ _INTEGERS = {
 
 
 def kinds_of(specialization: Specialization, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The kind of each argument; see ``specialize``.
+    """Return the kind of each argument; see ``specialize``.
 
     Raises:
         LaunchError: their number is wrong.
@@ -50,7 +50,7 @@ def kinds_of(specialization: Specialization, args: tuple[Any, ...]) -> tuple[Any
 
 
 def converters_of(specialization: Specialization, device: Device, kinds: tuple[Any, ...], args: tuple[Any, ...]) -> list[Converter]:
-    """How the runtime values are taken from arguments of these kinds.
+    """Return the positions and conversions of the runtime values for arguments of these kinds.
 
     Raises:
         ArgumentError: the kernel was compiled for another type, device, alignment or constant.

@@ -1,7 +1,9 @@
 """A compiled kernel as bytes, for the disk cache and for compile jobs in other processes.
 
-Layout: :data:`MAGIC`, the SHA-256 of the rest in hex, a line feed, the length of the header (8 bytes, little-endian), the header (JSON), the blobs. The
-header has the facts and where each blob is. Reading never executes anything and trusts no length: damage of any kind is :class:`DamagedArtifactError`.
+Layout: :data:`MAGIC`, the SHA-256 of the rest in hex, a line feed, the length of the header (8
+    bytes, little-endian), the header (JSON), the blobs. The header has the metadata and the
+    position of each blob. Reading never executes anything and trusts no length: damage of any kind
+    is :class:`DamagedArtifactError`.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ MAGIC = b"tilewright kernel 1\n"
 
 
 class DamagedArtifactError(ValueError):
-    """Bytes that are no artifact, or that were cut or changed."""
+    """Bytes that are no artifact, or a truncated or modified one."""
 
 
 @dataclass
@@ -27,8 +29,8 @@ class Artifact:
 
     Attributes:
         key: the text it is cached under (hex SHA-256).
-        code: what the backend made of it.
-        parameters: what its launcher takes.
+        code: the backend's code object.
+        parameters: the parameters of its launcher.
         timings: stage -> milliseconds of the compilation that made it.
         cache_hit: it was read from the disk cache.
     """
@@ -41,7 +43,7 @@ class Artifact:
 
 
 def pack(artifact: Artifact) -> bytes:
-    """The bytes of an artifact.
+    """Serialize an artifact.
 
     Raises:
         TypeError: the backend's metadata is not JSON-able.
@@ -73,12 +75,12 @@ def pack(artifact: Artifact) -> bytes:
 
 
 def parameters_as_data(parameters: Sequence[Parameter]) -> list[list[Any]]:
-    """What a launcher takes, as JSON has it."""
+    """Convert a launcher's parameters to JSON data."""
     return [[parameter.name, parameter.type, parameter.divisibility, parameter.stored] for parameter in parameters]
 
 
 def parameters_of_data(data: Sequence[Sequence[Any]]) -> tuple[Parameter, ...]:
-    """The same again.
+    """Convert JSON data back to a launcher's parameters.
 
     Raises:
         TypeError, ValueError: it is none of that.
@@ -87,7 +89,7 @@ def parameters_of_data(data: Sequence[Sequence[Any]]) -> tuple[Parameter, ...]:
 
 
 def unpack(data: bytes, key: str | None = None) -> Artifact:
-    """The artifact of some bytes; with ``key``, only if it is the artifact of that key.
+    """Parse an artifact; with ``key``, check that it is the artifact of that key.
 
     Raises:
         DamagedArtifactError: it is not; the message says what is wrong.

@@ -19,15 +19,16 @@ __all__ = ["UnstableError", "backend_version", "core_version", "digest", "librar
 
 
 class UnstableError(Exception):
-    """A value has no text that is the same in every process, so what depends on it is not kept on disk."""
+    """A value has no text that is the same in every process, so it cannot be part of a disk key."""
 
 
-#: Bits of an integer from which on its text is hexadecimal: Python writes no more than some thousand decimal digits.
+#: Minimum size in bits of integers written in hexadecimal: Python limits decimal conversion to some
+#: thousand digits.
 _LONG = 8192
 
 
 def stable_text(value: Any) -> str:
-    """A text that two values share only if they mean the same to a kernel.
+    """Return a text that two values share only if they mean the same to a kernel.
 
     Raises:
         UnstableError: there is none.
@@ -63,26 +64,28 @@ def stable_text(value: Any) -> str:
 
 
 def _text_is_the_value(value: Any) -> bool:
-    """Element types of the language and of array libraries: their text says all of them."""
+    """Return whether a value is an element type, which its text identifies completely."""
     return type(value).__name__ in ("dtype", "pointer_type", "block_type") or any(base.__module__ in ("numpy",) for base in type(value).__mro__)
 
 
 @functools.cache
 def core_version() -> str:
-    """Versions of this package, of the IR and of the compiler library, where it is installed."""
+    """Return the versions of this package, the IR and the compiler library, if installed."""
     return f"{distribution_version('tilewright', 'tilewright')} ir {IR_VERSION[0]}.{IR_VERSION[1]} llvmlite {_installed('llvmlite')}"
 
 
 @functools.cache
 def backend_version(backend: Backend) -> str:
-    """The version of a backend, of its distribution, and of its files where it is being worked on."""
+    """Return the version of a backend, of its distribution, and of its files under development."""
     name = backend.distribution.partition(" ")[0]
     return f"{backend.name} {backend.manifest.version} {distribution_version(name, backend.source.package)}"
 
 
 def libraries_text(given: Any) -> str:
-    """What the launch option ``extern_libs``, names and paths, says of the code: the contents of the files. Empty for none; what cannot be read is for the
-    backend to refuse."""
+    """Return the key text of the launch option ``extern_libs``: the contents of its files.
+
+    Empty without libraries. The backend refuses unreadable files.
+    """
     pairs = given.items() if isinstance(given, Mapping) else given or ()
     try:
         return " ".join(sorted(f"{name}={hashlib.sha256(Path(path).read_bytes()).hexdigest()}" for name, path in pairs))

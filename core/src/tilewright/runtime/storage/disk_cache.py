@@ -2,8 +2,10 @@
 
 An entry is one file, ``<first two digits of the key>/<key>.kernel``. It is written to a temporary file in the same directory and renamed, so that a
 reader sees all of it or nothing, on network file systems too. Entries are code: a directory, a folder in it, or an entry that others could write to is not
-used, unless it is shared knowingly (see ``private_folder``). What is inside checks itself (see ``artifact``): a damaged entry is a miss and is removed.
-Entries that were not read for longest go first when the cache outgrows its cap. A directory that cannot be written is used for reading alone.
+used, unless it is shared knowingly (see ``private_folder``). Entries carry a checksum (see
+``artifact``): a damaged entry is a miss and is removed.
+The least recently read entries are evicted first when the cache outgrows its cap. A directory that
+cannot be written is used for reading alone.
 
 Environment: ``TILEWRIGHT_CACHE_DIR`` (default: the platform's directory for user caches), ``TILEWRIGHT_CACHE_SIZE`` (bytes, or with K, M, G; default 2G;
 0 turns the cache off).
@@ -41,7 +43,7 @@ _KEEP = 0.9
 
 @dataclass(frozen=True)
 class CacheInfo:
-    """What ``tilewright cache info`` prints. Sizes in bytes."""
+    """Data of ``tilewright cache info``; sizes in bytes."""
 
     directory: str
     entries: int
@@ -63,19 +65,19 @@ class DiskCache:
         self._lock = threading.Lock()
 
     def path(self, key: str) -> Path:
-        """The file of a key (hex digits)."""
+        """Return the file of a key (hex digits)."""
         return self.directory / key[:2] / f"{key}{_SUFFIX}"
 
     def _is_folder(self, name: str) -> bool:
-        """Whether entries may lie in a folder of this name."""
+        """Return whether entries may lie in a folder of this name."""
         return len(name) == 2
 
     def _take_out(self, entry: Path) -> None:
-        """Remove an entry that is in the way of others."""
+        """Remove an entry that blocks the path of others."""
         entry.unlink()
 
     def get(self, key: str, name: str = "") -> Artifact | None:
-        """The artifact of a key, or None; ``name`` is the kernel's, for the log."""
+        """Return the artifact of a key, or None; ``name`` is the kernel's, for the log."""
         found = self._found(key)
         if logs.CACHE.on():
             where = f"in {self.directory}, {key[:16]}" if self.cap > 0 else "in the disk cache, which is off"
@@ -112,7 +114,7 @@ class DiskCache:
         return found
 
     def put(self, artifact: Artifact) -> bool:
-        """Keep an artifact; False where the cache takes none."""
+        """Store an artifact; False where the cache takes none."""
         if self.cap <= 0 or self._writable is False or not self._trusted():
             return False
         data = pack(artifact)
@@ -139,11 +141,11 @@ class DiskCache:
         return True
 
     def discard(self, key: str, reason: str) -> None:
-        """Remove the entry of a key that turned out to be unfit, and say so."""
+        """Remove the unusable entry of a key, with a warning."""
         self._remove_damaged(self.path(key), reason)
 
     def clear(self) -> int:
-        """Remove every entry; gives how many there were."""
+        """Remove every entry, and return how many there were."""
         count = 0
         for entry, _ in self._entries():
             with contextlib.suppress(OSError):
@@ -157,7 +159,7 @@ class DiskCache:
         return CacheInfo(str(self.directory), len(sizes), sum(sizes), self.cap, not private_folder.distrust(self.directory) and self.probe())
 
     def _trusted(self) -> bool:
-        """Whether entries may be run; once it is, it stays so for this process."""
+        """Return whether entries are trusted; a positive answer is cached for this process."""
         if not self._is_trusted:
             reason = private_folder.distrust(self.directory)
             if reason:
@@ -167,7 +169,7 @@ class DiskCache:
         return True
 
     def probe(self) -> bool:
-        """Whether an entry could be written now."""
+        """Return whether an entry could be written now."""
         try:
             private_folder.make(self.directory)
             with tempfile.TemporaryFile(dir=self.directory):
@@ -176,7 +178,10 @@ class DiskCache:
             return False
 
     def _entries(self) -> Iterator[tuple[Path, os.stat_result]]:
-        """Every entry with its status. Entries that vanish meanwhile are left out, old temporary files are removed."""
+        """Yield every entry with its status.
+
+        Entries that vanish meanwhile are skipped, and old temporary files are removed.
+        """
         now = time.time()
         try:
             folders = [entry.path for entry in os.scandir(self.directory) if entry.is_dir(follow_symlinks=False) and self._is_folder(entry.name)]
@@ -208,7 +213,7 @@ class DiskCache:
                 os.utime(path)
 
     def _grow(self, size: int) -> None:
-        """Count a new entry, and evict the ones that were not read for longest where the cap is passed.
+        """Account for a new entry, and evict the least recently read ones beyond the cap.
 
         What other processes add is seen at the scan, which happens when this process starts to write and whenever its own count passes the cap.
         """
@@ -235,7 +240,7 @@ class DiskCache:
 
 
 def parse_size(text: str) -> int:
-    """Bytes of ``"512M"``, ``"2G"``, ``"1000000"``.
+    """Parse a size such as ``"512M"``, ``"2G"`` or ``"1000000"`` to bytes.
 
     Raises:
         VariableError: it is no size.
@@ -246,9 +251,10 @@ def parse_size(text: str) -> int:
     return int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
 
 
-#: For a layer above that has a setting of its own for the directory: gives it, or None to leave it to the environment.
+#: Override by a higher layer with its own directory setting; it returns None to defer to the
+#: environment.
 directory_setting: Callable[[], str | None] | None = None
-#: What the cache in that directory is.
+#: Class of the cache.
 cache_of_setting: Callable[[Path, int], DiskCache] = DiskCache
 
 
@@ -275,7 +281,7 @@ _caches: dict[tuple[str, int, bool], DiskCache] = {}
 
 
 def disk_cache() -> DiskCache:
-    """The cache that the environment names now."""
+    """Return the cache that the environment names now."""
     directory = default_directory()
     text = os.environ.get("TILEWRIGHT_CACHE_SIZE")
     cap = parse_size(text) if text else DEFAULT_SIZE

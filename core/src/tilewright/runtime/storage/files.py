@@ -16,12 +16,14 @@ _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
-    """Write a file so that a reader sees all of it or nothing, on network file systems too: to a temporary file beside it, which is then renamed.
+    """Write a file atomically, also on network file systems.
+
+    The data goes to a temporary file beside it, which is then renamed.
 
     Neither follows a link that lies at the path.
 
     Args:
-        mode: who may do what with it, but for what the process's umask takes away.
+        mode: its permissions, before the process's umask is applied.
 
     Raises:
         OSError: it cannot be written; nothing is left behind.
@@ -44,15 +46,15 @@ def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
 
 
 class NotAFileError(OSError):
-    """What lies at a path is no regular file."""
+    """A path names something other than a regular file."""
 
 
 class TooLargeError(OSError):
-    """A file is larger than what belongs there can be."""
+    """A file is larger than its contents can legitimately be."""
 
 
 def read_whole(path: Path, limit: int, folder: int | None = None, check: Callable[[os.stat_result], None] | None = None) -> bytes:
-    """The bytes of a regular file. Never waits, whatever lies at the path.
+    """Read a regular file; never blocks, whatever lies at the path.
 
     Args:
         limit: bytes that it has at most. A file with holes may have any size on any disk, and is not read into memory to see what it is.
@@ -83,7 +85,7 @@ def read_whole(path: Path, limit: int, folder: int | None = None, check: Callabl
 
 
 def remove(path: Path) -> bool:
-    """Remove what lies at a path, also an empty directory; whether nothing is left there."""
+    """Remove a file or empty directory; return whether nothing is left at the path."""
     try:
         try:
             os.unlink(path)
@@ -95,8 +97,11 @@ def remove(path: Path) -> bool:
 
 
 def warn_user(message: str) -> None:
-    """Warn with the location of the caller's own code: the innermost frame outside of this package, of backends like ours, and of the decorators that it is
-    called through."""
+    """Warn with the location of the caller's own code.
+
+    This is the innermost frame outside of this package, its backends, and the decorators that it is
+    called through.
+    """
     frame: FrameType | None = sys._getframe(1)
     level = 2
     while frame is not None and (

@@ -1,4 +1,4 @@
-"""Native code of the runtime and of backends, compiled once a machine and then read from disk."""
+"""Native code of the runtime and backends, compiled once per machine and cached on disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def load_host_code(name: str, ir_text: str, symbols: Iterable[str]) -> LoadedObject:
-    """The code of LLVM IR text, linked into this process.
+    """Compile LLVM IR text and link the code into this process.
 
     Args:
         name: for people who look at the cache.
@@ -35,7 +35,7 @@ def load_host_code(name: str, ir_text: str, symbols: Iterable[str]) -> LoadedObj
     if found is not None:
         try:
             return load_object(found.code.binary, symbols)
-        except LoweringError as error:  # its checksum is right, so it was written so
+        except LoweringError as error:  # its checksum is right: it was written like this
             cache.discard(key, f"it cannot be loaded ({error})")
     binary = compile_to_object(ir_text, triple=triple, cpu=cpu, features=features, opt=2)
     cache.put(Artifact(key, CodeObject(name, binary), ()))

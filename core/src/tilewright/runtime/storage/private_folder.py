@@ -31,7 +31,9 @@ class UntrustedError(PermissionError):
 
 
 def make(folder: Path, root: Path | None = None) -> None:
-    """Make a folder for this user alone, where there is none, and so those between it and ``root``; folders above that are made as usual.
+    """Make a folder for this user alone, with its parents up to ``root``, where missing.
+
+    Folders above ``root`` are made with the usual permissions.
 
     A folder below the root that is there and is this user's loses the group's and others' permission to write: what they put into it before is refused file by
     file (see :func:`read`).
@@ -53,7 +55,10 @@ def make(folder: Path, root: Path | None = None) -> None:
 
 
 def distrust(path: Path) -> str:
-    """Why a file, or what lies in a folder, must not be run, with the remedy; empty where it may, or there is none, or systems have no such owners."""
+    """Return the reason not to trust a file or folder, with the remedy; empty where trusted.
+
+    Empty also where it does not exist, or the system has no such owners.
+    """
     if _unchecked():
         return ""
     try:
@@ -64,15 +69,18 @@ def distrust(path: Path) -> str:
 
 
 def read(path: Path, limit: int) -> bytes:
-    """The bytes of a regular file that nobody could have written but this user and the administrator. Never waits, whatever lies at the path.
+    """Read a regular file that only this user or the administrator could have written.
 
-    What is looked at is what was opened, so that nothing can be put in its place in between.
+    Never blocks, whatever lies at the path.
+
+
+    The check applies to the opened file, so that it cannot be replaced in between.
 
     Args:
         limit: bytes that it has at most.
 
     Raises:
-        UntrustedError: somebody else could have.
+        UntrustedError: somebody else could have written it.
         NotAFileError: it is a directory, a pipe, a device.
         TooLargeError: it has more bytes.
         OSError: it cannot be read.
@@ -88,7 +96,7 @@ def read(path: Path, limit: int) -> bytes:
 
 
 def write(path: Path, data: bytes, root: Path) -> None:
-    """Write a file for this user alone, whole or not at all; folders from ``root`` on are made where they are missing.
+    """Write a file for this user alone atomically; make missing folders from ``root`` on.
 
     Raises:
         UntrustedError: the folder it would lie in is another user's.
@@ -126,7 +134,10 @@ def _objection(path: Path, found: os.stat_result) -> str:
 
 
 def _close_to_others(folder: Path) -> None:
-    """Take the group's and others' permission to write from a folder of this user's, which is no link."""
+    """Remove group and other write permission from a folder that this user owns.
+
+    Links are left alone.
+    """
     with contextlib.suppress(OSError):  # then the folder is refused where it is used
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:

@@ -40,17 +40,17 @@ class Record:
 
     @property
     def identity(self) -> str:
-        """What the record is found by."""
+        """The digest by which the record is found."""
         return identity(self.source, self.key, self.device, self.target, self.space)
 
 
 def identity(source: str, key: str, device: str, target: str, space: str) -> str:
-    """The digest that a record is found by."""
+    """Return the digest by which a record is found."""
     return digest(source, key, device, target, space)
 
 
 def parse(data: Mapping[str, Any]) -> Record:
-    """A record of JSON data.
+    """Parse a record from JSON data.
 
     Raises:
         ValueError: it is none.

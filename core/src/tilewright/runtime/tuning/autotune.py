@@ -32,7 +32,8 @@ from tilewright.runtime.tuning.measurement import INFINITE, Measurement, three_q
 from tilewright.runtime.tuning.tuned_dispatch import TunedDispatcher
 from tilewright.runtime.tuning.tuning_log import log_choice, log_timings
 
-#: What a configuration may fail with; it is then no candidate. Anything else is an error of the kernel or the caller, and is raised.
+#: Errors that disqualify a configuration. Any other exception is an error of the kernel or the
+#: caller, and is raised.
 FAILURES = (OutOfResources, CompileTimeAssertionFailure, LoweringError, TimeoutError)
 #: seconds that one configuration may take to compile, and again to be measured
 TIME_LIMIT = 60.0
@@ -46,7 +47,7 @@ _tuners: weakref.WeakSet[Autotuner] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """In a child that was forked: the thread that was tuning is not there, and what it was at is done anew."""
+    """Reset tuning state in a forked child, which lacks the parent's tuning thread."""
     for tuner in list(_tuners):
         tuner._make_locks()
 
@@ -56,10 +57,10 @@ if hasattr(os, "register_at_fork"):
 
 
 class Autotuner(KernelInterface):
-    """A kernel whose configuration is chosen by measuring; see :func:`autotune`.
+    """A kernel whose configuration is chosen by measurement; see :func:`autotune`.
 
     Attributes:
-        fn, base_kernel: what is inside, and the innermost kernel.
+        fn, base_kernel: the wrapped object, and the innermost kernel.
         configs, keys, arg_names: as given.
         cache: tuning key -> best configuration; best_config: that of the last launch.
         configs_timings: configuration -> [median, 20 % quantile, 80 % quantile] in ms of the last tuning; infinite for one that failed.
@@ -67,8 +68,9 @@ class Autotuner(KernelInterface):
         user_defined_pre_hook, user_defined_post_hook: whether ``pre_hook`` or ``post_hook`` was given.
         bench_time: seconds the last tuning took.
         nargs: the positional arguments by name, while this thread tunes it or launches it through Python; else None.
-        record: the result of the last tuning, as it is kept; None where its key has no text that is the same in every process.
-        measures_one: whether a single configuration is measured, and not just taken.
+        record: the stored result of the last tuning; None where its key has no text that is the
+            same in every process.
+        measures_one: whether a single configuration is measured instead of taken unmeasured.
 
     Safe to launch from several threads: one tunes at a time, and launches whose key is known do not wait for it.
     """
@@ -170,9 +172,11 @@ class Autotuner(KernelInterface):
         return dispatcher.launcher(grid) if dispatcher.native is None else partial(dispatcher.native, grid)
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
-        """Launch the best configuration, tuning first where the tuning key is new; with ``warmup`` compile every configuration and give the list.
+        """Launch the best configuration, tuning first where the tuning key is new.
 
-        Launches ask this method where a subclass or a program has put another in its place.
+        With ``warmup`` compile every configuration and return the list.
+
+        Launches call this method only where a subclass or a program has overridden it.
         """
         if not warmup:
             return self._dispatcher.start(grid, *args, **kwargs)
@@ -183,7 +187,7 @@ class Autotuner(KernelInterface):
 
     @contextlib.contextmanager
     def _arguments(self, args: tuple[Any, ...]) -> Iterator[dict[str, Any]]:
-        """A block in which ``nargs`` are the positional arguments of a launch."""
+        """Set ``nargs`` to the positional arguments of a launch for a ``with`` block."""
         before = self.nargs
         self.nargs = named = dict(zip(self.arg_names, args, strict=False))
         try:
@@ -192,7 +196,7 @@ class Autotuner(KernelInterface):
             self.nargs = before
 
     def launch_best(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """A launch of the best configuration in Python."""
+        """Launch the best configuration from Python."""
         with self._arguments(args) as nargs:
             config = self._best(args, grid, kwargs)
             self.best_config = config
@@ -204,7 +208,7 @@ class Autotuner(KernelInterface):
             return self.fn[grid](*args, **{**added, **kwargs})
 
     def takes_the_only_one(self) -> bool:
-        """Whether there is one configuration, which is taken unmeasured."""
+        """Return whether the only configuration is taken unmeasured."""
         return len(self.configs) == 1 and self._given_configs and not self.measures_one
 
     def _best(self, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> Config:
@@ -223,19 +227,22 @@ class Autotuner(KernelInterface):
                     return found
                 found, told = self._tune(key, args, grid, kwargs)
                 self.cache[key] = found
-            if told is not None:  # who listens may launch this kernel, and wait for threads that do
+            if told is not None:  # listeners may launch this kernel, and wait for threads that do
                 seconds, cache_hit, self.configs_timings = told
                 self._tell(key, found, seconds, cache_hit=cache_hit)
         return found
 
     def tuning_key(self, named: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The key of a launch with these arguments by name; see :func:`~tilewright.runtime.tuning.tuning_keys.tuning_key`."""
+        """Return the tuning key of a launch with these arguments by name.
+
+        See :func:`~tilewright.runtime.tuning.tuning_keys.tuning_key`.
+        """
         return tuning_keys.tuning_key(self.keys, named)
 
     # -- tuning
 
     def _tune(self, key: tuple[Any, ...], args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> tuple[Config, _Told | None]:
-        """The best configuration; and what is to be told of the tuning, if there was one."""
+        """Find the best configuration, and the report of the tuning if there was one."""
         started = time.perf_counter()
         named_backend = kwargs.get("backend") if "backend" not in self.arg_names else None
         policy = getattr(self.base_kernel, "policy", None)
@@ -245,7 +252,7 @@ class Autotuner(KernelInterface):
             backend_choice.first_place if policy is None else policy.place_among,
         )
         configs = self.configs
-        if not self._given_configs:  # what the backend proposes, where it does
+        if not self._given_configs:  # the backend's proposals, if it has any
             configs = proposed(place, partial(self.fn.run, *args, grid=grid, warmup=True, **kwargs)) or configs
         mode = self.mode or tuning_records.mode()
         budget = self.budget if self.budget is not None else tuning_records.budget()
@@ -291,16 +298,16 @@ class Autotuner(KernelInterface):
         return best, (self.bench_time, False, timings)
 
     def _source_file(self) -> str | None:
-        """The file that defines the innermost kernel."""
+        """Return the file that defines the innermost kernel."""
         code = getattr(getattr(self.base_kernel, "fn", None), "__code__", None)
         return None if code is None else code.co_filename
 
     def _record_identity(self, key: tuple[Any, ...], kwargs: Mapping[str, Any], configs: Sequence[Config], place: Place) -> tuning_keys.RecordKey | None:
-        """The key of the tuning's record; None where nothing is kept."""
+        """Return the key of the tuning's record; None where no record is stored."""
         return tuning_keys.record_key(self.base_kernel, key[: len(self.keys)], {**(self.nargs or {}), **kwargs}, configs, place)
 
     def _pruned(self, configs: Sequence[Config], kwargs: dict[str, Any]) -> list[Config]:
-        """The configurations that ``prune_configs_by`` leaves.
+        """Apply ``prune_configs_by`` to the configurations.
 
         Raises:
             AutotunerError: it leaves none.
@@ -309,20 +316,20 @@ class Autotuner(KernelInterface):
         return Pruning(self.early_config_prune, self.perf_model, self.configs_top_k).apply(configs, self.nargs, kwargs)
 
     def _trials(self, configs: Sequence[Config], args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> list[parallel_compile.Trial]:
-        """The configurations with the kernels that they run; those that cannot be launched are left out, as failures."""
+        """Pair the configurations with their kernels; record unlaunchable ones as failures."""
         for config in configs:
             self._refuse_conflicts(config, kwargs)
         described = any(_holds_descriptor(value) for value in (*args, *kwargs.values()))
 
         def warmup(config: Config) -> None:
-            if described and config.pre_hook is not None:  # it may set the blocks of a descriptor, which are compiled in
+            if described and config.pre_hook is not None:  # the hook may set the block shape of a descriptor, which is compiled in
                 config.pre_hook({**(self.nargs or {}), **config.all_kwargs(), **kwargs})
             self.fn.run(*args, grid=grid, warmup=True, **{**config.all_kwargs(), **kwargs})
 
         return parallel_compile.trials_of(configs, warmup, partial(self._failed, kwargs))
 
     def _failed(self, kwargs: Mapping[str, Any], config: Config, error: Exception) -> None:
-        """Leave out a configuration that fails to compile.
+        """Record a configuration that fails to compile as a failure.
 
         Raises:
             Exception: the error itself, where it is the kernel's or the caller's.
@@ -337,11 +344,11 @@ class Autotuner(KernelInterface):
         self.failures.append((config, error))
 
     def _ordered(self, found: list[parallel_compile.Trial], place: Place, grid: Any, kwargs: dict[str, Any]) -> list[parallel_compile.Trial]:
-        """The trials to measure, the most promising first."""
+        """Order the trials to measure, the most promising first."""
         return self._estimated(found, place, grid, kwargs)
 
     def _estimated(self, found: list[parallel_compile.Trial], place: Place, grid: Any, kwargs: dict[str, Any]) -> list[parallel_compile.Trial]:
-        """The trials that the backend does not rule out, cheapest by its estimate first.
+        """Prune the trials by the backend and order them by its estimate, cheapest first.
 
         Raises:
             AutotunerError: none are.
@@ -355,7 +362,11 @@ class Autotuner(KernelInterface):
         return [by_config[config] for config in backend_pruned(self.__name__, list(by_config), place, arguments, works)]
 
     def _skipped(self) -> tuple[type[Exception], ...]:
-        """What a trial may fail with. Of options that nobody gave, some may be for other arguments than these."""
+        """Return the errors that disqualify a trial.
+
+        Configurations that a backend proposed may not suit these arguments, so launch errors count
+        as well.
+        """
         return FAILURES if self._given_configs else (*FAILURES, LaunchError)
 
     def _refuse_conflicts(self, config: Config, kwargs: Mapping[str, Any]) -> None:
@@ -366,11 +377,14 @@ class Autotuner(KernelInterface):
             )
 
     def _races(self) -> bool:
-        """Whether a configuration is measured only until it has lost; not where the caller measures."""
+        """Return whether successive elimination applies; not with the caller's ``do_bench``."""
         return self._given_bench is None
 
     def _measured(self, args: tuple[Any, ...], grid: Any, config: Config, kwargs: dict[str, Any], clock: Callable[[Callable[[], None]], Any]) -> list[float]:
-        """[median, 20 % quantile, 80 % quantile] in ms, as ``clock`` tells them of a call; infinite where the configuration fails."""
+        """Measure a configuration by ``clock``: [median, 20 %, 80 % quantile] in ms.
+
+        The times are infinite where the configuration fails.
+        """
         assert self.nargs is not None
         current = {**config.all_kwargs(), **kwargs}
         everything = {**self.nargs, **current}
@@ -397,7 +411,7 @@ class Autotuner(KernelInterface):
 
     @property
     def do_bench(self) -> Callable[..., Any]:
-        """What measures a configuration: ``do_bench(call, quantiles=...)`` -> ms at those quantiles."""
+        """The benchmark function: ``do_bench(call, quantiles=...)`` -> ms at those quantiles."""
         if self._given_bench is not None:
             return self._given_bench
         from tilewright.runtime.devices.timing import do_bench

@@ -20,7 +20,7 @@ from tilewright.runtime.storage.files import warn_user
 
 
 class Place(NamedTuple):
-    """Where a tuning is for."""
+    """Backend, target and device of a tuning."""
 
     backend: Backend
     device: Device
@@ -28,7 +28,7 @@ class Place(NamedTuple):
 
 
 class Pruning(NamedTuple):
-    """What ``prune_configs_by`` of :func:`autotune` says."""
+    """The functions in ``prune_configs_by`` of :func:`autotune`."""
 
     early_config_prune: Callable[..., Any] | None = None
     perf_model: Callable[..., float] | None = None
@@ -36,7 +36,7 @@ class Pruning(NamedTuple):
 
     @classmethod
     def of(cls, given: Mapping[str, Any] | None) -> Pruning:
-        """The pruning of a dictionary.
+        """Make the pruning from a dictionary.
 
         Raises:
             TuningArgumentError: it has other entries, or ``top_k`` is neither a count nor a part.
@@ -51,11 +51,11 @@ class Pruning(NamedTuple):
         return found
 
     def apply(self, configs: Sequence[Config], named: Mapping[str, Any], keywords: Mapping[str, Any]) -> list[Config]:
-        """The configurations that are left for a launch with positional arguments ``named`` and ``keywords``.
+        """Prune the configurations for a launch with arguments ``named`` and ``keywords``.
 
         Raises:
             AutotunerError: none are.
-            TypeError: the author's functions give something else than they should.
+            TypeError: the user's functions return a value of a wrong type.
         """
         found = list(configs)
         if self.early_config_prune is not None:
@@ -73,7 +73,10 @@ class Pruning(NamedTuple):
 
 
 def proposed(place: Place, warmup: Callable[[], Any]) -> list[Config]:
-    """Option sets the backend finds worth trying for the kernel that ``warmup`` warms up; empty where it proposes none."""
+    """Return the backend's proposed option sets for the kernel that ``warmup`` warms up.
+
+    Empty where it proposes none.
+    """
     from tilewright.runtime.compiler.compile import build_module
 
     if not place.backend.implements("tilewright_tuning_space"):
@@ -100,7 +103,9 @@ def proposed(place: Place, warmup: Callable[[], Any]) -> list[Config]:
 def works_of(
     trials: Sequence[Trial], place: Place, arguments: Mapping[str, Any], grid: Any, on_error: Callable[[Config, Exception], None]
 ) -> dict[Config, Work]:
-    """What a launch with ``arguments`` on ``grid`` does in each configuration; empty where the backend estimates without.
+    """Count the work of a launch in each configuration, for the backend's estimates.
+
+    Empty where the backend estimates without it.
 
     Args:
         on_error: called with each configuration whose source breaks a rule of the language.
@@ -121,7 +126,7 @@ def works_of(
 
 
 def _sizes(grid: Any, arguments: Mapping[str, Any]) -> tuple[int, int, int] | None:
-    """The sizes of a grid; None where its function needs more than is known before a launch."""
+    """Return the sizes of a grid; None where its function needs more than the known arguments."""
     try:
         return grid_of(grid, arguments)
     except Exception:
@@ -129,7 +134,7 @@ def _sizes(grid: Any, arguments: Mapping[str, Any]) -> tuple[int, int, int] | No
 
 
 def backend_pruned(kernel: str, configs: list[Config], place: Place, arguments: Mapping[str, Any], works: Mapping[Config, Work]) -> list[Config]:
-    """The configurations that the backend does not rule out for a launch of ``kernel`` with ``arguments``, cheapest by its estimate first.
+    """Prune configurations by the backend, and order them by its estimate, cheapest first.
 
     A backend that fails at either is left out, with a warning that names it: tuning goes on without its advice.
 
@@ -144,11 +149,14 @@ def backend_pruned(kernel: str, configs: list[Config], place: Place, arguments: 
 
 
 class _BadAdviceError(Exception):
-    """A hook answered with what it must not; the message says what."""
+    """A hook returned an invalid answer, which the message describes."""
 
 
 def _advised(backend: Backend, hook: str, instead: str, ask: Callable[[], list[Config]], otherwise: list[Config]) -> list[Config]:
-    """What ``ask`` makes of the answer of an optional hook; where the hook fails, ``otherwise``, and a warning that names the backend and says ``instead``."""
+    """Return the result of ``ask``, which calls an optional hook; ``otherwise`` if the hook fails.
+
+    A failure warns with the backend's name and the consequence ``instead``.
+    """
     try:
         return ask()
     except AutotunerError:
@@ -161,7 +169,7 @@ def _advised(backend: Backend, hook: str, instead: str, ask: Callable[[], list[C
 
 
 def _kept(kernel: str, configs: list[Config], place: Place, arguments: Mapping[str, Any], works: Mapping[Config, Work]) -> list[Config]:
-    """The configurations that the backend's pruning leaves."""
+    """Return the configurations that the backend's pruning leaves."""
     if not place.backend.implements("tilewright_prune"):
         return configs
     offered = [config.all_kwargs() for config in configs]
@@ -181,7 +189,7 @@ def _kept(kernel: str, configs: list[Config], place: Place, arguments: Mapping[s
 
 
 def _cheapest_first(configs: list[Config], place: Place, arguments: Mapping[str, Any], works: Mapping[Config, Work]) -> list[Config]:
-    """The configurations in the order of the backend's estimates; those without one come last."""
+    """Sort configurations by the backend's estimates; those without an estimate come last."""
     if not place.backend.implements("tilewright_cost"):
         return configs
     costs = {}
@@ -195,7 +203,10 @@ def _cheapest_first(configs: list[Config], place: Place, arguments: Mapping[str,
 
 
 def _asked(backend: Backend, hook: str, **arguments: Any) -> Any:
-    """A hook's answer. Whatever it raises, but an interrupt, is a TilewrightError that is none of tuning's own."""
+    """Call a hook and return its answer.
+
+    Any exception other than an interrupt becomes a TilewrightError that is no AutotunerError.
+    """
     try:
         return backend.call(hook, **arguments)
     except AutotunerError as error:

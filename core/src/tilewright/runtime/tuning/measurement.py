@@ -1,4 +1,4 @@
-"""Measurement of configurations in turn: each until it has lost, or by ``do_bench``."""
+"""Measurement of configurations by successive elimination or by ``do_bench``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ INFINITE = (math.inf, math.inf, math.inf)
 
 
 class Measurement:
-    """The measuring of one tuning's trials.
+    """Measurement of one tuning's trials.
 
     Attributes:
         timings: configuration -> [median, 20 % quantile, 80 % quantile] in ms, infinite for one that failed; in the order of the trials once :meth:`run` ends.
@@ -53,7 +53,7 @@ class Measurement:
         """Compile and measure the trials, until all are or the deadline has passed and one works."""
         tuner, by_config = self._tuner, {trial.config: trial for trial in self._found}
         if self._timer is not None:
-            self._timer.flush_cache()  # makes what it flushes with, which is of no trial
+            self._timer.flush_cache()  # allocates the flush buffer, which belongs to no trial
         ready = parallel_compile.compile_trials(
             self._found,
             executor=tuner.executor,
@@ -118,7 +118,7 @@ class Measurement:
 
 
 def three_quantiles(found: Any) -> list[float]:
-    """Return what a ``do_bench`` gave as three quantiles in ms; NaN is infinite.
+    """Convert a ``do_bench`` result to three quantiles in ms; NaN becomes infinite.
 
     Raises:
         TypeError: it is neither a number nor three of them.

@@ -7,13 +7,16 @@ import time
 
 from tilewright.environment import flag
 
-#: Seconds after which a tuning is worth a line, and between its changes.
+#: Seconds before a tuning shows its progress line, and between updates of the line.
 _FIRST, _AGAIN = 0.5, 0.1
 _WIDTH = 20
 
 
 class Progress:
-    """Draws on standard error where that is a terminal and ``TILEWRIGHT_PROGRESS`` is not 0; the line is wiped at the end."""
+    """Progress line on standard error.
+
+    It is drawn on a terminal if ``TILEWRIGHT_PROGRESS`` is not 0, and wiped at the end.
+    """
 
     def __init__(self, name: str, total: int) -> None:
         self.name, self.total, self.done, self.failed = name, total, 0, 0
@@ -22,7 +25,7 @@ class Progress:
         self._on = flag("TILEWRIGHT_PROGRESS", True) and sys.stderr is not None and sys.stderr.isatty()
 
     def step(self, best: str, *, failed: bool = False) -> None:
-        """One more configuration is done; ``best`` says which is the fastest so far."""
+        """Advance by one configuration; ``best`` describes the fastest so far."""
         self.done += 1
         self.failed += failed
         if not self._on or time.perf_counter() < self._next:
@@ -46,6 +49,6 @@ class Progress:
 
 
 def _spelt(seconds: float) -> str:
-    """A time as people say it, to the second."""
+    """Format a duration to the second."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -1,8 +1,9 @@
-"""Restoring of the arrays that measured runs store to, after each.
+"""Restoring of the arrays that measured runs store to, after each run.
 
 A kernel that is measured runs many times, on arrays of the program that tunes it.
 
-Which arguments that are follows from the Tile IR of each configuration. Arrays that a kernel only stores to are kept as well: another configuration, or the
+The stored-to arguments follow from the Tile IR of each configuration. Arrays that a kernel only
+stores to are kept as well: another configuration, or the
 launch itself, need not store to the same elements.
 """
 
@@ -23,7 +24,7 @@ from tilewright.runtime.storage.files import warn_user
 
 
 def changed_by(trial: Trial) -> dict[str, bool]:
-    """The parameters whose arrays the kernels of a trial may store to; each with whether they may read it, too."""
+    """Map the parameters that a trial's kernels may store to, to whether they may read them too."""
     from tilewright.ir.table import Effect
     from tilewright.passes.analysis.argument_access import accesses_of, stored_arguments
 
@@ -44,9 +45,9 @@ def changed_by(trial: Trial) -> dict[str, bool]:
 
 
 class KeptValues:
-    """The values that arrays of a launch had before its tuning.
+    """Saved values of a launch's arrays from before its tuning.
 
-    Safe for arrays that share memory: all of them get back what they had.
+    Safe for arrays that share memory: all of them are restored.
     """
 
     def __init__(self, kernel: str, arguments: Mapping[str, Any], cared_for: Collection[str]) -> None:
@@ -55,16 +56,16 @@ class KeptValues:
         Args:
             kernel: its name, for errors.
             arguments: those of the launch, by parameter.
-            cared_for: parameters that something else gives their values back.
+            cared_for: parameters that are restored elsewhere.
         """
         self._kernel, self._arguments, self._cared_for = kernel, arguments, frozenset(cared_for)
         self._saved: dict[int, tuple[Any, Any]] = {}
-        #: Seconds that giving values back took, the last time.
+        #: Seconds that the last restoring took.
         self.seconds = 0.0
         self._left_out: set[int] = set()
 
     def restored(self, trial: Trial) -> AbstractContextManager[None]:
-        """A block that runs a trial; what it stored to has its values again at the end, however that came about.
+        """Run a trial in a ``with`` block, and restore the arrays that it stored to at the end.
 
         Raises:
             AutotunerError: an array that the kernel reads and stores to cannot be copied, or there is no memory for its copy.
@@ -76,7 +77,7 @@ class KeptValues:
         try:
             yield
         except BaseException:
-            with contextlib.suppress(Exception):  # of a device that failed no memory can be written: its error is the one to tell
+            with contextlib.suppress(Exception):  # a failed device's memory cannot be written
                 self._restore(used)
             raise
         self._restore(used)
@@ -88,7 +89,7 @@ class KeptValues:
         self.seconds = time.perf_counter() - started
 
     def _kept(self, name: str, read: bool) -> Iterator[Any]:
-        """The arrays of a parameter, once there are copies of them."""
+        """Copy the arrays of a parameter on first use, and return them."""
         if name in self._cared_for:
             return
         for array in _arrays(self._arguments.get(name)):

@@ -10,29 +10,35 @@ from typing import Any, Final
 from tilewright.plugins.manifest import Timer
 from tilewright.runtime.devices.timing import OVERHEAD, summarize
 
-#: The quantiles that are told of each configuration.
+#: The quantiles that are reported for each configuration.
 QUANTILES: Final = (0.5, 0.2, 0.8)
-#: A configuration whose shortest time of the first few is so many times the best one's median is hopeless.
+#: A configuration is dropped if its minimum of the first few times exceeds the best median by this
+#: factor.
 HOPELESS: Final = 2.0
 _FIRST: Final = 3
-#: After each so many times: one whose lower quantile is above the best one's upper quantile by this factor is slower.
+#: Check interval in repetitions, and factor: a configuration is slower if its lower quantile
+#: exceeds the best one's upper quantile by this factor.
 _ROUND: Final = 10
 _SLOWER: Final = 1.03
 #: A trial whose length nobody chose takes at most so many times as long as the kernel, and so many milliseconds: with its first run, all flushes, and what its
 #: caller does before and after, without loading the kernel. Three times are taken at least.
 MOST, BASE = 20.0, 50.0
-#: Milliseconds to warm up and to measure for, where there is time for that.
+#: Milliseconds to warm up and to measure for, if time allows.
 _WARMUP, _REP = 25.0, 100.0
-#: Flushes before a call at most, and times of a trial that are taken anew because the host was late.
+#: Maximum flushes before a call, and maximum repetitions of late measurements per trial.
 _FLUSHES, _ANEW = 16, 10
 
 
 class _Lead:
-    """Flushes before each call, as many as keep the device busy while the host prepares it: what the device waits for the host would count as the kernel's.
+    """Cache flushes before each call, which keep the device busy while the host prepares it.
+
+    Time that the device waits for the host would count as the kernel's.
+
 
     Attributes:
-        flush: milliseconds that one takes on the device; 0 where calls are over when they return, and the host is never behind.
-        count: how many there are.
+        flush: milliseconds of one flush on the device; 0 where calls are synchronous, so that the
+            host is never late.
+        count: the number of flushes.
     """
 
     def __init__(self, timer: Timer, runs_ahead: bool) -> None:
@@ -40,7 +46,10 @@ class _Lead:
         self.flush = timer.measure(timer.flush_cache, 1)[0] if runs_ahead else 0.0
 
     def measure(self, call: Callable[[], Any]) -> tuple[float, bool]:
-        """Milliseconds of a call, and whether the device may have waited for the host in them, as it does where other threads hold that up."""
+        """Measure a call in milliseconds; also return whether the device may have waited for the host.
+
+        The host is late where other threads delay it.
+        """
         for _ in range(self.count):
             self.timer.flush_cache()
         prepared = 0.0
@@ -70,15 +79,17 @@ def race(
     began: float | None = None,
     after: float = 0.0,
 ) -> list[float]:
-    """The median, the 20 % and the 80 % quantile of the milliseconds that ``call()`` takes, the device's caches flushed before each.
+    """Return the median, 20 % and 80 % quantile in ms of ``call()`` with flushed caches.
 
     Args:
-        best: those of the best configuration so far: the measurement ends early where this one is slower beyond doubt.
-        warmup, rep: milliseconds to warm up and to measure for, however long that takes; where neither is given, no longer than ``MOST`` and ``BASE`` say.
+        best: those of the best configuration so far: the measurement ends early where this one is
+            clearly slower.
+        warmup, rep: milliseconds to warm up and to measure for, however long that takes; where
+            neither is given, ``MOST`` and ``BASE`` limit the time.
         deadline: when to end, by ``time.perf_counter``; at least one time is taken.
         runs_ahead: whether calls return before the kernel has run, as on a GPU.
         began: when the trial began, by ``time.perf_counter``; where None, now.
-        after: milliseconds that the caller takes when this has ended.
+        after: milliseconds of the caller's work after the measurement.
     """
     before = 0.0 if began is None else time.perf_counter() - began
     call()  # loads the kernel
@@ -90,7 +101,7 @@ def race(
     longest = 0.0
 
     def is_spent() -> bool:
-        """Whether one more time, with its flush, would be more than a trial may cost, if it took as long as the longest did."""
+        """Return whether another repetition as long as the longest exceeds the time limit."""
         nonlocal last, longest
         now = time.perf_counter()
         last, longest = now, max(longest, now - last)
@@ -99,7 +110,7 @@ def race(
         return (before + now - started + longest) * 1e3 + least + after > BASE + MOST * least
 
     def measure_for(milliseconds: float) -> tuple[list[float], bool]:
-        """Times that add up to so many milliseconds; and whether the race is lost, or over."""
+        """Measure until the times add up; also return whether the trial has ended early."""
         nonlocal least, anew
         begun, times, total = time.perf_counter(), list[float](), 0.0
         while True:
@@ -127,7 +138,7 @@ def race(
 
 
 def _is_lost(times: Sequence[float], best: Sequence[float]) -> bool:
-    """Whether a configuration of these times is slower than the best, whose quantiles are known."""
+    """Return whether a configuration with these times is slower than the best."""
     if len(times) == _FIRST and min(times) > HOPELESS * best[0]:
         return True
     if len(times) % _ROUND:

@@ -24,15 +24,17 @@ if TYPE_CHECKING:
 
 
 class ArrayTypes:
-    """The element types and devices of a launch's arrays, in order, as a part of tuning keys. Interned: equal ones are the same object, which is quick to look
-    up."""
+    """Element types and devices of a launch's arrays in order, as a part of tuning keys.
+
+    Interned: equal ones are the same object, which makes lookups fast.
+    """
 
     __slots__ = ("types",)
     _interned: dict[tuple[Any, ...], ArrayTypes] = {}  # noqa: RUF012 (the table of all instances)
     types: tuple[Any, ...]
 
     def __new__(cls, types: Iterable[Any]) -> ArrayTypes:
-        """Find or make it.
+        """Return the interned object, creating it if necessary.
 
         Raises:
             TypeError: one is not hashable.
@@ -53,14 +55,14 @@ class ArrayTypes:
 
 
 class TunedDispatcher(NativeCalls):
-    """The launches of one autotuner."""
+    """Native dispatcher of one autotuner's launches."""
 
     symbol = "dispatch_tuned"
 
     def __init__(self, tuner: Autotuner) -> None:
         super().__init__(tuner.__name__, tuner.launch_best)
         self._tuner = tuner
-        self._bases: dict[bytes, Check] = {}  # of descriptors, each once: entries of the same form refer to the same
+        self._bases: dict[bytes, Check] = {}  # of descriptors; entries of one form share them
 
     def bound(self) -> tuple[Any, ...]:
         return self._through_python, backend_choice.current, self._entries, self._tuner
@@ -91,13 +93,15 @@ class TunedDispatcher(NativeCalls):
             if entry[0] == described and entry[2] is types and entry[3] == tuple(keywords) and entry[6] is choice:
                 entry[1][0] = (*(other for other in entry[1][0] if other[0] is not config), chosen)
                 return
-        # only a kernel's brackets are known to do no more than to bind what its launch_function says
+        # only for kernels is ``kernel[grid]`` known to only bind the grid to ``launch_function``
         kernel = type(tuner.fn) if hasattr(type(tuner.fn), "launch_function") else None
         self.keep((described, [(chosen,)], types, tuple(keywords), kernel, (None,), choice, tuple(keep)))
 
 
 def _chosen(config: Config, args: tuple[Any, ...], keywords: Mapping[str, Any], names: tuple[str, ...], sources: Mapping[str, int]) -> tuple[Any, ...]:
-    """What a configuration adds to calls of a form; see :data:`tilewright.llvm.native.tuned_dispatch.CHOSEN`.
+    """Return a configuration's additions to calls of one form.
+
+    See :data:`tilewright.llvm.native.tuned_dispatch.CHOSEN`.
 
     Raises:
         UnsuitedError: its values may change in place.
@@ -123,10 +127,13 @@ def _chosen(config: Config, args: tuple[Any, ...], keywords: Mapping[str, Any], 
 
 
 def _check(source: int, value: Any, keep: list[Any], bases: dict[bytes, Check]) -> Check:
-    """The condition that an argument has the part in tuning keys that a value has, be it named by them or not.
+    """Return the native condition that an argument contributes the same to tuning keys as a value.
+
+    It also holds for arguments that the key does not name: arrays contribute their element type and
+    device.
 
     Raises:
-        UnsuitedError: native code cannot tell.
+        UnsuitedError: native code cannot check it.
     """
     from tilewright.llvm.native.dispatch_entries import Alignment, Check, Condition
 

@@ -1,4 +1,4 @@
-"""Keys of tunings, in memory and among the records on disk."""
+"""Tuning keys, in memory and in the records on disk."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def place_of(
     backend_name: str | None,
     place_among: Callable[[backend_choice.Places], tuple[str, int]],
 ) -> Place:
-    """Return where a launch runs.
+    """Return the backend, target and device of a launch.
 
     Args:
         named: its arguments by name.
@@ -77,7 +77,10 @@ def place_of(
 
 
 class RecordKey(NamedTuple):
-    """What a record of tuning is found by; see :class:`~tilewright.runtime.storage.tuning_record.Record` for the parts."""
+    """Key of a tuning record; for its parts see the record's class.
+
+    The class is :class:`~tilewright.runtime.storage.tuning_record.Record`.
+    """
 
     source: str
     key: str
