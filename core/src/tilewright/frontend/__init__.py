@@ -1,7 +1,8 @@
 """From a kernel's Python source to Tile IR: names, compile-time evaluation, structured control flow, inlining, and errors with a caret.
 
-:func:`~tilewright.frontend.compile.compile_function` is the entry. What does not live here: what operators and builtins mean and the types they give
-(``tilewright.language``), optimisation (``passes``), launching and caching (``runtime``).
+:func:`~tilewright.frontend.compile.compile_function` is the entry. Not in this package: the
+semantics and result types of operators and builtins (``tilewright.language``), optimisation
+(``passes``), launching and caching (``runtime``).
 """
 
 from tilewright.frontend.compile import compile_function

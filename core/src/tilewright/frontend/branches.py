@@ -1,8 +1,9 @@
 """``if`` and everything lowered to it: two regions visited with copies of the scope, then merged.
 
 A name is merged where the two scopes differ and something later reads it. Jumps are values too: where one side of an ``if`` has left the block by
-``break``, ``continue`` or ``return``, the statements that follow are visited inside the other side; where a side may or may not have left, a flag of type
-i1 tells, and the statements that follow stand under an ``if`` on it.
+``break``, ``continue`` or ``return``, the statements that follow are visited inside the other side;
+where a side may or may not have left, an i1 flag records it, and the statements that follow are
+guarded by an ``if`` on the flag.
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ def if_statement(g: Generator, node: ast.If, live: Names, rest: Continuation | N
         live: names live after it.
         rest: visits the statements that follow in its block.
         live_end: names live after its block.
-        follows: statements of enclosing blocks follow that block, before the target of a jump.
+        follows: statements of enclosing blocks follow that block before the target of a jump, so
+            the jump's flag is needed.
 
     Returns:
         How it completes, and whether ``rest`` was visited already.
@@ -129,7 +131,7 @@ def merge(g: Generator, node: ast.AST, condition: tensor, then: Branch, other: B
 
     Args:
         live: names to merge; None merges all.
-        flags: code that follows asks whether a jump was taken.
+        flags: code that follows reads the flags of jumps.
     """
     g.locate(node)
     before, a, b = g.scope, then.scope, other.scope
@@ -148,7 +150,7 @@ def merge(g: Generator, node: ast.AST, condition: tensor, then: Branch, other: B
             yields.variable(name, mine, theirs, before.get(name, _MISSING), after)
     jumps = then.completion.jumps | other.completion.jumps
     for flag in sorted(jumps):
-        # A loop asks for its own breaks, and for returns, in any case.
+        # A loop always reads the flags of its own breaks and of returns.
         if flags or flag.startswith("?break") or (flag == RETURN_FLAG and g.frame.loops):
             yields.flag(flag, after)
     if RETURN_FLAG in jumps:

@@ -174,7 +174,8 @@ def invoke(g: Generator, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     if isinstance(fn, type):
         return _construct(g, fn, args, kwargs)
     if stated and isinstance(fn, FunctionType) and not (fn.__module__ or "").startswith(_LANGUAGE):
-        # a function that the program states to be a constant: it is given the values as the kernel has them, and is no part of it
+        # a function that the program declares constant: it receives the kernel's values unchanged,
+        # and is not part of the kernel
         return lift(fn(*map(_as_it_is, args), **{name: _as_it_is(value) for name, value in kwargs.items()}))
     if isinstance(fn, BuiltinFunctionType | FunctionType | MethodType) or callable(fn):
         return _host_function(fn, args, kwargs)

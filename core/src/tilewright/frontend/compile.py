@@ -39,7 +39,7 @@ def compile_function(
             or a tuple of these, nested as the argument is; a namedtuple of them keeps its field names.
         constants: the values of the constexpr ones; a constexpr inside a tuple goes by its path, ``"t.0"``, or by its place in a tuple of values.
         attributes: facts of arguments by path: ``{"x": {"divisibility": 16}}``.
-        options: what builtins may ask; the defaults suit every backend.
+        options: options that builtins may read; the defaults suit every backend.
 
     Returns:
         A module whose kernel takes the flattened arguments that are not constexprs, in order and named by their paths. A boolean is an ``i1``.

@@ -19,7 +19,8 @@ not a power of two
    40 |     return tl.full(...)
       |            ^^^^^^^^^^^^
 
-Programs written for Triton are told a place twice: in parentheses also by the line of the function, whose ``def`` is line 1, which their tests look for.
+Programs written for Triton get each location twice: in parentheses also as the line within the
+function, whose ``def`` is line 1, since their tests look for it.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ _PACKAGE = __name__.partition(".")[0]
 
 #: Source lines shown above the line of the innermost caret.
 _CONTEXT_LINES = 3
-#: Columns of a source line that are shown: those around the caret, of a longer line.
+#: Maximum columns shown of a source line; of a longer line those around the caret.
 _WIDTH = 160
-#: Of a longer chain of calls, as many are shown at either end.
+#: Number of calls shown at either end of a longer chain.
 _CHAIN_ENDS = 4
 
 

@@ -41,7 +41,7 @@ class Frame:
         depth: how many calls deep.
         own_lines: errors tell places by lines of the function too, whose ``def`` is line 1, as those who write for Triton know them.
         loops: the depth of loops around the current statement; each loop names its jump flags by its own depth. unrolled: how many of them are unrolled.
-        returned: the ``return`` statements visited, with the type each gives.
+        returned: the ``return`` statements visited, with the type each returns.
         constants: names declared by a bare ``x: tl.constexpr``; declared: those that got their value with the declaration, and where.
         region: where its own statements go, outside any control flow.
     """
@@ -94,7 +94,7 @@ class Frame:
 
 
 class Completion(NamedTuple):
-    """How control leaves a statement or a block.
+    """Exits of a statement or block: falling through, or jumps.
 
     Attributes:
         falls: it may reach the end.

@@ -43,7 +43,8 @@ class Block(Protocol):
 
         Args:
             live: names live after the block.
-            follows: statements follow the block before the target of a jump is reached, so that someone will ask for its flag.
+            follows: statements follow the block before the target of a jump is reached, so the
+                jump's flag is needed.
         """
         ...
 

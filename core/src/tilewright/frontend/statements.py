@@ -28,7 +28,8 @@ def block(g: Generator, statements: Sequence[ast.stmt], live: Names, follows: bo
 
     Args:
         live: names live after the block.
-        follows: statements follow the block before the target of a jump is reached, so that someone will ask for its flag.
+        follows: statements follow the block before the target of a jump is reached, so the jump's
+            flag is needed.
     """
     facts = g.frame.analysis.facts
     count = len(statements)

@@ -12,7 +12,7 @@ class Instruction:
 
     Attributes:
         mnemonic: without operands and predicates.
-        text: the whole of it.
+        text: the whole instruction.
         labels: the labels that stand before it.
         target: the label that it may branch to; empty if it is no branch.
         falls: whether the next instruction may follow it.

@@ -15,7 +15,7 @@ class DriverError(BackendError):
     Attributes:
         call: the function.
         code: its status, as the driver numbers it.
-        name, text: the status's name, and what the driver says of it.
+        name, text: the status's name, and the driver's description.
     """
 
     def __init__(self, call: str, code: int, name: str, text: str) -> None:

@@ -37,8 +37,8 @@ def rejected(told: str, source: bytes, suffix: str) -> LoweringError:
     """Make the error for a linker that rejects a backend's code, a defect of the backend.
 
     Args:
-        told: who could not link what, and what it said.
-        source: what it was given: it is written to a file that the message names.
+        told: the linker, its input, and its log.
+        source: the input; it is written to a file that the message names.
         suffix: of the file.
     """
     return LoweringError(f"{told}\nreproducer: {write_reproducer(source, suffix)}")

@@ -113,7 +113,7 @@ def native_launcher(loaded: LoadedKernel, parameters: Sequence[Parameter], slow:
         len(image.attributes),
         image.blocks,
     )
-    # the function's ``self``: what it calls, the context's bytes, and what those point to
+    # the function's ``self``: its callees, the context's bytes, and the objects that these point to
     bound = (slow, loaded.raise_failure, bytes(context), index, kinds_buffer, attribute_buffer, encoders, encoder, loaded)
     return native_functions.make_builtin(code.address("launch"), loaded.name, bound, code)
 

@@ -50,7 +50,7 @@ def opened(text: str) -> Iterator[concurrent.futures.Executor]:
     executor: concurrent.futures.Executor
     if kind == "processes":
         safe_path = os.environ.get("PYTHONSAFEPATH")
-        os.environ["PYTHONSAFEPATH"] = "1"  # no imports from the current folder before the search path arrives
+        os.environ["PYTHONSAFEPATH"] = "1"  # no imports before the search path arrives
         executor = concurrent.futures.ProcessPoolExecutor(_count(text, rest), mp_context=multiprocessing.get_context("spawn"))
     elif kind == "threads":
         executor = concurrent.futures.ThreadPoolExecutor(_count(text, rest))

@@ -1,7 +1,7 @@
 """Refusal of launches that are sure to write outside an argument's memory.
 
 On a CPU such a write goes over whatever lies there, and the process may end long after. A backend
-whose memory is the process's own tells in its code's metadata, under ``writes``, how far stores
+whose memory is the process's own records in its code's metadata, under ``writes``, how far stores
 certainly reach (:mod:`tilewright.passes.analysis.write_extent`); the first launch of each
 specialisation is held against it.
 """

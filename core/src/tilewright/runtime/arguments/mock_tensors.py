@@ -20,7 +20,7 @@ class MockTensor:
 
     Args:
         dtype: element type of any library, or its text.
-        shape: the shape it shows, where a descriptor is made of it.
+        shape: its shape, for making a descriptor from it.
     """
 
     device = None

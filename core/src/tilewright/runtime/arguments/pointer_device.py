@@ -18,9 +18,7 @@ fallback: Callable[[], tuple[str, int]] | None = None
 def place_of(address: int) -> tuple[str, int] | None:
     """Return the (device kind, index) of the memory at ``address`` as the drivers report it.
 
-    None where no driver can be queried.
-
-    Memory that no driver owns is the host's.
+    None where no driver can be queried. Memory that no driver owns is the host's.
     """
     asked = False
     for backend in registry().backends():

@@ -114,7 +114,7 @@ def compile_kernel(
 
     Raises:
         CompilationError: the source breaks a rule of the language.
-        LoweringError, OutOfResources: the backend cannot make code of it.
+        LoweringError, OutOfResources: the backend cannot lower it.
     """
     target = backend.completed(target)
     key = cache_key(kernel, backend, target)
@@ -210,7 +210,8 @@ def lower_module(
     The passes change the module in place.
 
     Raises:
-        LoweringError, OutOfResources: the backend does not declare what the module needs, or cannot make code of it.
+        LoweringError, OutOfResources: the module needs undeclared capabilities, or the backend
+            cannot lower it.
     """
     from tilewright.passes import pipeline
 

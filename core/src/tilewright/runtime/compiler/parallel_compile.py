@@ -146,7 +146,7 @@ class _Place:
 
     Attributes:
         submit: starts a job.
-        end: gives up what was not done.
+        end: abandons unfinished jobs.
         beside: whether jobs leave the interpreter of this process alone.
         limited: whether jobs keep to the time limit by themselves.
     """

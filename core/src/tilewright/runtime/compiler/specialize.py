@@ -6,8 +6,8 @@ is (:mod:`tilewright.runtime.arguments.float_arguments`), NumPy's floats what th
 with an address divisible by 16 noted; tuples nest; functions of the language become constants.
 
 The *kind* of an argument, its specialization key, is a :class:`ScalarKind`, an ``ArrayKind``, a
-:class:`DescriptorKind`, a tuple (type, kinds...) for a tuple, or what
-:func:`constant_key` gives. Kinds are hashable, and equal kinds compile to the same code.
+:class:`DescriptorKind`, a tuple (type, kinds...) for a tuple, or a result of :func:`constant_key`.
+Kinds are hashable, and equal kinds compile to the same code.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ def timer_of(backend: Backend, device: Device) -> Timer:
 
 
 def _find_timer(fn: Callable[[], Any], name: str | None) -> Timer:
-    """Run ``fn`` once and find whose timer fits what it launched."""
+    """Run ``fn`` once and return the timer of the device on which it launched kernels."""
     from tilewright.errors import BackendError
     from tilewright.plugins.registry import registry
     from tilewright.runtime.devices import device_registry

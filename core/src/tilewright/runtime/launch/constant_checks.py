@@ -5,7 +5,7 @@ The binder compares constants by their keys
 texts by value, and any other object by identity, which says the same where the object cannot come
 to stand for another constant: it is immutable and so is all it is made of, or the binder goes by
 its identity, too. A function of the language may come to mean something else, as where a notebook
-defines what it calls anew: of such a one native code checks besides that its digest is the same
+defines what it calls anew: for such a function native code also checks that its digest is the same
 object.
 """
 

@@ -433,7 +433,7 @@ def jit(fn: Callable[..., Any] | None = None, **options: Unpack[JitOptions]) -> 
 
     Args:
         version: a mark of the caller's, part of the cache key.
-        repr: gives the kernel's symbol from an object with ``constants`` and ``signature``.
+        repr: returns the kernel's symbol, given an object with ``constants`` and ``signature``.
         launch_metadata: ``fn(grid, metadata, arguments by name)`` -> dict, added to what launch hooks are given.
         do_not_specialize: names or positions of parameters whose values the code must not depend on: no constant 1, no divisibility.
         do_not_specialize_on_alignment: the same for divisibility alone.
@@ -452,5 +452,5 @@ def jit(fn: Callable[..., Any] | None = None, **options: Unpack[JitOptions]) -> 
 
 
 def jit_function(fn: Callable[..., Any], options: JitOptions) -> JITFunction:
-    """The kernel of a function; one that is a kernel already is made anew with the options."""
+    """Make the kernel of a function; a kernel is remade with the options."""
     return JITFunction(fn.fn if isinstance(fn, JITFunction) else fn, **options)

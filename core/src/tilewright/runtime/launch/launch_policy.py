@@ -18,7 +18,7 @@ from tilewright.runtime.launch.positional_launch import Converter
 
 
 class JitFunctionInfo(NamedTuple):
-    """The kernel that a hook is told about."""
+    """The kernel's description in calls of hooks."""
 
     module: str
     name: str

@@ -1,9 +1,9 @@
 """A compiled kernel as bytes, for the disk cache and for compile jobs in other processes.
 
 Layout: :data:`MAGIC`, the SHA-256 of the rest in hex, a line feed, the length of the header (8
-    bytes, little-endian), the header (JSON), the blobs. The header has the metadata and the
-    position of each blob. Reading never executes anything and trusts no length: damage of any kind
-    is :class:`DamagedArtifactError`.
+bytes, little-endian), the header (JSON), the blobs. The header has the metadata and the
+position of each blob. Reading never executes anything and trusts no length: damage of any kind
+is :class:`DamagedArtifactError`.
 """
 
 from __future__ import annotations

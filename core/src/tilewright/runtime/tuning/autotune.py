@@ -322,7 +322,7 @@ class Autotuner(KernelInterface):
         described = any(_holds_descriptor(value) for value in (*args, *kwargs.values()))
 
         def warmup(config: Config) -> None:
-            if described and config.pre_hook is not None:  # the hook may set the block shape of a descriptor, which is compiled in
+            if described and config.pre_hook is not None:  # the hook may set a descriptor's block shape
                 config.pre_hook({**(self.nargs or {}), **config.all_kwargs(), **kwargs})
             self.fn.run(*args, grid=grid, warmup=True, **{**config.all_kwargs(), **kwargs})
 

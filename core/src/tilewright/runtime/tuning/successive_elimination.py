@@ -20,8 +20,9 @@ _FIRST: Final = 3
 #: exceeds the best one's upper quantile by this factor.
 _ROUND: Final = 10
 _SLOWER: Final = 1.03
-#: A trial whose length nobody chose takes at most so many times as long as the kernel, and so many milliseconds: with its first run, all flushes, and what its
-#: caller does before and after, without loading the kernel. Three times are taken at least.
+#: Time limit of a trial whose ``warmup`` and ``rep`` are not given: ``BASE`` milliseconds plus
+#: ``MOST`` times the kernel's time. The first run, all flushes and the caller's work count, loading
+#: the kernel does not. At least three times are measured.
 MOST, BASE = 20.0, 50.0
 #: Milliseconds to warm up and to measure for, if time allows.
 _WARMUP, _REP = 25.0, 100.0
@@ -46,7 +47,7 @@ class _Lead:
         self.flush = timer.measure(timer.flush_cache, 1)[0] if runs_ahead else 0.0
 
     def measure(self, call: Callable[[], Any]) -> tuple[float, bool]:
-        """Measure a call in milliseconds; also return whether the device may have waited for the host.
+        """Measure a call in ms; also return whether the device may have waited for the host.
 
         The host is late where other threads delay it.
         """
