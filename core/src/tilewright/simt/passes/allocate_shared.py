@@ -1,12 +1,13 @@
-"""Where in shared memory things are: scratch space of operations, buffers, mbarriers.
+"""Shared memory allocation: offsets for buffers, mbarriers and scratch space.
 
-Scratch space lives while its operation runs, a buffer from its allocation to the last use of an
-address in it, over loops that do not hold the allocation and until what copies, multiplies or
-stores it asynchronously has ended. Where parts of a program share a buffer it lives as long as they
-do, but for a part that is told that the others are past it (``simt.release``). Buffers are placed
-first, largest first; scratch space goes where no buffer lives, and beside the scratch space used
-just before where that costs little: the barrier inside the second operation then also ends the
-first one's use, and none is needed between them.
+Scratch space is live while its operation runs. A buffer is live from its allocation to the last use
+of an address in it, extended to the end of loops that do not contain the allocation and to the end
+of asynchronous copies, matmuls and stores on it. A buffer that warp-specialized partitions share is
+live as long as they run, except in a partition after its ``simt.release``, which states that the
+other partitions are done with the buffer. Buffers are placed first, largest first. Scratch space
+goes where no buffer is live and, where that costs little, beside the scratch space used just
+before: the barrier inside the second operation then also ends the use of the first one's scratch
+space, and no barrier is needed between the two.
 """
 
 from __future__ import annotations
@@ -27,20 +28,21 @@ from tilewright.simt.dialect.registry import interface_of
 from tilewright.simt.dialect.types import COPIES, MATMULS, STORES, BarriersType, BufferType, MemoryType
 from tilewright.simt.target.simt_target import SimtTarget
 
-#: What there is too little of, as errors say.
+#: Name of the resource in out-of-resources errors.
 SHARED_MEMORY: Final = "shared memory"
-#: How scratch space is aligned: to the widest access.
+#: Alignment of scratch space: the width of the widest access.
 _ALIGNMENT: Final = 16
-#: Bytes that may be spent to put scratch space beside that of the operation before.
+#: Extra bytes allowed to keep scratch space apart from that of the previous operation.
 _SPREAD: Final = 1024
 
-#: Operations that take shared memory for others to use.
+#: Operations that allocate shared memory for other operations.
 _ALLOCATIONS: Final = frozenset({"simt.buffer", "simt.barriers"})
 
 
 def allocate(function: Function, target: SimtTarget) -> None:
-    """Place all shared memory of a function whose tiles have layouts: each operation is told its
-    offset, the function how many bytes it takes.
+    """Allocate a function's shared memory, after layout assignment.
+
+    Set the offset of each operation, and the total size as an attribute of the function.
 
     Raises:
         OutOfResources: the target has less shared memory.
@@ -51,27 +53,28 @@ def allocate(function: Function, target: SimtTarget) -> None:
 
 
 def scratch_of(operation: Operation, target: SimtTarget) -> int:
-    """Bytes of scratch space that an operation needs."""
+    """Return the bytes of scratch space that an operation needs."""
     interface = interface_of(target, operation.name)
     return interface.scratch(operation, target) if interface is not None and interface.scratch is not None else 0
 
 
 def peak_bytes(region: Region, target: SimtTarget) -> int:
-    """The most bytes that buffers, mbarriers and scratch space take at a time while a region runs."""
+    """Return the maximum of the bytes in use while a region runs."""
     return max(bytes_in_use(region, target).values(), default=0)
 
 
 def bytes_in_use(region: Region, target: SimtTarget) -> dict[Operation, int]:
-    """The bytes that buffers, mbarriers and scratch space take while each operation of a region
-    runs, in program order."""
+    """Return the bytes of shared memory live at each operation of a region, in program order."""
     return _Allocation(function_of(region), target).bytes_in_use(region)
 
 
 @dataclass(slots=True, eq=False)
 class _Buffer:
-    """An allocation: live from position ``start`` to ``end`` in program order, and while other
-    parts run than that which it is in; but not in a part after the position where it was released
-    there."""
+    """Allocation with a live range from ``start`` to ``end`` in program order.
+
+    It is also live while other partitions than its own run, but in a partition not after the
+    position of the ``simt.release`` there.
+    """
 
     operation: Operation
     size: int
@@ -83,7 +86,7 @@ class _Buffer:
     offset: int = 0
 
     def meets(self, start: int, end: int, part: Operation | None) -> bool:
-        """Return whether it is live at the same time as something else."""
+        """Return whether the buffer is live at the same time as a live range of a partition."""
         if self.released is not None and part is self.released[0] and start > self.released[1]:
             return False
         return (self.start <= end and start <= self.end) or _beside(self.part, part)
@@ -97,9 +100,9 @@ class _Allocation:
         self.function, self.target = function, target
         self.tokens = Tokens(function)
         self.positions: dict[Operation, int] = {}
-        #: the first and last position in each operation with regions
+        #: first and last position inside each operation with regions
         self.spans: dict[Operation, tuple[int, int]] = {}
-        #: waits for all of a queue, in order: where they are, and in which region
+        #: per queue, the waits for all its groups: position and region, in program order
         self.waits: dict[str, list[tuple[int, Region | None]]] = {}
 
     def run(self) -> None:
@@ -129,7 +132,7 @@ class _Allocation:
         self.function.attributes[SHARED_BYTES] = total
 
     def bytes_in_use(self, region: Region) -> dict[Operation, int]:
-        """The bytes that are taken while each operation of a region runs."""
+        """Return the bytes of shared memory live at each operation of a region."""
         self._number(self.function.body)
         buffers, found = self._buffers(), {}
         for operation in operations_of_program(region):
@@ -185,7 +188,7 @@ class _Allocation:
         return found
 
     def _users(self, address: Value, carried: Mapping[Value, list[Value]]) -> list[Operation]:
-        """The operations that use an address, or one computed from it."""
+        """Operations that use an address, or an address computed from it."""
         found: list[Operation] = []
         seen = {address}
         work = [address]
@@ -202,15 +205,18 @@ class _Allocation:
         return found
 
     def _end_of_use(self, user: Operation, allocation: Operation) -> int:
-        """Where a use is over: at the end of the outermost loop around it that does not hold the
-        allocation, and when copies have arrived."""
+        """Position where a use ends.
+
+        That is the end of the outermost loop around the use that does not contain the allocation,
+        or the completion of the asynchronous operation, whichever is later.
+        """
         around = set(allocation.ancestors())
         end = self.positions[user]
         for operation in user.ancestors():
             if operation in around:
                 break
             if operation.name in PARTED:
-                return len(self.positions)  # other parts run beside it
+                return len(self.positions)  # other partitions run concurrently
             if operation.name != "if":
                 end = max(end, self.spans[operation][1])
         if user.name == "simt.dot_into":
@@ -224,9 +230,11 @@ class _Allocation:
         return end
 
     def _end_of_matmul(self, start: Operation) -> int:
-        """Where a matmul that one thread starts has ended: at the next wait in its region for the
-        mbarrier that is told of it. Where there is none, whoever wrote the loop saw to it that what
-        it reads is there."""
+        """Position where a matmul that one thread issues has completed.
+
+        That is the next wait in its region for the mbarrier that its completion arrives on. Without
+        such a wait, the pass that wrote the loop keeps the operands live.
+        """
         told = start.next
         assert told is not None
         following = told.next if isinstance(told, ArriveAfter) else None
@@ -237,31 +245,30 @@ class _Allocation:
         return self.positions[start]
 
     def _end_of_queue(self, user: Operation, queue: str) -> int:
-        """Where what an operation starts in a queue has ended: at the first wait for all of it that
-        every way from there comes to."""
+        """Position of the first wait for all of a queue that every path from a use passes."""
         regions = {user.parent, *(operation.parent for operation in user.ancestors())}
         waits = self.waits.get(queue, ())
         return next((position for position, region in waits if position > self.positions[user] and region in regions), len(self.positions))
 
 
 def _same_object(operation: OnBarrier, other: OnBarrier) -> bool:
-    """Return whether two operations are on the same mbarrier, as far as its number is known."""
+    """Return whether two operations are known to use the same mbarrier."""
     number = constant_of(operation.index)
     return operation.barriers is other.barriers and number is not None and number == constant_of(other.index)
 
 
 def _beside(part: Operation | None, other: Operation | None) -> bool:
-    """Return whether two parts run at the same time."""
+    """Return whether two different warp-specialized partitions run concurrently."""
     return part is not None and other is not None and part is not other
 
 
 def is_place(value: Value) -> bool:
-    """Return whether a value is a place in shared memory."""
+    """Return whether a value is an address in shared memory."""
     return isinstance(value.type, MemoryType | BarriersType)
 
 
 def _first_fit(taken: list[tuple[int, int]], size: int, alignment: int) -> int:
-    """The lowest offset where ``size`` bytes fit between the ranges taken."""
+    """Return the lowest offset where ``size`` bytes fit between the taken ranges."""
     offset = 0
     for start, end in sorted(taken):
         if offset + size <= start:

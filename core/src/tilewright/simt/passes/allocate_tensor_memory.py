@@ -1,7 +1,7 @@
-"""Matmuls whose accumulator is in tensor memory
-(:class:`~tilewright.simt.target.matmul_plan.Accumulator`).
+"""Lowering of matmuls whose accumulator is in tensor memory.
 
-One thread starts them, and an mbarrier tells when they are done.
+One thread issues such a matmul, and its completion arrives on an mbarrier
+(:class:`~tilewright.simt.target.matmul_plan.Accumulator` describes the accumulator).
 
     %c = simt.dot %a, %b, %x
 
@@ -14,17 +14,17 @@ becomes
     simt.await %ended, 0, %phase
     %c = simt.accumulator_load %sums
 
-All such matmuls of a kernel have their sums in one place, one after the other. A matmul of a loop
-that only adds to what the loop carries has a place of its own, where the sums stay from one
-iteration to the next: they are written before the loop and read after it. The loop then carries
-whether anything is there.
+All such matmuls of a kernel use the same columns of tensor memory, one after the other. A matmul
+that only accumulates into a loop-carried value has columns of its own, where its accumulator stays
+for the whole loop: it is written before the loop and read after it. The loop then carries a flag
+that says whether the accumulator was written.
 
-A matmul of a chain that was started and is waited for later (``simt.dot_start``, ``simt.wait``) has
-a place and an mbarrier of its own, with all its copies: that in a loop, and that behind it, which
-ends the last iteration. If they only add to what the loop carries, the sums stay in place until the
-latter.
+A matmul of a back-to-back chain that is issued in one place and waited for in another
+(``simt.dot_start``, ``simt.wait``) has columns and an mbarrier of its own, shared with its copies:
+the one in the loop, and the one after the loop, which completes the last iteration. If both only
+accumulate into the loop-carried value, the accumulator stays in tensor memory until the latter.
 
-Pipelined loops whose copies are of blocks write such matmuls themselves
+Loops pipelined with TMA copies contain such matmuls already
 (:mod:`tilewright.simt.pipeline.expand_tma`), with the mbarriers of their slots.
 """
 
@@ -54,21 +54,23 @@ from tilewright.simt.target.plan_selection import plan_of
 from tilewright.simt.target.simt_target import SimtTarget
 from tilewright.simt.target.tma_mechanism import create
 
-#: What there is too little of, as errors say.
+#: Name of the resource in out-of-resources errors.
 ACCUMULATORS: Final = "memory for sums"
 
 
-# ---- pieces that pipelined loops write too
+# ---- helpers that the expansion of pipelined loops uses as well
 
 
 def accumulator_of(matmul: Operation, target: SimtTarget) -> Accumulator | None:
-    """Where the sums of a matmul are, if not in registers."""
+    """Return the tensor-memory accumulator of a matmul; None if it accumulates in registers."""
     return plan_of(matmul, target).accumulator if isinstance(matmul, TileMatmul) else None
 
 
 def accumulated(matmul: TileMatmul) -> int | None:
-    """The number of the value carried by the loop around a matmul that it only adds to, and that
-    nothing else in the loop reads; None where there is none."""
+    """Return the index of the loop-carried value that a matmul only accumulates into.
+
+    None if there is none, or if anything else in the loop reads it.
+    """
     body = matmul.parent
     assert body is not None
     loop, accumulator, result = body.owner, matmul.c, matmul.results[0]
@@ -80,7 +82,7 @@ def accumulated(matmul: TileMatmul) -> int | None:
 
 
 def new_place(matmul: TileMatmul, target: SimtTarget, first: int | None = None) -> Value:
-    """A place for the sums of a matmul: of its own, or at a known unit.
+    """Allocate tensor memory for the accumulator of a matmul, at its own or at a given column.
 
     The function takes memory for it where it begins.
     """
@@ -101,22 +103,22 @@ def new_place(matmul: TileMatmul, target: SimtTarget, first: int | None = None) 
 
 
 def _memory(function: Function) -> Accumulators | None:
-    """What a function takes of the memory for sums, if it does."""
+    """Return the function's allocation of tensor memory, if there is one."""
     return next((operation for operation in function.body if isinstance(operation, Accumulators)), None)
 
 
 def starts_at_zero(value: Value) -> bool:
-    """Return whether sums are known to start at zero."""
+    """Return whether an accumulator is known to start at zero."""
     return is_positive_zero(constant_of(value))
 
 
 def write_sums(builder: Builder, place: Value, sums: Value, matmul: TileMatmul, target: SimtTarget) -> None:
-    """Write sums to a place, by all threads."""
+    """Write an accumulator to tensor memory, by all threads."""
     create(builder, "simt.accumulator_store", [place], [sums], **_described(matmul, target))
 
 
 def read_sums(builder: Builder, place: Value, there: Value | None, matmul: TileMatmul, target: SimtTarget) -> Value:
-    """Read sums from a place, by all threads: zeros where nothing is there."""
+    """Read an accumulator from tensor memory, by all threads; zeros where nothing was written."""
     type_ = place.type
     assert isinstance(type_, AccumulatorType)
     made = create(builder, "simt.accumulator_load", [place], [] if there is None else [there], **_described(matmul, target)).results[0]
@@ -125,7 +127,7 @@ def read_sums(builder: Builder, place: Value, there: Value | None, matmul: TileM
 
 
 def start_into(builder: Builder, matmul: TileMatmul, place: Value, adds: Value, barriers: Value, index: Value) -> None:
-    """Start a matmul, and let an mbarrier know of its end."""
+    """Issue a matmul into tensor memory; its completion arrives on an mbarrier."""
     known = {"plan": matmul.plan, "precision": matmul.precision, "max_imprecise": matmul.max_imprecise}
     create(builder, "simt.dot_into", [matmul.a], [matmul.b], [place], [adds], **known)
     create(builder, "simt.arrive_after", [barriers], [index])
@@ -139,7 +141,7 @@ def _described(matmul: TileMatmul, target: SimtTarget) -> dict[str, object]:
 
 
 def write_accumulators(function: Function, target: SimtTarget) -> None:
-    """Write out the matmuls of a function whose accumulator is in tensor memory.
+    """Lower the matmuls of a function whose accumulator is in tensor memory.
 
     Raises:
         OutOfResources: the machine has less of it.
@@ -160,8 +162,10 @@ def write_accumulators(function: Function, target: SimtTarget) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A matmul whose sums stay in a place while its loop runs: number ``index`` of what the loop
-    carries."""
+    """Matmul whose accumulator stays in tensor memory while its loop runs.
+
+    ``index`` is the number of the loop-carried value that it replaces.
+    """
 
     loop: For
     index: int
@@ -170,7 +174,7 @@ class _Kept:
 
 
 class _Matmuls:
-    """Writes matmuls out.
+    """Lowering of matmuls that are waited for where they are issued.
 
     Attributes:
         ended: an mbarrier for those that are waited for one by one, in the order of the parts that
@@ -179,7 +183,7 @@ class _Matmuls:
 
     def __init__(self, function: Function, found: Sequence[TileMatmul], target: SimtTarget) -> None:
         self.function, self.found, self.target = function, found, target
-        #: the parts that matmuls are in, None for the program
+        #: partitions that contain matmuls; None stands for the program itself
         self.parts = list(dict.fromkeys(part_of(matmul) for matmul in found))
 
     def run(self) -> None:
@@ -209,8 +213,11 @@ class _Matmuls:
             thread_values(region, mine, [false], update)
 
     def _keep(self, matmul: TileMatmul) -> _Kept | None:
-        """Let the loop around a matmul carry whether there are sums in place of the sums, if it
-        only adds to them."""
+        """Keep the accumulator of a matmul in tensor memory for its whole loop.
+
+        Applies if the loop only accumulates into it. The loop then carries a flag that says whether
+        the accumulator was written, in place of the accumulator.
+        """
         index = accumulated(matmul)
         if index is None:
             return None
@@ -231,9 +238,10 @@ class _Matmuls:
         return _Kept(loop, index, place, adds)
 
     def _add(self, matmul: TileMatmul, kept: _Kept, number: int, phase: Value) -> None:
-        """Start a matmul that adds to what is in its place.
+        """Issue a matmul that accumulates onto the tile in tensor memory.
 
-        It is waited for where the iteration ends, if nothing before that may touch what it reads.
+        The wait stands at the end of the iteration unless an operation before that may touch the
+        matmul's operands.
         """
         builder, body = Builder.at(matmul), matmul.parent
         assert body is not None
@@ -247,12 +255,12 @@ class _Matmuls:
         last.set_operand(kept.index, body.arguments[1 + kept.index])
 
     def _compute(self, matmul: TileMatmul, place: Value, number: int, phase: Value) -> None:
-        """Start a matmul, and wait for its sums."""
+        """Issue a matmul, and wait for its accumulator."""
         builder, sums = Builder.at(matmul), matmul.c
         adds = not starts_at_zero(sums)
         if adds:
             if not self.same_threads:
-                builder.barrier()  # others may still read what was there
+                builder.barrier()  # other threads may still read the previous accumulator
             write_sums(builder, place, sums, matmul, self.target)
         builder.barrier()
         which = builder.constant(value=number, result=I32)
@@ -263,8 +271,10 @@ class _Matmuls:
 
 @dataclass(frozen=True, slots=True)
 class _Carried:
-    """A matmul in a loop that only adds to number ``index`` of what the loop carries, with its copy
-    behind the loop, which goes on with that."""
+    """Matmul that only accumulates into loop-carried value ``index``, and its copy after the loop.
+
+    The copy continues from the loop's result.
+    """
 
     loop: For
     index: int
@@ -273,8 +283,7 @@ class _Carried:
 
 
 class _Started:
-    """Writes out the matmuls of chains, which are started in one place and waited for in another
-    one of the same region."""
+    """Lowering of back-to-back matmuls, whose issue and wait are two operations of one region."""
 
     def __init__(self, function: Function, started: Sequence[DotStart], target: SimtTarget) -> None:
         self.function, self.started, self.target = function, started, target
@@ -317,8 +326,11 @@ class _Started:
             start.erase()
 
     def _keep(self, places: Mapping[DotStart, Value]) -> dict[DotStart, Value]:
-        """Let loops carry whether there are sums in place of sums that they only add to; whether
-        matmuls add to what is in their place, if they do not write it."""
+        """Keep accumulators in tensor memory over loops that only accumulate into them.
+
+        Such a loop carries a flag that says whether the accumulator was written. Return, for each
+        of these matmuls, the flag that says whether it accumulates.
+        """
         adds: dict[DotStart, Value] = {}
         for one in filter(None, map(_carried_by, self.started)):
             before, body = Builder.at(one.loop), one.loop.body
@@ -334,7 +346,7 @@ class _Started:
 
 
 def _carried_by(start: DotStart) -> _Carried | None:
-    """The loop that carries what a matmul of a chain adds to, if that goes nowhere else."""
+    """Return the loop that carries a chain's accumulator, if nothing else reads that value."""
     body, sums, result = start.parent, start.c, _wait_for(start).results[0]
     assert body is not None
     loop = body.owner
@@ -350,7 +362,7 @@ def _carried_by(start: DotStart) -> _Carried | None:
 
 
 def _wait_for(start: DotStart) -> Wait:
-    """The wait for a matmul of a chain."""
+    """Return the wait for a matmul of a chain."""
     tile, token = start.results
     (waiting,) = token.uses
     assert set(tile.uses) == {waiting} and isinstance(waiting, Wait) and len(waiting.operands) == 2
@@ -358,18 +370,18 @@ def _wait_for(start: DotStart) -> Wait:
 
 
 def new_first(function: Function) -> int:
-    """The first unit that no place of a function has."""
+    """Return the first tensor-memory column that no accumulator of a function occupies."""
     memory = _memory(function)
     return memory.units if memory is not None else 0
 
 
 def _is_idle(operation: Operation) -> bool:
-    """Return whether an operation is about numbers alone."""
+    """Return whether an operation is pure and computes scalars alone."""
     return operation.spec.pure and not operation.regions and all(result.layout is None for result in operation.results)
 
 
 def _replace(value: Value, readers: Sequence[Operation], other: Value) -> None:
-    """Let some readers of a value read another one."""
+    """Replace a value in some of its users."""
     for reader in readers:
         for position, operand in enumerate(reader.operands):
             if operand is value:
@@ -377,7 +389,7 @@ def _replace(value: Value, readers: Sequence[Operation], other: Value) -> None:
 
 
 def _take_and_give_back(function: Function, target: SimtTarget) -> None:
-    """Let the program give its memory for sums back where it ends."""
+    """Deallocate the function's tensor memory at its end."""
     memory = _memory(function)
     if memory is None:
         return

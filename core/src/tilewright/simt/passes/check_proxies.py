@@ -1,16 +1,16 @@
-"""A check that no bulk copy or matrix instruction races with threads through the other proxy.
+"""Check for races between the generic proxy and the async proxy in shared memory.
 
-It reads a function in its last form, where shared memory is placed and all barriers and fences
-stand, and follows what each access through the generic proxy
-(:mod:`tilewright.simt.analysis.proxies`) still needs before the async proxy may touch the same
-bytes: that the threads execute a proxy fence, and that a barrier or an arrival behind that tells
-the others so. The stage that puts fences in is not asked: the check holds for functions that are
-written by hand, or read back, as well.
+The check reads a function in its final form, with shared memory allocated and all barriers and
+fences in place. For each access through the generic proxy (:mod:`tilewright.simt.analysis.proxies`)
+it tracks the ordering still missing before the async proxy may access the same bytes: a proxy
+fence, and a barrier or an arrival after the fence. It does not rely on the pass that inserts
+fences, so that it also checks functions written by hand or read back from text.
 
-An ordered copy comes behind a wait that the analysis of ranges does not see, and fills another slot
-of its ring than those read since the last barrier or arrival; of it an access is reported only that
-a barrier or an arrival came behind without a fence. So it is for copies of another part of a
-partition, which arrivals of this part release.
+An ordered copy follows a wait that the analysis of byte ranges does not model, and fills another
+slot of its multi-buffered allocation than the slots read since the last barrier or arrival. For
+such a copy, the check reports an access only if a barrier or an arrival without a fence followed
+the access. The same holds for the copies of another warp-specialized partition, which arrivals of
+this partition release.
 """
 
 from __future__ import annotations
@@ -29,17 +29,20 @@ from tilewright.simt.dialect.types import COPIES
 from tilewright.simt.passes.shared_ranges import ByteRange, SharedRanges, overlap
 from tilewright.simt.target.simt_target import SimtTarget
 
-#: Operations by which other threads learn how far one came.
+#: Barriers and arrivals: operations that order earlier accesses of a thread for other threads.
 _SYNCHRONIZING = frozenset({"barrier", "simt.barriers", "simt.arrive"})
 
 
 class ProxyError(FlightError):
-    """The async proxy may touch bytes before the generic proxy is done with them."""
+    """Async-proxy access that may race with an earlier generic-proxy access."""
 
 
 class _State(IntEnum):
-    """What an access still needs: all; a fence, though other threads know that it was issued; only
-    that they learn it."""
+    """Ordering that an access still lacks before the async proxy may access its bytes.
+
+    An ``ISSUED`` access lacks both a fence and a barrier; a ``KNOWN`` one lacks a fence, although a
+    barrier or arrival followed it; a ``FENCED`` one lacks only the barrier or arrival.
+    """
 
     ISSUED = 0
     KNOWN = 1
@@ -48,7 +51,7 @@ class _State(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """An access through the generic proxy that is not done with."""
+    """Generic-proxy access that is not yet ordered before accesses of the async proxy."""
 
     range: ByteRange
     operation: Operation
@@ -60,8 +63,7 @@ _Open = set[_Access]
 
 
 def check_proxies(function: Function, target: SimtTarget) -> None:
-    """Check that a fence and a barrier stand between accesses to the same bytes of shared memory
-    through the generic and, later, the async proxy.
+    """Check that a fence and a barrier order generic-proxy before later async-proxy accesses.
 
     Raises:
         ProxyError: names both operations, their lines, and the remedy.
@@ -76,18 +78,18 @@ class _Check:
         self.ranges = SharedRanges(function, target)
         self._effects: dict[Operation, tuple[SharedEffects, ProxyAccesses]] = {}
         self._copies: list[ByteRange] = []
-        #: what the async proxy touches: no other bytes matter
+        #: ranges that the async proxy accesses: no other bytes matter
         self._touched: list[ByteRange] = []
         for operation in function.walk():
             if operation.spec.effects is not Effect.NONE:
                 found = self._of(operation)[1]
                 slots = (*found.async_reads, *found.async_writes)
                 self._touched += self.ranges.of_slots(slots)
-        #: of the part that is followed: what it made known by arrivals without a fence
+        #: unordered accesses at the arrivals of the partition being visited
         self._released: _Open | None = None
 
     def region(self, region: Region, open_: _Open) -> None:
-        """Follow a region; ``open_`` becomes what is not done with at its end."""
+        """Visit a region; update ``open_`` to the accesses that are unordered at its end."""
         for operation in region:
             if operation.name in CARRIERS:
                 self._structured(operation, open_)
@@ -134,7 +136,7 @@ class _Check:
         self._synchronize(open_)
 
     def _check_part(self, part: Operation, released: _Open) -> None:
-        """Check a part's accesses through the async proxy against what another part released."""
+        """Check a partition's async-proxy accesses against the accesses of another partition."""
         for operation in part.walk():
             if operation.spec.effects is not Effect.NONE:
                 self._check(operation, released)
@@ -171,13 +173,13 @@ class _Check:
             open_ |= {_Access(one, operation, wrote, _State.ISSUED) for one in ranges if overlap([one], self._touched)}
 
     def _written_before(self, operation: Operation) -> list[ByteRange]:
-        """What copies by groups wrote by the end of a wait for them."""
+        """Ranges that cp.async copies have written by the end of a wait for them."""
         if operation.name != "simt.wait" or not any(one.type is COPIES for one in operation.operands):
             return []
         return self._copies
 
     def _check(self, operation: Operation, open_: _Open) -> None:
-        """Check that an operation touches through the async proxy nothing that is not done with."""
+        """Check that an operation's async-proxy accesses overlap no unordered access."""
         accesses = self._of(operation)[1]
         reads = self.ranges.of_slots(accesses.async_reads)
         writes = self.ranges.of_slots(accesses.async_writes)
@@ -203,7 +205,7 @@ class _Check:
 
     @staticmethod
     def _synchronize(open_: _Open) -> None:
-        """Other threads learn how far this one came."""
+        """Apply a barrier or an arrival to the unordered accesses."""
         open_ -= {one for one in open_ if one.state is _State.FENCED}
         issued = {one for one in open_ if one.state is _State.ISSUED}
         open_ -= issued

@@ -1,11 +1,10 @@
-"""Operands of matmuls that change their layout on a trip through shared memory are read from there,
-step by step along K.
+"""Matmul operands converted through shared memory: read them from there, one K step at a time.
 
-A conversion brings the whole operand back into registers, by accesses that are as wide as both
-layouts allow: their words are in other registers than the instruction of a matmul wants them in,
-and all of them are held until the matmul has ended. The machine's instruction for fragments brings
-those of a step alone, each to its place. One copy in shared memory serves all matmuls that read an
-operand.
+A layout conversion reads the whole operand back into registers, with accesses as wide as both
+layouts allow. The packed registers are then not in the order that the matrix instruction expects,
+and all of them stay live until the matmul has completed. The target's fragment load (such as
+``ldmatrix``) reads the fragments of one K step only, each into its register. One copy in shared
+memory serves all matmuls that read an operand.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A matmul that reads, as an operand, a converted view of a tile."""
+    """Matmul that reads a converted view of a tile as an operand."""
 
     view: View
     conversion: Convert
@@ -49,14 +48,13 @@ class _Read:
     plan: MatmulPlan
 
     def turns(self, shared: SharedLayout) -> int | None:
-        """Turns of the memory for the operand, from the shared layout of the tile."""
+        """Return the wavefronts to load the operand from a shared layout of the tile."""
         assert self.plan.load_turns is not None
         return self.plan.load_turns(self.position, self.view.shared(shared))
 
 
 def share_converted_operands(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
-    """Let matmuls read converted operands from shared memory, as far as that takes no memory from
-    other programs on a multiprocessor."""
+    """Let matmuls read converted operands from shared memory if occupancy does not suffer."""
     operations = operations_of_program(function.body)
     if not any(isinstance(operation, Dot) and plan_of(operation, target).load_turns is not None for operation in operations):
         return
@@ -83,7 +81,7 @@ def share_converted_operands(function: Function, target: SimtTarget, options: Ma
 
 
 def _source(conversion: Convert) -> Value:
-    """The tile that a conversion is of a view of."""
+    """Return the tile whose view a conversion converts."""
     value = conversion.x
     while value.definition is not None and renames(value.definition):
         value = value.definition.x
@@ -91,8 +89,10 @@ def _source(conversion: Convert) -> Value:
 
 
 def _reads(view: View, conversion: Convert, target: SimtTarget) -> list[_Read]:
-    """The matmuls that read a tile which passes through shared memory; none where something else
-    reads it, or a loop repeats reading it."""
+    """Matmuls that read a tile converted through shared memory.
+
+    Empty if any other operation reads the result, or a loop repeats the read.
+    """
     (result,) = conversion.results
     source = conversion.x.type
     assert isinstance(source, TileType)
@@ -114,9 +114,11 @@ def _loop_around(operation: Operation) -> Operation | None:
 
 
 def _best_layout(source: Value, reads: Sequence[_Read], target: SimtTarget) -> SharedLayout | None:
-    """The layout in which a tile is written and read as operands in the fewest turns of the memory;
-    None where these are more than what conversions take: their turns, and as many moves of what
-    they read to the registers that matmuls want it in."""
+    """Return the shared layout with the fewest wavefronts to store a tile and load it as operands.
+
+    None if these are more than the cost of the conversions: their wavefronts, and as many moves of
+    the values read to the registers of the matrix instruction.
+    """
     assert isinstance(source.type, TileType)
     layout, size = layout_of(source), storage_size(source.type.element)
     machine = size, target.max_access, target.banks
@@ -136,8 +138,11 @@ def _best_layout(source: Value, reads: Sequence[_Read], target: SimtTarget) -> S
 
 
 def _candidates(source: Value, reads: Sequence[_Read], target: SimtTarget) -> Iterable[SharedLayout]:
-    """The layouts that matmuls wish for, and those in which as many neighbours along an axis lie
-    together as the widest access moves."""
+    """Candidate shared layouts of a tile.
+
+    These are the layouts that the matmuls prefer, and layouts in which as many neighbours along an
+    axis are contiguous as the widest access moves.
+    """
     assert isinstance(source.type, TileType)
     layout, size = layout_of(source), storage_size(source.type.element)
     found: dict[SharedLayout, None] = {}
@@ -153,7 +158,7 @@ def _candidates(source: Value, reads: Sequence[_Read], target: SimtTarget) -> It
 
 
 class _Room:
-    """The shared memory that a program may take beside as many others as its registers allow."""
+    """Shared memory available to a program at the occupancy that its registers allow."""
 
     def __init__(self, function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
         threads = int(function.attributes[WARPS]) * target.warp_size
@@ -166,8 +171,10 @@ class _Room:
         self.operations = list(self.taken)
 
     def take(self, place: Operation, reads: Sequence[_Read], size: int) -> bool:
-        """Take ``size`` bytes from an operation to the last matmul, in place of what the
-        conversions take; whether there is room."""
+        """Reserve ``size`` bytes up to the last matmul; return whether they fit.
+
+        They replace the scratch space of the conversions.
+        """
         conversions = {read.conversion for read in reads}
         last = max(self.positions[read.matmul] for read in reads)
         size = -(-size // OPERAND_ALIGNMENT) * OPERAND_ALIGNMENT
@@ -181,8 +188,11 @@ class _Room:
 
 
 def _share(source: Value, reads: Sequence[_Read], shared: SharedLayout, room: _Room) -> None:
-    """Store a tile to shared memory, and let the matmuls read it, if there is room: where it is
-    made, if nothing else holds it in registers, or else where the first conversion is."""
+    """Store a tile to shared memory, and let the matmuls read it, if it fits.
+
+    The store stands after the tile's definition if nothing else holds the tile in registers, or
+    else at the first conversion.
+    """
     assert isinstance(source.type, TileType)
     conversions = list(dict.fromkeys(read.conversion for read in reads))
     places: list[Operation] = [min(conversions, key=room.positions.__getitem__)]

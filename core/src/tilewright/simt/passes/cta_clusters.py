@@ -1,22 +1,21 @@
-"""Programs that several CTAs run together (``num_ctas``): a cluster, each block with registers and
-shared memory of its own.
+"""Partition a program among the CTAs of a cluster (``num_ctas``).
 
-Each block computes a part of the matmuls' results. A tile is *divided* along one axis, each block
-having as much of it as the others, or *whole* in every block. The axis of a matmul's result says it
-of all that is computed from it and for it:
+Each CTA has registers and shared memory of its own, and computes a part of the matmul results. A
+tile is *divided* along one axis into equal parts, one per CTA, or *whole* in every CTA. The axis of
+a matmul result determines the division of all values computed from it and for it:
 
     %c = dot %a, %b, %acc       rows of %c divided: rows of %a too, %b whole; columns divided: columns of %b too, %a whole
 
-Scalars are whole: all blocks go the same ways. The function is rewritten to what one block does,
-which reads its number as ``simt.rank``:
+Scalars are whole: all CTAs take the same control flow. The pass rewrites the function to the work
+of one CTA, which reads its rank with ``simt.rank``:
 
     %n = arange 0, 256                          %m = arange 0, 128;  %n = %m + splat(%rank * 128)
     %b = descriptor_load %d, %k, %n0            %b = descriptor_load %d', %k, %n0 + %rank * 128        (%d': with blocks half as wide)
 
-What is whole is loaded by every block; such a load of a tile is marked
-(:data:`~tilewright.simt.dialect.attributes.WHOLE`), so that a machine may bring it from memory once
-and give it to all blocks. Whole tiles are stored by block 0 alone. A kernel that cannot be divided
-so is run by one block a program, with a note that says why.
+Every CTA loads the whole tiles. The pass marks such loads
+(:data:`~tilewright.simt.dialect.attributes.WHOLE`), so that a target may read the tile from memory
+once and multicast it to all CTAs. CTA 0 alone stores whole tiles. A kernel that cannot be divided
+runs one CTA per program, with a remark that says why.
 """
 
 from __future__ import annotations
@@ -46,26 +45,26 @@ from tilewright.simt.dialect.loop_carried import CARRIERS, all_carried, operatio
 from tilewright.simt.dialect.ops import SIMT_TABLE
 from tilewright.simt.target.simt_target import SimtTarget
 
-#: The division of what every block has whole; others are the axis.
+#: Division of a value that is whole in every CTA; any other division is an axis.
 _UNDIVIDED: Final = -1
-#: Operations that read no tile: any part of theirs may be made.
+#: Operations without tile operands, of whose result any part can be created.
 _FREE: Final = frozenset({"arange", "constant", "splat"})
-#: How many operations may be repeated.
+#: Maximum number of cloned operations.
 _MOST: Final = 4096
-#: Operations whose tiles have one shape, and are divided alike.
+#: Operations whose tiles have one shape and one division.
 _ALIKE: Final = frozenset({"load", "store", "atomic_rmw", "atomic_cas", "atomic_load", "atomic_store", "assert", "map", "inline_asm", "extern"})
-#: Operations on one axis that must not be divided; the others are divided alike.
+#: Operations along one axis that must not be divided; on the other axes all tiles divide alike.
 _ALONG_AXIS: Final = (Scan, Gather, Cat)
-#: Stores that block 0 does alone where the tile is whole.
+#: Stores that only CTA 0 executes if the tile is whole.
 _MASKED: Final = (Store, AtomicRmw, AtomicStore)
 
 
 class _NotDividedError(Exception):
-    """Why a function is not divided."""
+    """Reason why a function is not divided."""
 
 
 def divide_program(module: Module, target: SimtTarget, options: Mapping[str, Any]) -> None:
-    """Divide the program of a module's kernel among as many blocks as ``num_ctas`` asks for."""
+    """Divide a kernel's program among ``num_ctas`` CTAs."""
     (function,) = module.functions.values()
     blocks = int(options.get("num_ctas") or 1)
     if blocks == 1:
@@ -87,7 +86,7 @@ def divide_program(module: Module, target: SimtTarget, options: Mapping[str, Any
 
 
 def _check(function: Function) -> None:
-    """Refuse what blocks cannot do each for itself.
+    """Refuse operations that CTAs cannot execute independently of each other.
 
     Raises:
         _NotDividedError: there is such a thing.
@@ -106,8 +105,10 @@ def _check(function: Function) -> None:
 
 
 def _repeat_indices(function: Function) -> None:
-    """Give each reader of index arithmetic tiles of its own, which other readers' parts do not
-    concern. What is not needed apart is merged again later."""
+    """Clone index arithmetic for each of its readers, so that these can be divided differently.
+
+    CSE merges the clones again that turn out equal.
+    """
     left = _MOST
     for operation in reversed([one for one in operations_of_program(function.body) if _is_index(one)]):
         readers = [(user, position) for user in operation.result.uses for position, operand in enumerate(user.operands) if operand is operation.result]
@@ -122,8 +123,10 @@ def _repeat_indices(function: Function) -> None:
 
 
 def _is_index(operation: Operation) -> bool:
-    """Return whether an operation makes a tile of nothing, or one of numbers, conditions or
-    addresses of others element by element."""
+    """Return whether an operation creates a non-float tile from nothing or from other tiles.
+
+    It does so elementwise, or as a shape operation.
+    """
     if len(operation.results) != 1 or operation.regions or not isinstance(operation.result.type, TileType):
         return False
     moves = operation.spec.traits & (Trait.ELEMENTWISE | Trait.SHAPE) and operation.spec.pure
@@ -131,8 +134,10 @@ def _is_index(operation: Operation) -> bool:
 
 
 def _divided(function: Function, blocks: int, target: SimtTarget) -> dict[Value, int]:
-    """How each tile and each descriptor is divided: the longer axis of the first matmul that does
-    it without contradiction."""
+    """Return the division of each tile and descriptor.
+
+    The axis is the longer one of the first matmul that leads to no contradiction.
+    """
     dots = [operation for operation in operations_of_program(function.body) if operation.name == "dot"]
     first: _NotDividedError | None = None
     for axis in _axes(dots[0], blocks, target):
@@ -144,7 +149,7 @@ def _divided(function: Function, blocks: int, target: SimtTarget) -> dict[Value,
 
 
 def _axes(dot: Operation, blocks: int, target: SimtTarget) -> list[int]:
-    """The axes along which a matmul's result may be divided, the longer one first."""
+    """Axes along which a matmul's result may be divided, the longer one first."""
     shape = shape_of(dot.result.type)
     rank = len(shape)
     least_rows, least_columns = target.cluster_part
@@ -153,13 +158,13 @@ def _axes(dot: Operation, blocks: int, target: SimtTarget) -> list[int]:
 
 
 class _Division:
-    """How values are divided, found from one matmul's result."""
+    """Solver for the division of all values, starting from one matmul's result."""
 
     def __init__(self, function: Function, blocks: int, target: SimtTarget) -> None:
         self.function, self.blocks, self.target = function, blocks, target
         self.found: dict[Value, int] = {}
         self.carried = all_carried(function)
-        #: what control flow makes of values that come into it
+        #: value -> values that control flow turns it into (block arguments, results)
         self.becomes: dict[Value, list[Value]] = {}
         for one in dict.fromkeys(self.carried.values()):
             for value in one.incoming():
@@ -167,7 +172,7 @@ class _Division:
         self.work: list[Value] = []
 
     def of(self, dots: Sequence[Operation], axis: int) -> dict[Value, int]:
-        """The division of every tile and descriptor.
+        """Return the division of every tile and descriptor.
 
         Raises:
             _NotDividedError: two rules contradict each other.
@@ -191,8 +196,10 @@ class _Division:
         return [value for value in (*given, *made) if _has_parts(value.type)]
 
     def _check_writes(self) -> None:
-        """Refuse what every block would do to memory once too often, and writes to one tensor by
-        different blocks, which no order is kept of."""
+        """Refuse writes that every CTA would repeat, and unordered writes to one tensor.
+
+        CTAs that divide two writes to a tensor in different ways would not order these.
+        """
         writers: dict[Value | None, int] = {}
         for operation in operations_of_program(self.function.body):
             roots = reached(operation, Effect.WRITE)
@@ -209,7 +216,7 @@ class _Division:
                 raise _NotDividedError(f"{operation.name} at {operation.location} is divided in another way than what is written to the same memory before")
 
     def settle(self, value: Value, division: int) -> None:
-        """Know how a value is divided.
+        """Set the division of a value.
 
         Raises:
             _NotDividedError: it is divided in another way, or has too few elements for it.
@@ -238,7 +245,7 @@ class _Division:
                 raise _NotDividedError(f"{self.target.name} copies no block of {part}")
 
     def spread(self) -> None:
-        """Follow the rules of operations from what was settled last."""
+        """Propagate divisions through the rules of operations until nothing is left to do."""
         while self.work:
             value = self.work.pop()
             division = self.found[value]
@@ -270,7 +277,7 @@ class _Division:
                     self.settle(value, _UNDIVIDED)
 
     def _alike(self, values: Sequence[Value], kept: int | None = None) -> None:
-        """Values of one shape are divided alike, but not along an axis that must be kept."""
+        """Divide values of one shape alike, but not along the axis ``kept``."""
         known = next((self.found[value] for value in values if value in self.found), None)
         if known is None:
             return
@@ -280,7 +287,7 @@ class _Division:
             self.settle(value, known)
 
     def _through(self, one: Value, other: Value, forth: Mapping[int, int], back: Mapping[int, int]) -> None:
-        """Two values whose axes correspond: ``forth`` and ``back`` say which."""
+        """Relate the divisions of two values by the maps ``forth`` and ``back`` of their axes."""
         for source, result, axes in ((one, other, forth), (other, one, back)):
             division = self.found.get(source)
             if division is None:
@@ -303,8 +310,10 @@ class _Division:
         self._through(source, result, self._same_part(source, result), self._same_part(result, source))
 
     def _same_part(self, source: Value, result: Value) -> dict[int, int]:
-        """The axes of a tile whose parts are parts of the reshaped one, and their axes there: as
-        many elements come before them, or rather in front."""
+        """Map the axes of a tile to the axes of its reshape along which equal parts correspond.
+
+        As many elements precede such axes in both shapes.
+        """
         ends = {math.prod(shape_of(result.type)[:axis]): axis for axis, extent in enumerate(shape_of(result.type)) if extent % self.blocks == 0}
         shape = shape_of(source.type)
         fronts = {axis: math.prod(shape[:axis]) for axis, extent in enumerate(shape) if extent % self.blocks == 0}
@@ -332,7 +341,7 @@ class _Division:
                 self._through(source, result, forth, {after: before for before, after in forth.items()})
 
     def _last_axis_added(self, operation: Operation) -> None:
-        """``join`` and ``split``: of the pair's tiles one has an axis more, the last."""
+        """Relate the tiles of ``join`` and ``split``, which add or remove the last axis."""
         rank = min(len(shape_of(value.type)) for value in (*operation.operands, *operation.results))
         same = {axis: axis for axis in range(rank)}
         for source in operation.operands:
@@ -363,7 +372,7 @@ class _Division:
         self._alike([operation.descriptor, block])
 
     def _nothing(self, operation: Operation) -> None:
-        """Its scalars are the same however its tile or descriptor is divided."""
+        """Relate nothing: the scalars are the same for every division of the tile or descriptor."""
 
 
 # Operations are of the classes that their rows name, which a table by name cannot tell.
@@ -382,7 +391,7 @@ _RULES: Final[dict[str, Callable[[_Division, Any], None]]] = {
 
 
 class _Rewriting:
-    """Makes a function what one block does."""
+    """Rewriter of a function to the work of one CTA."""
 
     def __init__(self, function: Function, division: Mapping[Value, int], blocks: int) -> None:
         self.function, self.division, self.blocks = function, division, blocks
@@ -415,7 +424,7 @@ class _Rewriting:
         return any(self.division.get(value, _UNDIVIDED) != _UNDIVIDED for value in (*operation.operands, *operation.results))
 
     def _mask(self, operation: Store | AtomicRmw | AtomicStore) -> None:
-        """Let block 0 alone store."""
+        """Mask a store so that only CTA 0 executes it."""
         builder = Builder.at(operation)
         pointer, mask = operation.pointer, operation.mask
         alone: Value = self.is_first
@@ -427,7 +436,7 @@ class _Rewriting:
         operation.erase()
 
     def _begin_later(self, operation: Arange) -> None:
-        """The numbers of a block's part of an index tile."""
+        """Offset an index tile by the start of the CTA's part."""
         value = operation.result
         if self.division.get(value, _UNDIVIDED) == _UNDIVIDED:
             return
@@ -443,12 +452,12 @@ class _Rewriting:
                     reader.set_operand(position, moved)
 
     def _start(self, builder: Builder, count: int) -> Value:
-        """The first of this block's ``count`` coordinates."""
+        """First of this CTA's ``count`` coordinates."""
         start: Value = builder.mul(self.rank, builder.constant(value=count, result=I32))
         return start
 
     def _promise_less(self, operation: Operation, before: tuple[int, ...]) -> None:
-        """A run that is longer than a block's part begins in it at a multiple of the part's length."""
+        """Weaken a hint to the extent of a CTA's part."""
         axis = self.division.get(operation.result, _UNDIVIDED)
         if axis == _UNDIVIDED:
             return
@@ -463,7 +472,7 @@ class _Rewriting:
                 operation.attributes[name] = tuple(values)
 
     def _move(self, operation: DescriptorLoad | DescriptorStore | DescriptorReduce) -> None:
-        """Where a block's part of a descriptor's block begins."""
+        """Offset a descriptor access to the CTA's part of the block."""
         descriptor = operation.descriptor
         axis = self.division[descriptor]
         if axis == _UNDIVIDED:
@@ -476,7 +485,7 @@ class _Rewriting:
 
 
 def _regions(region: Region) -> list[Region]:
-    """A region, and those of control flow in it."""
+    """A region, and the regions of control flow nested in it."""
     found = [region]
     for operation in region:
         if operation.name in CARRIERS:
@@ -494,13 +503,13 @@ def _extents(type_: Type) -> tuple[int, ...]:
 
 
 def _part(type_: Type, axis: int, blocks: int) -> Type:
-    """A block's part of what has a type."""
+    """Return the type of a CTA's part of a tile or descriptor."""
     shape = tuple(extent // blocks if at == axis else extent for at, extent in enumerate(_extents(type_)))
     assert isinstance(type_, TileType | DescriptorType)
     return DescriptorType(shape, type_.element) if isinstance(type_, DescriptorType) else TileType(shape, type_.element)
 
 
 def _place(value: Value) -> str:
-    """Where a value comes from, for messages."""
+    """Describe the definition of a value, for messages."""
     definition = value.definition
     return f"{definition.name} at {definition.location}" if definition is not None else f"the argument {value.name}"

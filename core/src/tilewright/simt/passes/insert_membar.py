@@ -1,53 +1,54 @@
-"""Where the threads of a program must wait for each other.
+"""Barrier and proxy fence insertion: order conflicting accesses of a program's threads.
 
-A program means what it says, in order; its threads run on their own. A barrier is put before an
-operation that may touch what another thread touched since the last barrier, if one of the two
-writes.
+A Tile IR program has sequential semantics, but its threads run independently. The pass inserts a
+barrier before an operation that may access bytes which another thread accessed since the last
+barrier, if at least one of the two accesses writes.
 
-Shared memory is told apart by ranges of bytes. An operation with scratch space writes it first,
-waits for all threads, and reads it last: so it begins with a write, ends with a read, and is a
-barrier itself. An asynchronous copy writes when it is waited for; a copy or store that is marked as
-ordered needs no barrier for what was done with its buffer before, since ranges do not tell the
-buffers of a ring apart; and what an ordered store writes, nothing that follows in its region
-touches: other iterations do.
+Shared memory accesses are compared by byte range. An operation with scratch space writes it first,
+synchronizes all threads, and reads it last: the pass models it as a write at its beginning, a
+barrier, and a read at its end. An asynchronous copy counts as a write at the wait for it. A copy or
+store marked `ordered` needs no barrier against earlier accesses of its buffer, because byte ranges
+do not distinguish the slots of a multi-buffered allocation; nothing later in the same region
+accesses the bytes that an ordered store writes, only other iterations do.
 
-An mbarrier tells whether a phase of a parity has ended: a thread that waits for one while the next
-two end waits for ever. So bytes that may end the next phase are announced after all threads have
-seen the end of the one before: the wait counts as a read of the object, the announcement as a
-write.
+An mbarrier wait tests the parity of a phase: a thread that still waits for a phase when the next
+two have completed waits forever. `expect_tx` for the next phase must therefore come after all
+threads have observed the end of the previous one: the pass treats the wait as a read of the
+mbarrier, and the `expect_tx` as a write.
 
-On some machines bulk copies and matrix instructions access shared memory through a proxy of their
-own (:mod:`tilewright.simt.analysis.proxies`), and each thread must execute a proxy fence
-(``simt.publish``) before the barrier or arrival that orders what it did before what they do. What
-threads wrote where such a thing reads or writes is hidden until then: it is published at the next
-barrier, whatever that one is for, so that loops in which no thread writes there need nothing. A
-program that touches it too early for that gets a barrier more. What threads read where a bulk copy
-writes later is fenced at the first barrier or arrival behind the read, and only if such a copy
-comes: loops whose slots are read by matrix instructions alone, or are not filled again, get no
-fence.
+On some targets bulk copies and matrix instructions access shared memory through the async proxy
+(:mod:`tilewright.simt.analysis.proxies`), and each thread must execute a proxy fence
+(``simt.publish``) before the barrier or arrival that orders its generic-proxy accesses before
+theirs. A generic-proxy write to bytes that the async proxy accesses anywhere in the function stays
+unfenced until the next barrier, whatever that barrier is for, and the fence is placed there: a loop
+in which no thread writes such bytes needs no fence. If the async proxy accesses the bytes earlier,
+the pass inserts a barrier with a fence. A generic-proxy read of bytes that a bulk copy overwrites
+later is fenced at the first barrier or arrival after the read, and only if such a copy follows: a
+loop whose slots only matrix instructions read, or whose slots are not refilled, gets no fence.
 
-Global memory is told apart by the kernel's pointer arguments: two of them are taken to point to
-different memory, or, where they do not, to be used element by element in the same place, as in an
-operation in place. Addresses that were loaded, or come from elsewhere, may point anywhere. Assembly
-that is given nothing has no address to access: it may order what threads did before, for which they
-meet, and each orders by it what it does itself. Of accesses through one argument, those that have
-no address in common need no barrier (:mod:`tilewright.simt.analysis.address_overlap`): halves of a
-row, or iterations of a loop whose pointers move on by more than a tile's length. Accesses through
-equal pointers in one layout are by the same threads, and so in order, unless several threads hold
-an element: then all of them read, but one writes.
+Global memory accesses are compared by the kernel's pointer arguments: two arguments are assumed to
+point to different memory, or to be used elementwise at the same positions, as in an in-place
+operation. A loaded address, or one of unknown origin, may point anywhere. Inline assembly without
+inputs has no address to access, but may order the accesses of its own thread; a barrier therefore
+stands between earlier accesses and it. Two accesses through one argument need no barrier if their
+addresses are disjoint (:mod:`tilewright.simt.analysis.address_overlap`), for instance two halves of
+a row, or iterations of a loop whose pointers advance by more than a tile's length. Equal pointers
+in one layout are accessed by the same threads, and so in order, unless several threads hold the
+same element: then all of them read it, but only one writes it.
 
-Where halves of the warps are a barrier apart (``simt.stagger``), what is said here does not hold,
-and what a loop does is put between barriers of its own; a program that would need another one there
-is refused.
+Where two halves of the warps run one barrier apart (``simt.stagger``), these rules do not apply:
+the loop's barriers are already in place, and the pass refuses a program that would need another one
+there.
 
-No barrier stands in a branch, or a loop, that threads may take differently
-(:mod:`tilewright.simt.analysis.divergence`): those that do not come would be waited for in vain.
-What is done there waits for what came before it in front of the branch. Inside, each thread does
-its own in order, and global memory is not ordered between threads. Where they would have to meet in
-it all the same, such as for scratch space, the program is refused.
+The pass inserts no barrier into a branch or loop on which threads may diverge
+(:mod:`tilewright.simt.analysis.divergence`), because the threads that do not enter it would never
+arrive. A barrier that an operation in it needs against earlier accesses stands before the branch.
+Inside, each thread executes its own accesses in order, and global memory accesses of different
+threads are unordered. The pass refuses a program whose threads would have to synchronize inside all
+the same, for instance to use scratch space.
 
-An atomic operation on a scalar that releases makes what the whole program did before visible, and
-so does one on a tile for what was written.
+A scalar atomic with release semantics makes all earlier accesses of the whole program visible, and
+a tile atomic makes earlier writes visible.
 """
 
 from __future__ import annotations
@@ -81,31 +82,30 @@ from tilewright.simt.passes.allocate_shared import is_place, scratch_of
 from tilewright.simt.passes.shared_ranges import ByteRange, SharedRanges, overlap
 from tilewright.simt.target.simt_target import SimtTarget
 
-#: Stands for memory that no argument is known to point to.
+#: Underlying object of pointers of unknown origin.
 _ANYWHERE: Final = None
 
-#: Operations before whose end all threads have met: mbarriers are made by one thread, and then
-#: there for all.
+#: Operations that synchronize all threads: one thread initializes mbarriers, and a barrier
+#: follows.
 _MEETINGS: Final = frozenset({"barrier", "simt.barriers"})
 
 _ATOMICS: Final = (AtomicRmw, AtomicCas, AtomicLoad, AtomicStore)
 
 
 def insert_barriers(function: Function, target: SimtTarget) -> None:
-    """Put barriers into a function whose shared memory is placed."""
+    """Insert barriers and proxy fences into a function whose shared memory is allocated."""
     _Barriers(function, target).run()
 
 
 @dataclass(frozen=True, slots=True)
 class _Global:
-    """An access of global memory.
+    """Access of global memory.
 
     Attributes:
-        roots: the arguments that point to what is accessed.
-        pointer, mask: the pointers and the mask; None where there is none. An access by a
-            descriptor has neither.
-        loop: the outermost loop in whose body the pointers are made, and in an earlier iteration of
-            which the access was.
+        roots: the pointer arguments that may point to the accessed memory (underlying objects).
+        pointer, mask: the pointers and the mask, or None. An access by a descriptor has neither.
+        loop: the outermost loop whose body defines the pointers, if the access was in an earlier
+            iteration of that loop.
     """
 
     roots: frozenset[Value | None]
@@ -115,25 +115,24 @@ class _Global:
     loop: Operation | None = None
 
 
-#: A range that threads read, and the first barrier or arrival after that.
+#: A range that threads read, and the first barrier or arrival after the read.
 _Read = tuple[ByteRange, Operation | None]
 
 
 @dataclass(slots=True)
 class _Pending:
-    """What threads may still be doing: since the last barrier, for all that other threads know.
+    """Accesses since the last barrier, which other threads may still be executing.
 
     Attributes:
         reads, writes: ranges of shared memory.
-        later: ranges that were written, and that nothing touches before the end of the region that
-            does it.
+        later: written ranges that nothing accesses before the end of the region that writes them.
         copies: ranges that asynchronous copies in flight write.
-        matmuls: ranges that asynchronous matmuls in flight read. No barrier makes it safe to write
-            there.
-        stores: ranges that copies to tensors in flight read.
-        hidden: ranges that threads wrote, and that TMA copies and matmuls do not see yet.
-        unfenced: ranges that threads read and bulk copies write somewhere, each with the first
-            operation by which other threads learned that the read was issued, if one came.
+        matmuls: ranges that asynchronous matmuls in flight read. A barrier alone does not make it
+            safe to write there.
+        stores: ranges that bulk stores in flight read.
+        hidden: ranges that threads wrote through the generic proxy and have not fenced yet.
+        unfenced: ranges that threads read and that some bulk copy writes, each with the first
+            barrier or arrival after the read, if there was one.
     """
 
     reads: set[ByteRange] = field(default_factory=set)
@@ -152,7 +151,7 @@ class _Pending:
         return made
 
     def add(self, other: _Pending) -> bool:
-        """Take over what else may be going on; whether there was something new."""
+        """Merge another state into this one; return whether that added anything."""
         before = self._size()
         for mine, theirs in zip(self._ranges(), other._ranges(), strict=True):
             mine |= theirs
@@ -171,7 +170,7 @@ class _Pending:
         return len(self.globals) + len(self.unfenced) + sum(map(len, self._ranges()))
 
     def clear(self) -> None:
-        """All threads have met; what is hidden stays so."""
+        """Drop the accesses that a barrier orders; unfenced accesses remain."""
         self.reads.clear()
         self.writes.clear()
         self.later.clear()
@@ -188,9 +187,9 @@ class _Barriers:
         self.ranges = SharedRanges(function, target, self.carried)
         self._roots: dict[Value, frozenset[Value | None]] = {}
         self._overlap = AddressOverlap(function)
-        #: ranges that TMA copies and matmuls touch, where those do not see what threads write
+        #: ranges that the async proxy accesses, if that needs proxy fences
         self._engines: set[ByteRange] = set()
-        #: ranges that bulk copies write, and those that the copies of other parts than this do
+        #: ranges that bulk copies write, and the ranges that those of other partitions write
         self._async_writes: set[ByteRange] = set()
         self._beside: set[ByteRange] = set()
         self._alone = target.warp_size * function.attributes[WARPS] == 1
@@ -224,14 +223,17 @@ class _Barriers:
         pending.later.clear()
 
     def _parts(self, operation: Operation, pending: _Pending) -> None:
-        """What parts do to each other is ordered by mbarriers; all threads meet before they begin,
-        if they did anything, and when they are over."""
+        """Visit the warp-specialized partitions, which mbarriers order among each other.
+
+        If any access is pending, a barrier stands before the partitions; all threads synchronize
+        after them.
+        """
         (region,) = operation.regions
         if self._diverged is not None:
             raise self._diverged.refusal(operation)
         parts = [part for part in region if part.name == "simt.part"]
         if pending.reads or pending.writes or pending.globals or pending.hidden:
-            self._insert(operation, pending)  # a barrier in a part is for its own threads only
+            self._insert(operation, pending)  # a partition's barriers are its own threads' alone
         ends = []
         written = {part: self._written_by_copies(part.regions[0]) for part in parts}
         for part in parts:
@@ -246,8 +248,7 @@ class _Barriers:
         pending.clear()
 
     def _diverge(self, operation: Operation, cause: InlineAsm, pending: _Pending) -> None:
-        """A branch or loop without barriers: what in it waits for what came before does so in front
-        of it."""
+        """Visit a divergent branch or loop: any barrier that it needs stands before it."""
         after, found = self._look_through(operation, cause, pending)
         if found.waits:
             self._insert(operation, pending)
@@ -257,7 +258,7 @@ class _Barriers:
         pending.replace(after)
 
     def _look_through(self, operation: Operation, cause: InlineAsm, pending: _Pending) -> tuple[_Pending, DivergentBranch]:
-        """(what threads may still be doing after a branch or loop, what in it is without barrier)."""
+        """Return the state after a divergent branch or loop, and the barriers that it lacks."""
         self._diverged, after = DivergentBranch(operation, cause), pending.copy()
         try:
             self._structured(operation, after)
@@ -266,7 +267,7 @@ class _Barriers:
             self._diverged = None
 
     def _written_by_copies(self, region: Region) -> set[ByteRange]:
-        """The ranges that the bulk copies of a region write."""
+        """Ranges that the bulk copies of a region write."""
         slots = (slot for one in region.walk() for slot in _effects(one, self.target).blocks)
         return set(self.ranges.of_slots(slots)) if self._async_writes else set()
 
@@ -282,9 +283,9 @@ class _Barriers:
             self._loop(operation, pending)
 
     def _loop(self, operation: Operation, pending: _Pending) -> None:
-        """What one iteration leaves, the next one finds: again until it finds all that is left.
+        """Visit a loop until the accesses pending at the end of an iteration reach a fixed point.
 
-        Barriers that were put in stay.
+        Barriers inserted on the way stay.
         """
         entry = pending.copy()
         while True:
@@ -293,7 +294,7 @@ class _Barriers:
             for region in operation.regions:
                 self._region(region, state)
                 if operation.name == "while" and region is operation.regions[0]:
-                    left = state.copy()  # where it ends
+                    left = state.copy()  # the loop exits here
             state.globals = {self._outdated(access, operation) for access in state.globals}
             if not entry.add(state):
                 break
@@ -302,8 +303,11 @@ class _Barriers:
         pending.replace(left)
 
     def _outdated(self, access: _Global, loop: Operation) -> _Global:
-        """An access of an earlier iteration: pointers and masks made in the loop are other ones
-        now. (Across iterations masks are not looked at.)"""
+        """Turn an access into one of an earlier iteration of a loop.
+
+        Pointers and masks that the loop's body defines have other values now; masks are not
+        compared across iterations.
+        """
         if access.pointer is not None and is_inside(access.pointer, loop):
             return replace(access, loop=loop)
         return replace(access, mask=None) if access.mask is not None and is_inside(access.mask, loop) else access
@@ -365,17 +369,20 @@ class _Barriers:
             pending.reads.update(scratch)
         if self._async_writes:
             generic = self.ranges.of_slots(proxy_accesses(operation, effects, self.target).generic_reads)
-            # scratch space was written too, and is fenced for that
+            # scratch space was written as well, and the fence for the write covers the read
             pending.unfenced |= {(one, None) for one in generic if overlap([one], self._async_writes)}
 
     def _meets(self, operation: Operation) -> bool:
-        """Return whether all threads of the program, or of a warp, do an operation together."""
+        """Return whether all threads of the program or of a warp execute an operation together."""
         effects = _effects(operation, self.target)
         together = (effects.blocks, effects.matmuls, effects.stores, effects.engines, effects.awaited, effects.announced)
         return operation.name in _MEETINGS or any(together) or bool(scratch_of(operation, self.target))
 
     def _wait(self, operation: Operation, pending: _Pending) -> None:
-        """What copies wrote, and matmuls read, may be followed by a barrier now."""
+        """Turn completed copies into writes, and completed matmuls and bulk stores into reads.
+
+        From here on a barrier orders them.
+        """
         for queue, left in self.tokens.pending(operation):
             if queue == COPIES.queue:
                 pending.writes |= pending.copies
@@ -392,7 +399,7 @@ class _Barriers:
                     pending.stores.clear()
 
     def _insert(self, operation: Operation, pending: _Pending) -> None:
-        """A barrier before an operation."""
+        """Insert a barrier before an operation, with a proxy fence if accesses are unfenced."""
         self._publish(operation, pending)
         assert operation.parent is not None
         if any(other.name == "simt.phase" for other in operation.parent):
@@ -402,30 +409,32 @@ class _Barriers:
         self._learned(barrier, pending)
         pending.clear()
 
-    # ---- what TMA copies and matmuls see
+    # ---- proxy fences
 
     def _touched(self, operation: Operation, effects: SharedEffects) -> list[ByteRange]:
-        """What TMA copies and matmuls read or write."""
+        """Ranges that an operation accesses through the async proxy."""
         if not self.target.published:
             return []
         found = proxy_accesses(operation, effects, self.target)
         return self.ranges.of_slots((*found.async_reads, *found.async_writes))
 
     def _hide(self, written: Iterable[ByteRange], pending: _Pending) -> None:
-        """What threads wrote is not seen by copies and matmuls, if any go there."""
+        """Record generic-proxy writes to bytes that the async proxy accesses in the function."""
         pending.hidden.update(one for one in written if overlap([one], self._engines))
 
     def _publish(self, operation: Operation, pending: _Pending) -> None:
-        """Before an operation, by which others learn that this thread came so far, what is hidden
-        is published."""
+        """Insert a proxy fence for the pending generic-proxy writes before a barrier or arrival."""
         if pending.hidden:
             _insert_fence(operation)
             pending.hidden.clear()
 
     def _learned(self, operation: Operation, pending: _Pending) -> None:
-        """By an operation other threads learn how far this one came. Reads that were fenced just
-        before it are done with; for the others this is the place for a fence, if one is needed.
-        By an arrival copies of other parts learn it too, which may write from then on."""
+        """Record a barrier or arrival, by which other threads learn that earlier reads were issued.
+
+        Reads fenced directly before it are complete; for all other reads this is the place for a
+        fence, should a bulk copy need one. After an arrival, bulk copies of other partitions may
+        write as well, so reads of bytes that they write are fenced here.
+        """
         beside = self._beside if operation.name == "simt.arrive" else ()
         if not _is_fenced(operation) and overlap((one for one, _ in pending.unfenced), beside):
             _insert_fence(operation)
@@ -435,9 +444,11 @@ class _Barriers:
             pending.unfenced = {(one, before or operation) for one, before in pending.unfenced}
 
     def _fence_reads(self, blocks: list[ByteRange], pending: _Pending) -> None:
-        """Before a bulk copy writes some ranges, put fences between the reads of them and the
-        barriers or arrivals that came behind. There are none behind a read of another slot of the
-        ring that an ordered copy fills."""
+        """Fence the pending reads of bytes that a bulk copy overwrites.
+
+        The fences go to the barriers or arrivals after the reads. A read of another slot of the
+        multi-buffered allocation that an ordered copy fills has no barrier or arrival after it yet.
+        """
         for place in {before for one, before in pending.unfenced if before is not None and overlap([one], blocks)}:
             if not _is_fenced(place):
                 _insert_fence(place)
@@ -461,8 +472,11 @@ class _Barriers:
         return []
 
     def _described(self, descriptor: Value) -> frozenset[Value | None]:
-        """A descriptor, and the argument that points to the same tensor: the first of its parts,
-        which stand behind it, or what it was made of."""
+        """Underlying objects of a descriptor: itself, and the pointer argument of the same tensor.
+
+        That argument is the first of the descriptor's components, which follow it in the argument
+        list. A descriptor made in the kernel has the underlying objects of its base pointer.
+        """
         arguments = self.function.arguments
         made = descriptor.definition
         if made is not None:
@@ -483,19 +497,19 @@ class _Barriers:
         return False
 
     def _same_thread(self, earlier: _Global, access: _Global) -> bool:
-        """Return whether each address that both accesses touch is touched by one thread."""
+        """Return whether only one thread accesses each address that two accesses have in common."""
         a, b = earlier.pointer, access.pointer
         if a is None or b is None:
             return False
         if a.layout == b.layout and self._overlap.are_elementwise(a, b, earlier.loop):
             if earlier.writes and access.writes:
-                return True  # always the first of the threads that hold an element
+                return True  # only the first of the threads that hold an element writes it
             if a.layout is not None and layout_of(a).redundant_threads() == (0, 0):
                 return True
         return self._overlap.are_apart(a, earlier.mask, b, access.mask, earlier.loop)
 
     def roots(self, pointer: Value) -> frozenset[Value | None]:
-        """The arguments that a pointer, or a tile of them, may come from."""
+        """Underlying objects of a pointer or tile of pointers: arguments, or ``_ANYWHERE``."""
         found = self._roots.get(pointer)
         if found is None:
             found = self._roots[pointer] = frozenset(self._reached(pointer))
@@ -516,7 +530,7 @@ class _Barriers:
         return found
 
     def _sources(self, value: Value, found: set[Value | None]) -> list[Value]:
-        """The pointers that a pointer comes from; a root is put into ``found`` instead."""
+        """Pointers that a pointer is computed from; underlying objects are added to ``found``."""
         carried: Carried | None = self.carried.get(value)
         if carried is not None:
             return list(carried.incoming())
@@ -542,15 +556,14 @@ def _is_fenced(operation: Operation) -> bool:
 
 
 def _insert_fence(operation: Operation) -> None:
-    """Put a proxy fence before an operation."""
+    """Insert a proxy fence before an operation."""
     assert operation.parent is not None
     fence = Operation(SIMT_TABLE["simt.publish"], (), (), {}, (), location=operation.location)
     operation.parent.insert_before(fence, operation)
 
 
 def _passes_on(operation: Operation) -> bool:
-    """Return whether pointers among the results come from pointers among the operands, and not from
-    memory or from numbers."""
+    """Return whether pointer results derive from pointer operands, not from memory or integers."""
     return operation.spec.effects is Effect.NONE
 
 

@@ -1,9 +1,8 @@
-"""What leaves the fast path, and why: accesses narrower than the machine's widest, loads of loops
-that are not copied ahead of time.
+"""Missed-optimization remarks: accesses narrower than the target's widest, unpipelined loads.
 
-The notes are shown by ``tilewright inspect``; with ``TILEWRIGHT_WARN_SLOW=1`` in the environment
-each is a warning, once a kernel. Other passes add theirs where they decide: matmuls without a
-matrix instruction, loops that cannot be pipelined.
+``tilewright inspect`` prints the remarks; with ``TILEWRIGHT_WARN_SLOW=1`` in the environment each
+is a warning, once per kernel. Other passes add remarks where they decide: about matmuls without a
+matrix instruction, or loops that cannot be pipelined.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ from tilewright.simt.target.matmul_plan import MULTIPLYING, factors
 from tilewright.simt.target.simt_target import SimtTarget
 
 _ACCESSES = (Load, Store, LoadStart)
-#: Operations that repeat a block.
+#: Loop operations.
 _LOOPS = frozenset({"for", "while"})
 
 
 def note_slow_paths(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
-    """Add the notes about accesses and pipelines of a function in its final form."""
+    """Add remarks about the accesses and pipelines of a function in its final form."""
     axes = axis_info(function)
     causes = AccessCauses(function, axes)
     told: set[tuple[Location | None, str]] = set()  # a pipelined load stands in the loop and before it
@@ -53,8 +52,10 @@ def note_slow_paths(function: Function, target: SimtTarget, options: Mapping[str
 
 
 def _narrow(operation: Load | Store | LoadStart, target: SimtTarget, axes: Mapping[Value, AxisInfo], causes: AccessCauses) -> str:
-    """Why an access moves fewer bytes at once than a thread has of the tile, up to the machine's
-    widest access; the empty string where it does not."""
+    """Return why an access is narrower than it could be; the empty string if it is not.
+
+    An access could be as wide as the thread's share of the tile, up to the target's widest access.
+    """
     pointer, mask = operation.pointer, operation.mask
     type_ = pointer.type
     assert isinstance(type_, TileType)
@@ -87,7 +88,7 @@ def _narrow(operation: Load | Store | LoadStart, target: SimtTarget, axes: Mappi
 
 
 def _not_pipelined(loop: For, target: SimtTarget, axes: Mapping[Value, AxisInfo], options: Mapping[str, Any]) -> list[tuple[Operation, str]]:
-    """Why loads that feed the matmuls of a loop stay in it."""
+    """Return remarks on why loads that feed the matmuls of a loop are not pipelined."""
     body = loop.body
     matmuls = [operation for operation in body if isinstance(operation, MULTIPLYING)]
     stages = loop.num_stages or options.get("num_stages", 0)
@@ -119,13 +120,15 @@ def _why_not_ahead(load: Load, target: SimtTarget, axes: Mapping[Value, AxisInfo
 
 
 def _feeding(matmuls: Sequence[Operation]) -> list[Load]:
-    """The loads of the matmuls' block from which what they multiply is computed, those that are put
-    into shared memory first too."""
+    """Loads in the matmuls' block that their operands are computed from.
+
+    That includes loads whose tile is stored to shared memory first.
+    """
     found: dict[Operation, None] = {}
     work = [operand for matmul in matmuls for operand in factors(matmul)]
     while work:
         value = work.pop()
-        # what was put in shared memory for this matmul alone
+        # tiles staged in shared memory for this matmul alone
         work += [user.x for user in value.uses if isinstance(user, ops.Store) and user.slot is value]
         operation = value.definition
         if operation is None or operation.parent is not matmuls[0].parent or operation in found:
@@ -142,8 +145,7 @@ _warned: set[tuple[str, str]] = set()
 
 
 def warn_slow(function: Function) -> None:
-    """Warn of what left the fast path, once a kernel and note, where ``TILEWRIGHT_WARN_SLOW`` is
-    set."""
+    """Emit each remark as a warning once per kernel if ``TILEWRIGHT_WARN_SLOW`` is set."""
     if not flag("TILEWRIGHT_WARN_SLOW"):
         return
     for operation, told in notes_of(function):

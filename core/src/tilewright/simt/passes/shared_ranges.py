@@ -1,7 +1,6 @@
-"""Bytes of shared memory that slots, mbarriers and scratch space take, once a function's
-shared memory is placed.
+"""Byte ranges of slots, mbarriers and scratch space, once shared memory is allocated.
 
-A slot whose number is not a constant may be any slot of its buffer: the range is the whole buffer.
+A slot with a non-constant index may be any slot of its buffer: its range is the whole buffer.
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ from tilewright.simt.dialect.types import BarriersType, BufferType
 from tilewright.simt.passes.allocate_shared import is_place, scratch_of
 from tilewright.simt.target.simt_target import SimtTarget
 
-#: Bytes of shared memory, from the first to before the second.
+#: Half-open range of bytes of shared memory: (first, one past the last).
 ByteRange = tuple[int, int]
 
 
 class SharedRanges:
-    """The byte ranges of one function whose shared memory is placed."""
+    """Byte ranges in the allocated shared memory of one function."""
 
     def __init__(self, function: Function, target: SimtTarget, carried: Mapping[Value, Carried] | None = None) -> None:
         self.target = target
         self.carried = all_carried(function) if carried is None else carried
 
     def of_slots(self, slots: Iterable[Value]) -> list[ByteRange]:
-        """The ranges that slots may be in."""
+        """Ranges that slots may occupy."""
         found = []
         for slot in slots:
             for allocation, index in self._allocations(slot, set()):
@@ -44,7 +43,7 @@ class SharedRanges:
         return found
 
     def of_objects(self, objects: Iterable[tuple[Value, Value]]) -> list[ByteRange]:
-        """The ranges of mbarriers, given with their numbers."""
+        """Ranges of mbarriers, each named by its allocation and index."""
         found = []
         for barriers, number in objects:
             index = constant_of(number)
@@ -53,7 +52,7 @@ class SharedRanges:
         return found
 
     def of_object(self, allocation: Operation, index: int | None) -> ByteRange:
-        """The range of one mbarrier of an allocation, or of all of them."""
+        """Range of one mbarrier of an allocation, or of all if ``index`` is None."""
         start, type_ = offset_of(allocation), allocation.results[0].type
         size = self.target.barrier_bytes
         assert isinstance(type_, BarriersType)
@@ -62,12 +61,12 @@ class SharedRanges:
         return (start + index * size, start + (index + 1) * size)
 
     def of_scratch(self, operation: Operation) -> list[ByteRange]:
-        """The range of an operation's scratch space, if it has any."""
+        """Range of an operation's scratch space, if it has any."""
         size = scratch_of(operation, self.target)
         return [(offset_of(operation), offset_of(operation) + size)] if size else []
 
     def _allocations(self, place: Value, seen: set[Value]) -> list[tuple[Operation, int | None]]:
-        """The allocations that a place may be in, with its number where that is known."""
+        """Allocations that an address may be in, with the index of the slot if that is a constant."""
         if place in seen:
             return []
         seen.add(place)
@@ -88,6 +87,6 @@ class SharedRanges:
 
 
 def overlap(ranges: Iterable[ByteRange], others: Iterable[ByteRange]) -> bool:
-    """Return whether any of some ranges has bytes in common with any of some others."""
+    """Return whether any of ``ranges`` overlaps any of ``others``."""
     others = tuple(others)
     return bool(others) and any(start < other_end and other_start < end for start, end in ranges for other_start, other_end in others)

@@ -1,16 +1,16 @@
-"""Sums that a loop over products carries are added up across threads once, after the loop.
+"""Sink reductions out of matmul loops: reduce loop-carried sums across threads after the loop.
 
     for ...:  total = total * factor + sum(x, axis)            (or without a factor)
 
-has all threads that hold a row add up what they have of it in every iteration. The factor is the
-same for all of a row, so that each thread can keep a sum of its own:
+In every iteration, all threads that hold a row reduce their elements across threads. The factor is
+the same for a whole row, so each thread can keep a partial sum:
 
-    for ...:  partial = partial * factor + (what this thread holds of x, added up);  total = total * factor
+    for ...:  partial = partial * factor + (sum of the own elements of x);  total = total * factor
     total = total + sum(partial, axis)
 
-A thread's part of ``x`` is a tile too: of what threads hold along the axis, bit by bit of its
-coordinate, the bits that registers stand for are summed over. Numbers are added in another order,
-as they may be: that of a reduction is the toolkit's to choose.
+The partial sums are a tile as well: of the bits of the coordinate along the axis, the pass reduces
+over the bits that registers represent. This changes the order of additions, which the compiler may
+choose for a reduction.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tilewright.simt.passes.ssa_repair import carry_in_for, yield_more
 
 
 def defer_sums(function: Function) -> None:
-    """Rewrite the sums that loops over products carry."""
+    """Sink the reductions of sums that matmul loops carry."""
     for loop in operations_of_program(function.body):
         if isinstance(loop, For) and any(isinstance(operation, Multiplication) for operation in loop.body):
             for index in range(len(loop.results)):
@@ -44,14 +44,14 @@ def defer_sums(function: Function) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """What a loop adds to a value that it carries.
+    """Reduction that a loop adds to a loop-carried value.
 
     Attributes:
-        addition: the last operation on it.
-        kept: what is added to: the carried value, times ``factor`` if there is one.
-        reduction: gives what is added.
-        runs: of the coordinate along the reduced axis, from the highest bits on: (how many bits,
-            whether registers stand for them).
+        addition: the ``add`` whose result the loop yields.
+        kept: the other operand: the loop-carried value, times ``factor`` if there is one.
+        reduction: the reduction whose result is added.
+        runs: runs of bits of the coordinate along the reduced axis, highest first: (number
+            of bits, whether they are register bits).
     """
 
     addition: Operation
@@ -85,7 +85,10 @@ def _carried_sum(loop: For, index: int) -> _Sum | None:
 
 
 def _factor(kept: Value, argument: Value) -> Value | None:
-    """What the carried value is multiplied by to give ``kept``, which nothing else reads."""
+    """Return the factor that the loop-carried value is multiplied by in ``kept``.
+
+    None unless ``kept`` is such a product with one use.
+    """
     product = kept.definition
     if not isinstance(product, Binary) or product.name != "mul" or argument not in product.operands or sum(kept.uses.values()) != 1:
         return None
@@ -101,8 +104,11 @@ def _is_sum(operation: Reduce) -> bool:
 
 
 def _runs(layout: LinearLayout, axis: int) -> tuple[tuple[int, bool], ...] | None:
-    """Runs of bits along an axis that are of registers, or of threads; None where none are of
-    threads, or bits are of neither alone."""
+    """Runs of register bits and of thread bits along an axis.
+
+    None if there are no thread bits, or if a bit does not stand for exactly one register, lane or
+    warp bit.
+    """
     shift, count = axis_shifts(layout.shape)[axis], log2(layout.shape[axis])
     mask = ((1 << count) - 1) << shift
     kinds: dict[int, bool] = {}
@@ -167,8 +173,10 @@ def _defer(loop: For, index: int, found: _Sum) -> None:
 
 
 def _partial(builder: Builder, found: _Sum, axis: int) -> Value:
-    """What each thread holds of the reduced tile, added up: a tile with as many elements along the
-    axis as threads hold of a row."""
+    """Reduce a tile over its register bits.
+
+    The result has as many elements along the axis as threads hold a row.
+    """
     x = found.reduction.inputs[0]
     assert isinstance(x.type, TileType)
     before, after = x.type.shape[:axis], x.type.shape[axis + 1 :]

@@ -1,19 +1,18 @@
-"""Split chains of matmuls by rows: where a warp has two MMAs' rows of every result, the halves of
-the rows are computed one behind the other.
+"""Split back-to-back matmuls by rows, where each warpgroup holds two MMAs' rows of every result.
 
-An asynchronous MMA (``wgmma``) has 64 rows of a warpgroup. In a loop over a chain such as
-attention's, ``s = q @ k; p = f(s); o = p @ v + g(s) * o``, whose tiles have 128 rows, nothing of
-``f`` can be computed before both MMAs of ``s`` have ended. As two chains of 64 rows, which share K
-and V, the first one's ``f`` runs while the second one's matmul does:
+An asynchronous MMA (``wgmma``) computes 64 rows per warpgroup. In a loop over a chain such as
+attention's, ``s = q @ k; p = f(s); o = p @ v + g(s) * o``, with tiles of 128 rows, no part of ``f``
+can start before both MMAs of ``s`` have completed. Split into two chains of 64 rows, which share K
+and V, the first chain's ``f`` overlaps with the second chain's matmul:
 
     for each iteration:
         s0 = q0 @ k; s1 = q1 @ k
         p0 = f(s0); o0 = p0 @ v + g(s0) * o0
         p1 = f(s1); o1 = p1 @ v + g(s1) * o1
 
-The rows of a tile are followed through the loop's body along one axis of it. A loop in which
-something mixes rows stays as it is. What is made before the loop is computed anew for each half, or
-split; what the loop gives is joined. In the layouts of MMAs neither takes an instruction.
+The pass follows the rows of a tile through the loop's body along one axis. It leaves a loop alone
+in which an operation mixes rows. It recomputes or splits tiles defined before the loop, and joins
+the loop's results. In the layouts of MMAs neither a split nor a join takes an instruction.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 
 class _MixedRowsError(Exception):
-    """Something in a loop is computed from several rows."""
+    """An operation of a loop computes a value from several rows."""
 
 
 def split_rows(module: Module, target: SimtTarget, options: Mapping[str, Any]) -> None:
-    """Split the chains of a module's kernel whose results are of two asynchronous MMAs a warp."""
+    """Split the back-to-back matmuls of a kernel whose results are two asynchronous MMAs a warp."""
     (function,) = module.functions.values()
     halves: dict[Value, tuple[Value, Value]] = {}
     for loop in [operation for operation in function.walk() if isinstance(operation, For)]:
@@ -59,14 +58,17 @@ def split_rows(module: Module, target: SimtTarget, options: Mapping[str, Any]) -
 
 
 def _rows(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> int:
-    """The rows of all matmuls of a loop over a chain of asynchronous ones, where each warp has the
-    first and the second half of them; 0 for other loops."""
+    """Return the number of rows of a loop's back-to-back asynchronous matmuls, if it can be split.
+
+    All matmuls must have as many rows, and each warp must hold rows of both halves; 0 for other
+    loops.
+    """
     body = loop.body
     dots = [operation for operation in body if isinstance(operation, Dot)]
     if stages_of(loop, options) < 2 or len(dots) < 2 or any(inner.name in ("for", "while") for inner in body.walk()):
         return 0
-    # blocks that are copied whole are for warps of their own, beside which halves of the iterations
-    # run instead
+    # loops with TMA loads are warp-specialized instead, and the consumers' iterations are split
+    # into halves there
     if any(clobbers_memory(operation) or isinstance(operation, DescriptorLoad) for operation in body):
         return 0
     if not any(_reads(dot, set(dots)) for dot in dots):
@@ -87,7 +89,7 @@ def _extent(dot: Dot, warps: int, target: SimtTarget) -> int:
 
 
 def _reads(dot: Dot, dots: set[Dot]) -> bool:
-    """Return whether a factor of a matmul is computed from another one of the iteration."""
+    """Return whether an operand of a matmul depends on another matmul of the same iteration."""
     work, seen = [dot.a, dot.b], set[Operation]()
     while work:
         operation = work.pop().definition
@@ -105,12 +107,12 @@ def _inputs(operation: Operation) -> list[Value]:
 
 
 class _Rows:
-    """Which values of a loop have rows, and along which axis.
+    """Values of a loop that have rows, and the axis of the rows in each.
 
     Attributes:
         loop: the loop.
-        extent: the rows.
-        axes: value -> axis of the rows, of values in the loop and of those made before it.
+        extent: the number of rows.
+        axes: value -> axis of its rows, for values in the loop and values defined before it.
     """
 
     def __init__(self, loop: For, extent: int) -> None:
@@ -125,7 +127,7 @@ class _Rows:
             self._follow(self._work.pop())
 
     def is_inside(self, value: Value) -> bool:
-        """Return whether a value is one of the loop's body."""
+        """Return whether a value is defined in the loop's body."""
         return value.owner is self.body or (value.definition is not None and value.definition.parent is self.body)
 
     def _add(self, value: Value, axis: int) -> None:
@@ -171,8 +173,7 @@ class _Rows:
         self._need(user.results[0], there)
 
     def operands(self, operation: Operation, axis: int) -> list[tuple[Value, int]]:
-        """(operand, axis of its rows) of those operands of an operation that have the rows of its
-        result."""
+        """Return the operands that share the rows of an operation's result, with their row axis."""
         if isinstance(operation, Dot):
             return [(operation.a, 0), (operation.c, 0)]
         if isinstance(operation, ExpandDims):
@@ -192,7 +193,7 @@ class _Rows:
 
 
 def _result_axis(operation: Operation, operand: Value, axis: int) -> int:
-    """The axis of an operation's result that the rows of an operand are along."""
+    """Return the axis of an operation's result that corresponds to the row axis of an operand."""
     if isinstance(operation, Dot):
         if axis != 0 or operand is operation.b:
             raise _MixedRowsError
@@ -211,10 +212,11 @@ def _result_axis(operation: Operation, operand: Value, axis: int) -> int:
 
 
 class _Writer:
-    """Writes a loop anew, with each value that has rows as two.
+    """Rewriter that clones a loop with two values for each value that has rows.
 
     Attributes:
-        halves: tiles of before the loop, and results of loops written so, that are known as halves.
+        halves: known halves of tiles: of tiles defined before the loop, and of results of loops
+            rewritten before.
     """
 
     def __init__(self, rows: _Rows, halves: dict[Value, tuple[Value, Value]]) -> None:
@@ -273,8 +275,12 @@ class _Writer:
         loop.erase()
 
     def _write(self, builder: Builder, common: dict[Value, Value], known: tuple[dict[Value, Value], ...]) -> None:
-        """Write the body: what has no rows, what no matmul comes before and the matmuls that it
-        leads to, and the rest of each half."""
+        """Write the body of the new loop.
+
+        It begins with the operations without rows. Operations that depend on no matmul, and the
+        matmuls that these feed, follow for both halves; then come the remaining operations, half by
+        half.
+        """
         late, split = set[Operation](), list[Operation]()
         for operation in self.body:
             if operation is self.body.terminator:
@@ -303,8 +309,10 @@ class _Writer:
         builder.insert(copy)
 
     def _outside(self, builder: Builder, value: Value, axis: int) -> tuple[Value, Value]:
-        """The halves of a tile that is made before the loop: computed for themselves where that
-        costs nothing, else those of the tile."""
+        """Return the halves of a tile defined before the loop.
+
+        Index arithmetic and constants are recomputed for each half; any other tile is split.
+        """
         if value not in self.halves:
             operation = value.definition
             if operation is not None and _is_index(operation):
@@ -323,13 +331,12 @@ class _Writer:
 
 
 def _is_index(operation: Operation) -> bool:
-    """Return whether an operation is cheap to compute for each half: index arithmetic and
-    constants."""
+    """Return whether an operation is cheap to recompute for each half."""
     return isinstance(operation, Arange | Splat | ExpandDims | Broadcast) or operation.spec.elementwise
 
 
 def _narrow(operation: Operation, axis: int, half: int) -> None:
-    """Make a copy of an operation on all rows one on half of them."""
+    """Restrict a cloned operation to one half of its rows."""
     (result,) = operation.results
     assert isinstance(result.type, TileType)
     extent = result.type.shape[axis] // 2
@@ -344,7 +351,7 @@ def _of_rows(type_: TileType, axis: int, extent: int) -> TileType:
 
 
 def _split(builder: Builder, value: Value, axis: int) -> tuple[Value, Value]:
-    """The first and the second half of a tile along an axis."""
+    """Split a tile along an axis into its first and second half."""
     type_ = value.type
     assert isinstance(type_, TileType)
     half = type_.shape[axis] // 2
@@ -355,7 +362,7 @@ def _split(builder: Builder, value: Value, axis: int) -> tuple[Value, Value]:
 
 
 def _join(builder: Builder, first: Value, second: Value, axis: int, type_: Any) -> Value:
-    """The tile of two halves along an axis."""
+    """Join two halves along an axis."""
     joined = builder.join(first, second)
     last = type_.rank
     order = [*range(axis), last, *range(axis, last)]

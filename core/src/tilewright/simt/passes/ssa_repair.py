@@ -1,8 +1,8 @@
-"""Values that change at places of a program, carried by the control flow around those places.
+"""SSA repair: thread values that change at given operations through control flow.
 
-The parity of an mbarrier's phase is one, or the number of the slot that a ring is at: it has a
-value before a program's loops, each place that uses it gives it another, and every ``for``,
-``while`` and ``if`` in between has to hand it on.
+Examples are the phase parity of an mbarrier, or the current slot of a multi-buffered allocation: it
+has an initial value, each operation that uses it defines a new one, and every ``for``, ``while``
+and ``if`` in between must carry it.
 
     # a phase that flips at each of some operations, wherever they are
     def flip(place: Operation, values: tuple[Value, ...]) -> list[Value]:
@@ -21,28 +21,27 @@ from tilewright.ir.core import Operation, Region, Value
 from tilewright.simt.dialect.loop_carried import CARRIERS, terminator
 
 _Place = TypeVar("_Place", bound=Operation)
-#: (place, values that reach it) -> the values after it, one for each.
+#: (place, reaching values) -> the values after it, one for each.
 Update = Callable[[_Place, tuple[Value, ...]], Sequence[Value]]
 
 
 def thread_values(region: Region, places: Iterable[_Place], inits: Sequence[Value], update: Update[_Place]) -> tuple[Value, ...]:
-    """Carry values through a region to places in it.
+    """Thread values through a region to operations in it.
 
     Args:
-        region: where ``inits`` are defined, before all places.
-        places: operations in the region, or in those of ``for``, ``while`` and ``if`` inside; an
-            operation with regions of its own may be one, what it holds is then up to ``update``.
-        inits: what the values are at first. A tile's layout is that of the value, wherever it is
-            carried.
-        update: called once a place, in program order. It may put operations beside the place, and
-            erase it.
+        region: the region in which ``inits`` are defined, before all places.
+        places: operations in the region, or nested in ``for``, ``while`` and ``if``. A place may
+            regions; ``update`` is then responsible for its contents.
+        inits: the initial values. A loop-carried tile has the layout of its initial value.
+        update: called once per place, in program order. It may insert operations beside the place,
+            and erase it.
 
     Returns:
         The values at the end of ``region``.
 
     Raises:
-        AssertionError: a place is in a region that carries nothing, such as a part of a partition.
-            What changes in a part begins in its region.
+        AssertionError: a place is in a region that carries no values, such as a warp-specialized
+            partition. Values that change in a partition start in its own region.
     """
     wanted: set[Operation] = set(places)
     around: set[Operation] = set()
@@ -56,7 +55,9 @@ def thread_values(region: Region, places: Iterable[_Place], inits: Sequence[Valu
 
 
 def carry_in_for(loop: Operation, init: Value) -> Value:
-    """Let a ``for`` carry one more value: its argument in the body.
+    """Add an iteration argument to a ``for``; return its block argument.
+
+    Its result is the loop's last one. The caller yields its next value (:func:`yield_more`).
 
     Its result is the loop's last; what is yielded for it is up to the caller (:func:`yield_more`).
     """
@@ -66,20 +67,20 @@ def carry_in_for(loop: Operation, init: Value) -> Value:
 
 
 def yield_more(region: Region, values: Sequence[Value]) -> None:
-    """Let a region's terminator hand on more values, after those it has."""
+    """Append operands to a region's terminator."""
     last = terminator(region)
     *first, count = last.segments
     last.replace_operands([*last.operands, *values], (*first, count + len(values)))
 
 
 class _Threads:
-    """Carries values to ``places``, which operations ``around`` hold."""
+    """SSA repair for ``places``, which are nested in the operations ``around``."""
 
     def __init__(self, places: set[Operation], around: set[Operation], update: Update[Any]) -> None:
         self.places, self.around, self.update = places, around, update
 
     def through(self, region: Region, values: tuple[Value, ...]) -> tuple[Value, ...]:
-        """The values at a region's end, for those at its beginning."""
+        """Return the values at a region's end, given the values at its beginning."""
         for operation in region:
             if operation in self.places:
                 made = tuple(self.update(operation, values))
