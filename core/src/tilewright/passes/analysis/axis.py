@@ -32,17 +32,17 @@ UNBOUNDED = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class AxisInfo:
-    """What is known of a value, an entry an axis (one entry for a scalar).
+    """Contiguity, divisibility and constancy of a value, with an entry per axis (one for a scalar).
 
     Attributes:
-        contiguity: the axis falls into aligned runs of this many elements, each one more than the
-            one before (pointers: the next element).
+        contiguity: length of aligned runs along the axis in which each element is one more than the
+            previous one (pointers: the next element).
         divisibility: the power of two known to divide the first value of each such run (pointers:
             its address, in bytes).
-        constancy: the axis falls into aligned runs of this many equal elements.
-        constant: the number that every element is, or None.
-        nonnegative: whether no element is below zero.
-        addressing: contiguity and divisibility hold only of addresses (see above), and of nothing
+        constancy: length of aligned runs along the axis of equal elements.
+        constant: the value of all elements, or None.
+        nonnegative: whether no element is negative.
+        addressing: contiguity and divisibility hold for addresses only (see above), and for nothing
             else that is computed from the value.
     """
 
@@ -58,19 +58,21 @@ class AxisInfo:
         return len(self.contiguity)
 
     def divisibility_at(self, axis: int, group: int, unit: int = 1) -> int:
-        """What divides the first value of each aligned group of ``group`` elements; consecutive
-        elements are ``unit`` apart."""
+        """Return the divisor of the first value of each aligned group of ``group`` elements.
+
+        Consecutive elements are ``unit`` apart.
+        """
         run, known = self.contiguity[axis], self.divisibility[axis]
         if group % run == 0:
             return known
         return min(known, power_of_two_in(math.gcd(group, run) * unit))
 
     def divisibility_of_all(self, unit: int = 1) -> int:
-        """What divides every element."""
+        """Return the divisor of every element."""
         return max(self.divisibility_at(axis, 1, unit) for axis in range(self.rank))
 
     def apart_from_addresses(self, unit: int = 1) -> AxisInfo:
-        """What holds without the assumption on addresses."""
+        """Return the attributes that hold without the assumption on addresses."""
         if not self.addressing:
             return self
         divisibility = tuple([self.divisibility_at(axis, 1, unit) for axis in range(self.rank)])
@@ -78,12 +80,12 @@ class AxisInfo:
 
 
 def power_of_two_in(value: int) -> int:
-    """The greatest power of two that divides ``value``."""
+    """Return the largest power of two that divides ``value``."""
     return min(value & -value, UNBOUNDED) if value else UNBOUNDED
 
 
 def axis_info(function: Function) -> dict[Value, AxisInfo]:
-    """What is known of every value of the function."""
+    """Analyze every value of a function."""
     analysis = _Analysis()
     for argument, attributes in zip(function.arguments, function.argument_attributes, strict=True):
         info = unknown(argument.type)
@@ -93,14 +95,14 @@ def axis_info(function: Function) -> dict[Value, AxisInfo]:
 
 
 def unknown(type_: Type) -> AxisInfo:
-    """Nothing but the type."""
+    """Return the attributes of an unknown value of a type."""
     ones = (1,) * max(1, len(shape_of(type_)))
     element = element_type(type_)
     return AxisInfo(ones, ones, ones, None, isinstance(element, IntType) and not element.signed)
 
 
 def _join(a: AxisInfo, b: AxisInfo, unit: int) -> AxisInfo:
-    """What holds of a value that is one or the other."""
+    """Join the attributes of two values."""
     if a == b:
         return a
     contiguity = tuple(map(math.gcd, a.contiguity, b.contiguity))
@@ -111,13 +113,13 @@ def _join(a: AxisInfo, b: AxisInfo, unit: int) -> AxisInfo:
 
 
 def _unit(type_: Type) -> int:
-    """How far apart consecutive elements are, in the unit of divisibility: bytes for pointers."""
+    """Return the distance of consecutive elements, in the unit of divisibility: bytes for pointers."""
     element = element_type(type_)
     return byte_size(element.pointee) if isinstance(element, PointerType) else 1
 
 
 class _Analysis(Domain[AxisInfo]):
-    """Evaluates operations in order. ``known`` holds what was found."""
+    """Forward analysis in program order; ``known`` holds the attributes found."""
 
     def __init__(self) -> None:
         self.known: dict[Value, AxisInfo] = {}
@@ -146,7 +148,7 @@ class _Analysis(Domain[AxisInfo]):
         return [self.known[value] for value in values]
 
     def _merge_into(self, values: Sequence[Value], found: Sequence[AxisInfo]) -> bool:
-        """Weaken what is known of ``values`` by ``found``; whether anything changed."""
+        """Weaken the attributes of ``values`` by ``found``; return whether anything changed."""
         changed = False
         for value, info in zip(values, found, strict=True):
             joined = _join(self.known[value], info, _unit(value.type))
@@ -192,8 +194,7 @@ class _Analysis(Domain[AxisInfo]):
     # ---- operations
 
     def transfer(self, operation: Operation, facts: Sequence[AxisInfo]) -> AxisInfo:
-        """What is known of a result, by operations through which addresses are computed also under
-        their assumption."""
+        """Apply a transfer function; operations on addresses keep the assumption on addresses."""
         if not any(info.addressing for info in facts):
             return super().transfer(operation, facts)
         if _leads_to_addresses(operation):
@@ -593,7 +594,7 @@ def _picked(operation: Gather, x: AxisInfo, index: AxisInfo) -> AxisInfo:
 
 
 def _first(x: AxisInfo, type_: Type) -> AxisInfo:
-    """What is known of any one element."""
+    """Return the attributes of any one element."""
     return AxisInfo((1,), (x.divisibility_of_all(_unit(type_)),), (1,), x.constant, x.nonnegative)
 
 

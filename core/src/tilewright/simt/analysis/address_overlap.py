@@ -1,13 +1,13 @@
-"""Which addresses two accesses of global memory have in common.
+"""Overlap of two global memory accesses, by their affine addresses.
 
-Addresses are affine forms (:mod:`tilewright.passes.analysis.affine`). Two tiles of one argument's
-memory meet where an equation has a solution in integers:
+Addresses are affine forms (:mod:`tilewright.passes.analysis.affine`). Two tiles in one argument's
+memory overlap if an equation has an integer solution:
 
     start + i * step_i + j * step_j + ...  =  start' + i' * step'_i + j' * step'_j + ...
 
-with coordinates within the tiles. So ``p + 64 * i + j`` and ``p + 64 * i + j + 32`` do not meet for
-32 columns j, and do for 64. Of accesses in different iterations of a loop, the iterations differ by
-any number but 0.
+with coordinates within the tiles. For example, ``p + 64 * i + j`` and ``p + 64 * i + j + 32`` do
+not overlap for 32 columns j, but do for 64. For accesses in different iterations of a loop, the
+iteration numbers differ by any number but 0.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilewright.passes.analysis.affine import Affine, is_inside
 from tilewright.passes.analysis.affine_forms import ONE, ZERO, Form
 from tilewright.passes.analysis.polynomials import Polynomial, total
 
-#: Solutions that are tried before two tiles are taken to meet.
+#: Maximum number of candidate solutions; beyond it two tiles are assumed to overlap.
 _TRIALS: Final = 512
 
 #: A term of an equation: its factor, and the minimum and the maximum number that it is multiplied
@@ -31,7 +31,7 @@ Term = tuple[int, float, float]
 
 
 class AddressOverlap:
-    """What is known of the addresses of a function whose tiles have layouts.
+    """Overlap queries on the addresses of a function with layouts.
 
     ``loop`` is given where one of two accesses was in an iteration of it before, and the other is
     in a later one. Index arithmetic is taken not to overflow.
@@ -43,8 +43,10 @@ class AddressOverlap:
         self._elementwise: dict[tuple[Value, Value, Operation | None], bool] = {}
 
     def are_elementwise(self, a: Value, b: Value, loop: Operation | None) -> bool:
-        """Return whether two tiles of pointers have addresses in common at equal coordinates only.
-        (That a tile has one address twice is not asked.)"""
+        """Return whether two tiles of pointers have common addresses at equal coordinates only.
+
+        Addresses that occur twice within one tile do not matter.
+        """
         if a is b and loop is None:
             return True
         key = a, b, loop
@@ -53,8 +55,7 @@ class AddressOverlap:
         return self._elementwise[key]
 
     def are_apart(self, a: Value, mask: Value | None, b: Value, other_mask: Value | None, loop: Operation | None) -> bool:
-        """Return whether two tiles of pointers, as far as their masks let them through, have no
-        address in common."""
+        """Return whether two masked tiles of pointers have no address in common."""
         key = a, mask, b, other_mask, loop
         if key not in self._apart:
             self._apart[key] = self._find_apart(a, b, loop) or (loop is None and self._are_apart_by_masks(a, mask, b, other_mask))
@@ -94,8 +95,7 @@ class AddressOverlap:
         return not any(has_solution([*terms, (step, *range_)], difference) for range_ in ((1, math.inf), (-math.inf, -1)))
 
     def _step(self, form: Form, other: Form, loop: Operation) -> int | None:
-        """What both forms move by in each iteration of a loop, if that is all they differ by but
-        for a number."""
+        """Return the step per iteration of two forms that differ by a constant; None otherwise."""
         if loop.name != "for":
             return None
         iteration = self._affine.unknown("iteration", loop)
@@ -105,8 +105,7 @@ class AddressOverlap:
         return None if self._affine.varies(fixed, loop) or other.start.minus(form.start).constant is None else step
 
     def _starts(self, form: Form, other: Form, loop: Operation | None) -> tuple[list[Term], int]:
-        """(terms of the difference of two starts, which may be any number, what is left of it on
-        the other side)."""
+        """Return the difference of two starts as terms of any value, and the constant remainder."""
         first, second = dict(form.start.terms), dict(other.start.terms)
         factors = []
         for monomial in {**first, **second}:

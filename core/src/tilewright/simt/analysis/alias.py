@@ -1,7 +1,7 @@
-"""Which memory a pointer or a descriptor leads to: that of an argument of the kernel, or any.
+"""Alias analysis by underlying objects: the kernel arguments that addresses are based on.
 
-Different arguments are different memory. An address that was loaded, or made of numbers, may lead
-anywhere, to the memory of arguments as well.
+Different arguments are assumed not to alias. A loaded address, or one computed from integers, may
+point anywhere, including to the memory of arguments.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tilewright.ir.types import DescriptorType, PointerType, TileType, Type
 from tilewright.passes.effects import clobbers_memory, effects_of
 from tilewright.simt.dialect.ops.tensor_maps import MakeDescriptor, Tensor
 
-#: Operations whose result leads where their first operand does, beside those that move or forward
+#: Operations whose result is based on their first operand, besides the ones that move or forward
 #: elements.
 _PASSING: Final = frozenset({"addptr", "bitcast"})
 #: Operations that make a descriptor of a tensor at their operand ``base``.
@@ -25,8 +25,7 @@ MAKING: Final = (memory.MakeDescriptor, MakeDescriptor, Tensor)
 
 
 def root_of(address: Value) -> Value | None:
-    """The argument that a pointer, a tile of them, or a descriptor is made of; None where it may
-    lead anywhere."""
+    """Return the argument that a pointer or descriptor is based on; None if unknown."""
     value, seen = address, set()
     while value not in seen:
         seen.add(value)
@@ -36,7 +35,7 @@ def root_of(address: Value) -> Value | None:
                 return value if is_address(value.type) else None
             if not isinstance(owner.owner, For) or not value.index:
                 return None
-            # what a loop carries begins outside, if it stays in the same memory
+            # a loop-carried pointer has the underlying object of its initial value
             value = owner.owner.inits[value.index - 1]
         elif isinstance(owner, MAKING):
             value = owner.base
@@ -50,36 +49,38 @@ def root_of(address: Value) -> Value | None:
 
 
 def is_address(type_: Type) -> bool:
-    """Return whether values of a type lead to memory."""
+    """Return whether values of a type are pointers or descriptors."""
     return isinstance(type_.element if isinstance(type_, TileType) else type_, PointerType | DescriptorType)
 
 
 def reached(operation: Operation, effect: Effect) -> frozenset[Value | None]:
-    """The memory that an operation with no regions has an effect on: the roots of its addresses, or
-    None where it may be any."""
+    """Return the underlying objects of the memory that an operation without regions accesses.
+
+    The set contains None if that may be any memory.
+    """
     if operation.regions or effect not in effects_of(operation):
         return frozenset()
     roots = [root_of(operand) for operand in operation.operands if is_address(operand.type)]
-    # the toolkit's own operations that have none are about shared memory
+    # simt operations without addresses access shared memory only
     return frozenset(roots if roots or operation.name.startswith("simt.") else [None])
 
 
 def may_be_same(one: Value | None, other: Value | None) -> bool:
-    """Return whether two roots may be of the same memory."""
+    """Return whether two underlying objects may alias."""
     return one is None or other is None or one is other
 
 
 def writer_in(body: Region, roots: Collection[Value | None]) -> Operation | None:
-    """The first operation of a body, or in its regions, after which a load of memory with these
-    roots may see other values than before it; None where there is none. An atomic operation whose
-    result nobody reads tells the program nothing of what others wrote: it is a store of its own
-    memory."""
+    """Return the first operation of a body that may clobber memory with these underlying objects.
+
+    None if there is none. An atomic operation with an unused result does not order the program
+    after writes of other programs: it counts as a store to its own memory.
+    """
     return next((operation for operation in body.walk() if not operation.regions and clobbers_memory(operation) and _may_write(operation, roots)), None)
 
 
 def _may_write(operation: Operation, roots: Collection[Value | None]) -> bool:
-    """Return whether an operation that writes, or orders accesses, is not known to write to other
-    memory alone."""
+    """Return whether a clobbering operation may write to memory with these underlying objects."""
     silent = isinstance(operation, memory.AtomicRmw | memory.AtomicCas) and not operation.results[0].uses
     if not (silent or isinstance(operation, memory.Store | memory.DescriptorStore | memory.DescriptorReduce | memory.DescriptorScatter)):
         return True

@@ -1,10 +1,10 @@
-"""Tiles in flight: results of matmuls and loads that were started, before a wait makes them
-readable.
+"""Hazards of asynchronous matmuls, loads and copies: uses of a result before the wait for it.
 
-They may be few things: the accumulator of a matmul that goes on in the same registers, carried by
-control flow, and waited for. Whatever else reads them reads registers that something is still
-writing. The matmuls that go on in the same registers are a chain: values that become one another
-through accumulators and control flow.
+A matmul or load is in flight from its start to a wait for it. Until then its result may only be the
+accumulator of a matmul that continues in the same registers, be carried by control flow, and be
+waited for. Any other operation would read registers that an asynchronous operation still writes.
+Matmuls that accumulate in the same registers form a chain: values connected through accumulators
+and control flow.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from tilewright.simt.dialect.ops.buffers import Slot, View
 from tilewright.simt.dialect.ops.dot import DotStart
 from tilewright.simt.dialect.types import COPIES, LOADS, MATMULS, TokenType
 
-#: What starts a tile, and the queue that it is waited for in.
+#: Operations that start a tile, and the queue in which the tile is waited for.
 _STARTS = {"simt.dot_start": MATMULS.queue, "simt.load_start": LOADS.queue}
-#: What reads a slot at once, and the operands that may be slots.
+#: Operations that read slots synchronously.
 _READERS = frozenset({"simt.load", "simt.dot", "simt.dot_into", "simt.fragment"})
 
 
 class FlightError(LayoutError):
-    """Something reads a tile in flight, or a slot that is being copied to."""
+    """Read of a tile in flight, or of a slot that an asynchronous copy is writing."""
 
 
 class InFlight:
-    """The values of a function that may be in flight."""
+    """Values of a function that may be in flight."""
 
     def __init__(self, function: Function) -> None:
         self._leaders: dict[Value, Value] = {}
-        #: the operations that may have started a value last
+        #: value -> operations that may have started it most recently
         self._starts: dict[Value, set[Operation]] = {}
         self.carried: dict[Value, Carried] = {}
         operations = list(function.walk())
@@ -57,7 +57,7 @@ class InFlight:
         self._numbers = {leader: number for number, leader in enumerate(leaders)}
 
     def _spread(self) -> bool:
-        """Follow carried values once; whether something new was found."""
+        """Propagate through loop-carried values once; return whether that found anything new."""
         changed = False
         for one in dict.fromkeys(self.carried.values()):
             sources = [value for value in one.incoming() if value in self._starts]
@@ -81,34 +81,38 @@ class InFlight:
 
     @property
     def values(self) -> Iterator[Value]:
-        """Those that may be in flight."""
+        """Values that may be in flight."""
         return iter(self._starts)
 
     def may_be(self, value: Value) -> bool:
         """Return whether a value may be in flight.
 
-        One that is carried may also be one that never was.
+        For a loop-carried value, that does not mean that it always is.
         """
         return value in self._starts
 
     def starts(self, value: Value) -> set[Operation]:
-        """The operations that may have started a value last."""
+        """Operations that may have started a value most recently."""
         return self._starts[value]
 
     def queue(self, value: Value) -> str:
-        """The queue that a value is waited for in."""
+        """Queue in which a value is waited for."""
         return _STARTS[next(iter(self._starts[value])).name]
 
     def chain(self, value: Value) -> int | None:
-        """The number of the registers that matmuls of a value go on in, from 0 on; None for values
-        that no matmul in flight gives."""
+        """Return the number of a value's chain of accumulators, counted from 0.
+
+        None if no matmul in flight defines the value.
+        """
         return self._numbers.get(self._leader(value)) if value in self._starts else None
 
 
 def check_in_flight(function: Function) -> None:
-    """Check that tiles in flight are read by nothing but waits and matmuls that go on with them,
-    that operands in registers are held until the wait for their matmul, and, where program order
-    tells, that no slot is read while a group of copies into it is in flight.
+    """Check a function for hazards of asynchronous operations.
+
+    Only waits and matmuls that continue in the same registers may read tiles in flight. Operands in
+    registers must stay live until the wait for their matmul. As far as program order shows, no slot
+    may be read while a group of copies into it is in flight.
 
     Raises:
         FlightError: naming the operation, its location and the rule.
@@ -127,13 +131,15 @@ def check_in_flight(function: Function) -> None:
 
 
 def _check_held(start: DotStart) -> None:
-    """What a matmul reads in registers stays there until a wait for it, which names it; where a
-    loop carries its token, the loop carries that too."""
+    """Check that a matmul's operands in registers stay live until a wait for it, which holds them.
+
+    A loop that carries the matmul's token must carry the operands as well.
+    """
     _check_kept(start, start.results[1], [operand for operand in (start.a, start.b) if isinstance(operand.type, TileType)], set())
 
 
 def _check_kept(start: Operation, token: Value, read: list[Value], seen: set[Value]) -> None:
-    """Check the users of a matmul's token, beside which its operands in registers are ``read``."""
+    """Check the users of a matmul's token; ``read`` are the matmul's operands in registers."""
     if not read or token in seen:
         return
     seen.add(token)
@@ -164,7 +170,7 @@ def _carries(terminator: Operation) -> bool:
 
 
 def _check_wait(flights: InFlight, value: Value, wait: Wait) -> None:
-    """A tile's token, or a later one of its queue, is waited for."""
+    """Check that a tile's token, or a later token of its queue, is waited for."""
     queue = flights.queue(value)
     tokens = [token for token in wait.tokens if isinstance(token.type, TokenType) and token.type.queue == queue]
     if not tokens:
@@ -175,7 +181,7 @@ def _check_wait(flights: InFlight, value: Value, wait: Wait) -> None:
 
 
 def _is_before(operation: Operation | None, other: Operation) -> bool:
-    """Return whether an operation comes before another one of its region."""
+    """Return whether an operation precedes another operation of its region."""
     if operation is None or operation.parent is None or operation.parent is not other.parent or operation is other:
         return False
     return any(one is operation for one in _until(operation.parent, other))
@@ -195,8 +201,7 @@ _Copies = list[tuple[tuple[Value, object], Value | None]]
 
 
 def _check_slots(region: Region, copies: _Copies) -> None:
-    """Follow a region in order; ``copies`` are in flight where it begins, and, changed, where it
-    ends."""
+    """Check a region in program order; update ``copies`` to the copies in flight at its end."""
     ended: dict[Value, int] = {}
     for number, operation in enumerate(region):
         for result in operation.results:
@@ -216,8 +221,11 @@ def _check_slots(region: Region, copies: _Copies) -> None:
 
 
 def _end_waited(wait: Wait, copies: _Copies, ended: dict[Value, int]) -> None:
-    """Groups that ended before the youngest token that is waited for are over; one from outside of
-    the region is older than all of the region."""
+    """Remove copies that a wait completes.
+
+    Groups committed before the youngest token of the wait are complete. A token from outside of the
+    region is older than all groups of the region.
+    """
     for token in wait.tokens:
         if token.type is COPIES:
             youngest = ended.get(token, -1)
@@ -225,9 +233,9 @@ def _end_waited(wait: Wait, copies: _Copies, ended: dict[Value, int]) -> None:
 
 
 def _enter(operation: Operation, copies: _Copies) -> None:
-    """What regions find is what was in flight before.
+    """Check nested regions, with the copies in flight before them.
 
-    What they wait for may be anything, so that all they might have ended is taken to be over.
+    Their waits may be for any copies, so all of these are assumed to have completed.
     """
     waits = False
     for inner in operation.regions:
@@ -238,7 +246,7 @@ def _enter(operation: Operation, copies: _Copies) -> None:
 
 
 def _slot(value: Value) -> tuple[Value, object]:
-    """What tells a slot from others: its buffer and number where they are known, else the value."""
+    """Return a key that identifies a slot: its buffer and index if known, or else the value."""
     definition = value.definition
     while isinstance(definition, View):
         value = definition.x

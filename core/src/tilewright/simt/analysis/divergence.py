@@ -1,16 +1,17 @@
-"""Divergence analysis: branches and loops that threads of one program may take differently.
+"""Divergence analysis: branches and loops on which threads of one program may diverge.
 
-To a program a scalar is one value, and so is each element of a tile: all threads that hold it hold
-the same. Inline assembly is where that ends. It runs in each thread, and gives each what it reads
-there: the thread's number, a clock, memory as it is at that moment. What is computed from its
-results may differ between threads (it *diverges*), and so does which way a branch goes, and how
-often a loop runs, by such a condition: a part of the threads runs what is inside, or runs it more
-often than others.
+A scalar, or an element of a tile, has one value for the whole program: all threads that hold it
+hold the same value. Inline assembly is the exception. It runs in each thread, and may return a
+different value to each: the thread's index, a clock, the current content of memory. Values computed
+from its results may differ between threads (they *diverge*), and so may the direction of a branch,
+or the trip count of a loop, with such a condition: only some threads execute its body, or some
+execute it more often than others.
 
-Not divergent are the results of assembly that computes them from inputs that are not (a target
-reads its instructions: :meth:`~tilewright.simt.target.simt_target.SimtTarget.is_uniform_assembly`),
-functions of libraries, loads at addresses that are not, and what atomic operations return: one
-thread does them, and gives it to the others.
+The following are not divergent: results of assembly that computes them from uniform inputs (the
+target analyzes the instructions:
+:meth:`~tilewright.simt.target.simt_target.SimtTarget.is_uniform_assembly`), library functions and
+loads with uniform operands, and results of atomic operations: one thread executes these, and
+broadcasts the result.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from tilewright.ir.ops.memory import AtomicCas, AtomicLoad, AtomicRmw, Clock
 from tilewright.simt.dialect.loop_carried import CARRIERS, Carried, all_carried
 from tilewright.simt.target.simt_target import SimtTarget
 
-#: Operations that one thread does, for all.
+#: Operations that one thread executes, for all threads.
 _BY_ONE: Final = (AtomicRmw, AtomicCas, AtomicLoad, Clock)
 
 
 class Divergence:
-    """The values of a function that may differ between threads, and why.
+    """Divergent values of a function, with their causes.
 
     Attributes:
-        values: divergent value -> the inline assembly that it comes from.
+        values: divergent value -> the inline assembly that it depends on.
     """
 
     def __init__(self, function: Function, target: SimtTarget) -> None:
@@ -46,8 +47,7 @@ class Divergence:
             self._spread(sources, all_carried(function))
 
     def cause(self, operation: Operation) -> InlineAsm | None:
-        """The assembly by whose results threads may take a branch or loop differently; None where
-        all take it alike."""
+        """Return the assembly on which a branch or loop diverges; None if it is uniform."""
         return next((self.values[value] for value in _conditions(operation) if value in self.values), None)
 
     def _spread(self, sources: Iterable[InlineAsm], carried: dict[Value, Carried]) -> None:
@@ -68,25 +68,25 @@ class Divergence:
 
 
 def _reached(user: Operation, position: int, carried: Iterable[Carried]) -> list[Value]:
-    """What is divergent because an operand is."""
+    """Values that diverge if an operand of ``user`` does."""
     if user.spec.terminator and (owner := _owner(user)) is not None and owner.name not in CARRIERS:
-        return owner.results  # what a reduce or map computes of elements
+        return owner.results  # results of a reduce or map
     if user.name in CARRIERS or user.spec.terminator:
         found = [value for one in carried for value in one.values]
         decided = _decided(user, position)
-        # threads leave a loop with what it carried in iterations of their own
+        # threads leave a divergent loop in different iterations, with different values
         return found if decided is None else [*found, *decided.results, *(argument for region in decided.regions for argument in region.arguments)]
     return [] if isinstance(user, _BY_ONE) else user.results
 
 
 def _owner(terminator: Operation) -> Operation | None:
-    """The operation whose region a terminator ends; None for a function's."""
+    """Return the operation whose region a terminator ends; None for a function's terminator."""
     owner = terminator.parent.owner if terminator.parent is not None else None
     return owner if isinstance(owner, Operation) else None
 
 
 def _decided(user: Operation, position: int) -> Operation | None:
-    """The branch or loop that an operand decides about."""
+    """Return the branch or loop whose condition or bounds an operand is."""
     if isinstance(user, For):
         return user if position < 3 else None
     if isinstance(user, If):
@@ -97,7 +97,7 @@ def _decided(user: Operation, position: int) -> Operation | None:
 
 
 def _conditions(operation: Operation) -> list[Value]:
-    """The values that decide about a branch or loop."""
+    """Conditions and bounds that determine the control flow of a branch or loop."""
     if isinstance(operation, For):
         return [operation.lower, operation.upper, operation.step]
     if isinstance(operation, If):
@@ -111,13 +111,13 @@ def _conditions(operation: Operation) -> list[Value]:
 
 @dataclass(slots=True)
 class DivergentBranch:
-    """A branch or loop that threads take differently, whose regions are looked through.
+    """Divergent branch or loop whose regions are being visited.
 
     Attributes:
-        operation, cause: what it is, and the assembly that its condition comes from.
-        shared: an operation that shares memory of the program with other threads, without a barrier
+        operation, cause: the branch or loop, and the assembly that its condition depends on.
+        shared: an operation that conflicts with other threads in shared memory, without a barrier
             in between.
-        waits: whether any operation would have to wait for other threads.
+        waits: whether any operation would need a barrier.
     """
 
     operation: Operation
@@ -126,7 +126,7 @@ class DivergentBranch:
     waits: bool = False
 
     def refusal(self, operation: Operation) -> LoweringError:
-        """The error for an operation for which the program's threads would have to meet."""
+        """Return the error for an operation that needs all threads of the program."""
         return LoweringError(
             f"{operation.name} at {_line(operation)} needs all threads of the program, and is inside of the {self.operation.name} at {_line(self.operation)}, "
             f"which threads may take differently: its condition comes from the inline assembly at {_line(self.cause)}, whose result is each thread's own. "
@@ -135,7 +135,7 @@ class DivergentBranch:
 
 
 def _line(operation: Operation) -> str:
-    """The kernel's own line that an operation comes from."""
+    """Return the line of the kernel itself that an operation comes from."""
     return str(operation.location.chain()[-1]) if operation.location is not None else "?"
 
 

@@ -1,5 +1,7 @@
-"""What must be computed ahead for loads that are copied ahead: the addresses and masks of later
-iterations, and what stands in where a mask is false."""
+"""Backward slices of a loop body, to compute the addresses of prefetched loads.
+
+A slice computes the addresses and masks of later iterations, and the values of masked-off lanes.
+"""
 
 from __future__ import annotations
 
@@ -14,26 +16,26 @@ from tilewright.simt.dialect.pipeline_attributes import Ahead
 from tilewright.simt.target.conversion_plan import SharedMove, plan_conversion
 from tilewright.simt.target.simt_target import SimtTarget
 
-#: Operations of no effect that are too expensive to do twice, or need memory of their own.
+#: Pure operations that are too expensive to clone, or need memory of their own.
 _NOT_REPEATED = frozenset({"simt.dot", "dot_scaled", "gather", "histogram", "simt.convert", "make_descriptor"})
-#: Operations that are repeated at most.
+#: Maximum number of cloned operations.
 _SLICE_LIMIT = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """An operation with the operands that it had when its slice was taken.
+    """Operation with the operands that it had when its slice was taken.
 
-    Expanding a loop lets the readers of a load read a slot instead. Where the loaded tile is an
-    index of other loads, some of them are in the slice, and the slot has the index of the iteration
-    that runs, not of the one that is computed ahead.
+    Pipeline expansion makes the users of a load read a slot instead. If the loaded tile is an index
+    of other loads, some of these users are in the slice, and the slot holds the index of the
+    current iteration, not of the prefetched one.
     """
 
     operation: Operation
     operands: tuple[Value, ...]
 
     def operand(self, name: str) -> Value | None:
-        """The operand of a single or optional group; None where an optional one is absent."""
+        """Return the operand of a single or optional group; None if it is absent."""
         start = 0
         for declared, size in zip(self.operation.spec.operands, self.operation.segments, strict=True):
             if declared.name == name:
@@ -42,9 +44,9 @@ class Reader:
         raise KeyError(f"{self.operation.name} has no operand {name!r}")
 
     def clone(self, mapping: dict[Value, Value]) -> Operation:
-        """A copy, in no region yet, that reads ``mapping[v]`` in place of each ``v`` found there.
+        """Clone the operation outside of any region, with operands replaced by ``mapping``.
 
-        Add its results there.
+        Add its results to ``mapping``.
         """
         operation = self.operation
         operands = [mapping.get(value, value) for value in self.operands]
@@ -58,14 +60,15 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What one iteration of a loop computes for the addresses of loads, as the loop was when the
-    slice was taken.
+    """Operations of one iteration that compute the operands of loads.
+
+    They have the operands that they had when the slice was taken.
 
     Attributes:
-        operations: in program order.
-        carried: indices of the carried values among what they read.
-        following: what the iteration yields for those, in the same order.
-        counter: whether they read the loop's counter.
+        operations: the operations, in program order.
+        carried: indices of the loop-carried values that they read.
+        following: the values that the iteration yields for these, in the same order.
+        counter: whether they read the induction variable.
         loads: the loads themselves.
     """
 
@@ -76,14 +79,16 @@ class Slice:
     loads: tuple[Reader, ...]
 
     def load(self, load: Ahead) -> Reader:
-        """A load of the slice, with the operands that it had."""
+        """Return a load of the slice, with the operands that it had."""
         return next(reader for reader in self.loads if reader.operation is load)
 
 
 def slice_of(body: Region, loads: Iterable[Ahead], target: SimtTarget) -> Slice | None:
-    """What must be repeated to know the operands of ``loads`` in later iterations; None where that
-    should not be done. Loads among it, such as of a table of pages, are repeated too: nothing in
-    the loop may write to memory."""
+    """Return the operations to clone for the operands of ``loads`` in later iterations.
+
+    None if they cannot be cloned, or are too many. The slice may contain loads, such as of a page
+    table: nothing in the loop may write to memory.
+    """
     last = body.terminator
     assert last is not None
     loads = tuple(loads)

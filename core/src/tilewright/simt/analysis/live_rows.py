@@ -1,8 +1,8 @@
-"""Which rows of a loaded tile nobody observes.
+"""Liveness of masked rows: rows of a loaded tile that no store observes.
 
-What lies beyond a bound along an axis of a tile is followed through all that is computed of it, to
-the stores of the results: where each stores under a mask that ends at the bound or before it, those
-rows may hold anything.
+The analysis follows the elements beyond a bound along an axis through all users, to the stores of
+the results. If each store has a mask that ends at the bound or before it, those rows may hold
+anything.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from tilewright.passes.analysis.transfer_functions import MOVES, unit_reshape
 
 
 def observed(value: Value, axis: int, limit: Polynomial, affine: Affine) -> str:
-    """Who may observe the elements of a tile whose coordinate along an axis is not below ``limit``;
-    the empty string where nobody does."""
+    """Describe the operation that may observe elements at or beyond ``limit`` along an axis.
+
+    The empty string if there is none.
+    """
     return _Search(limit, affine).run(value, axis)
 
 
@@ -48,8 +50,10 @@ class _Search:
         return ""
 
     def _through(self, user: Operation, position: int, axis: int) -> list[tuple[Value, int]] | None:
-        """The tiles that an operation makes of one, with the axis there; None where it may show
-        what is beyond the limit."""
+        """Return the tiles that an operation computes from a tile, each with the axis in it.
+
+        None if the operation may observe elements beyond the limit.
+        """
         rule = _RULES.get(user.name)
         if rule is not None:
             return rule(self, user, position, axis)
@@ -76,7 +80,7 @@ class _Search:
         return [(user.result, axis)]
 
     def divide(self, user: Operation, position: int, axis: int) -> list[tuple[Value, int]] | None:
-        """Integers are not divided by what may be zero."""
+        """Follow a division; an integer divisor beyond the limit could be zero."""
         return [(user.result, axis)] if position == 0 or isinstance(element_type(user.result.type), FloatType) else None
 
     def moved(self, user: Operation, position: int, axis: int) -> list[tuple[Value, int]] | None:
@@ -92,8 +96,7 @@ class _Search:
         return [(user.result, axis)]
 
     def dot(self, user: Operation, position: int, axis: int) -> list[tuple[Value, int]] | None:
-        """Rows of the first operand and columns of the second are those of the result; what is
-        summed over is seen in all of it."""
+        """Follow rows of the first operand and columns of the second; K axes are observed."""
         type_ = user.operands[position].type
         assert isinstance(type_, TileType)
         summed = {0: type_.rank - 1, 1: type_.rank - 2}.get(position)
@@ -113,7 +116,7 @@ class _Search:
         return self._carried(owner, position, axis) if owner.name == "for" else [(owner.results[position], axis)]
 
     def _carried(self, loop: Operation, position: int, axis: int) -> list[tuple[Value, int]] | None:
-        """Another iteration has the same limit where nothing that it is made of changes."""
+        """Follow a loop-carried tile if the limit does not vary in the loop."""
         if self.affine.varies(self.limit, loop):
             return None
         return [(loop.regions[0].arguments[1 + position], axis), (loop.results[position], axis)]

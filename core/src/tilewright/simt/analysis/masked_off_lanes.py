@@ -1,10 +1,10 @@
-"""Loads whose left-out lanes nobody sees.
+"""Liveness of masked-off lanes: loads that need not fill them with zeros.
 
-Where a load's mask is false and it has no ``other``, its lanes are zero. To write those zeros costs
-an instruction a register, and most kernels store what they compute under the mask they loaded
-under: the lanes are then followed through all that is computed of them, to the masks, selects and
-conjunctions that drop them. A load of which every use drops them is marked, and the machine may
-leave in them what it likes.
+A load without ``other`` defines its masked-off lanes as zero. Writing the zeros costs an
+instruction per register, although most kernels store their results under the mask that they loaded
+under. The analysis follows the masked-off lanes through all users, up to the masks, selects and
+conjunctions that drop them. It tags a load whose every use drops them, and the target may leave any
+value there.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from tilewright.ir.types import I1, element_type
 from tilewright.passes.analysis.transfer_functions import MOVES
 from tilewright.simt.dialect.loop_carried import CARRIERS, Carried, carried_values
 
-#: Of a load: no lane that its mask leaves out is seen, so that any value will do.
+#: Attribute of a load whose masked-off lanes are dead, so that they may hold any value.
 UNSEEN: Final = "simt.unseen"
 
 _Masked = Load | Store | AtomicRmw | AtomicLoad | AtomicStore | Assert | Histogram
-#: A value, and the operations through which the lanes went to it, in order: those that move
-#: elements, and so would move the mask's.
+#: A value, and the operations that moved the lanes there, in order. They would move
+#: the mask's elements in the same way.
 _Followed = tuple[Value, tuple[Moved, ...]]
 
 
 def mark_unseen(function: Function) -> None:
-    """Mark the loads of a function with a mask and no ``other`` whose left-out lanes nobody sees."""
+    """Tag a function's masked loads without ``other`` whose masked-off lanes are dead."""
     loads = [operation for operation in function.walk() if isinstance(operation, Load) and operation.mask is not None and operation.other is None]
     if not loads:
         return
@@ -47,7 +47,7 @@ def mark_unseen(function: Function) -> None:
 
 
 def fills_with_zeros(load: Load) -> bool:
-    """Return whether zeros are to be written in the lanes that a load leaves out."""
+    """Return whether a load must write zeros to its masked-off lanes."""
     return load.mask is not None and load.other is None and not load.attributes.get(UNSEEN, False)
 
 
@@ -58,7 +58,7 @@ class _Search:
         self.load, self.sources = load, sources
 
     def is_seen(self) -> bool:
-        """Return whether anybody may see a lane where the mask is false."""
+        """Return whether a masked-off lane of the load is live."""
         work: list[_Followed] = [(self.load.results[0], ())]
         known = set(work)
         while work:
@@ -75,7 +75,7 @@ class _Search:
         return False
 
     def _through(self, user: Operation, position: int, path: tuple[Moved, ...]) -> list[_Followed] | None:
-        """Where an operation takes the lanes; None where it may show them."""
+        """Return where an operation passes the lanes on; None if it may observe them."""
         carried = self.sources.get((user, position))
         if carried is not None:
             return self._carried(carried, path)
@@ -87,8 +87,7 @@ class _Search:
         return [(result, path) for result in user.results]
 
     def _drops(self, mask: Value | None, path: tuple[Moved, ...]) -> bool:
-        """Return whether a mask is false wherever the load's is, once that has been moved as the
-        lanes were."""
+        """Return whether a mask is false in all masked-off lanes, after the moves in ``path``."""
         if mask is None:
             return False
         if mask is self.mask and not path:
@@ -103,8 +102,10 @@ class _Search:
     # ---- operations
 
     def accessed(self, user: _Masked, position: int, path: tuple[Moved, ...]) -> list[_Followed] | None:
-        """What an access does under its mask it does not do in other lanes; a load gives back its
-        ``other`` there."""
+        """Follow the lanes through a masked operation, which ignores its own masked-off lanes.
+
+        A load returns ``other`` there.
+        """
         operand, mask = user.operands[position], user.mask
         if operand is mask or not self._drops(mask, path):
             return None
@@ -114,7 +115,7 @@ class _Search:
         return [] if position == 1 and self._drops(user.condition, path) else [(user.result, path)]
 
     def conjoined(self, user: Binary, position: int, path: tuple[Moved, ...]) -> list[_Followed] | None:
-        """A condition that holds only where the mask does."""
+        """Follow the lanes through a conjunction; one with the mask drops them."""
         is_condition = element_type(user.result.type) is I1
         return [] if is_condition and self._drops(user.a if position else user.b, path) else [(user.result, path)]
 
@@ -125,7 +126,7 @@ class _Search:
         return [(user.result, path)]
 
     def _carried(self, carried: Carried, path: tuple[Moved, ...]) -> list[_Followed] | None:
-        """Another iteration has the same mask where that is made outside the loop."""
+        """Follow loop-carried lanes, if the mask is defined outside of the loop."""
         if carried.operation.name != "if" and _is_made_in(self.mask, carried.operation):
             return None
         return [(value, path) for value in carried.values]

@@ -1,5 +1,4 @@
-"""Loads that feed matmuls: which can be copied, and the layouts that their tiles can have in shared
-memory."""
+"""Loads that feed matmuls: copyability, and the shared memory layouts of their tiles."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 
 def feeding_matmuls(body: Region, matmuls: tuple[type[Operation], ...] = MULTIPLYING) -> list[Ahead]:
-    """The loads from which what matmuls, of these classes, multiply is computed, in program order."""
+    """Loads from which operands of ``matmuls`` are computed, in program order."""
     reached: set[Operation] = set()
     work = [operand for operation in body if isinstance(operation, matmuls) for operand in factors(operation)]
     while work:
@@ -42,21 +41,20 @@ def feeding_matmuls(body: Region, matmuls: tuple[type[Operation], ...] = MULTIPL
 
 
 def is_plain(load: Load) -> bool:
-    """Return whether a load is one of a tile of numbers."""
+    """Return whether a load is a non-volatile load of a tile of numbers."""
     type_ = load.results[0].type
     return isinstance(type_, TileType) and isinstance(type_.element, IntType | FloatType) and type_.element is not I1 and not load.volatile
 
 
 def is_copyable(load: Load) -> bool:
-    """Return whether a load is plain, and fills with zeros where its mask is false."""
+    """Return whether a load is plain, and zero where its mask is false."""
     other = load.other
     value = 0 if other is None else constant_of(other)
     return is_plain(load) and value is not None and value == 0 and not str(value).startswith("-")
 
 
 def copied_elements(load: Load, mechanism: CopyMechanism, axes: Mapping[Value, AxisInfo]) -> int:
-    """How many elements one copy of a mechanism of groups can move, by the pointers; 0 where it can
-    move none."""
+    """Return the elements that one copy of a commit-group mechanism can move; 0 if none."""
     pointer, mask = load.pointer, load.mask
     (result,) = load.results
     assert isinstance(result.type, TileType)
@@ -68,9 +66,11 @@ def copied_elements(load: Load, mechanism: CopyMechanism, axes: Mapping[Value, A
 
 
 def group_layout(load: Load, mechanism: CopyMechanism, target: SimtTarget, axes: Mapping[Value, AxisInfo]) -> SharedLayout | None:
-    """The layout in shared memory that the widest copies of a mechanism of groups can write and the
-    first matmul that reads the tile, or else the first conversion of its layout, reads best; None
-    where there is none."""
+    """Return the shared layout for a tile copied by a commit-group mechanism such as cp.async.
+
+    The widest copies can write it, and the first matmul that reads the tile, or else the first
+    layout conversion, reads it best. None if there is no such layout.
+    """
     width = copied_elements(load, mechanism, axes)
     if not width:
         return None
@@ -100,8 +100,11 @@ def group_layout(load: Load, mechanism: CopyMechanism, target: SimtTarget, axes:
 
 
 def wished_layout(load: Ahead | DescriptorGather, mechanism: CopyMechanism, target: SimtTarget) -> SharedLayout | None:
-    """The layout in shared memory that the first matmul that reads the tile wishes for, or that it,
-    or else the first conversion of the tile's layout, reads best, if the mechanism can fill it."""
+    """Return the shared layout that the first matmul reading the tile prefers.
+
+    If the mechanism cannot fill that one, return the layout that the matmul, or else the first
+    layout conversion, reads best, as far as the mechanism can fill it.
+    """
     (result,) = load.results
     assert isinstance(result.type, TileType)
     shape, element = result.type.shape, result.type.element
@@ -126,8 +129,10 @@ def wished_layout(load: Ahead | DescriptorGather, mechanism: CopyMechanism, targ
 
 
 def _wanted(matmul: Operation, position: int, target: SimtTarget) -> tuple[Sequence[SharedLayout], LinearLayout | None]:
-    """The shared layouts that an operand of a matmul is wanted in, the best first, and what a
-    thread reads of it; None where instructions read it."""
+    """Return a matmul operand's preferred shared layouts, best first, and its register layout.
+
+    The register layout is None if matrix instructions read the operand from shared memory.
+    """
     if not isinstance(matmul, Multiplication):
         return (), layout_of(matmul.operands[position])
     plan = plan_of(matmul, target)
@@ -136,8 +141,10 @@ def _wanted(matmul: Operation, position: int, target: SimtTarget) -> tuple[Seque
 
 
 def matmuls_of(value: Value) -> Iterator[tuple[View, Operation, int]]:
-    """(view, matmul, operand position) of the matmuls that read a tile as it is, in whatever layout
-    and shape."""
+    """Yield (view, matmul, operand position) for the matmuls that read a tile.
+
+    The tile may be converted to another layout, and viewed in another shape.
+    """
     for view in views_of(value):
         for reader in _through_conversions(view.value):
             for user in reader.uses:
@@ -148,8 +155,10 @@ def matmuls_of(value: Value) -> Iterator[tuple[View, Operation, int]]:
 
 
 def _converted_to(value: Value) -> LinearLayout | None:
-    """The layout that a tile is converted to first, such as one in which a matmul's operand is
-    computed from it; None where it is not converted."""
+    """Return the layout of the first conversion of a tile; None if it is not converted.
+
+    A matmul's operand may be computed from the tile in that layout.
+    """
     assert isinstance(value.type, TileType)
     for view in views_of(value):
         for user in view.value.uses:
@@ -164,9 +173,11 @@ def _through_conversions(value: Value) -> list[Value]:
 
 
 def stepped_matmul(loop: For, loads: list[Ahead], target: SimtTarget) -> Dot | None:
-    """The matmul that can be computed step by step along K, the fragments of its first step loaded
-    in the iteration before: both of its operands are copied ahead and go nowhere else, and it is
-    the last to read what was copied. None where there is no such matmul."""
+    """Return the matmul whose first K step can be prefetched in the iteration before.
+
+    Both of its operands must be prefetched and have no other use, and it must be the last to read
+    copied tiles. None if there is no such matmul.
+    """
     (body,) = loop.regions
     sources = {load.results[0] for load in loads}
     matmul: Dot | None = None
@@ -184,7 +195,7 @@ def stepped_matmul(loop: For, loads: list[Ahead], target: SimtTarget) -> Dot | N
 
 
 def _readers(value: Value) -> Iterator[Operation]:
-    """The operations before which a copied tile may be read from shared memory."""
+    """Operations before which a copied tile may be read from shared memory."""
     for view in views_of(value):
         for user in view.value.uses:
             yield user
@@ -198,8 +209,10 @@ def _has_steps(matmul: Dot, target: SimtTarget) -> bool:
 
 
 def _only_source(operand: Value) -> Value | None:
-    """The tile of which an operand of a matmul is a view, in the matmul's layout, if the matmul
-    alone reads it; what is not one of ``views_of`` is no tile that was copied."""
+    """Return the tile that a matmul's operand is a view of, if only the matmul reads it.
+
+    None if the operand is no view of a copied tile.
+    """
     value = operand
     while len(value.uses) == 1:
         operation = value.definition

@@ -1,5 +1,4 @@
-"""The loops that software pipelining takes: which loops ask for stages, and which of them are over
-matmuls."""
+"""Selection of loops for software pipelining, by their requested stages and their matmuls."""
 
 from __future__ import annotations
 
@@ -13,20 +12,22 @@ from tilewright.simt.target.matmul_plan import MULTIPLYING
 
 
 def stages_of(loop: Operation, options: Mapping[str, Any]) -> int:
-    """How deep a loop is to be pipelined: its own number, or that of the options."""
+    """Return the pipeline depth of a loop: its own number of stages, or the option's."""
     return int(loop.num_stages or options.get("num_stages", 0)) if isinstance(loop, For) else 0
 
 
 def pipelined_loops(function: Function, options: Mapping[str, Any], matmuls: tuple[type[Operation], ...] = MULTIPLYING) -> Iterator[For]:
-    """The innermost ``for`` loops over matmuls, of these classes, that are to be pipelined."""
+    """Innermost ``for`` loops to pipeline that contain operations of the classes ``matmuls``."""
     for loop in operations_of_program(function.body):
         if isinstance(loop, For) and stages_of(loop, options) >= 2 and _has(loop, matmuls) and _is_innermost(loop):
             yield loop
 
 
 def streaming_loops(function: Function) -> Iterator[For]:
-    """The innermost ``for`` loops without matmuls that ask for stages themselves: to be pipelined
-    is nothing that loops get unasked."""
+    """Innermost ``for`` loops to pipeline that contain no matmul.
+
+    The loop itself must request stages; the option does not apply.
+    """
     for loop in operations_of_program(function.body):
         if isinstance(loop, For) and loop.num_stages >= 2 and not _has(loop, MULTIPLYING) and _is_innermost(loop):
             yield loop

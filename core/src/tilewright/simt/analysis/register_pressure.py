@@ -1,7 +1,7 @@
-"""How many registers a thread needs for its tiles at once: an estimate from the order of the
-operations, for deciding how many threads shall share a machine's registers.
+"""Register pressure of tiles: an estimate in program order, for decisions about occupancy.
 
-Index arithmetic, pointers and masks are not counted: of a run of addresses a thread holds one.
+Index arithmetic, pointers and masks do not count, because a thread holds only one address of a run
+of consecutive ones.
 """
 
 from __future__ import annotations
@@ -20,54 +20,54 @@ from tilewright.simt.dialect.ops.dot import Multiplication
 
 
 def peak_words(function: Function) -> int:
-    """The most 32-bit words that a thread holds of tiles at any place of a kernel with layouts."""
+    """Return the maximum number of 32-bit words of live tiles per thread in a kernel."""
     return peak_words_in(function.body)
 
 
 def peak_words_in(region: Region) -> int:
-    """The most 32-bit words that a thread holds of tiles of a region, its arguments and what it
-    makes, at any place there."""
+    """Return the maximum number of 32-bit words of live tiles per thread within a region.
+
+    Tiles defined outside of the region do not count.
+    """
     return Pressure().region(region)
 
 
 def hot_peak_words(function: Function) -> int:
-    """Return the most 32-bit words of tiles that a thread holds outside of regions that hardly ever
-    run.
+    """Return the maximum number of 32-bit words of live tiles outside of cold regions.
 
-    Code generators compute chains of elementwise operations, and store their results, element by
-    element: a tile within such a chain takes no registers.
+    Code generation fuses chains of elementwise operations and their stores element by element: a
+    tile within such a chain takes no registers.
     """
     return _HotPressure().region(function.body)
 
 
 def words_of(tile: Value) -> int:
-    """32-bit words of a tile that a thread holds."""
+    """Return the 32-bit words of a tile per thread."""
     assert isinstance(tile.type, TileType)
     return -(-layout_of(tile).register_count * bit_width(tile.type.element) // 32)
 
 
 class Pressure:
-    """Follows a region in order; what differs from the estimate for any program, others override."""
+    """Estimate of the pressure in a region; subclasses override the model of operations."""
 
     def in_place(self, operation: Operation) -> bool:
-        """Return whether a result takes the place of an operand that ends there."""
+        """Return whether a result reuses the registers of an operand whose last use this is."""
         return operation.spec.elementwise
 
     def beside(self, operation: Operation) -> int:
-        """Words that an operation holds while it runs, beside its operands and results."""
+        """Return the words that an operation needs besides its operands and results."""
         return 0
 
     def reads(self, operation: Operation) -> list[Value]:
-        """Return what an operation and its regions read."""
+        """Return the values that an operation and its regions read."""
         return [operand for inner in operation.walk() for operand in inner.operands]
 
     def handed_over(self, operation: Operation, ended: int) -> int:
-        """Return the words that an operation's regions have in place of ``ended`` words of
-        operands."""
+        """Return the words of dying operands (``ended``) that an operation's regions reuse."""
         return 0
 
     def words(self, value: Value) -> int:
-        """Words of a value that is made in the region."""
+        """Return the words of a value that the region defines."""
         type_ = value.type
         if not isinstance(type_, TileType) or type_.element is I1 or isinstance(type_.element, PointerType):
             return 0
@@ -77,7 +77,7 @@ class Pressure:
         return 0 if value.layout is None else words_of(value)
 
     def region(self, region: Region) -> int:
-        """The peak within a region, of what is defined in it."""
+        """Return the peak within a region, of values defined in it."""
         last: dict[Value, Operation] = {}
         for operation in region:
             for value in self.reads(operation):
@@ -94,10 +94,10 @@ class Pressure:
 
 
 class _HotPressure(Pressure):
-    """Follows the regions that run; what only others read is spilled once.
+    """Estimate for hot regions: a value that only cold regions read counts as spilled.
 
-    Matmuls add in place, and what goes through shared memory or control flow takes the registers of
-    what it was.
+    Matmuls accumulate in place, and results of shared memory round trips and of control flow reuse
+    the registers of their operands.
     """
 
     def in_place(self, operation: Operation) -> bool:
@@ -108,7 +108,7 @@ class _HotPressure(Pressure):
         return [*operation.operands, *inside]
 
     def handed_over(self, operation: Operation, ended: int) -> int:
-        # a loop's values begin in the registers of what it is given
+        # a loop's iteration arguments reuse the registers of their initial values
         return ended if isinstance(operation, For) else 0
 
     def words(self, value: Value) -> int:
@@ -123,8 +123,7 @@ class _HotPressure(Pressure):
 
 
 def _goes_by_elements(operation: Operation) -> bool:
-    """Return whether an operation takes its operands element by element: it computes or stores
-    them."""
+    """Return whether an operation computes or stores its operands element by element."""
     return operation.spec.elementwise or (not operation.results and effects_of(operation) == Effect.WRITE)
 
 

@@ -1,18 +1,17 @@
-"""The order of stores that the machine's TMA copies make: which of them must find written what was
-stored before.
+"""Ordering of TMA stores: the stores before which earlier stores in flight must complete.
 
-Copies that one thread started write in any order, so that of two stores to one place the first
-could be seen in the end. A store therefore *drains* what is in flight, if it may write to where
-another one, or the same one in an iteration before, may still be writing. Offsets tell, as
+Copies that one thread issued write in any order, so that of two stores to one location the first
+one could win. A store therefore *drains* the copies in flight if it may write where another store,
+or the same one in an earlier iteration, may still be writing. The analysis compares offsets as
 polynomials (:mod:`tilewright.passes.analysis.affine`): in
 
     for i in range(n):
         d.store([i * 64, j], x)             never to the same place: i * 64 changes by at least the 64 rows of a block
         d.store([i * 64, j + 32], y)        beside the first one, whatever i and j
 
-nothing drains. Updates by one kind of atomic may be made in any order. Of descriptors that the
-kernel makes, those of one argument's memory may be of the same places, and so may one that a loop
-makes anew.
+nothing drains. Reductions by one kind of atomic may happen in any order. Descriptors made in the
+kernel may alias if their memory is the same argument's, and so may a descriptor that a loop makes
+in each iteration.
 """
 
 from __future__ import annotations
@@ -32,8 +31,10 @@ _Store = DescriptorStore | DescriptorReduce
 
 
 def draining_stores(stores: Sequence[_Store], function: Function) -> list[_Store]:
-    """The stores of a function, given in program order, before which all that is in flight must
-    have been written."""
+    """Return the stores before which all copies in flight must complete.
+
+    ``stores`` are the stores of a function in program order.
+    """
     return _Order(stores, function).draining() if len(stores) > 1 or any(map(_loops, stores)) else []
 
 
@@ -52,7 +53,7 @@ class _Order:
         return found
 
     def _drained_just_before(self, store: _Store, before: Sequence[_Store], draining: Sequence[_Store]) -> bool:
-        """Return whether a store beside it drains, and none since may write where this one does."""
+        """Return whether an adjacent earlier store drains, and none in between may conflict."""
         operation = store.previous
         while operation is not None:
             if isinstance(operation, _Store) and operation in before:
@@ -66,19 +67,19 @@ class _Order:
         return False
 
     def _apart(self, one: _Store, other: _Store) -> bool:
-        """Return whether two stores of one iteration write to different places."""
+        """Return whether two stores of one iteration write to disjoint locations."""
         return one.descriptor is other.descriptor and any(
             difference is not None and abs(difference) >= extent for difference, extent in zip(self._differences(one, other), _extents(one), strict=True)
         )
 
     def _differences(self, one: _Store, other: _Store) -> list[int | None]:
-        """By axis, how far apart they are at all times; None where that is not known."""
+        """Return the constant difference of two stores' offsets per axis; None if not constant."""
         return [b.minus(a).constant for a, b in zip(self._offsets[one], self._offsets[other], strict=True)]
 
     def _meet(self, one: _Store, other: _Store) -> bool:
-        """Return whether two stores, or one at two times, may write to the same place.
+        """Return whether two stores, or two executions of one, may write to the same location.
 
-        Offsets tell where the descriptor is one and the same: not made anew.
+        Offsets are comparable only if both use one descriptor that no loop makes anew.
         """
         made = one.descriptor.definition
         if one.descriptor is not other.descriptor or (made is not None and is_repeated(made)):
@@ -91,8 +92,10 @@ class _Order:
         return not all(any(self._moves(axis, loop, one, differences[axis], extents[axis], common) for axis in axes) for loop in common)
 
     def _is_shared(self, axis: int, one: _Store, other: _Store, common: Sequence[Operation]) -> bool:
-        """Return whether an offset along an axis is the same polynomial, but for a constant, of
-        iterations of loops around both, and of nothing else that changes."""
+        """Return whether two offsets along an axis differ by a constant in all iterations.
+
+        They may vary with the iterations of loops around both stores only.
+        """
         difference = self._differences(one, other)[axis]
         changing = {loop for store in (one, other) for loop in _loops(store)}
         rest = self._offsets[one][axis]
@@ -101,8 +104,10 @@ class _Order:
         return difference is not None and not any(self._affine.varies(rest, loop) for loop in changing)
 
     def _step(self, offset: Polynomial, loop: Operation) -> tuple[Polynomial, Polynomial]:
-        """What an offset changes by in each iteration of a loop, and how much of it that is: what
-        is not proportional to the iteration is left out."""
+        """Return an offset's step per iteration of a loop, and the part that this accounts for.
+
+        Terms that are not proportional to the iteration number do not count.
+        """
         iteration = self._affine.unknown("iteration", loop)
         (number,) = iteration.unknowns()
         terms = [piece for piece in offset.pieces() if piece.terms[0][0].count(number) == 1]
@@ -114,8 +119,10 @@ class _Order:
         return step, step.times(iteration)
 
     def _moves(self, axis: int, loop: Operation, store: _Store, difference: int | None, extent: int, common: Sequence[Operation]) -> bool:
-        """Return whether stores of different iterations of a loop are apart along an axis, whatever
-        the iterations of other loops are."""
+        """Return whether stores in different iterations of a loop are disjoint along an axis.
+
+        This must hold for all iterations of other loops.
+        """
         offset = self._offsets[store][axis]
         if difference is None or any(self._step(offset, other)[0].terms for other in common if other is not loop):
             return False
@@ -127,8 +134,7 @@ class _Order:
         return by > 0 and (abs(difference) + extent <= by or (abs(difference) % by >= extent and by - abs(difference) % by >= extent))
 
     def _at_least(self, step: Polynomial, extent: int) -> bool:
-        """Return whether a step is so great: a number times sizes of the grid, of which none is
-        zero."""
+        """Return whether a step is at least ``extent``: a constant times sizes of the grid."""
         if len(step.terms) != 1:
             return False
         ((monomial, factor),) = step.terms
@@ -136,7 +142,7 @@ class _Order:
 
 
 def _share_memory(one: _Store, other: _Store) -> bool:
-    """Return whether two stores are to one tensor, or to memory that may be the same."""
+    """Return whether two stores are to one tensor, or to memory that may alias."""
     return one.descriptor is other.descriptor or may_be_same(root_of(one.descriptor), root_of(other.descriptor))
 
 

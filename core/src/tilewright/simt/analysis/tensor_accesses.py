@@ -1,5 +1,7 @@
-"""Loads at affine pointers as blocks of tensors: which tensor it is that a load reads a block of,
-and where the block begins in it."""
+"""Recognition of loads at affine pointers as loads of blocks of a tensor.
+
+The result is the tensor and the block's offsets in it.
+"""
 
 from __future__ import annotations
 
@@ -16,30 +18,31 @@ from tilewright.passes.analysis.polynomials import Polynomial, total
 from tilewright.simt.analysis.access_causes import strides_text
 from tilewright.simt.analysis.live_rows import observed
 
-#: The extent of an axis along which nothing bounds what is read.
+#: Extent of an unbounded axis.
 _UNBOUNDED: Final = (1 << 31) - 1
 _ONE: Final = Polynomial.number(1)
-#: Operations of integers that launchers can do.
+#: Integer operations that launchers can evaluate.
 _ON_HOST: Final = frozenset({"div", "min", "max"})
 
 
 class NotRaisedError(TilewrightError):
-    """Why a load reads no block of a tensor that is known at launch."""
+    """Reason why a load is not a load of a block of a tensor that is known at launch."""
 
 
 @dataclass(slots=True)
 class Axis:
-    """An axis of the tensor.
+    """Axis of the tensor.
 
     Attributes:
         block: extent of the block.
-        step: distance in memory of neighbours, in elements.
-        source: the axis of the tile; None for one that the tile has not.
-        start: where the block begins.
-        extents: of the tensor, the least of which counts; empty where nothing bounds it.
-        nonnegative: whether blocks are taken to begin at 0 or later
+        step: stride, in elements.
+        source: the axis of the tile; None for an axis that the tile lacks.
+        start: the offset of the block.
+        extents: candidates for the tensor's extent, of which the minimum counts; empty if
+            unbounded.
+        nonnegative: whether block offsets are assumed to be nonnegative
             (:mod:`tilewright.passes.analysis.affine`).
-        cut: whether the program does not read what is before 0.
+        cut: whether the mask excludes elements before 0.
     """
 
     block: int
@@ -51,27 +54,28 @@ class Axis:
     cut: bool = False
 
     def ends(self) -> list[Polynomial]:
-        """Extents of the tensor, the least of which is its own: where nothing bounds it, what
-        blocks reach."""
+        """Candidates for the tensor's extent, of which the minimum counts.
+
+        An unbounded axis ends where the blocks do.
+        """
         place = self.start.constant
         return self.extents or [Polynomial.number(_UNBOUNDED if place is None else place + self.block)]
 
     def begins_inside(self, affine: Affine) -> bool:
-        """Return whether blocks begin at 0 or later."""
+        """Return whether block offsets are nonnegative."""
         return self.nonnegative or affine.is_nonnegative(self.start)
 
 
 @dataclass(slots=True)
 class Tensor:
-    """What a load reads a block of: an argument's address, and axes, those whose elements are side
-    by side last."""
+    """Tensor whose block a load reads: base pointer argument and axes, the contiguous axis last."""
 
     base: Value
     axes: list[Axis]
 
 
 def is_on_host(polynomial: Polynomial, affine: Affine) -> bool:
-    """Return whether a polynomial is of the arguments of the launch."""
+    """Return whether a polynomial depends on launch arguments only."""
     for number in polynomial.unknowns():
         atom = affine.atom(number)
         if atom.kind == "value":
@@ -84,10 +88,10 @@ def is_on_host(polynomial: Polynomial, affine: Affine) -> bool:
 
 
 def tensor_of(load: Load, affine: Affine) -> Tensor:
-    """The tensor of which a load reads a block.
+    """Return the tensor whose block a load reads.
 
     Raises:
-        NotRaisedError: it reads none, or it cannot be shown; the message says why.
+        NotRaisedError: there is no such tensor, or that cannot be proved; the message says why.
     """
     pointer, mask = load.pointer, load.mask
     assert isinstance(pointer.type, TileType)
@@ -111,8 +115,7 @@ def tensor_of(load: Load, affine: Affine) -> Tensor:
 
 
 def _tile_axes(form: Form, shape: tuple[int, ...], affine: Affine) -> list[Axis]:
-    """The axes of the tile that have more than one element, with where they begin as far as that is
-    known from wrapping."""
+    """Return the tile's axes of extent above one, with the offsets known from modular indices."""
     axes = []
     for number, extent in enumerate(shape):
         if extent == 1:
@@ -134,7 +137,10 @@ def _tile_axes(form: Form, shape: tuple[int, ...], affine: Affine) -> list[Axis]
 
 
 def _bound(axes: list[Axis], mask: Value | None, affine: Affine) -> list[Polynomial]:
-    """Let bounds of the mask be the tensor's; what must be above zero beside."""
+    """Set the tensor's bounds from the mask; return the conditions on the whole block.
+
+    Each condition is a polynomial that must be positive.
+    """
     found: list[tuple[Axis, Bound]] = []
     conditions: list[Polynomial] = []
     for bound in affine.bounds(mask) if mask is not None else ():
@@ -166,7 +172,7 @@ def _ragged() -> NotRaisedError:
 
 
 def _switch(condition: Polynomial, axes: list[Axis], affine: Affine) -> None:
-    """Let what must be above zero for all elements be a bound of the tensor's."""
+    """Turn a condition on the whole block into a bound of the tensor."""
     if is_on_host(condition, affine):
         axes[0].extents = [*axes[0].ends(), condition.scaled(_UNBOUNDED)]
         return
@@ -182,7 +188,7 @@ def _switch(condition: Polynomial, axes: list[Axis], affine: Affine) -> None:
 
 
 def _clear_wrapped(load: Operation, form: Form, axes: list[Axis], affine: Affine) -> None:
-    """See that where coordinates wrap around nobody looks."""
+    """Check that elements at wrapped-around coordinates are dead or masked off."""
     for key, _ in form.steps:
         if not isinstance(key, Wrapped):
             continue
@@ -195,8 +201,8 @@ def _clear_wrapped(load: Operation, form: Form, axes: list[Axis], affine: Affine
 
 
 def _place(rest: Polynomial, axes: list[Axis], affine: Affine) -> None:
-    """Let each term of what is left of the address be a distance along some axis."""
-    # those along which a step is longest first, as far as that can be said
+    """Distribute the remaining terms of the address among the axes, as offsets."""
+    # axes with the longest stride first, as far as strides are comparable
     order = sorted(axes, key=lambda axis: (axis.step == _ONE, *((-len(monomial), -factor) for monomial, factor in axis.step.terms)))
     for piece in rest.pieces():
         for axis in order:
@@ -208,7 +214,7 @@ def _place(rest: Polynomial, axes: list[Axis], affine: Affine) -> None:
             if not is_on_host(distance, affine) and (axis.extents or _on_host_part(distance, affine) != _ONE):
                 continue
             if axis.cut and not axis.begins_inside(affine):
-                continue  # what is not read before 0 would be before another place
+                continue  # the lower bound at 0 would move to another offset
             axis.start = axis.start.plus(distance)
             axis.extents = [extent.plus(distance) for extent in axis.extents]
             axis.nonnegative = axis.nonnegative and affine.is_nonnegative(distance)
@@ -218,13 +224,13 @@ def _place(rest: Polynomial, axes: list[Axis], affine: Affine) -> None:
 
 
 def _on_host_part(piece: Polynomial, affine: Affine) -> Polynomial:
-    """The factors of a term that are the launch's, but for numbers."""
+    """Return the product of a term's factors that are known at launch, without its coefficient."""
     ((monomial, _),) = piece.terms
     return Polynomial.of({tuple(unknown for unknown in monomial if is_on_host(Polynomial.unknown(unknown), affine)): 1})
 
 
 def _place_beside(piece: Polynomial, axes: list[Axis], affine: Affine) -> None:
-    """An axis that the tile has not, of which it is at one place."""
+    """Add a term of the address as the offset along an axis that the tile lacks."""
     ((_, factor),) = piece.terms
     step = _on_host_part(piece, affine).scaled(factor)
     if is_on_host(piece, affine) or factor < 0:
@@ -249,12 +255,12 @@ def _check(axis: Axis, affine: Affine) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """What divides a number of a tensor.
+    """Known divisor of an address, stride or offset of a tensor.
 
     Attributes:
-        what: the number, in words.
-        divisor: a power of two that is known to divide it, in bytes.
-        number: it in elements of ``size`` bytes; None for the address.
+        what: description of the number.
+        divisor: a power of two that is known to divide the number, in bytes.
+        number: the number, in elements of ``size`` bytes; None for the address.
     """
 
     what: str
@@ -264,8 +270,7 @@ class Alignment:
 
 
 def alignments(tensor: Tensor, affine: Affine) -> list[Alignment]:
-    """What divides the tensor's address, its strides but the last, and the places in a row where
-    blocks begin."""
+    """Return the alignments of a tensor's address, outer strides and inner block offset."""
     assert isinstance(tensor.base.type, PointerType)
     size = byte_size(tensor.base.type.pointee)
     *outer, inner = tensor.axes

@@ -1,10 +1,8 @@
-"""XOR exchanges: gathers in which each element takes the one whose coordinate along an axis differs
-in constant bits, as in bitonic networks.
+"""XOR exchanges: gathers from a coordinate that differs in constant bits, as in bitonic networks.
 
-A linear layout maps thread bits to coordinates by exclusive or, so an exchange over a constant
-distance is a move of whole registers and lanes: registers are renamed, or every lane shuffles with
-the lane whose number differs in constant bits. Only a distance that lies across warps needs shared
-memory.
+A linear layout maps thread bits to coordinates by XOR, so an exchange over a constant distance
+moves whole registers and lanes: registers are renamed, or every lane shuffles with the lane whose
+number differs in constant bits. Only a distance across warps needs shared memory.
 """
 
 from __future__ import annotations
@@ -19,21 +17,19 @@ from tilewright.passes.rewriter import constant_of
 from tilewright.simt.dialect.ops.buffers import Convert
 from tilewright.simt.layouts.linear_layout import Basis, LinearLayout, axis_shifts
 
-#: Operations that repeat or re-lay an index tile and leave the coordinates along its axis.
+#: Operations that broadcast, reshape or convert an index tile.
 _MOVED: Final = (Reshape, ExpandDims, Broadcast, Convert)
 
 
 class Exchange(NamedTuple):
-    """Which register and lane an element's partner is in: both differ from the element's own by
-    these bits."""
+    """Bits by which the register and the lane of an element's partner differ from its own."""
 
     register: int
     lane: int
 
 
 def xor_distance(operation: Gather) -> int | None:
-    """By which bits the row-major numbers of an element and of its source differ, if that is the
-    same constant everywhere."""
+    """Return the constant XOR of the row-major indices of each element and its source, if any."""
     distance = distance_of(operation)
     bits = None if distance is None else constant_of(distance)
     shape = _shape(operation.x)
@@ -43,8 +39,10 @@ def xor_distance(operation: Gather) -> int | None:
 
 
 def distance_of(operation: Gather) -> Value | None:
-    """The tile that the coordinates along the axis are combined with by exclusive or to give the
-    index; None where the index is another."""
+    """Return the tile that is XORed with the coordinates along the axis to compute the index.
+
+    None if the index is not such an XOR.
+    """
     shape = _shape(operation.x)
     if shape != _shape(operation.results[0]):
         return None
@@ -65,16 +63,17 @@ def _shape(tile: Value) -> tuple[int, ...]:
 
 
 def _unmoved(value: Value, shape: tuple[int, ...], axis: int) -> Value:
-    """What a tile repeats or re-lays, as long as the coordinates along an axis of ``shape`` stay
-    where they are."""
+    """Strip broadcasts and reshapes that keep the coordinates along an axis of ``shape``."""
     while isinstance(value.definition, _MOVED) and _lies_along(value.definition.x.type, shape, axis):
         value = value.definition.x
     return value
 
 
 def _lies_along(type_: Type, shape: tuple[int, ...], axis: int) -> bool:
-    """Return whether a tile has the shape, or its extent along the axis and no other: then its
-    elements keep their coordinate where it is re-laid so."""
+    """Return whether a reshape of a tile to ``shape`` keeps the coordinates along the axis.
+
+    That holds if the tile has this shape, or only its extent along the axis.
+    """
     alone = tuple(extent if i == axis else 1 for i, extent in enumerate(shape))
     return isinstance(type_, TileType) and type_.shape in (shape, alone, (shape[axis],))
 
@@ -89,8 +88,7 @@ def _is_position(value: Value, shape: tuple[int, ...], axis: int) -> bool:
 
 
 def exchange_within_warp(layout: LinearLayout, distance: int) -> Exchange | None:
-    """The exchange over a distance of a tile in a layout; None where an element has to change
-    warps."""
+    """Return the exchange over a distance in a layout; None if an element has to change warps."""
     found = Basis((*layout.registers, *layout.lanes)).solve(distance)
     if found is None:
         return None

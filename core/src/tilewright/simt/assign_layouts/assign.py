@@ -1,11 +1,12 @@
-"""Giving every tile a layout.
+"""Layout assignment: choose a layout for every tile of a function.
 
 Operations that work in one layout share an unknown (:mod:`.solver`): runs of elementwise
-operations, what loops carry, each memory access, each reduction. Memory accesses propose layouts
-that coalesce (:mod:`.coalesce`), matmuls demand those of the target's instructions, and the
-cheapest choice of all is taken, conversions included. Index arithmetic has no layout: it is
-repeated in each that is asked of it (:mod:`.rematerializable`, :mod:`.rematerialize`). What each
-operation demands is in :mod:`tilewright.simt.dialect.layout_rules`, and checked by :mod:`.verify`.
+operations, loop-carried values, each memory access, each reduction. Memory accesses propose
+coalesced layouts (:mod:`.coalesce`), and matmuls require the layouts of the target's instructions.
+The solver minimizes the total cost, including layout conversions. Index arithmetic has no layout of
+its own: it is rematerialized in each requested layout (:mod:`.rematerializable`,
+:mod:`.rematerialize`). The constraints of each operation are in
+:mod:`tilewright.simt.dialect.layout_rules`, and :mod:`.verify` checks them.
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ from tilewright.simt.target.matmul_plan import REGISTERS, MatmulPlan, matmul_of
 from tilewright.simt.target.plan_selection import plans
 from tilewright.simt.target.simt_target import SimtTarget
 
-#: How often a loop's body is taken to run.
+#: Assumed trip count of a loop.
 _TRIPS: Final = 8.0
 
 
 def assign(function: Function, target: SimtTarget, num_warps: int, options: Mapping[str, Any] | None = None) -> None:
-    """Give every tile of a function a layout, and every matmul a plan.
+    """Assign a layout to every tile of a function, and a plan to every matmul.
 
     Conversions are put in, and cheap operations repeated, where layouts differ. The launch
     ``options`` say which loops are pipelined.
@@ -66,12 +67,12 @@ def assign(function: Function, target: SimtTarget, num_warps: int, options: Mapp
 
 @dataclass(frozen=True, slots=True)
 class _Copied:
-    """Elements of a copied tile of which a matmul's operand is computed.
+    """Element of a tile in shared memory from which a matmul operand is computed.
 
     Attributes:
         bits: of an element.
-        neighbour: by which elements of the operand the numbers of two that are neighbours in memory
-            differ, as a bit.
+        neighbour: the XOR of the row-major operand indices of two elements that are neighbours in
+            memory, as one bit.
     """
 
     bits: int
@@ -79,19 +80,19 @@ class _Copied:
 
 
 class LayoutStatement:
-    """The layout problem of one function, as it is stated, solved, and written into the function.
+    """Layout problem of one function: stated, solved, and applied to the function.
 
-    What an operation asks, its interface's rule says (:mod:`.shape_rules`).
+    The rules of operations' interfaces state the constraints (:mod:`.shape_rules`).
 
     Attributes:
-        target, num_warps: the machine, and how many of its warps run the function.
-        accesses: what is known of the addresses of each access of a tile.
-        fixed: the tiles that have a layout of their own; all others are computed anew in each that
-            is asked of them.
-        origins: where the layout of each of those comes from: rules set it.
-        reads: the layouts, known or not, that an operation reads its operands in, None for one that
-            is no tile: rules set it.
-        plans: how each matmul is computed.
+        target, num_warps: the target, and the number of warps that run the function.
+        accesses: the address attributes of each access of a tile.
+        fixed: the tiles that have a layout of their own; all others are rematerialized in each
+            requested layout.
+        origins: the sources of the layouts of fixed tiles; rules set them.
+        reads: the layouts, known or not, of an operation's operands, None for scalars; rules set
+            them.
+        plans: the plan of each matmul.
     """
 
     def __init__(self, function: Function, target: SimtTarget, num_warps: int) -> None:
@@ -155,19 +156,19 @@ class LayoutStatement:
     # ---- stating the problem
 
     def weight(self, operation: Operation) -> float:
-        """How often an operation runs."""
+        """Return the estimated number of executions of an operation."""
         region = operation.parent
         assert region is not None
         return self._weights[region]
 
     def variable(self, value: Value, weight: float = 1.0) -> Variable:
-        """An unknown layout for a tile."""
+        """Create an unknown layout for a tile."""
         variable = Variable(tile_shape(value), weight)
         self.variables.append(variable)
         return variable
 
     def _share(self, value: Value, variable: Variable) -> None:
-        """A value whose readers may be computed in its variable."""
+        """Let readers of a value be computed in its variable."""
         self.origins[value] = Origin(variable)
         self._shared[value] = variable
 
@@ -220,10 +221,10 @@ class LayoutStatement:
         if isinstance(operation, Cast) and bit_width(element_type(operation.x.type)) < bit_width(element_type(result.type)):
             self.recompute.add(result)
 
-    # ---- what rules ask (:mod:`.shape_rules`)
+    # ---- queries of the rules (:mod:`.shape_rules`)
 
     def candidates_of(self, access: TileAccess, operation: Operation) -> list[LinearLayout]:
-        """Layouts in which an access is coalesced."""
+        """Return coalesced layouts for an access."""
         found = list(self.coalesced[access.shape])
         if isinstance(operation, Store) or (isinstance(operation, AtomicRmw) and access.vector > 1):
             # accumulators may be exchanged within warps for this
@@ -232,13 +233,15 @@ class LayoutStatement:
         return found
 
     def access_price(self, access: TileAccess) -> Callable[[LinearLayout], float]:
-        """What an access costs in a layout."""
+        """Return the cost function of an access."""
         costs = self.target.costs
         return lambda layout: access.cost(layout, costs)
 
     def plan(self, operation: Dot) -> MatmulPlan:
-        """The plan of a matmul: the target's first choice, or one that reads from registers what is
-        there anyway."""
+        """Choose the plan of a matmul: the target's first choice, or one that avoids staging.
+
+        The latter reads operands from registers that are there anyway.
+        """
         matmul = matmul_of(operation)
         plan = (
             self._in_place(operation)
@@ -254,9 +257,11 @@ class LayoutStatement:
         return plan
 
     def _in_place(self, operation: Dot) -> MatmulPlan | None:
-        """A plan that reads the first operand from registers, in the layout of the matmul's result
-        that the operand was computed from, element by element, where the target would have it put
-        into shared memory."""
+        """Return a plan that reads the first operand in place, in registers.
+
+        Applies if the operand is computed elementwise from a matmul's result, in the result's
+        layout, and the target would prefer to stage it in shared memory. None otherwise.
+        """
         known = plans(matmul_of(operation), self.target)
         if known[0].reads[0] == REGISTERS:
             return None
@@ -267,11 +272,13 @@ class LayoutStatement:
         return None
 
     def _copied_before(self, operation: Dot) -> MatmulPlan | None:
-        """A plan that reads from registers an operand that was copied to shared memory, where the
-        target would have it put there again, and each warp has its own part of it: what is computed
-        of copied tiles, or lies there as no instruction reads it. Threads read less than a word at
-        a time of narrower elements than the operand's: that is done where nothing is then left to
-        be put into shared memory."""
+        """Return a plan that reads a copied operand through registers instead of staging it again.
+
+        Applies to an operand that is computed from a tile copied to shared memory, or that lies
+        there in a layout no instruction reads, if each warp has its own part of it. If the copied
+        elements are narrower than the operand's, threads load less than a word at a time: this
+        applies only if nothing else must then be staged in shared memory.
+        """
         known = plans(matmul_of(operation), self.target)
         loop = next((loop for loop in self._pipelined if loop.body is operation.parent), None)
         if loop is None or known[0].reads == (REGISTERS, REGISTERS):
@@ -288,14 +295,16 @@ class LayoutStatement:
                 continue
             if source.bits > 8:
                 return fitting[0]
-            # bytes that are together are read together where a thread has them
+            # one load reads neighbouring bytes if one thread holds them
             return next((plan for plan in fitting if source.neighbour in plan.operand(position).registers), fitting[0])
         return None
 
     def _by_pairs(self, operation: Dot) -> MatmulPlan | None:
-        """A plan that reads both operands from registers, for one that is computed of narrower
-        elements that were copied to shared memory: a thread has neighbours there along K, which it
-        reads together."""
+        """Return a plan that reads both operands from registers in runs along K, or None.
+
+        Applies if one operand is computed from narrower elements in shared memory: a thread then
+        holds neighbours along K, and loads them together.
+        """
         known = plans(matmul_of(operation), self.target)
         loop = next((loop for loop in self._pipelined if loop.body is operation.parent), None)
         if loop is None or known[0].reads != (REGISTERS, REGISTERS):
@@ -309,9 +318,11 @@ class LayoutStatement:
         return None
 
     def _copied_elements(self, operand: Value, body: Region, readable: Sequence[SharedLayout]) -> _Copied | None:
-        """The narrowest elements of the tiles, as large and copied to shared memory, of which an
-        operand is computed element by element; None where it is not, or of another matmul, or is
-        such a tile itself, and no layouts are ``readable`` alone, or one has neighbours together.
+        """Return the narrowest elements in shared memory that an operand is computed from.
+
+        Only elementwise arithmetic on tiles as large as the operand counts. None if there are none,
+        or if the operand depends on another matmul. If the operand is such a tile itself, None as
+        well, unless there are ``readable`` layouts and none of them keeps neighbours together.
         """
         count = log2(math.prod(tile_shape(operand)))
         work, seen, computed = [(operand, tuple(1 << bit for bit in range(count)))], {operand}, False
@@ -338,19 +349,18 @@ class LayoutStatement:
         return narrowest if readable and all(layout.offset(narrowest.neighbour) != 1 for layout in readable) else None
 
     def _fastest_bit(self, load: Ahead) -> int:
-        """The bit of an element's number that tells neighbours in memory apart."""
+        """Return the bit of the row-major index in which neighbours in memory differ."""
         shape = tile_shape(load.results[0])
         axis = self.accesses[load].order[0] if isinstance(load, Load) else len(shape) - 1
         return axis_shifts(shape)[axis]
 
     def _by_rows(self, operation: Dot) -> MatmulPlan | None:
-        """A plan that leaves rows in their warps, for matmuls of which one is computed of the
-        other."""
+        """Return a plan that keeps whole rows in one warp, for back-to-back matmuls."""
         plan = next((plan for plan in plans(matmul_of(operation), self.target) if plan.whole_rows), None)
         return plan if plan is not None and (self._computed_from(operation.a) or _feeds_matmul(operation.results[0])) else None
 
     def _computed_from(self, value: Value) -> list[Dot]:
-        """The matmuls from whose results a tile is computed element by element."""
+        """Matmuls from whose results a tile is computed elementwise."""
         found, work, seen = [], [value], {value}
         while work:
             operation = work.pop().definition
@@ -365,8 +375,7 @@ class LayoutStatement:
         return found
 
     def _connect(self) -> None:
-        """Merge what is carried with the arithmetic that makes it, and tell the problem who reads
-        what."""
+        """Merge loop-carried values with the arithmetic that defines them, and add all edges."""
         carried: dict[Carried, Variable] = {}
         for value, one in self.carried.items():
             if value in self.fixed:
@@ -388,8 +397,10 @@ class LayoutStatement:
                 self.problem.connect(Edge(operand, read.root() if isinstance(read, Variable) else read, weight))
 
     def _keep_coalesced(self, operand: Value, read: Variable | LinearLayout, position: int) -> None:
-        """A load in a loop that feeds a matmul is copied to shared memory ahead of its use, from
-        where any layout may be read."""
+        """Keep a load that feeds a matmul in a loop coalesced.
+
+        It is copied to shared memory ahead of its use, and can be read from there in any layout.
+        """
         for leaf, _ in self.problem.paths(operand):
             operation = leaf.owner
             source = self.origins[leaf].source
@@ -404,17 +415,21 @@ class LayoutStatement:
                     self._coalesce_alone(access, source.root())
 
     def _coalesce_alone(self, access: TileAccess, variable: Variable) -> None:
-        """Let a load that is copied to shared memory have a layout that suits it alone, where
-        others of its shape have narrower elements: a copy past the first-level cache fetches a
-        sector again for each instruction that takes a part of it."""
+        """Add the candidates that suit an asynchronously copied load alone.
+
+        Other loads of its shape may have narrower elements; a copy that bypasses L1 fetches a
+        sector again for each instruction that reads a part of the sector.
+        """
         own = coalesced([access], self.target.warp_size, self.num_warps, self.target.max_access)[access.shape]
         variable.candidates += [layout for layout in own if layout not in variable.candidates]
 
     def _keep_copied(self) -> None:
-        """Loads of pipelined loops of which the operands of matmuls are computed are copied to
-        shared memory too: they stay coalesced, and what is computed of them reads them from there.
-        What is smaller than the operand, such as factors of its rows, is as well loaded where it is
-        used."""
+        """Keep loads coalesced from which matmul operands in pipelined loops are computed.
+
+        They are copied to shared memory as well, and the arithmetic reads them from there. A tile
+        smaller than the operand, such as scales of its rows, may as well be loaded where it is
+        used.
+        """
         for loop in self._pipelined:
             least = min(min(math.prod(tile_shape(dot.a)), math.prod(tile_shape(dot.b))) for dot in loop.body if isinstance(dot, Dot))
             for load in feeding_matmuls(loop.body, (Dot,)):
@@ -428,9 +443,11 @@ class LayoutStatement:
                     self._coalesce_alone(self.accesses[load], source.root())
 
     def _spread_copies(self) -> None:
-        """Loads of pipelined loops that are smaller than operands, and that are to be read in a
-        layout in which several threads have each element, are copied in one in which they have
-        different ones, where that takes fewer than half as many copies."""
+        """Copy small tiles in a layout without broadcast threads.
+
+        Applies to loads of pipelined loops that are smaller than operands, and are read in a layout
+        in which several threads hold each element, if that takes fewer than half as many copies.
+        """
         for loop in self._pipelined:
             for load in feeding_matmuls(loop.body, (Dot,)):
                 access = self.accesses.get(load)
@@ -442,8 +459,7 @@ class LayoutStatement:
                     self._apart[load] = best
 
     def _is_multiplied_there(self, load: Ahead) -> bool:
-        """Return whether all that reads the tile of a load are matmuls, and take it from shared
-        memory as it is."""
+        """Return whether all readers of a load are matmuls that read it from shared memory."""
         for view in views_of(load.results[0]):
             for user in view.value.uses:
                 if renames(user):
@@ -456,8 +472,7 @@ class LayoutStatement:
         return True
 
     def _is_copied(self, load: Ahead) -> bool:
-        """Return whether a mechanism of the target can copy a load, by what is known of its
-        addresses."""
+        """Return whether the target can copy a load asynchronously, given its addresses."""
         if isinstance(load, DescriptorLoad) or load not in self.accesses:
             return isinstance(load, DescriptorLoad)
         widths = [width for mechanism in self.target.mechanisms if mechanism.completes == GROUPS for width in mechanism.widths]
@@ -498,7 +513,7 @@ class LayoutStatement:
 
 
 def _feeds_matmul(value: Value) -> bool:
-    """Return whether the first operand of a matmul is computed from a tile element by element."""
+    """Return whether a matmul's first operand is computed elementwise from a tile."""
     work, seen = [value], {value}
     while work:
         tile = work.pop()
@@ -512,7 +527,7 @@ def _feeds_matmul(value: Value) -> bool:
 
 
 def _name_plan(operation: Operation, plan: MatmulPlan) -> None:
-    """Put ``simt.dot`` by a plan in place of a ``dot``."""
+    """Replace a ``dot`` by a ``simt.dot`` with a plan."""
     attributes = {**operation.attributes, "plan": plan.name}
     made = Operation(SIMT_TABLE["simt.dot"], operation.operands, (1, 1, 1), attributes, [operation.results[0].type], location=operation.location)
     result, before = made.results[0], operation.results[0]

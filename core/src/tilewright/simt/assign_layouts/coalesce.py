@@ -1,5 +1,7 @@
-"""The layouts that memory accesses want: neighbouring threads at neighbouring addresses, each with
-as many bytes as one access may have."""
+"""Coalesced layouts for memory accesses: neighbouring threads access neighbouring addresses.
+
+Each thread accesses as many bytes as one access may have.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +21,19 @@ from tilewright.simt.target.simt_target import SimtTarget
 #: An access of global memory at pointers.
 Access = Load | Store | AtomicRmw | AtomicCas | AtomicLoad | AtomicStore
 ACCESSES = (Load, Store, AtomicRmw, AtomicCas, AtomicLoad, AtomicStore)
-#: Bytes of a register, which a load of fewer fills in part.
+#: Bytes of a register.
 _WORD: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class TileAccess:
-    """An access of a tile of pointers.
+    """Access to a tile of pointers.
 
     Attributes:
-        order: its axes, the one along which addresses are consecutive first; axes of extent 1 last.
-        vector: consecutive elements, aligned, that one access may have.
+        order: its axes, the one with consecutive addresses first; axes of extent 1 last.
+        vector: maximum number of consecutive, aligned elements per access.
         size: bytes of an element.
-        limit: bytes that one access of a thread moves at most.
+        limit: maximum number of bytes per access of a thread.
     """
 
     operation: Access
@@ -51,12 +53,12 @@ class TileAccess:
         return access_cost(layout, self.pointer, self.mask, self.size, self.limit, costs, store=self.writes)
 
     def count(self, layout: LinearLayout) -> int:
-        """How many accesses a thread makes in a layout."""
+        """Return the number of accesses per thread in a layout."""
         return layout.register_count // access_width(layout, self.pointer, self.mask, self.size, self.limit)
 
 
 def access_limit(operation: Access, target: SimtTarget) -> int:
-    """Bytes that one access of a thread moves at most."""
+    """Return the maximum number of bytes per access of a thread."""
     if isinstance(operation, Load | Store):
         return target.max_access
     size = element_size(operation.pointer)
@@ -66,7 +68,7 @@ def access_limit(operation: Access, target: SimtTarget) -> int:
 
 
 def tile_access(operation: Access, axes: Mapping[Value, AxisInfo], target: SimtTarget) -> TileAccess | None:
-    """What is known of an access; None for one of a scalar."""
+    """Return the address attributes of a tile access; None for a scalar access."""
     pointer, mask = operation.pointer, mask_of(operation)
     type_ = pointer.type
     if not isinstance(type_, TileType):
@@ -82,13 +84,15 @@ def tile_access(operation: Access, axes: Mapping[Value, AxisInfo], target: SimtT
 
 
 def mask_of(operation: Access) -> Value | None:
-    """The mask of an access, if it has one."""
+    """Return the mask of an access, if it has one."""
     return None if isinstance(operation, AtomicCas) else operation.mask
 
 
 def coalesced(accesses: Iterable[TileAccess], lanes: int, warps: int, limit: int) -> dict[tuple[int, ...], list[LinearLayout]]:
-    """For each shape, layouts for its accesses: accesses of one shape and order share theirs, so
-    that values need not move between them.
+    """Return candidate layouts for the accesses of each shape.
+
+    Accesses of one shape and order share their candidates, so that values need no conversion
+    between them.
 
     Accesses without consecutive addresses follow those that have them.
     """
@@ -122,8 +126,11 @@ def _layouts(shape: tuple[int, ...], order: tuple[int, ...], group: Sequence[Til
 
 
 def warps_apart(shape: tuple[int, ...], order: tuple[int, ...], vector: int, lanes: int, warps: int) -> LinearLayout:
-    """As :func:`blocked`, but warps are spread over the slowest axis first: what runs along the
-    fastest axis stays within a warp as far as it can."""
+    """Blocked layout with warps along the slowest axis first.
+
+    Unlike in :func:`blocked`, elements along the fastest axis stay within a warp as far as
+    possible.
+    """
     shifts = axis_shifts(shape)
     free = [shifts[axis] + bit for axis in order for bit in range(log2(shape[axis]))]
     taken = min(log2(vector), log2(shape[order[0]]))
@@ -140,9 +147,12 @@ def warps_apart(shape: tuple[int, ...], order: tuple[int, ...], vector: int, lan
 
 
 def turned(access: TileAccess, axis: int, reader: LinearLayout, lanes: int, warps: int) -> LinearLayout | None:
-    """A layout for a load that a matmul reads, in which a thread has elements that the matmul sums
-    over together: those along ``axis`` that the reader has in one thread, beside what lies together
-    in memory. None where these are the same, or a thread has too few elements."""
+    """Return a layout for a load of a matmul operand that is contiguous along the other axis.
+
+    A thread holds a block of elements: along ``axis``, which the matmul sums over, the elements
+    that one thread of ``reader`` holds, and the contiguous elements in memory. None if both axes
+    are the same, or if a thread has too few elements.
+    """
     shape, shifts = access.shape, axis_shifts(access.shape)
     own = log2(math.prod(shape)) - log2(lanes * warps)
     count = min(log2(access.vector), log2(shape[access.order[0]]))
@@ -158,8 +168,9 @@ def turned(access: TileAccess, axis: int, reader: LinearLayout, lanes: int, warp
 
 
 def widened(layout: LinearLayout, axis: int, width: int) -> LinearLayout | None:
-    """``layout`` with ``width`` consecutive elements along an axis in each thread, for which
-    threads of a warp exchange others; None where they cannot.
+    """Return ``layout`` with ``width`` consecutive elements per thread, or None.
+
+    Threads of a warp exchange elements for this; None if that is impossible.
 
     What a thread gives away are its elements that are nearest along the axis, so that the threads
     together have longer runs.
@@ -180,8 +191,7 @@ def widened(layout: LinearLayout, axis: int, width: int) -> LinearLayout | None:
 
 
 def spread(layout: LinearLayout) -> LinearLayout:
-    """``layout`` with register bits, the highest first, at lane bits along which lanes hold the
-    same elements, or at such warp bits, as far as there are any.
+    """Return ``layout`` with register bits moved to broadcast lane and warp bits.
 
     One thread of those that hold an element updates it: the others then update elements of their
     own, in place of one thread doing so one after the other.
@@ -196,5 +206,5 @@ def spread(layout: LinearLayout) -> LinearLayout:
 
 
 def default_layout(shape: tuple[int, ...], lanes: int, warps: int) -> LinearLayout:
-    """For tiles that nothing has a wish for: row-major, a few elements a thread side by side."""
+    """Default layout for tiles without preferences: row-major, a few contiguous elements each."""
     return blocked(shape, tuple(reversed(range(len(shape)))), max(1, min(4, math.prod(shape) // (lanes * warps))), lanes, warps)

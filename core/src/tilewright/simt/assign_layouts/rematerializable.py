@@ -1,4 +1,4 @@
-"""Which tiles are free: cheap to compute anew in any layout, so that none need be chosen for them."""
+"""Selection of the tiles that need a layout: all but those cheap to rematerialize in any layout."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from tilewright.simt.dialect.layout_rules import SHAPE_OPERATIONS, SOURCES
 from tilewright.simt.dialect.loop_carried import CARRIERS, Carried
 from tilewright.simt.target.cost_model import MachineCosts, operation_cost
 
-#: Slots an element that a tile may cost and still be free.
+#: Maximum cost per element, in issue slots, of a tile to rematerialize.
 _CHEAP: Final = 24.0
 
 
 def fixed_tiles(
     operations: Sequence[Operation], carried: Mapping[Value, Carried], arguments: Sequence[Value], threads: int, costs: MachineCosts
 ) -> dict[Value, None]:
-    """The tiles that have a layout of their own, in program order: results of loads, dots and
-    reductions, and arithmetic on them or too expensive to repeat. What only moves or repeats
-    elements of such tiles is free but *derived* from them."""
+    """Return the tiles that have a layout of their own, in program order.
+
+    These are results of loads, matmuls and reductions, and arithmetic that depends on them or is
+    too expensive to rematerialize. Shape operations on such tiles are free, but *derived* from
+    them.
+    """
     search = _Search(carried, threads, costs)
     for argument in arguments:
         if isinstance(argument.type, TileType):

@@ -1,8 +1,7 @@
-"""What machines that scale the operands of matmuls themselves have in common: the matmuls that they
-take, and what those ask of layouts.
+"""Layout constraints shared by targets with block-scaled matrix instructions.
 
-They multiply fp8 and e2m1, two of which are packed into a byte along K, by scales that are powers
-of two, one for 32 elements along K.
+These multiply fp8 and e2m1 (packed in pairs along K) by power-of-two scales, one per 32 elements
+along K.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _OPERANDS: Final = ("a", "a_scale", "b", "b_scale", "c")
 
 @dataclass(frozen=True, kw_only=True)
 class ScaledLayouts:
-    """How a matmul is computed, as far as layouts go.
+    """Layouts of a block-scaled matmul.
 
     Attributes:
         a, b, a_scale, b_scale, c: layouts of the operands, and of c and the result.
@@ -44,32 +43,36 @@ class ScaledLayouts:
     @property
     @abstractmethod
     def name(self) -> str:
-        """The instruction."""
+        """Name of the instruction."""
 
     def operand(self, name: str) -> LinearLayout:
-        """The layout of an operand of the operation."""
+        """Return the layout of an operand."""
         found: LinearLayout = getattr(self, name)
         return found
 
 
 def is_known(operation: DotScaled, name: str) -> bool:
-    """Return whether an operand (``a`` or ``b``) of a ``dot_scaled`` has a format of
-    :data:`PER_BYTE`, packed along K, and such scales or none. A scale of fp8 has a sign, which the
-    instructions do not read."""
+    """Return whether a ``dot_scaled`` operand has a format and scales that the instructions take.
+
+    ``name`` is ``a`` or ``b``. Formats are those of :data:`PER_BYTE`, packed along K. An fp8 scale
+    has a sign, which the instructions do not read.
+    """
     format_, scale = operation.attribute(f"{name}_format"), operation.operand(f"{name}_scale")
     return format_ in PER_BYTE and (format_ != "e2m1" or operation.attribute(f"{name}_pack_k")) and (scale is None or element_type(scale.type) is U8)
 
 
 def extents(operation: DotScaled) -> tuple[tuple[int, ...], int]:
-    """The shape of the result, and the elements of a sum."""
+    """Return the shape of the result, and the extent along K."""
     a, c = operation.a, operation.c
     assert isinstance(a.type, TileType) and isinstance(c.type, TileType)
     return c.type.shape, a.type.shape[-1] * PER_BYTE[operation.a_format]
 
 
 def scaled_interface(lower: Lower, plan_of: Callable[[DotScaled, SimtTarget, int], ScaledLayouts]) -> Interface:
-    """The interface of ``dot_scaled`` for a machine that computes it by ``plan_of`` (operation,
-    target, warps)."""
+    """Return the interface of ``dot_scaled`` for a target with such an instruction.
+
+    ``plan_of`` (operation, target, warps) returns its plan.
+    """
 
     def layouts(statement: Statement, operation: DotScaled) -> None:
         plan = plan_of(operation, statement.target, statement.num_warps)

@@ -1,11 +1,12 @@
-"""What operations ask of layouts: rules that state it, for the
-:attr:`~tilewright.simt.dialect.op_interface.Interface.layout` of an operation.
+"""Layout constraints of operations.
 
-A rule is a function of the statement that is being made
-(:class:`~tilewright.simt.dialect.op_interface.Statement`) and the operation. It makes unknown
+Rules are the :attr:`~tilewright.simt.dialect.op_interface.Interface.layout` of operations.
+
+A rule is a function of the layout problem
+(:class:`~tilewright.simt.dialect.op_interface.Statement`) and the operation. It creates unknown
 layouts (:meth:`~tilewright.simt.dialect.op_interface.Statement.variable`) or names known ones,
-gives them prices, and says which its operands are read in (``reads``) and which its results have
-(``origins``).
+assigns costs to them, and states the layouts in which the operation reads its operands (``reads``)
+and defines its results (``origins``).
 """
 
 from __future__ import annotations
@@ -30,23 +31,23 @@ from tilewright.simt.layouts.linear_layout import LinearLayout
 from tilewright.simt.layouts.scan_plan import scan_layout
 from tilewright.simt.target.cost_model import bits_of_element, reduction_cost
 
-#: Price of holding a register where nothing is computed: keeps threads from holding the same
-#: elements without need.
+#: Cost of a live register where nothing is computed: it deters layouts in which threads hold the
+#: same elements without need.
 _HOLDING: Final = 0.25
 
 
 def holding(layout: LinearLayout) -> float:
-    """The price of holding a tile where nothing is computed."""
+    """Return the cost of a tile in registers where nothing is computed."""
     return _HOLDING * layout.register_count
 
 
 def per_register(cost: float) -> Callable[[LinearLayout], float]:
-    """The price of an operation that costs so much for each register."""
+    """Return the cost function of an operation with this cost per register."""
     return lambda layout: cost * layout.register_count
 
 
 def _uniform(statement: Statement, operation: Operation) -> Variable:
-    """One unknown for all tile operands and results."""
+    """Use one unknown for all tile operands and results."""
     tile = next(value for value in (*operation.operands, *operation.results) if isinstance(value.type, TileType))
     variable = statement.variable(tile, statement.weight(operation))
     for result in operation.results:
@@ -56,12 +57,12 @@ def _uniform(statement: Statement, operation: Operation) -> Variable:
 
 
 def uniform(statement: Statement, operation: Operation) -> None:
-    """All tile operands and results in one layout."""
+    """Constrain all tile operands and results to one layout."""
     _uniform(statement, operation).prices.append(per_register(4.0))
 
 
 def access(statement: Statement, operation: Operation) -> None:
-    """An access of memory: one layout, in which it is coalesced."""
+    """Constrain a memory access to one layout, with candidates in which it is coalesced."""
     variable = _uniform(statement, operation)
     found = statement.accesses[operation]
     variable.candidates = list(statement.candidates_of(found, operation))
@@ -69,8 +70,10 @@ def access(statement: Statement, operation: Operation) -> None:
 
 
 def updated(statement: Statement, operation: Operation) -> None:
-    """An atomic access: as any other access, but no lane is idle that could update what another has
-    in a register."""
+    """Constrain an atomic access like any other access, and use idle lanes.
+
+    In the layout, no lane is redundant while another lane has several elements to update.
+    """
     access(statement, operation)
     for read in statement.reads[operation]:
         if isinstance(read, Variable):
@@ -78,7 +81,7 @@ def updated(statement: Statement, operation: Operation) -> None:
 
 
 def grouped(statement: Statement, operation: Map | InlineAsm) -> None:
-    """Groups of ``pack`` elements in a row, in registers in a row."""
+    """Constrain groups of ``pack`` consecutive elements to consecutive registers."""
     variable, pack = _uniform(statement, operation), operation.pack
     if pack & (pack - 1):
         told = f"it takes {pack} elements at once, and registers of a tile are divided into groups of 1, 2, 4, 8 and so on: choose another pack"
@@ -91,8 +94,10 @@ def grouped(statement: Statement, operation: Map | InlineAsm) -> None:
 
 
 def _folded(statement: Statement, operation: Reduce | Scan, times: float) -> tuple[Variable, int]:
-    """The operands of a reduction or scan, which share a layout, and the axis; the price is that of
-    so many reductions."""
+    """Constrain the operands of a reduction or scan to one layout; return it and the axis.
+
+    The cost is that of ``times`` reductions.
+    """
     variable, axis = statement.variable(operation.inputs[0], statement.weight(operation)), operation.axis
     words = sum(max(1.0, bits_of_element(operand) / 32) for operand in operation.inputs)
     combine = max(1.0, len(operation.combine) - 1.0)
@@ -103,7 +108,7 @@ def _folded(statement: Statement, operation: Reduce | Scan, times: float) -> tup
 
 
 def reduced(statement: Statement, operation: Reduce) -> None:
-    """Results are what is left of the operands without an axis."""
+    """Constrain the results of a reduction to the operands' layout without the reduced axis."""
     variable, axis = _folded(statement, operation, 1.0)
     for result in operation.results:
         if isinstance(result.type, TileType):
@@ -111,7 +116,7 @@ def reduced(statement: Statement, operation: Reduce) -> None:
 
 
 def scanned(statement: Statement, operation: Scan) -> None:
-    """One layout, on which the scan along an axis works."""
+    """Constrain a scan to one layout, along whose axis it can be computed."""
     variable, axis = _folded(statement, operation, 2.0)
     variable.admit = lambda layout: scan_layout(layout, axis)
     for result in operation.results:
@@ -119,9 +124,9 @@ def scanned(statement: Statement, operation: Scan) -> None:
 
 
 def gathered(statement: Statement, operation: Gather) -> None:
-    """A source in any layout; index and result in one.
+    """Leave the source of a gather in any layout, and constrain index and result to one.
 
-    The elements of an exchange stay in the layout they have.
+    An XOR exchange has one layout for all of them.
     """
     weight = statement.weight(operation)
     distance = xor_distance(operation)
@@ -139,8 +144,11 @@ def gathered(statement: Statement, operation: Gather) -> None:
 
 
 def _exchange_price(statement: Statement, operation: Gather, distance: int) -> Callable[[LinearLayout], float]:
-    """The price of an exchange over a distance: nothing between registers, shuffles between lanes,
-    a trip through shared memory between warps."""
+    """Return the cost function of an XOR exchange.
+
+    It is free between registers, costs shuffles between lanes, and a round trip through shared
+    memory between warps.
+    """
     costs, words = statement.target.costs, max(1.0, bits_of_element(operation.x) / 32)
 
     def price(layout: LinearLayout) -> float:
@@ -153,12 +161,12 @@ def _exchange_price(statement: Statement, operation: Gather, distance: int) -> C
 
 
 def each_own(statement: Statement, operation: Operation) -> None:
-    """Operands in any layout, each its own."""
+    """Leave each operand in a layout of its own."""
     _indifferent(statement, operation, together=False)
 
 
 def indifferent(statement: Statement, operation: Operation) -> None:
-    """Operands in any layout, all in the same, for they are looked at together."""
+    """Constrain all operands to one layout, which may be any."""
     _indifferent(statement, operation, together=True)
 
 
@@ -183,14 +191,14 @@ def _indifferent(statement: Statement, operation: Operation, *, together: bool) 
 
 
 def block(statement: Statement, operation: Operation) -> None:
-    """A block that goes through shared memory whole: the tile in any layout."""
+    """Leave a tile that is copied as a block through shared memory in any layout."""
     indifferent(statement, operation)
 
 
 def matmul(statement: Statement, operation: Dot) -> None:
-    """The layouts of the matmul's plan.
+    """Constrain a matmul to the layouts of its MMA atom (plan).
 
-    An operand that the plan reads from shared memory is put there, from any layout.
+    An operand that the plan reads from shared memory is stored there from any layout.
     """
     plan = statement.plan(operation)
     statement.origins[operation.results[0]] = Origin(plan.c)

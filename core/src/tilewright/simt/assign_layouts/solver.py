@@ -1,6 +1,9 @@
-"""The choice of layouts as a problem: an unknown for each group of operations that work in one
-layout, a price for each choice, and prices for pairs of choices between which values must be
-converted. :mod:`.assign` states the problem; here it is solved by local improvement."""
+"""Layout selection as an optimization problem, solved by local search.
+
+Each group of operations that work in one layout has one unknown. Each candidate layout has a cost,
+and pairs of candidates have the cost of converting the values between them. :mod:`.assign` states
+the problem.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,14 @@ from tilewright.simt.dialect.layout_rules import SHAPE_OPERATIONS, from_operands
 from tilewright.simt.layouts.linear_layout import LinearLayout
 from tilewright.simt.target.cost_model import MachineCosts, bits_of_element, conversion_cost, operation_cost, shared_read_cost
 
-#: Layouts that are weighed for one unknown.
+#: Maximum number of candidates per unknown.
 _MOST_CANDIDATES: Final = 8
 #: Rounds of improvement.
 _ROUNDS: Final = 3
 
 
 def recomputed(value: Value) -> Cast:
-    """The cast that gives a value which is computed anew where that is cheaper."""
+    """Return the cast that defines a value in ``Problem.recompute``."""
     operation = value.definition
     assert isinstance(operation, Cast)
     return operation
@@ -32,14 +35,14 @@ def recomputed(value: Value) -> Cast:
 
 @dataclass(slots=True, eq=False)
 class Variable:
-    """An unknown layout.
+    """Unknown layout.
 
     Attributes:
-        weight: how often its operations run, roughly.
-        prices: each gives what a layout costs the operations themselves.
-        admit: the layout nearest to a candidate with which the operations work.
-        closed: candidates of others are not taken over.
-        read: where its values go; ``written``: where operands come from.
+        weight: estimated number of executions of its operations.
+        prices: cost functions of its operations: layout -> cost.
+        admit: maps a candidate to the nearest layout that the operations support.
+        closed: whether candidates of neighbours are rejected.
+        read: the edges that read its values; ``written``: the edges of its operands.
     """
 
     shape: tuple[int, ...]
@@ -55,14 +58,14 @@ class Variable:
     _own: dict[LinearLayout, float] = field(default_factory=dict)
 
     def own_price(self, layout: LinearLayout) -> float:
-        """What a layout costs the operations themselves."""
+        """Return the cost of its operations in a layout."""
         found = self._own.get(layout)
         if found is None:
             found = self._own[layout] = self.weight * sum(price(layout) for price in self.prices)
         return found
 
     def root(self) -> Variable:
-        """The variable this one was merged into."""
+        """Return the variable that this one was merged into."""
         found = self
         while found.merged is not None:
             found = found.merged
@@ -71,7 +74,7 @@ class Variable:
         return found
 
     def merge(self, other: Variable) -> None:
-        """Make another variable one with this."""
+        """Merge another variable into this one."""
         a, b = self.root(), other.root()
         if a is b:
             return
@@ -84,7 +87,7 @@ class Variable:
         b.merged = a
 
     def propose(self, layout: LinearLayout) -> bool:
-        """Take a layout as a candidate; whether it is a new one."""
+        """Add a candidate layout; return whether it is a new one."""
         if self.admit is not None:
             layout = self.admit(layout)
         if layout in self.candidates or len(self.candidates) >= _MOST_CANDIDATES:
@@ -98,27 +101,29 @@ _without_axis = functools.lru_cache(maxsize=1024)(LinearLayout.without_axis)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Origin:
-    """Where a fixed value comes from: a variable whose layout it has, or what is left of that
-    without an axis; or a known layout."""
+    """Source of a fixed value's layout: a variable, or a known layout.
+
+    With ``without_axis``, the value's layout is the variable's layout without that axis.
+    """
 
     source: Variable | LinearLayout
     without_axis: int | None = None
 
     def layout(self) -> LinearLayout | None:
-        """The value's layout; None while it is not chosen."""
+        """Return the value's layout; None if it is not chosen yet."""
         if isinstance(self.source, LinearLayout):
             return self.source
         chosen = self.source.root().chosen
         return None if chosen is None else self.seen(chosen)
 
     def seen(self, layout: LinearLayout) -> LinearLayout:
-        """The value's layout where the variable's is ``layout``."""
+        """Return the value's layout if the variable has layout ``layout``."""
         return layout if self.without_axis is None else _without_axis(layout, self.without_axis)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Edge:
-    """A value that is read in the layout of a variable, or in a known one."""
+    """Use of a value in the layout of a variable, or in a known layout."""
 
     value: Value
     reader: Variable | LinearLayout
@@ -132,11 +137,11 @@ class Problem:
     """Variables, edges and the fixed values between them.
 
     Attributes:
-        origins: of each fixed value.
-        recompute: results of widening casts: in another layout they are computed anew from the
-            converted operand where that is narrower.
-        in_shared: tiles that are read from shared memory in whatever layout, so that there is no
-            trip to it; the axis along which their elements are together.
+        origins: the origin of each fixed value.
+        recompute: results of widening casts. In another layout, the cast is cloned on the converted
+            operand, which is narrower.
+        in_shared: tiles that are read from shared memory in any layout, at no conversion cost, with
+            the axis along which their elements are contiguous.
     """
 
     def __init__(self, origins: dict[Value, Origin], recompute: set[Value], costs: MachineCosts) -> None:
@@ -151,7 +156,7 @@ class Problem:
     # ---- stating
 
     def connect(self, edge: Edge) -> None:
-        """Add a reader of a tile."""
+        """Add a use of a tile."""
         paths = self.paths(edge.value)
         if not paths:
             return
@@ -174,8 +179,10 @@ class Problem:
         return found
 
     def paths(self, value: Value) -> tuple[tuple[Value, tuple[Operation, ...]], ...]:
-        """The fixed values behind a value, each with the shape operations from the value back to
-        it."""
+        """Fixed values behind a value, each with the shape operations between it and the value.
+
+        The operations are in order from the value back to the fixed value.
+        """
         if value in self.origins:
             return ((value, ()),)
         found = self._paths.get(value)
@@ -191,7 +198,7 @@ class Problem:
     # ---- prices
 
     def price(self, value: Value, layout: LinearLayout) -> float:
-        """What it costs to have a value in a layout."""
+        """Return the cost of a value in a layout."""
         origin = self.origins.get(value)
         if origin is not None:
             own = origin.layout()
@@ -238,8 +245,7 @@ class Problem:
         return found
 
     def seen_before(self, path: tuple[Operation, ...], layout: LinearLayout) -> LinearLayout:
-        """The layout before shape operations, the last of them first, that is ``layout`` after
-        them."""
+        """Return the layout that shape operations, listed last one first, map to ``layout``."""
         for operation in path:
             layout = self._back(operation, layout)[1]
         return layout
@@ -254,7 +260,7 @@ class Problem:
     # ---- solving
 
     def spread_candidates(self) -> None:
-        """Let each variable weigh the layouts with which its neighbours would need no conversion."""
+        """Propose to each variable the layouts that save a conversion from or to its neighbours."""
         for _ in range(_ROUNDS):
             changed = False
             for edge in self.edges:
@@ -281,7 +287,7 @@ class Problem:
         return changed
 
     def solve(self, variables: list[Variable], default: Callable[[tuple[int, ...]], LinearLayout]) -> None:
-        """Choose every variable's layout."""
+        """Choose the layout of every variable."""
         self.spread_candidates()
         undecided = [variable for variable in variables if not variable.candidates]
         for variable in undecided:
@@ -290,8 +296,8 @@ class Problem:
             self.spread_candidates()
         self._descend(sorted(variables, key=lambda one: -one.weight))  # those in loops first
         found, cost = [variable.chosen for variable in variables], self._total(variables)
-        # What is chosen first is followed by its neighbours: a small tile's layout must not decide
-        # that of a large one.
+        # Neighbours follow the variables chosen first: a small tile's layout must not determine
+        # the layout of a large one.
         large_first = sorted(variables, key=lambda one: -one.weight * math.prod(one.shape))
         for variable in variables:
             variable.chosen = None
@@ -301,8 +307,7 @@ class Problem:
                 variable.chosen = chosen
 
     def _descend(self, order: Sequence[Variable]) -> None:
-        """Choose the layouts of variables one after the other, and again as long as that improves
-        them."""
+        """Choose the layouts of variables in turn, until a round brings no improvement."""
         for variable in order:
             self._choose(variable)
         for _ in range(_ROUNDS):
@@ -311,7 +316,7 @@ class Problem:
                 return
 
     def _total(self, variables: Sequence[Variable]) -> float:
-        """What all that is chosen costs."""
+        """Return the total cost of the chosen layouts."""
         cost = 0.0
         for variable in variables:
             assert variable.chosen is not None
@@ -345,7 +350,7 @@ class Problem:
 
 
 def tile_shape(value: Value) -> tuple[int, ...]:
-    """The shape of a tile."""
+    """Return the shape of a tile."""
     type_ = value.type
     assert isinstance(type_, TileType)
     return type_.shape

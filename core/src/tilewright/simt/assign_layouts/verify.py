@@ -1,4 +1,4 @@
-"""Whether a whole function keeps the rules of layouts."""
+"""Verifier of the layout constraints of a whole function."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 
 def check(function: Function, target: SimtTarget) -> None:
-    """Check that every tile has a layout and every operation gets its operands in layouts it can
-    work with.
+    """Check that all tiles have layouts and all operations support their operands' layouts.
 
     Raises:
         LayoutError: naming operation and rule.
@@ -83,7 +82,7 @@ def _check_carried(a: Sequence[Value], b: Sequence[Value], c: Sequence[Value], d
 
 
 def _given(region: Region) -> list[Value]:
-    """What a region gives to what is around it."""
+    """Operands of a region's terminator."""
     last = region.terminator
     assert isinstance(last, Yield | Condition)
     return last.values

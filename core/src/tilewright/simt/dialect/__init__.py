@@ -1,2 +1,1 @@
-"""What the toolkit adds to Tile IR: operations (:mod:`.ops`), types, attributes that passes leave
-for later ones, and the interfaces of operations."""
+"""The ``simt`` dialect: operations (:mod:`.ops`), types, attributes, and operation interfaces."""

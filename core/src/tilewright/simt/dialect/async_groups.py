@@ -1,12 +1,11 @@
-"""How many groups are in flight behind a token: what a wait for it comes to on machines that count
-groups.
+"""Asynchronous groups in flight: counts for ``wait_group`` instructions from waits for tokens.
 
-What one thread started in a queue ends in order. A wait for a token is a wait until no more groups
-are in flight than were ended after the token's own, on whatever path the program came: the least
-number over all paths.
+The groups of one thread and queue complete in order. A wait for a token therefore waits until at
+most as many groups are in flight as were committed after the token's own group: the minimum over
+all paths.
 
-Machines that count single copies are told how many of those: at least so many were started after
-the group ended.
+Targets whose waits count single copies instead of groups get a lower bound of the copies issued
+after the group.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from tilewright.simt.dialect.loop_carried import CARRIERS, Carried, carried_valu
 from tilewright.simt.dialect.ops.async_copy import CopyStart, Wait
 from tilewright.simt.dialect.types import COPIES, MATMULS, TokenType
 
-#: For each token that is known at a place, how many groups of its queue ended after its own (or
-#: copies started, where those are counted).
+#: Ages of the known tokens: the number of groups of their queue committed after their own (or
+#: copies issued, if waits count those).
 _Ages = dict[Value, int]
 
 
 class Tokens:
-    """The tokens of one function.
+    """Tokens of one function.
 
     Args:
-        copies: how many copies each thread starts by a ``simt.copy_start``, at least, where waits
-            count them; None where they count groups.
+        copies: minimum number of copies per thread that a ``simt.copy_start`` issues, if waits
+            count copies; None if they count groups.
     """
 
     def __init__(self, function: Function, copies: Callable[[CopyStart], int] | None = None) -> None:
@@ -37,12 +36,11 @@ class Tokens:
         self._region(function.body, {})
 
     def pending(self, wait: Operation) -> list[tuple[str, int]]:
-        """(queue, groups or copies that may still be in flight) for each queue that a ``simt.wait``
-        waits for."""
+        """Return (queue, groups or copies that may stay in flight) per queue of a ``simt.wait``."""
         return list(self._pending.get(wait, {}).items())
 
     def _region(self, region: Region, ages: _Ages) -> None:
-        """Follow a region's operations; ``ages`` becomes what is known at its end."""
+        """Visit a region; update ``ages`` to the ages at its end."""
         for operation in region:
             if isinstance(operation, Wait):
                 self._wait(operation, ages)
@@ -67,7 +65,7 @@ class Tokens:
         for result in operation.results:
             queue = _queue(result)
             if queue is not None:
-                # each matmul is a group of its own, so that a commit among matmuls ends none: its
+                # each matmul is a group of its own: a commit of matmuls closes no group, and its
                 # token stands for nothing
                 if (operation.name != "simt.commit" or queue != MATMULS.queue) and (self._copies is None or queue != COPIES.queue):
                     _follow(ages, queue, 1)
@@ -90,21 +88,23 @@ class Tokens:
             _set(ages, one.values, arriving)
 
     def _loop(self, operation: Operation, carried: list[Carried], ages: _Ages) -> tuple[list[tuple[Carried, list[int]]], _Ages]:
-        """Again until what arrives at the top is no younger than before; (what is carried, the ages
-        with which it leaves), what else is known after: no less than before, for a loop may end at
-        once."""
+        """Iterate until the ages at the loop's entry reach a fixed point.
+
+        Return the loop-carried tokens with the ages at the loop's exit, and the ages of all other
+        tokens: as before the loop, which may run zero times.
+        """
         arriving: dict[Carried, list[int]] = {one: [] for one in carried}
         while True:
             state = dict(ages)
             for one in carried:
-                # before an iteration ended, only what comes from outside is known
+                # in the first iteration, only tokens from outside are known
                 _set(state, one.values, arriving[one] or [ages[token] for token in one.incoming() if token in ages])
             at_end: dict[Region, _Ages] = {}
             for region in operation.regions:
                 self._region(region, state)
                 at_end[region] = dict(state)
                 for one in carried:
-                    # what a condition forwards goes on into the next region, and out of the loop
+                    # the values of a condition enter the next region, or leave the loop
                     if region is not operation.regions[-1] and one.sources[0][0].parent is region:
                         _set(state, one.values, [state.get(one.incoming()[0], 0)])
             ended = {one: [_of_source(source, ages, at_end) for source in one.sources] for one in carried}
@@ -114,22 +114,24 @@ class Tokens:
 
 
 def _of_source(source: tuple[Operation, int], ages: _Ages, at_end: Mapping[Region, _Ages]) -> int:
-    """The age with which a carried token comes from a place: before the loop, or at the end of one
-    of its regions. Of what is not known, all is waited for."""
+    """Return the age of an incoming token: before the loop, or at the end of one of its regions.
+
+    An unknown token has age 0, so that a wait for it waits for all groups.
+    """
     operation, position = source
     assert operation.parent is not None
     return at_end.get(operation.parent, ages).get(operation.operands[position], 0)
 
 
 def _follow(ages: _Ages, queue: str, count: int) -> None:
-    """So many more came after the groups of a queue."""
+    """Record ``count`` more groups of a queue."""
     for token in ages:
         if _queue(token) == queue:
             ages[token] += count
 
 
 def _set(ages: _Ages, values: Iterable[Value], arriving: Sequence[int]) -> None:
-    """Carried values are as old as the youngest of what arrives there, if anything is known to."""
+    """Set the age of carried tokens to the minimum of the incoming ages, if any is known."""
     for value in values if arriving else ():
         ages[value] = min(arriving)
 

@@ -1,8 +1,8 @@
-"""What the passes of the toolkit decide, as the IR holds it: nothing is kept beside the module, so
-that each stage can be printed and read back.
+"""Attributes that hold the decisions of passes.
 
-A tile's layout is on its value. A function's attributes say how many warps run it and how much
-shared memory it takes; an operation's say where its memory begins and what is to be said of it.
+All state is in the module, so that each stage can be printed and read back. A tile's layout is
+stored on its value. A function's attributes hold its number of warps and its bytes of shared
+memory; an operation's attributes hold the offset of its shared memory and its remarks.
 """
 
 from __future__ import annotations
@@ -13,38 +13,38 @@ from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.simt.dialect.ops.warp_specialize import Part
 from tilewright.simt.layouts.linear_layout import LinearLayout
 
-#: Of a function: warps that run it, those of all parts where it has parts; and bytes of shared
+#: Of a function: warps that run it, summed over its partitions if it has any; and bytes of shared
 #: memory of a program.
 WARPS: Final = "warps"
 SHARED_BYTES: Final = "shared_bytes"
-#: Of a function: programs that are to share a multiprocessor; without it there may be any number.
+#: Of a function: required occupancy, in programs per SM; without it there may be any number.
 PROGRAMS: Final = "programs"
 #: Of a function: CTAs that run a program together, each of :data:`WARPS` warps; without it, one.
 CLUSTER: Final = "cluster"
-#: Of a load of a tile: all blocks of a cluster need all of it.
+#: Of a load of a tile: all CTAs of a cluster need the whole tile.
 WHOLE: Final = "simt.whole"
-#: Of an operation: where its scratch space, or what it allocates, begins in shared memory, in
+#: Of an operation: offset in shared memory of its scratch space, or of the memory it allocates, in
 #: bytes.
 OFFSET: Final = "simt.offset"
-#: Of a matmul of a chain whose accumulator is in tensor memory: which of its loop's matmuls it is.
-#: All copies of one have one place for their sums.
+#: Of a back-to-back matmul with its accumulator in tensor memory: its index among its loop's.
+#: All copies of one matmul share one accumulator.
 SUMS: Final = "simt.sums"
-#: Of an ``if``: its first region hardly ever runs, so that registers which only that region lacks
+#: Of an ``if``: its first region rarely runs, so that registers which only that region needs
 #: may be spilled.
 COLD: Final = "simt.cold"
-#: Of an operation: what left the fast path there, and why.
+#: Of an operation: its missed-optimization remarks.
 NOTES: Final = "simt.notes"
 
 
 def layout_of(value: Value) -> LinearLayout:
-    """The layout of a tile that has one."""
+    """Return the layout of a tile that has one."""
     layout = value.layout
     assert isinstance(layout, LinearLayout), f"{value} has no layout"
     return layout
 
 
 def function_of(operation: Operation | Region) -> Function:
-    """The function that an operation or region is in."""
+    """Return the function that contains an operation or region."""
     place: Operation | Region | Function | None = operation
     while not isinstance(place, Function):
         assert place is not None
@@ -53,7 +53,7 @@ def function_of(operation: Operation | Region) -> Function:
 
 
 def is_made_in(value: Value, operation: Operation) -> bool:
-    """Return whether a value is made in the regions of an operation, or is an argument there."""
+    """Return whether a value is defined in the regions of an operation."""
     owner = value.owner
     maker = owner.parent if isinstance(owner, Operation) else owner
     while isinstance(maker, Region) and isinstance(maker.owner, Operation):
@@ -64,28 +64,28 @@ def is_made_in(value: Value, operation: Operation) -> bool:
 
 
 def part_of(operation: Operation) -> Part | None:
-    """The part of a partition that an operation is in; None outside of partitions."""
+    """Return the warp-specialized partition that contains an operation, or None."""
     return next((outer for outer in operation.ancestors() if isinstance(outer, Part)), None)
 
 
 def warps_of(operation: Operation) -> int:
-    """The warps that run an operation."""
+    """Return the number of warps that run an operation."""
     part = part_of(operation)
     return part.warps if part is not None else int(function_of(operation).attributes[WARPS])
 
 
 def offset_of(operation: Operation) -> int:
-    """Where the shared memory of an operation begins, in bytes."""
+    """Return the offset of an operation's shared memory, in bytes."""
     return int(operation.attributes[OFFSET])
 
 
 def note(operation: Operation, text: str) -> None:
-    """Say what left the fast path at an operation, and why."""
+    """Add a missed-optimization remark to an operation."""
     told = operation.attributes.get(NOTES, ())
     if text not in told:
         operation.attributes[NOTES] = (*told, text)
 
 
 def notes_of(function: Function) -> list[tuple[Operation, str]]:
-    """What left the fast path in a function, in order."""
+    """Return the missed-optimization remarks of a function, in order."""
     return [(operation, text) for operation in function.walk() for text in operation.attributes.get(NOTES, ())]

@@ -1,5 +1,4 @@
-"""What an operation demands of layouts: how those of its operands follow from that of its result,
-and what is checked of both."""
+"""Layout transfer functions of operations, and checks of their layouts."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ def _cat(operation: Cat, layout: LinearLayout) -> LinearLayout:
 
 
 def _cat_bit(operation: Cat, shape: tuple[int, ...]) -> int:
-    """The bit of a row-major number that tells b from a."""
+    """Return the bit of a row-major index that distinguishes b from a."""
     axis = operation.axis
     return axis_shifts(shape)[axis] + log2(shape[axis]) - 1
 
@@ -67,7 +66,7 @@ def _cat_result(operation: Cat, layout: LinearLayout) -> LinearLayout:
 
 
 def _broadcast_result(operation: Moved, layout: LinearLayout) -> LinearLayout:
-    """Each thread repeats what it has."""
+    """Return the result's layout of a broadcast in which each thread repeats its elements."""
     source, shape = shape_of_operand(operation), shape_of_result(operation)
     before, after = axis_shifts(source), axis_shifts(shape)
     moves = {before[axis] + bit: after[axis] + bit for axis, extent in enumerate(source) for bit in range(log2(extent))}
@@ -77,8 +76,8 @@ def _broadcast_result(operation: Moved, layout: LinearLayout) -> LinearLayout:
         return tuple(sum(1 << to for bit, to in moves.items() if image >> bit & 1) for image in images)
 
     registers = moved(layout.registers)
-    # Images in the order of addresses along the last axis, so that what is repeated there stays
-    # side by side.
+    # Images in the order of addresses along the last axis, so that repeated elements there stay
+    # contiguous.
     ordered = (*new, *registers) if new and new[0] == 1 else (*registers, *new)
     return LinearLayout(shape, ordered, moved(layout.lanes), moved(layout.warps))
 
@@ -108,15 +107,15 @@ _FORWARD: Final[dict[str, Map]] = {
     "cat": _cat_result,
 }
 
-#: Operations on tiles whose operands are laid out as the result asks.
+#: Operations on tiles whose operand layouts follow from the result's layout.
 SHAPE_OPERATIONS = frozenset(_BACK)
 
-#: Operations that give any layout at no cost.
+#: Operations whose result can have any layout at no cost.
 SOURCES = frozenset({"splat", "arange"})
 
 
 class _Independent:
-    """Which images are new: not 0, and not an exclusive or of those before."""
+    """Incremental test of images for linear independence over F2."""
 
     __slots__ = ("_span",)
 
@@ -180,20 +179,20 @@ def packed(layout: LinearLayout, pack: int) -> LinearLayout:
     return LinearLayout(layout.shape, tuple(registers), tuple(cleared(layout.lanes)), tuple(cleared(layout.warps)))
 
 
-# ---- what is checked of single operations
+# ---- checks of single operations
 
 
 class LayoutError(AssertionError):
-    """A function breaks a rule of layouts."""
+    """Violated layout constraint."""
 
 
 def operand_layouts(operation: Operation) -> list[LinearLayout]:
-    """Those of the operands that are tiles."""
+    """Return the layouts of an operation's tile operands."""
     return [layout_of(value) for value in operation.operands if isinstance(value.type, TileType)]
 
 
 def tile_layouts(operation: Operation) -> list[LinearLayout]:
-    """Those of the operands and results that are tiles."""
+    """Return the layouts of an operation's tile operands and results."""
     return [*operand_layouts(operation), *(layout_of(value) for value in operation.results if isinstance(value.type, TileType))]
 
 

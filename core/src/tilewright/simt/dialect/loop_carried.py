@@ -1,5 +1,4 @@
-"""Values that control flow carries: what of a ``for``, ``while`` or ``if`` is one and the same
-value, at different places."""
+"""Values carried by control flow: the values in ``for``, ``while`` and ``if`` that must agree."""
 
 from __future__ import annotations
 
@@ -11,13 +10,13 @@ from tilewright.simt.layouts.linear_layout import LinearLayout
 
 @dataclass(slots=True, eq=False)
 class Carried:
-    """One carried value.
+    """Value carried by control flow.
 
     Attributes:
-        operation: the one that carries it.
-        values: region arguments and results that stand for it.
-        sources: (operation, position of an operand): where it comes from.
-        layouts: the layouts it is carried in, once they are known.
+        operation: the operation that carries it.
+        values: the block arguments and results that stand for it.
+        sources: (operation, operand index) of its incoming values.
+        layouts: the layouts that it is carried in, once they are known.
     """
 
     operation: Operation
@@ -30,15 +29,17 @@ class Carried:
 
 
 def terminator(region: Region) -> Operation:
-    """The last operation of a complete region."""
+    """Return the terminator of a region."""
     last = region.terminator
     assert last is not None
     return last
 
 
 def carried_values(operation: Operation) -> list[Carried]:
-    """What an operation with regions carries, in order; for ``while``, what ``before`` gets, then
-    what it forwards."""
+    """Return the values that an operation with regions carries, in order.
+
+    For ``while``, the arguments of ``before`` come first, then the values that it forwards.
+    """
     if operation.name == "for":
         (body,) = operation.regions
         last, first = terminator(body), len(operation.operands) - len(operation.results)

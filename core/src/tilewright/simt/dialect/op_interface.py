@@ -1,10 +1,10 @@
-"""What the toolkit is told of an operation, beside its row in the op table: how it is laid out,
-what it does to shared memory, how it is written.
+"""Operation interfaces: layout constraints, shared memory effects and lowering of operations.
 
-Each operation that is not elementwise brings an :class:`Interface`, the toolkit's own from the
-modules of :mod:`tilewright.simt.lowering`, a vendor's from its
-:class:`~tilewright.simt.target.simt_target.SimtTarget`; :mod:`tilewright.simt.dialect.registry`
-finds it. No pass knows operations by name where an interface can tell.
+Each operation that is not elementwise has an :class:`Interface`, besides its row in the op table.
+The interfaces of the toolkit's own operations are in the modules of
+:mod:`tilewright.simt.lowering`; a vendor's come from its
+:class:`~tilewright.simt.target.simt_target.SimtTarget`. :mod:`tilewright.simt.dialect.registry`
+looks them up. Passes query interfaces instead of comparing operation names.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from tilewright.ir.core import Function, Operation, Value
 
 if TYPE_CHECKING:
-    # the parts of the toolkit above this one, which interfaces are handed to
+    # higher layers of the toolkit, which call interfaces
     from tilewright.ir.ops.linear import Dot
     from tilewright.ir.types import Type
     from tilewright.passes.analysis.axis import AxisInfo
@@ -31,22 +31,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SharedEffects:
-    """What an operation does to shared memory that is not its own: values of slots.
+    """Effects of an operation on slots in shared memory, except its own scratch space.
 
     Attributes:
-        reads, writes: done when the operation is over.
-        blocks: written by TMA copies, whose end an mbarrier tells to all threads.
-        copies: written by copies of this thread that may go on until a wait for the queue.
-        matmuls: read by matmuls of this thread that may go on until a wait for the queue.
-        engines: those of ``reads`` that matrix instructions or TMA copies read, not the threads'
-            own loads.
-        awaited: mbarriers, with their numbers, whose phase all threads wait for.
-        announced: mbarriers whose next phase may end from now on: no thread may still wait for the
-            one before.
-        stores: read by copies of this thread to the tensor that may go on until a wait for the
-            queue.
-        ordered: whoever wrote it saw to it that no thread may still touch what is written or copied
-            to, or wait for what is announced.
+        reads, writes: complete when the operation is.
+        blocks: written by TMA copies, whose completion an mbarrier signals to all threads.
+        copies: written by copies of this thread that may be in flight until a wait for the queue.
+        matmuls: read by matmuls of this thread that may be in flight until a wait for the queue.
+        engines: the subset of ``reads`` that matrix instructions or TMA copies read, not the
+            threads' own loads.
+        awaited: mbarriers, with their indices, whose phase all threads wait for.
+        announced: mbarriers whose next phase may complete from now on: no thread may still wait for
+            the previous one.
+        stores: read by bulk stores of this thread that may be in flight until a wait for the queue.
+        ordered: the pass that created the operation guarantees that no thread may still access the
+            slots it writes or copies to, or wait for the mbarriers in ``announced``.
     """
 
     reads: tuple[Value, ...] = ()
@@ -62,8 +61,10 @@ class SharedEffects:
 
 
 class Statement(Protocol):
-    """A function's layout problem, as rules state it: see
-    :class:`tilewright.simt.assign_layouts.assign.LayoutStatement`."""
+    """Layout problem of a function, as the rules see it.
+
+    See :class:`tilewright.simt.assign_layouts.assign.LayoutStatement`.
+    """
 
     function: Function
     target: SimtTarget
@@ -86,8 +87,7 @@ class Statement(Protocol):
 
 
 class Reader(Protocol):
-    """What a report knows of the function that it is about: see
-    :class:`tilewright.simt.report.Report`."""
+    """Report on a function, as interfaces see it: see :class:`tilewright.simt.report.Report`."""
 
     target: SimtTarget
     axes: dict[Value, AxisInfo]
@@ -103,29 +103,29 @@ class Reader(Protocol):
 # The operation is of the class that its row names, as the functions say: an interface is found by
 # the operation's name, which a type cannot tell.
 
-#: Writes an operation as LLVM IR for one thread, and binds its results.
+#: Emits an operation as LLVM IR for one thread, and binds its results.
 Lower: TypeAlias = "Callable[[SimtContext, Any], None]"
-#: Says what an operation asks of layouts (see :mod:`tilewright.simt.assign_layouts.shape_rules`).
+#: States an operation's layout constraints (:mod:`tilewright.simt.assign_layouts.shape_rules`).
 LayoutRule: TypeAlias = "Callable[[Statement, Any], None]"
-#: Checks an operation whose tiles have layouts; the rule that it breaks, or the empty string.
+#: Verifies an operation's layouts; returns the violated rule, or the empty string.
 LayoutCheck: TypeAlias = "Callable[[Any, SimtTarget], str]"
-#: Bytes of shared memory that the lowering of an operation needs while it runs.
+#: Returns the bytes of scratch space that an operation needs.
 Scratch: TypeAlias = "Callable[[Any, SimtTarget], int]"
 
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """What is known of an operation.
+    """Layout constraints, effects and lowering of an operation.
 
     Attributes:
-        lower: writes it. An operation with scratch space writes it first, waits for all threads,
-            and reads it last.
-        layout: states what it asks of layouts; None for operations on scalars, and for those that
-            come after layouts are assigned.
-        check: checks layouts; None where there is nothing to check.
-        scratch: bytes of scratch space; None where it needs none.
-        effects: what it does to slots; None for nothing.
-        describe: facts about it for the report; None for none.
+        lower: emits LLVM IR. An operation with scratch space writes it first, synchronizes all
+            threads, and reads it last.
+        layout: states its layout constraints; None for scalar operations, and for operations that
+            are created after layout assignment.
+        check: verifies its layouts; None if there is nothing to verify.
+        scratch: bytes of scratch space; None for none.
+        effects: its effects on slots; None for none.
+        describe: lines about it for the report; None for none.
     """
 
     lower: Lower

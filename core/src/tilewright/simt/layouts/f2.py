@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 
 def parity(value: int) -> int:
-    """1 where an odd number of bits is set."""
+    """Return the parity of the number of set bits."""
     return value.bit_count() & 1
 
 
@@ -32,8 +32,7 @@ def _reduced(rows: Iterable[int]) -> dict[int, int]:
 
 
 def annihilators(vectors: Iterable[int], width: int) -> list[int]:
-    """Independent functionals on vectors of ``width`` bits that are zero at exactly the span of
-    ``vectors``."""
+    """Return independent functionals on ``width`` bits that vanish exactly on the span of vectors."""
     form = _reduced(vectors)
     return [1 << bit | sum(1 << pivot for pivot, row in form.items() if row >> bit & 1) for bit in range(width) if bit not in form]
 

@@ -1,11 +1,11 @@
-"""Linear layouts: which thread holds which elements of a tile, as a matrix over F2.
+"""Linear layouts: maps from threads and registers to elements of a tile, as matrices over F2.
 
-The bits of (register, lane, warp, block of a cluster) are mapped linearly, by exclusive or, to the
-bits of an element's row-major number in its tile. Extents are powers of two, so the row-major
-number is the concatenation of the bits of the coordinates, and one integer says where a bit goes:
-its image. Blocked layouts, slices, operands and accumulators of matrix instructions, and swizzled
-shared memory are all of this form, and questions about them are linear algebra (Zhou et al.,
-"Linear Layouts: Robust Code Generation of Efficient Tensor Computation Using F2").
+The bits of (register, lane, warp, CTA of a cluster) map linearly, by XOR, to the bits of an
+element's row-major index in its tile. Extents are powers of two, so the row-major index is the
+concatenation of the bits of the coordinates, and one integer is the image of one bit. Blocked
+layouts, slices, operands and accumulators of matrix instructions, and swizzled shared memory all
+have this form, and questions about them are linear algebra (Zhou et al., "Linear Layouts: Robust
+Code Generation of Efficient Tensor Computation Using F2").
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tilewright.ir.types import TileType, Type
 
 
 def log2(value: int) -> int:
-    """The exponent of a power of two.
+    """Return the exponent of a power of two.
 
     Raises:
         ValueError: it is none.
@@ -32,7 +32,7 @@ def log2(value: int) -> int:
 
 
 def combine(images: Sequence[int], index: int) -> int:
-    """The exclusive or of the images of the bits that are set in ``index``."""
+    """Return the XOR of the images of the set bits of ``index``."""
     result = 0
     for image in images:
         if index & 1:
@@ -42,7 +42,7 @@ def combine(images: Sequence[int], index: int) -> int:
 
 
 def span(images: Sequence[int]) -> list[int]:
-    """``combine(images, i)`` for all i, in order."""
+    """Return ``combine(images, i)`` for all i, in order."""
     result = [0]
     for image in images:
         result += [value ^ image for value in result]
@@ -50,13 +50,13 @@ def span(images: Sequence[int]) -> list[int]:
 
 
 class Basis:
-    """A set of vectors over F2 in echelon form, to which vectors are added one at a time."""
+    """Set of vectors over F2 in echelon form, with incremental insertion."""
 
     __slots__ = ("_rows", "count")
 
     def __init__(self, vectors: Iterable[int] = ()) -> None:
         self._rows: dict[int, tuple[int, int]] = {}
-        #: how many vectors were offered
+        #: number of calls of ``add``
         self.count = 0
         for vector in vectors:
             self.add(vector)
@@ -93,18 +93,17 @@ class Basis:
 
 @dataclass(frozen=True, slots=True)
 class LinearLayout:
-    """Where a tile's elements are.
+    """Distribution of a tile's elements over registers, lanes, warps and CTAs.
 
     Attributes:
         shape: the tile's extents, powers of two.
-        registers: images of the bits of a register's number.
-        lanes: images of the bits of a lane's number in its warp.
-        warps: images of the bits of a warp's number in its program, or in its part of one.
-        blocks: images of the bits of a block's number in its cluster, where blocks share a program;
-            none where they do not.
+        registers: images of the bits of the register index.
+        lanes: images of the bits of the lane index in a warp.
+        warps: images of the bits of the warp index in a program, or in its partition.
+        blocks: images of the bits of the CTA rank in a cluster, if CTAs share a program.
 
-    Register images are independent of each other: a thread holds an element once. A lane, warp or
-    block bit whose image is 0, or depends on others, means that several threads hold the same
+    Register images are linearly independent: a thread holds an element once. A lane, warp or CTA
+    bit whose image is 0, or depends on other images, means that several threads hold the same
     elements.
 
     The text form gives images as coordinates: ``layout<8x16, registers [(0,1)], lanes [(0,2)
@@ -128,20 +127,20 @@ class LinearLayout:
 
     @property
     def images(self) -> tuple[int, ...]:
-        """All images: registers, lanes, warps, blocks."""
+        """All images: registers, lanes, warps, CTAs."""
         return (*self.registers, *self.lanes, *self.warps, *self.blocks)
 
     def element(self, register: int = 0, lane: int = 0, warp: int = 0, block: int = 0) -> int:
-        """The row-major number of the element that a register holds."""
+        """Return the row-major index of the element that a register holds."""
         return combine(self.registers, register) ^ combine(self.lanes, lane) ^ combine(self.warps, warp) ^ combine(self.blocks, block)
 
     def register_elements(self) -> list[int]:
-        """For each register, what it adds (by exclusive or) to the thread's first element."""
+        """Return, for each register, the XOR of its element with the thread's first element."""
         return span(self.registers)
 
     @property
     def covers(self) -> bool:
-        """Return whether every element is held by some thread."""
+        """Return whether some thread holds each element."""
         return Basis(self.images).rank == log2(math.prod(self.shape))
 
     def redundant_threads(self) -> tuple[int, int]:
@@ -158,7 +157,7 @@ class LinearLayout:
     # ---- layouts of related tiles
 
     def reshape(self, shape: Sequence[int]) -> LinearLayout:
-        """The same elements in another shape: row-major numbers stay."""
+        """Return the layout of a reshape: row-major indices stay the same."""
         assert math.prod(shape) == math.prod(self.shape)
         return replace(self, shape=tuple(shape))
 
@@ -166,7 +165,7 @@ class LinearLayout:
         return self.reshape((*self.shape[:axis], 1, *self.shape[axis:]))
 
     def permute(self, order: Sequence[int]) -> LinearLayout:
-        """Of the tile whose axis i is axis ``order[i]`` of this one."""
+        """Return the layout of the tile whose axis i is axis ``order[i]`` of this one."""
         target = tuple(self.shape[axis] for axis in order)
         moves: dict[int, int] = {}
         shifts = axis_shifts(target)
@@ -182,14 +181,14 @@ class LinearLayout:
         return self.narrowed(axis).reshape((*self.shape[:axis], *self.shape[axis + 1 :]))
 
     def narrowed(self, axis: int) -> LinearLayout:
-        """Of the tile with an extent of 1 along ``axis``."""
+        """Return the layout of the tile with extent 1 along ``axis``."""
         shift, count = axis_shifts(self.shape)[axis], log2(self.shape[axis])
         low, mask = (1 << shift) - 1, (1 << count) - 1
         shape = (*self.shape[:axis], 1, *self.shape[axis + 1 :])
         return self.mapped(shape, lambda image: (image & low) | (image & ~(mask << shift) & ~low) >> count)
 
     def broadcast_source(self, shape: Sequence[int]) -> LinearLayout:
-        """Of a tile of ``shape`` that is broadcast to this one: extents of 1 where they differ."""
+        """Return the layout of a tile of ``shape`` that is broadcast to this one."""
         result = self
         for axis, (ours, theirs) in enumerate(zip(self.shape, shape, strict=True)):
             if ours != theirs:
@@ -204,7 +203,7 @@ class LinearLayout:
         return replace(doubled, registers=(1, *doubled.registers))
 
     def mapped(self, shape: tuple[int, ...], move: Callable[[int], int]) -> LinearLayout:
-        """Of a tile of ``shape``, with each image taken to another by a linear ``move``.
+        """Return the layout of a tile of ``shape`` whose images are mapped by a linear ``move``.
 
         Registers that become equal are dropped.
         """
@@ -215,8 +214,10 @@ class LinearLayout:
     # ---- properties of an axis
 
     def vector_width(self, axis: int, limit: int) -> int:
-        """How many consecutive elements along ``axis``, aligned, are in consecutive registers from
-        register 0 on; at most ``limit``."""
+        """Return the length of aligned runs along ``axis`` in consecutive registers.
+
+        Runs start at register 0, and have at most ``limit`` elements.
+        """
         shift, width = axis_shifts(self.shape)[axis], 1
         for bit, image in enumerate(self.registers):
             if width >= limit or image != 1 << (shift + bit) or 1 << (bit + 1) > self.shape[axis]:
@@ -225,7 +226,7 @@ class LinearLayout:
         return width
 
     def axis_mask(self, axis: int) -> int:
-        """The bits of a row-major number that are the coordinate along ``axis``."""
+        """Return the bits of a row-major index that are the coordinate along ``axis``."""
         return (self.shape[axis] - 1) << axis_shifts(self.shape)[axis]
 
     # ---- text
@@ -260,7 +261,7 @@ class LinearLayout:
         return cls(shape, *images)
 
     def misfit(self, type_: Type) -> str:
-        """Only tiles of its shape have it."""
+        """Return the error for a value whose shape the layout does not fit, or the empty string."""
         if isinstance(type_, TileType) and type_.shape == self.shape:
             return ""
         return f"a value of type {type_} cannot have a layout of {shape_text(self.shape)}"
@@ -279,11 +280,7 @@ def shape_text(shape: Sequence[int]) -> str:
 
 
 def parse_shape(text: str) -> tuple[int, ...]:
-    """The shape of a text like ``64x32``, whose extents are powers of two.
-
-    Raises:
-        ValueError: they are not.
-    """
+    """Parse a shape like ``64x32``, whose extents are powers of two."""
     shape = tuple(int(extent) for extent in text.split("x"))
     for extent in shape:
         log2(extent)
@@ -291,13 +288,13 @@ def parse_shape(text: str) -> tuple[int, ...]:
 
 
 def bits_of(value: int) -> list[int]:
-    """The numbers of the bits that are set."""
+    """Return the positions of the set bits."""
     return [bit for bit in range(value.bit_length()) if value >> bit & 1]
 
 
 @functools.cache
 def axis_shifts(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """For each axis, where the bits of its coordinate begin in a row-major number."""
+    """Return, for each axis, the lowest bit of its coordinate in a row-major index."""
     shifts = []
     total = 0
     for extent in reversed(shape):
@@ -307,12 +304,12 @@ def axis_shifts(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def coordinates(element: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The coordinates of a row-major number."""
+    """Return the coordinates of a row-major index."""
     return tuple((element >> shift) & (extent - 1) for shift, extent in zip(axis_shifts(shape), shape, strict=True))
 
 
 def row_major(point: Sequence[int], shape: tuple[int, ...]) -> int:
-    """The row-major number of coordinates."""
+    """Return the row-major index of coordinates."""
     return sum(value << shift for value, shift in zip(point, axis_shifts(shape), strict=True))
 
 
@@ -341,18 +338,17 @@ def blocked(shape: tuple[int, ...], order: tuple[int, ...], vector: int, lanes: 
 
 
 def replicated(shape: tuple[int, ...], lanes: int, warps: int) -> LinearLayout:
-    """Every thread holds the whole tile."""
+    """Return the layout in which every thread holds the whole tile."""
     return LinearLayout(shape, tuple(1 << bit for bit in range(log2(math.prod(shape)))), (0,) * log2(lanes), (0,) * log2(warps))
 
 
 @dataclass(frozen=True, slots=True)
 class SharedLayout:
-    """Where a tile's elements are in shared memory: images of the bits of an element's row-major
-    number are offsets in elements.
+    """Layout of a tile in shared memory: a linear map from row-major indices to offsets.
 
-    The map is one to one, so that a tile of n elements takes n places. Swizzles, which spread the
-    elements that are accessed together over the memory's banks, are exclusive ors of higher bits
-    into lower ones.
+    ``images`` are the offsets, in elements, of the bits of the row-major index. The map is one to
+    one, so that a tile of n elements takes the space of n elements. Swizzles, which spread the
+    elements of one access over the banks, XOR higher bits into lower ones.
 
     The text form lists the images from the lowest bit on, ``shared<8x8, 1 2 4 8 17 34>``, or
     nothing where elements lie in row-major order, ``shared<8x8>``.
@@ -366,7 +362,7 @@ class SharedLayout:
 
     @classmethod
     def row_major(cls, shape: tuple[int, ...]) -> SharedLayout:
-        """Elements in order, without gaps."""
+        """Return the layout with elements in row-major order, without gaps."""
         return cls(shape, tuple(1 << bit for bit in range(log2(math.prod(shape)))))
 
     def text(self) -> str:
@@ -375,7 +371,7 @@ class SharedLayout:
 
     @classmethod
     def parse(cls, text: str) -> SharedLayout:
-        """The layout that :meth:`text` gives.
+        """Parse the output of :meth:`text`.
 
         Raises:
             ValueError: the text is none, or two elements have one place.
@@ -391,11 +387,11 @@ class SharedLayout:
         return cls(shape, images)
 
     def misfit(self, type_: Type) -> str:
-        """No value has it: it is part of the types of places."""
+        """Return an error: no value has a shared layout, which is part of the types of slots."""
         return f"a value of type {type_} is held by threads: a layout of shared memory is for slots and buffers"
 
     def offset(self, element: int) -> int:
-        """The place of an element, in elements."""
+        """Return the offset of an element, in elements."""
         return combine(self.images, element)
 
     def through(self, layout_images: Sequence[int]) -> tuple[int, ...]:

@@ -1,5 +1,4 @@
-"""How the warps of a program share a matmul, and the layouts of its operands, of what one matrix
-instruction of a warp computes."""
+"""Tiling of a matmul over warps, and operand layouts from those of one matrix instruction."""
 
 from __future__ import annotations
 
@@ -9,18 +8,18 @@ from dataclasses import dataclass
 
 from tilewright.simt.layouts.linear_layout import LinearLayout, axis_shifts, log2
 
-#: (row, column) that a bit of a register's or lane's number adds, a power of two and 0, or (0, 0)
-#: where it changes nothing.
+#: (row, column) offset of a bit of a register or lane index: a power of two and 0, or (0, 0)
+#: for broadcast bits.
 Step = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """Where the lanes of a warp hold a matrix.
+    """Layout of a matrix instruction's operand in the lanes of a warp.
 
     Attributes:
-        registers: what the bits of the element's number in its lane stand for, lowest first.
-        lanes: the same for the lane's number.
+        registers: steps of the bits of the element index in its lane, lowest first.
+        lanes: steps of the bits of the lane index, lowest first.
     """
 
     registers: tuple[Step, ...]
@@ -28,14 +27,16 @@ class Fragment:
 
     @property
     def elements(self) -> int:
-        """Elements of a lane."""
+        """Number of elements per lane."""
         return 1 << len(self.registers)
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixShape:
-    """D = A @ B + C of an (m x k) and a (k x n) matrix by one instruction of a warp; C and D are
-    held alike."""
+    """Matrix instruction of a warp: D = A @ B + C of an (m x k) and a (k x n) matrix.
+
+    C and D have the same layout.
+    """
 
     m: int
     n: int
@@ -47,13 +48,13 @@ class MatrixShape:
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """How the warps of a program share a matmul.
+    """Tiling of a matmul over the warps of a program.
 
     Attributes:
-        warps_m, warps_n: warps along the rows and columns of the result; more warps than those
-            repeat others' work.
+        warps_m, warps_n: warps along the rows and columns of the result; further warps repeat the
+            work of these.
         repeats_m, repeats_n, repeats_k: instructions of one warp along each extent.
-        batches: matmuls that each warp does one after the other.
+        batches: matmuls of each warp, one after the other.
     """
 
     warps_m: int
@@ -64,9 +65,11 @@ class Tiling:
     batches: int
 
     def instructions(self, steps: int) -> Iterator[tuple[int, int, int]]:
-        """For each instruction of a warp, in an order in which neighbours share an operand: which
-        of the warp's pieces of the left operand, of the right one and of the sums it takes. Pieces
-        of an operand are those of ``steps`` along K for each instruction along its other extent."""
+        """Yield the left, right and accumulator fragment indices of each instruction of a warp.
+
+        Consecutive instructions share an operand. Operands have ``steps`` fragments along K for
+        each instruction along their other extent.
+        """
         for batch in range(self.batches):
             for step in range(steps):
                 for m in range(self.repeats_m):
@@ -96,11 +99,7 @@ def tile(instruction: MatrixShape, shape: Sequence[int], k: int, num_warps: int,
 
 
 def layouts(instruction: MatrixShape, tiling: Tiling, shape: tuple[int, ...], k: int, num_warps: int) -> tuple[LinearLayout, LinearLayout, LinearLayout]:
-    """Of A, B and C.
-
-    Registers are in the order: within an instruction, along k (A and B) or n (C), along the other
-    extent, batches.
-    """
+    """Return the layouts of A, B and C."""
     m, n = shape[-2:]
     spare = log2(num_warps) - log2(tiling.warps_m) - log2(tiling.warps_n)
 
@@ -134,6 +133,6 @@ def layouts(instruction: MatrixShape, tiling: Tiling, shape: tuple[int, ...], k:
 
 
 def transposed(layout: LinearLayout) -> LinearLayout:
-    """Of a matrix, or matrices, with rows and columns exchanged."""
+    """Return the layout of transposed matrices: the last two axes are exchanged."""
     rank = len(layout.shape)
     return layout.permute((*range(rank - 2), rank - 1, rank - 2))

@@ -24,13 +24,13 @@ from tilewright.simt.layouts.linear_layout import Basis, LinearLayout, axis_shif
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One step among lanes.
+    """Shuffle between lanes.
 
     Attributes:
-        lanes: the mask by which the partner's lane number differs.
-        registers: the number by which the partner's register of a result differs.
-        order: a mask of lanes: the partner whose lane has an odd number of these bits set is the
-            right operand.
+        lanes: the XOR of the partner's lane index.
+        registers: the XOR of the partner's register index of a result.
+        order: a mask of lanes: the right operand is the partner whose lane index has an odd number
+            of these bits set.
     """
 
     lanes: int
@@ -40,16 +40,15 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class ReducePlan:
-    """The steps of a reduction.
+    """Steps of a reduction.
 
     Attributes:
         result: the layout of the result; of shape ``()`` for a scalar.
-        pairs: for each step in the thread, (register that stays, register combined into it).
+        pairs: for each step within a thread, (register kept, register combined into it).
         kept: after these steps, the register that holds each register of the result.
-        exchanges: the steps among lanes.
-        partials: what goes through shared memory if there is need: the layout of the parts that
-            threads then have, a tile of the result's shape with a last axis of the parts of a
-            result.
+        exchanges: the shuffles between lanes.
+        partials: the layout of partial results after the shuffles, which go through shared memory
+            if necessary: a tile of the result's shape with a last axis of the parts of a result.
         any_order: whether threads that hold the same result have the same bits even if swapping
             operands changes bits.
     """
@@ -63,7 +62,7 @@ class ReducePlan:
 
     @property
     def parts(self) -> int:
-        """How many parts of a result there are after the exchanges."""
+        """Number of parts of a result after the shuffles."""
         return self.partials.shape[-1]
 
     def through_memory(self, symmetric: bool) -> bool:
@@ -85,7 +84,7 @@ class ReducePlan:
 
 @functools.lru_cache(maxsize=1024)
 def plan_reduction(layout: LinearLayout, axis: int) -> ReducePlan:
-    """The steps that reduce a tile in ``layout`` along ``axis``."""
+    """Plan the reduction of a tile in ``layout`` along ``axis``."""
     shift, extent = axis_shifts(layout.shape)[axis], log2(layout.shape[axis])
     result = layout.without_axis(axis)
 
@@ -161,7 +160,7 @@ def plan_reduction(layout: LinearLayout, axis: int) -> ReducePlan:
 
 
 def _spread(value: int, positions: Sequence[int]) -> int:
-    """The number whose bits at ``positions`` are the bits of ``value``."""
+    """Return the number whose bits at ``positions`` are the bits of ``value``."""
     return sum(1 << position for i, position in enumerate(positions) if value >> i & 1)
 
 

@@ -1,10 +1,10 @@
-"""How a scan along an axis is done, and which layouts it can be done in.
+"""Scans along an axis of a linear layout: plan of the steps, and layouts that support them.
 
-A scan goes through the bits of the coordinate from the lowest to the highest, since its combination
-need not commute: blocks of 2**k neighbours become blocks of 2**(k+1). The lowest bits that are
-registers make up a chunk that one thread scans; from there on a chunk has a total, and what comes
-before it in its block. A lane bit costs one exchange of totals, the warp bits together one trip
-through shared memory, further register bits nothing but combinations.
+A scan visits the bits of the coordinate from lowest to highest, because its combination need not
+commute: blocks of 2**k neighbours become blocks of 2**(k+1). The lowest bits, if they are register
+bits, make up a chunk that one thread scans; from there on a chunk has a total, and a prefix of its
+block. A lane bit costs one shuffle of totals, the warp bits together one round trip through shared
+memory, and further register bits only combinations.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ REGISTER, LANE, WARPS = "register", "lane", "warps"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step from one length of blocks to a greater one.
+    """Step from one length of blocks to a greater one.
 
     Attributes:
         kind: :data:`REGISTER`, :data:`LANE` or :data:`WARPS`.
-        masks: the register, lane or warp numbers with the bit set, from the lowest bit of the
-            coordinate to the highest; one but for warps.
-        position: the lowest bit of the coordinate that the step is about.
+        masks: the register, lane or warp index of the bit; for warps, of all bits, from the lowest
+            bit of the coordinate to the highest.
+        position: the lowest bit of the coordinate that the step combines.
     """
 
     kind: str
@@ -36,11 +36,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class ScanPlan:
-    """The steps of a scan.
+    """Steps of a scan.
 
     Attributes:
         chunk: register masks of the bits that a thread scans first, lowest first.
-        steps: the others.
+        steps: the remaining steps.
     """
 
     chunk: tuple[int, ...]

@@ -22,13 +22,13 @@ from tilewright.simt.layouts.linear_layout import Basis, LinearLayout, SharedLay
 
 @dataclass(frozen=True, slots=True)
 class Accesses:
-    """How a thread moves its registers to or from shared memory. All offsets are in elements.
+    """Accesses that move a thread's registers to or from shared memory. Offsets are in elements.
 
     Attributes:
-        width: consecutive elements that one access moves.
-        groups: (registers in the order of their places, what the access adds by exclusive or to the
-            thread's offset), one an access.
-        lanes, warps: images of the bits of lane and warp in the thread's offset.
+        width: consecutive elements per access.
+        groups: per access, (registers in the order of their offsets, the XOR of the access's offset
+            with the thread's offset).
+        lanes, warps: images of the lane and warp bits in the thread's offset.
     """
 
     width: int
@@ -39,12 +39,14 @@ class Accesses:
 
 @functools.lru_cache(maxsize=1024)
 def accesses(layout: LinearLayout, shared: SharedLayout, limit: int) -> Accesses:
-    """The widest accesses, of ``limit`` elements at most, for a tile in ``layout`` that lies in
-    memory as ``shared`` says."""
+    """Return the widest accesses, of at most ``limit`` elements, for a tile in shared memory.
+
+    ``layout`` is the register layout, and ``shared`` the layout in shared memory.
+    """
     registers, lanes, warps = (shared.through(images) for images in (layout.registers, layout.lanes, layout.warps))
     by_thread = functools.reduce(int.__or__, (*lanes, *warps), 0)
     basis = Basis(registers)
-    steps: list[int] = []  # the register bits that lead to the next place, the one after the next two, ...
+    steps: list[int] = []  # the register bits at offsets 1, 2, 4, ...
     while 2 << len(steps) <= limit and not by_thread >> len(steps) & 1:
         step = basis.solve(1 << len(steps))
         if step is None:

@@ -66,7 +66,7 @@ class SharedRanges:
         return [(offset_of(operation), offset_of(operation) + size)] if size else []
 
     def _allocations(self, place: Value, seen: set[Value]) -> list[tuple[Operation, int | None]]:
-        """Allocations that an address may be in, with the index of the slot if that is a constant."""
+        """Allocations that an address may be in, with the index of the slot if it is constant."""
         if place in seen:
             return []
         seen.add(place)
