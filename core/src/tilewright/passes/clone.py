@@ -14,11 +14,10 @@ def _same_place(location: Location | None) -> Location | None:
 
 
 def clone_operation(operation: Operation, mapping: dict[Value, Value], relocate: Relocate = _same_place) -> Operation:
-    """A copy, in no region yet, that reads ``mapping[v]`` in place of each ``v`` found there.
+    """Clone an operation outside of any region, with operands replaced by ``mapping``.
 
-    Adds what it defines to ``mapping``.
-
-    ``relocate`` gives the copy's location from the original's.
+    Add its results and block arguments to ``mapping``. ``relocate`` maps the original's location to
+    the clone's.
     """
     copy = Operation(
         operation.spec,
@@ -39,7 +38,7 @@ def clone_operation(operation: Operation, mapping: dict[Value, Value], relocate:
 
 
 def clone_region(region: Region, mapping: dict[Value, Value], relocate: Relocate = _same_place) -> Region:
-    """A copy of a region and all it holds; as :func:`clone_operation`."""
+    """Clone a region and its operations, like :func:`clone_operation`."""
     copy = Region([value.type for value in region.arguments], [value.name for value in region.arguments])
     for old, new in zip(region.arguments, copy.arguments, strict=True):
         new.layout = old.layout
@@ -50,7 +49,7 @@ def clone_region(region: Region, mapping: dict[Value, Value], relocate: Relocate
 
 
 def clone_module(module: Module) -> Module:
-    """A copy, whose operations are its own."""
+    """Return a deep copy of a module."""
     copy = Module(module.version)
     copy.attributes = dict(module.attributes)
     for function in module.functions.values():

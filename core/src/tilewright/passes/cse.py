@@ -1,8 +1,7 @@
-"""Common subexpression elimination: a second operation that computes what a visible one has
-computed gives way to it.
+"""Common subexpression elimination: replace an operation by an equal one that dominates it.
 
-Visible are the operations before it in its region and in those around it. Loads merge too, as long
-as nothing in between, nor anything in a loop around, may have written.
+An operation sees the operations before it in its region and in the regions around. Loads merge as
+well, as long as nothing in between, nor anything in a loop around, may have written.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from tilewright.passes.effects import clobbers_memory, effects_of
 
 
 def cse(module: Module) -> bool:
-    """Merge equal computations; whether there were any."""
+    """Merge equal computations; return whether anything changed."""
     changed = False
     for function in module.functions.values():
         changed |= _Scopes(_Summaries(function.body)).region(function.body)
@@ -24,11 +23,12 @@ def cse(module: Module) -> bool:
 
 
 class _Summaries:
-    """What is known of operations with regions before anything is merged, each looked at once:
-    regions may be nested hundreds deep.
+    """Summaries of operations with regions, computed before anything is merged.
+
+    Each operation is visited once, because regions may be nested hundreds deep.
 
     Attributes:
-        effects: by operation.
+        effects: effects by operation.
         alike: operations that another one may be equal to; the others need no key of their regions.
     """
 
@@ -41,7 +41,7 @@ class _Summaries:
         self.alike = {operation for found in by_shape.values() if len(found) > 1 for operation in found}
 
     def _region(self, region: Region, by_shape: dict[Any, list[Operation]]) -> tuple[int, Effect]:
-        """(a number that regions with equal keys share, the effects of the operations)."""
+        """Return (a hash that regions with equal keys share, the effects of the operations)."""
         shape: list[Any] = []
         effects = Effect.NONE
         for operation in region:
@@ -63,8 +63,10 @@ class _Summaries:
 
 
 class _Scopes:
-    """``known`` maps what was computed, and the state of memory where it matters, to the operation
-    that did."""
+    """Scoped table of available operations: ``known`` maps keys to operations.
+
+    A key includes the state of memory if the operation reads it.
+    """
 
     __slots__ = ("known", "memory", "summaries")
 
@@ -101,8 +103,8 @@ class _Scopes:
     def _inside(self, operation: Operation) -> bool:
         changed = False
         if operation.name in ("reduce", "scan", "map"):
-            # Their regions are scalar programs of their own: values of the surroundings stay
-            # outside.
+            # Their regions are scalar programs of their own: outer values are not available
+            # there.
             saved, self.known = self.known, {}
             for region in operation.regions:
                 changed |= self.region(region)
@@ -136,8 +138,7 @@ def _key(operation: Operation) -> tuple[Any, ...]:
 
 
 def _region_key(region: Region, numbers: dict[Value, int]) -> tuple[Any, ...]:
-    """The region's structure: values defined inside by number, those of the surroundings as
-    themselves."""
+    """Return a region's structure: inner values by number, outer values as themselves."""
     parts: list[Any] = [tuple([value.type for value in region.arguments])]
     for argument in region.arguments:
         numbers[argument] = len(numbers)

@@ -1,5 +1,4 @@
-"""Dead code elimination: operations without effect whose results nobody needs, and values that
-structured control flow carries for nobody."""
+"""Dead code elimination: pure operations with unused results, and dead loop-carried values."""
 
 from __future__ import annotations
 
@@ -10,8 +9,7 @@ from tilewright.passes.effects import effects_of
 
 
 def dce(module: Module) -> bool:
-    """Remove what is dead, carried values of loops that only feed themselves included; whether
-    there was any."""
+    """Remove dead operations and dead loop-carried values; return whether anything changed."""
     changed = False
     for function in module.functions.values():
         changed |= dce_function(function)
@@ -19,13 +17,15 @@ def dce(module: Module) -> bool:
 
 
 def dce_function(function: Function) -> bool:
-    """Remove what is dead in one function; whether there was any."""
+    """Remove dead operations and values of one function; return whether anything changed."""
     return _sweep(function.body, _Liveness(function))
 
 
 class _Liveness:
-    """What is needed: found backwards from effects and the function's results, each operation and
-    value visited once."""
+    """Live operations and values, found backwards from effects and the function's results.
+
+    Each operation and value is visited once.
+    """
 
     __slots__ = ("_pending", "operations", "values")
 
@@ -59,7 +59,7 @@ class _Liveness:
                 pending.append(value)
 
     def _needed(self, operation: Operation) -> None:
-        """The operation stays, and with it those whose regions hold it."""
+        """Mark an operation and the operations around it as live."""
         current: Operation | None = operation
         while current is not None and current not in self.operations:
             self.operations.add(current)
@@ -71,7 +71,7 @@ class _Liveness:
                 self._read([_condition(current).condition])
             else:
                 self._read(current.operands)
-                for region in current.regions:  # reduce, scan, map: the combination is one piece
+                for region in current.regions:  # reduce, scan, map: the whole region is live
                     if region.last is not None:
                         self._read(region.last.operands)
             region_ = current.parent
@@ -89,8 +89,7 @@ class _Liveness:
                 self._carried(owner.owner, value, owner)
 
     def _carried(self, operation: For | If | While, value: Value, owner: Operation | Region) -> None:
-        """Values that flow into ``value``, a result or region argument of ``if``, ``for`` or
-        ``while``."""
+        """Mark the values that flow into a result or block argument of control flow as live."""
         index = value.index
         if isinstance(operation, If):
             self._read([_last(region).operands[index] for region in operation.regions])
@@ -123,7 +122,7 @@ def _condition(loop: While) -> Condition:
 
 
 def _sweep(region: Region, liveness: _Liveness) -> bool:
-    """Remove what is not live, last first, so that readers go before what they read."""
+    """Erase dead operations, last first, so that users go before definitions."""
     changed = False
     operation = region.last
     while operation is not None:
@@ -141,7 +140,7 @@ def _sweep(region: Region, liveness: _Liveness) -> bool:
 
 
 def _drop_dead_carried(operation: For | If | While, live: set[Value]) -> bool:
-    """Shorten the operation's carried values and results to the live ones."""
+    """Remove dead loop-carried values and results of an operation."""
     if isinstance(operation, If):
         kept = [index for index, value in enumerate(operation.results) if value in live]
         if len(kept) == len(operation.results):

@@ -373,9 +373,9 @@ def _block(b: Builder, parts: Parts, base: Value, axes: Sequence[_Axis], shape: 
 
 
 def _other(b: Builder, type_: Type, padding: Padding) -> Value:
-    """What a load of a block of this type gives outside the tensor.
+    """Return the padding of a load of a block type: the values outside of the tensor.
 
-    Integers have no NaN and give zero.
+    Integers have no NaN, and are padded with zero.
     """
     element = element_type(type_)
     if not isinstance(element, FloatType) or padding == "zero":
@@ -388,7 +388,7 @@ def _other(b: Builder, type_: Type, padding: Padding) -> Value:
 
 
 def _spread(b: Builder, value: Value, axis: int, shape: tuple[int, ...]) -> Value:
-    """A tile of rank 1 along one axis of ``shape``."""
+    """Broadcast a tile of rank 1 along all but one axis of ``shape``."""
     for other in range(len(shape)):
         if other != axis:
             value = b.expand_dims(value, axis=other)

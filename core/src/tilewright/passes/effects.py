@@ -1,5 +1,4 @@
-"""What an operation does to the world, its attributes and regions considered; which operations may
-go, and which may run although the program did not ask."""
+"""Effects of operations, including attributes and regions; removability and speculatability."""
 
 from __future__ import annotations
 
@@ -13,13 +12,15 @@ from tilewright.ir.ops.shape import Splat
 from tilewright.ir.table import Effect
 from tilewright.ir.types import FloatType, element_type
 
-#: Ordered among effects, but neither readers nor writers of memory that programs see.
+#: Operations ordered among effects that neither read nor write memory visible to programs.
 _ORDERED_WITHOUT_MEMORY = frozenset({"print", "assert", "assume"})
 
 
 def effects_of(operation: Operation) -> Effect:
-    """The operation's effects with those of its regions in place of ``Effect.REGION``; a volatile
-    load counts as ordered, pure assembly as none."""
+    """Return an operation's effects, with the effects of its regions in place of ``Effect.REGION``.
+
+    A volatile load counts as ordered, and pure assembly as without effect.
+    """
     effects = operation.spec.effects
     if effects is Effect.NONE or Effect.REGION not in effects:
         return _own_effects(operation)
@@ -30,8 +31,10 @@ def effects_of(operation: Operation) -> Effect:
 
 
 def _effects_inside(operation: Operation) -> Iterator[tuple[Operation, Effect]]:
-    """An operation and those in its regions that have effects, in no order: regions may be nested
-    hundreds deep."""
+    """Yield an operation and nested operations that have effects, in no particular order.
+
+    The traversal is iterative, because regions may be nested hundreds deep.
+    """
     pending = [operation]
     while pending:
         inner = pending.pop()
@@ -49,7 +52,7 @@ def _effects_inside(operation: Operation) -> Iterator[tuple[Operation, Effect]]:
 
 
 def _own_effects(operation: Operation) -> Effect:
-    """The effects of an operation whose regions have none of their own."""
+    """Return the effects of an operation, without those of its regions."""
     effects = operation.spec.effects
     if isinstance(operation, Load):
         return effects | Effect.ORDER if operation.volatile else effects
@@ -59,7 +62,7 @@ def _own_effects(operation: Operation) -> Effect:
 
 
 def is_removable(operation: Operation) -> bool:
-    """Return whether the operation may go when nobody reads its results.
+    """Return whether an operation with unused results may be erased.
 
     Loads may; a loop may, for it ends.
     """
@@ -67,8 +70,7 @@ def is_removable(operation: Operation) -> bool:
 
 
 def kept_for(operation: Operation) -> Operation | None:
-    """The operation, itself or in its regions, for whose effects it has to stay; None where it may
-    go."""
+    """Return the nested operation, or itself, whose effects prevent removal; None if removable."""
     return next((inner for inner, effects in _effects_inside(operation) if effects is not Effect.READ), None)
 
 
@@ -89,8 +91,7 @@ def clobbers_memory(operation: Operation) -> bool:
 
 
 def is_speculatable(operation: Operation) -> bool:
-    """Return whether running the operation where the program would not have run it harms nothing:
-    no effect, no read, nothing that can trap."""
+    """Return whether an operation may be executed speculatively: no effect, no read, no trap."""
     spec = operation.spec
     if spec.terminator:
         return False
@@ -107,8 +108,7 @@ def is_speculatable(operation: Operation) -> bool:
 
 
 def _safe_divisor(operation: Binary) -> bool:
-    """Return whether an integer division's divisor is a constant that neither is zero nor lets the
-    quotient overflow."""
+    """Return whether an integer division's divisor is a constant other than 0 and -1."""
     divisor = operation.b.definition
     if isinstance(divisor, Splat):
         divisor = divisor.x.definition

@@ -36,12 +36,12 @@ _MOST_TERMS: Final = 48
 
 @dataclass(frozen=True, slots=True)
 class Atom:
-    """An unknown of polynomials.
+    """Unknown of polynomials.
 
     Attributes:
-        kind: ``value`` of a scalar, ``iteration`` of a loop (from 0 on), ``program_id`` and
+        kind: ``value`` of a scalar, ``iteration`` of a loop (counted from 0), ``program_id`` and
             ``num_programs`` of an axis, or ``div``, ``rem``, ``min``, ``max`` of two polynomials.
-        of: of what.
+        of: the scalar, loop, axis or operands.
     """
 
     kind: str
@@ -49,7 +49,7 @@ class Atom:
 
 
 class Affine(Domain[Form | None]):
-    """The forms of a function's values, found as they are asked for.
+    """Affine forms of a function's values, computed on demand.
 
     The function must not change in between.
     """
@@ -60,29 +60,29 @@ class Affine(Domain[Form | None]):
         self._numbers: dict[Atom, int] = {}
         self._forms: dict[Value, Form | None] = {}
         self._solving: set[Value] = set()
-        #: the scalars that each polynomial is
+        #: polynomial -> scalars that equal it
         self._scalars: dict[Polynomial, list[Value]] = {}
-        #: what is promised to divide a polynomial, and those that are promised not to be negative
+        #: assumed divisors of polynomials, and polynomials assumed to be nonnegative
         self._divisors: dict[Polynomial, int] = {}
         self._assumed: list[Polynomial] | None = None
 
     @functools.cached_property
     def known(self) -> dict[Value, AxisInfo]:
-        """The axis analysis of the function."""
+        """Axis analysis of the function."""
         return axis_info(self.function)
 
     # ---- unknowns
 
     def atom(self, number: int) -> Atom:
-        """The unknown of a number."""
+        """Return the unknown with an index."""
         return self._atoms[number]
 
     def scalars(self, polynomial: Polynomial) -> Sequence[Value]:
-        """Scalars of the function that are a polynomial."""
+        """Return the scalars of the function that equal a polynomial."""
         return self._scalars.get(polynomial, ())
 
     def unknown(self, kind: str, *of: Any, value: Value | None = None) -> Polynomial:
-        """An unknown as a polynomial; ``value`` is a scalar that it is."""
+        """Return an unknown as a polynomial; record that ``value`` equals it."""
         atom = Atom(kind, of)
         number = self._numbers.get(atom)
         if number is None:
@@ -99,8 +99,7 @@ class Affine(Domain[Form | None]):
             known.append(value)
 
     def varies(self, polynomial: Polynomial, loop: Operation) -> bool:
-        """Return whether a polynomial may change from one iteration of a loop to the next, or is
-        known in its body only."""
+        """Return whether a polynomial may vary between iterations of a loop, or is local to it."""
         return any(self._atom_varies(self._atoms[number], loop) for number in polynomial.unknowns())
 
     def _atom_varies(self, atom: Atom, loop: Operation) -> bool:
@@ -113,7 +112,7 @@ class Affine(Domain[Form | None]):
     # ---- what is known of polynomials
 
     def is_nonnegative(self, polynomial: Polynomial) -> bool:
-        """Return whether a polynomial is known, or promised, not to be below zero."""
+        """Return whether a polynomial is known, or assumed, to be nonnegative."""
         if all(factor > 0 and all(self._atom_nonnegative(self._atoms[number]) for number in monomial) for monomial, factor in polynomial.terms):
             return True
         return any(self._is_multiple(polynomial, known) for known in self._promised())
@@ -132,8 +131,7 @@ class Affine(Domain[Form | None]):
         return True
 
     def _is_multiple(self, polynomial: Polynomial, known: Polynomial) -> bool:
-        """Return whether a polynomial is a known one times a positive number, and nothing negative
-        beside."""
+        """Return whether a polynomial is a positive multiple of ``known`` plus a nonnegative rest."""
         if not known.terms:
             return False
         monomial, factor = known.terms[-1]
@@ -144,7 +142,7 @@ class Affine(Domain[Form | None]):
         return all(factor > 0 and all(self._atom_nonnegative(self._atoms[number]) for number in monomial) for monomial, factor in rest.terms)
 
     def _promised(self) -> list[Polynomial]:
-        """Polynomials that assumptions promise not to be negative wherever they are known."""
+        """Polynomials that assumptions state to be nonnegative wherever they are defined."""
         if self._assumed is None:
             self._assumed = []
             for operation in self.function.walk():
@@ -154,7 +152,7 @@ class Affine(Domain[Form | None]):
         return self._assumed
 
     def promise(self, condition: Value) -> Polynomial | None:
-        """What is not negative where a scalar comparison holds; None where that is not known."""
+        """Return the polynomial that a true scalar comparison proves nonnegative, if known."""
         operation = condition.definition
         if not isinstance(operation, Cmp) or isinstance(condition.type, TileType):
             return None
@@ -166,7 +164,7 @@ class Affine(Domain[Form | None]):
         return difference.start.scaled(sign).plus(Polynomial.number(add)) if sign else None
 
     def divisor(self, polynomial: Polynomial) -> int:
-        """A power of two that divides a polynomial."""
+        """Return a power of two that divides a polynomial."""
         found = power_of_two_in(0)
         for monomial, factor in polynomial.terms:
             divisor = power_of_two_in(factor)
@@ -180,7 +178,7 @@ class Affine(Domain[Form | None]):
     # ---- forms
 
     def form(self, value: Value) -> Form | None:
-        """The form of an integer or pointer, or of a tile of them; None where it has none.
+        """Return the form of an integer, pointer, or tile of them; None if it has none.
 
         Every signed scalar integer has one.
         """
@@ -195,7 +193,7 @@ class Affine(Domain[Form | None]):
         return self._forms[value]
 
     def _sources(self, operation: Operation) -> Sequence[Value]:
-        """The operands whose forms those of the results are made of."""
+        """Operands from whose forms those of the results are computed."""
         return operation.operands if operation.name in self.rules else operation.forwarded
 
     def _note(self, value: Value) -> None:
@@ -214,12 +212,12 @@ class Affine(Domain[Form | None]):
         self._forms[value] = found
 
     def number(self, value: Value) -> Polynomial:
-        """A scalar integer as a polynomial."""
+        """Return a scalar integer as a polynomial."""
         found = self.form(value)
         return found.start if found is not None else self.unknown("value", value, value=value)
 
     def _itself(self, value: Value) -> Form | None:
-        """A scalar as an unknown, or as where addresses begin."""
+        """Return the form of an opaque scalar: an unknown, or a base of addresses."""
         if isinstance(value.type, PointerType):
             return Form(value, ZERO)
         return Form(None, self.unknown("value", value, value=value)) if _is_number(value) and not isinstance(value.type, TileType) else None
@@ -232,7 +230,7 @@ class Affine(Domain[Form | None]):
             return self._argument(value, value.owner)
         operation = value.owner
         if isinstance(element, IntType) and not element.signed and operation.spec.elementwise and not isinstance(operation, Hint | Cast | Bitcast):
-            return None  # what computes may wrap around
+            return None  # unsigned arithmetic may wrap around
         if operation.name in self.rules:
             return self.transfer(operation, [self._forms[operand] for operand in operation.operands])
         return self._forms[operation.forwarded[value.index]] if operation.spec.forwards else None
@@ -251,7 +249,7 @@ class Affine(Domain[Form | None]):
         return self._carried(value, region, loop)
 
     def _carried(self, value: Value, region: Region, loop: For) -> Form | None:
-        """What a loop carries and adds the same to in each iteration."""
+        """Return the form of a loop-carried value with a constant increment per iteration."""
         position = value.index - 1
         assert region.last is not None
         saved, self._forms = self._forms, dict(self._forms)
@@ -270,7 +268,7 @@ class Affine(Domain[Form | None]):
     # ---- bounds
 
     def bounds(self, mask: Value) -> list[Bound | None]:
-        """What a mask demands, all of it together; None stands for what is no bound along an axis."""
+        """Return the bounds whose conjunction is a mask; None stands for any other condition."""
         operation = mask.definition
         if operation is None:
             return [None]
@@ -291,7 +289,7 @@ class Affine(Domain[Form | None]):
         return [bound if bound is None or bound.axis is None else Bound(moved(bound.axis), bound.upper, bound.lower) for bound in found]
 
     def _difference(self, operation: Cmp) -> Form | None:
-        """The difference of what a comparison of signed integers compares."""
+        """Return the difference of the operands of a signed integer comparison."""
         a, b = operation.a, operation.b
         element = element_type(a.type)
         if not isinstance(element, IntType) or not element.signed or element is I1:
@@ -356,7 +354,10 @@ class Affine(Domain[Form | None]):
         return None
 
     def quotient(self, operation: Binary, a: Form | None, b: Form | None) -> Form | None:
-        """What is no polynomial of its operands, but equal wherever they are."""
+        """Return an unknown for a non-polynomial function of uniform operands.
+
+        Equal operands share the unknown.
+        """
         assert a is not None and b is not None
         if not (a.is_uniform and b.is_uniform):
             return None
@@ -375,7 +376,7 @@ class Affine(Domain[Form | None]):
         return _wrapped(x, last.start.plus(ONE)) if found is None and operation.name == "min" and last.is_uniform else found
 
     def choice(self, operation: Select, condition: Form | None, a: Form | None, b: Form | None) -> Form | None:
-        """Coordinates that are led elsewhere beyond a bound."""
+        """Return a form with modular coordinates for a select at a bound."""
         bounds = self.bounds(operation.condition)
         if a is None or len(bounds) != 1 or bounds[0] is None or bounds[0].axis is None or bounds[0].upper is None:
             return None
@@ -388,15 +389,15 @@ class Affine(Domain[Form | None]):
         return self._in_type(operation, x)
 
     def _in_type(self, operation: Cast | Bitcast, x: Form | None) -> Form | None:
-        """A form in a type that holds the same numbers."""
+        """Return a form in another type if that represents the same numbers."""
         source, result = element_type(operation.x.type), element_type(operation.result.type)
         if x is None or not isinstance(source, IntType) or not isinstance(result, IntType) or source is I1 or result.bits < source.bits:
             return None
         if source.signed:
-            # an unsigned type holds what is not negative
+            # an unsigned type represents nonnegative numbers
             return x if result.signed or (operation.x in self.known and self.known[operation.x].nonnegative) else None
-        # what has a form in an unsigned type has not wrapped around; a signed type of as many bits
-        # may not hold it
+        # an unsigned value with a form has not wrapped around; a signed type of as many bits
+        # may not represent it
         return x if result.bits > source.bits or not result.signed else None
 
     def moved(self, operation: Moved, x: Form | None) -> Form | None:
@@ -412,7 +413,7 @@ class Affine(Domain[Form | None]):
 
 
 def is_inside(value: Value, loop: Operation) -> bool:
-    """Return whether a value is made in a loop's body."""
+    """Return whether a value is defined in a loop's body."""
     owner = value.owner.owner if isinstance(value.owner, Region) else value.owner
     if not isinstance(owner, Operation):
         return False

@@ -152,7 +152,7 @@ class _Flow:
             self.keep(self.of(written))
 
     def number(self, operation: Operation) -> None:
-        """What is read of a descriptor is no address."""
+        """Propagate nothing: numbers read from a descriptor are no addresses."""
 
     def if_(self, operation: If) -> None:
         for region in (operation.then, operation.else_):
@@ -183,8 +183,7 @@ class _Flow:
         self.move(callee.body.last.operands, operation.results)
 
     def end(self, operation: Operation) -> None:
-        """What a region ends with is the business of the operation around it, what a function
-        returns that of its calls."""
+        """Revisit the operation around a region, or the calls of a function, at its terminator."""
         assert operation.parent is not None
         owner = operation.parent.owner
         if isinstance(owner, Operation):

@@ -113,7 +113,7 @@ def _join(a: AxisInfo, b: AxisInfo, unit: int) -> AxisInfo:
 
 
 def _unit(type_: Type) -> int:
-    """Return the distance of consecutive elements, in the unit of divisibility: bytes for pointers."""
+    """Return the distance of consecutive elements, in units of divisibility (pointers: bytes)."""
     element = element_type(type_)
     return byte_size(element.pointee) if isinstance(element, PointerType) else 1
 

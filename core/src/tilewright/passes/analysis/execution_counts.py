@@ -160,7 +160,7 @@ class Numbers:
 
 
 def unknown_text(operation: Operation | None) -> str:
-    """What an operation gives, of which no more is known, in words."""
+    """Describe the unknown result of an operation."""
     line = f" at line {operation.location.line}" if operation is not None and operation.location is not None else ""
     if isinstance(operation, Load):
         return f"what is loaded{line}"

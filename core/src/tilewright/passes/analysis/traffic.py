@@ -52,7 +52,7 @@ _FREE: Final = (Bitcast, Cast, Constant, Hint, Select)
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """What a launch's tensor descriptor describes, in elements."""
+    """Tensor of a launch's descriptor argument, in elements."""
 
     shape: Sequence[int]
     strides: Sequence[int]
@@ -87,10 +87,10 @@ class Moved:
     """Bytes of one argument that a launch moves in one direction.
 
     Attributes:
-        asked: that accesses ask for.
-        exact: whether that is known; else it is the most, as masks may switch off lanes.
-        least: of distinct elements; None where they cannot be told.
-        why: what is in the way of that.
+        asked: bytes requested by accesses.
+        exact: whether ``asked`` is exact; else it is an upper bound, as masks may disable lanes.
+        least: bytes of distinct elements; None if unknown.
+        why: the reason why ``least`` is unknown.
     """
 
     asked: int = 0
@@ -420,7 +420,7 @@ def _moved(touched: Sequence[_Touched]) -> Moved:
 
 
 def _accessed_shape(operation: Any) -> tuple[int, ...]:
-    """The shape of what an access reads or writes."""
+    """Return the shape of an access."""
     if isinstance(operation, DescriptorBlocks | DescriptorRows):
         moved = operation.results[0] if isinstance(operation, DescriptorLoad | DescriptorGather) else operation.value
         return tuple(shape_of(moved.type))
@@ -428,7 +428,7 @@ def _accessed_shape(operation: Any) -> tuple[int, ...]:
 
 
 def _irregular(value: Value) -> str:
-    """Why addresses have no form: the loads that they come from, or else what computes them."""
+    """Explain why addresses have no affine form: by the loads or operations that they depend on."""
     seen, work = {value}, [value]
     computed = ""
     while work:

@@ -20,29 +20,29 @@ from tilewright.ir.types import shape_of
 from tilewright.passes.rewriter import constant_of
 
 Facts = TypeVar("Facts")
-#: From the facts of an operation's operands, which the domain has found, to those of its result.
+#: Maps the facts of an operation's operands to the facts of its result.
 #: The operation is of the class of its row.
 Rule = Callable[[Any, Any, Sequence[Any]], Any]
 
 
 class Domain(Generic[Facts]):
-    """What can be known of integers, pointers and tiles of them, and how operations carry it on.
+    """Abstract domain of integers and pointers, with transfer functions of operations.
 
-    Each method gets the operation, for its types and attributes, and facts of its operands. What a
-    domain does not say anything about is :meth:`opaque`. An operation without a rule whose row
-    forwards operands has their facts (:attr:`~tilewright.ir.core.Operation.forwarded`).
+    Each method gets the operation, for its types and attributes, and the facts of its operands. The
+    default of every method is :meth:`opaque`. An operation without a rule whose row forwards
+    operands has the facts of these (:attr:`~tilewright.ir.core.Operation.forwarded`).
     """
 
     #: the transfer functions; a domain that follows more operations adds rows
     rules: ClassVar[Mapping[str, Rule]]
 
     def transfer(self, operation: Operation, facts: Sequence[Facts]) -> Facts:
-        """The facts of the result of an operation that has one and no regions."""
+        """Return the facts of the result of an operation with one result and no regions."""
         rule = self.rules.get(operation.name)
         return self.opaque(operation, facts) if rule is None else rule(self, operation, facts)
 
     def opaque(self, operation: Operation, facts: Sequence[Facts]) -> Facts:
-        """What is known of any result."""
+        """Return the facts of an unknown result."""
         raise NotImplementedError
 
     def constant(self, operation: Constant) -> Facts:
@@ -52,22 +52,22 @@ class Domain(Generic[Facts]):
         return self.opaque(operation, ())
 
     def grid(self, operation: ProgramId | NumPrograms) -> Facts:
-        """The program's place, or the grid's extent."""
+        """Return the facts of a program id, or of an extent of the grid."""
         return self.opaque(operation, ())
 
     def sum(self, operation: Binary | Addptr, a: Facts, b: Facts, sign: int) -> Facts:
-        """a + sign * b; for ``addptr``, b counts elements."""
+        """Return the facts of ``a + sign * b``; for ``addptr``, b counts elements."""
         return self.opaque(operation, (a, b))
 
     def multiple(self, operation: Operation, x: Facts, factor: int) -> Facts:
-        """x times a constant."""
+        """Return the facts of x times a constant."""
         return self.opaque(operation, (x,))
 
     def product(self, operation: Binary, a: Facts, b: Facts) -> Facts:
         return self.opaque(operation, (a, b))
 
     def shift(self, operation: Binary, x: Facts, amount: Facts) -> Facts:
-        """x times a power of two that is not known."""
+        """Return the facts of x times an unknown power of two."""
         return self.opaque(operation, (x, amount))
 
     def quotient(self, operation: Binary, a: Facts, b: Facts) -> Facts:
@@ -77,7 +77,7 @@ class Domain(Generic[Facts]):
         return self.opaque(operation, (a, b))
 
     def extreme(self, operation: Extremum, a: Facts, b: Facts) -> Facts:
-        """The smaller or the greater of two."""
+        """Return the facts of the minimum or maximum of a and b."""
         return self.opaque(operation, (a, b))
 
     def choice(self, operation: Select, condition: Facts, a: Facts, b: Facts) -> Facts:
@@ -90,11 +90,11 @@ class Domain(Generic[Facts]):
         return self.opaque(operation, (x,))
 
     def moved(self, operation: Moved, x: Facts) -> Facts:
-        """The elements of x, in other places or repeated."""
+        """Return the facts of a tile whose elements are those of x, moved or repeated."""
         return self.opaque(operation, (x,))
 
     def promised(self, operation: Hint, x: Facts) -> Facts:
-        """x, of which the kernel promises more."""
+        """Return the facts of x with a hint."""
         return self.opaque(operation, (x,))
 
 
@@ -105,8 +105,8 @@ def _shift_left(domain: Domain[Facts], operation: Binary, facts: Sequence[Facts]
     return domain.shift(operation, *facts)
 
 
-#: The operations whose result has the elements of their one operand. A split has two results, with
-#: half of them each.
+#: Operations whose result consists of the elements of their only operand. A split has two results,
+#: with half of the elements each.
 MOVES: Final = frozenset(spec.name for spec in TABLE if spec.moves) - {"split"}
 
 TRANSFER: Final[Mapping[str, Rule]] = {
@@ -131,16 +131,20 @@ Domain.rules = TRANSFER
 
 
 def unit_reshape(before: Sequence[int], after: Sequence[int]) -> dict[int, int] | None:
-    """Where axes of more than one element go in a reshape that only adds and drops axes of one;
-    None for others."""
+    """Map the axes of extent above one through a reshape that only adds or drops unit axes.
+
+    None for any other reshape.
+    """
     old, new = ([axis for axis, extent in enumerate(shape) if extent > 1] for shape in (before, after))
     return dict(zip(old, new, strict=True)) if [before[axis] for axis in old] == [after[axis] for axis in new] else None
 
 
 def moved_axes(operation: Operation, *, in_order: bool = False) -> Callable[[int], int] | None:
-    """Where the axes of more than one element of an operation's operand are in its result; None
-    where they are not kept. With ``in_order``, a reshape that may put elements in any order keeps
-    theirs."""
+    """Map the axes of extent above one from an operation's operand to its result.
+
+    None if the operation does not preserve them. With ``in_order``, a reshape that may reorder
+    elements counts as one that does not.
+    """
     if isinstance(operation, Splat | Unsplat | Broadcast | Hint):
         return lambda axis: axis
     if isinstance(operation, ExpandDims):

@@ -24,11 +24,11 @@ _LIMIT: Final = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What is certainly written through an argument.
+    """Bytes that a kernel certainly writes through an argument.
 
     Attributes:
         argument: the position of the kernel's argument.
-        first, end: bytes from its address, of the first byte and after the last.
+        first, end: offsets in bytes from its address: of the first byte, and after the last.
         location: of the store, if it has one.
     """
 
@@ -39,7 +39,7 @@ class Reach:
 
     @property
     def place(self) -> tuple[str, int, int]:
-        """File, line and column of the store; empty and zeros where nobody knows."""
+        """File, line and column of the store; empty and zeros if unknown."""
         where = self.location
         return (where.file, where.line, where.column) if where is not None else ("", 0, 0)
 
@@ -58,8 +58,10 @@ class _Affine:
 
 
 def certain_writes(module: Module) -> list[Reach]:
-    """For each argument, the stores that reach the least and the greatest byte of it; arguments
-    without such stores are left out."""
+    """Return, for each argument, the stores that reach its lowest and its highest byte.
+
+    Arguments without such stores have no entry.
+    """
     kernel = module.kernel
     found = _Offsets({argument: _Affine(0, base=position) for position, argument in enumerate(kernel.arguments) if isinstance(argument.type, PointerType)})
     least: dict[int, Reach] = {}

@@ -1,4 +1,4 @@
-"""What a row of the catalogue is, and what rows are written with."""
+"""Rows of the catalogue of decompositions, and helpers to write them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tilewright.passes.rewriter import Rewriter
 
 @dataclass(frozen=True, slots=True)
 class Decomposition:
-    """How an operation is replaced by others.
+    """Replacement of an operation by simpler ones.
 
     Attributes:
-        operation: its name.
-        law: what it becomes, in a line.
-        into: the operations that may be left where it was, each of which may have a row of its own.
-        apply: gives values for the operation's results, :data:`~tilewright.passes.rewriter.DONE`,
-            or None where this operation has to stay.
+        operation: the name of the operation.
+        law: the replacement, in one line.
+        into: the operations that may be left in its place, each of which may have a row of its own.
+        apply: returns values for the operation's results,
+            :data:`~tilewright.passes.rewriter.DONE`, or None if this operation has to stay.
     """
 
     operation: str
@@ -37,13 +37,15 @@ class Decomposition:
     apply: Callable[[Any, Rewriter], Any]  # the operation is of the class of that name
 
 
-#: Writes a scalar function: the operands, and the operation's attributes.
+#: Builds a scalar function from the operands and the operation's attributes.
 ScalarLaw = Callable[..., Number | None]
 
 
 def scalar(operation: str, law: str, into: tuple[str, ...], write: ScalarLaw) -> Decomposition:
-    """A row for an elementwise operation, whose law is written for one element: ``write(*operands,
-    **attributes)``; None where it has to stay."""
+    """Return a row for an elementwise operation, whose law is written for one element.
+
+    ``write(*operands, **attributes)`` returns the result, or None if the operation has to stay.
+    """
     spec = TABLE[operation]
 
     @functools.cache
@@ -62,8 +64,10 @@ def scalar(operation: str, law: str, into: tuple[str, ...], write: ScalarLaw) ->
 
 
 def lifted(b: Builder, region: Region, arguments: Sequence[Value], like: Type) -> list[Value] | None:
-    """What a region of elementwise operations on scalars yields, computed over the shape of
-    ``like``; None where it has other operations."""
+    """Apply a region of elementwise operations on scalars to tiles of the shape of ``like``.
+
+    None if the region has other operations.
+    """
     if not all(operation.spec.elementwise or operation.spec.terminator or isinstance(operation, Constant) for operation in region):
         return None
     values: dict[Value, Value] = dict(zip(region.arguments, arguments, strict=True))
@@ -96,15 +100,14 @@ def _spread(b: Builder, value: Value, like: Type) -> Value:
 
 
 def called(rewriter: Rewriter, region: Region, arguments: Sequence[Value]) -> list[Value]:
-    """What a region yields for ``arguments``: scalars, or tiles of one shape, for each element of
-    which it is run."""
+    """Inline a region on ``arguments``: scalars, or tiles of one shape, for each element."""
     terminator = region.terminator
     assert isinstance(terminator, Yield)
     found = lifted(rewriter, region, arguments, arguments[0].type)
     if found is not None:
         return found
     copied, mapping = Region([value.type for value in region.arguments]), dict(zip(region.arguments, arguments, strict=True))
-    if isinstance(arguments[0].type, TileType):  # control flow, which is each element's own
+    if isinstance(arguments[0].type, TileType):  # control flow differs between elements
         mapping = dict(zip(region.arguments, copied.arguments, strict=True))
         for operation in region:
             copied.append(clone_operation(operation, mapping))
@@ -117,14 +120,14 @@ def called(rewriter: Rewriter, region: Region, arguments: Sequence[Value]) -> li
 
 
 def insert_all(rewriter: Rewriter, operation: Operation) -> None:
-    """Insert an operation, and have the rewriter look at all that its regions hold."""
+    """Insert an operation, and make the rewriter revisit all operations in its regions."""
     rewriter.insert(operation)
     for inner in operation.walk():
         rewriter.revisit(inner)
 
 
 def encoded(b: Builder, value: Value) -> Value:
-    """The bits of a value that is no integer, as unsigned integers; an integer itself."""
+    """Bitcast a value to unsigned integers; an integer stays as it is."""
     element = element_type(value.type)
     if isinstance(element, IntType):
         return value
@@ -133,7 +136,7 @@ def encoded(b: Builder, value: Value) -> Value:
 
 
 def decoded(b: Builder, bits: Value, element: Type) -> Value:
-    """What :func:`encoded` was made of."""
+    """Invert :func:`encoded`."""
     if element_type(bits.type) is element:
         return bits
     value: Value = b.bitcast(bits, result=with_element(bits.type, element))
@@ -141,7 +144,7 @@ def decoded(b: Builder, bits: Value, element: Type) -> Value:
 
 
 def positions(b: Builder, type_: TileType, axis: int) -> Value:
-    """The position of each element of a tile along an axis, as i32."""
+    """Return the position of each element of a tile along an axis, as i32."""
     extent = type_.shape[axis]
     line = b.arange(start=0, end=extent)
     thin = b.reshape(line, result=TileType(tuple(extent if own == axis else 1 for own in range(type_.rank)), I32))
@@ -150,14 +153,16 @@ def positions(b: Builder, type_: TileType, axis: int) -> Value:
 
 
 def is_at(b: Builder, type_: TileType, axis: int, position: Value) -> Value:
-    """Which elements of a tile are at a position along an axis; ``position`` is an i32."""
+    """Return a mask of the elements at a position along an axis; ``position`` is an i32."""
     found: Value = b.cmp(positions(b, type_, axis), b.splat(position, result=with_element(type_, I32)), predicate="eq")
     return found
 
 
 def pick(b: Builder, tile: Value, axis: int, position: Value) -> Value:
-    """The elements of a tile at a position along an axis, without that axis: all others are masked
-    to no bits, and the bits are joined by ``or``."""
+    """Extract the elements at a position along an axis, and drop that axis.
+
+    All other elements are masked to zero bits, and the bits reduced by ``or``.
+    """
     type_ = tile.type
     assert isinstance(type_, TileType)
     bits = encoded(b, tile)
@@ -171,7 +176,7 @@ def pick(b: Builder, tile: Value, axis: int, position: Value) -> Value:
 
 
 def spread(b: Builder, part: Value, type_: TileType, axis: int) -> Value:
-    """What lacks an axis of a tile's shape, repeated along that axis."""
+    """Broadcast a tile that lacks an axis of ``type_`` along that axis."""
     element = element_type(part.type)
     if not isinstance(part.type, TileType):
         found: Value = b.splat(part, result=with_element(type_, element))
@@ -186,14 +191,16 @@ def without_axis(type_: TileType, axis: int) -> Type:
 
 
 def zero(b: Builder, type_: Type) -> Value:
-    """Zero, or the null pointer, of a type."""
+    """Return the zero, or the null pointer, of a type."""
     assert isinstance(element_type(type_), IntType | FloatType | PointerType)
     return b.constant_like(type_, 0)
 
 
 def loop(b: Builder, count: int, carried: Sequence[Value], body: Callable[[Value, Sequence[Value]], Sequence[Value]], start: int = 0) -> list[Value]:
-    """``for i in start .. count-1`` around what ``body(i, carried)`` writes; gives the values
-    carried last."""
+    """Build ``for i in start .. count-1`` around the operations of ``body(i, carried)``.
+
+    Return the final loop-carried values.
+    """
     bounds = [b.constant(value=value, result=I32) for value in (start, count, 1)]
     region = Region([I32, *(value.type for value in carried)])
     with b.at_region(region):

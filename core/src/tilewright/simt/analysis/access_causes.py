@@ -35,17 +35,15 @@ ARGUMENTS_REMEDY: Final = " (launches state it of multiples of 16 that they spec
 
 @dataclass
 class Sources:
-    """Where values come from that lack something.
+    """Sources of values whose divisibility is insufficient.
 
     Attributes:
-        arguments: name of a kernel's argument -> what it would have to be a multiple of; pointers:
-            the arguments that are addresses, in bytes.
-        loaded: line of a load, 0 where it is not known -> what the loaded number would have to be a
-            multiple of.
-        constants: a constant, in words -> what it would have to be a multiple of, and is not.
-        programs: axis of the grid -> what the program's place along it would have to be a multiple
-            of, and is not for all programs.
-        computed: what else it is, in words -> what it would have to be a multiple of.
+        arguments: name of a kernel's argument -> required divisor; pointers: the arguments that are
+            addresses, in bytes.
+        loaded: line of a load, 0 if unknown -> required divisor of the loaded number.
+        constants: description of a constant -> divisor that it lacks.
+        programs: axis of the grid -> divisor that the program id along it lacks.
+        computed: description of any other value -> required divisor.
     """
 
     arguments: dict[str, int] = field(default_factory=dict)
@@ -70,7 +68,7 @@ class Sources:
         return " and ".join(lacking)
 
     def add(self, other: Sources) -> None:
-        """Add other sources, which would have to be multiples of as much at the least."""
+        """Add other sources; keep the maximum of the required divisors."""
         for table, more in zip(self._tables(), other._tables(), strict=True):
             for name, need in more.items():
                 table[name] = max(need, table.get(name, 1))
@@ -80,16 +78,17 @@ class Sources:
 
     @property
     def remedy(self) -> str:
-        """What a user can do about it, in parentheses; empty where nothing but another program
-        helps."""
+        """Advice to the user, in parentheses; empty if only changing the program helps."""
         if self.arguments or self.pointers:
             return ARGUMENTS_REMEDY
         return " (tl.multiple_of states it)" if self.loaded or self.computed else ""
 
 
 def of_polynomial(number: Polynomial, affine: Affine, need: int) -> Sources:
-    """Why a number of a program is not known to be a multiple of ``need``: the unknowns, or else
-    the factors, of its terms that are none."""
+    """Return why a polynomial is not known to be a multiple of ``need``.
+
+    The sources are the unknowns, or else the factors, of the terms that are not.
+    """
     found = Sources()
     for monomial, factor in number.terms:
         term = Polynomial(((monomial, factor),))
@@ -110,7 +109,7 @@ def of_polynomial(number: Polynomial, affine: Affine, need: int) -> Sources:
 
 
 def _of_atom(atom: Atom, need: int, found: Sources) -> None:
-    """Add an unknown of a polynomial that would have to be a multiple of a number."""
+    """Add an unknown of a polynomial with a required divisor."""
     if atom.kind == "program_id":
         found.programs[atom.of[0]] = need
     elif atom.kind == "value":
@@ -138,22 +137,26 @@ def strides_text(strides: Sequence[Polynomial], affine: Affine) -> str:
 
 
 class AccessCauses:
-    """The causes of a function's narrow accesses, by what axis analysis knows of its values."""
+    """Causes of a function's narrow accesses, found by axis analysis."""
 
     def __init__(self, function: Function, axes: Mapping[Value, AxisInfo]) -> None:
         self._axes = axes
         self._names = {argument: argument.name for argument in function.arguments}
 
     def of_address(self, pointer: Value, width: int) -> Sources:
-        """Why groups of ``width`` elements do not begin at multiples of their size: the arguments
-        and loaded numbers that do not divide by enough."""
+        """Return why groups of ``width`` elements are not known to be aligned.
+
+        The sources are arguments and loaded numbers with insufficient divisors.
+        """
         found = Sources()
         self._follow(pointer, width, width * byte_size_of(pointer), found, set())
         return found
 
     def of_mask(self, mask: Value, axis: int, width: int) -> Sources:
-        """Why groups of ``width`` elements along an axis are not known to be under one mask: what
-        bounds them and does not divide by the width."""
+        """Return why groups of ``width`` elements along an axis are not known to share one mask.
+
+        The sources are bounds that the width does not divide.
+        """
         found = Sources()
         work, seen = [(mask, axis)], set[tuple[Value, int]]()
         while work:
@@ -172,15 +175,17 @@ class AccessCauses:
         return found
 
     def _before(self, operation: Moved, axis: int) -> list[tuple[Value, int]]:
-        """What an operation that moves elements moves along an axis of its result; nothing where
-        that is not known."""
+        """Return the operand and axis that an operation moves to an axis of its result."""
         moved = moved_axes(operation)
         return [] if moved is None else [(operation.x, before) for before in range(self._axes[operation.x].rank) if moved(before) == axis]
 
     def of_stride(self, pointer: Value, axis: int, width: int) -> Sources:
-        """Why ``width`` addresses along an axis are not known to be consecutive: the arguments and
-        constants that coordinates are multiplied by, loaded offsets, and what else is computed of
-        coordinates. None of them would have to be a multiple of anything."""
+        """Return why ``width`` addresses along an axis are not known to be consecutive.
+
+        The sources are the arguments and constants that coordinates are multiplied by, loaded
+        offsets, and other values computed from coordinates. Their required divisors have no
+        meaning.
+        """
         found = Sources()
         work, seen = [(pointer, axis)], set[tuple[Value, int]]()
         while work:
@@ -216,8 +221,7 @@ class AccessCauses:
         return found
 
     def stride_note(self, pointer: Value, axis: int, width: int) -> str:
-        """Whose doing it is that ``width`` addresses along an axis are not known to be consecutive,
-        as the end of a sentence."""
+        """Explain, as the end of a sentence, why addresses along an axis may not be consecutive."""
         cause = self.of_stride(pointer, axis, width)
         if cause.loaded:
             lines = ", ".join(str(line) for line in sorted(cause.loaded) if line)
@@ -229,7 +233,7 @@ class AccessCauses:
         return f": they follow {' and '.join(cause.computed)}" if cause.computed else ""
 
     def _stride_text(self, name: str) -> str:
-        """What is known of an argument that is a stride."""
+        """Describe an argument that is a stride."""
         argument = next(argument for argument, own in self._names.items() if own == name)
         divisor = self._axes[argument].divisibility_of_all()
         if divisor > 1:
@@ -237,7 +241,7 @@ class AccessCauses:
         return f"`{name}` may be any stride (a stride that is 1 should be a constant, or an argument that is 1)"
 
     def _stride(self, product: Binary, axis: int, found: Sources, work: list[tuple[Value, int]]) -> None:
-        """The factor that coordinates along an axis are multiplied by."""
+        """Add the factor that coordinates along an axis are multiplied by."""
         for operand, other in ((product.a, product.b), (product.b, product.a)):
             name, constant = self._argument(operand), constant_of(operand)
             if name:
@@ -359,13 +363,13 @@ class AccessCauses:
 
 
 def _computed(operation: Operation) -> str:
-    """What an operation gives, in words."""
+    """Describe the result of an operation."""
     line = _line(operation)
     return f"what is computed at line {line}" if line else "what the kernel computes"
 
 
 def byte_size_of(pointer: Value) -> int:
-    """Bytes of what a pointer, or each of a tile, points to."""
+    """Return the bytes of the pointee of a pointer or tile of pointers."""
     element = element_type(pointer.type)
     assert isinstance(element, PointerType)
     return byte_size(element.pointee)

@@ -141,15 +141,17 @@ class AddressOverlap:
 
 
 def _terms(form: Form, pointer: Value, sign: int) -> list[Term]:
-    """The terms of a form, as far as they are numbers times coordinates."""
+    """Terms of a form with constant steps."""
     shape = shape_of(pointer.type)
     return [(sign * factor, 0, shape[key] - 1) for key, step in form.steps if isinstance(key, int) and (factor := step.constant) is not None]
 
 
 def _without_common_factor(form: Form, other: Form) -> tuple[Form, Form]:
-    """Forms divided by what the one step of each of them is, where the difference of their starts
-    is a multiple of it: a stride that is not known. It is not 0, for elements that are stored would
-    be in one place."""
+    """Divide two one-dimensional forms by their common unknown stride.
+
+    Applies if the stride divides the difference of their starts. The stride is not 0, because then
+    all stored elements would be at one address.
+    """
     if len(form.steps) != 1 or len(other.steps) != 1 or form.steps[0][1] != other.steps[0][1]:
         return form, other
     ((key, step),), ((other_key, _),) = form.steps, other.steps
@@ -161,9 +163,10 @@ def _without_common_factor(form: Form, other: Form) -> tuple[Form, Form]:
 
 
 def has_solution(terms: Iterable[Term], target: int) -> bool:
-    """Return whether a sum of terms may be ``target``; True where that takes too long to tell.
+    """Return whether a sum of terms may be ``target``; True if the search exceeds its limit.
 
-    Larger factors are tried first: what the others can add leaves few numbers for them.
+    The search tries larger factors first, because the range of the remaining terms then leaves few
+    candidates.
     """
     ordered = sorted(_merged([_positive(term) for term in terms if term[0]]), reverse=True)
     rests = [_Rest(ordered[place:]) for place in range(len(ordered) + 1)]
@@ -187,21 +190,20 @@ def has_solution(terms: Iterable[Term], target: int) -> bool:
 
 
 def _positive(term: Term) -> Term:
-    """A term with a positive factor that may be the same numbers."""
+    """Return an equivalent term with a positive factor."""
     factor, least, most = term
     return term if factor > 0 else (-factor, -most, -least)
 
 
 def _merged(terms: Sequence[Term]) -> list[Term]:
-    """Fewer terms of the same sums: multiples of any two numbers, added up, are those of the
-    greatest common divisor."""
+    """Merge unbounded terms into one: their sums are the multiples of their gcd."""
     free = math.gcd(*(factor for factor, least, most in terms if least == -math.inf and most == math.inf))
     found = [(free, -math.inf, math.inf)] if free else []
     return [*found, *(term for term in terms if term[1:] != (-math.inf, math.inf))]
 
 
 class _Rest:
-    """What a sum of terms with positive factors may be."""
+    """Range and divisor of a sum of terms with positive factors."""
 
     def __init__(self, terms: Sequence[Term]) -> None:
         self.least = sum(factor * least for factor, least, _ in terms)

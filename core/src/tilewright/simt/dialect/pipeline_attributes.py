@@ -1,4 +1,4 @@
-"""What the stages of pipelining decide, as attributes of the operations concerned."""
+"""Attributes that hold the decisions of software pipelining."""
 
 from __future__ import annotations
 
@@ -8,51 +8,51 @@ from tilewright.ir.ops.control import For
 from tilewright.ir.ops.memory import DescriptorLoad, Load
 from tilewright.simt.layouts.linear_layout import SharedLayout
 
-#: Of a load: the copy mechanism that brings its elements to shared memory ahead of time.
+#: Of a load: the copy mechanism that prefetches its tile to shared memory.
 BY: Final = "simt.by"
-#: Of such a load: the layout that they have there.
+#: Of such a load: the layout of the tile in shared memory.
 SHARED: Final = "simt.shared"
-#: Of a load that is copied by groups: how many elements one copy moves.
+#: Of a load copied by commit groups (cp.async): the number of elements per copy.
 WIDTH: Final = "simt.width"
-#: Of a loop: how many slots the ring of each of its loads has; loops without it stay as they are.
+#: Of a loop: the number of slots (stages) of each of its loads; loops without it are not pipelined.
 SLOTS: Final = "simt.slots"
-#: Of a loop whose loads go through registers: how many iterations ahead they start.
+#: Of a loop whose loads go through registers: the prefetch distance, in iterations.
 DISTANCE: Final = "simt.distance"
-#: Of such a loop: its loads are in flight one after the other, each while a part of the matmuls is
+#: Of such a loop: its loads are serialized, each in flight while a part of the matmuls is
 #: computed.
 IN_TURN: Final = "simt.in_turn"
-#: Of a matmul of such a loop: the positions of operands, made before the loop, that are read from
-#: shared memory and not held in registers.
+#: Of a matmul of such a loop: the indices of loop-invariant operands that are read from
+#: shared memory instead of registers.
 KEPT: Final = "simt.kept"
-#: Of a loop: in which form it is written out, one of ``FORMS`` of
+#: Of a loop: the form of its expansion, one of ``FORMS`` of
 #: :mod:`tilewright.simt.pipeline.expand`.
 FORM: Final = "simt.form"
-#: Of a matmul: it is computed step by step along K, the fragments of its first step loaded in the
+#: Of a matmul: it is computed in K steps, with the fragments of the first step prefetched in the
 #: iteration before (``early``) or in its own (``late``); or all fragments are loaded first, by one
 #: half of the warps while the other half multiplies (``alternating``).
 STEPS: Final = "simt.steps"
-#: Of a matmul: it is waited for in the next iteration, with the first matmul of that one.
+#: Of a matmul: its wait is deferred to the first matmul of the next iteration.
 TRAILS: Final = "simt.trails"
 
 EARLY, LATE, ALTERNATING = "early", "late", "alternating"
 
-#: Forms beside those that are called like the way in which copies end: loads and arithmetic in
-#: parts of their own; the same, and the halves of a chain of matmuls side by side.
+#: Forms besides the ones named after the completion of copies: loads and arithmetic in
+#: warp-specialized partitions; the same, with back-to-back matmuls in software-pipelined halves.
 PARTS: Final = "parts"
 CHAIN: Final = "chain"
 
 
-#: A load that may be copied ahead.
+#: Load that may be prefetched.
 Ahead = Load | DescriptorLoad
 
 
 def selected(loop: For) -> list[Ahead]:
-    """The loads of a loop's body that are copied ahead, in order."""
+    """Prefetched loads of a loop's body, in order."""
     return [operation for operation in loop.body if isinstance(operation, Ahead) and BY in operation.attributes]
 
 
 def shared_layout(load: Ahead) -> SharedLayout:
-    """The layout in shared memory of a load that is copied ahead."""
+    """Return the shared layout of a prefetched load."""
     layout = load.attributes[SHARED]
     assert isinstance(layout, SharedLayout)
     return layout

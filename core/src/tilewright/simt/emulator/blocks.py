@@ -16,44 +16,42 @@ from tilewright.simt.layouts.linear_layout import SharedLayout
 
 @dataclass(frozen=True, eq=False)
 class EmulatedDescriptor:
-    """A descriptor as an argument of a kernel: an array of any strides.
+    """Descriptor argument of a kernel: an array with any strides.
 
-    What is read outside of it is said by the kernel's parameter (its attribute ``padding``), as for
-    every target.
+    The kernel's parameter determines the value of out-of-bounds elements (its attribute
+    ``padding``), as for every target.
 
     Attributes:
         array: the tensor, whose items are the elements, or their bits where NumPy has no such
-            numbers.
-        block_shape: extents of a block; empty where they need not be checked.
+            type.
+        block_shape: extents of a block; empty if they need not be checked.
     """
 
     array: Any
     block_shape: tuple[int, ...] = ()
 
     def words(self) -> list[int]:
-        """What the kernel's parameter points to: address, extents, strides in elements."""
+        """Return the words behind the kernel's parameter: address, extents, strides in elements."""
         return [self.array.ctypes.data, *self.parts()[1:]]
 
     def parts(self) -> list[Any]:
-        """The values of the parameters that stand for a descriptor that is not kept: the array,
-        extents, strides in elements."""
+        """Return the parameters of an expanded descriptor: the array, extents, strides."""
         size = self.array.itemsize
         return [self.array, *self.array.shape, *(stride // size for stride in self.array.strides)]
 
 
 @dataclass(frozen=True)
 class BlockSite:
-    """An operation that copies blocks.
+    """Operation that copies blocks.
 
     Attributes:
-        shared, element: where the elements of a block are in shared memory, and their type.
-        padding: what is read outside the tensor.
-        bytes: of a block.
-        made: whether the descriptor is one that the kernel made.
-        parts: into how many parts along the first axis the blocks of a cluster cut it, each of
-            which copies its own.
-        rows: whether rows are copied that numbers name; their offsets are the first column and
-            those numbers.
+        shared, element: the shared layout of a block, and the element type.
+        padding: the value of out-of-bounds elements.
+        bytes: size of a block.
+        made: whether the kernel made the descriptor.
+        parts: the number of parts along the first axis, of which each CTA of a cluster copies one.
+        rows: whether this is a gather or scatter of rows: the offsets are the first column and the
+            row indices.
     """
 
     shared: SharedLayout
@@ -65,7 +63,7 @@ class BlockSite:
     rows: bool = False
 
     def load(self, address: int, descriptor: int, offsets: Sequence[int], part: int = 0) -> None:
-        """Copy a block, or a part of it, to shared memory at an address."""
+        """Copy a block, or a part of it, to an address in shared memory."""
         block = np.full(self.shared.shape, self._outside(), self._dtype)
         for inside, there in self._pieces(descriptor, offsets):
             block[inside] = there
@@ -74,12 +72,11 @@ class BlockSite:
         self._slot(address)[offsets_of(self.shared).reshape(self.shared.shape)[mine]] = block[mine]
 
     def read(self, address: int) -> Any:
-        """A block from shared memory at an address."""
+        """Read a block from an address in shared memory."""
         return self._slot(address)[offsets_of(self.shared)].reshape(self.shared.shape)
 
     def writer(self, block: Any, descriptor: int, offsets: Sequence[int]) -> Callable[[], None]:
-        """What copies a block to a tensor, by a descriptor that it does not read any more; what is
-        outside is dropped."""
+        """Return a function that copies a block to a tensor without reading the descriptor."""
         pieces = self._pieces(descriptor, offsets)
 
         def write() -> None:
@@ -99,8 +96,7 @@ class BlockSite:
         return memory(address, int(np.prod(self.shared.shape)), self._dtype)
 
     def _pieces(self, descriptor: int, offsets: Sequence[int]) -> list[tuple[tuple[slice, ...], Any]]:
-        """What of a block, or of rows, is in the tensor: parts of the block, and arrays of them in
-        the tensor."""
+        """In-bounds parts of a block, or of rows, each with its array in the tensor."""
         if not self.rows:
             return [self._parts(descriptor, offsets, self.shared.shape)]
         column, *numbers = offsets
@@ -111,8 +107,7 @@ class BlockSite:
         return found
 
     def _parts(self, descriptor: int, offsets: Sequence[int], block: Sequence[int]) -> tuple[tuple[slice, ...], Any]:
-        """The part of a block of some extents that is in the tensor, as the part of the block and
-        as an array of it in the tensor."""
+        """Return the in-bounds part of a block, and its array in the tensor."""
         rank, size = len(block), self._dtype.itemsize
         base, *rest = memory(descriptor, 1 + 2 * rank, np.dtype(np.int64)).tolist()
         extents, strides = rest[:rank], rest[rank:]
@@ -125,7 +120,7 @@ class BlockSite:
 
 
 def _inside(extents: Sequence[int], offsets: Sequence[int], block: Sequence[int]) -> tuple[slice, ...]:
-    """The part of a block that is in the tensor."""
+    """Return the in-bounds part of a block."""
     found = []
     for extent, offset, length in zip(extents, offsets, block, strict=True):
         first, last = min(max(offset, 0), extent), max(min(offset + length, extent), 0)

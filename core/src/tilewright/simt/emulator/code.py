@@ -61,12 +61,12 @@ def helpers() -> ModuleWriter:
 
 
 def called() -> list[FunctionWriter]:
-    """Those of :func:`helpers` that a kernel may call."""
+    """Functions of :func:`helpers` that a kernel may call."""
     return [function for function in helpers().functions if function.name.startswith("emulated_")]
 
 
 def declare_helpers(module: ModuleWriter) -> None:
-    """Let a kernel's module call them."""
+    """Declare these functions in a kernel's module."""
     for function in called():
         module.declare(function.name, "void", [type_ for type_, _ in function.parameters])
 

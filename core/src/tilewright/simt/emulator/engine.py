@@ -1,9 +1,8 @@
-"""What happens beside the threads: mbarriers, TMA copies and their descriptors, turns, asynchronous
-matmuls, and the report of a deadlock.
+"""Engine of the emulator: mbarriers, TMA copies, tensor maps, named barriers, asynchronous matmuls.
 
-Threads call in from machine code; calls are one at a time. What is started may happen at three
-times (:data:`~.layout.MODES`): when a wait needs it, at once, or at any time in between, in any
-order that is allowed.
+It also reports deadlocks. Threads call in from machine code, one call at a time. An asynchronous
+operation may be performed at three times (:data:`~.layout.MODES`): when a wait needs it, at once,
+or at any time in between, in any order that is allowed.
 """
 
 from __future__ import annotations
@@ -28,21 +27,21 @@ from tilewright.simt.emulator.proxy_marks import ProxyMarks
 ENTRY = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
 
 
-#: What was started: called when it happens, it gives what is to be written after that, if anything
-#: is.
+#: Asynchronous operation: called when it is performed, it returns a function for the remaining
+#: writes, or None.
 _Step = Callable[[], Callable[[], None] | None]
 
 
 @dataclass(slots=True, eq=False)
 class BarrierObject:
-    """An mbarrier.
+    """State of an mbarrier.
 
     Attributes:
-        number: by which messages call it, in the order in which objects were made.
-        arrivals: still missing in this phase.
-        bytes: announced and not come; negative where they came before they were announced.
-        phase: phases that have ended.
-        copies: in flight to it.
+        number: its name in messages: the index in the order of creation.
+        arrivals: arrivals still missing in this phase.
+        bytes: expected bytes that have not arrived; negative if bytes arrived before ``expect_tx``.
+        phase: number of completed phases.
+        copies: copies in flight to it.
     """
 
     number: int
@@ -57,7 +56,7 @@ class BarrierObject:
         return f"mbarrier {self.number}"
 
     def end_phase(self) -> None:
-        """End the phase if nothing is missing, and let threads see it."""
+        """Complete the phase if nothing is missing, and make that visible to threads."""
         if not self.arrivals and not self.bytes:
             self.phase += 1
             self.arrivals = self.count
@@ -66,14 +65,13 @@ class BarrierObject:
 
 @dataclass(slots=True)
 class _Queue:
-    """What one thread started and waits for itself: groups that were ended, and one that was not.
+    """Queue of one thread: committed groups of asynchronous operations, and the open group.
 
-    What is started is called when it happens, and gives what is left to be written later, if
-    anything is.
+    Each operation is called when it is performed, and may return a write to perform later.
 
     Attributes:
-        ended: how many groups were.
-        writes: what is left to be written, and the numbers of its groups.
+        ended: number of committed groups.
+        writes: remaining writes, with the numbers of their groups.
     """
 
     groups: deque[list[_Step]] = field(default_factory=deque)
@@ -87,7 +85,7 @@ class _Queue:
         self.ended += 1
 
     def run_until(self, left: int) -> None:
-        """Have all happen but the youngest groups; in a group the last one first."""
+        """Perform all but the youngest groups; within a group, the last operation first."""
         while len(self.groups) > left:
             number, group = self.ended - len(self.groups), self.groups.popleft()
             while group:
@@ -96,7 +94,7 @@ class _Queue:
                     self.writes.append((number, write))
 
     def write_until(self, left: int, order: Callable[[list[Callable[[], None]]], None]) -> None:
-        """Have all be written but what the youngest groups write, in an order of its own."""
+        """Perform the remaining writes of all but the youngest groups, ordered by ``order``."""
         due = [write for number, write in self.writes if number < self.ended - left]
         self.writes = [one for one in self.writes if one[0] >= self.ended - left]
         order(due)
@@ -106,7 +104,7 @@ class _Queue:
 
 @dataclass(slots=True)
 class _Made:
-    """A descriptor that the kernel made.
+    """Tensor map made by the kernel.
 
     Attributes:
         memory: the number of the memory that it is in.
@@ -120,10 +118,10 @@ class _Made:
 
 
 class Engine:
-    """One launch.
+    """Engine of one launch.
 
     Attributes:
-        error: what went wrong, if something did.
+        error: the first error, if there was one.
     """
 
     def __init__(
@@ -196,8 +194,10 @@ class Engine:
         return int(self.words[thread, layout.RANK])
 
     def _reach(self, rank: int, thread: int) -> int:
-        """How far behind the shared memory of a thread's block that of a block of the cluster lies,
-        which must still run."""
+        """Return the distance from the shared memory of a thread's CTA to that of another CTA.
+
+        That CTA of the cluster must still be running.
+        """
         if self.left[rank] * len(self.block) == len(self.words):
             raise KernelError(f"block {self._rank(thread)} reaches into block {rank} of its cluster, which has ended")
         return int(self.block[rank, layout.SHARED_BASE] - self.block[self._rank(thread), layout.SHARED_BASE])
@@ -571,7 +571,7 @@ class Engine:
         return (found == int(record[layout.VALUE])) == bool(record[layout.EQUAL]) or can_force
 
     def _report(self, records: Any) -> str:
-        """Who waits for what."""
+        """Describe the waits of all threads."""
         groups: dict[tuple[int, str], list[Any]] = {}
         for record in records:
             groups.setdefault((int(record[layout.PART]), self._wait_of(record)), []).append(record)

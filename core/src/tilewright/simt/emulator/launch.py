@@ -33,13 +33,13 @@ def _compiled(text: str) -> bytes:
 
 @functools.cache
 def _helpers() -> LoadedObject:
-    """What all kernels call, and what starts them."""
+    """Load the functions that all kernels call, and the function that starts the threads."""
     return load_object(_compiled(helpers().text()), ["start", *(function.name for function in called())])
 
 
 @functools.lru_cache(maxsize=16)
 def _loaded(text: str) -> LoadedObject:
-    """The code of a text, which is often run in several modes, one after the other."""
+    """Load the code of a text, which often runs in several modes in turn."""
     return load_object(_compiled(text), ("enter",), {function.name: _helpers().address(function.name) for function in called()})
 
 

@@ -1,4 +1,4 @@
-"""What the machine code and the engine share: words of memory, numbers of calls and faults."""
+"""Layout of the memory that machine code and engine share; codes of calls and faults."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What an asynchronous matmul does when it happens: each thread computes its own elements of the
-result from whole operands."""
+"""Execution of asynchronous matmuls: each thread computes its own elements from whole operands."""
 
 from __future__ import annotations
 
@@ -23,13 +22,12 @@ _Source = Any  # int | np.ndarray
 
 @dataclass(frozen=True)
 class MatmulSite:
-    """A matmul of a plan.
+    """Matmul with a plan.
 
     Attributes:
-        a, b, c: layouts; of an operand in shared memory, what a thread reads of it.
+        a, b, c: layouts; for an operand in shared memory, of the elements that a thread reads.
         elements: types of the elements of a, b and c.
-        shared: where the elements of a and b are in shared memory; None for an operand in
-            registers.
+        shared: the shared layouts of a and b; None for an operand in registers.
     """
 
     a: LinearLayout
@@ -128,13 +126,15 @@ class SumsSite:
 
 
 def _bytes(shared: SharedLayout, element: Type) -> int:
-    """Bytes that a tile takes in shared memory."""
+    """Return the bytes of a tile in shared memory."""
     return math.prod(shared.shape) * storage_size(element)
 
 
 def operand_layout(c: LinearLayout, k: int, position: int) -> LinearLayout:
-    """What a thread reads of operand 0 or 1 to compute its elements of a result in layout ``c``:
-    rows or columns of ``k`` elements, first its own along M or N, then those along K."""
+    """Return the elements of operand 0 or 1 that a thread reads for a result in layout ``c``.
+
+    These are rows or columns of ``k`` elements: first the thread's own along M or N, then along K.
+    """
     m, n, k_bits = log2(c.shape[-2]), log2(c.shape[-1]), log2(k)
 
     def image(of_result: int) -> int:

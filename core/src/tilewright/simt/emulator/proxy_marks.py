@@ -1,9 +1,9 @@
-"""What threads did to shared memory through the generic proxy since their last proxy fence.
+"""Generic-proxy accesses of threads to shared memory since their last proxy fence.
 
-A bulk copy may land as early as its issue, and loads of threads that were issued before may be
-performed later: a barrier between them does not help, a proxy fence of each reader does. So a copy
-is refused at its issue, whenever it then happens, where a thread read or wrote the bytes that it
-writes and has executed no proxy fence since. What reads through the async proxy is refused where a
+A bulk copy may write as early as its issue, and earlier loads of threads may be performed later: a
+barrier between them does not order them, but a proxy fence of each reader does. The emulator
+therefore refuses a copy at its issue, whenever it is performed, if a thread accessed the bytes that
+it writes and has executed no proxy fence since. It refuses a read through the async proxy if a
 thread wrote the bytes.
 """
 
@@ -20,18 +20,18 @@ _DID = "read", "wrote"
 
 
 class ProxyMarks:
-    """The marks of one launch.
+    """Marks of one launch.
 
     Args:
-        marks: (reads and writes, thread, granule of the shared memory of the thread's block): the
-            number of the thread's fences when it accessed the granule last.
+        marks: (reads and writes, thread, granule of the shared memory of the thread's CTA) -> the
+            thread's count of fences at its last access to the granule.
     """
 
     def __init__(self, block: Any, words: Any, marks: Any) -> None:
         self._block, self._words, self._marks = block, words, marks
 
     def check(self, address: int, size: int, what: str, *, writes: bool = False) -> None:
-        """Check that bytes of shared memory may be read through the async proxy, or written."""
+        """Check that bytes of shared memory may be accessed through the async proxy."""
         bases = self._block[:, layout.SHARED_BASE]
         rank = int(np.flatnonzero(bases <= address)[-1])
         start = address - int(bases[rank])

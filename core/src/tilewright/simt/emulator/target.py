@@ -471,7 +471,7 @@ def _check_aligned(w: FunctionWriter, pointer: str, size: int, predicate: str | 
 
 
 def _garbage(element: Type) -> str:
-    """What a lane holds that is left out and must not be seen: something that shows."""
+    """Return a conspicuous value for masked-off lanes that must not be observed."""
     if isinstance(element, FloatType):
         return constant(element, float("nan"))
     if isinstance(element, IntType) and element.bits > 1:

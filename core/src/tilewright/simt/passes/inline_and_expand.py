@@ -1,6 +1,8 @@
-"""From a module after the standard passes to one function that layouts can be assigned to: calls
-are inlined, descriptors and block-scaled matmuls become plain operations, and programs that run
-longer start first."""
+"""Preparation of a module for layout assignment.
+
+After the standard passes, inline calls, expand descriptors and block-scaled matmuls into plain
+operations, and start longer programs first.
+"""
 
 from __future__ import annotations
 
@@ -45,6 +47,6 @@ def prepare(module: Module, target: SimtTarget) -> None:
 
 
 def expand_function(kernel: Function, target: SimtTarget) -> bool:
-    """Expand a kernel without calls; whether there was anything to expand."""
+    """Expand a kernel without calls; return whether there was anything to expand."""
     scaled = expand_scaled(kernel, target)
     return expand_descriptors(kernel, target) or scaled

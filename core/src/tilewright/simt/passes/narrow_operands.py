@@ -1,9 +1,8 @@
-"""Matmuls of f32 whose operands are exact in 16 bits, as matmuls of those.
+"""Narrowing of f32 matmuls whose operands are exact in 16 bits.
 
-A kernel that widens what it loads before it multiplies it asks for matmuls in which nothing is
-rounded, and for sums in f32. Matrix instructions for 16 bits give both, in half the steps or fewer,
-and take the operands as they were loaded. Where f32 operands are to be multiplied as such
-(``ieee``), they stay.
+A kernel that widens loaded tiles before a matmul asks for exact products and f32 accumulation. The
+16-bit matrix instructions have both, take half the steps or fewer, and read the operands as they
+were loaded. A matmul with precision ``ieee`` stays as it is.
 """
 
 from __future__ import annotations
@@ -28,15 +27,17 @@ from tilewright.simt.target.matmul_plan import matmul_of
 from tilewright.simt.target.plan_selection import plans
 from tilewright.simt.target.simt_target import SimtTarget
 
-#: Types that operands may become, those preferred first where both hold an operand's numbers.
+#: Narrow operand types, the preferred one first if both represent an operand's numbers.
 _NARROW: Final = (BF16, F16)
 #: Operations that only move or repeat elements.
 _MOVES: Final = (Permute, Reshape, ExpandDims, Broadcast)
 
 
 def narrow_operands(module: Module, target: SimtTarget, options: Mapping[str, Any]) -> None:
-    """Give the kernel's matmuls of f32 the 16-bit operands that theirs were widened from, where the
-    target has matrix instructions for those."""
+    """Replace f32 matmuls by 16-bit ones on the operands that theirs were widened from.
+
+    Applies if the target has matrix instructions for these.
+    """
     function = module.kernel
     warps = warps_asked(function, options)
     found = [operation for operation in function.walk() if isinstance(operation, Dot) and _narrow(operation, target, warps)]
@@ -46,8 +47,7 @@ def narrow_operands(module: Module, target: SimtTarget, options: Mapping[str, An
 
 
 def _narrow(matmul: Dot, target: SimtTarget, warps: int) -> bool:
-    """Narrow the operands of one matmul; whether they are exact in a type that the target
-    multiplies."""
+    """Narrow the operands of one matmul; return whether that was possible."""
     if element_type(matmul.a.type) is not F32 or matmul.precision == "ieee":
         return False
     sources = _widened_from(matmul.a), _widened_from(matmul.b)
@@ -66,7 +66,7 @@ def _narrow(matmul: Dot, target: SimtTarget, warps: int) -> bool:
 
 
 def _widened_from(value: Value) -> Type | None:
-    """The element type that an f32 tile was widened from; None where it was not."""
+    """Return the element type that an f32 tile was widened from, or None."""
     operation = value.definition
     if isinstance(operation, Cast):
         return element_type(operation.x.type)
@@ -74,14 +74,14 @@ def _widened_from(value: Value) -> Type | None:
 
 
 def _holds(wide: FloatType, source: Type | None) -> bool:
-    """Return whether every number of a type is one of ``wide``."""
+    """Return whether ``wide`` represents every number of a type."""
     if isinstance(source, IntType):
         return source.bits - source.signed <= wide.mantissa + 1
     return isinstance(source, FloatType) and contains(wide, source)
 
 
 def _narrowed(builder: Builder, value: Value, type_: FloatType) -> Value:
-    """The tile that an f32 tile was widened from, in a type that holds its numbers."""
+    """Return the tile that an f32 tile was widened from, in a type that represents its numbers."""
     operation = value.definition
     assert isinstance(operation, Cast | Moved) and isinstance(value.type, TileType)
     if isinstance(operation, Cast):

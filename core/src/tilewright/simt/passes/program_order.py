@@ -1,12 +1,11 @@
-"""Programs whose loops run longer start first.
+"""Tile scheduling: start the programs with the longest loops first.
 
-Machines start the programs of a grid in the order of their numbers, and a grid ends with its last
-program. Where programs of higher numbers along the first axis go on for longer, as those of causal
-attention do, the last to start are the longest, and most of the machine waits for them. Programs
-are independent of each other, so that each may do the work of another: their numbers along that
-axis are turned round.
+Hardware starts the programs of a grid in the order of their ids, and a grid ends with its last
+program. If programs with higher ids along the first axis run longer, as in causal attention, the
+longest ones start last, and most of the GPU idles while they finish. Programs are independent, so
+that each may do the work of another: the pass reverses their ids along that axis.
 
-A kernel in which programs talk to each other, or to the outside, keeps its numbers.
+A kernel whose programs communicate with each other or the outside keeps its ids.
 """
 
 from __future__ import annotations
@@ -23,8 +22,10 @@ _ATOMICS = frozenset({"atomic_rmw", "atomic_cas", "atomic_load", "atomic_store"}
 
 
 def start_longest_first(function: Function) -> bool:
-    """Turn the numbers of programs along the first axis round, where loops of programs of higher
-    numbers run longer; whether that was done."""
+    """Reverse the program ids along the first axis if loops run longer at higher ids.
+
+    Return whether that was done.
+    """
     numbers = [operation for operation in function.walk() if isinstance(operation, ProgramId) and operation.axis == 0]
     if not numbers or not _grows(function) or any(_is_seen(operation) for operation in function.walk()):
         return False
@@ -42,13 +43,12 @@ def start_longest_first(function: Function) -> bool:
 
 
 def _is_seen(operation: Operation) -> bool:
-    """Return whether others than the program itself see when an operation happens."""
+    """Return whether the time of an operation is observable from outside of its program."""
     return operation.name in _ATOMICS or (not operation.regions and not operation.spec.terminator and bool(effects_of(operation) & Effect.ORDER))
 
 
 def _grows(function: Function) -> bool:
-    """Return whether some loops run longer with the program's number, and none shorter, as far as
-    can be told."""
+    """Return whether some loops are known to run longer at higher ids, and none shorter."""
     found, affine = False, Affine(function)
     for operation in function.walk():
         if not isinstance(operation, For):
@@ -61,15 +61,14 @@ def _grows(function: Function) -> bool:
 
 
 def _slope(affine: Affine, value: Value) -> int | None:
-    """By how much a number grows with the program's number along the first axis, if that is known."""
+    """Return a number's slope in the program id along the first axis, if known."""
     polynomial, program = affine.number(value), affine.unknown("program_id", 0)
     slope = dict(polynomial.terms).get(program.terms[0][0], 0)
     return slope if all(map(_is_shared, map(affine.atom, polynomial.plus(program, -slope).unknowns()))) else None
 
 
 def _is_shared(atom: Atom) -> bool:
-    """Return whether an unknown is the same in all programs along the first axis: an argument, or
-    about the grid."""
+    """Return whether an unknown is uniform along the first axis: an argument, or of the grid."""
     if atom.kind == "value":
         owner = atom.of[0].owner
         return isinstance(owner, Region) and isinstance(owner.owner, Function)

@@ -1,8 +1,8 @@
-"""Drops the acquire half of atomic updates that no access of memory follows.
+"""Relaxation of atomics: drop the acquire semantics of atomics that no memory access follows.
 
-An acquire orders what a thread does after it. At the end of a kernel nothing is left to be ordered:
-the launch's end orders what other kernels do. Without it the old value need not come back (PTX's
-``red`` in place of ``atom``), and no fence waits for the update.
+An acquire orders the later accesses of a thread. At the end of a kernel there are none, and the end
+of the launch orders other kernels. Without it, the old value need not be returned (PTX's ``red``
+instead of ``atom``), and no fence waits for the update.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from tilewright.ir.ops.memory import AtomicCas, AtomicRmw
 from tilewright.ir.table import Effect
 from tilewright.passes.effects import effects_of
 
-#: The order that is left of one that acquires.
+#: Memory orders without their acquire half.
 _LEFT = {"acquire": "relaxed", "acq_rel": "release"}
 
 
 def relax_atomics(function: Function) -> None:
-    """Rewrite the order of each atomic update of a kernel behind which nothing touches memory."""
+    """Relax each atomic update that no later memory access of the kernel follows."""
     for operation in list(function.walk()):
         if isinstance(operation, AtomicRmw | AtomicCas) and operation.order in _LEFT and _is_last(operation, function):
             operation.attributes["order"] = _LEFT[operation.order]
 
 
 def _is_last(operation: Operation, function: Function) -> bool:
-    """Return whether no operation with an effect runs after one."""
+    """Return whether no operation with an effect runs after an operation."""
     place: Operation | None = operation
     while place is not None:
         region = place.parent

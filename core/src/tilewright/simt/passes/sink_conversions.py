@@ -1,5 +1,4 @@
-"""Layout conversions behind views: a conversion of a loaded tile sinks past the operations that
-only name its elements differently, to the reader."""
+"""Sinking of layout conversions of loaded tiles past views, to the reader."""
 
 from __future__ import annotations
 
@@ -14,15 +13,17 @@ from tilewright.simt.dialect.ops.buffers import Convert
 
 
 def sink_conversions(body: Region) -> None:
-    """Let shape operations come before conversions: what converts last can read its own layout from
-    shared memory. What only names the bits of a loaded tile otherwise comes after them."""
+    """Sink conversions past shape operations, and bitcasts of loaded tiles past conversions.
+
+    A reader directly behind a conversion can load its own layout from shared memory.
+    """
     for operation in list(body):
         _let_convert_first(operation, body)
     convert_last(body)
 
 
 def convert_last(body: Region) -> None:
-    """Let shape operations of a region come before the conversions of what they are of."""
+    """Sink conversions past shape operations in a region."""
     for operation in list(body):
         if not renames(operation):
             continue
@@ -41,8 +42,7 @@ def convert_last(body: Region) -> None:
 
 
 def _let_convert_first(conversion: Operation, body: Region) -> None:
-    """Let a tile be converted before its elements are taken for others of as many bits, if it is
-    loaded and nothing else reads those."""
+    """Sink a bitcast of a loaded tile past its conversion, if that is the only user."""
     cast = conversion.x.definition if isinstance(conversion, Convert) else None
     if not isinstance(cast, Bitcast) or cast.parent is not body or len(cast.results[0].uses) > 1:
         return

@@ -1,8 +1,7 @@
-"""Matmuls in pieces along K, where the operands of whole ones do not fit into shared memory: each
-piece's operands take the place of those before.
+"""Splitting of matmuls along K if their operands exceed shared memory.
 
-A program that was written for a machine with more memory runs so. The sums are the same, in the
-same order.
+The operands of each piece reuse the memory of the previous ones. Programs written for a GPU with
+more memory then run. Partial sums are added in the same order.
 """
 
 from __future__ import annotations
@@ -15,13 +14,12 @@ from tilewright.ir.ops.linear import Dot
 from tilewright.ir.types import TileType, bit_width
 from tilewright.simt.dialect.attributes import note
 
-#: The least extent along K of a piece: matrix instructions take up to so many elements at a time.
+#: Minimum extent along K of a piece: the maximum of matrix instructions.
 _LEAST_K: Final = 32
 
 
 def slice_along_k(function: Function, most: int) -> bool:
-    """Cut every matmul whose operands take more than so many bytes in two along K, and the halves
-    again; whether there was one."""
+    """Split matmuls with larger operands along K until they fit; return whether there were any."""
     found = [operation for operation in function.walk() if isinstance(operation, Dot) and _is_long(operation.a, operation.b, most)]
     for operation in found:
         _shorten(operation, most)
@@ -51,7 +49,7 @@ def _shorten(operation: Dot, most: int) -> None:
 
 
 def _halves(builder: Builder, tile: Value, axis: int) -> tuple[Value, Value]:
-    """The first and the second half of a tile along an axis, which is counted from the end."""
+    """Split a tile along an axis, counted from the end, into its first and second half."""
     assert isinstance(tile.type, TileType)
     shape, rank = tile.type.shape, len(tile.type.shape)
     at = rank + axis

@@ -1,4 +1,4 @@
-"""Operands that a matmul's plan reads from shared memory, and that are in registers, are put there."""
+"""Staging of matmul operands in shared memory, where the matmul's plan reads them."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A matmul that reads an operand from shared memory."""
+    """Matmul that reads an operand from shared memory."""
 
     matmul: Multiplication
     position: int
 
 
 def stage_operands(function: Function, target: SimtTarget) -> None:
-    """Give each matmul its operands where its plan reads them.
+    """Stage the operands in registers that plans read from shared memory.
 
-    What several matmuls read in the same layout is put there once, for all of them.
+    Matmuls that read an operand in the same shared layout share one copy.
     """
     reads: dict[tuple[Value, SharedLayout], list[_Read]] = {}
     for operation in operations_of_program(function.body):
@@ -96,7 +96,7 @@ def _move_well(operand: Value, shared: SharedLayout, target: SimtTarget) -> None
 
 
 def staged(place: Operation, operand: Value, shared: SharedLayout) -> Value:
-    """Put an operand into shared memory before an operation."""
+    """Store an operand to shared memory before an operation."""
     builder = Builder.at(place)
     assert isinstance(operand.type, TileType)
     type_ = BufferType(1, operand.type.shape, operand.type.element, shared)

@@ -31,7 +31,7 @@ OPS = Declarations()
 
 
 class OnBarrier(Operation):
-    """What is done to an mbarrier, or with it."""
+    """Operation on an mbarrier."""
 
     __slots__ = ()
 

@@ -1,5 +1,4 @@
-"""Who runs a program: CTAs, parts on warps of their own, halves that are a barrier apart; and whose
-turn it is."""
+"""Operations for CTA ranks, warp-specialized partitions, staggered warps and named barriers."""
 
 from __future__ import annotations
 

@@ -58,12 +58,12 @@ _SCALE_EXPONENTS: Final = 9
 
 @dataclass(frozen=True)
 class _Windows:
-    """How an operand is divided.
+    """Division of an operand into windows of exponents.
 
     Attributes:
         first: the minimum exponent of its scaled elements.
-        count: windows from there on.
-        parts: numbers in bf16 that an element is the sum of.
+        count: the number of windows from there on.
+        parts: the number of bf16 parts of an element.
     """
 
     first: int
@@ -77,7 +77,7 @@ class _Windows:
 
 @dataclass(frozen=True)
 class Passes:
-    """How a dot is divided: by windows and parts of the left operand, and those of the right one."""
+    """Division of a dot into passes: by windows and parts of the left and the right operand."""
 
     left: _Windows
     right: _Windows
@@ -87,7 +87,7 @@ class Passes:
         return 1 + self.left.passes * self.right.passes
 
     def run(self, b: Builder, c: Value, add: Callable[[Builder, Value, Value], Value]) -> Value:
-        """Return ``c`` plus what ``add(builder, accumulator, pass)`` adds in each pass."""
+        """Return ``c`` plus the sum over all passes of ``add(builder, accumulator, pass)``."""
 
         def body(inside: Builder, number: Value, total: Value) -> Value:
             added = add(inside, total, number)
@@ -151,13 +151,12 @@ def _windows_of(operand: ScaledOperand) -> _Windows:
 
 
 def _elements(b: Builder, operand: ScaledOperand, first: Value, shift: Value, is_low: Value | None, is_special: Value) -> Value:
-    """What a pass multiplies, in bf16: element by element, so that few numbers are in registers at
-    once.
+    """Return a pass's bf16 operand, computed element by element to need few registers.
 
     Args:
         first: the minimum exponent of the pass's window, which becomes ``shift``.
-        is_low: whether it is over the second of two parts.
-        is_special: whether it is over what is not finite.
+        is_low: whether the pass is over the second of two parts.
+        is_special: whether the pass is over infinities and NaN.
     """
     x = unpacked(b, operand, BF16)
     given = [x] if operand.scale is None else [x, spread_scales(b, operand, operand.scale, x)]

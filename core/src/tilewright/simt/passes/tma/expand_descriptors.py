@@ -1,5 +1,7 @@
-"""Which blocks a target copies by tensor descriptors themselves; all other accesses become pointers
-under masks (:mod:`tilewright.passes.descriptors`)."""
+"""Expansion of descriptors: select TMA accesses, and turn all others into masked pointer accesses.
+
+The latter is done by :mod:`tilewright.passes.descriptors`.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 
 def expand_descriptors(function: Function, target: SimtTarget) -> bool:
-    """Expand a kernel's descriptors; whether it has any."""
+    """Expand a kernel's descriptors; return whether it has any."""
     if not has_descriptors(function):
         return False
     _Expansion(function, target).run()
@@ -27,8 +29,7 @@ def expand_descriptors(function: Function, target: SimtTarget) -> bool:
 
 
 class _Expansion(Expansion):
-    """The expansion of one kernel, but for what the target copies by descriptors that are given or
-    made."""
+    """Expansion of all descriptor accesses of a kernel that the target does not copy by TMA."""
 
     def __init__(self, function: Function, target: SimtTarget) -> None:
         super().__init__(function)
@@ -48,10 +49,10 @@ class _Expansion(Expansion):
             self._publish(b)
 
     def _keep(self, descriptor: Value) -> None:
-        """Choose the accesses of an argument that the target copies by the descriptor itself.
+        """Choose the TMA accesses of a descriptor argument.
 
-        Copies by the machine and accesses by threads do not see each other in order: where one
-        writes, all are of one kind.
+        TMA copies and thread accesses are not ordered with each other: if an access writes, all
+        must be of one kind.
         """
         accesses = [user for user in descriptor.uses if user.name not in _NUMBERS]
         kept = {user for user in accesses if isinstance(user, _KEPT) and self._is_kept(user)}
@@ -63,7 +64,7 @@ class _Expansion(Expansion):
         return self.target.keeps_descriptor(access, [info.apart_from_addresses().divisibility_of_all() for info in known], self._width(access.descriptor))
 
     def _width(self, descriptor: Value) -> int:
-        """What divides the last extent of a descriptor's tensor, in elements."""
+        """Return the known divisor of the last extent of a descriptor's tensor, in elements."""
         made = descriptor.definition
         if made is not None:
             assert isinstance(made, MakeDescriptor)
@@ -72,11 +73,12 @@ class _Expansion(Expansion):
         return int(self.function.argument_attributes[place].get("extent_divisibility", 1))
 
     def _keep_made(self) -> None:
-        """Choose the descriptors made in the kernel that the target is to make, and their accesses
-        that it copies by them. They are those that control flow does not carry. What threads write
-        is not seen by the machine's copies, nor are their writes in order: they must be of
-        different memory, or be plain stores that loads alone come after, for which they are
-        published."""
+        """Choose the device-side tensor maps, and their TMA accesses.
+
+        Candidates are descriptors that control flow does not carry. TMA copies do not see the
+        writes of threads, nor are they ordered with them: these must be to different memory, or be
+        plain stores followed by TMA loads only, in which case a proxy fence follows the stores.
+        """
         kept: dict[Operation, set[Operation]] = {}
         for operation in self.function.walk():
             if operation.name == "make_descriptor":

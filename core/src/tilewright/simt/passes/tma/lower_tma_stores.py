@@ -1,23 +1,23 @@
-"""Stores through descriptors, and updates by an atomic for each element, that are left to the
-machine's TMA copies: the tile is put into shared memory, from where it is copied.
+"""Lowering of TMA stores and reductions: stage the tile in shared memory, and copy it from there.
 
     simt.store %slot, %x
     simt.block_store_start %slot, %d, [%i, %j]
     %t = simt.commit
 
-In a loop the copy goes on while the program does, and is waited for when its slot is written again:
+In a loop the copy overlaps with the program, and the wait for it stands before the next write of
+its slot:
 
-    for ... (..., %t):                                  the copy of what the slot held last
+    for ... (..., %t):                                  the copy of the slot's previous content
         ... for each piece of a tile, which is cut along its last axis as often as shared memory is too small for it:
             simt.wait %t
             simt.store %slot, %piece
             simt.block_store_start; a new token
 
-Stores of tiles alike use the same slot, or two in turns where there is room. Elsewhere a store is
-waited for where it stands, until its slot is read. Where the kernel may read what it stored, until
-the tensor is written too, so that what follows finds it; and before a store that may write to where
-others in flight do (:mod:`tilewright.simt.analysis.store_order`), all of them are waited for in the
-same way.
+Stores of tiles with one type and layout share a slot, or alternate between two if they fit.
+Elsewhere the wait follows the store immediately, until the slot has been read. If the kernel may
+read the stored data, the wait lasts until the tensor is written as well. Before a store that may
+write to the same location as others in flight (:mod:`tilewright.simt.analysis.store_order`), the
+program waits for all of these in the same way.
 """
 
 from __future__ import annotations
@@ -47,21 +47,20 @@ from tilewright.simt.target.copy_mechanism import BLOCK_STORES
 from tilewright.simt.target.simt_target import SimtTarget
 from tilewright.simt.target.tma_mechanism import block_buffer, block_mechanism, block_slot, create, no_layout
 
-#: Bytes of a row below which pieces are not cut.
+#: Minimum number of bytes of a row of a piece.
 _LEAST_ROW = 128
-#: Bytes of pieces that serve well: below, threads meet too often.
+#: Preferred size of pieces, in bytes: smaller ones need too many barriers.
 _WELL = 32768
 
 _LOOPS = frozenset({"for", "while"})
 _Store = DescriptorStore | DescriptorReduce
-#: Operations that store a block, as they are written before and after this stage.
+#: Operations that store a block, before and after this pass.
 _STORING = (*BLOCK_STORES, DescriptorScatter, BlockStoreStart, RowsStoreStart)
 
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """How tiles are put into shared memory: cut into ``count`` pieces, with ``slots`` to take turns
-    with."""
+    """Staging of tiles in shared memory: in ``count`` pieces, alternating between ``slots``."""
 
     count: int
     slots: int
@@ -71,7 +70,7 @@ class Pieces:
 
 
 def write_block_stores(stores: Sequence[_Store], function: Function, target: SimtTarget) -> None:
-    """Write out stores through descriptors.
+    """Lower stores through descriptors.
 
     Raises:
         LoweringError: the target keeps a descriptor that it has no mechanism for, or whose block
@@ -98,7 +97,7 @@ def write_block_stores(stores: Sequence[_Store], function: Function, target: Sim
 
 
 def drain(place: Operation, *, written: bool) -> None:
-    """Wait before an operation for all that is in flight."""
+    """Wait before an operation for all stores in flight."""
     builder = Builder.at(place)
     create(builder, "simt.wait", [create(builder, "simt.commit", result=STORES).results[0]], written=written)
 
@@ -126,7 +125,7 @@ def is_unread(store: _Store | DescriptorScatter) -> bool:
 
 
 def _made(function: Function) -> Iterator[Value]:
-    """The descriptors that a kernel makes."""
+    """Descriptors that a kernel makes."""
     return (operation.results[0] for operation in function.walk() if isinstance(operation, MakeDescriptor))
 
 
