@@ -1,12 +1,11 @@
-"""Loads of loops that are copied to shared memory lane after lane: which they are, and the layouts
-they need for it.
+"""Direct-to-shared loads in loops: selection, and the layouts that they need.
 
-Such a copy brings elements to shared memory as they lie in global memory. So a loop's loads are
-copied this way where each matmul that reads them can read that: the loop is one that is pipelined,
-all it loads for matmuls goes to them as it is, and what it loads across K the machine turns when it
-is read. Else all of them go through registers, since the copies of a loop are all of one kind.
+Such a copy keeps the order of elements in global memory. A loop's loads are therefore copied in
+this way if each matmul can read the result: the loop is pipelined, all its loads feed matmuls
+unchanged, and the target transposes tiles that are contiguous across K when it reads them.
+Otherwise all of them go through registers, because the copies of one loop must be of one kind.
 
-What is decided is in the IR: the mechanism is named at the load.
+The decision is in the IR: an attribute of the load names the mechanism.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _LEAST_READ = 4
 
 
 def mark_direct_to_shared(statement: Statement, options: Mapping[str, Any]) -> dict[Operation, LinearLayout]:
-    """Name the mechanism at the loads of a function that are copied lane after lane; their layouts."""
+    """Tag direct-to-shared loads with their mechanism; return their layouts."""
     mechanism = direct_to_shared_mechanism(statement.target)
     if mechanism is None:
         return {}
@@ -49,12 +48,12 @@ def mark_direct_to_shared(statement: Statement, options: Mapping[str, Any]) -> d
 
 
 def direct_to_shared_mechanism(target: SimtTarget) -> CopyMechanism | None:
-    """The mechanism whose lanes write side by side, if a machine has one."""
+    """Return the target's mechanism whose lanes write contiguous memory, if it has one."""
     return next((one for one in target.mechanisms if one.completes == GROUPS and one.lanes_side_by_side), None)
 
 
 def _of_loop(statement: Statement, body: Region, mechanism: CopyMechanism) -> dict[Operation, LinearLayout]:
-    """The layouts of all loads that feed a loop's matmuls; none where one of them cannot be copied."""
+    """Return the layouts of all loads that feed a loop's matmuls; empty if any cannot be copied."""
     if any(clobbers_memory(operation) for operation in body):
         return {}
     wanted = feeding_matmuls(body, _MATMULS)
@@ -76,8 +75,7 @@ def _of_loop(statement: Statement, body: Region, mechanism: CopyMechanism) -> di
 
 
 def _layout(statement: Statement, load: Load, mechanism: CopyMechanism, readers: list[LinearLayout]) -> LinearLayout | None:
-    """A load's layout, by which one of the layouts in which the matmul can read it reads it best;
-    None where it cannot be copied."""
+    """Return a load's layout that suits a layout in which the matmul can read it, if any."""
     access, target = statement.accesses.get(load), statement.target
     if access is None or not is_copyable(load):
         return None

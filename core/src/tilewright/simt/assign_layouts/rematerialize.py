@@ -1,12 +1,12 @@
-"""Giving every reader its operands in the layout it asked for.
+"""Rematerialization and layout conversion of operands for the layouts of their users.
 
-Values fall into two kinds. *Fixed* ones have one layout, in which they are computed; asked for
-another one, they are converted. *Free* ones, index arithmetic and what only moves or repeats
-elements, are computed anew in each layout that is asked of them, from operands in the layouts that
-follow. A carried free value is carried in each layout that is asked of it.
+*Fixed* values have one layout, in which they are computed, and are converted to any other. *Free*
+values, such as index arithmetic and results of shape operations, are rematerialized in each
+required layout, from operands in the corresponding layouts. A free loop-carried value is carried in
+each required layout.
 
-First all demands are found, then the function is rewritten in one go, and conversions are moved
-down to their first readers.
+The pass first collects all requirements, then rewrites the function in one traversal, and sinks
+conversions to their first users.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from tilewright.simt.dialect.loop_carried import CARRIERS, Carried
 from tilewright.simt.dialect.ops import SIMT_TABLE
 from tilewright.simt.layouts.linear_layout import LinearLayout
 
-#: Which layout an operation asks of each tile operand; None for one that is asked none.
+#: Returns the layout that an operation requires of each operand; None for no requirement.
 Needs = Callable[[Operation], Sequence[LinearLayout | None]]
 
 _Place = TypeVar("_Place", Operation, "Operation | Region")
 
 
 class Materializer:
-    """Rewrites a function.
+    """Rewriter that rematerializes and converts the values of a function.
 
     Args:
         fixed: the layout of each fixed tile.
-        carried: what control flow carries.
-        recompute: fixed results of casts that are better computed anew than converted.
-        needs: what the other operations ask of their operands.
+        carried: the values carried by control flow.
+        recompute: fixed results of casts that are cheaper to clone than to convert.
+        needs: the operand layouts that the other operations require.
     """
 
     def __init__(self, fixed: Mapping[Value, LinearLayout], carried: Mapping[Value, Carried], recompute: set[Value], needs: Needs) -> None:
         self.fixed, self.carried, self.recompute, self.needs = fixed, carried, recompute, needs
-        #: each value in the layouts asked of it
+        #: value -> its versions in the required layouts
         self.versions: dict[Value, dict[LinearLayout, Value | None]] = {}
         self._work: list[tuple[Value, LinearLayout]] = []
         self._dead: list[Operation] = []
@@ -51,14 +51,14 @@ class Materializer:
     # ---- demands
 
     def demand(self, value: Value, layout: LinearLayout) -> None:
-        """Ask for a tile in a layout."""
+        """Require a tile in a layout."""
         table = self.versions.setdefault(value, {})
         if layout not in table:
             table[layout] = None
             self._work.append((value, layout))
 
     def settle(self) -> None:
-        """Follow demands to the values behind them."""
+        """Propagate requirements backwards."""
         while self._work:
             value, layout = self._work.pop()
             fixed = self.fixed.get(value)
@@ -100,7 +100,7 @@ class Materializer:
     # ---- rewriting
 
     def rewrite(self, body: Region) -> None:
-        """Put in conversions and copies, when all demands are settled."""
+        """Insert conversions and clones, after all requirements are settled."""
         self._carried_from = {source: carried for carried in self.carried.values() for source in carried.sources}
         self._region(body)
         for operation in reversed(self._dead):

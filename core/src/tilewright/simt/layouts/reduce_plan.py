@@ -1,5 +1,4 @@
-"""How a reduction along an axis is done for any linear layout: a question of linear algebra,
-answered without writing anything.
+"""Reductions along an axis of any linear layout, planned by linear algebra.
 
 A register, lane or warp bit moves an element along the axis, off it, or both ways. Write P for the
 part of an image off the axis and A for the part on it.

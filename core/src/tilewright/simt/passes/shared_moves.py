@@ -1,9 +1,9 @@
-"""Tiles from one place in shared memory to another, in the order of elements that the other place
-wants: the layout in which threads hold them on the way.
+"""Register layouts for tiles that move between two places in shared memory.
 
-What follows each other in the one place need not do so in the other, as where a matrix is turned.
-Each thread takes a small block of neighbours of both, so that it reads and writes whole words and
-changes their elements about in registers; lanes lie so that few meet in a bank.
+Contiguous elements in one shared layout need not be contiguous in the other, for instance in a
+transpose. Each thread takes a small block of neighbours in both layouts, so that it reads and
+writes whole words and permutes their elements in registers; lanes are arranged for few bank
+conflicts.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from collections.abc import Iterable, Iterator
 from tilewright.simt.layouts.linear_layout import Basis, LinearLayout, SharedLayout, log2
 from tilewright.simt.layouts.swizzle import transactions
 
-#: Choices of lanes that are looked at for a block of registers.
+#: Maximum number of candidates for the lane bits, per block of registers.
 _TRIALS = 300
 
 
 @functools.lru_cache(maxsize=256)
 def moving_layout(source: SharedLayout, target: SharedLayout, size: int, lanes: int, warps: int, max_access: int, banks: int) -> LinearLayout | None:
-    """The layout for a tile to be read from ``source`` and written to ``target`` in the fewest
-    turns of the memory.
+    """Return the layout in which a tile moves between shared layouts in the fewest wavefronts.
 
     Args:
         size: bytes of an element.
@@ -61,8 +60,7 @@ _Sides = tuple[list[int], list[int]]
 
 
 def _widths(sides: _Sides, most: int, held: int) -> Iterator[tuple[int, int]]:
-    """Bits of the width of accesses to each side, for which a thread has elements enough, and that
-    leave no room for wider ones."""
+    """Yield the maximal access widths of both sides, in bits, that a thread's elements allow."""
     fitting = [(a, b) for a in range(most + 1) for b in range(most + 1) if len(_independent([*sides[0][:a], *sides[1][:b]])) <= held]
     for a, b in fitting:
         if not any(a <= x and b <= y and (a, b) != (x, y) for x, y in fitting):
@@ -70,10 +68,10 @@ def _widths(sides: _Sides, most: int, held: int) -> Iterator[tuple[int, int]]:
 
 
 def _choices(sides: _Sides, widths: tuple[int, int], registers: list[int], count: int) -> Iterator[list[int]]:
-    """The elements that lanes begin at.
+    """Yield candidates for the lane bits.
 
-    On each side lanes that are served together should be neighbours: so each step from lane to lane
-    is one to a neighbour on both sides, in one or another order.
+    On each side, lanes served together should be neighbours: each step between lanes is therefore a
+    step to a neighbour on both sides, in some order.
     """
     near = [_independent([*registers, *side[width:]])[len(registers) :] for side, width in zip(sides, widths, strict=True)]
     for order in itertools.permutations(range(min(count, len(near[1])))):
@@ -84,7 +82,7 @@ def _choices(sides: _Sides, widths: tuple[int, int], registers: list[int], count
 
 
 def _neighbours(shared: SharedLayout) -> list[int]:
-    """The elements that the bits of an offset stand for, lowest first."""
+    """Return the elements that the bits of an offset map to, lowest first."""
     basis = Basis(shared.images)
     solved = [basis.solve(1 << bit) for bit in range(len(shared.images))]
     return [vector for vector in solved if vector is not None]

@@ -51,8 +51,10 @@ def stage_operands(function: Function, target: SimtTarget) -> None:
 
 
 def staging_layout(plan: MatmulPlan, position: int, operand: Value, target: SimtTarget) -> SharedLayout:
-    """The layout in shared memory of an operand that comes in registers: of those that serve the
-    plan, the one that threads can write in the fewest turns."""
+    """Return the shared layout to stage an operand in.
+
+    Of the layouts that the plan can read, it is the one that takes the fewest wavefronts to write.
+    """
     assert isinstance(operand.type, TileType)
     layout, size = layout_of(operand), storage_size(operand.type.element)
     wishes = plan.wishes(position)
@@ -62,8 +64,7 @@ def staging_layout(plan: MatmulPlan, position: int, operand: Value, target: Simt
 
 
 def staged_bytes(operation: Multiplication, target: SimtTarget, elsewhere: set[Value]) -> int:
-    """Shared memory for the operands of a matmul that come in registers and are read from shared
-    memory; those of ``elsewhere`` are there already."""
+    """Return the bytes of shared memory to stage the operands of a matmul, except ``elsewhere``."""
     plan, found = plan_of(operation, target), 0
     for position, operand in enumerate((operation.a, operation.b)):
         if plan.reads[position] != REGISTERS and isinstance(operand.type, TileType) and operand not in elsewhere:
@@ -72,8 +73,10 @@ def staged_bytes(operation: Multiplication, target: SimtTarget, elsewhere: set[V
 
 
 def put_in_shared(matmul: Dot, position: int, target: SimtTarget) -> Value:
-    """Put an operand in registers, which a matmul reads from there, into shared memory, before the
-    outermost loop that it is made before; the slot."""
+    """Stage an operand in shared memory before the outermost loop it is invariant in.
+
+    Return its slot. The matmul reads the operand from registers.
+    """
     operand = (matmul.a, matmul.b)[position]
     place, conversion = _outermost(matmul, operand), operand.definition
     if isinstance(conversion, Convert):
@@ -82,8 +85,7 @@ def put_in_shared(matmul: Dot, position: int, target: SimtTarget) -> Value:
 
 
 def _move_well(operand: Value, shared: SharedLayout, target: SimtTarget) -> None:
-    """Let an operand that only moves, from one place in shared memory to another, pass through
-    registers in the layout that is best for that."""
+    """Give a tile that only moves between two places in shared memory the best layout for that."""
     load = operand.definition
     if not isinstance(load, Load) or len(operand.uses) != 1:
         return
@@ -107,9 +109,12 @@ def staged(place: Operation, operand: Value, shared: SharedLayout) -> Value:
 
 
 def _place_before(matmuls: list[Operation], operand: Value) -> Operation:
-    """Where an operand is staged for matmuls: before the first of them, and before the outermost
-    loop around it that the operand is made before. Where they are in different regions: before what
-    holds the first, in the innermost region that holds them all."""
+    """Return the operation before which to stage an operand of several matmuls.
+
+    That is the first matmul, or the outermost loop around it in which the operand is invariant. If
+    the matmuls are in different regions, it is the operation that contains the first one, in the
+    innermost region that contains all of them.
+    """
     first = matmuls[0]
     if len(matmuls) == 1:
         return _outermost(first, operand)
@@ -121,8 +126,10 @@ def _place_before(matmuls: list[Operation], operand: Value) -> Operation:
 
 
 def _within(operation: Operation, operand: Value) -> list[Operation]:
-    """The operation, and those around it up to the region that an operand is made in, outermost
-    first."""
+    """Return the ancestors of an operation up to the operand's region, outermost first.
+
+    The operation itself is last.
+    """
     owner = operand.owner
     home = owner.parent if isinstance(owner, Operation) else owner
     path = [operation]
@@ -134,7 +141,7 @@ def _within(operation: Operation, operand: Value) -> list[Operation]:
 
 
 def _outermost(matmul: Operation, operand: Value) -> Operation:
-    """The matmul, or the outermost loop around it that an operand is made before."""
+    """Return the matmul, or the outermost loop around it in which an operand is invariant."""
     place = inner = matmul
     owner = operand.owner
     home = owner.parent if isinstance(owner, Operation) else owner

@@ -1,29 +1,29 @@
-"""Dots of block-scaled operands as plain dots: unpack, scale, multiply.
+"""Expansion of block-scaled matmuls to plain matmuls: unpack, scale, multiply.
 
-Each operand is brought to the narrowest type that holds an element times its scale exactly, short
-of that type's range: bf16 for all formats of up to eight significant bits, scaled or not; f16 for
-unscaled f16 and whatever it meets that has no more bits; f32 for scaled f16, or where bf16 and f16
-meet.
+Each operand is converted to the narrowest type that represents an element times its scale exactly,
+except for that type's range: bf16 for all formats of up to eight significant bits, scaled or not;
+f16 for unscaled f16 and for another operand with no more bits; f32 for scaled f16, or where bf16
+and f16 meet.
 
-What the type's range does not hold is infinite or NaN
-(:func:`~tilewright.simt.passes.scaled.scaled_operands.scaled`), and so is what it is multiplied by
-and added to: where a result is neither, it is right. Where one is, the dot is computed again for
-scales of any size (:mod:`.exact_scaled`), which costs dots that have no such result a test alone.
-Operands are scaled by powers of two besides, ``2**headroom``, for whose sake the smallest scales
-lose nothing:
+Products outside of the type's range become infinite or NaN
+(:func:`~tilewright.simt.passes.scaled.scaled_operands.scaled`), and these propagate through the
+matmul: a result that is finite is therefore correct. If a result is not, the matmul is computed
+again for scales of any size (:mod:`.exact_scaled`); a matmul without such results only costs the
+test. Operands are also scaled by a power of two, ``2**headroom``, so that the smallest scales lose
+nothing:
 
     r = dot(scaled a, scaled b, c * 2**headroom) / 2**headroom
     r = if any(r is not finite) {exact dot} else {r}
 
-A loop that loads, computes and does nothing else is tested as a whole, after its end, and repeated
-if need be, so that nothing is in the way of its pipelining. Where it carries the sum, that is all
-there is to test:
+A loop that only loads and computes is tested as a whole, after its end, and repeated if necessary,
+so that the test does not prevent its pipelining. If it carries the accumulator, only that is
+tested:
 
     total = for ... {total = dot(scaled a, scaled b, total)} from c * 2**headroom
     r = total / 2**headroom
     r = if any(r is not finite) {the loop, with exact dots, from c} else {r}
 
-Other results of dots in such a loop leave their maximum values in a value that the loop carries.
+For other matmul results in such a loop, the loop carries their maximum magnitudes.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ from tilewright.simt.target.simt_target import SimtTarget
 #: Bits of an f32 without its sign, and those of infinity: greater ones are NaN.
 _MAGNITUDE: Final = 0x7FFFFFFF
 _INFINITY: Final = 0x7F800000
-#: Where a ``for`` has its carried values among its operands.
+#: Operand index of a ``for``'s first iteration argument.
 _INITS: Final = 3
 
 
 def expand_scaled(function: Function, target: SimtTarget) -> bool:
-    """Expand every ``dot_scaled`` but those that the target keeps; whether there was one."""
+    """Expand every ``dot_scaled`` that the target does not keep; return whether there was one."""
     found = [operation for operation in function.walk() if isinstance(operation, DotScaled) and not target.keeps_scaled(operation)]
     by_loop: dict[For, list[DotScaled]] = {}
     for operation in found:

@@ -1,9 +1,9 @@
-"""Descriptors that the kernel makes, and the machine copies by:
+"""Lowering of device-side tensor maps.
 
     %d = make_descriptor %p, shape=[%m, %n], strides=[%s, %one]
 
-becomes, where TMA copies read it, a descriptor in memory of the program's own, which is asked for
-at the beginning and given back at the end,
+becomes, if TMA copies read it, a tensor map in global memory of the program's own, which is
+allocated at the beginning and freed at the end:
 
     %memory = simt.descriptors
     ...
@@ -12,11 +12,11 @@ at the beginning and given back at the end,
     ...
     simt.free_descriptors %memory
 
-Each operation that makes one has a place in that memory. In a loop it makes another one there, and
-at the end others may have the place: no copy may be under way then that still reads the one before.
-Loads that are waited for where they stand, and loops that wait for all that they started, leave
-none; the part of a program that only starts them waits
-(:mod:`tilewright.simt.pipeline.warp_specialize`), and so does one that stores
+Each ``make_descriptor`` has a fixed place in that memory. A loop overwrites it in each iteration,
+and after the end other programs may reuse it: by then, no copy in flight may still read the
+previous one. Loads with an immediate wait, and loops that wait for all of their copies, leave none
+in flight. A partition that only issues copies waits for them
+(:mod:`tilewright.simt.pipeline.warp_specialize`), and so does a program that stores
 (:mod:`.lower_tma_stores`).
 """
 
@@ -36,7 +36,7 @@ from tilewright.simt.target.tma_mechanism import create
 
 
 def write_device_descriptors(function: Function, target: SimtTarget) -> None:
-    """Write out how descriptors are made that TMA copies read.
+    """Lower the descriptors that the kernel makes for TMA copies.
 
     Raises:
         LoweringError: one part of the program is to copy by what another one makes.

@@ -1,9 +1,8 @@
-"""Loads and stores through descriptors that are left to the machine's TMA copies, and that no
-pipelined loop has taken:
+"""Lowering of TMA loads that no pipelined loop contains.
 
     %x = descriptor_load %d, %i, %j
 
-becomes a buffer, an mbarrier that counts its bytes, and a load from there,
+becomes a buffer, an mbarrier that counts its bytes, and a load from shared memory:
 
     %slot = ...                                                     (where it is loaded)
     simt.expect %full, %n {bytes = ...}
@@ -11,18 +10,17 @@ becomes a buffer, an mbarrier that counts its bytes, and a load from there,
     simt.await %full, %n, %phase
     %x = simt.load %slot                                            (matmuls read the slot themselves where their plan can)
 
-Each load has an mbarrier of its own, and a phase whose parity changes each time that it is
-run: all that is around the load carries it. A second load cannot start before all threads have seen
-the end of the first: what they read of its slot comes between, and a barrier after that. Slots may
-share memory (:mod:`tilewright.simt.passes.allocate_shared`): then a proxy fence stands before that
-barrier (:mod:`tilewright.simt.passes.insert_membar`), without which the second copy could overtake
-the reads.
+Each load has its own mbarrier, with a phase whose parity flips at each execution; all control flow
+around the load carries the parity. A second load cannot start before all threads have observed the
+end of the first one: their reads of the slot come in between, and then a barrier. If slots share
+memory (:mod:`tilewright.simt.passes.allocate_shared`), a proxy fence stands before that barrier
+(:mod:`tilewright.simt.passes.insert_membar`); without it the second copy could overtake the reads.
 
-Rows that numbers name are loaded in the same way (``simt.rows_load_start``), from a slot of those
-numbers (:mod:`.lower_tma_rows`).
+Gathers of rows are lowered in the same way (``simt.rows_load_start``), with the row indices in a
+slot of their own (:mod:`.lower_tma_rows`).
 
-Stores, and updates by an atomic for each element, go the other way (:mod:`.lower_tma_stores`); what
-makes their descriptors is written out at last (:mod:`.device_tensor_maps`).
+Stores and reductions go in the other direction (:mod:`.lower_tma_stores`). Device-side tensor maps
+are lowered last (:mod:`.device_tensor_maps`).
 """
 
 from __future__ import annotations
@@ -55,7 +53,7 @@ _Load = DescriptorLoad | DescriptorGather
 
 
 def write_block_copies(function: Function, target: SimtTarget) -> None:
-    """Write out what is loaded and stored through descriptors.
+    """Lower loads and stores through descriptors.
 
     Raises:
         LoweringError: the target keeps a descriptor that it has no mechanism for, or whose block
@@ -78,7 +76,7 @@ def write_block_copies(function: Function, target: SimtTarget) -> None:
 def _write_load(load: _Load, full: Value, number: int, function: Function, target: SimtTarget) -> None:
     part = part_of(load)
     region = part.regions[0] if part is not None else function.body
-    # a scalar of the function's may be read in a part
+    # partitions may read scalars of the function
     false = Builder(function.body, function.body.first, load.location).constant(value=False, result=I1)
 
     def write(place: _Load, values: tuple[Value, ...]) -> list[Value]:
@@ -94,7 +92,7 @@ def _write_load(load: _Load, full: Value, number: int, function: Function, targe
 
 
 def _start_load(builder: Builder, load: _Load, full: Value, number: int, phase: Value, target: SimtTarget) -> Value:
-    """Copy a block, or rows, and wait for it; its slot."""
+    """Issue a TMA load or gather, and wait for it; return its slot."""
     (result,) = load.results
     assert isinstance(result.type, TileType)
     mechanism = block_mechanism(load, target)
@@ -113,8 +111,11 @@ def _start_load(builder: Builder, load: _Load, full: Value, number: int, phase: 
 
 
 def _read(builder: Builder, load: _Load, slot: Value, target: SimtTarget) -> None:
-    """Let the readers of a load have its slot: matmuls beside it, or in loops and branches beside
-    it, the slot itself, others a tile."""
+    """Replace the result of a load in its users.
+
+    Matmuls in the load's region, or nested in it, read the slot itself if their plan can; all other
+    users read a tile.
+    """
     (result,) = load.results
     assert isinstance(slot.type, SlotType)
     for view in list(views_of(result)):
@@ -136,6 +137,6 @@ def _is_inside(operation: Operation, region: Region | None) -> bool:
 
 
 def _seen(slot: SlotType, tile: Any, shared: SharedLayout) -> SlotType:
-    """The type of a slot as a view of the tile in it is seen."""
+    """Return the type of a slot as seen through a view of its tile."""
     assert isinstance(tile, TileType)
     return SlotType(tile.shape, slot.element, shared)

@@ -1,10 +1,10 @@
-"""Rows of a tensor, which a tile of numbers names, by the machine's copies:
+"""Lowering of TMA gather and scatter of rows.
 
     %x = descriptor_gather %d, %rows, %column
     descriptor_scatter %d, %rows, %column, %x
 
-The thread that starts a copy must know the numbers, which threads hold in any layout: they go
-through shared memory, from where it reads them,
+The thread that issues a copy needs the row indices, which threads hold in any layout: it reads them
+from shared memory,
 
     simt.store %numbers, %rows
     simt.rows_load_start %slot, %d, %numbers, %column, %full, %n    (see :mod:`.lower_tma_loads`)
@@ -14,9 +14,9 @@ through shared memory, from where it reads them,
     simt.rows_store_start %slot, %d, %numbers, %column
     simt.wait of it
 
-Numbers do not tell which rows two stores share, so a store of rows waits for all that are in
-flight, and is waited for where it stands: until its slot is read, where it is the only store and
-made once, and nobody reads what it writes; elsewhere until all is written.
+Two scatters may share rows, so a scatter first waits for all stores in flight, and the wait for it
+follows immediately: until its slot has been read, if it is the only store, executes once, and its
+data is not read in the kernel; otherwise until all is written.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from tilewright.simt.target.copy_mechanism import BLOCK_STORES
 from tilewright.simt.target.simt_target import SimtTarget
 from tilewright.simt.target.tma_mechanism import block_buffer, block_mechanism, block_slot, create
 
-#: Alignment of numbers in shared memory: they are read four at a time.
+#: Alignment of row indices in shared memory: they are read four at a time.
 _ALIGNMENT = 16
 
 
 def numbers_and_column(builder: Builder, operation: DescriptorGather | DescriptorScatter) -> tuple[list[Value], list[Value]]:
-    """A slot with the numbers of the rows of a gather or scatter, and the first column."""
+    """Return a slot with the row indices of a gather or scatter, and the first column."""
     rows, column = operation.rows, operation.column
     assert isinstance(rows.type, TileType)
     shared = BufferType(1, rows.type.shape, rows.type.element, SharedLayout.row_major(rows.type.shape))
@@ -51,7 +51,7 @@ def numbers_and_column(builder: Builder, operation: DescriptorGather | Descripto
 
 
 def write_row_stores(scatters: Sequence[DescriptorScatter], function: Function, target: SimtTarget) -> None:
-    """Write out stores of rows.
+    """Lower scatters of rows.
 
     Raises:
         LoweringError: the target keeps a descriptor that it has no mechanism for, or whose rows its

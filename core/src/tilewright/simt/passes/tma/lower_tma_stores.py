@@ -103,17 +103,22 @@ def drain(place: Operation, *, written: bool) -> None:
 
 
 def may_run_on(store: _Store) -> bool:
-    """Return whether a store may be in flight while the program goes on: it is in a loop, and the
-    kernel does not read what it writes."""
+    """Return whether a store may overlap with the following code.
+
+    It is in a loop, and the kernel does not read its data.
+    """
     return is_repeated(store) and is_unread(store)
 
 
 def is_unread(store: _Store | DescriptorScatter) -> bool:
-    """Return whether nothing in the kernel reads the tensor of a store, or tells others to, nor
-    stores to it in another way. Different arguments are different memory."""
+    """Return whether nothing in the kernel reads a store's tensor, or stores to it in another way.
+
+    Atomics may signal other programs to read it, and count as reads. Different arguments are
+    assumed not to alias.
+    """
     function, descriptor = function_of(store), store.descriptor
     if descriptor in function.arguments:
-        # its parts stand behind it, the pointer first
+        # its components follow it, the pointer first
         following = function.arguments.index(descriptor) + 1
         if any(pointer.uses for pointer in function.arguments[following : following + 1]) or any(not isinstance(user, _STORING) for user in descriptor.uses):
             return False
@@ -130,8 +135,10 @@ def _made(function: Function) -> Iterator[Value]:
 
 
 def _shares(operation: Operation, root: Value) -> bool:
-    """Return whether an operation reads the memory of a root, or stores to memory that may be the
-    same without that being known."""
+    """Return whether an operation may read the memory of an underlying object.
+
+    A store counts if its memory may alias the object, but is not known to be the same.
+    """
     if isinstance(operation, _STORING):
         return any(may_be_same(other, root) and other is not root for other in reached(operation, Effect.WRITE))
     return any(may_be_same(other, root) for other in reached(operation, Effect.READ))

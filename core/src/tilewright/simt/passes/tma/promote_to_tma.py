@@ -1,17 +1,18 @@
-"""Loads at affine pointers that feed matmuls in loops, raised to loads of blocks of tensors:
+"""Promotion of pointer loads in matmul loops to TMA loads.
 
     %x = load %pointers, mask=%inside, other=%zeros
 
-becomes, where the pointers are those of a block of a tensor whose address, extents and strides the
-launch knows (:mod:`tilewright.simt.analysis.tensor_accesses`),
+becomes, if the pointers are those of a block of a tensor whose address, extents and strides are
+known at launch (:mod:`tilewright.simt.analysis.tensor_accesses`),
 
     %t = simt.tensor %a, [%M, %K], [%stride, %one]          (at the function's entry)
     %x = descriptor_load %t, %row, %k
 
-as if the program had been given a descriptor. So does a descriptor that the program itself makes of
-what the launch knows. What the target's copies need of the tensor beside must be known:
-:meth:`.SimtTarget.reaches`. All loads of a loop that are worth it are raised, or none: copies that
-end in different ways do not go together. What keeps them as they are is noted at the loop.
+as if the kernel had a descriptor argument. The pass hoists device-side descriptors of launch-time
+values in the same way. The requirements of the target's copies must be known to hold:
+:meth:`.SimtTarget.reaches`. The pass promotes all profitable loads of a loop or none, because
+copies with different completion mechanisms cannot be combined. A remark at the loop says why loads
+are not promoted.
 """
 
 from __future__ import annotations
@@ -46,15 +47,14 @@ from tilewright.simt.target.matmul_plan import Matmul
 from tilewright.simt.target.simt_target import SimtTarget
 
 _DOT: Final = (Dot,)
-#: A load of less than one part in so many of what the greatest of a loop brings is not worth it.
+#: Loads smaller than the loop's largest one by more than this factor are not profitable.
 _SMALL: Final = 8
-#: What copies may ask addresses and strides to be multiples of, in bytes.
+#: Alignments of addresses and strides that copies may require, in bytes.
 _ALIGNMENTS: Final = (2, 4, 8, 16, 32, 64, 128)
 
 
 def raise_loads(module: Module, target: SimtTarget, options: Mapping[str, Any]) -> None:
-    """Raise the loads of a module's kernel that it pays for, and the descriptors that it makes of
-    arguments alone."""
+    """Promote the profitable loads of a kernel, and its descriptors of arguments alone."""
     (function,) = module.functions.values()
     loops = [loop for loop in function.walk() if isinstance(loop, For) and _pays(loop, target, options)]
     made = [operation for operation in function.body if isinstance(operation, MakeDescriptor)]
@@ -77,8 +77,10 @@ def raise_loads(module: Module, target: SimtTarget, options: Mapping[str, Any]) 
 
 
 def _is_known_at_launch(made: MakeDescriptor, affine: Affine) -> bool:
-    """Return whether a descriptor that the kernel makes is of numbers that the launch knows, at an
-    argument's address, and zero outside the tensor."""
+    """Return whether a device-side descriptor can be hoisted to the host.
+
+    Its numbers must be known at launch, its base an argument, and its padding zero.
+    """
     base, type_ = made.base, made.result.type
     assert isinstance(type_, DescriptorType)
     numbers = [affine.number(value) for value in (*made.shape, *made.strides)]
@@ -87,7 +89,7 @@ def _is_known_at_launch(made: MakeDescriptor, affine: Affine) -> bool:
 
 
 def _pays(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> bool:
-    """Return whether a loop is to be pipelined, and has matmuls that the target wants blocks for."""
+    """Return whether a loop is pipelined and has matmuls for which the target wants TMA loads."""
     if stages_of(loop, options) < 2:
         return False
     body = loop.body
