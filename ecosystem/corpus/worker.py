@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
+import tempfile
 import traceback
 from pathlib import Path
 from typing import Any
@@ -102,6 +104,8 @@ def first_line(error: BaseException) -> str:
     shown = next((line for line in lines if not line.startswith(("at ", "File "))), "")
     if lines and lines[0].startswith("at ") and not hasattr(error, "remedy"):
         shown = lines[-1]
+    # names of temporary files differ from run to run
+    shown = re.sub(re.escape(tempfile.gettempdir()) + r"/\S+", "a temporary file", shown)
     return f"{type(error).__name__}: {shown}"[:300]
 
 

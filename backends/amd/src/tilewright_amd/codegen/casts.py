@@ -103,11 +103,11 @@ def _narrowed(w: FunctionWriter, row: Architecture, operand: str, result: FloatT
 
 def _clamped(w: FunctionWriter, row: Architecture, operand: str, bound: float) -> str:
     """Clamp an f32 number to [-bound, bound]; a NaN stays NaN."""
-    least, greatest = float_constant("float", -bound), float_constant("float", bound)
+    minimum, maximum = float_constant("float", -bound), float_constant("float", bound)
     if row.propagates_nan:
-        raised = w.intrinsic("llvm.maximum", "float", [("float", operand), ("float", least)])
-        return w.intrinsic("llvm.minimum", "float", [("float", raised), ("float", greatest)])
-    clamped = w.call("llvm.amdgcn.fmed3.f32", "float", [("float", operand), ("float", greatest), ("float", least)])
+        raised = w.intrinsic("llvm.maximum", "float", [("float", operand), ("float", minimum)])
+        return w.intrinsic("llvm.minimum", "float", [("float", raised), ("float", maximum)])
+    clamped = w.call("llvm.amdgcn.fmed3.f32", "float", [("float", operand), ("float", maximum), ("float", minimum)])
     return w.emit(f"select i1 {w.emit(f'fcmp uno float {operand}, {operand}')}, float {operand}, float {clamped}")
 
 
