@@ -29,7 +29,7 @@ BIN := $(VENV)/bin
 # tests start hundreds of processes: none of them compiles again what Python has compiled, whatever the environment says
 export PYTHONDONTWRITEBYTECODE :=
 CHECKED := $(addprefix core/tests/,ir frontend language llvm passes plugins reference simt test_layering.py runtime/storage/test_disk_cache.py \
-	runtime/compiler/test_specialization.py runtime/arguments/test_argument_words.py) $(addprefix conformance/tests/,samples test_every_op.py) \
+	runtime/compiler/test_specialization.py runtime/arguments/test_argument_words.py) conformance/tests/op_samples \
 	$(addprefix backends/cpu/tests/,test_launch.py codegen/ops/test_scan.py) backends/amd/tests
 # runs a command beside mypy, which has work for one processor; what mypy says comes last, and either's failure is the whole's
 beside_mypy = @mkdir -p build; $(BIN)/mypy > build/mypy.txt 2>&1 & mypy=$$!; $(1); failed=$$?; wait $$mypy; wrong=$$?; cat build/mypy.txt; exit $$((failed | wrong))

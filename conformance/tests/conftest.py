@@ -9,8 +9,8 @@ import pytest
 
 from tilewright.errors import TilewrightError
 from tilewright.plugins.registry import registry
-from tilewright_conformance.placement import Addresses
-from tilewright_conformance.session import Session, Subject
+from tilewright_conformance.suite.placement import Addresses
+from tilewright_conformance.suite.session import Session, Subject
 
 
 def _is_there(name: str) -> bool:

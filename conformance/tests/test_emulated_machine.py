@@ -16,8 +16,8 @@ from tilewright.ir.types import DescriptorType, TileType
 from tilewright.passes import pipeline
 from tilewright.reference.interpreter import run
 from tilewright.simt import emulator
-from tilewright_conformance.programs import Program, mismatch, programs
-from tilewright_conformance.samples import check_outputs, samples
+from tilewright_conformance.op_samples import check_outputs, samples
+from tilewright_conformance.random_programs import Program, mismatch, programs
 
 EXAMPLES = int(os.environ.get("TILEWRIGHT_FUZZ_EXAMPLES", "400")) // 16
 

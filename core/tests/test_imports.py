@@ -37,11 +37,11 @@ COMPUTED = {
     "tilewright.testing.report": "libraries that draw, which the core does not need",
     "tilewright.tools.doctor": "packages whose presence is told",
     "tilewright.tools.cli": "the conformance suite, of which some commands are",
-    "tilewright_conformance.catalogue": "families of cases, a suite's own or a vendor's",
-    "tilewright_conformance.engine.setup": "plugins that a setup names",
+    "tilewright_conformance.suite.catalogue": "families of cases, a suite's own or a vendor's",
+    "tilewright_conformance.suite.engine.setup": "plugins that a setup names",
     "tilewright_conformance.fuzz.__main__": "a plugin that the command line names",
-    "tilewright_conformance.surface.probes": "its own families, which register themselves",
-    "tilewright_conformance.surface.table": "the names of the public surface, as users write them",
+    "tilewright_conformance.api_coverage.probes": "its own families, which register themselves",
+    "tilewright_conformance.api_coverage.public_names": "the names of the public surface, as users write them",
 }
 
 

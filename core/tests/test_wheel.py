@@ -21,8 +21,12 @@ def files_of(distribution: str) -> set[str]:
 def test_samples_and_probes_are_in_the_wheel_of_the_conformance_suite_alone() -> None:
     ours, suite = files_of("core"), files_of("conformance")
     assert "tilewright/ir/verifier.py" in ours
-    assert not [file for file in ours if "sample" in file or "/probes/" in file or "surface" in file]
-    assert {"tilewright_conformance/samples/memory.py", "tilewright_conformance/surface/table.toml", "tilewright_conformance/surface/probes/memory.py"} <= suite
+    assert not [file for file in ours if "sample" in file or "/probes/" in file or "api_coverage" in file]
+    assert {
+        "tilewright_conformance/op_samples/memory.py",
+        "tilewright_conformance/api_coverage/public_names.toml",
+        "tilewright_conformance/api_coverage/probes/memory.py",
+    } <= suite
 
 
 @pytest.mark.parametrize("command", [["ops"], ["surface"], ["selftest", "--backend", "cpu"]], ids=lambda command: command[0])

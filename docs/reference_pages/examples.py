@@ -10,10 +10,10 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from tilewright.language.definitions.callable import JitCallable
-from tilewright_conformance.surface.probes import Probe
+from tilewright_conformance.api_coverage.probes import Probe
 
 _LAUNCH = re.compile(r"\bon\((\w+(?:\.\w+)*)\)\[")
-_MACHINE_IMPORT = "from tilewright_conformance.surface.probes import BackendMachine"
+_MACHINE_IMPORT = "from tilewright_conformance.api_coverage.probes import BackendMachine"
 _MACHINE = 'on = BackendMachine("cpu")  # one of several places to run'
 
 

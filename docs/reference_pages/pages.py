@@ -11,8 +11,8 @@ from reference_pages import docstrings, tables
 from reference_pages.examples import program
 from tilewright.language.binding import is_builtin
 from tilewright.language.definitions.callable import ConstexprFunction, JitCallable
-from tilewright_conformance.surface.probes import Probe, all_probes
-from tilewright_conformance.surface.table import Name, names, resolve
+from tilewright_conformance.api_coverage.probes import Probe, all_probes
+from tilewright_conformance.api_coverage.public_names import Name, names, resolve
 
 _ROLE = re.compile(r":(?:func|class|meth|mod|attr|data):`~?([\w.]+)`")
 

@@ -10,9 +10,9 @@ from reference_pages import docstrings
 from tilewright.ir.types import F32, F64
 from tilewright.language.device_math.accuracy import ULP
 from tilewright.passes.math.math_library import MATH
-from tilewright_conformance.surface.probes.libdevice import DIRECTED, FLOATS, SINGLE
-from tilewright_conformance.surface.probes.math_functions import UNARY
-from tilewright_conformance.surface.table import WITHOUT_OBJECT, Name, names, resolve
+from tilewright_conformance.api_coverage.probes.libdevice import DIRECTED, FLOATS, SINGLE
+from tilewright_conformance.api_coverage.probes.math_functions import UNARY
+from tilewright_conformance.api_coverage.public_names import WITHOUT_OBJECT, Name, names, resolve
 
 
 def since_text(name: Name) -> str:

@@ -16,7 +16,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.language.definitions.callable import JitCallable
-from tilewright_conformance.surface.table import Name, names, resolve
+from tilewright_conformance.api_coverage.public_names import Name, names, resolve
 
 DOCS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(DOCS))
@@ -42,7 +42,7 @@ def test_every_name_is_on_its_page() -> None:
 
 
 def exists_or_has_no_object(name: Name) -> bool:
-    from tilewright_conformance.surface.probes.shim import shim
+    from tilewright_conformance.api_coverage.shim import shim
 
     if not name.full.startswith("triton."):
         return exists(name)
@@ -149,7 +149,7 @@ def test_the_lines_that_show_the_use_of_a_function_run(name: Name, tmp_path: Pat
         warnings.simplefilter("ignore", DeprecationWarning)
         if name.last == "inline_asm_elementwise":  # assembly of one kind of target
             pytest.importorskip("tilewright_nvidia")
-            from tilewright_conformance.surface.probes import TargetMachine
+            from tilewright_conformance.api_coverage.probes import TargetMachine
 
             TargetMachine("nvidia", "sm_90a").compile(kernel, (x, out, lock, 16), {"BLOCK": 16})
             return

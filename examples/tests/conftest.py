@@ -34,7 +34,7 @@ def emulated(request: pytest.FixtureRequest) -> Iterator[Any]:
         yield None
         return
     pytest.importorskip("torch")
-    from tilewright_conformance.emulation import emulate
+    from tilewright_conformance.suite.emulation import emulate
     from tilewright_conformance.waves.host_arrays import host_arrays
 
     os.environ["TILEWRIGHT_BACKEND"] = "amd"  # of kernels without arrays, and of what asks for the device's properties
@@ -156,7 +156,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory, with_wheels: Path) -> 
 @pytest.fixture(scope="session")
 def two_of_each_subject() -> list[str]:
     """Options for the first and the last quick case of profile core for each operation and function that it tests."""
-    from tilewright_conformance.catalogue import catalogue
+    from tilewright_conformance.suite.catalogue import catalogue
 
     found: dict[str, list[str]] = {}
     for case in catalogue().select(profiles=["core"], quick=True):

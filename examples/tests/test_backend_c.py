@@ -19,10 +19,10 @@ from tilewright.ir.types import TileType
 from tilewright.passes.decompose.catalogue import CATALOGUE
 from tilewright.plugins.registry import registry
 from tilewright.runtime.compiler.compile import lower_module
-from tilewright_conformance.audit import used
-from tilewright_conformance.catalogue import catalogue
-from tilewright_conformance.profiles import OPERATIONS
-from tilewright_conformance.samples import samples
+from tilewright_conformance.op_samples import samples
+from tilewright_conformance.suite.catalogue import catalogue
+from tilewright_conformance.suite.profiles import OPERATIONS
+from tilewright_conformance.suite.requirements_audit import used
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "examples" / "backend_c"

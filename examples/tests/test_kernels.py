@@ -23,7 +23,7 @@ sys.path.remove(str(Path(__file__).resolve().parents[1]))  # the folder triton i
 
 import tilewright as tw
 from tilewright_conformance.oracles import attention as attention_oracle
-from tilewright_conformance.oracles import rows as rows_oracle
+from tilewright_conformance.oracles import rowwise as rows_oracle
 
 RNG = np.random.default_rng(1)
 

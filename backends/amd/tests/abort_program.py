@@ -16,7 +16,7 @@ import amd_kernels as kernels
 
 from tilewright.plugins.registry import registry
 from tilewright_amd.codegen import assertions
-from tilewright_conformance.emulation import emulate
+from tilewright_conformance.suite.emulation import emulate
 
 arch, what = sys.argv[1:]
 stand_in = emulate("amd", arch)

@@ -22,7 +22,7 @@ from tilewright.gpu_host.table import Call
 from tilewright.plugins.manifest import Device
 from tilewright.plugins.registry import registry
 from tilewright_amd.codegen import prints
-from tilewright_conformance.emulation import emulate
+from tilewright_conformance.suite.emulation import emulate
 
 arch = sys.argv[1]
 in_python = launch.PythonLauncher.__call__

@@ -8,7 +8,7 @@ from tilewright.runtime.launch.jit import JITFunction
 from tilewright.testing.read_back import changes_in, check_read_back
 from tilewright_amd.architectures import ARCHITECTURES
 from tilewright_amd.target import GcnTarget
-from tilewright_conformance.kernels.pipelined import SIGNATURES, tile_ir
+from tilewright_conformance.kernels.prefetch_kernels import SIGNATURES, tile_ir
 
 
 @pytest.mark.parametrize("kernel", SIGNATURES, ids=lambda kernel: kernel.__name__)

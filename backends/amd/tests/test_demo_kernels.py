@@ -11,7 +11,7 @@ from amd_support import compiled, example
 
 from tilewright.errors import LoweringError
 from tilewright.plugins.manifest import CodeObject
-from tilewright_conformance.oracles import attention, rows
+from tilewright_conformance.oracles import attention, rowwise
 
 #: The architectures whose code is executed: of each family one.
 RUN = ("gfx942", "gfx1100")
@@ -42,7 +42,7 @@ def test_softmax(arch: str, schedule: str) -> None:
     x = np.random.default_rng(1).standard_normal((3, 781)).astype(np.float32)
     out = np.zeros_like(x)
     run(code, [x, out, 781, 781, 781], (3,), schedule)
-    np.testing.assert_allclose(out, rows.softmax(x), rtol=3e-6, atol=1e-9)
+    np.testing.assert_allclose(out, rowwise.softmax(x), rtol=3e-6, atol=1e-9)
 
 
 @both
@@ -54,7 +54,7 @@ def test_layer_norm(arch: str, schedule: str) -> None:
     x, (weight, bias) = rng.standard_normal((2, 1000)).astype(np.float16), rng.standard_normal((2, 1000)).astype(np.float16)
     out, mean, rstd = np.zeros_like(x), np.zeros(2, np.float32), np.zeros(2, np.float32)
     run(code, [x, out, weight, bias, mean, rstd, 1000, 1000, 1e-5], (2,), schedule)
-    expected, exact_mean, exact_rstd = rows.layer_norm(x, weight, bias, 1e-5)
+    expected, exact_mean, exact_rstd = rowwise.layer_norm(x, weight, bias, 1e-5)
     np.testing.assert_allclose(mean, exact_mean, atol=1e-6)
     np.testing.assert_allclose(rstd, exact_rstd, rtol=1e-5)
     np.testing.assert_allclose(out, expected, rtol=2e-3, atol=2e-3)

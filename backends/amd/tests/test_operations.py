@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from tilewright.errors import LoweringError
 from tilewright.ir import TABLE
 from tilewright.reference.interpreter import run
-from tilewright_conformance.programs import Program, mismatch, programs
-from tilewright_conformance.samples import check_outputs, samples
+from tilewright_conformance.op_samples import check_outputs, samples
+from tilewright_conformance.random_programs import Program, mismatch, programs
 
 #: What is printed is told by a launch; the target's own code has its own meaning.
 _APART = {"inline_asm", "extern", "print"}

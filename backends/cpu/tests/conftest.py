@@ -15,7 +15,7 @@ from tilewright.ir import Module
 from tilewright.ir.types import DescriptorType, PointerType
 from tilewright.plugins.manifest import Target
 from tilewright.reference import interpreter
-from tilewright_conformance.samples import Sample, check_outputs
+from tilewright_conformance.op_samples import Sample, check_outputs
 from tilewright_cpu.status import ALIGNMENT
 
 #: Bytes in front of and behind every array, which no kernel may touch.

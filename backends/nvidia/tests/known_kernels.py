@@ -22,12 +22,12 @@ from tilewright.tools.inspect import specialize
 ROOT = Path(__file__).resolve().parents[3]
 BENCHMARKS = "benchmarks/measured_kernels.py"
 TESTS = "backends/nvidia/tests/gpu_kernels.py"
-ROWS = "conformance/src/tilewright_conformance/kernels/rows.py"
+ROWS = "conformance/src/tilewright_conformance/kernels/rowwise_kernels.py"
 MATRICES = "conformance/src/tilewright_conformance/kernels/matrices.py"
-ATOMICS = "conformance/src/tilewright_conformance/cases/atomics/order.py"
-REDUCTIONS = "conformance/tests/test_language_reductions.py"
-SCANS = "conformance/src/tilewright_conformance/cases/scans.py"
-SORTING = "conformance/src/tilewright_conformance/cases/sorting.py"
+ATOMICS = "conformance/src/tilewright_conformance/cases/atomics/atomics/order.py"
+REDUCTIONS = "conformance/tests/language/test_language_reductions.py"
+SCANS = "conformance/src/tilewright_conformance/cases/control/scans.py"
+SORTING = "conformance/src/tilewright_conformance/cases/memory/sorting.py"
 #: the modules imported so far, by file
 modules: dict[str, ModuleType] = {}
 

@@ -11,7 +11,7 @@ from tilewright.ir.core import Function
 from tilewright.plugins.manifest import Target
 from tilewright.runtime.launch.jit import JITFunction
 from tilewright.testing.read_back import changes_in, check_read_back
-from tilewright_conformance.kernels.pipelined import SIGNATURES, attention, tile_ir
+from tilewright_conformance.kernels.prefetch_kernels import SIGNATURES, attention, tile_ir
 from tilewright_nvidia.architectures import ARCHITECTURES
 from tilewright_nvidia.codegen.kernel_state import KernelState
 from tilewright_nvidia.target import PtxTarget

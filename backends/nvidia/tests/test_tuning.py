@@ -17,7 +17,7 @@ from tilewright.passes.analysis.work import work_of
 from tilewright.plugins.manifest import Target
 from tilewright.plugins.registry import registry
 from tilewright.runtime.compiler.compile import Specialization, build_module
-from tilewright_conformance.samples import samples
+from tilewright_conformance.op_samples import samples
 from tilewright_nvidia import performance_model
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.performance_model import Estimate, estimate

@@ -29,9 +29,9 @@ from tilewright.gpu_host.memory import DeviceMemory
 from tilewright.ir import TABLE
 from tilewright.reference.interpreter import run
 from tilewright.runtime.arguments.array_protocols import ArrayView
+from tilewright_conformance.op_samples import Sample, check_outputs, samples
 from tilewright_conformance.oracles import attention as exact_attention
-from tilewright_conformance.oracles import rows
-from tilewright_conformance.samples import Sample, check_outputs, samples
+from tilewright_conformance.oracles import rowwise
 from tilewright_nvidia.host.driver import driver
 
 #: Operations whose samples no GPU runs; the classic kernels have inline assembly.
@@ -115,13 +115,13 @@ def add(num_warps: int) -> None:
 def softmax(num_warps: int) -> None:
     x, z = normal(5, 781), poisoned(5, 781)
     gpu_kernels.softmax[(5,)](OnDevice(x), z, 781, BLOCK=1024, num_warps=num_warps)
-    close(z.host(), rows.softmax(x), 1e-5)
+    close(z.host(), rowwise.softmax(x), 1e-5)
 
 
 def layer_norm(num_warps: int) -> None:
     x, w, b, z = normal(5, 300), normal(300), normal(300), poisoned(5, 300)
     gpu_kernels.layer_norm[(5,)](OnDevice(x), OnDevice(w), OnDevice(b), z, 300, 1e-5, BLOCK=512, num_warps=num_warps)
-    close(z.host(), rows.layer_norm(x, w, b, 1e-5)[0], 1e-4)
+    close(z.host(), rowwise.layer_norm(x, w, b, 1e-5)[0], 1e-4)
 
 
 def dropout(num_warps: int) -> None:

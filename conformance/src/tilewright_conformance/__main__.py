@@ -2,7 +2,7 @@
 
 import sys
 
-from tilewright_conformance.cli import main
+from tilewright_conformance.suite.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,7 +1,9 @@
 """The suite as tests of pytest: ``pytest --pyargs tilewright_conformance --backend NAME [--profile PROFILE] [--quick] [-n N]``.
 
-The plugin is there in every run of pytest, and does nothing, not even add options, unless the suite is named on the command line. Each case runs in a
-worker process of the engine, so that a backend that crashes or hangs fails that case alone; with pytest-xdist there is a worker process for each of its.
+The plugin is there in every run of pytest, and does nothing, not even add options, unless the suite
+is named on the command line. Each case runs in a worker process of the engine, so that a backend
+that crashes or hangs fails that case alone; with pytest-xdist there is a worker process for each of
+its.
 """
 
 from __future__ import annotations
@@ -13,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from tilewright_conformance.case import Case
-    from tilewright_conformance.engine.pool import Lane
-    from tilewright_conformance.expectations import Expectations
+    from tilewright_conformance.suite.case import Case
+    from tilewright_conformance.suite.engine.pool import Lane
+    from tilewright_conformance.suite.expectations import Expectations
 
 _PACKAGE = "tilewright_conformance"
 #: The fixture that a test of a case asks for.
@@ -41,7 +43,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test for each chosen case."""
     if _CASE not in metafunc.fixturenames:
         return
-    from tilewright_conformance.catalogue import CatalogueError, catalogue
+    from tilewright_conformance.suite.catalogue import CatalogueError, catalogue
 
     option = metafunc.config.option
     if not getattr(option, "conformance_backend", None):
@@ -56,9 +58,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(scope="session")
 def conformance_lane(request: pytest.FixtureRequest) -> Iterator[Lane]:
     """What runs cases, for the whole run of this process."""
-    from tilewright_conformance.engine.pool import Lane, fresh_caches
-    from tilewright_conformance.engine.process import WorkerRefusedError
-    from tilewright_conformance.engine.setup import Setup
+    from tilewright_conformance.suite.engine.pool import Lane, fresh_caches
+    from tilewright_conformance.suite.engine.process import WorkerRefusedError
+    from tilewright_conformance.suite.engine.setup import Setup
 
     option = request.config.option
     setup = Setup(option.conformance_backend, seed=option.conformance_seed, quick=option.conformance_quick, load=tuple(option.conformance_load))
@@ -74,8 +76,8 @@ def conformance_lane(request: pytest.FixtureRequest) -> Iterator[Lane]:
 @pytest.fixture(scope="session")
 def conformance_expectations(request: pytest.FixtureRequest) -> Expectations:
     """The vendor's list; empty where none is given."""
-    from tilewright_conformance.catalogue import catalogue
-    from tilewright_conformance.expectations import ExpectationError, Expectations, read_expectations
+    from tilewright_conformance.suite.catalogue import catalogue
+    from tilewright_conformance.suite.expectations import ExpectationError, Expectations, read_expectations
 
     path = request.config.option.conformance_expectations
     try:
@@ -86,8 +88,8 @@ def conformance_expectations(request: pytest.FixtureRequest) -> Expectations:
 
 def run_as_test(case: Case, lane: Lane, expectations: Expectations, record_property: Any) -> None:
     """Run a case, and end the test as its verdict says."""
-    from tilewright_conformance.case import Status
-    from tilewright_conformance.expectations import Verdict
+    from tilewright_conformance.suite.case import Status
+    from tilewright_conformance.suite.expectations import Verdict
 
     outcome = lane.run(case)
     verdict, entry = expectations.verdict(outcome), expectations.of(case.id)

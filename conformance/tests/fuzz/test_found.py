@@ -12,7 +12,7 @@ from tilewright.ir.parser import parse_module
 from tilewright.ir.types import BF16
 from tilewright.reference.numerics import decode, encode
 from tilewright.simt import emulator
-from tilewright_conformance.session import Session, Subject
+from tilewright_conformance.suite.session import Session, Subject
 
 _FMA = """tilewright.ir 1.0
 kernel @k(%a: ptr<bf16>, %c: ptr<bf16>, %out: ptr<bf16>) {

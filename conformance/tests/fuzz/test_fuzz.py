@@ -18,25 +18,25 @@ from tilewright.ir.parser import parse_module
 from tilewright.ir.types import F64, I32, PointerType, TileType
 from tilewright.plugins.manifest import Manifest
 from tilewright.plugins.registry import registry
-from tilewright_conformance import faulty
-from tilewright_conformance.case import Needs
-from tilewright_conformance.faulty import disruptive
-from tilewright_conformance.faulty.broken import BrokenBackend
-from tilewright_conformance.faulty.switch import Healthy, Switch
+from tilewright_conformance import mutation
 from tilewright_conformance.fuzz.__main__ import main
 from tilewright_conformance.fuzz.differential import Differential
 from tilewright_conformance.fuzz.minimise import minimise
 from tilewright_conformance.fuzz.reproducer import reproducer
 from tilewright_conformance.fuzz.search import Search
-from tilewright_conformance.programs import ArrayArgument, Output, Program, random_program
+from tilewright_conformance.mutation import disruptive
+from tilewright_conformance.mutation.mutant import Healthy, Switch
+from tilewright_conformance.mutation.mutant_backend import BrokenBackend
+from tilewright_conformance.random_programs import ArrayArgument, Output, Program, random_program
+from tilewright_conformance.suite.case import Needs
 
 
 @pytest.fixture(autouse=True)
 def only_installed_backends() -> Iterator[None]:
     yield
     for name in registry().names():
-        if faulty.is_faulty(name):
-            faulty.unregister(name)
+        if mutation.is_faulty(name):
+            mutation.unregister(name)
 
 
 def _run(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -57,12 +57,12 @@ def test_a_backend_that_agrees(tmp_path: Path, capsys: pytest.CaptureFixture[str
     ("switch", "seed"), [("shift-swapped", 13), ("descriptor-load-inside", 2), ("atomic-not-atomic", 26), ("store-last-element-lost", 1)], ids=str
 )
 def test_a_planted_bug_is_found_and_made_small(switch: str, seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    name = faulty.backend_name(switch)
+    name = mutation.backend_name(switch)
     assert main(["--backend", name, "--count", "300", "--seed", str(seed), "--out", str(tmp_path), "--stop-after", "1", "--shrink", "100"]) == 1
     assert f"seed {seed}" in capsys.readouterr().out
     (path,) = tmp_path.glob("failure_*.py")
     text = path.read_text()
-    assert "tilewright_conformance" not in text.replace(faulty.load_reference(name), "")  # nothing is needed but Tilewright, NumPy and the backend
+    assert "tilewright_conformance" not in text.replace(mutation.load_reference(name), "")  # nothing is needed but Tilewright, NumPy and the backend
     module = next(node.value.value for node in ast.parse(text).body if isinstance(node, ast.Assign) and node.targets[0].id == "MODULE")
     made = [line for line in module.splitlines() if line.startswith("  ") and 'loc("guard"' not in line]
     assert len(made) <= 18, module
@@ -145,7 +145,7 @@ def test_programs_that_need_what_is_not_declared_are_thrown_out() -> None:
 
 
 def test_refusals_of_what_is_declared_are_failures() -> None:
-    faulty.register("null")
+    mutation.register("null")
     verdict = Differential("null").judge(_program(3))
     assert (verdict.kind, verdict.fails) == ("mismatch", True)
 
@@ -153,8 +153,8 @@ def test_refusals_of_what_is_declared_are_failures() -> None:
 def test_exceptions_of_any_kind_are_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(disruptive.ENVIRONMENT, "div")
     for switch in ("foreign-exception", "refusal-on-launch"):
-        faulty.register(faulty.backend_name(switch))
-        verdict = Differential(faulty.backend_name(switch)).judge(_program(3))
+        mutation.register(mutation.backend_name(switch))
+        verdict = Differential(mutation.backend_name(switch)).judge(_program(3))
         assert (verdict.kind, verdict.fails) == ("error", True)
         assert ("none of Tilewright's" if switch == "foreign-exception" else "LaunchError: a launch that is refused") in verdict.message
 
@@ -167,7 +167,7 @@ def test_a_backend_that_declares_nothing_runs_nothing(tmp_path: Path, monkeypatc
 
 
 def test_minimising_keeps_the_addresses_of_stores_and_drops_the_rest() -> None:
-    faulty.register("broken-integer-division-floors")
+    mutation.register("broken-integer-division-floors")
     differential = Differential("broken-integer-division-floors")
     program = _program(3)
     assert differential.judge(program).kind == "mismatch"

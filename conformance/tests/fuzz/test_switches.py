@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright_conformance import faulty
+from tilewright_conformance import mutation
 from tilewright_conformance.fuzz.differential import Differential
-from tilewright_conformance.programs import random_program
+from tilewright_conformance.random_programs import random_program
 
 #: Programs within which each is found, with room for changes of what is drawn.
 PROGRAMS = 150
@@ -32,14 +32,14 @@ SWITCHES = {
 
 @pytest.mark.parametrize("switch", SWITCHES)
 def test_a_bug_is_found(switch: str) -> None:
-    name = faulty.backend_name(switch)
-    faulty.register(name)
+    name = mutation.backend_name(switch)
+    mutation.register(name)
     try:
         differential = Differential(name)
         numbers = range(SWITCHES[switch], SWITCHES[switch] + PROGRAMS)
         found = next((number for number in numbers if differential.judge(random_program(number, differential.capabilities)).fails), None)
     finally:
-        faulty.unregister(name)
+        mutation.unregister(name)
     assert found is not None, f"{switch} was not found in {PROGRAMS} programs"
     # the program alone does it: the backend without the bug agrees
     assert Differential("cpu").judge(random_program(found, Differential("cpu").capabilities)).kind == "agrees"

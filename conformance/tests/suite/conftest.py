@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tilewright_conformance.engine.setup import Setup
-from tilewright_conformance.report.document import Document
-from tilewright_conformance.run import Options, run
+from tilewright_conformance.suite.engine.setup import Setup
+from tilewright_conformance.suite.report.document import Document
+from tilewright_conformance.suite.run import Options, run
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +23,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def report(folder: Path) -> Document:
     """The report, a copy for each test."""
-    from tilewright_conformance.report.document import read
+    from tilewright_conformance.suite.report.document import read
 
     return copy.deepcopy(read(folder / "report.json"))

@@ -1,7 +1,8 @@
 """Backends that misbehave: the CPU backend, except for kernels of the operation named in ``MISBEHAVE_AT``, where ``MISBEHAVE_HOW`` happens.
 The one that hangs makes the file ``MISBEHAVE_SIGN`` first, where the environment names one.
 
-Loaded by the tests with ``Setup(load=("misbehaving",))``; their folder is on ``PYTHONPATH`` for the worker processes.
+Loaded by the tests with ``Setup(load=("misbehaving",))``; their folder is on ``PYTHONPATH`` for the
+worker processes.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from tilewright_conformance.capture import captured_output
-from tilewright_conformance.session import Session, Subject
+from tilewright_conformance.suite.capture import captured_output
+from tilewright_conformance.suite.session import Session, Subject
 
 
 def test_output_behind_python_is_collected_and_the_rest_is_not(capfd: pytest.CaptureFixture[str]) -> None:
@@ -31,7 +31,7 @@ def test_output_behind_python_is_collected_and_the_rest_is_not(capfd: pytest.Cap
 
 _BUFFERED = """
 import ctypes
-from tilewright_conformance.capture import captured_output
+from tilewright_conformance.suite.capture import captured_output
 libc = ctypes.CDLL(None)
 libc.puts(b"before")
 with captured_output() as found:

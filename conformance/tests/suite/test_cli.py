@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from tilewright_conformance import cli
-from tilewright_conformance.case import PROFILES
-from tilewright_conformance.catalogue import catalogue
-from tilewright_conformance.expectations import Expectations
-from tilewright_conformance.provenance import suite_version
-from tilewright_conformance.releases import SEEDS
-from tilewright_conformance.report import document
-from tilewright_conformance.report.document import Document, write
+from tilewright_conformance.suite import cli
+from tilewright_conformance.suite.case import PROFILES
+from tilewright_conformance.suite.catalogue import catalogue
+from tilewright_conformance.suite.expectations import Expectations
+from tilewright_conformance.suite.provenance import suite_version
+from tilewright_conformance.suite.releases import SEEDS
+from tilewright_conformance.suite.report import document
+from tilewright_conformance.suite.report.document import Document, write
 
 PICK = ["--case", "elementwise/sqrt/f32/*"]
 

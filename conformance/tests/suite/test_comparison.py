@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tilewright_conformance.comparison import MismatchError, Rules, compare
+from tilewright_conformance.suite.comparison import MismatchError, Rules, compare
 
 INF, NAN = float("inf"), float("nan")
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tilewright_conformance.case import Outcome, Status
-from tilewright_conformance.catalogue import catalogue
-from tilewright_conformance.expectations import ExpectationError, Expectations, Verdict, read_expectations
+from tilewright_conformance.suite.case import Outcome, Status
+from tilewright_conformance.suite.catalogue import catalogue
+from tilewright_conformance.suite.expectations import ExpectationError, Expectations, Verdict, read_expectations
 
 ENTRY = {
     "case": "elementwise/add/i8/scalar",

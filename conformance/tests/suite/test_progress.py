@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 
-from tilewright_conformance.case import Outcome, Status
-from tilewright_conformance.expectations import Verdict
-from tilewright_conformance.progress import Printer
+from tilewright_conformance.suite.case import Outcome, Status
+from tilewright_conformance.suite.expectations import Verdict
+from tilewright_conformance.suite.progress import Printer
 
 
 def told(*outcomes: Outcome) -> list[str]:

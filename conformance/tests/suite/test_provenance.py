@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright_conformance.provenance import (
+from tilewright_conformance.suite.provenance import (
     WheelError,
     built_on_the_core,
     capabilities_from_json,
@@ -18,7 +18,7 @@ from tilewright_conformance.provenance import (
     distribution_facts,
     provenance,
 )
-from tilewright_conformance.session import Subject
+from tilewright_conformance.suite.session import Subject
 
 
 def install(folder: Path, origin: dict[str, object]) -> Path:

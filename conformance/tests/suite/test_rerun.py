@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright_conformance import rerun
-from tilewright_conformance.case import Case, Outcome, Status
-from tilewright_conformance.engine.setup import Setup
-from tilewright_conformance.provenance import suite_version
-from tilewright_conformance.releases import SEEDS
-from tilewright_conformance.report import document
-from tilewright_conformance.report.document import Document
+from tilewright_conformance.suite import rerun
+from tilewright_conformance.suite.case import Case, Outcome, Status
+from tilewright_conformance.suite.engine.setup import Setup
+from tilewright_conformance.suite.provenance import suite_version
+from tilewright_conformance.suite.releases import SEEDS
+from tilewright_conformance.suite.report import document
+from tilewright_conformance.suite.report.document import Document
 
 
 def test_a_rerun_has_a_seed_that_the_author_did_not_choose(report: Document, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tilewright.tools import cli
-from tilewright_conformance.catalogue import catalogue
-from tilewright_conformance.report import document
-from tilewright_conformance.selftest import summary
+from tilewright_conformance.suite.catalogue import catalogue
+from tilewright_conformance.suite.report import document
+from tilewright_conformance.suite.selftest import summary
 
 
 def test_it_leaves_a_report_that_checks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,9 +11,9 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.errors import CompilationError, LaunchError
 from tilewright.runtime.arguments.mock_tensors import reinterpret
-from tilewright_conformance.comparison import MismatchError
-from tilewright_conformance.placement import Addresses, OutOfBoundsWriteError
-from tilewright_conformance.session import Session, Subject
+from tilewright_conformance.suite.comparison import MismatchError
+from tilewright_conformance.suite.placement import Addresses, OutOfBoundsWriteError
+from tilewright_conformance.suite.session import Session, Subject
 
 
 @tw.jit

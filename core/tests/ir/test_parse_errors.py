@@ -8,7 +8,7 @@ import pytest
 
 from tilewright.ir.parser import ParseError, parse_module
 from tilewright.ir.printer import print_module
-from tilewright_conformance.samples import samples
+from tilewright_conformance.op_samples import samples
 
 HEAD = "tilewright.ir 1.0\nkernel @k(%i: i32, %p: ptr<f32>, %t: tile<8xf32>) {\n"
 

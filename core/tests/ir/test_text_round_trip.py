@@ -15,7 +15,7 @@ from tilewright.ir.hash import structural_hash
 from tilewright.ir.parser import ParseError, parse_module
 from tilewright.ir.printer import float_text, print_function, print_module, print_operation, quote
 from tilewright.ir.types import F32, F64, I32, PointerType, TileType, Type
-from tilewright_conformance.samples import samples
+from tilewright_conformance.op_samples import samples
 
 
 def assert_same_regions(a: Region, b: Region, values: dict[Value, Value]) -> None:

@@ -225,7 +225,7 @@ def test_a_remainder_runs_on_as_an_address_only() -> None:
 
 
 def test_every_value_has_an_entry() -> None:
-    from tilewright_conformance.samples import all_samples
+    from tilewright_conformance.op_samples import all_samples
 
     for sample in all_samples():
         function = sample.module.kernel

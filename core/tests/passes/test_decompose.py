@@ -14,7 +14,7 @@ from tilewright.ir.types import F16, F32, F64, I1, I32, I64, U8, U64, IntType, P
 from tilewright.passes.decompose.catalogue import CATALOGUE, decompose, remaining
 from tilewright.passes.expand_math import expand_math
 from tilewright.reference.interpreter import DescriptorValue, run
-from tilewright_conformance.samples import Sample, check_outputs, samples
+from tilewright_conformance.op_samples import Sample, check_outputs, samples
 
 NAMES = [spec.name for spec in TABLE]
 #: What has no row.

@@ -10,7 +10,7 @@ from tilewright.ir import Module, verify
 from tilewright.ir.types import BF16, F16, F32, F64, FLOATS, I1, I8, I32, I64, INTEGERS, U8, U32, U64, FloatType, IntType
 from tilewright.passes.math.float_formats import round_to, to_bits
 from tilewright.passes.math.math_casts import cast_function
-from tilewright_conformance.formats import saturated
+from tilewright_conformance.oracles.formats import saturated
 
 FP8 = tuple(type_ for type_ in FLOATS if type_.is_fp8)
 FOREIGN = (BF16, *FP8)

@@ -21,8 +21,8 @@ from tilewright.passes.licm import licm
 from tilewright.passes.pipeline import STANDARD, Pass
 from tilewright.passes.pipeline import run as run_passes
 from tilewright.reference.interpreter import run
-from tilewright_conformance.samples import Sample, check_outputs, samples
-from tilewright_conformance.samples.kernel import INTEGRAL, SPECIAL, Draw, SampleKernel
+from tilewright_conformance.op_samples import Sample, check_outputs, samples
+from tilewright_conformance.op_samples.kernel import INTEGRAL, SPECIAL, Draw, SampleKernel
 
 SEEDS = range(120)
 

@@ -198,7 +198,7 @@ def test_a_vendor_operation_that_writes_may_write_to_all_its_operands() -> None:
 
 def test_outputs_of_every_sample_are_found() -> None:
     from tilewright.ir import TABLE
-    from tilewright_conformance.samples import samples
+    from tilewright_conformance.op_samples import samples
 
     for spec in TABLE:
         for sample in samples(spec.name):

@@ -16,8 +16,8 @@ from tilewright.passes.decompose.catalogue import decompose
 from tilewright.passes.math.float_formats import round_to
 from tilewright.reference.interpreter import run
 from tilewright.reference.numerics import decode, encode, is_raw, numpy_dtype
-from tilewright_conformance.formats import saturated
-from tilewright_conformance.samples import check_outputs, samples
+from tilewright_conformance.op_samples import check_outputs, samples
+from tilewright_conformance.oracles.formats import saturated
 
 NAMES = [spec.name for spec in TABLE]
 NARROW = tuple(type_ for type_ in FLOATS if type_.bits <= 16)

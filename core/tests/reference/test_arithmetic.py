@@ -36,7 +36,7 @@ from tilewright.ir.types import (
 from tilewright.reference import numerics
 from tilewright.reference.operations.regions import CONTROL
 from tilewright.reference.operations.semantics import MEANINGS
-from tilewright_conformance.formats import saturated
+from tilewright_conformance.oracles.formats import saturated
 
 INTEGERS = [I8, I16, I32, I64, U8, U16, U32, U64]
 COUNT = 300

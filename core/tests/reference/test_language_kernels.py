@@ -12,7 +12,7 @@ from tilewright.frontend.compile import compile_function
 from tilewright.language.definitions.callable import device_function
 from tilewright.reference.checks.checked_mode import CheckedOptions
 from tilewright.reference.interpreter import run
-from tilewright_conformance.cases.control.whiles import search
+from tilewright_conformance.cases.control.control.whiles import search
 
 MODES = pytest.mark.parametrize("checked", [None, CheckedOptions()], ids=["plain", "checked"])
 

@@ -14,7 +14,7 @@ from amd_support import ARCHS, listed
 from tilewright.ir.types import F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, FloatType
 from tilewright.llvm.emission.registers import encode_float
 from tilewright.passes.math.float_formats import greatest_finite
-from tilewright_conformance.formats import saturated
+from tilewright_conformance.oracles.formats import saturated
 
 FNUZ, OCP = (("fp8e4b8", F8E4M3FNUZ), ("fp8e5b16", F8E5M2FNUZ)), (("fp8e4nv", F8E4M3FN), ("fp8e5", F8E5M2))
 FORMATS = [(arch, *kind) for arch, kinds in (("gfx942", FNUZ), ("gfx950", OCP), ("gfx1201", OCP)) for kind in kinds]

@@ -9,8 +9,8 @@ import pytest
 from amd_emulated import launched
 from amd_support import listed
 
-from tilewright_conformance.kit import out_of_range
-from tilewright_conformance.session import Session, Subject
+from tilewright_conformance.suite.session import Session, Subject
+from tilewright_conformance.testlib import out_of_range
 
 
 class Emulated(Session):

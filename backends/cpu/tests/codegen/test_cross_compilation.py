@@ -16,7 +16,7 @@ from tilewright.ir import Module
 from tilewright.llvm.codegen.compile import assembly
 from tilewright.plugins.manifest import Target
 from tilewright.reference import interpreter
-from tilewright_conformance.samples import Sample, all_samples, check_outputs
+from tilewright_conformance.op_samples import Sample, all_samples, check_outputs
 from tilewright_cpu.codegen.kernel import write_module
 from tilewright_cpu.hardware import LEVELS, NAMED, named_target
 from tilewright_cpu.lower import lower

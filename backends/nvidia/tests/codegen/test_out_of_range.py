@@ -9,7 +9,7 @@ from nvidia_support import compile_kernel
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright_conformance.kit.out_of_range import converted
+from tilewright_conformance.testlib.out_of_range import converted
 
 
 @tw.jit

@@ -15,7 +15,7 @@ from tilewright.errors import LoweringError, OutOfResources
 from tilewright.language import libdevice
 from tilewright.language.definitions.callable import device_function
 from tilewright.plugins.manifest import PORTABLE_OPTIONS
-from tilewright_conformance.samples import FAMILIES, samples
+from tilewright_conformance.op_samples import FAMILIES, samples
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.lower import lower
 from tilewright_nvidia.manifest import OPTIONS

@@ -16,7 +16,7 @@ from tilewright.gpu_host.driver import Driver
 from tilewright.gpu_host.table import Entry
 from tilewright.reference.interpreter import run
 from tilewright.testing.threads import side_by_side
-from tilewright_conformance.samples import Sample, check_outputs, samples
+from tilewright_conformance.op_samples import Sample, check_outputs, samples
 from tilewright_nvidia.host.driver import driver
 from tilewright_nvidia.host.driver_table import TABLE
 

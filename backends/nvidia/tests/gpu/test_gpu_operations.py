@@ -11,7 +11,7 @@ from gpu_support import gpu_is_there, run_on_gpu
 from tilewright.errors import LoweringError
 from tilewright.ir import TABLE
 from tilewright.reference.interpreter import run
-from tilewright_conformance.samples import check_outputs, samples
+from tilewright_conformance.op_samples import check_outputs, samples
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not gpu_is_there(), reason="there is no NVIDIA GPU here")]
 

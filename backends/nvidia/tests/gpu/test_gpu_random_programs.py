@@ -15,7 +15,7 @@ from tilewright.passes import pipeline
 from tilewright.passes.clone import clone_module
 from tilewright.plugins.manifest import PORTABLE_OPTIONS
 from tilewright.reference.interpreter import run
-from tilewright_conformance.programs import Program, mismatch, programs
+from tilewright_conformance.random_programs import Program, mismatch, programs
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.lower import lower
 from tilewright_nvidia.manifest import OPTIONS

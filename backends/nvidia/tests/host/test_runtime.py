@@ -21,7 +21,7 @@ from tilewright.plugins.manifest import CodeObject, Device
 from tilewright.plugins.registry import registry
 from tilewright.runtime.compiler import worker_server
 from tilewright.runtime.compiler.capability_check import check_declared
-from tilewright_conformance.samples import samples
+from tilewright_conformance.op_samples import samples
 from tilewright_nvidia import architectures
 from tilewright_nvidia.host import ahead_of_time, devices, driver
 from tilewright_nvidia.host.driver_table import TABLE

@@ -1,7 +1,11 @@
-"""The cases of the suite: a module (or a package of modules) for each family, with ``cases() -> Iterator[Case]``.
+"""The cases of the suite: a folder for each profile, and in it a module or package for each family, with ``cases() -> Iterator[Case]``.
 
-The ids of a module's cases begin with its name: ``cases/math.py`` gives ``math/exp/f32/special``. Making the cases must be cheap: each worker process makes
-those of the families it runs. What is slow (random data, expected values) belongs in a case's ``run``.
+The ids of a family's cases begin with its name: ``cases/math/math.py`` has
+``math/exp/f32/special``. A family is in the folder of its main profile; some of its cases can be of
+another (those of fp8 types are of profile fp8). Making the cases must be cheap: each worker process
+makes those of the families it runs. What is slow (random data, expected values) belongs in a case's
+``run``.
 
-What does not live here: helpers that are no family. Those of one family are in its package, those of several in ``tilewright_conformance.kit``.
+What does not live here: helpers that are no family. Those of one family are in its package, those
+of several in ``tilewright_conformance.testlib``.
 """

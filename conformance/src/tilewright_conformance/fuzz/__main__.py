@@ -1,7 +1,8 @@
 """``python -m tilewright_conformance.fuzz --backend NAME --count N --seed S --out DIR``.
 
-Exit status: 0 where every program agreed, 1 where one did not, 2 where nothing could be run. A backend that crashes or hangs ends the process; the program that
-ran then is in ``running_SEED.py``, so that processes with seeds of their own may share a folder.
+Exit status: 0 where every program agreed, 1 where one did not, 2 where nothing could be run. A
+backend that crashes or hangs ends the process; the program that ran then is in ``running_SEED.py``,
+so that processes with seeds of their own may share a folder.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from pathlib import Path
 
 from tilewright.errors import TilewrightError
 from tilewright.plugins.registry import registry
-from tilewright_conformance import faulty
-from tilewright_conformance.emulation import emulate
+from tilewright_conformance import mutation
 from tilewright_conformance.fuzz.differential import Differential, Verdict
 from tilewright_conformance.fuzz.reproducer import reproducer, write
 from tilewright_conformance.fuzz.search import Found, Search
-from tilewright_conformance.programs import Program
+from tilewright_conformance.random_programs import Program
+from tilewright_conformance.suite.emulation import emulate
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -79,9 +80,9 @@ class _Run:
 
 def _loaded(backend: str, reference: str) -> str:
     """Register a backend that no distribution ships; gives the reference to its plugin, empty for one that is installed."""
-    if not reference and faulty.is_faulty(backend):
-        faulty.register(backend)
-        return faulty.load_reference(backend)
+    if not reference and mutation.is_faulty(backend):
+        mutation.register(backend)
+        return mutation.load_reference(backend)
     if reference:
         module, _, name = reference.partition(":")
         plugin = importlib.import_module(module)

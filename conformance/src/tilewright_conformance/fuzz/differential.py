@@ -13,10 +13,10 @@ from tilewright.errors import KernelError
 from tilewright.plugins.manifest import Capabilities
 from tilewright.reference.checks.checked_mode import CheckedOptions
 from tilewright.reference.interpreter import run
-from tilewright_conformance.needs import needs_of
-from tilewright_conformance.placement import OutOfBoundsWriteError
-from tilewright_conformance.programs import Program, mismatch
-from tilewright_conformance.session import Session, Subject
+from tilewright_conformance.random_programs import Program, mismatch
+from tilewright_conformance.suite.placement import OutOfBoundsWriteError
+from tilewright_conformance.suite.requirements import needs_of
+from tilewright_conformance.suite.session import Session, Subject
 
 if TYPE_CHECKING:
     from tilewright_conformance.waves.hip_runtime import EmulatedDevice

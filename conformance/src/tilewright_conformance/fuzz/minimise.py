@@ -9,8 +9,8 @@ from tilewright.ir import Builder, Module, Operation, Value, VerificationError, 
 from tilewright.ir.table import Effect
 from tilewright.ir.types import I1, FloatType, IntType, element_type
 from tilewright.passes.dce import dce
-from tilewright_conformance.faulty.rewriting import copy_of
-from tilewright_conformance.programs import Output, Program, is_guard
+from tilewright_conformance.mutation.rewriting import copy_of
+from tilewright_conformance.random_programs import Output, Program, is_guard
 
 #: Whether a program still fails as the one to be made small did.
 Fails = Callable[[Program], bool]
@@ -31,7 +31,8 @@ class Fewer(Program):
 def minimise(program: Program, fails: Fails, attempts: int = 1000) -> Program:
     """A smaller program for which ``fails`` still holds; ``program`` itself where there is none.
 
-    The program stays what its outputs' bounds were derived for: operations that keep others defined (``programs.is_guard``) go only when those are gone.
+    The program stays what its outputs' bounds were derived for: operations that keep others defined
+    (``random_programs.is_guard``) go only when those are gone.
 
     Args:
         attempts: how often ``fails`` may be asked. A number, not a time, so that the result is the same on every machine.

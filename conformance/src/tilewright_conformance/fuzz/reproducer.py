@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.runtime.storage.files import write_whole
-from tilewright_conformance.programs import Program
+from tilewright_conformance.random_programs import Program
 
 _TEMPLATE = '''"""{title}
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tilewright.ir.types import FloatType, IntType, element_type
 from tilewright_conformance.fuzz.differential import AGREES, Differential, Verdict
 from tilewright_conformance.fuzz.minimise import minimise
-from tilewright_conformance.programs import Program, random_program
+from tilewright_conformance.random_programs import Program, random_program
 
 #: What numbers of programs of different seeds are apart by: no two seeds draw the same programs.
 _APART = 1_000_003
@@ -23,7 +23,7 @@ class Found:
 
     Attributes:
         program, verdict: the small program and what is wrong with it.
-        seed: the number of the program that was drawn (:func:`~tilewright_conformance.programs.random_program`).
+        seed: the number of the program that was drawn (:func:`~tilewright_conformance.random_programs.random_program`).
         drawn, shrunk: operations of the program as it was drawn, and as it is now.
     """
 

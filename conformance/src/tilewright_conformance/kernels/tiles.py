@@ -284,7 +284,8 @@ def add_totals(y_ptr, totals_ptr, n, BLOCK: tl.constexpr):
 def one_pass_prefixes(x_ptr, y_ptr, state_ptr, ticket_ptr, n, BLOCK: tl.constexpr):
     """Prefix sums in one launch: each block waits for the sum of all in front of it, which its neighbour leaves in one 64-bit word with a flag.
 
-    Blocks are numbered as their programs start, so that a program waits for none that has not started.
+    Blocks are numbered as their programs start, so that a program waits for none that has not
+    started.
     """
     block = tl.atomic_add(ticket_ptr, 1)
     at = block * BLOCK + tl.arange(0, BLOCK)

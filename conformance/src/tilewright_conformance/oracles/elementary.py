@@ -1,6 +1,7 @@
 """Elementary functions in decimal arithmetic, to more than forty digits.
 
-Everything takes and gives ``Decimal`` and works in the context of :func:`working`. Sums end where another term changes nothing.
+Everything takes and gives ``Decimal`` and works in the context of :func:`working`. Sums end where
+another term changes nothing.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright_conformance.formats import FORMATS
+from tilewright_conformance.oracles.formats import FORMATS
 
 Array = np.ndarray[Any, Any]
 

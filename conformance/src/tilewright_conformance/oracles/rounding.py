@@ -12,7 +12,8 @@ _FORMATS = {"f16": (10, -14, 15), "bf16": (7, -126, 127), "f32": (23, -126, 127)
 def rounded(exact: Fraction, mode: str, format_: str) -> float:
     """The number of a format next to ``exact``: ``rn`` to nearest, ties to even, ``rz`` towards zero, ``rd`` down, ``ru`` up.
 
-    What is too great becomes infinity or the greatest number, as the mode has it. A zero that a number is rounded to has its sign; zero itself is positive.
+    What is too great becomes infinity or the greatest number, as the mode has it. A zero that a
+    number is rounded to has its sign; zero itself is positive.
     """
     fraction, least, greatest = _FORMATS[format_]
     size = abs(exact)

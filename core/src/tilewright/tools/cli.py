@@ -214,7 +214,7 @@ def _opt(options: argparse.Namespace) -> int:
 
 
 def _ops(options: argparse.Namespace) -> int:
-    code: int = _suite("samples.ops").ops_command(options)
+    code: int = _suite("op_samples.ops").ops_command(options)
     return code
 
 
@@ -265,12 +265,12 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _surface(options: argparse.Namespace) -> int:
-    code: int = _suite("surface.examine").surface_command(options)
+    code: int = _suite("api_coverage.examine").surface_command(options)
     return code
 
 
 def _selftest(options: argparse.Namespace) -> int:
-    suite, process = _suite("selftest"), _suite("engine.process")
+    suite, process = _suite("suite.selftest"), _suite("suite.engine.process")
     try:
         code: int = suite.selftest(options.backend, options.report, whole=options.whole, emulate=options.emulate, sample=options.sample, workers=options.jobs)
     except process.WorkerRefusedError as error:

@@ -14,7 +14,7 @@ from tilewright.plugins.registry import registry
 from tilewright.runtime.compiler.capability_check import atomic_element, check_declared, check_options
 from tilewright.runtime.compiler.compile import lower_module
 from tilewright.runtime.devices.device_registry import named_target
-from tilewright_conformance.samples import samples
+from tilewright_conformance.op_samples import samples
 
 ALL = Capabilities(
     dtypes=frozenset({"i8", "u8", "u32", "f16", "f32", "bf16"}),

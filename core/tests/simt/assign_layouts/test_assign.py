@@ -33,8 +33,8 @@ from tilewright.simt.target.conversion_plan import within_warp
 from tilewright.simt.target.fma_plan import fma_plan
 from tilewright.simt.target.matmul_plan import Matmul, MatmulPlan
 from tilewright.simt.target.plan_selection import plan_of
-from tilewright_conformance.programs import PORTABLE, Program, mismatch, programs
-from tilewright_conformance.samples import all_samples
+from tilewright_conformance.op_samples import all_samples
+from tilewright_conformance.random_programs import PORTABLE, Program, mismatch, programs
 
 Kernel = Callable[..., Module]
 

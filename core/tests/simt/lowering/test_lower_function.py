@@ -29,8 +29,8 @@ from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.lowering.emission.shuffles import exchange, words_of
 from tilewright.simt.target.simt_target import SimtTarget
 from tilewright.testing import random_layouts
-from tilewright_conformance.samples import check_outputs, samples
-from tilewright_conformance.samples.kernel import ANY, INTEGRAL, Draw, Sample, SampleKernel
+from tilewright_conformance.op_samples import check_outputs, samples
+from tilewright_conformance.op_samples.kernel import ANY, INTEGRAL, Draw, Sample, SampleKernel
 
 MACHINES = ((1, 4), (2, 4), (8, 4), (4, 8), (2, 16))
 

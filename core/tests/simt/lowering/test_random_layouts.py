@@ -13,7 +13,7 @@ from tilewright.ir.core import Module
 from tilewright.ir.types import TileType
 from tilewright.reference.interpreter import run as run_reference
 from tilewright.testing.random_layouts import run
-from tilewright_conformance.samples import Sample, check_outputs, samples
+from tilewright_conformance.op_samples import Sample, check_outputs, samples
 
 #: Operations whose samples are run, with how many of them are left out after each that is.
 OPERATIONS = {

@@ -18,8 +18,8 @@ from tilewright.reference.interpreter import DescriptorValue
 from tilewright.reference.interpreter import run as run_reference
 from tilewright.simt.emulator import EmulatedTarget
 from tilewright.simt.passes.inline_and_expand import prepare
-from tilewright_conformance.samples import check_outputs, samples
-from tilewright_conformance.samples.kernel import INTEGRAL, ZEROS, Draw, Sample, SampleKernel
+from tilewright_conformance.op_samples import check_outputs, samples
+from tilewright_conformance.op_samples.kernel import INTEGRAL, ZEROS, Draw, Sample, SampleKernel
 
 DESCRIPTORS = ("make_descriptor", "descriptor_extent", "descriptor_stride", "descriptor_load", "descriptor_store", "descriptor_reduce")
 EXPANDED = (*DESCRIPTORS, "descriptor_gather", "descriptor_scatter", "dot_scaled", "call")

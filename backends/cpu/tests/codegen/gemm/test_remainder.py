@@ -13,7 +13,7 @@ import tilewright
 import tilewright.language as tl
 from tilewright.ir import Value
 from tilewright.ir.types import BF16, F16, F32, I1, I8, I32, FloatType, TileType, Type, element_type
-from tilewright_conformance.samples.kernel import INTEGRAL, Draw, SampleKernel
+from tilewright_conformance.op_samples.kernel import INTEGRAL, Draw, SampleKernel
 from tilewright_cpu.codegen.kernel import write_module
 from tilewright_cpu.codegen.state import stack_slots
 from tilewright_cpu.hardware import named_target

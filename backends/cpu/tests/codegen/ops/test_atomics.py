@@ -11,7 +11,7 @@ import pytest
 from tilewright.ir.types import BF16, F16, F32, F64, I1, I16, I32, I64, U16, U32, U64, FloatType, IntType, TileType, Type
 from tilewright.reference.numerics import decode
 from tilewright.testing.threads import side_by_side
-from tilewright_conformance.samples.kernel import ANY, INTEGRAL, SPECIAL, Draw, SampleKernel
+from tilewright_conformance.op_samples.kernel import ANY, INTEGRAL, SPECIAL, Draw, SampleKernel
 
 _WORDS: list[Type] = [I32, U32, I64, U64]
 _KINDS: list[tuple[str, Type]] = [

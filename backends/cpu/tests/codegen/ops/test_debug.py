@@ -12,7 +12,7 @@ import pytest
 
 from tilewright.errors import LoweringError
 from tilewright.ir.types import BF16, F16, F32, F64, FLOATS, I1, I8, I16, I32, I64, INTEGERS, U8, U32, U64, FloatType, TileType, Type
-from tilewright_conformance.samples.kernel import ANY, SPECIAL, Draw, SampleKernel
+from tilewright_conformance.op_samples.kernel import ANY, SPECIAL, Draw, SampleKernel
 from tilewright_cpu.codegen.ops.debug import PRINT_SYMBOL
 from tilewright_cpu.status import ASSERTION_FAILED
 

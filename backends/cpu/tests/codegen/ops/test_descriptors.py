@@ -10,7 +10,7 @@ import pytest
 
 from tilewright.ir import Value
 from tilewright.ir.types import BF16, F16, F32, F64, I1, I8, I16, I32, I64, U8, U32, DescriptorType, FloatType, Type
-from tilewright_conformance.samples.kernel import ANY, INTEGRAL, Draw, SampleKernel
+from tilewright_conformance.op_samples.kernel import ANY, INTEGRAL, Draw, SampleKernel
 
 _ELEMENTS: list[Type] = [F32, F64, F16, BF16, I8, I32, I64, FloatType("f8e4m3fn"), FloatType("f8e5m2fnuz")]
 _PLACES = [

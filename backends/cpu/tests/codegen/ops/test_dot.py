@@ -11,7 +11,7 @@ import pytest
 from tilewright.ir import Value
 from tilewright.ir.types import BF16, F16, F32, F64, FLOATS, I8, I32, U8, FloatType, IntType, TileType, Type, element_type
 from tilewright.reference.numerics import decode
-from tilewright_conformance.samples.kernel import INTEGRAL, Draw, SampleKernel
+from tilewright_conformance.op_samples.kernel import INTEGRAL, Draw, SampleKernel
 
 _FP8 = [type_ for type_ in FLOATS if type_.is_fp8]
 _TYPES: list[tuple[Type, Type, Type]] = [

@@ -10,7 +10,7 @@ import pytest
 
 from tilewright.ir import Value
 from tilewright.ir.types import BF16, F16, F32, F64, FLOATS, I1, I8, I16, I32, I64, INTEGERS, U8, U32, U64, FloatType, PointerType, TileType, Type
-from tilewright_conformance.samples.kernel import ANY, Draw, SampleKernel
+from tilewright_conformance.op_samples.kernel import ANY, Draw, SampleKernel
 
 _ELEMENTS: list[Type] = [*INTEGERS, *FLOATS]
 

@@ -9,7 +9,7 @@ import pytest
 
 from tilewright.ir import Value
 from tilewright.ir.types import BF16, F16, F32, F64, I1, I8, I32, I64, U8, U16, FloatType, Type
-from tilewright_conformance.samples.kernel import ANY, INTEGRAL, Draw, SampleKernel
+from tilewright_conformance.op_samples.kernel import ANY, INTEGRAL, Draw, SampleKernel
 
 _SHAPES = [
     ((1,), 0),

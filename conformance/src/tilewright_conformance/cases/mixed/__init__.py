@@ -1,0 +1,1 @@
+"""Families whose cases belong to several profiles."""

@@ -1,0 +1,17 @@
+"""Whole kernels, as people write them, on odd shapes, against float64: each in the profile it mostly needs.
+
+The kernels are those of ``tilewright_conformance.kernels``; what is done with them is in the
+modules beside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewright_conformance.cases.mixed.kernels import matrices, rowwise_cases, tiles
+from tilewright_conformance.suite.case import Case
+
+
+def cases() -> Iterator[Case]:
+    for module in (tiles, rowwise_cases, matrices):
+        yield from module.cases()

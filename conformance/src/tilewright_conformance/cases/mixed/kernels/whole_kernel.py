@@ -1,0 +1,38 @@
+"""What the cases of whole kernels share: making a case, and random and poisoned arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tilewright_conformance.suite.case import Case, Needs
+from tilewright_conformance.suite.session import Session
+
+Array = np.ndarray[Any, Any]
+
+
+def whole(id_: str, profile: str, body: Callable[[Session], None], dtypes: str = "f32", *, quick: bool = False, **needs: Any) -> Case:
+    """A case of the family ``kernels``; its subject is the first word of ``id_``.
+
+    Args:
+        dtypes: with blanks between.
+        needs: further fields of ``Needs``.
+    """
+    fields: dict[str, Any] = {name: frozenset(value) if isinstance(value, set) else value for name, value in needs.items()}
+    own = Needs(frozenset(dtypes.split()), **{"tile_elements": 1 << 12, **fields})
+    return Case(f"kernels/{id_}", profile, id_.partition("/")[0], body, own, quick=quick, source="NumPy, float64")
+
+
+def normal(session: Session, *shape: int, dtype: Any = np.float32) -> Array:
+    return np.asarray(session.rng.standard_normal(shape)).astype(dtype)
+
+
+def poisoned(*shape: int, dtype: Any = np.float32) -> Array:
+    """What no kernel writes by chance."""
+    return np.full(shape, np.nan if np.dtype(dtype).kind == "f" else 77, dtype)
+
+
+def blocks(extent: int, block: int) -> int:
+    return -(-extent // block)

@@ -1,0 +1,93 @@
+"""Mutation testing of the suite: a backend that does nothing, and one with a switch for each bug.
+
+    from tilewright_conformance.mutation import backend_name, register, switches
+
+    for switch in switches():
+        register(backend_name(switch))          # "broken-mask-off-by-one" ...; in any process, by the name alone
+        ...                                     # demand that the suite finds something wrong with that backend
+
+The broken backend is the CPU backend with one hook, or the module it lowers, changed by the switch.
+What does not live here: the suite that must find the bugs. ``python -m
+tilewright_conformance.mutation`` prints the table of switches.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tilewright.plugins.registry import Backend
+    from tilewright_conformance.mutation.mutant import Switch
+
+PREFIX = "broken-"
+#: The broken backend with no bug switched on, unless ``TILEWRIGHT_BROKEN_SWITCH`` names one.
+HEALTHY = "broken"
+NULL = "null"
+
+
+def switches() -> tuple[Switch, ...]:
+    """Every switch of the broken backend that is safe to run in any process, in the order of the table."""
+    from tilewright_conformance.mutation.mutants import switches
+
+    return switches()
+
+
+def disruptive_switches() -> tuple[Switch, ...]:
+    """The switches with which the backend ends the process, hangs or takes its memory, on kernels with an ``sqrt``: not to be run without a process apart."""
+    from tilewright_conformance.mutation.mutants import disruptive_switches
+
+    return disruptive_switches()
+
+
+def backend_name(switch: Switch | str) -> str:
+    """The name of the broken backend with a switch on."""
+    return PREFIX + (switch if isinstance(switch, str) else switch.name)
+
+
+def is_faulty(name: str) -> bool:
+    """Whether :func:`register` knows a backend of this name (a switch that does not exist included)."""
+    return name in (HEALTHY, NULL) or name.startswith(PREFIX)
+
+
+def register(name: str) -> Backend:
+    """Register a faulty backend in this process, by its name: ``null``, ``broken`` or ``broken-<switch>``; again is no harm.
+
+    Raises:
+        KeyError: there is no such backend or switch.
+    """
+    from tilewright.plugins.registry import registry
+
+    if name in registry().names():
+        return registry().get(name)
+    return registry().register(plugin(name), name, distribution="tilewright-conformance")
+
+
+def unregister(name: str) -> None:
+    """Take back :func:`register`."""
+    from tilewright.plugins.registry import registry
+
+    registry().unregister(name)
+
+
+def load_reference(name: str) -> str:
+    """The reference of a faulty backend's plugin, as ``module:object``, for a process that registers plugins by such references."""
+    return f"{__name__}.plugins:{name}"
+
+
+def plugin(name: str) -> Any:
+    """A new plugin object of a faulty backend.
+
+    Raises:
+        KeyError: there is no such backend or switch.
+    """
+    if name == NULL:
+        from tilewright_conformance.mutation.null_backend import NullBackend
+
+        return NullBackend()
+    from tilewright_conformance.mutation.mutant_backend import BrokenBackend
+
+    if name == HEALTHY:
+        return BrokenBackend(name=name)
+    if not name.startswith(PREFIX):
+        raise KeyError(f"no faulty backend is called {name!r}: they are {NULL!r}, {HEALTHY!r}, and {PREFIX}<switch>")
+    return BrokenBackend(name.removeprefix(PREFIX))

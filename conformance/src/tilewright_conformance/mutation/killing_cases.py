@@ -1,0 +1,86 @@
+"""Which case of the suite catches which switch of the broken backend: a list that is checked in, the proof of a row of it, and the search for a new one.
+
+A switch is caught by a case that passes on the broken backend with no switch on, and does not with
+it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import tomllib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from tilewright_conformance import mutation
+from tilewright_conformance.mutation.mutant import Switch
+from tilewright_conformance.mutation.mutants import DISRUPTIVE
+from tilewright_conformance.suite.case import Case, Outcome, Status
+from tilewright_conformance.suite.catalogue import Catalogue
+from tilewright_conformance.suite.engine.judge import execute
+from tilewright_conformance.suite.engine.pool import run_cases
+from tilewright_conformance.suite.engine.setup import Setup
+from tilewright_conformance.suite.session import Session, Subject
+
+LIST = Path(__file__).with_name("killing_cases.toml")
+#: Statuses that tell a vendor that something is wrong.
+CAUGHT = frozenset({Status.FAILED, Status.ERROR, Status.CRASHED, Status.TIMED_OUT})
+#: Of a case's time limit, what a backend that hangs is given; and what memory one that leaks may take.
+_PATIENCE, _MEMORY = 0.2, 3 << 28
+
+
+def catching_cases() -> dict[str, str]:
+    """Switch -> the id of a case that catches it, as checked in."""
+    return dict(tomllib.loads(LIST.read_text(encoding="utf-8"))["caught"])
+
+
+def write_catching_cases(found: dict[str, str]) -> None:
+    """Write the list, in the order of the table of switches."""
+    rows = "".join(f'{switch.name} = "{found[switch.name]}"\n' for switch in (*mutation.switches(), *mutation.disruptive_switches()) if switch.name in found)
+    LIST.write_text(
+        f"# Switch of the broken backend = a case that catches it. Written by: python -m tilewright_conformance.mutation --search\n[caught]\n{rows}"
+    )
+
+
+@contextlib.contextmanager
+def _fresh_cache() -> Iterator[None]:
+    """No code of another run is met in the block."""
+    before = os.environ.get("TILEWRIGHT_CACHE_DIR")
+    with tempfile.TemporaryDirectory(prefix="tilewright-faulty-") as folder:
+        os.environ["TILEWRIGHT_CACHE_DIR"] = folder
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ["TILEWRIGHT_CACHE_DIR"]
+            else:
+                os.environ["TILEWRIGHT_CACHE_DIR"] = before
+
+
+def outcome(switch: Switch | None, case: Case) -> Outcome:
+    """What becomes of a case on the broken backend with a switch on, or with none. Switches that disrupt the process get one of their own."""
+    name = mutation.HEALTHY if switch is None else mutation.backend_name(switch)
+    if switch is not None and switch.name in DISRUPTIVE:
+        setup = Setup(name, load=(mutation.load_reference(name),), time_scale=_PATIENCE, memory=_MEMORY)
+        return run_cases([case], setup, workers=1)[0]
+    mutation.register(name)
+    try:
+        with _fresh_cache():
+            return execute(case, Session(Subject(name), case.id))
+    finally:
+        mutation.unregister(name)
+
+
+def search(switch: Switch, cases: Iterable[Case]) -> tuple[Case, Outcome] | None:
+    """The first of some cases that catches a switch, and what it says."""
+    for case in cases:
+        found = outcome(switch, case)
+        if found.status in CAUGHT and outcome(None, case).status is Status.PASSED:
+            return case, found
+    return None
+
+
+def likely(switch: Switch, catalogue: Catalogue, hint: str | None = None) -> list[Case]:
+    """All cases, those first that most likely catch a switch: ``hint``, then those of its operations, then the quick ones."""
+    return sorted(catalogue, key=lambda case: (case.id != hint, case.subject not in switch.operations, not case.quick))

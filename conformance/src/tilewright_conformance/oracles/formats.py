@@ -1,0 +1,131 @@
+"""Narrow float formats by their definition: what every pattern of bits is worth, and the nearest pattern of a number.
+
+Written apart from the compiler, as the oracle of its conversions: a conversion looks for its place
+among all values of a format.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Format:
+    """A binary float of sign, exponent and fraction.
+
+    Attributes:
+        name: its name in the language.
+        text: its name in Tile IR.
+        exponent, fraction: bits of each.
+        bias: what is taken off the exponent.
+        special: which patterns are no finite numbers. ``ieee``: the greatest exponent, for infinity and NaN. ``nan``: all ones, for NaN.
+            ``unsigned_zero``: negative zero, for NaN.
+    """
+
+    name: str
+    text: str
+    exponent: int
+    fraction: int
+    bias: int
+    special: str
+
+    @property
+    def bits(self) -> int:
+        return 1 + self.exponent + self.fraction
+
+    def worth(self, patterns: NDArray[Any]) -> NDArray[np.float64]:
+        """The values of patterns of bits; exact, for these formats are narrower than float64."""
+        patterns = patterns.astype(np.int64)
+        magnitude = patterns & ((1 << (self.bits - 1)) - 1)
+        power, part = magnitude >> self.fraction, (magnitude & ((1 << self.fraction) - 1)) * 2.0**-self.fraction
+        value = np.where(power == 0, part * 2.0 ** (1 - self.bias), (1 + part) * 2.0 ** (power.astype(np.float64) - self.bias))
+        if self.special == "ieee":
+            value = np.where(power == (1 << self.exponent) - 1, np.where(part == 0, np.inf, np.nan), value)
+        elif self.special == "nan":
+            value = np.where(magnitude == (1 << (self.bits - 1)) - 1, np.nan, value)
+        value = np.where(patterns >> (self.bits - 1) != 0, -value, value)
+        if self.special == "unsigned_zero":
+            value = np.where(patterns == 1 << (self.bits - 1), np.nan, value)
+        return value
+
+    @cached_property
+    def _magnitudes(self) -> NDArray[np.float64]:
+        """The finite values from zero on: value i is that of pattern i."""
+        values = self.worth(np.arange(1 << (self.bits - 1)))
+        return values[np.isfinite(values)]
+
+    @property
+    def greatest(self) -> float:
+        return float(self._magnitudes[-1])
+
+    def nearest(self, values: NDArray[Any], rounding: str) -> NDArray[np.int64]:
+        """The patterns of finite values of a size up to :attr:`greatest`: ``rtne`` the nearest, ties to even, ``rtz`` the next towards zero."""
+        values = values.astype(np.float64)
+        size, known = np.abs(values), self._magnitudes
+        below = np.searchsorted(known, size, side="right") - 1
+        if rounding == "rtne":
+            above = np.minimum(below + 1, len(known) - 1)
+            gap, other = size - known[below], known[above] - size
+            below = np.where((other < gap) | ((other == gap) & (below % 2 == 1)), above, below)
+        negative = np.signbit(values) & ((below != 0) | (self.special != "unsigned_zero"))
+        return np.asarray(below | np.where(negative, 1 << (self.bits - 1), 0), np.int64)
+
+    def saturated(self, values: Any) -> Any:
+        """Clamp numbers (an array, a float or a rational) to the finite range of a format of 8 bits.
+
+        A conversion to nearest, and arithmetic in the format, rounds what this returns. NaN, and
+        numbers of wider formats, stay as they are.
+        """
+        if self.bits > 8:
+            return values
+        if isinstance(values, np.ndarray):
+            return np.clip(values, -self.greatest, self.greatest)
+        return values if values != values else max(-self.greatest, min(values, self.greatest))
+
+    def rounded(self, values: NDArray[Any], rounding: str = "rtne") -> NDArray[np.float64]:
+        """What any numbers become in this format, as float64.
+
+        To nearest, what would round to the number after the greatest one overflows to infinity, but
+        formats of 8 bits saturate. Towards zero, a finite number stays finite, and infinity becomes
+        NaN in a format without.
+        """
+        values = values.astype(np.float64)
+        if rounding == "rtne":
+            values = np.asarray(self.saturated(values))
+        size, overflow = np.abs(values), np.inf if self.special == "ieee" else np.nan
+        inside = size <= self.greatest
+        found = self.worth(self.nearest(np.where(inside, values, 0.0), rounding))
+        found = np.where(inside, found, np.copysign(self.greatest, values))
+        if rounding == "rtne":
+            middle = self.greatest + (self._magnitudes[-1] - self._magnitudes[-2]) / 2
+            # In the middle the even pattern wins, and the greatest number's is even in one format alone.
+            over = (size > middle) | ((size == middle) & (len(self._magnitudes) % 2 == 0))
+            found = np.where(over, np.copysign(overflow, values), found)
+        found = np.where(np.isinf(values), np.copysign(overflow, values), found)
+        return np.asarray(np.where(np.isnan(values), np.nan, found))
+
+
+FORMATS: dict[str, Format] = {
+    row.name: row
+    for row in (
+        Format("float16", "f16", 5, 10, 15, "ieee"),
+        Format("bfloat16", "bf16", 8, 7, 127, "ieee"),
+        Format("float8e5", "f8e5m2", 5, 2, 15, "ieee"),
+        Format("float8e4nv", "f8e4m3fn", 4, 3, 7, "nan"),
+        Format("float8e4b8", "f8e4m3fnuz", 4, 3, 8, "unsigned_zero"),
+        Format("float8e5b16", "f8e5m2fnuz", 5, 2, 16, "unsigned_zero"),
+        Format("float8e4b15", "f8e4b15", 4, 3, 15, "nan"),
+    )
+}
+_BY_TEXT = {row.text: row for row in FORMATS.values()}
+
+
+def saturated(values: Any, format_: object) -> Any:
+    """Clamp numbers as :meth:`Format.saturated` does; the format is a float type, or its name in Tile IR."""
+    row = _BY_TEXT.get(str(format_))
+    return values if row is None else row.saturated(values)

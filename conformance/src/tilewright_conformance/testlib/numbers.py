@@ -1,0 +1,113 @@
+"""Number types for kernels of the language: their names, arrays, random and special values, and comparing results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+import tilewright.language as tl
+from tilewright_conformance.suite.case import Case, Needs
+from tilewright_conformance.suite.session import Session
+
+Array = NDArray[Any]
+
+SIGNED = ("int8", "int16", "int32", "int64")
+UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
+INTEGERS = (*SIGNED, *UNSIGNED)
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+NUMBERS = (*INTEGERS, *FLOATS)
+
+#: name of a type in the language (and in NumPy) -> its text in Tile IR
+IR: dict[str, str] = {
+    "bool": "i1",
+    **{f"{sign}int{bits}": f"{sign or 'i'}{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float32": "f32",
+    "float64": "f64",
+    "float8e4nv": "f8e4m3fn",
+    "float8e5": "f8e5m2",
+    "float8e4b8": "f8e4m3fnuz",
+    "float8e5b16": "f8e5m2fnuz",
+    "float8e4b15": "f8e4b15",
+}
+
+
+def kind(name: str) -> np.dtype[Any]:
+    """The NumPy dtype of a type."""
+    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+
+
+def language(name: str) -> Any:
+    """The type as the language has it."""
+    return tl.int1 if name == "bool" else getattr(tl, name)
+
+
+def is_integer(name: str) -> bool:
+    return name in INTEGERS
+
+
+def needs(*names: str, elements: int = 1, any_extent: bool = False) -> Needs:
+    """The needs of a kernel of some types, by name; arrays of booleans are bytes in memory."""
+    texts = {IR[name] for name in names} | ({"i8"} if "bool" in names else set())
+    return Needs(frozenset(texts), tile_elements=elements, any_extent=any_extent)
+
+
+def case_of(
+    family: str, profile: str, source: str, id_: str, subject: str, run: Callable[[Session], None], *names: str, elements: int, quick: bool = False
+) -> Case:
+    """A case of a kernel of some types, by name; families bind the first three arguments. ``id_`` is what follows the family."""
+    return Case(f"{family}/{id_}", profile, subject, run, needs(*names, elements=elements), quick=quick, source=source)
+
+
+def unset(shape: int | tuple[int, ...], dtype: Any) -> Array:
+    """An array for results, of bytes that are seldom one: a kernel that stores nothing is found out."""
+    kept = np.dtype(dtype)
+    count = int(np.prod(shape))
+    return np.full(count * kept.itemsize, 0x5B, np.uint8).view(kept).reshape(shape)
+
+
+def draw(rng: np.random.Generator, name: str, shape: int | tuple[int, ...], limit: int = 40) -> Array:
+    """Numbers of which some are equal: integers of a size up to ``limit``, and floats that are multiples of an eighth, up to an eighth of it."""
+    if name in FLOATS:
+        return (rng.integers(-limit, limit + 1, shape) / 8).astype(kind(name))
+    if name == "bool":
+        return rng.integers(0, 2, shape).astype(np.bool_)
+    return rng.integers(0 if name in UNSIGNED else -limit, limit + 1, shape).astype(name)
+
+
+def wide(rng: np.random.Generator, name: str, shape: int | tuple[int, ...]) -> Array:
+    """Numbers of the whole range of an integer type, its ends among them, or floats of many magnitudes."""
+    count = int(np.prod(shape))
+    if name == "bool":
+        return draw(rng, name, shape)
+    if name in FLOATS:
+        numbers = rng.standard_normal(count) * np.exp2(rng.integers(-6, 7, count))
+        return numbers.astype(kind(name)).reshape(shape)
+    ends = np.iinfo(name)
+    values = rng.integers(ends.min, ends.max, count, dtype=name, endpoint=True)
+    some = np.array([ends.min, ends.max, 0, 1, ends.max - 1, ends.min + 1, ends.max // 2], name)
+    chosen = rng.random(count) < 0.3
+    values[chosen] = some[rng.integers(0, len(some), int(chosen.sum()))]
+    return values.reshape(shape)
+
+
+def special(name: str) -> Array:
+    """Zeros of both signs, infinities, NaN, the least and greatest numbers of a float type, and usual ones."""
+    about = ml_dtypes.finfo(kind(name))
+    least, greatest, normal = (float(number) for number in (about.smallest_subnormal, about.max, about.smallest_normal))
+    few = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, -2.5, 3.0, greatest, -greatest, least, -least, normal, -normal, normal - least]
+    return np.array(few).astype(kind(name))
+
+
+def check(session: Session, found: Array, expected: ArrayLike, **rules: Any) -> None:
+    """``session.check`` for arrays of any number type: bf16 is compared by value, though it is kept as bits."""
+    if found.dtype == ml_dtypes.bfloat16:
+        wanted = np.asarray(expected)
+        session.check(found.view(np.uint16), wanted.astype(np.float64), type_="bf16", **rules)
+    else:
+        session.check(found, expected, **rules)

@@ -1,0 +1,94 @@
+"""The lists of what must pass, and what a claim rests on."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from tilewright_conformance.suite import profiles
+from tilewright_conformance.suite.case import PROFILES, Needs, Outcome, Status
+from tilewright_conformance.suite.catalogue import catalogue
+from tilewright_conformance.suite.expectations import Expectation, Expectations
+from tilewright_conformance.suite.provenance import suite_version
+from tilewright_conformance.suite.session import Subject
+
+
+def test_the_checked_in_lists_are_those_of_the_catalogue() -> None:
+    changes = profiles.list_changes(catalogue(), suite_version())
+    assert not changes, "write the lists anew: python -m tilewright_conformance profiles --write"
+
+
+def test_each_profile_states_what_it_requires() -> None:
+    assert set(profiles.REQUIRES) == set(PROFILES)
+
+
+def test_lists_hold_the_cases_that_need_no_more_than_the_profile_requires(tmp_path: Path) -> None:
+    listed = set(profiles.current_lists(catalogue())["core"])
+    assert "elementwise/add/f32/scalar" in listed
+    assert "elementwise/add/f64/scalar" not in listed
+    profiles.write_lists(catalogue(), "9.9", tmp_path)
+    text = (tmp_path / "9.9" / "core.toml").read_text()
+    assert 'suite = "9.9"' in text and text.count('"elementwise/') == sum(id_.startswith("elementwise/") for id_ in listed)
+
+
+CORE = ("elementwise/add/f32/scalar", "elementwise/sub/f32/scalar")
+FURTHER = "elementwise/add/f64/scalar"
+
+
+def claim(outcomes: dict[str, Status], *, quick: bool = False, without: str = "", expected: tuple[Expectation, ...] = ()) -> str:
+    capabilities = Subject("cpu").capabilities
+    if without:
+        capabilities = dataclasses.replace(capabilities, dtypes=capabilities.dtypes - {without})
+    found = {case: Outcome(case, status, "", "" if status is Status.PASSED else "LoweringError") for case, status in outcomes.items()}
+    judged = profiles.claim("core", CORE, found, dict.fromkeys(found, "core"), capabilities, Expectations(expected, catalogue()), quick=quick)
+    assert judged.holds == (not judged.reasons)
+    return "; ".join(judged.reasons)
+
+
+PASSED = dict.fromkeys((*CORE, FURTHER), Status.PASSED)
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "reason"),
+    [
+        ({}, {}, ""),
+        ({}, {"quick": True}, "a quick run is not valid for a claim"),
+        ({}, {"without": "f32"}, "the backend does not declare dtype f32"),
+        ({}, {"without": "f64"}, ""),
+        ({CORE[0]: Status.NOT_SUPPORTED}, {}, f"1 of 2 cases that must pass did not: {CORE[0]}"),
+        ({FURTHER: Status.NOT_SUPPORTED}, {}, ""),
+        ({FURTHER: Status.FAILED}, {}, f"1 further cases were neither passed nor refused: {FURTHER}"),
+        ({FURTHER: Status.ERROR}, {"expected": (Expectation(FURTHER, "never", "no", "LoweringError", "https://x"),)}, ""),
+        (
+            {FURTHER: Status.ERROR},
+            {"expected": (Expectation(FURTHER, "notyet", "no", "LoweringError", "https://x"),)},
+            f"1 further cases were neither passed nor refused: {FURTHER}",
+        ),
+    ],
+)
+def test_what_a_claim_rests_on(changes: dict[str, Status], options: dict[str, object], reason: str) -> None:
+    assert claim({**PASSED, **changes}, **options) == reason  # type: ignore[arg-type]
+
+
+def test_a_claim_needs_each_case_of_the_list() -> None:
+    assert claim({CORE[0]: Status.PASSED}) == f"1 of 2 cases that must pass were not run: {CORE[1]}"
+
+
+def test_needs_are_read_off_modules() -> None:
+    from tilewright_conformance.op_samples import samples
+    from tilewright_conformance.suite.requirements import needs_of
+
+    assert needs_of(next(samples("dot")).module).dot
+    found = {operation: [needs_of(sample.module) for sample in samples(operation)] for operation in ("atomic_rmw", "atomic_cas", "descriptor_load", "print")}
+    assert {("f32", "add"), ("i32", "xor")} <= {pair for needs in found["atomic_rmw"] for pair in needs.atomics}
+    assert all("cas" in {kind for _, kind in needs.atomics} for needs in found["atomic_cas"])
+    assert all("descriptors" in needs.features for needs in found["descriptor_load"])
+    assert all("print" in needs.features for needs in found["print"])
+    capabilities = dataclasses.replace(Subject("cpu").capabilities, power_of_two=True, max_tile_elements=8)
+    assert Needs(any_extent=True, tile_elements=9, dot_precisions=frozenset({"x"})).missing(capabilities) == (
+        "dot precision x",
+        "extents that are no powers of two",
+        "tiles of 9 elements",
+    )
