@@ -33,7 +33,7 @@ CHECKED := $(addprefix core/tests/,ir frontend language llvm passes plugins refe
 	$(addprefix backends/cpu/tests/,test_launch.py codegen/ops/test_scan.py) backends/amd/tests
 # runs a command beside mypy, which has work for one processor; what mypy says comes last, and either's failure is the whole's
 beside_mypy = @mkdir -p build; $(BIN)/mypy > build/mypy.txt 2>&1 & mypy=$$!; $(1); failed=$$?; wait $$mypy; wrong=$$?; cat build/mypy.txt; exit $$((failed | wrong))
-PACKAGES := -e "core[llvm]" -e backends/cpu -e backends/nvidia -e backends/amd -e conformance
+PACKAGES := -e "core[llvm]" -e backends/cpu -e backends/nvidia -e backends/amd -e backends/amd/emulator -e conformance
 
 .PHONY: demo test check lint style docs bench perf ecosystem corpus opencl release gpu-test gpu-sanitize clean
 
@@ -90,7 +90,7 @@ $(VENV)/.created:
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	touch $@
 
-$(VENV)/.installed: $(VENV)/.created core/pyproject.toml backends/cpu/pyproject.toml backends/nvidia/pyproject.toml backends/amd/pyproject.toml conformance/pyproject.toml
+$(VENV)/.installed: $(VENV)/.created core/pyproject.toml backends/cpu/pyproject.toml backends/nvidia/pyproject.toml backends/amd/pyproject.toml backends/amd/emulator/pyproject.toml conformance/pyproject.toml
 	$(BIN)/python -m pip install --quiet $(PACKAGES)
 	touch $@
 

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("core", "backends/cpu", "backends/nvidia", "backends/amd", "conformance")
+PARTS = ("core", "backends/cpu", "backends/nvidia", "backends/amd", "backends/amd/emulator", "conformance")
 
 
 @dataclass(frozen=True)

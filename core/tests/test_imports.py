@@ -1,4 +1,4 @@
-"""What the modules of the five distributions import of each other, at their top, within functions and for types alone: no large circles, no private names."""
+"""What the modules of the six distributions import of each other, at their top, within functions and for types alone: no large circles, no private names."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ DISTRIBUTIONS = {
     "tilewright_cpu": "backends/cpu/src",
     "tilewright_nvidia": "backends/nvidia/src",
     "tilewright_amd": "backends/amd/src",
+    "tilewright_amd_emulator": "backends/amd/emulator/src",
     "tilewright_conformance": "conformance/src",
 }
 

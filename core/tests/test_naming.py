@@ -74,7 +74,6 @@ MISNAMED_FILES: set[str] = {
     "carried",
     "emulated",
     "known_integers",
-    "packed",
     "parts",
     "places",
 }
@@ -108,10 +107,7 @@ def test_files_are_named_by_nouns_and_verb_phrases() -> None:
 #: Distribution -> names of files that it has twice. The lists may only shrink.
 REPEATED_FILES: dict[str, set[str]] = {
     "conformance/src": {
-        "arguments",
         "arithmetic",
-        "assembly",
-        "atomics",
         "blocks",
         "control",
         "conversions",
@@ -124,10 +120,8 @@ REPEATED_FILES: dict[str, set[str]] = {
         "launching",
         "linear",
         "matrices",
-        "matrix",
         "memory",
         "order",
-        "program",
         "reductions",
         "shapes",
         "sorting",
@@ -323,24 +317,27 @@ def test_the_sources_use_the_words_of_the_field() -> None:
 COLUMNS = 100
 #: Distribution -> longer lines. The numbers may only fall.
 LONG_LINES: dict[str, int] = {
+    "backends/amd/emulator/src": 446,
     "backends/amd/src": 428,
     "backends/cpu/src": 1094,
     "backends/nvidia/src": 845,
-    "conformance/src": 3708,
+    "conformance/src": 3262,
     "core/src": 7165,
 }
 #: Distribution -> docstrings with a longer first line. The numbers may only fall.
 LONG_TITLES: dict[str, int] = {
+    "backends/amd/emulator/src": 98,
     "backends/amd/src": 62,
     "backends/nvidia/src": 124,
-    "conformance/src": 516,
+    "conformance/src": 418,
     "core/src": 924,
 }
 #: Distribution -> docstrings that begin with a relative clause. The numbers may only fall.
 RELATIVE_TITLES: dict[str, int] = {
+    "backends/amd/emulator/src": 17,
     "backends/amd/src": 30,
     "backends/nvidia/src": 63,
-    "conformance/src": 154,
+    "conformance/src": 137,
     "core/src": 569,
 }
 RELATIVE = re.compile(r"(What|Which|Whether|Who|How|That)\b")

@@ -21,7 +21,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "docs" / "site" / "developers"
-SOURCES = ("core/src", "backends/cpu/src", "backends/amd/src", "conformance/src")
+SOURCES = ("core/src", "backends/cpu/src", "backends/amd/src", "backends/amd/emulator/src", "conformance/src")
 #: Where a page puts a package of its own, which is no change of the sources.
 PACKAGE = "backends/slate/src"
 BLOCK = re.compile(r'^```(diff|python) title="([^"]+)"\n(.*?)^```$', re.M | re.S)

@@ -29,16 +29,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def emulated(request: pytest.FixtureRequest) -> Iterator[Any]:
     """The emulated device that arrays of the host are on, where the command asks for one; None otherwise."""
-    target = request.config.getoption("--emulate", "")
+    target, _, schedule = request.config.getoption("--emulate", "").partition(":")
     if not target:
         yield None
         return
     pytest.importorskip("torch")
-    from tilewright_conformance.suite.emulation import emulate
-    from tilewright_conformance.waves.host_arrays import host_arrays
+    from tilewright_amd_emulator.hip.emulation import emulate
+    from tilewright_amd_emulator.hip.host_arrays import host_arrays
 
     os.environ["TILEWRIGHT_BACKEND"] = "amd"  # of kernels without arrays, and of what asks for the device's properties
-    device = emulate("amd", target, shared=True, limit=LIMIT)
+    device = emulate(target, schedule, shared=True, limit=LIMIT)
     with host_arrays(device):
         yield device
 

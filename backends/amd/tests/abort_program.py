@@ -16,10 +16,10 @@ import amd_kernels as kernels
 
 from tilewright.plugins.registry import registry
 from tilewright_amd.codegen import assertions
-from tilewright_conformance.suite.emulation import emulate
+from tilewright_amd_emulator.hip.emulation import emulate
 
 arch, what = sys.argv[1:]
-stand_in = emulate("amd", arch)
+stand_in = emulate(arch)
 backend = registry().get("amd")
 (device,) = backend.call("tilewright_devices")
 memory = backend.call("tilewright_memory", device=device)

@@ -17,9 +17,9 @@ from tilewright.plugins.manifest import CodeObject
 from tilewright.plugins.registry import registry
 from tilewright.runtime.devices.device_registry import named_target
 from tilewright_amd.lower import lower
-from tilewright_conformance.waves import Arena, Coverage, load, run
-from tilewright_conformance.waves.arguments import packed
-from tilewright_conformance.waves.errors import WaveError
+from tilewright_amd_emulator import Arena, Coverage, load, run
+from tilewright_amd_emulator.engine.kernel_arguments import packed
+from tilewright_amd_emulator.errors import WaveError
 
 
 class AssertionFailed(Exception):

@@ -22,7 +22,7 @@ from tilewright.gpu_host.table import Call
 from tilewright.plugins.manifest import Device
 from tilewright.plugins.registry import registry
 from tilewright_amd.codegen import prints
-from tilewright_conformance.suite.emulation import emulate
+from tilewright_amd_emulator.hip.emulation import emulate
 
 arch = sys.argv[1]
 in_python = launch.PythonLauncher.__call__
@@ -30,7 +30,7 @@ if os.environ["TILEWRIGHT_AMD_LAUNCHER"] == "native":
     # machine code launches, and leaves nothing to Python but kernels with assertions and prints
     launch.PythonLauncher.__call__ = None  # type: ignore[method-assign]
 lanes = 64 if arch in ("gfx90a", "gfx942", "gfx950") else 32
-stand_in = emulate("amd", arch)
+stand_in = emulate(arch)
 backend = registry().get("amd")
 assert backend.manifest.status == "", backend.manifest.status
 (device,) = backend.call("tilewright_devices")

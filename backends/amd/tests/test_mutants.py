@@ -21,7 +21,7 @@ from tilewright.simt.target.simt_target import SimtTarget, Threads
 from tilewright_amd.codegen import cross_lane, memory_access, waitcnt
 from tilewright_amd.mma.mma import _Product
 from tilewright_amd.target import GcnTarget
-from tilewright_conformance.waves import WaveError
+from tilewright_amd_emulator import WaveError
 
 Run = Callable[[str, str, int], bool]
 

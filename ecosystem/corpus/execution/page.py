@@ -16,7 +16,7 @@ _MOST = 1.2
 _HEAD = """# The corpus on AMD GPUs, executed
 
 Instructions that the waves of Tilewright's code execute by those of Triton's, in the emulator of AMD's waves
-(`tilewright_conformance.waves`), which runs the bytes of both code objects on the same data. No GPU is used, and the
+(`tilewright_amd_emulator`), which runs the bytes of both code objects on the same data. No GPU is used, and the
 figures do not depend on the machine that runs the emulator; an instruction counts as one whatever it takes.
 
 The launches are those of `ecosystem/corpus/execution/ids.txt`: kernels that are served, of every package whose kernels run in the

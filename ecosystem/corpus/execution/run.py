@@ -23,8 +23,8 @@ from corpus import data
 from corpus.comparison import Row
 from corpus.compilation import Outcome
 from corpus.launches import Argument, Launch
-from tilewright_conformance.waves import Arena, WaveError, disassembled, load, run
-from tilewright_conformance.waves.arguments import packed, sizes_of_arguments
+from tilewright_amd_emulator import Arena, WaveError, disassembled, load, run
+from tilewright_amd_emulator.engine.kernel_arguments import packed, sizes_of_arguments
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

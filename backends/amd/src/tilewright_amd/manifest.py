@@ -60,4 +60,5 @@ def manifest() -> Manifest:
         language={"hip": "tilewright_amd.language"},
         priority=200,
         status=why_disabled("amd", "amd", why_no_device),
+        emulator="tilewright-amd-emulator",
     )

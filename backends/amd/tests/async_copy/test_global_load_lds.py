@@ -17,7 +17,7 @@ from tilewright_amd.async_copy import global_load_lds
 from tilewright_amd.codegen import waitcnt
 from tilewright_amd.mma import transposed_loads
 from tilewright_amd.target import GcnTarget
-from tilewright_conformance.waves import WaveError
+from tilewright_amd_emulator import WaveError
 
 BLOCKS = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "GROUP_M": 1, "ACTIVATION": ""}
 #: copies that a thread starts for each iteration: 16 bytes of two tiles of 8 KiB, by 256 threads

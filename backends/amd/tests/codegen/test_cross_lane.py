@@ -15,7 +15,7 @@ from tilewright_amd.architectures import ARCHITECTURES, target_of
 from tilewright_amd.codegen import cross_lane
 from tilewright_amd.codegen.kernel_state import KernelState
 from tilewright_amd.target import TRIPLE, GcnTarget
-from tilewright_conformance.waves import Arena, load, run
+from tilewright_amd_emulator import Arena, load, run
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)

@@ -9,8 +9,8 @@ from amd_support import example, forget, listed, waits_that_are_too_short
 
 from tilewright.plugins.manifest import CodeObject
 from tilewright_amd.codegen import cross_lane
+from tilewright_amd_emulator import WaveError
 from tilewright_conformance.cases.matmul.dots.kernels import gathered
-from tilewright_conformance.waves import WaveError
 
 #: (M, N, whether rows are loaded for each factor, stages, warps, type of the index)
 CONFIGURATIONS = ((16, 32, False, 2, 4, "i64"), (16, 32, True, 3, 4, "i32"))

@@ -13,7 +13,7 @@ from amd_support import SCHEDULES, all_barriers_but, example, listed, listing_of
 from tilewright.plugins.manifest import CodeObject
 from tilewright_amd.async_copy import global_load_lds
 from tilewright_amd.target import GcnTarget
-from tilewright_conformance.waves import WaveError
+from tilewright_amd_emulator import WaveError
 
 SIDE = 128
 

@@ -126,7 +126,7 @@ print(reason or runtime_library.mapped())
 
 @needs_bindings
 def test_hip_python_loads_the_runtime_of_the_process(tmp_path: Path) -> None:
-    from tilewright_conformance.waves.hip_runtime import build
+    from tilewright_amd_emulator.hip.hip_runtime import build
 
     first, second = (str(build(tmp_path / name) / "lib" / NAME) for name in ("first", "second"))
     link = str(tmp_path / "first" / "lib" / f"{NAME}.7")

@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tilewright.errors import TilewrightError
+from tilewright.plugins.emulators import emulate
 from tilewright.plugins.registry import registry
 from tilewright_conformance import mutation
 from tilewright_conformance.fuzz.differential import Differential, Verdict
 from tilewright_conformance.fuzz.reproducer import reproducer, write
 from tilewright_conformance.fuzz.search import Found, Search
 from tilewright_conformance.random_programs import Program
-from tilewright_conformance.suite.emulation import emulate
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -96,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--count", type=int, default=1000, help="programs to run (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the programs and their data (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=Path("fuzz"), help="where reproducers are written (default: %(default)s)")
-    parser.add_argument("--emulate", default="", metavar="TARGET", help="emulate this hardware, as gfx942, or gfx942:lockstep for another order of its waves")
+    parser.add_argument("--emulate", default="", metavar="TARGET", help="run on this emulated target of the backend; TARGET:MODE for a mode of its emulator")
     parser.add_argument("--load", default="", metavar="MODULE[:OBJECT]", help="the backend's plugin, where no distribution ships it")
     parser.add_argument("--stop-after", type=int, default=5, metavar="N", help="stop after N failures (default: %(default)s)")
     parser.add_argument("--time-limit", type=float, default=120.0, metavar="S", help="seconds for one program; then all ends (default: %(default)s)")

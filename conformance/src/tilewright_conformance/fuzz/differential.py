@@ -19,7 +19,7 @@ from tilewright_conformance.suite.requirements import needs_of
 from tilewright_conformance.suite.session import Session, Subject
 
 if TYPE_CHECKING:
-    from tilewright_conformance.waves.hip_runtime import EmulatedDevice
+    from tilewright.plugins.manifest import EmulatedDevice
 
 #: Integers wrap around in the IR; all else that the checked mode finds makes a program undefined.
 _CHECKED = CheckedOptions(overflow=False)

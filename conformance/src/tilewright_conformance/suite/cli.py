@@ -62,7 +62,7 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument("--seed", type=_count, default=0, metavar="N", help="of the random numbers (%(default)s)")
     run.add_argument("--repeat", type=_positive, default=1, metavar="N", help="run each case N times in a row, with warm caches; the first failure counts")
     run.add_argument("--load", action="append", default=[], metavar="MODULE", help="a plugin module to register under the backend's name; may be repeated")
-    run.add_argument("--emulate", default="", metavar="TARGET", help="emulate this hardware, as gfx942, or gfx942:lockstep for another order of its waves")
+    run.add_argument("--emulate", default="", metavar="TARGET", help="run on this emulated target of the backend; TARGET:MODE for a mode of its emulator")
     run.add_argument("--memory", type=_positive, default=4096, metavar="MIB", help="what a worker may grow by during one case (%(default)s)")
     run.add_argument("--wheel", type=Path, action="extend", nargs="+", default=[], metavar="FILE", help="what was installed; a claim names its hash")
     run.add_argument("--time-scale", type=float, default=1.0, metavar="X", help="multiply the time limits, for slow machines")

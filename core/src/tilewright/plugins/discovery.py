@@ -42,9 +42,9 @@ class PluginSource:
         return self.reference.partition(":")[0].partition(".")[0]
 
 
-def installed_plugins() -> list[PluginSource]:
-    """Every entry point of the group, sorted by name. One that several path entries show twice (an editable install) is listed once."""
-    return _sources(importlib.metadata.entry_points(group=GROUP))
+def installed_plugins(group: str = GROUP) -> list[PluginSource]:
+    """Every entry point of a group, sorted by name. One that several path entries show twice (an editable install) is listed once."""
+    return _sources(importlib.metadata.entry_points(group=group))
 
 
 def _sources(entry_points: Iterable[importlib.metadata.EntryPoint]) -> list[PluginSource]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 from tilewright.ir import Module
-from tilewright.plugins.manifest import CodeObject, CProgram, Device, Launcher, Manifest, Memory, Parameter, Pass, Target, Timer
+from tilewright.plugins.manifest import CodeObject, CProgram, Device, EmulatedDevice, Launcher, Manifest, Memory, Parameter, Pass, Target, Timer
 
 if TYPE_CHECKING:
     from tilewright.ir.work import Work
@@ -122,6 +122,25 @@ def tilewright_peer_access(device: Device, peer: Device) -> str | None:
 @hookspec(firstresult=True)
 def tilewright_timer(device: Device) -> Timer | None:
     """A timer for a device; without one the runtime measures wall time around a synchronised launch."""
+
+
+# ---- emulation: implemented by an emulator's plugin (:mod:`tilewright.plugins.emulators`), or by the backend itself
+
+
+@hookspec(firstresult=True)
+def tilewright_emulate(target: str, mode: str, seed: int) -> EmulatedDevice | None:
+    """Give this process, and the processes it starts, an emulated device of ``target``, one of the manifest's targets.
+
+    Afterwards the backend's other hooks find that device and launch on it. An emulator that is a plugin of its own is called
+    before the backend is imported, so it may replace a driver that the backend loads.
+
+    Args:
+        mode: the part of ``--emulate TARGET:MODE`` after the colon, which the emulator defines; empty for its default.
+        seed: seed of the emulator's own choices, such as the order of threads.
+
+    Raises:
+        BackendError: the emulator has no such mode, or something that it needs is missing.
+    """
 
 
 # ---- autotuning: advice. Where a hook fails or gives what it must not, users are warned by the backend's name, and tuning goes on without its answer.

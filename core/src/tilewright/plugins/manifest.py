@@ -150,6 +150,8 @@ class Manifest:
             in f32, and they are converted by operations on integers, so that it only moves them. Empty for all.
         priority: among backends that serve one device kind the highest is the default; equal ones go by name.
         status: why it cannot run anything now; empty where it can.
+        emulator: the distribution that emulates its devices, for users to install; empty if there is
+            none.
     """
 
     name: str
@@ -168,6 +170,7 @@ class Manifest:
     computes: frozenset[str] = frozenset()
     priority: int = 0
     status: str = ""
+    emulator: str = ""
 
     def __post_init__(self) -> None:
         if not is_backend_name(self.name):
@@ -186,6 +189,8 @@ class Manifest:
             raise ManifestError(f"ir_versions must be (lowest, highest), not {self.ir_versions}")
         if not isinstance(self.priority, int) or not isinstance(self.status, str):
             raise ManifestError(f"priority must be an integer and status a string, not {self.priority!r} and {self.status!r}")
+        if not isinstance(self.emulator, str):
+            raise ManifestError(f"emulator must be the name of a distribution, not {self.emulator!r}")
         if self.capabilities is not None and not isinstance(self.capabilities, Capabilities):
             raise ManifestError(f"capabilities must be a Capabilities, not {self.capabilities!r}")
         if self.capabilities is None and not self.status:
@@ -390,4 +395,17 @@ class MomentTimer(Timer, Protocol):
 
     def forget(self, *moments: object) -> None:
         """Let go of moments."""
+        ...
+
+
+class EmulatedDevice(Protocol):
+    """A device that an emulator put in the place of hardware, in this process."""
+
+    @property
+    def error(self) -> Exception | None:
+        """The fault that the emulator found in a kernel since the last :meth:`recover`."""
+        ...
+
+    def recover(self) -> None:
+        """Clear the fault, so that kernels can be launched again."""
         ...

@@ -11,7 +11,7 @@ from tilewright_conformance.suite.catalogue import CASES, Catalogue
 from tilewright_conformance.suite.provenance import suite_version
 
 if TYPE_CHECKING:
-    from tilewright_conformance.waves.hip_runtime import EmulatedDevice
+    from tilewright.plugins.manifest import EmulatedDevice
 
 #: What the time limits of cases are multiplied with where the hardware is emulated.
 _EMULATED = 20.0
@@ -32,7 +32,7 @@ class Setup:
         start_limit: seconds that a worker has for loading the backend.
         repeat: how often each case is run in a row, in one process as long as the device works for it:
             once compiled, its kernels run with warm caches and outputs that are filled anew. The first run that fails counts.
-        emulate: the hardware to emulate; see :func:`tilewright_conformance.suite.emulation.emulate`. Empty: the backend's own.
+        emulate: the target to emulate; see :func:`tilewright.plugins.emulators.emulate`. Empty: the backend's own devices.
     """
 
     backend: str
@@ -78,7 +78,7 @@ def load_plugins(setup: Setup) -> EmulatedDevice | None:
         registry().register(getattr(plugin, name) if name else plugin, setup.backend, distribution=f"loaded from {reference}")
     if not setup.emulate:
         return None
-    from tilewright_conformance.suite.emulation import emulate
+    from tilewright.plugins.emulators import emulate
 
     return emulate(setup.backend, setup.emulate, setup.seed)
 

@@ -1,0 +1,1 @@
+"""Code objects and assembly text as programs of parsed instructions."""

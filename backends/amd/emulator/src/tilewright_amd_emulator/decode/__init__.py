@@ -1,0 +1,1 @@
+"""From parsed instructions to functions that execute them."""

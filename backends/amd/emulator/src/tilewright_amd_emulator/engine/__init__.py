@@ -1,0 +1,1 @@
+"""Launches: the kernel arguments, the waves' schedule, and the coverage of instructions."""

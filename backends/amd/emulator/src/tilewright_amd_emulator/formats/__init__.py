@@ -1,0 +1,1 @@
+"""Number formats: arithmetic and conversions as the hardware performs them."""

@@ -1,0 +1,1 @@
+"""Checked memory of the emulated device."""

@@ -1,0 +1,1 @@
+"""State of waves: registers, masks, and memory operations in flight."""
