@@ -103,10 +103,19 @@ def test_the_core_imports_no_backend() -> None:
     assert not told, ", ".join(told)
 
 
-def backends_imported(file: Path) -> list[int]:
-    """The lines of imports of ``tilewright_...``."""
+def test_the_conformance_suite_imports_no_backend() -> None:
+    suite = SOURCE.parents[2] / "conformance" / "src" / "tilewright_conformance"
+    files = sorted(suite.rglob("*.py"))
+    own = "tilewright_conformance"
+    found = [f"{file.relative_to(suite)}:{number}" for file in files for number in backends_imported(file, own)]
+    assert files and not found, ", ".join(found)
+
+
+def backends_imported(file: Path, own: str = "tilewright") -> list[int]:
+    """Lines of imports of ``tilewright_...``, but for those of the package ``own``."""
     found = []
     for node in ast.walk(ast.parse(file.read_text())):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        found += [node.lineno for name in names if name.startswith("tilewright_")]
+        packages = {name.partition(".")[0] for name in names}
+        found += [node.lineno for name in packages if name.startswith("tilewright_") and name != own]
     return found
