@@ -70,7 +70,7 @@ def test_a_report_is_of_certain_wheels(report: Document, tmp_path: Path, capsys:
 
     def verified(hash_: str, *wheels: Path) -> int:
         facts["wheel"] = hash_
-        report["claims"] = document._claims(report, Expectations())
+        report["claims"] = document._claims(report, Expectations(), catalogue())
         report["checksum"] = document.checksum(report)
         write(report, tmp_path / "report.json")
         return run("verify", tmp_path / "report.json", *(part for path in wheels for part in ("--wheel", path)))

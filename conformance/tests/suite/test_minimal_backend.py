@@ -18,7 +18,7 @@ from tilewright_conformance.suite.case import PROFILES, Case, Needs, Outcome, St
 from tilewright_conformance.suite.catalogue import catalogue
 from tilewright_conformance.suite.cli import main
 from tilewright_conformance.suite.engine.judge import execute
-from tilewright_conformance.suite.profiles import OPERATIONS, REQUIRES, USES, current_lists
+from tilewright_conformance.suite.profiles import OPERATIONS, REQUIRES, USES, required_cases
 from tilewright_conformance.suite.session import Session, Subject
 
 
@@ -62,7 +62,7 @@ def test_a_profile_needs_no_more_than_it_states(profile: str, fresh: None, monke
         if case.id in LONG:
             assert catalogue()[LONG[case.id]] in selected and case.needs.missing(REQUIRES[profile].capabilities()) == ()
     found = outcomes(profile, [case for case in selected if case.id not in LONG])
-    listed = tuple(case for case in current_lists(catalogue())[profile] if case not in LONG)
+    listed = tuple(case for case in required_cases(catalogue())[profile] if case not in LONG)
     if profile == "perf":  # how fast the interpreter is on a busy machine says nothing here: what it refuses does
         found = [outcome for outcome in found if outcome.status is not Status.FAILED]
         listed = tuple(case for case in listed if case in {outcome.case for outcome in found})

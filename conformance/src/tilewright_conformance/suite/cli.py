@@ -7,7 +7,8 @@ python -m tilewright_conformance sign REPORT... --key FILE
 python -m tilewright_conformance keygen FILE
 python -m tilewright_conformance compare REPORT REPORT
 python -m tilewright_conformance scoreboard REPORT... [--html | --site DIR]
-python -m tilewright_conformance list [--profile PROFILE] [--without PROFILE] [--json] [PATTERN...]
+python -m tilewright_conformance list [--profile PROFILE] [--without PROFILE] [--required] [--json]
+                                      [PATTERN...]
 python -m tilewright_conformance profiles --check | --write | --claimable [--profile PROFILE] [-j N]
 """
 
@@ -96,12 +97,14 @@ def build_parser() -> argparse.ArgumentParser:
     listing.add_argument("--profile", action="append", default=[], choices=PROFILES)
     listing.add_argument("--without", action="append", default=[], choices=PROFILES, metavar="PROFILE", help="leave this profile out; may be repeated")
     listing.add_argument("--quick", action="store_true", help="those of a quick run")
+    listing.add_argument("--required", action="store_true", help="those that their profile requires")
     listing.add_argument("--json", action="store_true", help="print JSON, with profile, subject and needs")
 
-    profiles = _command(commands, "profiles", "compare the lists of what must pass with the cases, or write them", _profiles)
+    about = "check or write the number and hash of the cases that profiles require"
+    profiles = _command(commands, "profiles", about, _profiles)
     action = profiles.add_mutually_exclusive_group(required=True)
-    action.add_argument("--check", action="store_true", help="exit code 1 where a list is not that of the cases")
-    action.add_argument("--write", action="store_true", help="write the lists of this version of the suite")
+    action.add_argument("--check", action="store_true", help="exit code 1 where required cases have changed")
+    action.add_argument("--write", action="store_true", help="write number and hash by profile and family")
     action.add_argument("--claimable", action="store_true", help="run each profile on a backend that has no more than it requires; exit code 1 where one fails")
     profiles.add_argument("--profile", action="append", default=[], choices=PROFILES, help="for --claimable: this profile; may be repeated; all otherwise")
     profiles.add_argument("-j", "--jobs", type=_positive, default=0, metavar="N", help="for --claimable: worker processes at once")
@@ -298,7 +301,12 @@ def _scoreboard(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
+    from tilewright_conformance.suite.profiles import required_cases
+
     cases = catalogue().select(profiles=_profiles_left(options), patterns=options.patterns, quick=options.quick)
+    if options.required:
+        required = {id_ for ids in required_cases(catalogue()).values() for id_ in ids}
+        cases = [case for case in cases if case.id in required]
     if options.json:
         rows = [
             {"case": case.id, "profile": case.profile, "subject": case.subject, "quick": case.quick, "time_limit": case.time_limit, "source": case.source}
@@ -317,14 +325,11 @@ def _profiles(options: argparse.Namespace) -> int:
     if options.claimable:
         return _claimable(options)
     if options.write:
-        for path in profiles.write_lists(catalogue(), suite_version()):
-            print(path)
+        profiles.write_fingerprints(catalogue(), suite_version())
         return GOOD
-    changes = profiles.list_changes(catalogue(), suite_version())
-    for profile, (lacks, extra) in changes.items():
-        for sign, ids in (("+", lacks), ("-", extra)):
-            for id_ in ids:
-                print(f"{sign} {profile}: {id_}")
+    changes = profiles.changed_families(catalogue(), suite_version())
+    for profile, families in changes.items():
+        print(f"{profile}: the required cases of {', '.join(families)} have changed")
     return WRONG if changes else GOOD
 
 

@@ -25,7 +25,7 @@ from tilewright_conformance.suite.catalogue import Catalogue
 from tilewright_conformance.suite.engine.pool import run_cases
 from tilewright_conformance.suite.engine.setup import Setup
 from tilewright_conformance.suite.expectations import Expectations
-from tilewright_conformance.suite.profiles import OPERATIONS, REQUIRES, Claim, claim, current_lists
+from tilewright_conformance.suite.profiles import OPERATIONS, REQUIRES, Claim, claim, required_cases
 
 #: The name under which a profile's backend is tested; one process has one of them.
 NAME = "minimal"
@@ -132,5 +132,5 @@ def judged(profile: str, catalogue: Catalogue, outcomes: Sequence[Outcome], list
         listed: what must have passed; the profile's whole list where it is None.
     """
     found = {outcome.case: outcome for outcome in outcomes}
-    listed = current_lists(catalogue)[profile] if listed is None else listed
+    listed = required_cases(catalogue)[profile] if listed is None else listed
     return claim(profile, listed, found, dict.fromkeys(found, profile), REQUIRES[profile].capabilities(), Expectations(), quick=False)

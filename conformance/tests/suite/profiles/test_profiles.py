@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,34 +16,51 @@ from tilewright_conformance.suite.provenance import suite_version
 from tilewright_conformance.suite.session import Subject
 
 
-def test_the_checked_in_lists_are_those_of_the_catalogue() -> None:
-    changes = profiles.list_changes(catalogue(), suite_version())
-    assert not changes, "write the lists anew: python -m tilewright_conformance profiles --write"
+def test_the_required_cases_are_the_checked_in_ones() -> None:
+    changes = profiles.changed_families(catalogue(), suite_version())
+    assert not changes, "python -m tilewright_conformance profiles --write"
 
 
 def test_each_profile_states_what_it_requires() -> None:
     assert set(profiles.REQUIRES) == set(PROFILES)
 
 
-def test_lists_hold_the_cases_that_need_no_more_than_the_profile_requires(tmp_path: Path) -> None:
-    listed = set(profiles.current_lists(catalogue())["core"])
-    assert "elementwise/add/f32/scalar" in listed
-    assert "elementwise/add/f64/scalar" not in listed
-    profiles.write_lists(catalogue(), "9.9", tmp_path)
-    text = (tmp_path / "9.9" / "core.toml").read_text()
-    assert 'suite = "9.9"' in text and text.count('"elementwise/') == sum(id_.startswith("elementwise/") for id_ in listed)
+def test_required_cases_need_no_more_than_the_profile_requires() -> None:
+    required = profiles.required_cases(catalogue())["core"]
+    assert "elementwise/add/f32/scalar" in required
+    assert "elementwise/add/f64/scalar" not in required
+
+
+def test_fingerprints_are_read_as_they_were_written(tmp_path: Path) -> None:
+    profiles.write_fingerprints(catalogue(), "9.9", file := tmp_path / "required_cases.toml")
+    recorded = profiles.recorded_fingerprints("9.9", file)
+    assert recorded == profiles.fingerprints(catalogue())
+    required = profiles.required_cases(catalogue())["core"]
+    assert recorded["core"]["elementwise"].cases == sum(id_.startswith("elementwise/") for id_ in required)
+    with pytest.raises(profiles.ProfileError, match=r"no required cases of version 9\.8"):
+        profiles.recorded_fingerprints("9.8", file)
+    file.write_text('suite = "9.9"\n[core]\nelementwise = 3\n')
+    with pytest.raises(profiles.ProfileError, match="is damaged"):
+        profiles.recorded_fingerprints("9.9", file)
+
+
+def test_a_changed_case_changes_the_fingerprint_of_its_family(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded = profiles.fingerprints(catalogue())
+    recorded["core"]["elementwise"] = profiles.Fingerprint.of(["elementwise/add/f32/scalar"])
+    monkeypatch.setattr(profiles, "recorded_fingerprints", lambda version: recorded)
+    assert profiles.changed_families(catalogue(), suite_version()) == {"core": ["elementwise"]}
 
 
 CORE = ("elementwise/add/f32/scalar", "elementwise/sub/f32/scalar")
 FURTHER = "elementwise/add/f64/scalar"
 
 
-def claim(outcomes: dict[str, Status], *, quick: bool = False, without: str = "", expected: tuple[Expectation, ...] = ()) -> str:
+def claim(outcomes: dict[str, Status], *, without: str = "", expected: tuple[Expectation, ...] = (), **options: Any) -> str:
     capabilities = Subject("cpu").capabilities
     if without:
         capabilities = dataclasses.replace(capabilities, dtypes=capabilities.dtypes - {without})
     found = {case: Outcome(case, status, "", "" if status is Status.PASSED else "LoweringError") for case, status in outcomes.items()}
-    judged = profiles.claim("core", CORE, found, dict.fromkeys(found, "core"), capabilities, Expectations(expected, catalogue()), quick=quick)
+    judged = profiles.claim("core", CORE, found, dict.fromkeys(found, "core"), capabilities, Expectations(expected, catalogue()), **{"quick": False, **options})
     assert judged.holds == (not judged.reasons)
     return "; ".join(judged.reasons)
 
@@ -57,6 +75,7 @@ PASSED = dict.fromkeys((*CORE, FURTHER), Status.PASSED)
         ({}, {"quick": True}, "a quick run is not valid for a claim"),
         ({}, {"without": "f32"}, "the backend does not declare dtype f32"),
         ({}, {"without": "f64"}, ""),
+        ({}, {"changed": ("access",)}, "the cases of access are not those of the suite's version"),
         ({CORE[0]: Status.NOT_SUPPORTED}, {}, f"1 of 2 cases that must pass did not: {CORE[0]}"),
         ({FURTHER: Status.NOT_SUPPORTED}, {}, ""),
         ({FURTHER: Status.FAILED}, {}, f"1 further cases were neither passed nor refused: {FURTHER}"),
@@ -68,8 +87,8 @@ PASSED = dict.fromkeys((*CORE, FURTHER), Status.PASSED)
         ),
     ],
 )
-def test_what_a_claim_rests_on(changes: dict[str, Status], options: dict[str, object], reason: str) -> None:
-    assert claim({**PASSED, **changes}, **options) == reason  # type: ignore[arg-type]
+def test_what_a_claim_rests_on(changes: dict[str, Status], options: dict[str, Any], reason: str) -> None:
+    assert claim({**PASSED, **changes}, **options) == reason
 
 
 def test_a_claim_needs_each_case_of_the_list() -> None:

@@ -94,7 +94,7 @@ def test_a_report_names_what_is_no_wheel(report: Document) -> None:
     from tilewright_conformance.suite.report import document
 
     def reasons() -> list[str]:
-        return [text for text in document._claims(report, Expectations())[0]["reasons"] if "wheel" in text]
+        return [text for text in document._claims(report, Expectations(), catalogue())[0]["reasons"] if "wheel" in text]
 
     for facts in report["distributions"]:
         facts.update(editable=False, wheel="ab" * 32)

@@ -1,9 +1,9 @@
-"""What a backend must pass to claim a profile: a list of ids for each version of the suite and profile, checked in, so that it cannot change unseen.
+"""Profiles: what a backend must declare, lower and pass to claim one.
 
-    profiles/0.1.0/math.toml
-
-``python -m tilewright_conformance profiles --write`` makes the lists of this version anew from the
-catalogue; ``--check`` says what has changed.
+The cases that must pass follow from the catalogue: those that need no more than the profile
+requires. ``required_cases.toml`` has their number and hash by profile and family, so that they
+cannot change unseen. ``python -m tilewright_conformance profiles --write`` writes it, ``--check``
+names the families that have changed, and ``list --required`` prints the ids.
 
 A claim rests on four things: the backend declares what the profile requires, each case of the list
 passed, of the profile's other cases none was anything but passed or refused, and all that took part
@@ -12,8 +12,10 @@ is in wheels whose hashes are known. Cases with a waiver (``waivers.toml``) do n
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +25,7 @@ from tilewright_conformance.suite.case import PROFILES, Needs, Outcome, Status
 from tilewright_conformance.suite.catalogue import Catalogue
 from tilewright_conformance.suite.expectations import Expectations, Verdict
 
-_FOLDER = Path(__file__).parent
+_FILE = Path(__file__).with_name("required_cases.toml")
 
 _INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
 _CORE = Needs(frozenset(("i1", *_INTEGERS, "f16", "bf16", "f32")), tile_elements=1 << 16)
@@ -74,7 +76,20 @@ OPERATIONS: dict[str, frozenset[str]] = {
 
 
 class ProfileError(ValueError):
-    """There is no list of a version, or a list is damaged."""
+    """There are no fingerprints of a version, or their file is damaged."""
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """The number of some cases, and a hash of their ids."""
+
+    cases: int
+    sha256: str
+
+    @classmethod
+    def of(cls, ids: Iterable[str]) -> Fingerprint:
+        listed = sorted(ids)
+        return cls(len(listed), hashlib.sha256("\n".join(listed).encode()).hexdigest())
 
 
 @dataclass(frozen=True)
@@ -90,28 +105,11 @@ class Claim:
         return not self.reasons
 
 
-def must_pass(version: str, profile: str) -> tuple[str, ...]:
-    """The list of a version of the suite and a profile.
+def required_cases(catalogue: Catalogue) -> dict[str, tuple[str, ...]]:
+    """Return the ids of the cases that must pass, by profile.
 
-    Raises:
-        ProfileError: there is none.
+    They are those that need no more than the profile requires.
     """
-    path = _FOLDER / version / f"{profile}.toml"
-    try:
-        return tuple(tomllib.loads(path.read_text(encoding="utf-8"))["must_pass"])
-    except FileNotFoundError:
-        raise ProfileError(f"this suite has no list of profile {profile!r} for version {version}") from None
-    except (KeyError, ValueError) as error:
-        raise ProfileError(f"{path} is damaged: {error}") from None
-
-
-def listed_profiles(version: str) -> tuple[str, ...]:
-    """The profiles that have a list in a version of the suite, in the order of :data:`PROFILES`."""
-    return tuple(profile for profile in PROFILES if (_FOLDER / version / f"{profile}.toml").exists())
-
-
-def current_lists(catalogue: Catalogue) -> dict[str, tuple[str, ...]]:
-    """The lists as the catalogue has them now: for each profile that has cases, those that need no more than it requires, sorted."""
     found: dict[str, list[str]] = {}
     for case in catalogue:
         listed = found.setdefault(case.profile, [])
@@ -120,30 +118,51 @@ def current_lists(catalogue: Catalogue) -> dict[str, tuple[str, ...]]:
     return {profile: tuple(sorted(found[profile])) for profile in PROFILES if profile in found}
 
 
-def write_lists(catalogue: Catalogue, version: str, folder: Path = _FOLDER) -> list[Path]:
-    """Write the lists of a version; gives the files."""
-    (folder / version).mkdir(exist_ok=True)
-    written = []
-    for profile, ids in current_lists(catalogue).items():
-        path = folder / version / f"{profile}.toml"
-        body = "".join(f'    "{id_}",\n' for id_ in ids)
-        path.write_text(
-            f'# Written by: python -m tilewright_conformance profiles --write\nsuite = "{version}"\nprofile = "{profile}"\nmust_pass = [\n{body}]\n'
-        )
-        written.append(path)
-    return written
+def fingerprints(catalogue: Catalogue) -> dict[str, dict[str, Fingerprint]]:
+    """Return profile -> family -> fingerprint of the cases that must pass."""
+    found: dict[str, dict[str, Fingerprint]] = {}
+    for profile, ids in required_cases(catalogue).items():
+        families = itertools.groupby(ids, lambda id_: id_.partition("/")[0])
+        found[profile] = {family: Fingerprint.of(own) for family, own in families}
+    return found
 
 
-def list_changes(catalogue: Catalogue, version: str) -> dict[str, tuple[list[str], list[str]]]:
-    """Profile -> (ids that the checked-in list lacks, ids that it has too much); profiles without changes are left out."""
-    changes = {}
-    now = current_lists(catalogue)
+def recorded_fingerprints(version: str, file: Path = _FILE) -> dict[str, dict[str, Fingerprint]]:
+    """Return the checked-in fingerprints of a version of the suite.
+
+    Raises:
+        ProfileError: there are none, or the file is damaged.
+    """
+    try:
+        table = tomllib.loads(file.read_text(encoding="utf-8"))
+        if table.pop("suite") != version:
+            raise ProfileError(f"this suite has no required cases of version {version}")
+        return {profile: {family: Fingerprint(**row) for family, row in families.items()} for profile, families in table.items()}
+    except (AttributeError, KeyError, TypeError, tomllib.TOMLDecodeError) as error:
+        raise ProfileError(f"{file} is damaged: {error}") from None
+
+
+def write_fingerprints(catalogue: Catalogue, version: str, file: Path = _FILE) -> None:
+    """Write the fingerprints of a version."""
+    lines = ["# Written by: python -m tilewright_conformance profiles --write"]
+    lines.append(f'suite = "{version}"')
+    for profile, families in fingerprints(catalogue).items():
+        lines += ["", f"[{profile}]"]
+        for family, own in families.items():
+            lines.append(f'{family} = {{ cases = {own.cases}, sha256 = "{own.sha256}" }}')
+    file.write_text("\n".join(lines) + "\n")
+
+
+def changed_families(catalogue: Catalogue, version: str) -> dict[str, list[str]]:
+    """Return profile -> families whose required cases are not the checked-in ones."""
+    recorded, now = recorded_fingerprints(version), fingerprints(catalogue)
+    found = {}
     for profile in PROFILES:
-        listed = set(must_pass(version, profile)) if profile in listed_profiles(version) else set()
-        wanted = set(now.get(profile, ()))
-        if listed != wanted:
-            changes[profile] = sorted(wanted - listed), sorted(listed - wanted)
-    return changes
+        before, after = recorded.get(profile, {}), now.get(profile, {})
+        differing = {family for family, _ in before.items() ^ after.items()}
+        if differing:
+            found[profile] = sorted(differing)
+    return found
 
 
 def claim(
@@ -157,18 +176,22 @@ def claim(
     quick: bool,
     waived: Collection[str] = (),
     unknown: Sequence[str] = (),
+    changed: Sequence[str] = (),
 ) -> Claim:
     """Judge a claim.
 
     Args:
-        listed: the profile's must-pass list.
+        listed: the cases that must pass.
         outcomes: of the run, by case.
         profiles_of: the profile of each case that was run.
         quick: whether the run was a quick one, which shows nothing.
         waived: cases that need not pass (:mod:`tilewright_conformance.suite.profiles.waivers`).
         unknown: what took part and was not installed from a wheel whose hash is known.
+        changed: families whose required cases are not those that the suite's version has.
     """
     reasons = ["a quick run is not valid for a claim"] if quick else []
+    if changed:
+        reasons.append(f"the cases of {', '.join(changed)} are not those of the suite's version")
     if unknown:
         remedy = "install the file itself, or name it: --wheel FILE; what PYTHONPATH hides is of none"
         reasons.append(f"{', '.join(unknown)}: not installed from a wheel whose hash is known ({remedy})")

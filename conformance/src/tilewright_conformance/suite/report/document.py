@@ -4,7 +4,7 @@ The checksum is a SHA-256 over the canonical form of everything but a signature.
 file is undamaged, and no more: whoever edits a report can recompute it. A signature
 (:mod:`tilewright_conformance.suite.report.signature`) shows who vouches for a report; running cases
 again (:mod:`tilewright_conformance.suite.rerun`) shows whether it is true. :func:`verify` derives
-verdicts, summary and claims again from the results and the lists of this installation, so an edited
+verdicts, summary and claims again from the results and the cases of this installation, so an edited
 report must be consistent.
 """
 
@@ -22,7 +22,7 @@ from tilewright.runtime.storage.files import write_whole
 from tilewright_conformance.suite.case import PROFILES, Case, Outcome, Status
 from tilewright_conformance.suite.catalogue import Catalogue, drawn
 from tilewright_conformance.suite.expectations import ExpectationError, Expectations, Verdict, entries_from
-from tilewright_conformance.suite.profiles import ProfileError, claim, listed_profiles, must_pass
+from tilewright_conformance.suite.profiles import ProfileError, changed_families, claim, required_cases
 from tilewright_conformance.suite.profiles.waivers import waived_cases, waivers
 from tilewright_conformance.suite.provenance import capabilities_from_json, normal_name, suite_version, wheel_name
 from tilewright_conformance.suite.report.plain_text import objections, plain
@@ -78,7 +78,7 @@ def build(
         "results": plain(results),
     }
     document["summary"] = _summary(results)
-    document["claims"] = _claims(document, expectations)
+    document["claims"] = _claims(document, expectations, catalogue)
     document["checksum"] = checksum(document)
     problems = _problems(document)
     if problems:
@@ -233,7 +233,7 @@ def _verify_results(document: Document, catalogue: Catalogue) -> None:
     if document["summary"] != _summary(document["results"]):
         raise ReportError("the summary does not follow from the results")
     try:
-        claims = _claims(document, expectations)
+        claims = _claims(document, expectations, catalogue)
     except ProfileError as error:
         raise ReportError(str(error)) from None
     if document["claims"] != claims:
@@ -253,18 +253,29 @@ def _summary(results: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
     return {name: dict(sorted(counts.items())) for name, counts in found.items()}
 
 
-def _claims(document: Document, expectations: Expectations) -> list[dict[str, Any]]:
-    version = document["suite"]["version"]
+def _claims(document: Document, expectations: Expectations, catalogue: Catalogue) -> list[dict[str, Any]]:
+    required = required_cases(catalogue)
+    changed = changed_families(catalogue, document["suite"]["version"])
     outcomes = outcomes_of(document)
     profiles_of = {result["case"]: result["profile"] for result in document["results"]}
     capabilities = capabilities_from_json(document["backend"]["capabilities"])
-    ran = [profile for profile in PROFILES if profile in listed_profiles(version) and profile in profiles_of.values()]
+    ran = [profile for profile in PROFILES if profile in profiles_of.values()]
     waived = waived_cases(document, waivers())
     unknown = _without_wheel(document)
     claims = []
     for profile in ran:
-        listed, quick = must_pass(version, profile), document["run"]["quick"]
-        found = claim(profile, listed, outcomes, profiles_of, capabilities, expectations, quick=quick, waived=waived, unknown=unknown)
+        found = claim(
+            profile,
+            required.get(profile, ()),
+            outcomes,
+            profiles_of,
+            capabilities,
+            expectations,
+            quick=document["run"]["quick"],
+            waived=waived,
+            unknown=unknown,
+            changed=changed.get(profile, ()),
+        )
         claims.append({"profile": profile, "holds": found.holds, "reasons": list(found.reasons), "waived": list(found.waived)})
     return claims
 
