@@ -250,34 +250,34 @@ def test_no_two_classes_of_the_core_have_the_same_name() -> None:
 
 #: Words -> the field's, and how often the sources have them still. The numbers may only fall.
 WORDS: dict[str, tuple[str, int]] = {
-    "block of threads": ("CTA", 1),
-    "blocks of threads": ("CTAs", 4),
-    "by turns": ("in turn, ping-pong", 4),
-    "copy engine": ("TMA", 17),
+    "block of threads": ("CTA", 0),
+    "blocks of threads": ("CTAs", 0),
+    "by turns": ("in turn, ping-pong", 2),
+    "copy engine": ("TMA", 5),
     "functionals": ("linear forms", 6),
-    "gives": ("returns, yields", 301),
-    "greatest": ("maximum", 250),
-    "least": ("minimum", 308),
-    "left out": ("masked off", 80),
-    "machine s own": ("tensor memory, target's", 17),
+    "gives": ("returns, yields", 193),
+    "greatest": ("maximum", 238),
+    "least": ("minimum", 294),
+    "left out": ("masked off", 70),
+    "machine s own": ("tensor memory, target's", 6),
     "meetings": ("barriers, rendezvous", 10),
-    "multiprocessor": ("SM, CU", 44),
+    "multiprocessor": ("SM, CU", 9),
     "paced": ("throttled", 10),
     "parted": ("partitioned", 5),
-    "product": ("matmul, dot, MMA", 590),
-    "products": ("matmuls, dots, MMAs", 178),
-    "promised": ("assumed, hinted", 29),
-    "published": ("fenced, visible to the async proxy", 24),
-    "slab": ("swizzle atom", 23),
-    "slabs": ("swizzle atoms", 37),
-    "sums": ("accumulator, partial sums", 596),
-    "taken apart": ("decomposed, legalized", 20),
-    "taken for": ("assumed", 20),
-    "told": ("reported, emitted", 245),
+    "product": ("matmul, dot, MMA", 537),
+    "products": ("matmuls, dots, MMAs", 156),
+    "promised": ("assumed, hinted", 26),
+    "published": ("fenced, visible to the async proxy", 21),
+    "slab": ("swizzle atom", 9),
+    "slabs": ("swizzle atoms", 25),
+    "sums": ("accumulator, partial sums", 532),
+    "taken apart": ("decomposed, legalized", 18),
+    "taken for": ("assumed", 18),
+    "told": ("reported, emitted", 202),
     "trails": ("deferred wait", 6),
-    "turned": ("transposed", 135),
-    "under way": ("in flight", 40),
-    "unseen": ("masked-off", 22),
+    "turned": ("transposed", 126),
+    "under way": ("in flight", 24),
+    "unseen": ("masked-off", 21),
 }
 
 
@@ -318,27 +318,23 @@ COLUMNS = 100
 #: Distribution -> longer lines. The numbers may only fall.
 LONG_LINES: dict[str, int] = {
     "backends/amd/emulator/src": 446,
-    "backends/amd/src": 428,
+    "backends/amd/src": 278,
     "backends/cpu/src": 1094,
-    "backends/nvidia/src": 845,
-    "conformance/src": 3262,
-    "core/src": 7165,
+    "backends/nvidia/src": 539,
+    "conformance/src": 3249,
+    "core/src": 5899,
 }
 #: Distribution -> docstrings with a longer first line. The numbers may only fall.
 LONG_TITLES: dict[str, int] = {
     "backends/amd/emulator/src": 98,
-    "backends/amd/src": 62,
-    "backends/nvidia/src": 124,
-    "conformance/src": 418,
-    "core/src": 924,
+    "conformance/src": 412,
+    "core/src": 682,
 }
 #: Distribution -> docstrings that begin with a relative clause. The numbers may only fall.
 RELATIVE_TITLES: dict[str, int] = {
     "backends/amd/emulator/src": 17,
-    "backends/amd/src": 30,
-    "backends/nvidia/src": 63,
-    "conformance/src": 137,
-    "core/src": 569,
+    "conformance/src": 135,
+    "core/src": 247,
 }
 RELATIVE = re.compile(r"(What|Which|Whether|Who|How|That)\b")
 

@@ -13,7 +13,8 @@
 
 Everything is imported when it is first used, so that ``import tilewright`` costs next to nothing.
 
-PYTEST_DONT_REWRITE: where ``import triton`` is answered the package is imported before pytest, which would warn that it cannot rewrite the asserts in it.
+PYTEST_DONT_REWRITE: where ``import triton`` is answered the package is imported before pytest,
+which would warn that it cannot rewrite the asserts in it.
 """
 
 from __future__ import annotations

@@ -28,7 +28,8 @@ def time_limit() -> float | None:
 
 def python_command(code: str, *arguments: object) -> list[str]:
     """The command of an interpreter that runs code, and looks for modules where this one does. Until it runs the code it looks nowhere but where it is
-    installed: at its start it would import ``sitecustomize`` of the current folder, and of what variables name that this one was told to ignore.
+    installed: at its start it would import ``sitecustomize`` of the current folder, and of what
+    variables name that this one was told to ignore.
     """
     return [sys.executable, *_flags(), "-P", "-c", f"import sys\nsys.path[:] = {module_path()!r}\n{code}", *map(str, arguments)]
 
@@ -64,7 +65,8 @@ def _absolute(path: str) -> list[str]:
 def end_with_parent(parent: int) -> None:
     """Have this process killed when the thread that started it ends, on Linux; and end at once where the process ``parent`` has ended already.
 
-    For processes whose parent's thread waits for them: a signal like SIGKILL ends the parent without a word to its children.
+    For processes whose parent's thread waits for them: a signal like SIGKILL ends the parent
+    without a word to its children.
     """
     if sys.platform == "linux":
         import ctypes

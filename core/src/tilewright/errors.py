@@ -39,7 +39,8 @@ def closest(name: str, names: Iterable[str], *, shortened: bool = False) -> str:
     """The name most like ``name``; empty where none is.
 
     Args:
-        shortened: whether a name may also be meant where one of the two begins with the other, as ``BLOCK`` for ``B``.
+        shortened: whether a name may also be meant where one of the two begins with the other, as
+            ``BLOCK`` for ``B``.
     """
     import difflib
 
@@ -69,8 +70,9 @@ class TilewrightError(Exception):
 class CompilationError(TilewrightError):
     """A kernel's source breaks a rule of the language. ``str`` shows file, line, source, caret and the chain of inlined calls.
 
-    An error inside a called function has two parts: the error of the kernel, at the call, and as its ``__cause__`` the error of the function. Where a
-    function of the library raised an exception, that is the cause of the innermost error.
+    An error inside a called function has two parts: the error of the kernel, at the call, and as
+    its ``__cause__`` the error of the function. Where a function of the library raised an
+    exception, that is the cause of the innermost error.
 
     Attributes:
         message: the rule that is broken, without location; ``error_message`` is the same.
@@ -220,7 +222,8 @@ class ConfigError(TilewrightError, TypeError):
 def write_reproducer(content: str | bytes, suffix: str = ".ll") -> Path:
     """Write IR text, or what else a tool rejects, to a file named by its content, in ``TILEWRIGHT_REPRODUCER_DIR`` or the directory of temporary files.
 
-    Others may write to that directory and guess the name: what lies there already is left alone, unless it is this user's file of the same content.
+    Others may write to that directory and guess the name: what lies there already is left alone,
+    unless it is this user's file of the same content.
     """
     import hashlib
     import tempfile

@@ -1,13 +1,16 @@
 """Forks of a process while one of its threads sets something up: discovers backends, imports a module, compiles or loads a kernel.
 
-A fork copies one thread, and every lock as it is. A lock that another thread holds stays taken in the child for good: ours, those of modules that are being
-imported, those within LLVM and vendors' libraries. So whatever takes such locks is done within :func:`setting_up`, and a fork waits until no other thread is.
-Launches of kernels that were launched before are not set-up, and cost nothing here.
+A fork copies one thread, and every lock as it is. A lock that another thread holds stays taken in
+the child for good: ours, those of modules that are being imported, those within LLVM and vendors'
+libraries. So whatever takes such locks is done within :func:`setting_up`, and a fork waits until no
+other thread is. Launches of kernels that were launched before are not set-up, and cost nothing
+here.
 """
 
 from __future__ import annotations
 
-# it and logging take their locks before a fork; what is here is registered after them, and so comes before
+# it and logging take their locks before a fork; what is here is registered after them, and so comes
+# before
 import concurrent.futures.thread  # noqa: F401
 import contextlib
 import contextvars
@@ -16,7 +19,8 @@ import os
 import threading
 from collections.abc import Iterator
 
-#: Seconds that a fork waits. What is set up may itself wait for what the forking thread holds: then the child is made as it may be.
+#: Seconds that a fork waits. What is set up may itself wait for what the forking thread holds: then
+#: the child is made as it may be.
 PATIENCE = 120.0
 
 #: Whose set-up this thread works for: that of a thread that waits for this one is the same.

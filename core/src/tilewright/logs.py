@@ -1,7 +1,8 @@
 """What the runtime decides, for Python's ``logging``: the loggers ``tilewright.compile``, ``.cache``, ``.tuning`` and ``.dispatch``.
 
-``TILEWRIGHT_LOG=compile,cache`` switches some of them on, and writes what they say to standard error where the program has set up no logging of its own.
-A message is made only where its logger is on:
+``TILEWRIGHT_LOG=compile,cache`` switches some of them on, and writes what they say to standard
+error where the program has set up no logging of its own. A message is made only where its logger is
+on:
 
     if logs.CACHE.on():
         logs.CACHE.tell(f"{name}: not in {folder}")

@@ -1,6 +1,7 @@
 """Room on Python's stack for kernels that are nested deeply: expressions, control flow, calls.
 
-A level of an expression takes two Python frames, one of control flow up to seven, a call of a function of the language some fifteen.
+A level of an expression takes two Python frames, one of control flow up to seven, a call of a
+function of the language some fifteen.
 """
 
 from __future__ import annotations

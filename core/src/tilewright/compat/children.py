@@ -15,9 +15,10 @@ _STARTUP = Path(__file__).with_name("startup")
 def inherit() -> None:
     """Make interpreters that inherit this environment answer ``import triton``.
 
-    Where the package lies in no site directory, whose lines Python runs (``pip install --target``, a source tree on PYTHONPATH), its place and a
-    ``sitecustomize`` go to the front of PYTHONPATH; one that was there runs after ours. They go to ``sys.path`` too: PyTorch gives that to its workers as
-    their PYTHONPATH.
+    Where the package lies in no site directory, whose lines Python runs (``pip install --target``,
+    a source tree on PYTHONPATH), its place and a ``sitecustomize`` go to the front of PYTHONPATH;
+    one that was there runs after ours. They go to ``sys.path`` too: PyTorch gives that to its
+    workers as their PYTHONPATH.
     """
     os.environ["TILEWRIGHT_TRITON"] = "1"
     if any((Path(directory) / _LINE).exists() for directory in _site_directories()):

@@ -1,7 +1,7 @@
 """PyTorch programs that ask for tensors on a GPU, on a machine without one: within :class:`HostTensors` they get tensors on the CPU.
 
-What is told of the GPU is what programs ask before they run: that there is one, its number, its name. ``x.is_cuda`` is true of every tensor, while
-``x.device`` says where it lies.
+What is told of the GPU is what programs ask before they run: that there is one, its number, its
+name. ``x.is_cuda`` is true of every tensor, while ``x.device`` says where it lies.
 """
 
 from __future__ import annotations

@@ -3,12 +3,14 @@
 For each statement: the names it assigns, the names read later, and the jumps that may leave it.
 
 The results depend only on the source, so they are computed once per function and shared by every
-specialisation. Loops carry, and branches merge,
-only names that are both assigned inside and live afterwards; no loop body is ever visited twice to find that out.
+specialisation. Loops carry, and branches merge, only names that are both assigned inside and live
+afterwards; no loop body is ever visited twice to find that out.
 
-Liveness is the classical backward analysis over structured code: a bottom-up sweep finds, for each statement, the names it reads before it assigns them
-(``reads``) and those it is sure to assign (``kills``); a top-down sweep then fixes the names live after each statement. Both are linear. Where a
-``break``, ``continue`` or ``return`` may cut a statement short, nothing after the cut counts as assigned, and what is live at the jump's target is live there.
+Liveness is the classical backward analysis over structured code: a bottom-up sweep finds, for each
+statement, the names it reads before it assigns them (``reads``) and those it is sure to assign
+(``kills``); a top-down sweep then fixes the names live after each statement. Both are linear. Where
+a ``break``, ``continue`` or ``return`` may cut a statement short, nothing after the cut counts as
+assigned, and what is live at the jump's target is live there.
 """
 
 from __future__ import annotations
@@ -32,10 +34,12 @@ class Facts:
         assigned: names it may assign.
         reads: names it may read before it assigns them.
         kills: names it surely assigns, if control leaves it at its end.
-        jumps: how control may leave it elsewhere: ``break``, ``continue``, ``return``, as seen from outside the statement.
+        jumps: how control may leave it elsewhere: ``break``, ``continue``, ``return``, as seen from
+            outside the statement.
         live_after: names read after it, at its end or at the target of its jumps.
         live_head: of a loop: names live where an iteration begins.
-        each_sets: of a loop: names that every iteration surely assigns, also one that a jump cuts short.
+        each_sets: of a loop: names that every iteration surely assigns, also one that a jump cuts
+            short.
     """
 
     __slots__ = ("assigned", "each_sets", "jumps", "kills", "live_after", "live_head", "reads")
@@ -85,7 +89,7 @@ class Analysis:
         self.locals: Names = whole.assigned | names
         self._spread(body, NONE, NONE, NONE)
 
-    # -- bottom up ------------------------------------------------------------------------------------------------------------------------
+    # -- bottom up ---------------------------------------------------------------------------------
 
     def _summarise(self, statements: Sequence[ast.stmt]) -> Facts:
         """Return the facts of a sequence of statements."""
@@ -156,7 +160,7 @@ class Analysis:
             return Facts(frozenset(reads), NONE, NONE, frozenset({RETURN}))
         return Facts(NONE, NONE, NONE, frozenset({BREAK if isinstance(node, ast.Break) else CONTINUE}))
 
-    # -- top down -------------------------------------------------------------------------------------------------------------------------
+    # -- top down ----------------------------------------------------------------------------------
 
     def _spread(self, statements: Sequence[ast.stmt], live: Names, at_break: Names, at_continue: Names) -> None:
         """Set ``live_after`` of each statement, given the names live after the sequence."""
@@ -217,7 +221,8 @@ def names_in(nodes: Iterable[ast.AST]) -> tuple[set[str], set[str]]:
             reads |= inner - bound
             pending.append(node.generators[0].iter)  # type: ignore[attr-defined]  # evaluated outside, where a bound name means another variable
         elif kind is ast.comprehension:
-            # The variables of a comprehension are its own: as stores here they hide its reads of the same name in the case above.
+            # The variables of a comprehension are its own: as stores here they hide its reads of
+            # the same name in the case above.
             pending.extend((node.target, node.iter, *node.ifs))  # type: ignore[attr-defined]
         elif kind is ast.Constant:
             continue

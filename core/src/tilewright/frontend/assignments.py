@@ -29,7 +29,8 @@ def assign(g: Generator, node: ast.Assign) -> None:
 def assign_target(g: Generator, target: ast.expr, value: Any, plain: bool = True) -> None:
     """Bind ``value`` to a target: a name, or names in tuples, one of which may be starred.
 
-    ``plain`` assignments turn compile-time numbers into tensors; loop variables and ``tl.constexpr`` ones keep them.
+    ``plain`` assignments turn compile-time numbers into tensors; loop variables and
+    ``tl.constexpr`` ones keep them.
     """
     if isinstance(target, ast.Name):
         name = target.id
@@ -147,7 +148,8 @@ def _constant(g: Generator, node: ast.AST, name: str, value: Any) -> Any:
     """Return ``value`` as the value of a name declared ``tl.constexpr``.
 
     Raises:
-        CompilationError: it is computed at run time, and the language is not one where that is allowed.
+        CompilationError: it is computed at run time, and the language is not one where that is
+            allowed.
     """
     is_computed = isinstance(value, tensor) or (isinstance(value, tl_tuple) and value.flatten())
     if is_computed and not g.semantic.options.named_values:

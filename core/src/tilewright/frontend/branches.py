@@ -1,9 +1,9 @@
 """``if`` and everything lowered to it: two regions visited with copies of the scope, then merged.
 
-A name is merged where the two scopes differ and something later reads it. Jumps are values too: where one side of an ``if`` has left the block by
-``break``, ``continue`` or ``return``, the statements that follow are visited inside the other side;
-where a side may or may not have left, an i1 flag records it, and the statements that follow are
-guarded by an ``if`` on the flag.
+A name is merged where the two scopes differ and something later reads it. Jumps are values too:
+where one side of an ``if`` has left the block by ``break``, ``continue`` or ``return``, the
+statements that follow are visited inside the other side; where a side may or may not have left, an
+i1 flag records it, and the statements that follow are guarded by an ``if`` on the flag.
 """
 
 from __future__ import annotations
@@ -101,7 +101,8 @@ def guarded(g: Generator, node: ast.stmt, completion: Completion, rest: Continua
     """Visit ``rest`` under an ``if`` that no jump of ``completion`` was taken.
 
     Returns:
-        How both complete: by the jumps of ``completion`` too, unless it is known that none of them was taken.
+        How both complete: by the jumps of ``completion`` too, unless it is known that none of them
+        was taken.
     """
     active = not_taken(g, completion)
     if active is None:

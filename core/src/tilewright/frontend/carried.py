@@ -100,7 +100,8 @@ class Carried:
         """
         g, value = self.g, self.g.scope[name]
         if type(value) is Undefined and value.dead:
-            # Every path from there leaves the loop: the next iteration that would read it does not come.
+            # Every path from there leaves the loop: the next iteration that would read it does not
+            # come.
             return flatten(placeholder(g.builder, type_))
         if type(value) is Undefined:
             message = with_help(f"Loop-carried variable {name} has no value at the end of the loop's body: it {value.reason}", _KEEP)
@@ -119,7 +120,8 @@ class Carried:
 
         Args:
             facts: of the loop.
-            jumps: the flags of the jumps that the body may have taken: a ``break`` or ``continue`` leaves only what is assigned before it.
+            jumps: the flags of the jumps that the body may have taken: a ``break`` or ``continue``
+                leaves only what is assigned before it.
         """
         g, found = self.g, LastValues()
         cut = any(flag != RETURN_FLAG for flag in jumps)
@@ -136,7 +138,8 @@ class Carried:
     def finish(self, finals: Sequence[Any], inner: Scope, last: LastValues | None, results: Sequence[ir.Value] = ()) -> None:
         """Update the scope to the state after the loop.
 
-        Variables that only the loop's body assigns have no value there, unless the loop runs at least once.
+        Variables that only the loop's body assigns have no value there, unless the loop runs at
+        least once.
 
         Args:
             finals: the carried variables' last values.

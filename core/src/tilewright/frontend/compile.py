@@ -35,14 +35,17 @@ def compile_function(
 
     Args:
         fn: the kernel.
-        signature: the type of every parameter: ``"*fp32"``, ``"*kfp16"`` (const), ``"i32"``, ``"u1"``, ``"tensordesc<fp16[64,64]>"``, ``"constexpr"``,
-            or a tuple of these, nested as the argument is; a namedtuple of them keeps its field names.
-        constants: the values of the constexpr ones; a constexpr inside a tuple goes by its path, ``"t.0"``, or by its place in a tuple of values.
+        signature: the type of every parameter: ``"*fp32"``, ``"*kfp16"`` (const), ``"i32"``,
+            ``"u1"``, ``"tensordesc<fp16[64,64]>"``, ``"constexpr"``, or a tuple of these, nested as
+            the argument is; a namedtuple of them keeps its field names.
+        constants: the values of the constexpr ones; a constexpr inside a tuple goes by its path,
+            ``"t.0"``, or by its place in a tuple of values.
         attributes: facts of arguments by path: ``{"x": {"divisibility": 16}}``.
         options: options that builtins may read; the defaults suit every backend.
 
     Returns:
-        A module whose kernel takes the flattened arguments that are not constexprs, in order and named by their paths. A boolean is an ``i1``.
+        A module whose kernel takes the flattened arguments that are not constexprs, in order and
+        named by their paths. A boolean is an ``i1``.
 
     Raises:
         CompilationError: the kernel's source breaks a rule of the language.

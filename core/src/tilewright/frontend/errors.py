@@ -9,7 +9,8 @@ cannot add pointers together
    30 |     scale(x, y)
       |     ^^^^^^^^^^^
 
-Where a function of the library, or of a plugin, refuses what a kernel gave it, the kernel's line comes first, and the library's after it:
+Where a function of the library, or of a plugin, refuses what a kernel gave it, the kernel's line
+comes first, and the library's after it:
 
 not a power of two
   --> kernels.py:30:8 in kernel
@@ -54,7 +55,8 @@ def located(frame: Frame, node: ast.AST, message: str, kind: type[E], conclusion
 
     ``conclusion`` is shown last.
 
-    Inside a called function it is the cause of another one, kept as its ``outer``: see :func:`whole`.
+    Inside a called function it is the cause of another one, kept as its ``outer``: see
+    :func:`whole`.
     """
     rule, *notes = message.split("\n  help: ")
     remedies = [f"  help: {note}" for note in notes] + ([conclusion] if conclusion else [])

@@ -37,7 +37,7 @@ def _name(g: Generator, node: ast.Name) -> Any:
     return load_name(g, node, node.id)
 
 
-# -- conditional expressions --------------------------------------------------------------------------------------------------------------------------
+# -- conditional expressions -----------------------------------------------------------------------
 
 
 def _conditional(g: Generator, node: ast.IfExp) -> Any:
@@ -61,7 +61,7 @@ def _walrus(g: Generator, node: ast.NamedExpr) -> Any:
     return g.scope[node.target.id]
 
 
-# -- parts of values ----------------------------------------------------------------------------------------------------------------------------------
+# -- parts of values -------------------------------------------------------------------------------
 
 
 def _attribute(g: Generator, node: ast.Attribute) -> Any:
@@ -114,7 +114,7 @@ def _slice(g: Generator, node: ast.Slice) -> Any:
     return tl_slice(*parts)
 
 
-# -- tuples and text ----------------------------------------------------------------------------------------------------------------------------------
+# -- tuples and text -------------------------------------------------------------------------------
 
 
 def _tuple(g: Generator, node: ast.Tuple | ast.List) -> Any:

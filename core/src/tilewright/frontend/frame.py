@@ -13,14 +13,16 @@ from tilewright.frontend.analysis import Analysis, analyse
 from tilewright.ir import Location, Region
 from tilewright.language.definitions.callable import JitCallable
 
-#: A variable of a scope: a tensor, constexpr, tuple or other value of the language, a module, type or function, or an :class:`Undefined`.
+#: A variable of a scope: a tensor, constexpr, tuple or other value of the language, a module, type
+#: or function, or an :class:`Undefined`.
 Scope = dict[str, Any]
 
 
 class Undefined:
     """Marker in a scope for a name that some paths leave undefined.
 
-    ``reason`` completes "x is not defined here: it ...". ``dead`` says that the liveness analysis has shown that nothing reads it.
+    ``reason`` completes "x is not defined here: it ...". ``dead`` says that the liveness analysis
+    has shown that nothing reads it.
     """
 
     __slots__ = ("dead", "reason")
@@ -35,14 +37,18 @@ class Frame:
     Attributes:
         name, file: of the function.
         line_offset, indent: from a node's line and column to those of the file.
-        caller, call_node: the frame and call this function is inlined at (or called from, where ``separate``); None for a kernel.
+        caller, call_node: the frame and call this function is inlined at (or called from, where
+            ``separate``); None for a kernel.
         site: the location of that call: the outer end of the locations of inlined operations.
         separate: the function is compiled on its own and called.
         depth: how many calls deep.
-        own_lines: errors tell places by lines of the function too, whose ``def`` is line 1, as those who write for Triton know them.
-        loops: the depth of loops around the current statement; each loop names its jump flags by its own depth. unrolled: how many of them are unrolled.
+        own_lines: errors tell places by lines of the function too, whose ``def`` is line 1, as
+            those who write for Triton know them.
+        loops: the depth of loops around the current statement; each loop names its jump flags by
+            its own depth. unrolled: how many of them are unrolled.
         returned: the ``return`` statements visited, with the type each returns.
-        constants: names declared by a bare ``x: tl.constexpr``; declared: those that got their value with the declaration, and where.
+        constants: names declared by a bare ``x: tl.constexpr``; declared: those that got their
+            value with the declaration, and where.
         region: where its own statements go, outside any control flow.
     """
 
@@ -98,7 +104,8 @@ class Completion(NamedTuple):
 
     Attributes:
         falls: it may reach the end.
-        jumps: the flags of the jumps it may have taken instead: see :func:`continue_flag`, :func:`break_flag` and :data:`RETURN_FLAG`.
+        jumps: the flags of the jumps it may have taken instead: see :func:`continue_flag`,
+            :func:`break_flag` and :data:`RETURN_FLAG`.
     """
 
     falls: bool

@@ -1,8 +1,9 @@
 """AST visitor that lowers a function to Tile IR, and calls between functions.
 
-Nodes are dispatched by their type through the tables of ``expressions`` and ``statements``, which the generator is given. A call to another function of
-the language is inlined: its tree is visited at the current insertion point with the argument values as its variables, so it is specialised on their types
-and constexprs by nature.
+Nodes are dispatched by their type through the tables of ``expressions`` and ``statements``, which
+the generator is given. A call to another function of the language is inlined: its tree is visited
+at the current insertion point with the argument values as its variables, so it is specialised on
+their types and constexprs by nature.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class Block(Protocol):
 class Generator:
     """Generator of one Tile IR module.
 
-    It holds what visiting needs and knows no kind of expression or statement itself: those are functions of a generator and a node, and come with it.
+    It holds what visiting needs and knows no kind of expression or statement itself: those are
+    functions of a generator and a node, and come with it.
 
     Attributes:
         module: what is generated.
@@ -77,7 +79,7 @@ class Generator:
         #: functions compiled on their own by specialization key; None while one is being compiled
         self._callees: dict[Any, tuple[ir.Function, base_type] | None] = {}
 
-    # -- visiting -------------------------------------------------------------------------------------------------------------------------
+    # -- visiting ----------------------------------------------------------------------------------
 
     def evaluate(self, node: ast.expr) -> Any:
         """Evaluate an expression.
@@ -130,7 +132,7 @@ class Generator:
         self.scope = scope
         self.builder.region, self.builder.before = saved
 
-    # -- conditions -----------------------------------------------------------------------------------------------------------------------
+    # -- conditions --------------------------------------------------------------------------------
 
     def condition(self, node: ast.expr) -> Any:
         """Evaluate the test of an ``if``: a compile-time bool, or a scalar tensor of int1."""
@@ -202,7 +204,7 @@ class Generator:
             builder.region, builder.before, builder.location = saved
             self.scope = scope
 
-    # -- functions of the language --------------------------------------------------------------------------------------------------------
+    # -- functions of the language -----------------------------------------------------------------
 
     def call(self, fn: JitCallable | constexpr, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Inline ``fn(*args, **kwargs)`` here, or emit a call if ``fn`` is ``noinline``.
@@ -270,7 +272,7 @@ class Generator:
                 return self.scope[RETURN_VALUE]
         return constexpr(None)
 
-    # -- functions compiled on their own --------------------------------------------------------------------------------------------------
+    # -- functions compiled on their own -----------------------------------------------------------
 
     def _call_separate(self, fn: JitCallable, scope: Scope) -> Any:
         for name, value in scope.items():
@@ -327,7 +329,7 @@ class Generator:
             frame = frame.caller
         return frame.name
 
-    # -- the kernel -----------------------------------------------------------------------------------------------------------------------
+    # -- the kernel --------------------------------------------------------------------------------
 
     def kernel(self, fn: JitCallable, function: ir.Function, scope: Scope) -> None:
         """Visit a kernel's body into ``function``, whose arguments ``scope`` holds.

@@ -1,7 +1,8 @@
 """Calls of host functions: plain Python that runs while a kernel is compiled, as methods of aggregates and builtins may be.
 
-A host function may assign to the fields of the aggregates that it is given. Aggregates are values, so it works on copies; a call that assigned fields then
-assigns the variables that hold the instances, as ``pair = changed`` does: branches merge them, and loops carry them.
+A host function may assign to the fields of the aggregates that it is given. Aggregates are values,
+so it works on copies; a call that assigned fields then assigns the variables that hold the
+instances, as ``pair = changed`` does: branches merge them, and loops carry them.
 """
 
 from __future__ import annotations

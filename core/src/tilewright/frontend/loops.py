@@ -1,9 +1,9 @@
 """Loops: ``for`` over ranges, unrolled loops over what is known at compile time, and ``while``.
 
-A loop carries the variables that it assigns, that have a value before it, and that are live where an iteration begins. A ``for`` that is left only at
-its end is an IR ``for``. With a ``break`` or ``return`` inside, it is a ``while`` whose
-loop-carried values include one flag per kind of jump. ``continue`` needs
-neither: it is an ``if`` around the rest of the body.
+A loop carries the variables that it assigns, that have a value before it, and that are live where
+an iteration begins. A ``for`` that is left only at its end is an IR ``for``. With a ``break`` or
+``return`` inside, it is a ``while`` whose loop-carried values include one flag per kind of jump.
+``continue`` needs neither: it is an ``if`` around the rest of the body.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _STEP_IS_NOT_POSITIVE = (
 _UNROLL_LIMIT = 1 << 16
 
 
-# -- for ----------------------------------------------------------------------------------------------------------------------------------------------
+# -- for -------------------------------------------------------------------------------------------
 
 
 def for_statement(g: Generator, node: ast.For, facts: Facts, follows: bool) -> Completion:
@@ -74,7 +74,8 @@ def _static_items(g: Generator, node: ast.For, iterated: Any) -> Sequence[Any]:
             with_help(f"a loop cannot go through {describe(iterated)}", "iterate over range, tl.range, tl.static_range or a tuple"),
             CompilationError,
         )
-    count = (items[-1] - items[0]) // items.step + 1 if isinstance(items, range) and items else len(items)  # a range may be longer than Python counts
+    # a range may be longer than Python counts
+    count = (items[-1] - items[0]) // items.step + 1 if isinstance(items, range) and items else len(items)
     if count > _UNROLL_LIMIT:
         raise located(g.frame, node.iter, with_help(f"a loop of {integer_text(count)} iterations is not unrolled", "use tl.range"), CompilationError)
     return items
@@ -328,7 +329,7 @@ def _iterations(builder: ir.Builder, lower: ir.Value, upper: ir.Value, step: ir.
     return found
 
 
-# -- while --------------------------------------------------------------------------------------------------------------------------------------------
+# -- while -----------------------------------------------------------------------------------------
 
 
 def while_statement(g: Generator, node: ast.While, facts: Facts, follows: bool) -> Completion:

@@ -85,8 +85,8 @@ def unary(g: Generator, node: ast.UnaryOp) -> Any:
 def boolean(g: Generator, node: ast.BoolOp) -> Any:
     """Evaluate ``and`` and ``or``.
 
-    Operands are looked at in order. What is known at compile time and decides is the result, also after tensors; what does not decide drops out. Tensors
-    are all evaluated, and combined.
+    Operands are looked at in order. What is known at compile time and decides is the result, also
+    after tensors; what does not decide drops out. Tensors are all evaluated, and combined.
     """
     name = "and" if isinstance(node.op, ast.And) else "or"
     decisive = name == "or"

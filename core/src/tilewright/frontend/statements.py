@@ -67,7 +67,7 @@ def block(g: Generator, statements: Sequence[ast.stmt], live: Names, follows: bo
     return NORMAL
 
 
-# -- other simple statements --------------------------------------------------------------------------------------------------------------------------
+# -- other simple statements -----------------------------------------------------------------------
 
 
 def _expression(g: Generator, node: ast.Expr) -> None:
@@ -99,7 +99,7 @@ def _delete(g: Generator, node: ast.Delete) -> None:
         g.scope[target.id] = Undefined(f"was deleted at line {node.lineno + g.frame.line_offset}")
 
 
-# -- jumps and with -----------------------------------------------------------------------------------------------------------------------------------
+# -- jumps and with --------------------------------------------------------------------------------
 
 
 def _return(g: Generator, node: ast.Return, facts: Facts, follows: bool) -> Completion:

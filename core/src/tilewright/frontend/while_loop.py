@@ -146,8 +146,9 @@ class WhileLoop:
     def _test(self, before: ir.Region, test: Callable[[list[ir.Value]], Any], counters: list[ir.Value], stop: ir.Value | None) -> Any:
         """Emit the loop's test: a bool or an i1 value.
 
-        After a jump the source does not evaluate the test again. So it stands under an ``if`` where it assigns variables, which then keep the values they
-        had at the jump, and where evaluating it once more could do harm.
+        After a jump the source does not evaluate the test again. So it stands under an ``if`` where
+        it assigns variables, which then keep the values they had at the jump, and where evaluating
+        it once more could do harm.
         """
         g = self.g
         if stop is None:

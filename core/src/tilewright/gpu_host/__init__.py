@@ -23,11 +23,15 @@ It gets
       in Python, and the native one that LLVM compiles from the table, which runs no
       Python code; :mod:`.encoding`: the machine code with which the native launcher encodes opaque
       structures;
-    - :mod:`.streams` and :mod:`.capture`: stream objects of other libraries, the current stream, work beside a graph that is being captured;
-    - :mod:`.memory` and :mod:`.timer`: the runtime's ``Memory`` and ``Timer``; :mod:`.devices`: the list of devices;
-    - :mod:`.linking` and :mod:`.resources`: linked code kept in the disk cache, the errors of linkers, occupancy.
+    - :mod:`.streams` and :mod:`.capture`: stream objects of other libraries, the current stream,
+      work beside a graph that is being captured;
+    - :mod:`.memory` and :mod:`.timer`: the runtime's ``Memory`` and ``Timer``; :mod:`.devices`: the
+      list of devices;
+    - :mod:`.linking` and :mod:`.resources`: linked code kept in the disk cache, the errors of
+      linkers, occupancy.
 
-A backend's hooks of the launching family are then one line (:mod:`.hooks`), and the others one each. No vendor is named here, and nothing asks which one it
-is. Kernels compiled elsewhere are loaded and launched by this package alone, so it knows nothing of the rest of ``simt``; unlike that it stands above the
-runtime, whose argument protocols, disk cache and manifests it uses.
+A backend's hooks of the launching family are then one line (:mod:`.hooks`), and the others one
+each. No vendor is named here, and nothing asks which one it is. Kernels compiled elsewhere are
+loaded and launched by this package alone, so it knows nothing of the rest of ``simt``; unlike that
+it stands above the runtime, whose argument protocols, disk cache and manifests it uses.
 """

@@ -15,7 +15,8 @@ from tilewright.gpu_host.table import StreamNames
 def release_unused(names: StreamNames) -> bool:
     """Return cached unused memory to the driver; return whether an allocator was in use.
 
-    PyTorch is not asked while its current stream is captured into a graph, which would end the capture.
+    PyTorch is not asked while its current stream is captured into a graph, which would end the
+    capture.
     """
     asked = False
     torch = getattr(sys.modules.get("torch"), names.torch, None)

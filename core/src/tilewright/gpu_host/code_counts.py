@@ -22,9 +22,9 @@ class Effect:
     """The count that one instruction contributes to.
 
     Attributes:
-        kind: ``load`` and ``store`` (of global memory), ``copy`` (asynchronous, from global to shared
-            memory or back), ``mma``, ``barrier`` (of a CTA), ``shared``, ``local`` (a spill or an array
-            that is no register), ``atomic``.
+        kind: ``load`` and ``store`` (of global memory), ``copy`` (asynchronous, from global to
+            shared memory or back), ``mma``, ``barrier`` (of a CTA), ``shared``, ``local`` (a spill
+            or an array that is no register), ``atomic``.
         width: bytes that a thread accesses; 0 where the instruction does not say.
         name: of a copy or an MMA: its mnemonic in the ISA.
         work: of an MMA: multiplications of a warp; 0 where the instruction does not say.

@@ -13,12 +13,13 @@ from tilewright.plugins.manifest import Device
 def listed(start: Callable[[], Driver], facts: Callable[[Driver, int], Mapping[str, Any] | None]) -> list[Device]:
     """Return the devices for which code can be generated; none if the driver does not start.
 
-    Properties are those of ``facts``, and: memory_bytes; multiprocessors, how many run programs; l2_bytes, of the last cache; shared_memory, bytes of a
-    program.
+    Properties are those of ``facts``, and: memory_bytes; multiprocessors, how many run programs;
+    l2_bytes, of the last cache; shared_memory, bytes of a program.
 
     Args:
         start: returns the driver.
-        facts: (driver, index) -> properties of its own; None for a device that there is no code for.
+        facts: (driver, index) -> properties of its own; None for a device that there is no code
+            for.
     """
     try:
         driver = start()

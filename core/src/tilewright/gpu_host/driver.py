@@ -137,7 +137,8 @@ def open_library(name: str) -> Any:
 def _reveal(package: str, name: str) -> bool:
     """Make a module importable that another package of the same name hides; return whether it is.
 
-    The folder on Python's path that has the module is added to the search path of the package that hides it.
+    The folder on Python's path that has the module is added to the search path of the package that
+    hides it.
     """
     import importlib.machinery
     import importlib.util
@@ -162,7 +163,8 @@ def missing_module(name: str, remedy: str) -> str:
     Does not import the module.
 
     Args:
-        remedy: the distribution it is in, and how to get that, as ``X is not installed: pip install Y``.
+        remedy: the distribution it is in, and how to get that, as
+            ``X is not installed: pip install Y``.
     """
     import importlib.util
 
@@ -176,7 +178,8 @@ def missing_module(name: str, remedy: str) -> str:
     if inside and _reveal(package, name):
         return ""
     other = importlib.util.find_spec(package) if inside else None
-    if other is not None and other.has_location:  # no namespace, which packages of several distributions share
+    # no namespace, which packages of several distributions share
+    if other is not None and other.has_location:
         distribution = remedy.partition(" is not installed")[0]
         return f"{other.origin} is found as the package {package!r}, which hides that of {distribution}: rename it, or take its folder off Python's path"
     return remedy

@@ -4,10 +4,11 @@ Each kernel with opaque structures has one function, which its native launcher c
 
     i1 @encode(ptr words, ptr structures, ptr addresses, ptr functions)
 
-``words`` are those of all arguments, one behind the other. The structures are written to ``structures``, in the places of :func:`places_of`, and their
-addresses to ``addresses``. ``functions`` has the addresses of the driver's functions, one for each
-structure. It returns false where a condition does not hold, an expression has no value or the
-driver reports an error; the Python launcher then raises the precise error.
+``words`` are those of all arguments, one behind the other. The structures are written to
+``structures``, in the places of :func:`places_of`, and their addresses to ``addresses``.
+``functions`` has the addresses of the driver's functions, one for each structure. It returns false
+where a condition does not hold, an expression has no value or the driver reports an error; the
+Python launcher then raises the precise error.
 """
 
 from __future__ import annotations

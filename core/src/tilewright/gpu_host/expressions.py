@@ -3,12 +3,14 @@
     Expression = int | ("word", argument, index) | (operator, Expression, Expression)
 
 A word is one of the 8-byte words in which the kernel receives an argument
-(:mod:`tilewright.runtime.arguments.argument_words`):
-word 0 of a scalar or pointer is its value, a descriptor's are its
-address, its extents and its strides in elements, outermost first. Arguments are counted as the launcher is given them. Every word, constant and result has 64
-bits with sign. An expression whose value, or the value of a part of it, does not fit, and one that divides by zero, has none. Division rounds towards zero.
+(:mod:`tilewright.runtime.arguments.argument_words`): word 0 of a scalar or pointer is its value, a
+descriptor's are its address, its extents and its strides in elements, outermost first. Arguments
+are counted as the launcher is given them. Every word, constant and result has 64 bits with sign. An
+expression whose value, or the value of a part of it, does not fit, and one that divides by zero,
+has none. Division rounds towards zero.
 
-An expression is evaluated in Python (:func:`evaluate`) or written as LLVM IR (:class:`Emitter`); both agree on the value and on whether there is one.
+An expression is evaluated in Python (:func:`evaluate`) or written as LLVM IR (:class:`Emitter`);
+both agree on the value and on whether there is one.
 """
 
 from __future__ import annotations
@@ -127,7 +129,8 @@ class Emitter:
     """Emitter of expressions as LLVM IR; each subexpression is emitted once.
 
     Attributes:
-        faults: i1 values, one of which holds where an expression that was written has no value. What is computed then is of no meaning, but is computed.
+        faults: i1 values, one of which holds where an expression that was written has no value.
+            What is computed then is of no meaning, but is computed.
     """
 
     def __init__(self, writer: FunctionWriter, word: Callable[[int, int], str]) -> None:

@@ -128,6 +128,7 @@ def load(code: CodeObject, device: Device, driver: Driver) -> LoadedKernel:
     Raises:
         LoweringError: its code cannot be linked.
         OutOfResources: a program needs more registers or shared memory than the device has.
-        BackendError: it was compiled for another device, or the device has not enough memory for it.
+        BackendError: it was compiled for another device, or the device has not enough memory for
+            it.
     """
     return LoadedKernel(code, device.index, driver)

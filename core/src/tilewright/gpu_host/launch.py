@@ -3,7 +3,8 @@
 The Python launcher takes every kind of argument and reports every error. The native launcher
 (:mod:`.native_launch`) handles the common kinds of arguments and passes every other launch to the
 Python launcher. Neither synchronises nor allocates device memory, so both work while a stream is
-being captured into a graph, but for kernels whose backend does so around each launch (:attr:`~tilewright.gpu_host.table.Image.around`).
+being captured into a graph, but for kernels whose backend does so around each launch
+(:attr:`~tilewright.gpu_host.table.Image.around`).
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class PythonLauncher:
         """Start the kernel on ``grid``.
 
         Raises:
-            LaunchError: the values do not fit the kernel's parameters, one that the kernel may store to is read-only, the grid is too large.
+            LaunchError: the values do not fit the kernel's parameters, one that the kernel may
+                store to is read-only, the grid is too large.
             OutOfResources: the device cannot run programs of so many threads and registers.
             ResidencyError: the launch is cooperative, and has more programs than run at once.
             KernelError: a kernel launched before has failed.

@@ -49,7 +49,8 @@ def kept_binary(name: str, source: bytes, facts: Sequence[str], link: Callable[[
 
     Args:
         name: for people who look at the cache.
-        facts: everything else the linked code depends on: backend and version, driver, architecture.
+        facts: everything else the linked code depends on: backend and version, driver,
+            architecture.
 
     Raises:
         LoweringError: what ``link`` raises.

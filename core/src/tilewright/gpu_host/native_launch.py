@@ -33,7 +33,8 @@ from tilewright.runtime.storage.host_code import load_host_code
 
 #: Program limit of a launch that is not cooperative.
 _ANY = (1 << 64) - 1
-#: Slots that the native launcher has for arguments, and addresses of opaque structures and bytes for them.
+#: Slots that the native launcher has for arguments, and addresses of opaque structures and bytes
+#: for them.
 MAX_SLOTS, MAX_STRUCTURES, MAX_STRUCTURE_BYTES = 400, 32, 4096
 
 

@@ -17,7 +17,8 @@ class Processor:
         programs: programs that it holds.
         registers: registers of 32 bits that it has for all threads.
         register_step: granularity of a warp's register allocation.
-        schedulers: parts that have registers of their own, the same number each; a warp is in one of them.
+        schedulers: parts that have registers of their own, the same number each; a warp is in one
+            of them.
         shared: bytes of shared memory.
         shared_step: granularity of shared-memory allocation in bytes.
         system_shared: bytes of shared memory that the system reserves per program.

@@ -55,7 +55,8 @@ class Entries:
         module_unload: (module).
         module_function: (module, symbol, bytes) -> function.
         function_attribute: (member of :attr:`DriverTable.function_attributes`, function) -> number.
-        function_allow_shared: (function, bytes) lets programs have more shared memory than :attr:`DriverTable.free_shared`.
+        function_allow_shared: (function, bytes) lets programs have more shared memory than
+            :attr:`DriverTable.free_shared`.
         occupancy: (function, threads, bytes of shared memory) -> resident programs per SM (CU).
         cluster_occupancy: (:class:`Launch` whose grid is one program) -> clusters, which are
             programs of several CTAs, that the device holds; None where each program is one CTA.
@@ -64,9 +65,12 @@ class Entries:
         memory_free: (address).
         memory_to_device, memory_to_host: (to, from, bytes); the copy has ended when they return.
         memory_fill: (address, byte, bytes, stream).
-        pointer_device: (address) -> index of the device whose memory it is; negative for the host's, and for what the driver does not know.
-        peer_possible: (handle, handle of another device) -> whether kernels on the first can access the memory of the second, 0 or not.
-        peer_enable: (context of another device) lets the current context's kernels access its memory. Both are None where no device accesses another's.
+        pointer_device: (address) -> index of the device whose memory it is; negative for the
+            host's, and for what the driver does not know.
+        peer_possible: (handle, handle of another device) -> whether kernels on the first can access
+            the memory of the second, 0 or not.
+        peer_enable: (context of another device) lets the current context's kernels access its
+            memory. Both are None where no device accesses another's.
         synchronize: () waits for the current context.
         event_create: () -> event that times.
         event_record: (event, stream).
@@ -150,7 +154,8 @@ class Statuses:
         no_binary: the code is not for this device.
         out_of_launch_resources: a launch takes more threads or registers than there are.
         peer_enabled: a context's memory is accessed already.
-        too_many_programs: a cooperative launch has more programs than run at once; None where the driver knows no such launches.
+        too_many_programs: a cooperative launch has more programs than run at once; None where the
+            driver knows no such launches.
         faults: descriptions of kernel faults. Such a status is sticky: the context is unusable, and
             every call returns it again until the process ends.
         capture: a call that cannot be part of a graph, while one is being captured.
@@ -193,7 +198,8 @@ class Launch(NamedTuple):
         grid: CTAs along each axis.
         threads, shared: threads and bytes of shared memory of a CTA.
         stream: a handle, as a number.
-        addresses: the address of an array of the addresses of all arguments; it lives until the call returns.
+        addresses: the address of an array of the addresses of all arguments; it lives until the
+            call returns.
         attributes: in any order.
         cooperative: all programs are resident at once, or the launch fails.
     """
@@ -217,9 +223,11 @@ class NativeEntries:
         current: given the address of 8 zero bytes, writes this thread's context there, as
             :attr:`Entries.context_current` returns it.
         operands: the operands of ``launch`` in order: keys of :data:`OPERANDS`.
-        config: where ``config`` is among them, the structure it points to, with fields ``grid`` and ``block`` of three 32-bit numbers, ``shared`` (32 bits),
-            ``stream`` and ``attributes`` (64), and ``attribute_count`` (32).
-        attribute: the structure of one of its attributes, with fields ``number`` and ``value``, bytes.
+        config: where ``config`` is among them, the structure it points to, with fields ``grid`` and
+            ``block`` of three 32-bit numbers, ``shared`` (32 bits), ``stream`` and ``attributes``
+            (64), and ``attribute_count`` (32).
+        attribute: the structure of one of its attributes, with fields ``number`` and ``value``,
+            bytes.
     """
 
     launch: str
@@ -268,7 +276,8 @@ class Numbers(NamedTuple):
     values: tuple[Expression, ...]
 
 
-#: The operand of a native function that is the address of the structure it fills in, a multiple of 64.
+#: The operand of a native function that is the address of the structure it fills in, a multiple of
+#: 64.
 STRUCTURE = "structure"
 
 
@@ -341,11 +350,13 @@ class Image:
         spills: bytes of register spills that a thread stores; None where unknown: the thread's
             local memory is then used.
         attributes: of every launch.
-        cooperative: whether launches are cooperative; where the driver takes an attribute for that, it is among the attributes. The device attribute
-            ``cooperative`` of the backend's table, where it has one, says whether a device can.
+        cooperative: whether launches are cooperative; where the driver takes an attribute for that,
+            it is among the attributes. The device attribute ``cooperative`` of the backend's table,
+            where it has one, says whether a device can.
         opaque: hidden parameters that follow those of the source, in order.
-        around: (stream, a handle as a number) -> what the driver's call is done within, for what a backend does before and after each launch, such as waiting
-            for what the kernel leaves on the host; the device's context is the thread's. Such launches are left to Python.
+        around: (stream, a handle as a number) -> what the driver's call is done within, for what a
+            backend does before and after each launch, such as waiting for what the kernel leaves on
+            the host; the device's context is the thread's. Such launches are left to Python.
     """
 
     binary: Callable[[], bytes]
@@ -365,7 +376,8 @@ class DriverTable:
     """A driver: its functions, enumerations, statuses and limits.
 
     Attributes:
-        backend: the name of the backend, under which the environment speaks of it too (``TILEWRIGHT_<BACKEND>_LAUNCHER``).
+        backend: the name of the backend, under which the environment speaks of it too
+            (``TILEWRIGHT_<BACKEND>_LAUNCHER``).
         kind: the kind of its devices in the terms of argument protocols.
         entries, statuses, native, streams: see there.
         cooperative_native: the functions that native launchers call for cooperative launches, where
@@ -377,11 +389,13 @@ class DriverTable:
         image: (driver, index of the device, code object) -> its :class:`Image`.
         architecture: (driver, index) -> the device's architecture, for messages.
         grid_limits: maximum extents of a grid.
-        free_shared: bytes of shared memory that a program has without :attr:`Entries.function_allow_shared`.
+        free_shared: bytes of shared memory that a program has without
+            :attr:`Entries.function_allow_shared`.
         alignment: alignment in bytes of addresses from :attr:`Entries.memory_allocate`.
         flushed_bytes: minimum number of bytes overwritten to flush the caches; twice the last-level
             cache where that is more.
-        array_protocol: the attribute by which other libraries find arrays in device memory, in the form of version 3 of the array interface.
+        array_protocol: the attribute by which other libraries find arrays in device memory, in the
+            form of version 3 of the array interface.
     """
 
     backend: str

@@ -141,7 +141,8 @@ class Operation:
             operand.uses[self] = operand.uses.get(self, 0) + 1
         for region in self.regions:
             region.owner = self
-        self.__class__ = spec.op_class  # last: the interpreter is quickest at filling objects that are all of one class
+        # last: the interpreter is quickest at filling objects that are all of one class
+        self.__class__ = spec.op_class
 
     @property
     def result(self) -> Value:

@@ -14,13 +14,17 @@
 One line an operation: results, name, operands by group, attributes, result types, regions,
 location.
 
-- Single operands come bare, optional ones as ``name=%v``, variadic groups as ``name=[%v, ...]``; absent optional operands and empty variadic
-  groups are left out. The operands of an operation with only one group come bare whatever its kind.
-- Attributes come in the table's order, those equal to their default not at all. An operation without operands and with a single attribute
-  writes the value bare.
-- Layouts and other encodings are named in lines after the header, ``#L0 = layout<...>``, and a tile that has one says so: ``tile<64x32xf16, #L0>``.
-- What is known of a whole function stands before its body: ``kernel @add(...) attributes {warps = 4} {``.
-- A value is called by its name hint, made unique by ``#n``; ``%0``, ``%1`` ... have no hint. Hints that are no identifiers are quoted.
+- Single operands come bare, optional ones as ``name=%v``, variadic groups as ``name=[%v, ...]``;
+  absent optional operands and empty variadic groups are left out. The operands of an operation with
+  only one group come bare whatever its kind.
+- Attributes come in the table's order, those equal to their default not at all. An operation
+  without operands and with a single attribute writes the value bare.
+- Layouts and other encodings are named in lines after the header, ``#L0 = layout<...>``, and a tile
+  that has one says so: ``tile<64x32xf16, #L0>``.
+- What is known of a whole function stands before its body:
+  ``kernel @add(...) attributes {warps = 4} {``.
+- A value is called by its name hint, made unique by ``#n``; ``%0``, ``%1`` ... have no hint. Hints
+  that are no identifiers are quoted.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@
 
     y = tilewright.jax.call(add, x, y, n, grid=(cdiv(n, 1024),), out={"out": jax.ShapeDtypeStruct(x.shape, x.dtype)}, BLOCK=1024)
 
-Under ``jax.jit`` the kernel is a call of XLA's foreign function interface; under ``jax.vmap`` the grid gets another axis.
+Under ``jax.jit`` the kernel is a call of XLA's foreign function interface; under ``jax.vmap`` the
+grid gets another axis.
 """
 
 from __future__ import annotations

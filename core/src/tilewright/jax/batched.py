@@ -29,8 +29,9 @@ def axes_read(compiled: CompiledKernel) -> set[int]:
 class Batch:
     """A call with the arrays of all elements of a batch.
 
-    An array's leading axes, those beyond its rank, are as long as the batch's or 1, where all elements have the array in common. All work is put in a stream;
-    without one it is done when the call returns.
+    An array's leading axes, those beyond its rank, are as long as the batch's or 1, where all
+    elements have the array in common. All work is put in a stream; without one it is done when the
+    call returns.
     """
 
     def __init__(self, call: Call, arrays: Sequence[ArrayView], outputs: Sequence[ArrayView], stream: int | None) -> None:

@@ -29,9 +29,11 @@ class Call:
     Attributes:
         key: a text that is the same for the same call in every process.
         operands: parameter -> rank, of the arrays that come in, in order.
-        results: parameter -> rank, of those that go out, in order; one that is among ``operands``, too, begins as what comes in.
+        results: parameter -> rank, of those that go out, in order; one that is among ``operands``,
+            too, begins as what comes in.
         others: parameter -> value, of all other parameters.
-        axis: the axis of the grid that may number the elements of a batch; None where the kernel reads all of them.
+        axis: the axis of the grid that may number the elements of a batch; None where the kernel
+            reads all of them.
     """
 
     key: str
@@ -58,17 +60,22 @@ def call(kernel: JITFunction, /, *args: Any, grid: Any, out: Mapping[str, Any], 
     """Call a kernel on JAX's arrays, traced or not. Arrays do not change: what the kernel stores to are new ones.
 
     Args:
-        args: the arguments of all parameters but those in ``out``, in order; arrays are passed as pointers to their elements, row by row, numbers as they are.
-        grid: as in a launch, of one to three extents or a function of the arguments that are no arrays.
-        out: parameter -> the array that the kernel makes, as anything with ``shape`` and ``dtype``. It begins with arbitrary elements.
+        args: the arguments of all parameters but those in ``out``, in order; arrays are passed as
+            pointers to their elements, row by row, numbers as they are.
+        grid: as in a launch, of one to three extents or a function of the arguments that are no
+            arrays.
+        out: parameter -> the array that the kernel makes, as anything with ``shape`` and ``dtype``.
+            It begins with arbitrary elements.
         inout: the parameters whose arrays the kernel changes.
         keywords: arguments by name, and launch options.
 
     Returns:
-        The arrays of ``out``, then those of ``inout``, in their order: a tuple, or the array where there is one.
+        The arrays of ``out``, then those of ``inout``, in their order: a tuple, or the array where
+        there is one.
 
     Raises:
-        LaunchError: arguments are missing or too many, or the kernel stores to an array that is neither in ``out`` nor in ``inout``.
+        LaunchError: arguments are missing or too many, or the kernel stores to an array that is
+            neither in ``out`` nor in ``inout``.
         LaunchError: JAX computes on something else than CPUs and GPUs.
         TypeError: the kernel was not made by ``jit``.
         ImportError: JAX is not installed.
@@ -179,7 +186,8 @@ def _run(attributes: Mapping[str, str], arrays: Sequence[ArrayView], outputs: Se
     """What XLA calls.
 
     Raises:
-        LaunchError: the program was compiled in another process, and this one has not traced the call.
+        LaunchError: the program was compiled in another process, and this one has not traced the
+            call.
     """
     found = calls.get(attributes["key"])
     if found is None:

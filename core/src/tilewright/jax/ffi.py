@@ -1,6 +1,7 @@
 """XLA's foreign function interface, as far as a function on arrays needs it: its structures, and a C function that calls a Python one.
 
-Source: ``xla/ffi/api/c_api.h`` (version 0.3), which JAX installs. Structures grow at their end and say how large they are.
+Source: ``xla/ffi/api/c_api.h`` (version 0.3), which JAX installs. Structures grow at their end and
+say how large they are.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from tilewright.errors import LaunchError
 from tilewright.runtime.arguments.array_protocols import ArrayView
 from tilewright.runtime.arguments.dlpack import contiguous_strides
 
-#: What is called with attributes, operands, results, and the handle of the stream to work in. On CPUs there is no stream: the work is done when it returns.
+#: What is called with attributes, operands, results, and the handle of the stream to work in. On
+#: CPUs there is no stream: the work is done when it returns.
 Run = Callable[[Mapping[str, str], Sequence[ArrayView], Sequence[ArrayView], int | None], None]
 
 _METADATA, _EXECUTE, _MAJOR = 1, 3, 0

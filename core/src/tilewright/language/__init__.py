@@ -1,8 +1,9 @@
 """What a kernel may say: ``import tilewright.language as tl``.
 
-Types and values (``dtypes``, ``values``, ``tuples``, ``tensors``), the rules by which they combine (``promotion``, ``semantic``), builtins by family, and the
-library written in the language itself (``standard``, ``random``). What does not live here: reading Python source (``frontend``), the meaning of the IR
-(``reference``).
+Types and values (``dtypes``, ``values``, ``tuples``, ``tensors``), the rules by which they combine
+(``promotion``, ``semantic``), builtins by family, and the library written in the language itself
+(``standard``, ``random``). What does not live here: reading Python source (``frontend``), the
+meaning of the IR (``reference``).
 """
 
 from tilewright.language import core, extra, libdevice, math, members, random, semantic, standard, target_info

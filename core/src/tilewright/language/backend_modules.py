@@ -1,7 +1,8 @@
 """The modules below ``tl.extra``: those that installed backends declare as their part of the language, under the names of their manifests.
 
-``tilewright.language.extra.NAME`` is the very module of the backend, found by a finder at the head of ``sys.meta_path``, so that attributes, ``from`` imports
-and imports of what is below it all work. Nothing is imported, and no plugin loaded, before a name is asked for.
+``tilewright.language.extra.NAME`` is the very module of the backend, found by a finder at the head
+of ``sys.meta_path``, so that attributes, ``from`` imports and imports of what is below it all work.
+Nothing is imported, and no plugin loaded, before a name is asked for.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             raise
         except BaseException as error:
             raise _failure(spec.name, backend, name, error) from error
-        # The import system puts the spec of the name that was asked for into the module; it keeps the one of its own name.
+        # The import system puts the spec of the name that was asked for into the module; it keeps
+        # the one of its own name.
         spec.loader_state = module.__spec__
         return module
 
@@ -90,7 +92,8 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         assert spec is not None
         module.__spec__ = spec.loader_state
         self.given.add(_below(spec.name))
-        # What a module has of other modules is imported by its name too: ``from ...extra.NAME.libdevice import tanh``.
+        # What a module has of other modules is imported by its name too:
+        # ``from ...extra.NAME.libdevice import tanh``.
         for name in getattr(module, "__all__", ()):
             inner = getattr(module, name, None)
             if isinstance(inner, ModuleType):

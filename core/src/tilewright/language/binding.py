@@ -17,9 +17,10 @@ _MARK = "__tilewright_builtin__"
 def builtin(fn: F) -> F:
     """Make ``fn`` callable from kernels: the compiler calls it while it builds the kernel, passing ``_semantic``.
 
-    ``fn`` must take a keyword ``_semantic``; with a keyword ``_generator`` it gets what runs functions of the language, by ``_generator.call(fn, args,
-    kwargs)``. Arguments arrive as tensors, constexprs, tuples or plain Python values. Called from ordinary Python
-    it raises HostCallError, because there is no kernel under construction.
+    ``fn`` must take a keyword ``_semantic``; with a keyword ``_generator`` it gets what runs
+    functions of the language, by ``_generator.call(fn, args, kwargs)``. Arguments arrive as
+    tensors, constexprs, tuples or plain Python values. Called from ordinary Python it raises
+    HostCallError, because there is no kernel under construction.
 
         @builtin
         def twice(x, _semantic=None):
@@ -47,7 +48,8 @@ def _takes(fn: Callable[..., Any], parameter: str) -> bool:
     code = getattr(fn, "__code__", None)
     if code is None:
         return parameter in inspect.signature(fn).parameters
-    # Reading the code object is a tenth of the cost of a signature, and importing the language decorates two hundred functions.
+    # Reading the code object is a tenth of the cost of a signature, and importing the language
+    # decorates two hundred functions.
     return parameter in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 

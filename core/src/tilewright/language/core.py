@@ -1,6 +1,7 @@
 """The core of the language under one name: types, values and builtins.
 
-Each lives in a file of its own family; this module only gathers them, as ``tilewright.language.core``.
+Each lives in a file of its own family; this module only gathers them, as
+``tilewright.language.core``.
 """
 
 from __future__ import annotations

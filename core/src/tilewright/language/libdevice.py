@@ -1,7 +1,7 @@
 """The library of device functions (``tl.extra.libdevice``): the same on every backend.
 
-Floats are fp32 or fp64 throughout; every function raises ValueError for other types. What is an operation of the IR is here; the rest is written out in
-:mod:`tilewright.language.device_math`.
+Floats are fp32 or fp64 throughout; every function raises ValueError for other types. What is an
+operation of the IR is here; the rest is written out in :mod:`tilewright.language.device_math`.
 """
 
 from __future__ import annotations
@@ -185,21 +185,23 @@ def signbit(x: Any, _semantic: Any = None) -> tensor:
 def fast_dividef(x: Any, y: Any, _semantic: Any = None) -> tensor:
     """``x / y`` by the reciprocal of ``y``: fp32 within 3 ULP of a normal quotient for ``abs(y)`` from 2**-126 to 2**126, beyond which it may be 0.
 
-    It is rounded correctly with ``math="strict"``, for fp64, and on backends whose division is as fast.
+    It is rounded correctly with ``math="strict"``, for fp64, and on backends whose division is as
+    fast.
     """
     a, b = _pair(x, y, _semantic)
     attributes = {"fast": True} if a.dtype is float32 else {}
     return tensor(_semantic.builder.div(a.handle, b.handle, **attributes), a.type)
 
 
-# -- what is written out ------------------------------------------------------------------------------------------------------------------------------
+# -- what is written out ---------------------------------------------------------------------------
 
 
 def _written_out() -> dict[str, Any]:
     """The functions of :mod:`~tilewright.language.device_math`: made when one is first asked for, because most programs ask for none."""
     from tilewright.language.device_math import elementary, orders, parts, rounding, special
 
-    # With ``math="relaxed"`` the exponential is the machine's; the others are as accurate as without ``fast_``.
+    # With ``math="relaxed"`` the exponential is the machine's; the others are as accurate as
+    # without ``fast_``.
     made = merged(*(module.FUNCTIONS for module in (elementary, special, rounding, parts, orders)), what="function")
     fast = {
         "fast_sinf": sin,

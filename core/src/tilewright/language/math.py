@@ -275,7 +275,8 @@ def fdiv(x: Any, y: Any, ieee_rounding: Any = False, approx: Any = False, _seman
     Args:
         x: a tensor or a number.
         y: another; the two are promoted and broadcast; fp16 and bf16 give fp32.
-        ieee_rounding: round correctly; otherwise fp32 is within 2 ULP where the target is faster so.
+        ieee_rounding: round correctly; otherwise fp32 is within 2 ULP where the target is faster
+            so.
         approx: within 2 ULP is enough, whatever ``ieee_rounding`` says.
 
     Returns:

@@ -17,16 +17,22 @@ class Options:
 
     Attributes:
         target: what is compiled for; None where nothing is chosen yet.
-        debug: ``device_assert`` is compiled, and so are overflow checks where ``sanitize_overflow`` holds.
+        debug: ``device_assert`` is compiled, and so are overflow checks where ``sanitize_overflow``
+            holds.
         sanitize_overflow: in debug mode, check integer ``+ - *`` narrower than 64 bits.
         default_dot_precision: ``input_precision`` of a ``dot`` that states none.
-        supported_fp8_dtypes: names of the fp8 kinds that kernels may use, of those the target has; None is all of them.
+        supported_fp8_dtypes: names of the fp8 kinds that kernels may use, of those the target has;
+            None is all of them.
         deprecated_fp8_dot_operand_dtypes: names of the fp8 kinds that a ``dot`` warns of.
-        min_dot_size: (bits of an operand's element, the smallest (M, N, K) of a ``dot``), where that is more than the target needs.
-        plain_loops: loops have no ``break`` and ``continue``, and no ``return`` unless they are unrolled: the language of Triton.
-        named_values: a name declared ``tl.constexpr`` may have a value that is computed at run time, which it then names: the language of Triton, whose
-            programs are told places by lines of the function, too.
-        thread_prints: every thread of a program executes a print of scalars, or of no values: the language of Triton.
+        min_dot_size: (bits of an operand's element, the smallest (M, N, K) of a ``dot``), where
+            that is more than the target needs.
+        plain_loops: loops have no ``break`` and ``continue``, and no ``return`` unless they are
+            unrolled: the language of Triton.
+        named_values: a name declared ``tl.constexpr`` may have a value that is computed at run
+            time, which it then names: the language of Triton, whose programs are told places by
+            lines of the function, too.
+        thread_prints: every thread of a program executes a print of scalars, or of no values: the
+            language of Triton.
         num_warps: warps of a program, where the target has warps.
         extra: further options of the backend, for its own part of the language.
     """

@@ -1,6 +1,7 @@
 """Random numbers from counters: Philox-4x32 (J. Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011).
 
-A generator is a function of a seed and an offset, so that every element of a tensor has numbers of its own, in any order of evaluation.
+A generator is a function of a seed and an offset, so that every element of a tensor has numbers of
+its own, in any order of evaluation.
 """
 
 # These functions are typed by the compiler, call by call; to Python they are untyped.
@@ -178,8 +179,8 @@ def uint_to_uniform_float(x):
         core.static_assert(x.dtype.primitive_bitwidth == 64, "uint_to_uniform_float takes 32 or 64-bit integers")
         bits = x.to(core.int64, bitcast=True)
         scale: core.constexpr = 1.0842020432385337e-19
-    # One's complement folds the negative half onto the other without overflow. The scale is just below 2**-31 (2**-63), so that the greatest value
-    # rounds to less than 1.
+    # One's complement folds the negative half onto the other without overflow. The scale is just
+    # below 2**-31 (2**-63), so that the greatest value rounds to less than 1.
     magnitude = core.where(bits < 0, ~bits, bits)
     return magnitude * scale
 

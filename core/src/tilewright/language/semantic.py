@@ -1,7 +1,8 @@
 """What operators and builtins mean: types, promotion, broadcasting, and the Tile IR they become.
 
-The compiler evaluates Python's operators by calling :class:`Semantic`; builtins get it as ``_semantic`` and emit operations through it. Operands may be
-tensors, constexprs or plain Python numbers.
+The compiler evaluates Python's operators by calling :class:`Semantic`; builtins get it as
+``_semantic`` and emit operations through it. Operands may be tensors, constexprs or plain Python
+numbers.
 """
 
 from __future__ import annotations
@@ -89,7 +90,8 @@ class Semantic(Operators):
     def attribute(self, value: Any, name: str) -> Any:
         """``value.name`` in a kernel: like ``getattr``, with the members that emit code.
 
-        Members that are functions written in the language come as :class:`~tilewright.language.binding.BoundCallable`.
+        Members that are functions written in the language come as
+        :class:`~tilewright.language.binding.BoundCallable`.
         """
         if isinstance(value, tensor):
             if name == "T":

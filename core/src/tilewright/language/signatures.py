@@ -17,8 +17,8 @@ def str_to_ty(name: Any, c: Any = None) -> base_type:
     """The type that a signature's text spells.
 
     Args:
-        name: ``i1 i8 … i64 u1 u8 … u64 B fp8e4nv … bf16 fp16 fp32 fp64``, ``*T``, ``*kT`` (pointer to const), ``tensordesc<fp16[64,64]>``,
-            ``constexpr``, or a tuple of these.
+        name: ``i1 i8 … i64 u1 u8 … u64 B fp8e4nv … bf16 fp16 fp32 fp64``, ``*T``, ``*kT`` (pointer
+            to const), ``tensordesc<fp16[64,64]>``, ``constexpr``, or a tuple of these.
         c: the value of ``constexpr``; for a tuple, the values of its items.
 
     Raises:

@@ -1,7 +1,8 @@
 """What the kernel is compiled for, as compile-time values.
 
-Inside a kernel the answers come from the target it is compiled for, whichever backend writes the code and whether or not there is such a device. Called from
-ordinary Python they come from the target of the device that a kernel without array arguments would run on.
+Inside a kernel the answers come from the target it is compiled for, whichever backend writes the
+code and whether or not there is such a device. Called from ordinary Python they come from the
+target of the device that a kernel without array arguments would run on.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ def current_target(_semantic: Any = None) -> Any:
     """What the kernel is compiled for.
 
     Returns:
-        A constexpr :class:`TargetInfo`: ``backend`` (the kind of device: ``"cuda"``, ``"hip"``, ``"cpu"`` …), ``arch``, ``warp_size``; outside of
-        a kernel the same as a plain value, or None where no backend has a device.
+        A constexpr :class:`TargetInfo`: ``backend`` (the kind of device: ``"cuda"``, ``"hip"``,
+        ``"cpu"`` …), ``arch``, ``warp_size``; outside of a kernel the same as a plain value, or
+        None where no backend has a device.
 
     Example:
         target = tl.target_info.current_target()

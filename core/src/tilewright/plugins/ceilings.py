@@ -11,12 +11,15 @@ class Ceilings:
     """The highest rates of a device. A rate that is not known is left out.
 
     Attributes:
-        source: whose rates these are and where they come from: a device's name, or that of the usual device of an architecture.
+        source: whose rates these are and where they come from: a device's name, or that of the
+            usual device of an architecture.
         bandwidth: bytes a second of its memory.
-        matmuls: operations a second of matrix instructions, two for a multiply-add, by the type of the operands; those of f32 with their precision behind it:
-            ``f16``, ``i8``, ``f32 tf32``.
+        matmuls: operations a second of matrix instructions, two for a multiply-add, by the type of
+            the operands; those of f32 with their precision behind it: ``f16``, ``i8``,
+            ``f32 tf32``.
         arithmetic: the same of other instructions, by the type of the numbers.
-        processors: how many run programs; 0 where it is not known. unit: what such a one is called: ``SM``, ``CU``.
+        processors: how many run programs; 0 where it is not known. unit: what such a one is called:
+            ``SM``, ``CU``.
     """
 
     source: str

@@ -19,7 +19,8 @@ _SWAPS = frozenset({"xchg", "cas"})
 
 def every_type(features: Iterable[str], *, power_of_two: bool = True, narrow_floats: Iterable[str] = ("add", "min", "max")) -> Capabilities:
     """Capabilities of a backend that computes with every element type of the language, multiplies tiles of all of those of the operation ``dot``, in every
-    precision and from one row and column on, and updates memory atomically by every kind of its type.
+    precision and from one row and column on, and updates memory atomically by every kind of its
+    type.
 
     Args:
         features, power_of_two: see :class:`Capabilities`.
@@ -51,9 +52,11 @@ def why_disabled(name: str, extra: str, why_not: Callable[[], str] = str) -> str
     """The manifest's ``status`` of a backend that generates code through LLVM.
 
     Args:
-        name: of the backend. ``TILEWRIGHT_<NAME>_DISABLE=1`` in the environment keeps it out of use.
+        name: of the backend. ``TILEWRIGHT_<NAME>_DISABLE=1`` in the environment keeps it out of
+            use.
         extra: what of this project brings LLVM with it, as in ``pip install 'tilewright[cpu]'``.
-        why_not: why no kernel of it can run here, empty where nothing speaks against it; asked where nothing else does.
+        why_not: why no kernel of it can run here, empty where nothing speaks against it; asked
+            where nothing else does.
     """
     switch = f"TILEWRIGHT_{name.upper()}_DISABLE"
     if flag(switch):

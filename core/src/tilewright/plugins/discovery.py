@@ -1,6 +1,7 @@
 """Finding plugins: the entry points of the group ``tilewright``, read from the metadata of installed distributions.
 
-Nothing is imported here. What an entry point refers to is imported when its backend is first needed, by :meth:`PluginSource.load`.
+Nothing is imported here. What an entry point refers to is imported when its backend is first
+needed, by :meth:`PluginSource.load`.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ def _sources(entry_points: Iterable[importlib.metadata.EntryPoint]) -> list[Plug
     return sorted(found.values(), key=lambda source: (source.name, source.distribution))
 
 
-#: The folder in which is remembered which plugins do not end the process that imports them, once a layer above says; None where there is none.
+#: The folder in which is remembered which plugins do not end the process that imports them, once a
+#: layer above says; None where there is none.
 memory: Callable[[], Path | None] | None = None
 
 
@@ -67,7 +69,8 @@ def _load(entry: importlib.metadata.EntryPoint) -> Any:
         from tilewright.plugins.patience import time_limit
         from tilewright.plugins.probe import try_out
 
-        try_out(str(distribution.name), str(distribution.version), module, folder, time_limit() / 4)  # most of the limit is for the plugin itself
+        # most of the limit is for the plugin itself
+        try_out(str(distribution.name), str(distribution.version), module, folder, time_limit() / 4)
     return entry.load()
 
 

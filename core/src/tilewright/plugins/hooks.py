@@ -1,10 +1,12 @@
 """The hooks a backend implements, project name ``tilewright``, entry-point group ``tilewright``.
 
-A plugin is a module (or object) with functions marked by :data:`hookimpl`; its entry point is named like its backend. Each hook is called for one
-plugin at a time, so an implementation speaks only for its own backend, and takes only the arguments it names. Only ``tilewright_backend``,
-``tilewright_devices``, ``tilewright_target``, ``tilewright_lower``, ``tilewright_load`` and ``tilewright_launcher`` are needed to run kernels.
-Hooks run when a kernel is set up, never on the launch path. A plugin is imported, and asked for its devices, in a thread that is not the main one, within a
-time limit.
+A plugin is a module (or object) with functions marked by :data:`hookimpl`; its entry point is named
+like its backend. Each hook is called for one plugin at a time, so an implementation speaks only for
+its own backend, and takes only the arguments it names. Only ``tilewright_backend``,
+``tilewright_devices``, ``tilewright_target``, ``tilewright_lower``, ``tilewright_load`` and
+``tilewright_launcher`` are needed to run kernels. Hooks run when a kernel is set up, never on the
+launch path. A plugin is imported, and asked for its devices, in a thread that is not the main one,
+within a time limit.
 """
 
 from __future__ import annotations
@@ -65,7 +67,8 @@ def tilewright_simt_target(target: Target, options: Mapping[str, Any]) -> Any:
 @hookspec(firstresult=True)
 def tilewright_resources(code: CodeObject, target: Target) -> Mapping[str, Any] | None:
     """What a program of compiled code takes of the target, by name, for ``tilewright inspect`` and ``explain``: registers, shared memory,
-    occupancy … Each value is shown as its text; what a value's method ``record`` gives is in JSON, too. No device is needed."""
+    occupancy … Each value is shown as its text; what a value's method ``record`` gives is in JSON,
+    too. No device is needed."""
 
 
 @hookspec(firstresult=True)
@@ -96,9 +99,10 @@ def tilewright_load(code: CodeObject, device: Device) -> Any:
 def tilewright_launcher(loaded: Any, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher | None:
     """The callable that starts the loaded kernel. It is cached and called for every launch.
 
-    It may refuse a launch by a :class:`~tilewright.errors.RefusedError` before anything is started, where the code's metadata has ``otherwise``: the options to
-    compile the kernel with for such launches.
-    Where a parameter is ``stored``, it refuses a read-only array (:func:`tilewright.runtime.arguments.writability.write_guard`).
+    It may refuse a launch by a :class:`~tilewright.errors.RefusedError` before anything is started,
+    where the code's metadata has ``otherwise``: the options to compile the kernel with for such
+    launches. Where a parameter is ``stored``, it refuses a read-only array
+    (:func:`tilewright.runtime.arguments.writability.write_guard`).
     """
 
 
@@ -116,7 +120,8 @@ def tilewright_pointer_device(address: int) -> int | None:
 @hookspec(firstresult=True)
 def tilewright_peer_access(device: Device, peer: Device) -> str | None:
     """Let kernels on ``device`` access the memory of ``peer``, another device of the backend, as long as the process runs. Empty where they can from now on;
-    else why not. It is asked when arguments on both are launched with for the first time; without it, launches have arguments on one device alone."""
+    else why not. It is asked when arguments on both are launched with for the first time; without
+    it, launches have arguments on one device alone."""
 
 
 @hookspec(firstresult=True)
@@ -124,18 +129,21 @@ def tilewright_timer(device: Device) -> Timer | None:
     """A timer for a device; without one the runtime measures wall time around a synchronised launch."""
 
 
-# ---- emulation: implemented by an emulator's plugin (:mod:`tilewright.plugins.emulators`), or by the backend itself
+# ---- emulation: implemented by an emulator's plugin (:mod:`tilewright.plugins.emulators`), or by
+# the backend itself
 
 
 @hookspec(firstresult=True)
 def tilewright_emulate(target: str, mode: str, seed: int) -> EmulatedDevice | None:
     """Give this process, and the processes it starts, an emulated device of ``target``, one of the manifest's targets.
 
-    Afterwards the backend's other hooks find that device and launch on it. An emulator that is a plugin of its own is called
-    before the backend is imported, so it may replace a driver that the backend loads.
+    Afterwards the backend's other hooks find that device and launch on it. An emulator that is a
+    plugin of its own is called before the backend is imported, so it may replace a driver that the
+    backend loads.
 
     Args:
-        mode: the part of ``--emulate TARGET:MODE`` after the colon, which the emulator defines; empty for its default.
+        mode: the part of ``--emulate TARGET:MODE`` after the colon, which the emulator defines;
+            empty for its default.
         seed: seed of the emulator's own choices, such as the order of threads.
 
     Raises:
@@ -143,7 +151,8 @@ def tilewright_emulate(target: str, mode: str, seed: int) -> EmulatedDevice | No
     """
 
 
-# ---- autotuning: advice. Where a hook fails or gives what it must not, users are warned by the backend's name, and tuning goes on without its answer.
+# ---- autotuning: advice. Where a hook fails or gives what it must not, users are warned by the
+# backend's name, and tuning goes on without its answer.
 
 
 @hookspec(firstresult=True)
@@ -155,7 +164,8 @@ def tilewright_link(code: CodeObject, target: Target) -> CodeObject | None:
 @hookspec(firstresult=True)
 def tilewright_assemble(code: CodeObject, target: Target) -> bytes | None:
     """The code of a kernel in the format that the vendor's own tools load, made with whatever the machine has for it, a device or not; None where the code
-    object's binary is that already. Raises BackendError where the machine has nothing for it, and says what to install."""
+    object's binary is that already. Raises BackendError where the machine has nothing for it, and
+    says what to install."""
 
 
 @hookspec(firstresult=True)
@@ -175,7 +185,8 @@ def tilewright_prune(
 ) -> Sequence[Mapping[str, Any]] | None:
     """The configurations that can fit the target and are not hopeless, in any order; each is the meta-parameters and options of one trial.
 
-    ``arguments`` are those of the launch by name; ``works`` says what a program does in each configuration, where that is known.
+    ``arguments`` are those of the launch by name; ``works`` says what a program does in each
+    configuration, where that is known.
     """
 
 

@@ -32,7 +32,8 @@ class Lowerings(Generic[Code]):
 
     def __init__(self, backend: str, file: str) -> None:
         self._backend, self._file = backend, file
-        #: operation -> its function. A backend that goes on from another one's table takes the functions of that.
+        #: operation -> its function. A backend that goes on from another one's table takes the
+        #: functions of that.
         self.functions: dict[str, Lowering[Code]] = {}
 
     def __call__(self, *operations: str) -> Callable[[Lowering[Code]], Lowering[Code]]:
@@ -53,7 +54,8 @@ class Lowerings(Generic[Code]):
         """Refuse a module with operations that are not lowered.
 
         Raises:
-            LoweringError: names the one to lower first, its place in the kernel, what to write, and which others the kernel needs.
+            LoweringError: names the one to lower first, its place in the kernel, what to write, and
+                which others the kernel needs.
         """
         missing: dict[str, Operation] = {}
         for operation in module.walk():

@@ -1,6 +1,7 @@
 """What a backend registers about itself, and the data that passes between it and the runtime.
 
-All of it is frozen data that checks itself: a malformed manifest raises :class:`ManifestError` and disables its plugin alone.
+All of it is frozen data that checks itself: a malformed manifest raises :class:`ManifestError` and
+disables its plugin alone.
 """
 
 from __future__ import annotations
@@ -45,18 +46,22 @@ class Capabilities:
     the conformance suite demands what is declared, and that refusal.
 
     Attributes:
-        dtypes: element types of the IR by text (``"f32"``, ``"f8e4m3fn"``) that the backend loads, stores and computes with.
+        dtypes: element types of the IR by text (``"f32"``, ``"f8e4m3fn"``) that the backend loads,
+            stores and computes with.
         dot: operand element type -> accumulator element types of ``dot``.
         dot_precisions: values of ``dot``'s ``precision`` that are honoured.
         min_dot: smallest (M, N, K) of a dot.
         atomics: element type -> kinds of ``atomic_rmw`` (``cas`` stands for ``atomic_cas``).
         power_of_two: tile extents must be powers of two.
         max_tile_elements: the largest tile.
-        features: further names: ``descriptors``, ``print``, ``assert``, ``inline_asm``, ``extern`` (functions of the C library),
-            ``extern_libraries`` (those of bitcode files that the launch option ``extern_libs`` names), ``dot_scaled``, ``noinline``, ``clock``,
-            ``breakpoint``, ``implied_asserts`` (what the language implies, as that the step of a loop is positive, is asserted without debug mode too),
-            ``cooperative`` (the launch option of this name: all programs of the grid run at once, or the launch is refused).
-        remedies: feature that is not declared, but would be if something were installed -> what to do; the refusal says it.
+        features: further names: ``descriptors``, ``print``, ``assert``, ``inline_asm``, ``extern``
+            (functions of the C library), ``extern_libraries`` (those of bitcode files that the
+            launch option ``extern_libs`` names), ``dot_scaled``, ``noinline``, ``clock``,
+            ``breakpoint``, ``implied_asserts`` (what the language implies, as that the step of a
+            loop is positive, is asserted without debug mode too), ``cooperative`` (the launch
+            option of this name: all programs of the grid run at once, or the launch is refused).
+        remedies: feature that is not declared, but would be if something were installed -> what to
+            do; the refusal says it.
     """
 
     dtypes: frozenset[str]
@@ -103,8 +108,9 @@ class Capabilities:
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-#: Options every backend takes as launch keywords, with their defaults. A backend may ignore a hint that means nothing to it. ``cooperative`` is no hint: it
-#: takes the feature of the same name, without which the launch is refused.
+#: Options every backend takes as launch keywords, with their defaults. A backend may ignore a hint
+#: that means nothing to it. ``cooperative`` is no hint: it takes the feature of the same name,
+#: without which the launch is refused.
 PORTABLE_OPTIONS: Mapping[str, Any] = MappingProxyType(
     {
         "num_warps": 4,
@@ -132,26 +138,33 @@ class Manifest:
         version: the backend's own version.
         summary: one line for ``tilewright backends``.
         ir_versions: lowest and highest Tile IR version (major, minor) it accepts.
-        device_kinds: kinds of devices it serves, in the terms of argument protocols (``"cpu"``, ``"cuda"``, ``"hip"``).
+        device_kinds: kinds of devices it serves, in the terms of argument protocols (``"cpu"``,
+            ``"cuda"``, ``"hip"``).
         targets: architectures it generates code for.
         capabilities: see :class:`Capabilities`; None where no target is available yet.
-        options: launch options beyond :data:`PORTABLE_OPTIONS`, or other defaults for those, by name.
-        ignored: launch options that change nothing in what ``tilewright_lower`` makes of a module: configurations of a tuning that differ in them alone are
-            lowered once.
-        language: modules of functions that kernels for its targets call: name below ``tl.extra`` -> the module's full name. A module is imported when a
-            program first asks for it, on any machine: it must need neither driver nor compiler. Where several backends bring one name, the one of the
-            highest priority is taken.
-        host: the full name of a module of functions for programs that use its devices, which is then ``tilewright.NAME``, after the backend; imported when a
-            program first asks for it. Empty where it brings none.
+        options: launch options beyond :data:`PORTABLE_OPTIONS`, or other defaults for those, by
+            name.
+        ignored: launch options that change nothing in what ``tilewright_lower`` makes of a module:
+            configurations of a tuning that differ in them alone are lowered once.
+        language: modules of functions that kernels for its targets call: name below ``tl.extra`` ->
+            the module's full name. A module is imported when a program first asks for it, on any
+            machine: it must need neither driver nor compiler. Where several backends bring one
+            name, the one of the highest priority is taken.
+        host: the full name of a module of functions for programs that use its devices, which is
+            then ``tilewright.NAME``, after the backend; imported when a program first asks for it.
+            Empty where it brings none.
         ops: operations it adds to the table (dotted names).
-        lowers: the operations that ``tilewright_lower`` takes. Others are taken apart before it, where the catalogue of decompositions has a way
-            (``tilewright ops NAME``). Empty where nothing is to be taken apart.
-        computes: the float types that it converts and computes in, f32 among them, by text. Arithmetic on the narrower ones that are not here is done
-            in f32, and they are converted by operations on integers, so that it only moves them. Empty for all.
-        priority: among backends that serve one device kind the highest is the default; equal ones go by name.
+        lowers: the operations that ``tilewright_lower`` takes. Others are taken apart before it,
+            where the catalogue of decompositions has a way (``tilewright ops NAME``). Empty where
+            nothing is to be taken apart.
+        computes: the float types that it converts and computes in, f32 among them, by text.
+            Arithmetic on the narrower ones that are not here is done in f32, and they are converted
+            by operations on integers, so that it only moves them. Empty for all.
+        priority: among backends that serve one device kind the highest is the default; equal ones
+            go by name.
         status: why it cannot run anything now; empty where it can.
-        emulator: the distribution that emulates its devices, for users to install; empty if there is
-            none.
+        emulator: the distribution that emulates its devices, for users to install; empty if there
+            is none.
     """
 
     name: str
@@ -248,18 +261,21 @@ class Device:
 class Target:
     """What code is generated for. Everything that changes the code is in here: the whole of it is part of cache keys.
 
-    What kernels and options ask about their machine is answered from this, never from a backend's name.
+    What kernels and options ask about their machine is answered from this, never from a backend's
+    name.
 
     Attributes:
         backend: the name of the backend that generates the code.
-        arch: one of the manifest's targets, for instance ``x86-64``. Kernels for devices of kind ``"cuda"`` read the compute capability from its first
-            number (``sm_90a``, 9.0), those of kind ``"hip"`` compare it with names of LLVM (``gfx942``).
+        arch: one of the manifest's targets, for instance ``x86-64``. Kernels for devices of kind
+            ``"cuda"`` read the compute capability from its first number (``sm_90a``, 9.0), those of
+            kind ``"hip"`` compare it with names of LLVM (``gfx942``).
         kind: the kind of device, one of the manifest's ``device_kinds``.
         cpu: the exact model where code generation takes one.
         features: ISA features.
         warp_size: lanes that run in lockstep; 1 on a CPU.
         limits: resource limits by name (``shared_memory`` bytes, ``registers`` …).
-        capabilities: what this target can do, where it differs from the manifest's; the runtime puts those in the place of None.
+        capabilities: what this target can do, where it differs from the manifest's; the runtime
+            puts those in the place of None.
     """
 
     backend: str
@@ -297,9 +313,12 @@ class CodeObject:
 
     Attributes:
         name: the kernel's symbol.
-        binary: what :func:`tilewright_load` loads (an object file, a cubin, source text in UTF-8 …).
-        stages: each stage's text or bytes by name, in order, for inspection (``tileir``, ``llir``, ``asm`` …).
-        metadata: JSON-able facts the launcher needs (shared memory bytes, scratch bytes, num_warps …).
+        binary: what :func:`tilewright_load` loads (an object file, a cubin, source text in UTF-8
+            …).
+        stages: each stage's text or bytes by name, in order, for inspection (``tileir``, ``llir``,
+            ``asm`` …).
+        metadata: JSON-able facts the launcher needs (shared memory bytes, scratch bytes, num_warps
+            …).
         timings: stage -> milliseconds.
     """
 
@@ -322,9 +341,11 @@ class CodeObject:
 class Parameter:
     """A runtime parameter of a compiled kernel, as the launcher receives it.
 
-    ``type`` is the IR type of the function's argument in text: ``ptr<f32>``, ``i32``, ``f32``, ``desc<64x64xf16>``. ``divisibility`` is what the code
-    relies on: a launch with a less aligned argument is another specialisation. ``stored`` tells whether the kernel may write through a pointer or
-    descriptor: the launcher must refuse a read-only array for it (:func:`tilewright.runtime.arguments.writability.write_guard`).
+    ``type`` is the IR type of the function's argument in text: ``ptr<f32>``, ``i32``, ``f32``,
+    ``desc<64x64xf16>``. ``divisibility`` is what the code relies on: a launch with a less aligned
+    argument is another specialisation. ``stored`` tells whether the kernel may write through a
+    pointer or descriptor: the launcher must refuse a read-only array for it
+    (:func:`tilewright.runtime.arguments.writability.write_guard`).
     """
 
     name: str
@@ -339,14 +360,16 @@ class CProgram:
 
     Attributes:
         files: name -> content.
-        link: the arguments of a C compiler, in the files' directory, that make a shared library of them; empty where that takes more than a C compiler.
+        link: the arguments of a C compiler, in the files' directory, that make a shared library of
+            them; empty where that takes more than a C compiler.
     """
 
     files: Mapping[str, bytes]
     link: tuple[str, ...] = ()
 
 
-#: Start a kernel: (grid of three, stream or None, argument values in parameter order). Values are what the caller passed: tensors, ints, floats.
+#: Start a kernel: (grid of three, stream or None, argument values in parameter order). Values are
+#: what the caller passed: tensors, ints, floats.
 Launcher = Callable[[tuple[int, int, int], Any, tuple[Any, ...]], None]
 
 #: Rewrites a module in place.

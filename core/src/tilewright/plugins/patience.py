@@ -1,8 +1,9 @@
 """What plugins do at set-up, within a time limit: one that hangs is named, with where it hangs, and left out.
 
-Work runs in a thread of its own, which cannot be ended: where the limit is over it is left behind, as a thread that does not keep the process from ending.
-Work runs in the calling thread, and without a limit, where there is none, where no thread can be started, and while a module is imported: the thread
-might wait for a lock of that import, which the caller holds.
+Work runs in a thread of its own, which cannot be ended: where the limit is over it is left behind,
+as a thread that does not keep the process from ending. Work runs in the calling thread, and without
+a limit, where there is none, where no thread can be started, and while a module is imported: the
+thread might wait for a lock of that import, which the caller holds.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ def within_limit(limit: float, work: Callable[[], Any]) -> Any:
     return result
 
 
-#: Module -> a weak reference to its lock, which a thread holds while it looks for the module, or runs its code to import it; of CPython.
+#: Module -> a weak reference to its lock, which a thread holds while it looks for the module, or
+#: runs its code to import it; of CPython.
 _locks: dict[str, Callable[[], Any]] | None = getattr(sys.modules.get("_frozen_importlib"), "_module_locks", None)
 
 

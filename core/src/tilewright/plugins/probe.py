@@ -1,7 +1,7 @@
 """Plugins that end the process which imports them, by a fault in native code or by leaving it: tried out in a process of their own, once per version.
 
-What survived is remembered, by files whose names say which plugin that was; where nothing can be remembered nothing is tried out. Plugins of this project are
-not either: they are tested with it.
+What survived is remembered, by files whose names say which plugin that was; where nothing can be
+remembered nothing is tried out. Plugins of this project are not either: they are tested with it.
 """
 
 from __future__ import annotations

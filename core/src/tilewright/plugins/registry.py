@@ -1,7 +1,8 @@
 """The backends that are installed: loading each one when it is needed, and keeping a broken one from disturbing the rest.
 
-A plugin that cannot be imported, whose hooks do not match their specifications, whose manifest is malformed, or that shares its name with another
-is disabled alone. :meth:`Registry.broken` tells why; asked for by name, it raises its own error.
+A plugin that cannot be imported, whose hooks do not match their specifications, whose manifest is
+malformed, or that shares its name with another is disabled alone. :meth:`Registry.broken` tells
+why; asked for by name, it raises its own error.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from tilewright.plugins.discovery import PluginSource, installed_plugins
 from tilewright.plugins.manifest import Manifest, Target, is_backend_name
 from tilewright.plugins.patience import VARIABLE, HangingError, time_limit, within_limit
 
-#: What an extra of this distribution needs of this project, without spaces and in single quotes: a backend's distribution.
+#: What an extra of this distribution needs of this project, without spaces and in single quotes: a
+#: backend's distribution.
 _OF_EXTRA = re.compile(r"tilewright-(?P<backend>\w+)(\[[^]]*\])?[^;]*;extra=='(?P<extra>[\w-]+)'")
 #: Hooks that are asked before anything runs, and that drivers may hang in.
 _LIMITED = frozenset({"tilewright_devices"})

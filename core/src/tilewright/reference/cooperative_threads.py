@@ -34,7 +34,8 @@ class Turns:
         """Run ``program(number)`` for each program of the grid, and raise what the first that fails raises.
 
         Raises:
-            ResidencyError: there are more programs than the process can start threads. None has begun then.
+            ResidencyError: there are more programs than the process can start threads. None has
+                begun then.
         """
         count = grid[0] * grid[1] * grid[2]
         threads: list[threading.Thread] = []

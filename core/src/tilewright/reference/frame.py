@@ -61,8 +61,9 @@ class Run(Protocol):
 class Frame:
     """Rows that run in step. A row is a program, or, in the regions of ``reduce``, ``scan`` and ``map``, one of many lanes of a program.
 
-    A frame made from another one by a choice of rows reads that one's values through the choice (``selection``: for each row its row in the
-    parent). ``pids`` has the linear program id of each row.
+    A frame made from another one by a choice of rows reads that one's values through the choice
+    (``selection``: for each row its row in the parent). ``pids`` has the linear program id of each
+    row.
     """
 
     __slots__ = ("_ids", "call", "parent", "pids", "run", "selection", "values")

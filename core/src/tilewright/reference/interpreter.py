@@ -1,7 +1,7 @@
 """Running a module over a grid on NumPy.
 
-All programs of the grid run in step where that is right, in batches that bound memory; else one after the other, in the order of their ids, or, in a
-cooperative launch, in turns.
+All programs of the grid run in step where that is right, in batches that bound memory; else one
+after the other, in the order of their ids, or, in a cooperative launch, in turns.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class DescriptorValue:
         self.base, self.shape, self.strides, self.padding = base, tuple(shape), tuple(strides), padding
 
 
-#: One operation made ready: its meaning (None where it is a control operation), the operation, its operands by group, its results.
+#: One operation made ready: its meaning (None where it is a control operation), the operation, its
+#: operands by group, its results.
 _Step = tuple[Callable[..., Any], bool, Operation, tuple[Any, ...], list[Value]]
 
 
@@ -136,15 +137,18 @@ def run(
 ) -> None:
     """Run a module's kernel over ``grid``; arrays among the arguments are changed in place.
 
-    ``arguments`` are in the order of the kernel's: for a pointer an array (see :func:`tilewright.reference.memory.buffers.describe`), for a number a
-    Python or NumPy number, for a descriptor a :class:`DescriptorValue` or anything with ``base``, ``shape`` and ``strides``. ``checked`` turns on
-    the checked mode. ``printer`` gets each line that the kernel prints. ``cooperative`` has all programs begin before any has to end, so that they may wait
-    for each other.
+    ``arguments`` are in the order of the kernel's: for a pointer an array (see
+    :func:`tilewright.reference.memory.buffers.describe`), for a number a Python or NumPy number,
+    for a descriptor a :class:`DescriptorValue` or anything with ``base``, ``shape`` and
+    ``strides``. ``checked`` turns on the checked mode. ``printer`` gets each line that the kernel
+    prints. ``cooperative`` has all programs begin before any has to end, so that they may wait for
+    each other.
 
     Raises:
         LaunchError: the arguments do not fit the kernel.
         ResidencyError: there are more programs than can take turns.
-        KernelError: the kernel failed: an access outside all memory it was given, a failed assert, a finding of the checked mode.
+        KernelError: the kernel failed: an access outside all memory it was given, a failed assert,
+            a finding of the checked mode.
     """
     kernel = module.kernel
     if len(arguments) != len(kernel.arguments):

@@ -6,8 +6,9 @@
     bf16, fp8 kinds          raw bits, as uint16 and uint8: NumPy has no such floats
     pointers                 addresses, as int64
 
-Encoding rounds once, from float64, so that every narrower format is reached without double rounding. The formats follow IEEE 754 and the
-OCP 8-bit floating point specification; the ``fnuz`` kinds have one NaN, the encoding of negative zero; ``f8e4b15`` is ``f8e4m3fn`` with bias 15.
+Encoding rounds once, from float64, so that every narrower format is reached without double
+rounding. The formats follow IEEE 754 and the OCP 8-bit floating point specification; the ``fnuz``
+kinds have one NaN, the encoding of negative zero; ``f8e4b15`` is ``f8e4m3fn`` with bias 15.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def is_raw(type_: Type) -> bool:
     return isinstance(type_, FloatType) and type_ not in _FLOAT_DTYPES
 
 
-# -- the special encodings of a format -------------------------------------------------------------------------------------------------------------
+# -- the special encodings of a format -------------------------------------------------------------
 
 
 def nan_bits(format_: FloatType) -> int:
@@ -79,7 +80,7 @@ def overflow_bits(format_: FloatType) -> int:
     return ((1 << format_.exponent) - 1) << format_.mantissa if format_.has_infinity else nan_bits(format_)
 
 
-# -- decoding --------------------------------------------------------------------------------------------------------------------------------------
+# -- decoding --------------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -112,14 +113,15 @@ def decode(values: Array, format_: FloatType) -> Array:
     return values
 
 
-# -- encoding --------------------------------------------------------------------------------------------------------------------------------------
+# -- encoding --------------------------------------------------------------------------------------
 
 
 def encode(values: Array, format_: FloatType, rounding: str = "rtne") -> Array:
     """Round numbers to a format and give them as they are kept: raw bits for bf16 and the fp8 kinds, else floats.
 
-    ``rounding`` is ``rtne`` (to nearest, ties to even: overflow gives infinity, or NaN where the format has none) or ``rtz`` (towards zero:
-    a finite number never leaves the finite range). Infinity becomes NaN in a format without. NaN becomes the canonical NaN of the same sign.
+    ``rounding`` is ``rtne`` (to nearest, ties to even: overflow gives infinity, or NaN where the
+    format has none) or ``rtz`` (towards zero: a finite number never leaves the finite range).
+    Infinity becomes NaN in a format without. NaN becomes the canonical NaN of the same sign.
     """
     values = np.asarray(values)
     if rounding == "rtne":
@@ -147,8 +149,9 @@ def rounded(values: Array, format_: FloatType) -> Array:
 def encode_bits(values: Array, format_: FloatType, rounding: str) -> NDArray[Any]:
     """The encodings of float64 numbers in a format of at most 32 bits, by the definition of rounding.
 
-    With E the exponent of the number, not below the least normal one, the format's numbers near it are multiples of 2**(E - mantissa): scale by
-    that, round to an integer, and that integer is the encoding up to the exponent's field. A carry out of the fraction is a carry into the exponent.
+    With E the exponent of the number, not below the least normal one, the format's numbers near it
+    are multiples of 2**(E - mantissa): scale by that, round to an integer, and that integer is the
+    encoding up to the exponent's field. A carry out of the fraction is a carry into the exponent.
     """
     magnitude = np.abs(values)
     finite = np.isfinite(values)
@@ -189,14 +192,14 @@ def _fp8_from_float16(format_: FloatType) -> NDArray[np.uint8]:
     return encode_bits(np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float64), format_, "rtne")
 
 
-# -- integers to floats ----------------------------------------------------------------------------------------------------------------------------
+# -- integers to floats ----------------------------------------------------------------------------
 
 
 def round_to_odd(total: Array, error: Array) -> Array:
     """The float64 ``total`` made odd in its last bit where the exact number is ``total + error`` with a nonzero error.
 
-    Rounding that to a format of at most 51 bits rounds the exact number once (Boldo and Melquiond, "Emulation of a FMA and correctly rounded
-    sums: proved algorithms using rounding to odd", 2008).
+    Rounding that to a format of at most 51 bits rounds the exact number once (Boldo and Melquiond,
+    "Emulation of a FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008).
     """
     total = np.asarray(total, dtype=np.float64)
     bits = total.view(np.int64)
@@ -204,7 +207,8 @@ def round_to_odd(total: Array, error: Array) -> Array:
     even = inexact & ((bits & 1) == 0)
     if not even.any():
         return total
-    # Of the two numbers around the exact one, the odd one lies on the error's side: away from zero where the signs agree.
+    # Of the two numbers around the exact one, the odd one lies on the error's side: away from zero
+    # where the signs agree.
     away = np.where((error > 0) == (total > 0), 1, -1)
     return np.where(even, bits + away, bits).view(np.float64)
 
@@ -215,7 +219,8 @@ def float64_of_integers(values: Array) -> NDArray[np.float64]:
     near = values.astype(np.float64)
     if values.dtype.itemsize < 8:
         return near
-    # 2**63 and 2**64 themselves are out of the integer's range: the nearest float below is exact and even, and the error is positive.
+    # 2**63 and 2**64 themselves are out of the integer's range: the nearest float below is exact
+    # and even, and the error is positive.
     limit = 2.0**64 if values.dtype.kind == "u" else 2.0**63
     near = np.where(near >= limit, np.nextafter(limit, 0.0), near)
     return round_to_odd(near, (values - near.astype(values.dtype)).astype(np.int64).astype(np.float64))

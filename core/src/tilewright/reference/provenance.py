@@ -1,7 +1,7 @@
 """Which argument a pointer comes from, and whether the programs of a grid must run one after the other.
 
-Running all programs in step is one of the orders the language allows, whatever they read and write, as long as no program waits for another:
-then only one that runs to its end first can be waited for.
+Running all programs in step is one of the orders the language allows, whatever they read and write,
+as long as no program waits for another: then only one that runs to its end first can be waited for.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from tilewright.ir.types import DescriptorType, PointerType, element_type
 Roots = frozenset[int] | None
 
 _NONE: frozenset[int] = frozenset()
-#: Operations whose results come from where their operands do, beside those that move or forward elements.
+#: Operations whose results come from where their operands do, beside those that move or forward
+#: elements.
 _FOLLOWS = ("addptr", "gather", "make_descriptor")
 ATOMICS = (AtomicRmw, AtomicCas, AtomicLoad, AtomicStore)
 

@@ -1,7 +1,8 @@
 """What a value is while a kernel runs, for many programs at once.
 
-An array has the shape of its type where it is the same for all programs at hand, or one leading axis more, over those programs. Descriptors
-hold such arrays. In the checked mode a value of which some lanes are undefined is a :class:`Tracked` one.
+An array has the shape of its type where it is the same for all programs at hand, or one leading
+axis more, over those programs. Descriptors hold such arrays. In the checked mode a value of which
+some lanes are undefined is a :class:`Tracked` one.
 """
 
 from __future__ import annotations

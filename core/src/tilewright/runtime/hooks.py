@@ -1,6 +1,7 @@
 """Hooks for tools that watch compilation and launches: profilers, loggers, caches of larger systems.
 
-All of them are members of :data:`hooks`. A chain holds any number of callables; the others hold one callable or None.
+All of them are members of :data:`hooks`. A chain holds any number of callables; the others hold one
+callable or None.
 """
 
 from __future__ import annotations
@@ -40,15 +41,21 @@ class Hooks:
     """The hooks of the runtime.
 
     Attributes:
-        launch_enter, launch_exit: chains called around each launch with the launch's metadata (a :class:`LazyDict`).
-        kernel_load_start, kernel_load_end: chains called around loading a kernel on a device, with ``(module, function, name, metadata_group, hash)``.
+        launch_enter, launch_exit: chains called around each launch with the launch's metadata (a
+            :class:`LazyDict`).
+        kernel_load_start, kernel_load_end: chains called around loading a kernel on a device, with
+            ``(module, function, name, metadata_group, hash)``.
         kernel_unload: chain called when a loaded kernel is dropped.
-        jit_cache: called before a kernel is compiled, with keywords ``key repr fn compile is_manual_warmup already_compiled``; a true result vetoes.
-            ``compile`` has ``key signature constants attributes options device target is_warmup`` and ``specialization_data``, the text that
-            ``kernel.preload`` takes (empty where a constant has none).
+        jit_cache: called before a kernel is compiled, with keywords
+            ``key repr fn compile is_manual_warmup already_compiled``; a true result vetoes.
+            ``compile`` has ``key signature constants attributes options device target is_warmup``
+            and ``specialization_data``, the text that ``kernel.preload`` takes (empty where a
+            constant has none).
         jit_post_compile: the same keywords, after compilation.
-        compilation_listener: called with keywords ``src metadata metadata_group times cache_hit`` after each compilation or disk-cache hit.
-        autotuning_listener: called with keywords ``fn key best_config configs_timings bench_time cache_hit`` after each tuning.
+        compilation_listener: called with keywords ``src metadata metadata_group times cache_hit``
+            after each compilation or disk-cache hit.
+        autotuning_listener: called with keywords
+            ``fn key best_config configs_timings bench_time cache_hit`` after each tuning.
     """
 
     def __init__(self) -> None:

@@ -29,7 +29,8 @@ def resolve(backend: Backend, kernel: str, given: Mapping[str, Any], defaults: M
     ``parameters`` are those of the kernel that a keyword of another name may have meant.
 
     Raises:
-        UnknownOptionError: a keyword is neither a parameter of the kernel nor an option of the backend.
+        UnknownOptionError: a keyword is neither a parameter of the kernel nor an option of the
+            backend.
         ReservedOptionError: ``device``, ``device_type`` or ``stream`` was given.
         LaunchError: an option's value makes no sense.
     """

@@ -1,8 +1,9 @@
 """The reference interpreter as a backend: a plugin module like any other, named ``reference``.
 
-"Lowering" prints the module, loading reads it back, launching interprets it on the host's memory. It does all that Tile IR can say, on any machine, slowly.
-With the launch option ``checked=True`` it looks for what hardware hides: accesses out of bounds, reads of memory nothing wrote, races between programs.
-Arguments on other devices are copied to the host and back.
+"Lowering" prints the module, loading reads it back, launching interprets it on the host's memory.
+It does all that Tile IR can say, on any machine, slowly. With the launch option ``checked=True`` it
+looks for what hardware hides: accesses out of bounds, reads of memory nothing wrote, races between
+programs. Arguments on other devices are copied to the host and back.
 """
 
 from __future__ import annotations

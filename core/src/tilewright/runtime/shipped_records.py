@@ -1,10 +1,12 @@
 """Tuning records that come with a library: files of them, merged, and where they are looked up.
 
-A file has the records of one or several kinds of device, as :func:`tilewright.runtime.tuning_records.export` writes them. Where a kernel is tuned that has no
-record of this machine's own, these places are looked at, in this order, and nothing is measured where a record fits the kernel's source, the key, the device,
-the target and the configurations:
+A file has the records of one or several kinds of device, as
+:func:`tilewright.runtime.tuning_records.export` writes them. Where a kernel is tuned that has no
+record of this machine's own, these places are looked at, in this order, and nothing is measured
+where a record fits the kernel's source, the key, the device, the target and the configurations:
 
-1. what ``TILEWRIGHT_TUNING_PATH`` names: files, and folders of ``*.json`` files, between colons (Windows: semicolons);
+1. what ``TILEWRIGHT_TUNING_PATH`` names: files, and folders of ``*.json`` files, between colons
+    (Windows: semicolons);
 2. the folder ``tilewright_tuning`` beside the file that defines the kernel.
 """
 

@@ -2,9 +2,11 @@
 
 There is one JSON record per kernel source, tuning key, device, target, and space of configurations.
 
-Records lie in the folder ``tuning`` of the kernel cache's directory. They are plain data, so that a library can ship the ones its kernels were tuned to:
-:func:`export` writes the records of this machine to a file, :func:`load` adds a file's records to this process, where they come before the machine's own.
-:mod:`tilewright.runtime.shipped_records` documents the other locations of record files.
+Records lie in the folder ``tuning`` of the kernel cache's directory. They are plain data, so that a
+library can ship the ones its kernels were tuned to: :func:`export` writes the records of this
+machine to a file, :func:`load` adds a file's records to this process, where they come before the
+machine's own. :mod:`tilewright.runtime.shipped_records` documents the other locations of record
+files.
 
 ``TILEWRIGHT_AUTOTUNE`` sets the mode of tuning:
 
@@ -15,7 +17,8 @@ Records lie in the folder ``tuning`` of the kernel cache's directory. They are p
     memory         measure, and keep nothing on disk
     model          never measure, and look at no record: the configuration that the backend's estimate takes for the fastest
 
-Where nothing is recorded, ``off`` and ``deterministic`` choose as ``model`` does; without an estimate, all three take the first.
+Where nothing is recorded, ``off`` and ``deterministic`` choose as ``model`` does; without an
+estimate, all three take the first.
 """
 
 from __future__ import annotations
@@ -134,7 +137,8 @@ def find(wanted: str, *, own: bool = True, source_file: str | None = None) -> Re
     if found is not None:
         return found
     if own:
-        with contextlib.suppress(OSError, ValueError, RecursionError):  # no record, or a damaged one
+        # no record, or a damaged one
+        with contextlib.suppress(OSError, ValueError, RecursionError):
             return _own(directory() / f"{wanted}.json")
     return shipped_records.find(wanted, source_file)
 

@@ -8,7 +8,8 @@ from typing import Any
 def assert_close(x: Any, y: Any, atol: float | None = None, rtol: float | None = None, err_msg: str = "") -> None:
     """Assert that two arrays (NumPy, PyTorch on any device, nested lists, numbers) are equal within ``atol + rtol * |y|``.
 
-    ``atol`` is 1e-2 and ``rtol`` 0 by default. NaNs equal NaNs. Shapes must be equal; element types need not be.
+    ``atol`` is 1e-2 and ``rtol`` 0 by default. NaNs equal NaNs. Shapes must be equal; element types
+    need not be.
 
     Raises:
         AssertionError: they differ; the message says where most.

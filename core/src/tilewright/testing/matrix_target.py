@@ -1,6 +1,7 @@
 """A made-up matrix instruction for the emulated machine, by which tests reach what is done for real ones.
 
-A warp of 8 lanes computes c (4 x 4) += a (4 x 4) @ b (4 x 4) in f32: a lane holds two neighbours of a row of each.
+A warp of 8 lanes computes c (4 x 4) += a (4 x 4) @ b (4 x 4) in f32: a lane holds two neighbours of
+a row of each.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ class MatrixTarget(EmulatedTarget):
         k_step: as in :class:`~tilewright.simt.target.matmul_plan.MatmulPlan`.
         fragments: whether there is an instruction that loads fragments of a.
         wish: whether it asks for a layout in shared memory, and reads no other.
-        prices: whether it says how many turns of the memory fragments take: fewer than accesses of a lane's own.
+        prices: whether it says how many turns of the memory fragments take: fewer than accesses of
+            a lane's own.
         calls: the registers of a of each matmul written.
         loads: the coordinate along K of each fragment loaded.
     """
@@ -43,7 +45,8 @@ class MatrixTarget(EmulatedTarget):
             return ()
         mb, nb, kb = log2(m), log2(n), log2(k)
         warp_bits = log2(num_warps)
-        # c: lane bits: column bit 1, row bits 0 and 1; register: column bit 0; warps along the other rows; the rest repeats
+        # c: lane bits: column bit 1, row bits 0 and 1; register: column bit 0; warps along the
+        # other rows; the rest repeats
         rows = [1 << (nb + i) for i in range(mb)]
         columns = [1 << i for i in range(nb)]
         warps = rows[2:][:warp_bits] + [0] * max(0, warp_bits - (mb - 2))

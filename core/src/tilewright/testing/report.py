@@ -19,7 +19,8 @@ class Benchmark:
     """A sweep: the measured function is called once for each x value and line.
 
     Attributes:
-        x_names: parameters of the function on the x axis; all get the same value, or one entry each of a tuple.
+        x_names: parameters of the function on the x axis; all get the same value, or one entry each
+            of a tuple.
         x_vals: the values.
         line_arg: the parameter that tells the lines apart.
         line_vals, line_names: its values, and what the legend calls them.
@@ -55,11 +56,14 @@ class Mark:
 
         Args:
             show_plots, print_data: show each sweep's plot; print its table.
-            save_path: directory for ``<plot_name>.csv`` and ``results.html``; where matplotlib is installed for ``<plot_name>.png``, too.
-            return_df: give the table (a pandas ``DataFrame``); a list of tables where there are several sweeps.
+            save_path: directory for ``<plot_name>.csv`` and ``results.html``; where matplotlib is
+                installed for ``<plot_name>.png``, too.
+            return_df: give the table (a pandas ``DataFrame``); a list of tables where there are
+                several sweeps.
 
         Raises:
-            ImportError: matplotlib is not installed, and plots are to be shown; or pandas, and a ``DataFrame`` is asked for. Nothing was measured.
+            ImportError: matplotlib is not installed, and plots are to be shown; or pandas, and a
+                ``DataFrame`` is asked for. Nothing was measured.
             BenchmarkError: an x value has not one entry for each x name.
         """
         several = not isinstance(self.benchmarks, Benchmark)

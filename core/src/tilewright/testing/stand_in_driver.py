@@ -1,7 +1,9 @@
 """A GPU's driver in Python, over host memory: what tests of a backend's host side put in place of the driver's bindings and of its library.
 
-Both are made from the backend's :class:`~tilewright.gpu_host.table.DriverTable`, keep what they are told, and fail where a test says so. A backend adds what
-its functions take that their roles do not: a method ``_<function of the driver>`` on a class of its own, which gives the results without the status.
+Both are made from the backend's :class:`~tilewright.gpu_host.table.DriverTable`, keep what they are
+told, and fail where a test says so. A backend adds what its functions take that their roles do not:
+a method ``_<function of the driver>`` on a class of its own, which gives the results without the
+status.
 """
 
 from __future__ import annotations
@@ -219,8 +221,9 @@ class StandInLibrary:
 
     Attributes:
         functions: name -> function of ctypes; tests add what makes opaque structures.
-        launches: of each launch ``grid``, ``block``, ``shared``, ``stream``, ``function``, the ``words`` of its arguments, and the ``attributes``, numbers and
-            the first words of their values; and ``called``, the function, where that is one for cooperative launches alone.
+        launches: of each launch ``grid``, ``block``, ``shared``, ``stream``, ``function``, the
+            ``words`` of its arguments, and the ``attributes``, numbers and the first words of their
+            values; and ``called``, the function, where that is one for cooperative launches alone.
         sizes: of the structures behind the words; ``structures`` has those of the last launch.
         context: the current context.
         status: what the next launches give.

@@ -1,7 +1,8 @@
 """Two machines for tests that are as unlike as machines get: what runs on both depends on neither.
 
-:class:`StagedTarget` has wide warps and brings tiles to shared memory through registers only. :class:`BulkTarget` copies whole blocks, which complete on
-mbarriers, multiplies asynchronously from shared memory, and divides a program into parts of any number of warps.
+:class:`StagedTarget` has wide warps and brings tiles to shared memory through registers only.
+:class:`BulkTarget` copies whole blocks, which complete on mbarriers, multiplies asynchronously from
+shared memory, and divides a program into parts of any number of warps.
 """
 
 from __future__ import annotations
@@ -85,10 +86,13 @@ class BulkTarget(EmulatedTarget):
     Args:
         stores: whether it keeps stores through descriptors too.
         groups: whether it has copies from pointers as well, in groups.
-        raises: what addresses must be known to be multiples of, in bytes, where blocks are copied of tensors that loads at pointers read; 0: none are.
+        raises: what addresses must be known to be multiples of, in bytes, where blocks are copied
+            of tensors that loads at pointers read; 0: none are.
         makes: whether kernels may make descriptors for it.
-        rows: whether threads have whole rows of the result of a matmul, so that one matmul's result can be the next one's operand as it is.
-        units: of memory for the sums of matmuls, one for each column of a result; 0: sums are in registers.
+        rows: whether threads have whole rows of the result of a matmul, so that one matmul's result
+            can be the next one's operand as it is.
+        units: of memory for the sums of matmuls, one for each column of a result; 0: sums are in
+            registers.
     """
 
     name = "bulk"

@@ -1,19 +1,17 @@
 """The command ``tilewright``.
 
-tilewright backends [--json]
-tilewright inspect FILE:KERNEL --signature '*fp32, *fp32, i32' --constants BLOCK=64 [--stage llir] [--backend cpu]
-tilewright inspect FILE.tileir [--stage asm]
-tilewright explain FILE:KERNEL --signature '*fp32, *fp32, i32' --constants BLOCK=64 [--backend NAME] [--arch ARCH] [--output FILE.html]
-tilewright explain FILE:KERNEL --arguments 'x=fp32[n], n=4096' --grid 'cdiv(n, BLOCK)' --constants BLOCK=64 [--json]
-tilewright compile FILE:KERNEL --signature '*fp32, *fp32, i32' --constants BLOCK=64 --output DIR
-tilewright opt FILE --passes canonicalize,cse [--target BACKEND:ARCH] [--options num_warps=8]
-tilewright ops [NAME] [--backend NAME] [--json]
-tilewright tune FILE:KERNEL --arguments 'x=fp32[n], n=4096' --grid 'cdiv(n, BLOCK)' [--space 'BLOCK=64|128'] [--executor dask://HOST:PORT]
-tilewright records list|merge|export [FILE ...] [--output FILE or FOLDER]
-tilewright cache info|clear [--json]
-tilewright doctor [--json]
-tilewright surface [--json] [--missing] [--backend cpu] [--compile BACKEND:ARCH]
-tilewright new-backend NAME [--directory DIR]
+tilewright backends [--json] tilewright inspect FILE:KERNEL --signature '*fp32, *fp32, i32'
+--constants BLOCK=64 [--stage llir] [--backend cpu] tilewright inspect FILE.tileir [--stage asm]
+tilewright explain FILE:KERNEL --signature '*fp32, *fp32, i32' --constants BLOCK=64 [--backend NAME]
+[--arch ARCH] [--output FILE.html] tilewright explain FILE:KERNEL --arguments 'x=fp32[n], n=4096'
+--grid 'cdiv(n, BLOCK)' --constants BLOCK=64 [--json] tilewright compile FILE:KERNEL --signature
+'*fp32, *fp32, i32' --constants BLOCK=64 --output DIR tilewright opt FILE --passes canonicalize,cse
+[--target BACKEND:ARCH] [--options num_warps=8] tilewright ops [NAME] [--backend NAME] [--json]
+tilewright tune FILE:KERNEL --arguments 'x=fp32[n], n=4096' --grid 'cdiv(n, BLOCK)' [--space
+'BLOCK=64|128'] [--executor dask://HOST:PORT] tilewright records list|merge|export [FILE ...]
+[--output FILE or FOLDER] tilewright cache info|clear [--json] tilewright doctor [--json] tilewright
+surface [--json] [--missing] [--backend cpu] [--compile BACKEND:ARCH] tilewright new-backend NAME
+[--directory DIR]
 """
 
 from __future__ import annotations

@@ -2,8 +2,10 @@
 
     x=fp32[n, 64], out=fp32[n], n=4096, scale=0.5
 
-An entry is an array, ``NAME=TYPE[EXTENTS]``, or a number, ``NAME=VALUE``; extents and values may name other entries and use ``cdiv``, ``next_power_of_2``,
-``min`` and ``max``. Floats of arrays are drawn from a normal distribution, always the same ones; integers are 0, which no index is wrong with.
+An entry is an array, ``NAME=TYPE[EXTENTS]``, or a number, ``NAME=VALUE``; extents and values may
+name other entries and use ``cdiv``, ``next_power_of_2``, ``min`` and ``max``. Floats of arrays are
+drawn from a normal distribution, always the same ones; integers are 0, which no index is wrong
+with.
 """
 
 from __future__ import annotations
@@ -94,7 +96,8 @@ def on_device(given: Mapping[str, Any], backend: Backend, device: Device) -> dic
     """Arguments for a launch: arrays in the device's memory, numbers as they are.
 
     Raises:
-        UsageError: the backend has no memory that arrays can be put into, or this process too little for their values.
+        UsageError: the backend has no memory that arrays can be put into, or this process too
+            little for their values.
     """
     memory = backend.call("tilewright_memory", device=device)
     rng = np.random.default_rng(0)

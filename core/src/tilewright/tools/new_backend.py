@@ -1,6 +1,7 @@
 """``tilewright new-backend``: a package that installs, registers, and lowers nothing yet, for a vendor to fill in.
 
-The files are those of ``backend_template``, with the names put in; ``package`` in a path stands for the package's name.
+The files are those of ``backend_template``, with the names put in; ``package`` in a path stands for
+the package's name.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ def new_backend(name: str, directory: Path) -> list[Path]:
     """Write the package of a new backend to ``directory/tilewright-NAME``; gives its files.
 
     Raises:
-        UsageError: the name cannot be a backend's or is taken, the folder exists, or it cannot be written.
+        UsageError: the name cannot be a backend's or is taken, the folder exists, or it cannot be
+            written.
     """
     _check_name(name)
     folder = directory / f"tilewright-{name}"

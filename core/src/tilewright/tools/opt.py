@@ -48,7 +48,8 @@ class Place:
 
     Attributes:
         options: the launch options.
-        backend, target: of a target of a backend; None for the emulated machine, and where no target is named.
+        backend, target: of a target of a backend; None for the emulated machine, and where no
+            target is named.
         machine: what the toolkit lowers for; None where there is none.
     """
 
@@ -172,7 +173,8 @@ def choose(names: Sequence[str], known: Mapping[str, NamedPass], place: Place) -
     """The passes of some names, in order.
 
     Raises:
-        UsageError: there is none of a name, or it needs a machine; the message lists those there are.
+        UsageError: there is none of a name, or it needs a machine; the message lists those there
+            are.
     """
     stages = [stage.name for stage in _stages(None)]
     for name in names:
@@ -222,7 +224,8 @@ def run(module: Module, passes: Sequence[NamedPass], *, verify_each: bool) -> No
     """Run passes in order.
 
     Raises:
-        LoweringError: a pass cannot do its work on what it is given, or leaves a module that breaks a rule.
+        LoweringError: a pass cannot do its work on what it is given, or leaves a module that breaks
+            a rule.
     """
     for pass_ in passes:
         try:

@@ -1,16 +1,19 @@
 """``pytest --tilewright[=cpu|reference|checked]``: tests of kernels written for Triton, on a machine without a GPU.
 
-``import triton`` finds Tilewright in the tests, in the workers of pytest-xdist and in processes that they start; kernels run
+``import triton`` finds Tilewright in the tests, in the workers of pytest-xdist and in processes
+that they start; kernels run
 
 - ``cpu``: compiled for the processor;
 - ``reference``: in the interpreter, exact and slow;
-- ``checked``: in the interpreter, which reports what hardware hides as an error of the test: accesses out of bounds, races between programs, reads of what
-  nothing wrote.
+- ``checked``: in the interpreter, which reports what hardware hides as an error of the test:
+  accesses out of bounds, races between programs, reads of what nothing wrote.
 
-With ``--tilewright-host-tensors`` tests that ask PyTorch for tensors on a GPU get them on the CPU, and are told that there is a GPU.
+With ``--tilewright-host-tensors`` tests that ask PyTorch for tensors on a GPU get them on the CPU,
+and are told that there is a GPU.
 
-The plugin is there in every run of pytest. Without these options it does one thing: an error that Tilewright raised on purpose is shown without the frames of
-the compiler, at the line of the test that met it. ``--full-trace`` and ``TILEWRIGHT_FRONT_END_DEBUGGING=1`` show those frames, too.
+The plugin is there in every run of pytest. Without these options it does one thing: an error that
+Tilewright raised on purpose is shown without the frames of the compiler, at the line of the test
+that met it. ``--full-trace`` and ``TILEWRIGHT_FRONT_END_DEBUGGING=1`` show those frames, too.
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ if TYPE_CHECKING:
 
 #: mode -> (backend, what is asked of it)
 _MODES: Final[dict[str, tuple[str, dict[str, Any]]]] = {"cpu": ("cpu", {}), "reference": ("reference", {}), "checked": ("reference", {"checked": True})}
-#: By which the workers of pytest-xdist, whose command line is not the user's, know what was asked for.
+#: By which the workers of pytest-xdist, whose command line is not the user's, know what was asked
+#: for.
 _MODE, _HOST_TENSORS = "TILEWRIGHT_PYTEST", "TILEWRIGHT_PYTEST_HOST_TENSORS"
 
 

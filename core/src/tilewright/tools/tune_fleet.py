@@ -1,8 +1,9 @@
 """Measuring the configurations of a kernel on the workers of an executor: one record for each kind of device among them.
 
-An executor says neither what devices its workers have nor which worker takes a job. So each part of the configurations is measured wherever it goes; once
-a kind of device has been seen, what it has not measured is sent again, for this kind alone: a worker of another kind gives it back at once, and it is sent
-again. Where a kind is not met any more, what was measured on it stays incomplete.
+An executor says neither what devices its workers have nor which worker takes a job. So each part of
+the configurations is measured wherever it goes; once a kind of device has been seen, what it has
+not measured is sent again, for this kind alone: a worker of another kind gives it back at once, and
+it is sent again. Where a kind is not met any more, what was measured on it stays incomplete.
 """
 
 from __future__ import annotations
@@ -86,9 +87,11 @@ def measure_on(
                     at.returned = 0
                     _add(at.outcome, found)
                     on_step(found)
-            if any(only is None for _, only in waiting.values()):  # the first round goes on: what is missing may yet come
+            # the first round goes on: what is missing may yet come
+            if any(only is None for _, only in waiting.values()):
                 continue
-            for kind, at in seen.items():  # one after the other: jobs for two kinds could go to the wrong ones for ever
+            # one after the other: jobs for two kinds could go to the wrong ones for ever
+            for kind, at in seen.items():
                 wanted = missing(kind) if at.returned < _RETURNS * len(parts) else []
                 for number in wanted:
                     if number not in at.away:

@@ -33,7 +33,8 @@ class Job:
 
     Attributes:
         file, name, text: the kernel's file, its name there, the file's text.
-        arguments, grid: see :mod:`tilewright.tools.launch_arguments`; the grid's sizes may name arguments and what configurations set.
+        arguments, grid: see :mod:`tilewright.tools.launch_arguments`; the grid's sizes may name
+            arguments and what configurations set.
         backend: the backend's name; the default one where empty.
         time_limit, budget: seconds, see :func:`tilewright.autotune`; ``budget`` None for no limit.
         keep: whether the result is kept among the records of the machine that measures.

@@ -1,5 +1,6 @@
 """What an interpreter runs at its start where this directory is the first of PYTHONPATH and no site directory has ``tilewright_triton.pth``: the shim, if
-``TILEWRIGHT_TRITON`` asks for it, and then the ``sitecustomize`` that this file stands before, if there is one."""
+``TILEWRIGHT_TRITON`` asks for it, and then the ``sitecustomize`` that this file stands before, if
+there is one."""
 
 import importlib.machinery
 import importlib.util

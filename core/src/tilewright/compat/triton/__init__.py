@@ -4,8 +4,9 @@
     import triton
     import triton.language as tl
 
-Other ways: ``python -m tilewright.compat.triton script.py`` and ``TILEWRIGHT_TRITON=1`` in the environment. Each module here is the one that Triton has
-under the same name; the objects are Tilewright's own, with the defaults and errors of Triton 3.8 where the two differ.
+Other ways: ``python -m tilewright.compat.triton script.py`` and ``TILEWRIGHT_TRITON=1`` in the
+environment. Each module here is the one that Triton has under the same name; the objects are
+Tilewright's own, with the defaults and errors of Triton 3.8 where the two differ.
 """
 
 from __future__ import annotations
@@ -75,10 +76,12 @@ activate()
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         if _MODULES[name].startswith(f"{__name__}.runtime."):
-            importlib.import_module("triton.runtime")  # so that its modules are known by that name, too
+            # so that its modules are known by that name, too
+            importlib.import_module("triton.runtime")
         found = getattr(importlib.import_module(_MODULES[name]), name)
     elif name in _SUBMODULES:
-        # by their own names: loading them by Triton's, halfway through the load of another, would bind half of them
+        # by their own names: loading them by Triton's, halfway through the load of another, would
+        # bind half of them
         found = importlib.import_module("triton.language" if name == "language" else f"{__name__}.{name}")
     elif f"triton.{name}" in outside.MODULES:
         raise outside.OutsideNameError(outside.reason_of(f"triton.{name}"))

@@ -1,7 +1,8 @@
 """Settings that are attributes of an object and environment variables at once: the machinery of ``triton.knobs``.
 
-Reading an attribute gives what was assigned to it, else what the environment says now, else its default. Assigning one also sets the environment variable, so
-that processes started later agree, while :data:`tilewright.compat.triton.knobs.propagate_env` holds.
+Reading an attribute gives what was assigned to it, else what the environment says now, else its
+default. Assigning one also sets the environment variable, so that processes started later agree,
+while :data:`tilewright.compat.triton.knobs.propagate_env` holds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """``import triton``, answered by Tilewright.
 
-A finder at the head of ``sys.meta_path`` gives the modules of this package under Triton's names: ``triton.knobs`` is the very module
-``tilewright.compat.triton.knobs``, and ``triton.language`` is ``tilewright.language``. Nothing is imported before it is asked for. Names below ``triton``
-that Tilewright has no counterpart of raise an error that says so; they never fall through to an installed Triton, whose objects would not mix with ours.
+A finder at the head of ``sys.meta_path`` gives the modules of this package under Triton's names:
+``triton.knobs`` is the very module ``tilewright.compat.triton.knobs``, and ``triton.language`` is
+``tilewright.language``. Nothing is imported before it is asked for. Names below ``triton`` that
+Tilewright has no counterpart of raise an error that says so; they never fall through to an
+installed Triton, whose objects would not mix with ours.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from tilewright.errors import TilewrightError
 
 _ROOT = "triton"
 _PACKAGE = "tilewright.compat.triton"
-#: Modules that are those of Tilewright itself; what is below them too. The others are this package's, name by name.
+#: Modules that are those of Tilewright itself; what is below them too. The others are this
+#: package's, name by name.
 _ALIASES = {"triton.language": "tilewright.language"}
 #: Parts of this package that are not Triton's.
 _OWN = frozenset({"hook", "outside", "recording", "switch", "__main__"})
@@ -44,7 +47,8 @@ class TritonFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         name = counterpart(spec.name)
         module = importlib.import_module(name)
-        # The import system puts the spec of the name that was asked for into the module; it keeps the one of its own name.
+        # The import system puts the spec of the name that was asked for into the module; it keeps
+        # the one of its own name.
         spec.loader_state = module.__spec__
         if spec.name == "triton.language":
             _write_types_as(spec.name)
@@ -61,8 +65,9 @@ class TritonFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if spec is None or spec.loader is not self:
             return
         module.__spec__ = spec.loader_state
-        # Submodules that are loaded already are known by the other name at once: were they imported again, the import system would bind them in their
-        # package, in place of what the package itself keeps there (the object ``triton.runtime.driver``).
+        # Submodules that are loaded already are known by the other name at once: were they imported
+        # again, the import system would bind them in their package, in place of what the package
+        # itself keeps there (the object ``triton.runtime.driver``).
         own = counterpart(spec.name)
         for name, loaded in list(sys.modules.items()):
             below = name.removeprefix(f"{own}.")
@@ -114,7 +119,8 @@ def activate() -> None:
     """Let ``import triton`` find Tilewright in this process from now on. Doing it again changes nothing.
 
     Raises:
-        ImportError: the process has imported another ``triton`` already, so that there would be two kinds of everything.
+        ImportError: the process has imported another ``triton`` already, so that there would be two
+            kinds of everything.
     """
     loaded = sys.modules.get(_ROOT)
     if loaded is not None and loaded is not sys.modules.get(_PACKAGE):

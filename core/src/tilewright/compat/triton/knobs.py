@@ -1,7 +1,8 @@
 """``triton.knobs``: every setting of Triton, by the names of its attributes and environment variables.
 
-What each does here is in the reference page of the shim. In short: those of ``cache``, ``runtime``, ``language``, ``compilation`` and ``autotuning`` act on
-Tilewright; those that steer one vendor's compiler or MLIR are kept, so that programs which set them run, and have no effect.
+What each does here is in the reference page of the shim. In short: those of ``cache``, ``runtime``,
+``language``, ``compilation`` and ``autotuning`` act on Tilewright; those that steer one vendor's
+compiler or MLIR are kept, so that programs which set them run, and have no effect.
 """
 
 from __future__ import annotations

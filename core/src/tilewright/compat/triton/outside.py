@@ -1,7 +1,7 @@
 """What Triton has and Tilewright has not, and the errors that say so.
 
-Tilewright has no MLIR, no vendor dialects and no compiler written in C++: what shows those, or is written for them, cannot be answered here, and a made-up
-answer would be worse than none.
+Tilewright has no MLIR, no vendor dialects and no compiler written in C++: what shows those, or is
+written for them, cannot be answered here, and a made-up answer would be worse than none.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A line is a JSON object: the kernel's module and qualified name, its arguments (types, values of
 constants and numbers, shapes and strides of tensors), launch options, grid, and how many
-configurations an autotuner chose from. No source text is written, and of what tensors hold only what
-:data:`contents_of` tells.
+configurations an autotuner chose from. No source text is written, and of what tensors hold only
+what :data:`contents_of` tells.
 
 Launches whose tensors are PyTorch's fake ones, which have no memory, are recorded and not run; an
 autotuner then takes the first configuration that its pruning leaves. So the launches of a program

@@ -16,14 +16,16 @@ from tilewright.language.value_types.values import unwrap_if_constexpr
 def inline_asm_elementwise(asm: Any, constraints: Any, args: Any, dtype: Any, is_pure: Any, pack: Any, _semantic: Any = None) -> Any:
     """The target's assembly, run on every group of ``pack`` elements.
 
-    On a GPU each thread that holds an element runs the text, and each thread runs it for scalars. It may give each thread
-    a value of its own, such as the thread's number; then a branch by that value is taken by the threads for which it holds,
-    each on its own: what is inside may store, load and run assembly, but do nothing that needs all threads of the program.
+    On a GPU each thread that holds an element runs the text, and each thread runs it for scalars.
+    It may give each thread a value of its own, such as the thread's number; then a branch by that
+    value is taken by the threads for which it holds, each on its own: what is inside may store,
+    load and run assembly, but do nothing that needs all threads of the program.
 
     Args:
         asm: assembly text, known at compile time; ``$0`` is the first result.
-        constraints: LLVM constraints, outputs first. Elements narrower than 32 bits come packed into 32-bit registers, or in registers as narrow as they are
-            where the constraint names such (``h``, say: 16 bits).
+        constraints: LLVM constraints, outputs first. Elements narrower than 32 bits come packed
+            into 32-bit registers, or in registers as narrow as they are where the constraint names
+            such (``h``, say: 16 bits).
         args: tensors and numbers; they are broadcast.
         dtype: the element type of the result, or a tuple of them for several results.
         is_pure: the text has no effect but its results.
@@ -33,8 +35,9 @@ def inline_asm_elementwise(asm: Any, constraints: Any, args: Any, dtype: Any, is
         A tensor of the common shape, or a tuple of them.
 
     Raises:
-        LoweringError: the target declares no assembly, or refuses the text; or a branch or loop by a value that may be a
-            thread's own holds what needs all threads, such as a reduction or ``debug_barrier``.
+        LoweringError: the target declares no assembly, or refuses the text; or a branch or loop by
+            a value that may be a thread's own holds what needs all threads, such as a reduction or
+            ``debug_barrier``.
 
     Example:
         y = tl.inline_asm_elementwise("add.s32 $0, $1, 1;", "=r,r", [n], dtype=tl.int32, is_pure=True, pack=1)
@@ -82,7 +85,8 @@ def dispatch(
     """Call the function of a library that takes the types of ``args``.
 
     Args:
-        func: emits the call, as ``func(lib_name, lib_path, symbol, handles, ir_type, is_pure)``; None emits the IR's ``extern``.
+        func: emits the call, as ``func(lib_name, lib_path, symbol, handles, ir_type, is_pure)``;
+            None emits the IR's ``extern``.
         ret_type: the result's type; None takes the table's element in the shape of the arguments.
 
     Raises:
@@ -109,7 +113,8 @@ def extern_elementwise(lib_name: Any, lib_path: Any, args: Any, arg_type_symbol_
 
     Args:
         lib_name, lib_path: the library's name and file.
-        args: tensors and numbers; they broadcast, and are promoted to one type where the table lacks their types.
+        args: tensors and numbers; they broadcast, and are promoted to one type where the table
+            lacks their types.
         arg_type_symbol_dict: argument types -> (symbol, result type).
         is_pure: the function has no effect but its result.
 

@@ -200,7 +200,8 @@ def atomic_cas(pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = N
         cmp: what memory should hold, cast to the element type.
         val: what it then gets, cast to the element type.
         sem: ``"acquire"``, ``"release"``, ``"acq_rel"`` (the default) or ``"relaxed"``.
-        scope: who sees it in order: ``"gpu"`` (the device, the default), ``"cta"`` (this program) or ``"sys"``.
+        scope: who sees it in order: ``"gpu"`` (the device, the default), ``"cta"`` (this program)
+            or ``"sys"``.
 
     Returns:
         The old value, of the element type.
@@ -228,10 +229,12 @@ def atomic_load(pointer: Any, mask: Any = None, sem: Any = None, scope: Any = No
     """Read memory, each element as one step and in order with what other programs do. The reading is never merged, moved or dropped.
 
     Args:
-        pointer: a pointer or a tensor of pointers to elements of 8, 16, 32 or 64 bits, or to booleans.
+        pointer: a pointer or a tensor of pointers to elements of 8, 16, 32 or 64 bits, or to
+            booleans.
         mask: ``int1``; masked-off lanes read nothing and have an undefined value.
         sem: ``"acquire"`` (the default) or ``"relaxed"``.
-        scope: who sees it in order: ``"gpu"`` (the device, the default), ``"cta"`` (this program) or ``"sys"``.
+        scope: who sees it in order: ``"gpu"`` (the device, the default), ``"cta"`` (this program)
+            or ``"sys"``.
 
     Returns:
         The values, of the element type and the pointers' shape.
@@ -254,11 +257,13 @@ def atomic_store(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scop
     """Write memory, each element as one step and in order with what other programs do.
 
     Args:
-        pointer: a pointer or a tensor of pointers to elements of 8, 16, 32 or 64 bits, or to booleans.
+        pointer: a pointer or a tensor of pointers to elements of 8, 16, 32 or 64 bits, or to
+            booleans.
         val: cast to the element type and broadcast to the pointers' shape.
         mask: ``int1``; masked-off lanes write nothing.
         sem: ``"release"`` (the default) or ``"relaxed"``.
-        scope: who sees it in order: ``"gpu"`` (the device, the default), ``"cta"`` (this program) or ``"sys"``.
+        scope: who sees it in order: ``"gpu"`` (the device, the default), ``"cta"`` (this program)
+            or ``"sys"``.
 
     Raises:
         ValueError: a constant pointer, another semantic, shapes that do not fit.

@@ -1,7 +1,7 @@
 """Block pointers: a window on a strided tensor that moves by ``advance``.
 
-They exist in the language only: a load or store through one is a load or store through a tensor of pointers, masked along the axes of
-``boundary_check``.
+They exist in the language only: a load or store through one is a load or store through a tensor of
+pointers, masked along the axes of ``boundary_check``.
 """
 
 from __future__ import annotations
@@ -158,7 +158,8 @@ def make_block_ptr(base: Any, shape: Any, strides: Any, offsets: Any, block_shap
         order: the axes from the fastest to the slowest in memory, constexprs.
 
     Returns:
-        A block pointer: for :func:`load` and :func:`store` with ``boundary_check``, and for :func:`advance`.
+        A block pointer: for :func:`load` and :func:`store` with ``boundary_check``, and for
+        :func:`advance`.
 
     Raises:
         ValueError: ``base`` is no pointer, or the lists have different lengths.

@@ -43,7 +43,7 @@ class Conversion:
         self.options = options
         self._refused = _unsupported_types(options)
 
-    # -- tensors from values --------------------------------------------------------------------------------------------------------------
+    # -- tensors from values -----------------------------------------------------------------------
 
     def to_tensor(self, x: Any) -> tensor:
         """``x`` as a tensor: a number becomes a scalar constant of its own type (see :func:`~tilewright.language.value_types.promotion.scalar_type`).
@@ -135,7 +135,7 @@ class Conversion:
             where = f" (backend {self.options.backend})" if self.options.backend else ""
             raise ValueError(f"type {type_.scalar} not supported in this architecture{where}; supported: {self._refused[type_.scalar]}")
 
-    # -- shapes ---------------------------------------------------------------------------------------------------------------------------
+    # -- shapes ------------------------------------------------------------------------------------
 
     def splat(self, x: tensor, extents: tuple[int, ...]) -> tensor:
         """A tensor of the given shape whose every element is the scalar ``x``."""
@@ -214,7 +214,7 @@ class Conversion:
             return x
         return self.wrap(self.builder.permute(x.handle, order=tuple(order)), x.dtype)
 
-    # -- conversions ----------------------------------------------------------------------------------------------------------------------
+    # -- conversions -------------------------------------------------------------------------------
 
     def convert(self, x: Any, type_: Any, rounding: Any = None, bitcast: Any = False) -> tensor:
         """``cast`` as the language offers it: see :func:`~tilewright.language.cast`."""
@@ -232,7 +232,8 @@ class Conversion:
 
         Raises:
             TypeError: there is no such conversion.
-            ValueError: ``rounding`` is given and the conversion, to another type, does not narrow a float, or the target lacks the type.
+            ValueError: ``rounding`` is given and the conversion, to another type, does not narrow a
+                float, or the target lacks the type.
         """
         source = x.type.scalar
         if source is target:

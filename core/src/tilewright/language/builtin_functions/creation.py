@@ -104,7 +104,8 @@ def full(shape: Any, value: Any, dtype: dtype, _semantic: Any = None) -> tensor:
         A tensor of ``shape`` and ``dtype``.
 
     Raises:
-        ValueError: there is no ``dtype``, ``value`` is no scalar, or an extent is no power of two where the target needs one.
+        ValueError: there is no ``dtype``, ``value`` is no scalar, or an extent is no power of two
+            where the target needs one.
 
     Example:
         lowest = tl.full((BLOCK,), float("-inf"), dtype=tl.float32)
@@ -123,8 +124,9 @@ def to_tensor(x: Any, _semantic: Any = None) -> tensor:
         x: a number of Python, a constexpr, or a tensor, which is given back.
 
     Returns:
-        A scalar: integers as the first of ``int32``, ``uint32``, ``int64``, ``uint64`` that holds them, booleans as ``int1``, floats as ``float32``,
-        or ``float64`` where fp32 has no normal number near.
+        A scalar: integers as the first of ``int32``, ``uint32``, ``int64``, ``uint64`` that holds
+        them, booleans as ``int1``, floats as ``float32``, or ``float64`` where fp32 has no normal
+        number near.
 
     Example:
         three = tl.to_tensor(3)
@@ -136,25 +138,28 @@ def to_tensor(x: Any, _semantic: Any = None) -> tensor:
 def cast(input: Any, dtype: dtype, fp_downcast_rounding: Any = None, bitcast: Any = False, _semantic: Any = None) -> tensor:
     """Every element as another type.
 
-    Floats become narrower floats by rounding, and integers by dropping the fraction; numbers become ``int1`` as ``x != 0``; pointers and ``int64`` convert
-    both ways.
+    Floats become narrower floats by rounding, and integers by dropping the fraction; numbers become
+    ``int1`` as ``x != 0``; pointers and ``int64`` convert both ways.
 
-    What is too great for a narrower float becomes infinity; the 8-bit formats saturate, so that it and infinity become their greatest finite number.
-    Out of range an integer is the end of its range that is nearer; of 8 bits it is the low byte of the 16-bit result. NaN becomes 0, or the sign bit alone
-    (``-2**31`` as int32, ``2**31`` as uint32) where fp64 or a 64-bit integer takes part. It is the same on every backend.
+    What is too great for a narrower float becomes infinity; the 8-bit formats saturate, so that it
+    and infinity become their greatest finite number. Out of range an integer is the end of its
+    range that is nearer; of 8 bits it is the low byte of the 16-bit result. NaN becomes 0, or the
+    sign bit alone (``-2**31`` as int32, ``2**31`` as uint32) where fp64 or a 64-bit integer takes
+    part. It is the same on every backend.
 
     Args:
         input: a tensor or a number of any type.
         dtype: the type of the result.
-        fp_downcast_rounding: ``"rtne"`` (to nearest, ties to even; the default) or ``"rtz"`` (towards zero); only where a float becomes a narrower one,
-            or stays what it is.
+        fp_downcast_rounding: ``"rtne"`` (to nearest, ties to even; the default) or ``"rtz"``
+            (towards zero); only where a float becomes a narrower one, or stays what it is.
         bitcast: keep the bits instead of the value; both types have one width.
 
     Returns:
         A tensor of the shape of ``input``.
 
     Raises:
-        ValueError: the conversion does not exist, widths differ in a bitcast, or a rounding is stated where nothing is rounded.
+        ValueError: the conversion does not exist, widths differ in a bitcast, or a rounding is
+            stated where nothing is rounded.
 
     Example:
         half = tl.cast(x, tl.float16)

@@ -101,7 +101,8 @@ class tensor_descriptor_type(tensor_descriptor_base_type):  # noqa: N801
     __hash__ = tensor_descriptor_base_type.__hash__
 
 
-#: Members of a descriptor made by the host that emit code: the operation that reads one of their items, and the type of the items.
+#: Members of a descriptor made by the host that emit code: the operation that reads one of their
+#: items, and the type of the items.
 EMITTED_MEMBERS: dict[str, tuple[str, dtype]] = {"shape": ("descriptor_extent", int32), "strides": ("descriptor_stride", int64)}
 
 
@@ -110,8 +111,9 @@ class tensor_descriptor_base(base_value):  # noqa: N801
 
     Attributes:
         block_type, block_shape, dtype: of the blocks it is accessed in.
-        shape, strides: of the tensor, in elements: tuples of scalars, ``int32`` and ``int64`` where the host made the descriptor, of the types that
-            :func:`make_tensor_descriptor` was given where the kernel did.
+        shape, strides: of the tensor, in elements: tuples of scalars, ``int32`` and ``int64`` where
+            the host made the descriptor, of the types that :func:`make_tensor_descriptor` was given
+            where the kernel did.
     """
 
     __slots__ = ("block_type", "handle")
@@ -288,9 +290,12 @@ def make_tensor_descriptor(base: Any, shape: Any, strides: Any, block_shape: Any
     Args:
         base: a pointer to the first element, aligned to 16 bytes.
         shape: 1 to 5 extents, integers.
-        strides: elements from one index to the next, an integer for each axis; the last is the constexpr 1, the others are multiples of 16 bytes.
-        block_shape: the extents of a block: constexprs, powers of two; the last axis spans at least 16 bytes.
-        padding_option: what a load gives outside of the tensor: ``"zero"``, or ``"nan"`` for floats.
+        strides: elements from one index to the next, an integer for each axis; the last is the
+            constexpr 1, the others are multiples of 16 bytes.
+        block_shape: the extents of a block: constexprs, powers of two; the last axis spans at least
+            16 bytes.
+        padding_option: what a load gives outside of the tensor: ``"zero"``, or ``"nan"`` for
+            floats.
 
     Returns:
         A :class:`tensor_descriptor`.
@@ -348,7 +353,8 @@ def load_tensor_descriptor(desc: Any, offsets: Any, _semantic: Any = None) -> te
         offsets: where the block starts: a scalar integer for each axis.
 
     Returns:
-        A tensor of the descriptor's block shape; outside of the tensor it holds the descriptor's padding.
+        A tensor of the descriptor's block shape; outside of the tensor it holds the descriptor's
+        padding.
 
     Raises:
         ValueError: there is not one scalar for each axis.
@@ -367,7 +373,8 @@ def store_tensor_descriptor(desc: Any, offsets: Any, value: Any, _semantic: Any 
     Args:
         desc: a descriptor, made in the kernel or on the host.
         offsets: where the block starts: a scalar integer for each axis.
-        value: a tensor of the block's shape, cast to the element type; elements outside of the tensor are dropped.
+        value: a tensor of the block's shape, cast to the element type; elements outside of the
+            tensor are dropped.
 
     Raises:
         ValueError: the shapes do not fit.

@@ -97,7 +97,8 @@ def where(condition: Any, x: Any, y: Any, _semantic: Any = None) -> tensor:
     Args:
         condition: ``int1``; other numbers count as ``condition != 0``, with a warning.
         x: the value where it holds: a tensor or a number.
-        y: the value elsewhere. The two are promoted to one type, or are pointers of one type; all three are broadcast.
+        y: the value elsewhere. The two are promoted to one type, or are pointers of one type; all
+            three are broadcast.
 
     Returns:
         A tensor of the common type and shape.
@@ -146,8 +147,10 @@ def minimum(x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE, _semantic: A
 
     Args:
         x: a tensor or a number.
-        y: another; the two are promoted and broadcast. bf16 is computed as fp32, and numbers of the program text have their own type.
-        propagate_nan: ``tl.PropagateNan.NONE``: of a NaN and a number the number; ``tl.PropagateNan.ALL``: NaN.
+        y: another; the two are promoted and broadcast. bf16 is computed as fp32, and numbers of the
+            program text have their own type.
+        propagate_nan: ``tl.PropagateNan.NONE``: of a NaN and a number the number;
+            ``tl.PropagateNan.ALL``: NaN.
 
     Returns:
         A tensor of the common type and shape; fp32 for bf16.
@@ -167,8 +170,10 @@ def maximum(x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE, _semantic: A
 
     Args:
         x: a tensor or a number.
-        y: another; the two are promoted and broadcast. bf16 is computed as fp32, and numbers of the program text have their own type.
-        propagate_nan: ``tl.PropagateNan.NONE``: of a NaN and a number the number; ``tl.PropagateNan.ALL``: NaN.
+        y: another; the two are promoted and broadcast. bf16 is computed as fp32, and numbers of the
+            program text have their own type.
+        propagate_nan: ``tl.PropagateNan.NONE``: of a NaN and a number the number;
+            ``tl.PropagateNan.ALL``: NaN.
 
     Returns:
         A tensor of the common type and shape; fp32 for bf16.
@@ -189,7 +194,8 @@ def clamp(x: Any, min: Any, max: Any, propagate_nan: Any = PropagateNan.NONE, _s
     Args:
         x: a tensor or a number.
         min: the lower limit.
-        max: the upper limit. All three are promoted to one type and broadcast; bf16 is computed as fp32.
+        max: the upper limit. All three are promoted to one type and broadcast; bf16 is computed as
+            fp32.
         propagate_nan: ``tl.PropagateNan.ALL`` keeps a NaN of ``x``; ``NONE`` gives a limit.
 
     Returns:
@@ -233,7 +239,7 @@ def expect_zero(x: Any, mask: Any, _semantic: Any = None) -> tensor:
     return x
 
 
-# -- Python's min and max in kernels ------------------------------------------------------------------------------------------------------------
+# -- Python's min and max in kernels ---------------------------------------------------------------
 
 _NOTHING = object()
 
@@ -272,7 +278,7 @@ def builtin_min(*args: Any, propagate_nan: Any = _NOTHING, _semantic: Any = None
     return _python_extremum(_semantic, args, propagate_nan, "min")
 
 
-# -- hints --------------------------------------------------------------------------------------------------------------------------------------
+# -- hints -----------------------------------------------------------------------------------------
 
 
 def _promise(semantic: Any, name: str, attribute: str, input: Any, values: Any) -> tensor:
@@ -291,8 +297,9 @@ def _promise(semantic: Any, name: str, attribute: str, input: Any, values: Any) 
         raise ValueError(f"Shape of input to {name} does not match the length of values: {list(x.extents)} and {numbers}")
     promised = tensor(semantic.builder.hint(x.handle, **{attribute: tuple(numbers)}), x.type)
     if x is input and _is_made_here(semantic, x):
-        # Kernels also state a promise of a variable and drop the result: what reads the variable from here on has the promise. It is the variable's tensor
-        # that is given back, so that a promise of the result is one of the variable too.
+        # Kernels also state a promise of a variable and drop the result: what reads the variable
+        # from here on has the promise. It is the variable's tensor that is given back, so that a
+        # promise of the result is one of the variable too.
         x.handle = promised.handle
         return x
     return promised

@@ -44,12 +44,13 @@ def dot(
         input: ``[..., M, K]`` of int8, fp16, bf16, fp32, fp64 or an fp8 kind.
         other: ``[..., K, N]`` of the same type; fp8 kinds may differ.
         acc: ``[..., M, N]`` of the result's type; None is zero.
-        input_precision: how fp32 operands may be rounded: ``"ieee"``, ``"tf32"``, ``"tf32x3"``, ``"bf16x3"``, ``"bf16x6"``; the default comes
-            from the options.
+        input_precision: how fp32 operands may be rounded: ``"ieee"``, ``"tf32"``, ``"tf32x3"``,
+            ``"bf16x3"``, ``"bf16x6"``; the default comes from the options.
         allow_tf32: the older spelling: true is ``"tf32"``, false ``"ieee"``.
-        max_num_imprecise_acc: fp8 only: how many products may be summed at reduced precision before a full-precision add; at most K.
-        out_dtype: fp32 or fp16, for fp16 and fp8 operands; by default the type of ``acc``, or fp32. int8 gives int32, fp64 gives fp64,
-            all else fp32.
+        max_num_imprecise_acc: fp8 only: how many products may be summed at reduced precision before
+            a full-precision add; at most K.
+        out_dtype: fp32 or fp16, for fp16 and fp8 operands; by default the type of ``acc``, or fp32.
+            int8 gives int32, fp64 gives fp64, all else fp32.
 
     Returns:
         A tensor ``[..., M, N]``.
@@ -145,7 +146,8 @@ def _dot_shape(semantic: Any, lhs: tensor, rhs: tensor) -> tuple[tuple[int, ...]
 
 def _dot_result(element: dtype, out_dtype: dtype | None, acc: Any) -> dtype:
     if element.is_int():
-        # Kernels name the operands' type, int32 or the old default fp32 here; the accumulator is int32 for all of them.
+        # Kernels name the operands' type, int32 or the old default fp32 here; the accumulator is
+        # int32 for all of them.
         if out_dtype is not None and not (out_dtype in (element, int32) or out_dtype is float32):
             raise ValueError(f"a dot of {element} gives int32, not {out_dtype}")
         return int32
@@ -191,13 +193,16 @@ def dot_scaled(
 ) -> tensor:
     """The matrix product of block-scaled operands: every group of 32 elements along K shares a power-of-two scale. Leading axes are batches.
 
-    Scales of both sides may be of any size: one of 2**127 may meet one of 2**-126. GPUs whose matrix instructions take no scales bring each side to bf16 (f16
-    beside unscaled fp16, f32 for scaled fp16), and compute what leaves the range of that again, in several slower passes.
+    Scales of both sides may be of any size: one of 2**127 may meet one of 2**-126. GPUs whose
+    matrix instructions take no scales bring each side to bf16 (f16 beside unscaled fp16, f32 for
+    scaled fp16), and compute what leaves the range of that again, in several slower passes.
 
     Args:
         lhs: ``[..., M, K]`` in ``lhs_format``, as uint8 where NumPy has no such type.
-        lhs_scale: ``[..., M, K // 32]`` uint8 exponents (e8m0; 0xFF is NaN), ``[..., M, K // 16]`` fp8e4nv, or None.
-        lhs_format: ``"e2m1"`` (two in a uint8, the low half first), ``"e4m3"``, ``"e5m2"``, ``"bf16"`` or ``"fp16"``.
+        lhs_scale: ``[..., M, K // 32]`` uint8 exponents (e8m0; 0xFF is NaN), ``[..., M, K // 16]``
+            fp8e4nv, or None.
+        lhs_format: ``"e2m1"`` (two in a uint8, the low half first), ``"e4m3"``, ``"e5m2"``,
+            ``"bf16"`` or ``"fp16"``.
         rhs: ``[..., K, N]`` in ``rhs_format``.
         rhs_scale: ``[..., N, K // 32]``, not transposed, or None.
         rhs_format: as ``lhs_format``.
@@ -211,7 +216,8 @@ def dot_scaled(
         An fp32 tensor ``[..., M, N]``.
 
     Raises:
-        ValueError: formats, shapes or types that do not fit, or the target declares no such product.
+        ValueError: formats, shapes or types that do not fit, or the target declares no such
+            product.
 
     Example:
         a = tl.full((32, 64), 56, tl.uint8)

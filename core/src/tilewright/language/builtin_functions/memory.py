@@ -33,20 +33,24 @@ def load(
 
     Args:
         pointer: a pointer, a tensor of pointers, or a block pointer.
-        mask: ``int1``; nothing is read where it is false. It and the pointers are broadcast to one shape.
-        other: the value of masked-off elements, cast to the element type; without it they are zero, as Triton leaves them on GPUs.
+        mask: ``int1``; nothing is read where it is false. It and the pointers are broadcast to one
+            shape.
+        other: the value of masked-off elements, cast to the element type; without it they are zero,
+            as Triton leaves them on GPUs.
         boundary_check: axes along which a block pointer is masked to its tensor's shape.
-        padding_option: what a block pointer gives outside: ``""`` (undefined), ``"zero"``, ``"nan"`` (floats only).
+        padding_option: what a block pointer gives outside: ``""`` (undefined), ``"zero"``,
+            ``"nan"`` (floats only).
         cache_modifier: ``""``, ``".ca"``, ``".cg"``, ``".cs"`` or ``".cv"``.
         eviction_policy: ``""``, ``"evict_normal"``, ``"evict_first"`` or ``"evict_last"``.
         volatile: never merge, move or drop this load.
 
     Returns:
-        A scalar for a scalar pointer, else a tensor of the pointers' shape. A byte other than 0 in memory is a true ``int1``.
+        A scalar for a scalar pointer, else a tensor of the pointers' shape. A byte other than 0 in
+        memory is a true ``int1``.
 
     Raises:
-        ValueError: ``pointer`` is none, there is ``other`` without ``mask``, a scalar pointer has a block of masks, shapes do not fit, or an option is
-            unknown.
+        ValueError: ``pointer`` is none, there is ``other`` without ``mask``, a scalar pointer has a
+            block of masks, shapes do not fit, or an option is unknown.
 
     Example:
         x = tl.load(x_ptr + offsets, mask=offsets < n, other=0.0)
@@ -121,7 +125,8 @@ def store(
         eviction_policy: ``""``, ``"evict_normal"``, ``"evict_first"`` or ``"evict_last"``.
 
     Raises:
-        ValueError: ``pointer`` is none or points to constants, shapes do not fit, the mask is not boolean, or an option is unknown.
+        ValueError: ``pointer`` is none or points to constants, shapes do not fit, the mask is not
+            boolean, or an option is unknown.
 
     Example:
         tl.store(out_ptr + offsets, x, mask=offsets < n)

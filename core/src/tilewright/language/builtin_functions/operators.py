@@ -37,7 +37,7 @@ class Operators(Conversion):
         super().__init__(builder, options)
         self.generator = generator
 
-    # -- promotion ------------------------------------------------------------------------------------------------------------------------
+    # -- promotion ---------------------------------------------------------------------------------
 
     def promote(
         self,
@@ -54,7 +54,8 @@ class Operators(Conversion):
         Args:
             lhs_pointer, rhs_pointer: that side may be a pointer; then no type is changed.
             div_or_mod: the operator is ``/``, ``//`` or ``%``.
-            weak_scalars: a number of the program text yields to the tensor's type where its kind allows; comparisons do not want that.
+            weak_scalars: a number of the program text yields to the tensor's type where its kind
+                allows; comparisons do not want that.
 
         Raises:
             TypeError: the types do not go together.
@@ -85,7 +86,7 @@ class Operators(Conversion):
             raise TypeError(f"unsupported operand {describe(x)}: an operand is a tensor or a number")
         return number
 
-    # -- Python's operators ---------------------------------------------------------------------------------------------------------------
+    # -- Python's operators ------------------------------------------------------------------------
 
     def binary(self, op: str, lhs: Any, rhs: Any) -> Any:
         """``lhs op rhs`` with op one of add sub mul truediv floordiv mod pow and or xor lshift rshift.
@@ -105,7 +106,8 @@ class Operators(Conversion):
     def compare(self, op: str, lhs: Any, rhs: Any) -> Any:
         """``lhs op rhs`` with op one of eq ne lt le gt ge: ``int1``; false for NaN, except ``ne``.
 
-        A number of the program text takes part with its own type, so ``uint8_tensor < 300`` compares as int32.
+        A number of the program text takes part with its own type, so ``uint8_tensor < 300``
+        compares as int32.
         """
         if _of_tensors(lhs, rhs):
             a, b = self.promote(lhs, rhs, weak_scalars=False)
@@ -157,7 +159,7 @@ class Operators(Conversion):
                 return method(*operands, **asked_for(method, self))
         return NotImplemented
 
-    # -- arithmetic -----------------------------------------------------------------------------------------------------------------------
+    # -- arithmetic --------------------------------------------------------------------------------
 
     def add(self, lhs: Any, rhs: Any, sanitize_overflow: bool = True) -> tensor:
         """``lhs + rhs``; a pointer plus an integer moves by that many elements."""

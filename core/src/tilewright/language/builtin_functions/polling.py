@@ -33,7 +33,8 @@ def poll(pointer, expected, timeout, timed: constexpr, sem: constexpr, scope: co
     if timed:
         start = atomics.clock()
         now = start
-        # The time is carried from turn to turn: an interpreter can then tell this loop from one in which nothing changes.
+        # The time is carried from turn to turn: an interpreter can then tell this loop from one in
+        # which nothing changes.
         while ~_everywhere(found) & ((now - start).to(uint64) < timeout):
             found = found | (atomics.atomic_load(pointer, sem=sem, scope=scope) == expected)
             now = atomics.clock()

@@ -20,15 +20,17 @@ def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: Any = False, _sema
     Args:
         input: a tensor, or a tuple of n tensors of one shape that are reduced together.
         axis: a constexpr; None reduces all elements.
-        combine_fn: a function of the language over scalars, ``f(a0, .., b0, ..)`` with n values for either side, giving n values of the inputs'
-            types; it must be associative and commutative.
+        combine_fn: a function of the language over scalars, ``f(a0, .., b0, ..)`` with n values for
+            either side, giving n values of the inputs' types; it must be associative and
+            commutative.
         keep_dims: keep the axis, with extent 1.
 
     Returns:
         A tensor without the axis (a scalar where none is left), or a tuple of n.
 
     Raises:
-        ValueError: ``input`` is a scalar, shapes differ, the axis is out of range, or ``combine_fn`` gives other types.
+        ValueError: ``input`` is a scalar, shapes differ, the axis is out of range, or
+            ``combine_fn`` gives other types.
 
     Example:
         total = tl.reduce(x, 0, combine)
@@ -57,7 +59,8 @@ def associative_scan(input: Any, axis: Any, combine_fn: Any, reverse: Any = Fals
     Args:
         input: a tensor, or a tuple of n tensors of one shape that are scanned together.
         axis: a constexpr.
-        combine_fn: as for :func:`reduce`: associative, but not necessarily commutative; earlier elements are on the left.
+        combine_fn: as for :func:`reduce`: associative, but not necessarily commutative; earlier
+            elements are on the left.
         reverse: element i combines elements i to the last.
 
     Returns:
@@ -81,8 +84,8 @@ def map_elementwise(scalar_fn: Any, *args: Any, pack: Any = 1, _semantic: Any = 
     """A function of scalars run on every element, where it may branch and loop.
 
     Args:
-        scalar_fn: a function of the language over scalars. With ``pack`` above 1 it takes that many consecutive elements of each argument in turn, and
-            gives as many values for each result.
+        scalar_fn: a function of the language over scalars. With ``pack`` above 1 it takes that many
+            consecutive elements of each argument in turn, and gives as many values for each result.
         args: tensors and numbers, which are broadcast. Nothing is masked.
         pack: a constexpr that divides the number of elements.
 
@@ -90,7 +93,8 @@ def map_elementwise(scalar_fn: Any, *args: Any, pack: Any = 1, _semantic: Any = 
         A tensor of the common shape, or a tuple where ``scalar_fn`` gives several values.
 
     Raises:
-        ValueError: there are no arguments, ``pack`` does not divide, or the values of one result differ in type.
+        ValueError: there are no arguments, ``pack`` does not divide, or the values of one result
+            differ in type.
 
     Example:
         sums = tl.map_elementwise(combine, x, y)

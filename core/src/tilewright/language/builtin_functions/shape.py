@@ -59,7 +59,8 @@ def expand_dims(input: Any, axis: Any, _semantic: Any = None) -> tensor:
 
     Args:
         input: a tensor or a number.
-        axis: where the new axes stand in the result: a constexpr integer or a list of them; negative ones count from the end.
+        axis: where the new axes stand in the result: a constexpr integer or a list of them;
+            negative ones count from the end.
 
     Returns:
         A tensor of the same elements, with one axis more for each of ``axis``.
@@ -87,7 +88,8 @@ def reshape(input: Any, *shape: Any, can_reorder: Any = False, _semantic: Any = 
 
     Args:
         input: a tensor.
-        shape: the extents, constexprs, as one list or as separate arguments; ``()`` makes one element a scalar.
+        shape: the extents, constexprs, as one list or as separate arguments; ``()`` makes one
+            element a scalar.
         can_reorder: any order of the elements is as good; this can save moving them.
 
     Returns:
@@ -152,7 +154,8 @@ def trans(input: Any, *dims: Any, _semantic: Any = None) -> tensor:
 
     Args:
         input: a tensor.
-        dims: axis ``i`` of the result is axis ``dims[i]`` of ``input``: a list or separate arguments. Without them the last two axes change places.
+        dims: axis ``i`` of the result is axis ``dims[i]`` of ``input``: a list or separate
+            arguments. Without them the last two axes change places.
 
     Returns:
         A tensor of the same elements.
@@ -181,7 +184,8 @@ def permute(input: Any, *dims: Any, _semantic: Any = None) -> tensor:
 
     Args:
         input: a tensor.
-        dims: axis ``i`` of the result is axis ``dims[i]`` of ``input``: a list or separate arguments.
+        dims: axis ``i`` of the result is axis ``dims[i]`` of ``input``: a list or separate
+            arguments.
 
     Returns:
         A tensor of the same elements.
@@ -254,7 +258,8 @@ def join(a: Any, b: Any, _semantic: Any = None) -> tensor:
         b: another; the two are broadcast and promoted to one type.
 
     Returns:
-        A tensor ``z`` with ``z[..., 0]`` the first and ``z[..., 1]`` the second; two scalars give shape ``[2]``.
+        A tensor ``z`` with ``z[..., 0]`` the first and ``z[..., 1]`` the second; two scalars give
+        shape ``[2]``.
 
     Raises:
         ValueError: the shapes do not fit.
@@ -325,7 +330,8 @@ def gather(src: Any, index: Any, axis: Any, _semantic: Any = None) -> tensor:
 
     Args:
         src: a tensor.
-        index: an integer tensor of the rank of ``src``, and of its extents on the other axes. An index out of range gives an undefined value.
+        index: an integer tensor of the rank of ``src``, and of its extents on the other axes. An
+            index out of range gives an undefined value.
         axis: a constexpr.
 
     Returns:

@@ -18,11 +18,14 @@ def atomic_poll(pointer: Any, expected_value: Any, sem: Any = None, scope: Any =
     """Read memory again and again until it has a value.
 
     Args:
-        pointer: a pointer or a tensor of pointers, as for :func:`atomic_load`; a tensor waits until every element had its value once.
+        pointer: a pointer or a tensor of pointers, as for :func:`atomic_load`; a tensor waits until
+            every element had its value once.
         expected_value: cast to the element type and broadcast to the pointers' shape.
         sem: ``"acquire"`` (the default) or ``"relaxed"``.
-        scope: who sees it in order: ``"gpu"`` (the device, the default), ``"cta"`` (this program) or ``"sys"``.
-        timeout_ns: an integer of at least 0: nanoseconds after which to give up, after one reading at least; None waits for ever.
+        scope: who sees it in order: ``"gpu"`` (the device, the default), ``"cta"`` (this program)
+            or ``"sys"``.
+        timeout_ns: an integer of at least 0: nanoseconds after which to give up, after one reading
+            at least; None waits for ever.
 
     Returns:
         ``int1``, of the pointers' shape: whether the value was there.

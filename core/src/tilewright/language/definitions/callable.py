@@ -30,9 +30,11 @@ class FunctionParameter:
         has_default, default: ``inspect.Parameter.empty`` where there is none.
         is_constexpr: annotated ``tl.constexpr``.
         is_const: annotated ``tl.const``: a pointer that is only read.
-        annotation_type: the type text (``"i64"``, ``"*fp32"``) that the annotation fixes; empty where it fixes none.
+        annotation_type: the type text (``"i64"``, ``"*fp32"``) that the annotation fixes; empty
+            where it fixes none.
         keyword_only, variadic: written after ``*``; written ``*name``.
-        do_not_specialize, do_not_specialize_on_alignment: what the runtime must not assume about its value.
+        do_not_specialize, do_not_specialize_on_alignment: what the runtime must not assume about
+            its value.
     """
 
     __slots__ = (
@@ -160,7 +162,8 @@ class JitCallable:
         """Wrap ``fn``.
 
         Raises:
-            DefinitionError: ``fn`` is not a Python function, takes ``**kwargs``, or was not written in a file, so that its source cannot be read.
+            DefinitionError: ``fn`` is not a Python function, takes ``**kwargs``, or was not written
+                in a file, so that its source cannot be read.
         """
         if not inspect.isfunction(fn):
             raise DefinitionError(f"a function of the language is made from a Python function, not from {type(fn).__name__}")
@@ -182,7 +185,8 @@ class JitCallable:
         self.analysis: Any = None
         self.__name__: str = fn.__name__
         self.__qualname__: str = fn.__qualname__
-        self.__module__: str = fn.__module__ or ""  # the globals that a program gave it may have no `__name__`
+        # the globals that a program gave it may have no `__name__`
+        self.__module__: str = fn.__module__ or ""
         self.__doc__: str | None = fn.__doc__
         self.__globals__: Any = fn.__globals__
         self._callers: Any = None
@@ -190,7 +194,7 @@ class JitCallable:
         if isinstance(former, JitCallable):
             former._replaced()
 
-    # -- source ---------------------------------------------------------------------------------------------------------------------------
+    # -- source ------------------------------------------------------------------------------------
 
     @property
     def module(self) -> str:
@@ -242,7 +246,7 @@ class JitCallable:
             self._tree = self._source.parse() if self._text is None else parse_definition(self._text)
         return self._tree
 
-    # -- parameters -----------------------------------------------------------------------------------------------------------------------
+    # -- parameters --------------------------------------------------------------------------------
 
     @property
     def params(self) -> list[FunctionParameter]:
@@ -281,7 +285,7 @@ class JitCallable:
         text = with_help(f"{message}\n  --> {self.file}:{self.definition_line} in {self.__name__}", remedy)
         return CompilationError(with_help(message, remedy), text, self.file, self.definition_line, self.indent, self.src)
 
-    # -- what the meaning depends on ------------------------------------------------------------------------------------------------------
+    # -- what the meaning depends on ---------------------------------------------------------------
 
     @property
     def nonlocals(self) -> dict[str, Any]:
@@ -301,7 +305,8 @@ class JitCallable:
     def cache_key(self) -> str:
         """SHA-256 (hex) of the source, its line, and the same of every function it calls, with the values of the globals they read.
 
-        Computing it fills :attr:`used_global_vals`: ``(name, id of its namespace) -> (value, namespace)``.
+        Computing it fills :attr:`used_global_vals`:
+        ``(name, id of its namespace) -> (value, namespace)``.
         """
         if self.hash is None:
             from tilewright.language.definitions.dependencies import cache_key
@@ -340,7 +345,7 @@ class JitCallable:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.__module__}:{self.__qualname__})"
 
-    # -- copying --------------------------------------------------------------------------------------------------------------------------
+    # -- copying -----------------------------------------------------------------------------------
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """By name where the module holds this very object under it; else by value, without the Python function."""
@@ -426,8 +431,8 @@ def device_function(fn: Callable[..., Any] | None = None, *, noinline: bool = Fa
 def constexpr_function(fn: Callable[..., Any] | ConstexprFunction) -> ConstexprFunction:
     """A Python function that kernels may call while they are compiled.
 
-    In a kernel it takes the values of constexpr arguments and gives a constexpr; on the host it is called as it is. Its source is part of the key
-    of the functions that call it.
+    In a kernel it takes the values of constexpr arguments and gives a constexpr; on the host it is
+    called as it is. Its source is part of the key of the functions that call it.
 
     Args:
         fn: the function.

@@ -21,7 +21,8 @@ from tilewright.plugins.versions import plugin_version, text_version
 #: (name, id of the namespace) -> (value, namespace)
 UsedGlobals = dict[tuple[str, int], tuple[Any, dict[str, Any]]]
 
-#: Bits of an integer from which on its text is hexadecimal: Python writes no more than some thousand decimal digits.
+#: Bits of an integer from which on its text is hexadecimal: Python writes no more than some
+#: thousand decimal digits.
 _LONG = 8192
 _SIMPLE = (bool, int, float, complex, str, bytes, type(None))
 
@@ -38,9 +39,11 @@ class Dependencies:
 def cache_key(function: JitCallable) -> tuple[str, UsedGlobals]:
     """The key of ``function`` and the globals it was made with.
 
-    The key covers every function reachable through calls, so it is sound for mutual recursion too: it is the hash of the sorted digests of all of them.
-    Functions of this package count by name: what they are is in the package's version, which is a part of every key on disk. Builtins of backends count by
-    name and the version of their distribution, those of other modules by name and their module's text.
+    The key covers every function reachable through calls, so it is sound for mutual recursion too:
+    it is the hash of the sorted digests of all of them. Functions of this package count by name:
+    what they are is in the package's version, which is a part of every key on disk. Builtins of
+    backends count by name and the version of their distribution, those of other modules by name and
+    their module's text.
     """
     used: UsedGlobals = {}
     found = []
@@ -130,13 +133,15 @@ def dependencies(function: JitCallable) -> Dependencies:
 
 _MISSING: Any = object()
 _PACKAGE = __name__.partition(".")[0]
-#: Packages whose functions are the same in every process, with their versions in the key of compiled code or as good as fixed.
+#: Packages whose functions are the same in every process, with their versions in the key of
+#: compiled code or as good as fixed.
 _TRUSTED = sys.stdlib_module_names | {"tilewright", "triton", "numpy"}
 
 
 def _is_trusted(value: FunctionType) -> bool:
     """Whether constexpr functions may call a plain function: its version is in their keys."""
-    module = value.__module__ or ""  # there is none where a program makes functions without a `__name__` among its globals
+    # there is none where a program makes functions without a `__name__` among its globals
+    module = value.__module__ or ""
     return module.partition(".")[0] in _TRUSTED or plugin_version(module) != ""
 
 
@@ -252,7 +257,8 @@ def _free_chains(tree: ast.FunctionDef) -> Iterator[tuple[str, ...]]:
         if name not in local:
             chains.append((name, *attributes))
 
-    # An expression may be nested thousands deep, so what is left to visit stands in a list, the next last.
+    # An expression may be nested thousands deep, so what is left to visit stands in a list, the
+    # next last.
     pending: list[ast.AST] = [*reversed(tree.body)]
     while pending:
         node = pending.pop()

@@ -38,7 +38,8 @@ class OpenCopies:
 
     def close(self) -> list[tuple[aggregate_value, aggregate_value]]:
         """Make the copies immutable, and return (original, copy) of those with fields that were assigned."""
-        # The fields of an aggregate are copied before it, so that they are settled here before it is compared.
+        # The fields of an aggregate are copied before it, so that they are settled here before it
+        # is compared.
         for _, copy in self._pairs.values():
             copy._values.update({name: self.settled(field) for name, field in copy._values.items()})
             object.__setattr__(copy, "_frozen", True)

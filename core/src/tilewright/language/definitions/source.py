@@ -28,8 +28,8 @@ _UNREADABLE = """@jit functions should be defined in a Python file; the source o
 class FunctionSource:
     """Where a function is written, and its text.
 
-    The file's lines are taken when the function is made, so that a later edit of the file changes nothing; everything else is worked out when it
-    is first asked for.
+    The file's lines are taken when the function is made, so that a later edit of the file changes
+    nothing; everything else is worked out when it is first asked for.
 
     Attributes:
         file: the path the function was compiled from.
@@ -42,7 +42,8 @@ class FunctionSource:
         """Take the lines of ``fn``'s file.
 
         Raises:
-            DefinitionError: the function was not defined in a file, and its text is nowhere else to be found.
+            DefinitionError: the function was not defined in a file, and its text is nowhere else to
+                be found.
         """
         code = fn.__code__
         self.file: str = code.co_filename
@@ -118,8 +119,9 @@ class FunctionSource:
     def _cut(self) -> list[str]:
         """The lines of the block that starts at :attr:`first_line`.
 
-        The block ends where a line is indented no more than its ``def``. A line inside a string or a bracket may be, and then the text cut off is
-        not valid Python: only in that case the (slow) tokenizer of :mod:`inspect` decides.
+        The block ends where a line is indented no more than its ``def``. A line inside a string or
+        a bracket may be, and then the text cut off is not valid Python: only in that case the
+        (slow) tokenizer of :mod:`inspect` decides.
         """
         lines = self._lines[self.first_line - 1 :]
         start = next((i for i, line in enumerate(lines) if _DEFINITION.match(line)), None)
@@ -154,7 +156,8 @@ def _dedent(lines: list[str]) -> str:
     indent = _indent_of(lines[0])
     if not indent:
         return "".join(lines)
-    # A line of nothing but white space, shorter than the indent, keeps its end: the numbers of the lines after it are counted from it.
+    # A line of nothing but white space, shorter than the indent, keeps its end: the numbers of the
+    # lines after it are counted from it.
     return "".join((line[indent:] or "\n") if not line[:indent].strip() else line.lstrip(" \t") for line in lines)
 
 

@@ -1,9 +1,11 @@
 """Source of functions that no file defines: typed at a prompt, from ``-c`` or ``exec``.
 
-Such texts are looked for where they may still be: the command line, a redirected standard input, the history of the prompt, the variables and constants of the
-functions that are running. What is found is compiled, and taken only where a function of the same code comes out. Python 3.13 and IPython keep what is typed in
-:mod:`linecache`, where nothing has to be looked for; but the text of ``python -c`` is there under the name that all texts have which ``exec`` is given: it is
-held against the function, too.
+Such texts are looked for where they may still be: the command line, a redirected standard input,
+the history of the prompt, the variables and constants of the functions that are running. What is
+found is compiled, and taken only where a function of the same code comes out. Python 3.13 and
+IPython keep what is typed in :mod:`linecache`, where nothing has to be looked for; but the text of
+``python -c`` is there under the name that all texts have which ``exec`` is given: it is held
+against the function, too.
 """
 
 from __future__ import annotations

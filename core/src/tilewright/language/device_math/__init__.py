@@ -1,5 +1,7 @@
 """The functions of ``tl.extra.libdevice`` that are no operations of the IR, written out in those that are: the same on every backend.
 
-Each is Python code that emits arithmetic on :class:`~tilewright.language.device_math.numbers.Number`, element by element and without branches. fp64 is
-within a few ULP. Elementary functions of fp32 are computed in fp32; special ones in fp64, rounded once.
+Each is Python code that emits arithmetic on
+:class:`~tilewright.language.device_math.numbers.Number`, element by element and without branches.
+fp64 is within a few ULP. Elementary functions of fp32 are computed in fp32; special ones in fp64,
+rounded once.
 """

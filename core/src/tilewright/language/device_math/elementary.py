@@ -43,7 +43,7 @@ def is_nan(x: Number) -> Number:
     return x.differs(x)
 
 
-# -- pow ----------------------------------------------------------------------------------------------------------------------------------------------
+# -- pow -------------------------------------------------------------------------------------------
 
 
 def split(x: Number) -> tuple[Number, Number]:
@@ -67,7 +67,8 @@ def log_pair(x: Number) -> tuple[Number, Number]:
     s_low = fma(-s, m - (d - 1.0), fma(-s, d, f)) / d
     z = s * s
     cube = s * z
-    # s**3 / 3, the greatest term of the tail, with its error; that of the others is too small to matter.
+    # s**3 / 3, the greatest term of the tail, with its error; that of the others is too small to
+    # matter.
     third, third_low = constant_pair(x, "0.33333333333333333333333333333333333333333333333333333333333333")
     lead = cube * third
     cube_low = fma(s, z, -cube) + s * fma(s, s, -z) + z * s_low * 3.0
@@ -96,7 +97,8 @@ def power(x: Number, y: Number) -> Number:
     error = fma(y, high, -product) + y * low
     # Beyond the range of the exponential the error is of no use, and may be NaN.
     error = select(abs(product) < (800.0 if x.wide else 200.0), error, 0.0)
-    # Where the exponential is about to overflow, a little of its argument (whole units of its last place) goes to the error: the result may be smaller.
+    # Where the exponential is about to overflow, a little of its argument (whole units of its last
+    # place) goes to the error: the result may be smaller.
     near = product > (700.0 if x.wide else 88.0)
     moved = select(near, 2.0**-38 if x.wide else 2.0**-14, x.like(0.0))
     product, error = product - moved, error + moved
@@ -115,7 +117,7 @@ def power(x: Number, y: Number) -> Number:
     return select(y.equals(0.0) | x.equals(1.0), 1.0, value)
 
 
-# -- exponentials and logarithms ----------------------------------------------------------------------------------------------------------------------
+# -- exponentials and logarithms -------------------------------------------------------------------
 
 
 def expm1(x: Number) -> Number:
@@ -157,10 +159,11 @@ def exp10(x: Number) -> Number:
     return select(ordinary & value.differs(INFINITY), fma(value, error * math.log(2), value), value)
 
 
-# -- hyperbolic functions and their inverses ----------------------------------------------------------------------------------------------------------
+# -- hyperbolic functions and their inverses -------------------------------------------------------
 
 
-#: (v, exp(v) / 2) of fp32 and fp64: v so that x - v is exact for x > 80 or 700, and the other number right far beyond the format's digits
+#: (v, exp(v) / 2) of fp32 and fp64: v so that x - v is exact for x > 80 or 700, and the other
+#: number right far beyond the format's digits
 _PART_OF_EXPONENT = {False: (1.0570602416992188, 1.4389491081237793), True: (0.8010089974031871, 1.1138938133878804)}
 
 
@@ -199,7 +202,8 @@ def acosh(x: Number) -> Number:
     t = x - 1.0
     near = log1p(t + sqrt(t * 2.0 + t * t))
     value = select(x > (2.0**28 if x.wide else 2.0**14), log(x) + math.log(2), near)
-    # Below 1 the root is of a negative number only from -1 on, and far below rounding and overflow take over.
+    # Below 1 the root is of a negative number only from -1 on, and far below rounding and overflow
+    # take over.
     return select(x < 1.0, NAN, value)
 
 
@@ -208,7 +212,7 @@ def atanh(x: Number) -> Number:
     return copysign_of(log1p(size * 2.0 / (1.0 - size)) * 0.5, x)
 
 
-# -- trigonometric functions and their inverses -------------------------------------------------------------------------------------------------------
+# -- trigonometric functions and their inverses ----------------------------------------------------
 
 
 def tan(x: Number) -> Number:
@@ -238,7 +242,8 @@ def sinpi(x: Number) -> Number:
 
 def cospi(x: Number) -> Number:
     size = abs(x)
-    # Exact from 1/4 to where all numbers are whole; of a negative x the difference would be rounded.
+    # Exact from 1/4 to where all numbers are whole; of a negative x the difference would be
+    # rounded.
     half = size - 0.5
     return select((half.apply("trunc").equals(half)) & (size < 2.0 ** (52 if x.wide else 23)), 0.0, _of_turns(x, 1))
 
@@ -299,7 +304,7 @@ def acos(x: Number) -> Number:
     return atan2(sqrt((1.0 - x) * (x + 1.0)), x)
 
 
-# -- roots and norms ----------------------------------------------------------------------------------------------------------------------------------
+# -- roots and norms -------------------------------------------------------------------------------
 
 
 def cbrt(x: Number) -> Number:

@@ -25,8 +25,9 @@ class Number(expressions.Number):
         """Whether the elements have 64 bits."""
         return ir_types.bit_width(self.element) == 64
 
-    # Methods here rely on what each operation rounds. A backend may contract a multiplication and an addition into one rounding, also a caller's
-    # multiplication and an addition here; a fused operation is not contracted any further.
+    # Methods here rely on what each operation rounds. A backend may contract a multiplication and
+    # an addition into one rounding, also a caller's multiplication and an addition here; a fused
+    # operation is not contracted any further.
 
     def __add__(self, other: Self | float) -> Self:
         """The sum, of floats as ``self * 1 + other``."""
@@ -78,7 +79,7 @@ def two_sum(a: Number, b: Number) -> tuple[Number, Number]:
     return total, (a - (total - virtual)) + (b - virtual)
 
 
-# -- builtins -----------------------------------------------------------------------------------------------------------------------------------------
+# -- builtins --------------------------------------------------------------------------------------
 
 
 def _operands(values: tuple[Any, ...], semantic: Any, names: tuple[str, ...], what: str) -> list[tensor]:

@@ -15,7 +15,7 @@ _LEAST = -(2**31)
 _MOST = 2**31 - 1
 
 
-# -- floats -------------------------------------------------------------------------------------------------------------------------------------------
+# -- floats ----------------------------------------------------------------------------------------
 
 
 def _exponent(x: Number) -> Number:
@@ -70,7 +70,7 @@ def saturate(x: Number) -> Number:
     return select(x > 0.0, select(x < 1.0, x, 1.0), 0.0)
 
 
-# -- bits ---------------------------------------------------------------------------------------------------------------------------------------------
+# -- bits ------------------------------------------------------------------------------------------
 
 
 def _unsigned(x: Number) -> Number:
@@ -135,7 +135,8 @@ _INTS = ("int32", "uint32", "int64", "uint64")
 _F32 = ("fp32",)
 _F64 = ("fp64",)
 
-#: name, parameters, meaning, body, types it takes (None: fp32 and fp64), type of the result (None: its arguments')
+#: name, parameters, meaning, body, types it takes (None: fp32 and fp64), type of the result (None:
+#: its arguments')
 _ROWS: tuple[tuple[str, str, str, Callable[..., Number], tuple[str, ...] | None, dtype | None], ...] = (
     ("ilogb", "x", "The binary exponent of ``x`` as int32; the least int32 for 0 and NaN, the greatest for infinity.", ilogb, None, int32),
     ("logb", "x", "The binary exponent of ``x`` as a float.", logb, None, None),

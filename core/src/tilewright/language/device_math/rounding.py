@@ -1,7 +1,8 @@
 """Arithmetic and conversions with a stated rounding: ``rn`` to nearest even, ``rz`` towards zero, ``rd`` down, ``ru`` up.
 
-A directed result is the nearest one, moved by a unit in its last place where the error has the wrong sign. fp32 is computed in fp64, where the error is
-exact. fp64 is computed on operands scaled by powers of two, where neither the result nor its error is out of range, and scaled back.
+A directed result is the nearest one, moved by a unit in its last place where the error has the
+wrong sign. fp32 is computed in fp64, where the error is exact. fp64 is computed on operands scaled
+by powers of two, where neither the result nor its error is out of range, and scaled back.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from tilewright.language.value_types.dtypes import (
     uint64,
 )
 
-#: Exact values as a sum of two fp64 numbers, the second smaller than half a unit of the first: only its sign and size relative to that unit matter.
+#: Exact values as a sum of two fp64 numbers, the second smaller than half a unit of the first: only
+#: its sign and size relative to that unit matter.
 Exact = tuple[Number, Number]
 
 
@@ -77,7 +79,7 @@ def _scaled_back(exact: Exact, exponent: Number, mode: str) -> Number:
     return _directed(nearest, (value - nearest.ldexp(-exponent)) + rest, mode)
 
 
-# -- the operations, in fp64: of fp32 numbers, or of scaled ones ----------------------------------------------------------------------------------------
+# -- the operations, in fp64: of fp32 numbers, or of scaled ones -----------------------------------
 
 
 def _add(a: Number, b: Number) -> Exact:
@@ -120,7 +122,7 @@ def _fma(a: Number, b: Number, c: Number) -> Exact:
     return result, ((total - result) + total_low) + sum_low
 
 
-# -- the operations on fp64, scaled ---------------------------------------------------------------------------------------------------------------------
+# -- the operations on fp64, scaled ----------------------------------------------------------------
 
 
 def _parts(x: Number) -> tuple[Number, Number]:
@@ -234,7 +236,7 @@ def _nearest(exact: Callable[..., Exact], numbers: tuple[Number, ...]) -> Number
     return first.apply({_sqrt: "sqrt", _fma: "fma"}[exact], *others)
 
 
-# -- conversions --------------------------------------------------------------------------------------------------------------------------------------
+# -- conversions -----------------------------------------------------------------------------------
 
 _INTEGERS = {"int": int32, "uint": uint32, "ll": int64, "ull": uint64}
 _FLOATS = {"float": float32, "double": float64}

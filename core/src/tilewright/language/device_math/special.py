@@ -10,7 +10,7 @@ from tilewright.language.device_math.coefficients import SERIES
 from tilewright.language.device_math.elementary import constant_pair, copysign_of, exp, is_nan, log, power, sinpi, sqrt
 from tilewright.language.device_math.numbers import INFINITY, NAN, Number, chebyshev, function, polynomial
 
-# -- error function -----------------------------------------------------------------------------------------------------------------------------------
+# -- error function --------------------------------------------------------------------------------
 
 
 def _erfcx_positive(x: Number) -> Number:
@@ -52,7 +52,8 @@ def _slope(y: Number) -> Number:
 def _tail_inverse(q: Number) -> Number:
     """The y with erfc(y) = q for q up to 1/2: S. Winitzki's formula, Newton's method on the logarithm, Halley's at the end.
 
-    Where q is so small that exp(-y*y) would be subnormal, q and the exponential are both multiplied by a power of two.
+    Where q is so small that exp(-y*y) would be subnormal, q and the exponential are both multiplied
+    by a power of two.
     """
     scale = select(q < 2.0**-900, q.like(2.0**200), 1.0)
     logarithm = log(q * (2.0 - q))
@@ -120,7 +121,7 @@ def normcdfinv(p: Number) -> Number:
     return select(p.equals(0.5), 0.0, value)
 
 
-# -- gamma --------------------------------------------------------------------------------------------------------------------------------------------
+# -- gamma -----------------------------------------------------------------------------------------
 
 #: B(2n) / (2n (2n - 1)): the terms of Stirling's series
 _STIRLING = [1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156, -3617 / 122400]
@@ -180,7 +181,8 @@ def tgamma(x: Number) -> Number:
     near = product * exp(_near_lgamma(y))
     near = select(tiny, near / x, near)
     far_x = select(size < 14.0, 14.0, select(size > 190.0, 190.0, size))
-    # The power in two halves, since gamma(171) is in range and 171**170.5 is not; and the reciprocal is even where gamma itself is out of range.
+    # The power in two halves, since gamma(171) is in range and 171**170.5 is not; and the
+    # reciprocal is even where gamma itself is out of range.
     half = power(far_x, fma(far_x, 0.5, -0.25))
     rest = exp(-far_x) * half * (math.sqrt(2 * math.pi) * exp(_stirling(far_x)))
     close = size < 14.0
@@ -193,7 +195,7 @@ def tgamma(x: Number) -> Number:
     return select(x.equals(INFINITY) | is_nan(x), x, value)
 
 
-# -- Bessel functions ---------------------------------------------------------------------------------------------------------------------------------
+# -- Bessel functions ------------------------------------------------------------------------------
 
 
 def _phases(x: Number, order: int, shift: float) -> Number:

@@ -3,7 +3,8 @@
     from tilewright.language.extra import libdevice
     from tilewright.language.extra.NAME import function
 
-A backend's module is imported when it is first asked for. It is there wherever the backend is installed, whichever backend compiles the kernel.
+A backend's module is imported when it is first asked for. It is there wherever the backend is
+installed, whichever backend compiles the kernel.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The standard library, written in the language itself, by what its functions do.
 
-The functions that run while a kernel is compiled are in ``extents`` and ``result_types``. What does not live here: builtins, which give operations of the IR
-(``language.core``), mathematics of single elements (``language.math``) and random numbers (``language.random``).
+The functions that run while a kernel is compiled are in ``extents`` and ``result_types``. What does
+not live here: builtins, which give operations of the IR (``language.core``), mathematics of single
+elements (``language.math``) and random numbers (``language.random``).
 """
 
 from tilewright.language.standard.activations import sigmoid, softmax

@@ -71,7 +71,8 @@ def _across(reduced, axis: core.constexpr):
 def _reduce_with_indices(input, axis: core.constexpr, maximum: core.constexpr, keep_dims: core.constexpr):
     """Reduce values along ``axis`` (None: in row-major order), and find the first position of the result.
 
-    Two reductions whose combinations are single instructions cost less than one of pairs, which compares and selects for each pair of elements.
+    Two reductions whose combinations are single instructions cost less than one of pairs, which
+    compares and selects for each pair of elements.
     """
     rank: core.constexpr = len(input.shape)
     if axis is None:
@@ -87,7 +88,8 @@ def _reduce_with_indices(input, axis: core.constexpr, maximum: core.constexpr, k
     best = core.reduce(values, along, extremum)
     index = core.reduce(core.where(values == _across(best, along), positions, extent), along, _smaller)
     if input.dtype.is_floating():
-        index = core.where(index < extent, index, 0)  # NaNs alone equal nothing: of them too the first one counts
+        # NaNs alone equal nothing: of them too the first one counts
+        index = core.where(index < extent, index, 0)
     if keep_dims:
         if len(values.shape) == 1:
             best = core.full(only_on(rank, 0, 1), best, best.dtype)
@@ -108,18 +110,20 @@ def max(
 ):
     """The greatest value along an axis. NaN counts only where nothing else is there.
 
-    The position is that of the value: of NaNs alone, as of equal values (0.0 and -0.0 are equal), the first one.
+    The position is that of the value: of NaNs alone, as of equal values (0.0 and -0.0 are equal),
+    the first one.
 
     Args:
         input: a tensor of numbers.
         axis: a constexpr; None takes all elements.
         return_indices: give the positions too.
-        return_indices_tie_break_left: of equal values (and of NaNs) the first one counts; otherwise any.
+        return_indices_tie_break_left: of equal values (and of NaNs) the first one counts; otherwise
+            any.
         keep_dims: keep the axis, with extent 1.
 
     Returns:
-        The values, or a tuple of the values and their ``int32`` positions. Integers narrower than 32 bits give int32 and fp16 and bf16 give fp32; with
-        positions only bf16 is widened.
+        The values, or a tuple of the values and their ``int32`` positions. Integers narrower than
+        32 bits give int32 and fp16 and bf16 give fp32; with positions only bf16 is widened.
 
     Example:
         greatest, where = tl.max(x, axis=0, return_indices=True)
@@ -141,17 +145,20 @@ def min(
 ):
     """The smallest value along an axis. NaN counts only where nothing else is there.
 
-    The position is that of the value: of NaNs alone, as of equal values (0.0 and -0.0 are equal), the first one.
+    The position is that of the value: of NaNs alone, as of equal values (0.0 and -0.0 are equal),
+    the first one.
 
     Args:
         input: a tensor of numbers.
         axis: a constexpr; None takes all elements.
         return_indices: give the positions too.
-        return_indices_tie_break_left: of equal values (and of NaNs) the first one counts; otherwise any.
+        return_indices_tie_break_left: of equal values (and of NaNs) the first one counts; otherwise
+            any.
         keep_dims: keep the axis, with extent 1.
 
     Returns:
-        The values, or a tuple of the values and their ``int32`` positions, of the types that :func:`max` gives.
+        The values, or a tuple of the values and their ``int32`` positions, of the types that
+        :func:`max` gives.
 
     Example:
         smallest = tl.min(x, axis=0)

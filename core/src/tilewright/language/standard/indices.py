@@ -23,7 +23,8 @@ def cdiv(x, div):
     Example:
         blocks = tl.cdiv(n, BLOCK)
     """
-    # x + div may be out of range where the whole is not, which the check for overflow would take for a fault.
+    # x + div may be out of range where the whole is not, which the check for overflow would take
+    # for a fault.
     return (x + (div - 1)) // div
 
 

@@ -24,7 +24,8 @@ def cumsum(input, axis: core.constexpr = 0, reverse: core.constexpr = False, dty
         input: a tensor of numbers.
         axis: a constexpr.
         reverse: sum from the end.
-        dtype: the type to sum in. By default integers narrower than 32 bits widen to 32, bf16 to fp32, and all else keeps its type.
+        dtype: the type to sum in. By default integers narrower than 32 bits widen to 32, bf16 to
+            fp32, and all else keeps its type.
 
     Returns:
         A tensor of the shape of ``input``.

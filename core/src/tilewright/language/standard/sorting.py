@@ -10,8 +10,9 @@ from tilewright.language.definitions.callable import device_function
 from tilewright.language.standard.extents import is_power_of_two, last_axis, log2, only_on, with_axes
 from tilewright.language.standard.extrema import max, min
 
-# A network sorts by comparisons, and comparisons with NaN are all false: one NaN would leave numbers
-# on either side of it out of order. Floats are therefore sorted as integers of the same order.
+# A network sorts by comparisons, and comparisons with NaN are all false: one NaN would leave
+# numbers on either side of it out of order. Floats are therefore sorted as integers of the same
+# order.
 
 
 @device_function
@@ -58,8 +59,9 @@ def _compare_and_swap(x, index, distance, ascending):
     return core.where(core.where(wants_smaller, partner < x, partner > x), partner, x)
 
 
-# The steps of a network are loops, not unrolled code: as fast at run time, and ten times as fast to compile. Their bounds are constants once the outer
-# loop is unrolled, for a backend that wants the distances known.
+# The steps of a network are loops, not unrolled code: as fast at run time, and ten times as fast to
+# compile. Their bounds are constants once the outer loop is unrolled, for a backend that wants the
+# distances known.
 
 
 @device_function
@@ -103,8 +105,9 @@ def _best_of_pairs(x, length: core.constexpr, descending: core.constexpr):
 def sort_impl(x, k: core.constexpr = None, dim: core.constexpr = None, descending: core.constexpr = core.CONSTEXPR_0):
     """The best elements along the last axis, in order: what :func:`sort` and :func:`topk` are made of.
 
-    Bitonic sort (K. Batcher, Sorting networks and their applications, 1968) of runs of ``k``; then, while several runs are left, the elementwise extrema
-    of two neighbours that are sorted in opposite orders are the ``k`` best of both, and are bitonic.
+    Bitonic sort (K. Batcher, Sorting networks and their applications, 1968) of runs of ``k``; then,
+    while several runs are left, the elementwise extrema of two neighbours that are sorted in
+    opposite orders are the ``k`` best of both, and are bitonic.
 
     Args:
         x: a tensor of numbers.
@@ -166,7 +169,8 @@ def topk(x, k: core.constexpr, dim: core.constexpr = None, descending: core.cons
         descending: false gives the smallest ones, in rising order.
 
     Returns:
-        A tensor whose last axis has ``k`` elements. Where that is fewer than before, integers narrower than 32 bits give int32, fp16 and bf16 fp32.
+        A tensor whose last axis has ``k`` elements. Where that is fewer than before, integers
+        narrower than 32 bits give int32, fp16 and bf16 fp32.
 
     Raises:
         ValueError: ``dim`` is another axis, or ``x`` a scalar.

@@ -1,7 +1,8 @@
 """The types of the language: numbers, pointers, blocks.
 
-Types are interned: two equal types are one object, so the compiler compares them with ``is``; ``==`` also looks through :class:`constexpr`.
-Each knows the Tile IR type that carries it (``ir_type``). A pointer to ``int1`` is carried as a pointer to bytes, because a boolean takes a
+Types are interned: two equal types are one object, so the compiler compares them with ``is``;
+``==`` also looks through :class:`constexpr`. Each knows the Tile IR type that carries it
+(``ir_type``). A pointer to ``int1`` is carried as a pointer to bytes, because a boolean takes a
 byte in memory; ``const`` exists in the language only.
 """
 
@@ -19,7 +20,8 @@ from tilewright.ir import types as ir_types
 if TYPE_CHECKING:
     from tilewright.language.value_types.values import base_value
 
-#: The module that types are written with, ``repr(float32)``: code that is generated from it is evaluated where the module has this name.
+#: The module that types are written with, ``repr(float32)``: code that is generated from it is
+#: evaluated where the module has this name.
 surface = "tilewright.language"
 
 #: The most elements a tensor of a kernel may have.
@@ -29,7 +31,8 @@ TRITON_MAX_TENSOR_NUMEL: int = int(os.environ.get("TRITON_MAX_TENSOR_NUMEL", 104
 class base_type:  # noqa: N801
     """Base of the types of values in a kernel.
 
-    A value of any type is a list of IR values: ``flatten`` gives their types, ``unflatten`` rebuilds the value from them.
+    A value of any type is a list of IR values: ``flatten`` gives their types, ``unflatten``
+    rebuilds the value from them.
     """
 
     __slots__ = ()
@@ -76,7 +79,8 @@ class dtype(base_type):  # noqa: N801
     """The type of a number: ``dtype("fp32")`` is ``tilewright.language.float32``.
 
     Attributes:
-        name: ``int1 int8 … uint64 fp8e4nv fp8e5 fp8e4b8 fp8e5b16 fp8e4b15 fp16 bf16 fp32 fp64 void``.
+        name: ``int1 int8 … uint64 fp8e4nv fp8e5 fp8e4b8 fp8e5b16 fp8e4b15 fp16 bf16 fp32 fp64
+            void``.
         primitive_bitwidth: bits of a value; ``int_bitwidth`` for integers.
         itemsize: whole bytes, ``primitive_bitwidth // 8``: 0 for ``int1``.
         int_signedness: of integers; ``int1`` counts as unsigned.
@@ -171,7 +175,7 @@ class dtype(base_type):  # noqa: N801
 
         return tensor(next(values), self)
 
-    # -- predicates -----------------------------------------------------------------------------------------------------------------------
+    # -- predicates --------------------------------------------------------------------------------
 
     def is_fp8(self) -> bool:
         return self._is_float and self.primitive_bitwidth == 8
@@ -293,7 +297,7 @@ class dtype(base_type):  # noqa: N801
         """The type of the same shape with another element: for a scalar that element itself."""
         return element_ty
 
-    # -- text -----------------------------------------------------------------------------------------------------------------------------
+    # -- text --------------------------------------------------------------------------------------
 
     def __str__(self) -> str:
         return self.name
@@ -318,7 +322,7 @@ class dtype(base_type):  # noqa: N801
     def __repr__(self) -> str:
         return f"{surface}.{self.codegen_name}"
 
-    # -- identity -------------------------------------------------------------------------------------------------------------------------
+    # -- identity ----------------------------------------------------------------------------------
 
     def __eq__(self, other: object) -> bool:
         return self is other or (not isinstance(other, dtype) and self is getattr(other, "value", None))
@@ -347,7 +351,8 @@ class pointer_type(dtype):  # noqa: N801
 
     Args:
         element_ty: what is pointed to.
-        address_space: 1 or ``"global"`` (memory of the device), or the name of another space of the IR.
+        address_space: 1 or ``"global"`` (memory of the device), or the name of another space of the
+            IR.
         const: loads only; a store through it is refused.
     """
 

@@ -1,7 +1,8 @@
 """Type promotion: the common type of two operands.
 
-Floats win over integers and wider types over narrower ones; integers of one width follow C. A number of the program text takes part with its
-value's own type unless its kind (boolean, integer, float) is no higher than the tensor's: then the tensor's type stands.
+Floats win over integers and wider types over narrower ones; integers of one width follow C. A
+number of the program text takes part with its value's own type unless its kind (boolean, integer,
+float) is no higher than the tensor's: then the tensor's type stands.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ _SMALLEST_NORMAL_F32 = 2.0**-126
 def scalar_type(value: float | bool) -> dtype:
     """The type of a number of the program text.
 
-    Booleans are ``int1``; integers the first of int32, uint32, int64, uint64 that holds them; floats fp32, or fp64 where the magnitude is not
-    that of a normal fp32 (zero, infinity and NaN are fp32).
+    Booleans are ``int1``; integers the first of int32, uint32, int64, uint64 that holds them;
+    floats fp32, or fp64 where the magnitude is not that of a normal fp32 (zero, infinity and NaN
+    are fp32).
 
     Raises:
         ValueError: an integer needs more than 64 bits.
@@ -62,7 +64,8 @@ def computation_type(a: dtype, a_is_scalar: bool, b: dtype, b_is_scalar: bool, d
     """The type in which ``a op b`` is computed; ``*_is_scalar`` marks a number of the program text.
 
     Args:
-        div_or_mod: the operator is ``/``, ``//`` or ``%``: floats narrower than fp32 are computed in fp32, and integers must agree in signedness.
+        div_or_mod: the operator is ``/``, ``//`` or ``%``: floats narrower than fp32 are computed
+            in fp32, and integers must agree in signedness.
 
     Raises:
         TypeError: there is no such type.

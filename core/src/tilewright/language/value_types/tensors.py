@@ -22,7 +22,8 @@ class tensor(base_value):  # noqa: N801
         shape: a tuple of constexprs, empty for a scalar.
         numel: the number of elements, a constexpr.
 
-    Functions of the language whose first argument is a tensor are members too: ``x.sum(axis=0)`` is ``tl.sum(x, axis=0)``.
+    Functions of the language whose first argument is a tensor are members too: ``x.sum(axis=0)`` is
+    ``tl.sum(x, axis=0)``.
     """
 
     __slots__ = ("handle", "type")
@@ -99,7 +100,8 @@ class tensor(base_value):  # noqa: N801
     def __not__(self, _semantic: Any = None) -> Any:
         return _semantic.unary("not", self)
 
-    if TYPE_CHECKING:  # the operators, which are made below; a kernel is checked as the Python that it is written in
+    # the operators, which are made below; a kernel is checked as the Python that it is written in
+    if TYPE_CHECKING:
 
         def __add__(self, other: Any) -> tensor: ...
         def __radd__(self, other: Any) -> tensor: ...
@@ -133,7 +135,8 @@ class tensor(base_value):  # noqa: N801
         def __pos__(self) -> tensor: ...
         def __invert__(self) -> tensor: ...
         def __index__(self) -> int: ...  # a bound of a loop, range(0, n), may be a scalar
-        def __getattr__(self, name: str) -> Any: ...  # functions of the language as members; see ``members``
+        # functions of the language as members; see ``members``
+        def __getattr__(self, name: str) -> Any: ...
 
 
 def _operator(family: str, name: str, dunder: str, reflected: bool = False) -> Callable[..., Any]:

@@ -44,7 +44,8 @@ class constexpr_type(base_type):  # noqa: N801
         if not isinstance(other, constexpr_type):
             return False
         mine, theirs = self.value, other.value
-        # 1, 1.0 and True are equal in Python and yet different constants; NaN is not equal to itself and yet the same one.
+        # 1, 1.0 and True are equal in Python and yet different constants; NaN is not equal to
+        # itself and yet the same one.
         return mine is theirs or (type(mine) is type(theirs) and (bool(mine == theirs) or (mine != mine and theirs != theirs)))
 
     def __hash__(self) -> int:
@@ -61,7 +62,8 @@ class constexpr(base_value):  # noqa: N801
 
         def kernel(x, n, BLOCK: tl.constexpr): ...
 
-    Arithmetic, comparisons, calls, indexing and iteration work on ``value`` and give constexprs. A constexpr of a constexpr is that one.
+    Arithmetic, comparisons, calls, indexing and iteration work on ``value`` and give constexprs. A
+    constexpr of a constexpr is that one.
     """
 
     __slots__ = ("_type", "value")
@@ -124,7 +126,8 @@ class constexpr(base_value):  # noqa: N801
     def not_(self) -> constexpr:
         return constexpr(not self.value)
 
-    # Comparison is defined here and not with the table below because Python drops __hash__ where __eq__ comes later.
+    # Comparison is defined here and not with the table below because Python drops __hash__ where
+    # __eq__ comes later.
     def __eq__(self, other: Any) -> Any:
         return constexpr(self.value == unwrap_if_constexpr(other))
 
@@ -173,7 +176,8 @@ def _check_bits(bits: int) -> None:
         raise OverflowError(f"the result is an integer of {bits} bits; constants have {_LARGEST_INTEGER} at most")
 
 
-#: Python's binary operators by the names :class:`~tilewright.language.semantic.Semantic` gives them.
+#: Python's binary operators by the names :class:`~tilewright.language.semantic.Semantic` gives
+#: them.
 BINARY_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add,
     "sub": operator.sub,

@@ -1,8 +1,9 @@
 """Sites of inline assembly in the source, to which the assembler's errors are attributed.
 
-Each call is marked by ``!srcloc !{i64 n}``, where the n-th operand of the module's ``!tilewright.assembly`` lists its location and those of the calls that it
-was inlined at. LLVM tells the mark for what it finds wrong with constraints; for what its assembler rejects it tells a line of the assembly alone, and
-:func:`numbered` lets these be told apart.
+Each call is marked by ``!srcloc !{i64 n}``, where the n-th operand of the module's
+``!tilewright.assembly`` lists its location and those of the calls that it was inlined at. LLVM
+tells the mark for what it finds wrong with constraints; for what its assembler rejects it tells a
+line of the assembly alone, and :func:`numbered` lets these be told apart.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from tilewright.llvm.emission.writer import ModuleWriter
 _TABLE: Final = "!tilewright.assembly"
 #: A call of assembly that is marked: its text, and the node of the mark.
 _CALL: Final = re.compile(r' asm (?:sideeffect )?"(?P<text>[^"]*)", "[^"]*".*?, !srcloc !(?P<node>\d+)')
-#: Assembly that an assembler reads. Backends write empty assembly without a source mark: a mark that
-#: memory is not accessed across, and values that pass through unchanged.
+#: Assembly that an assembler reads. Backends write empty assembly without a source mark: a mark
+#: that memory is not accessed across, and values that pass through unchanged.
 ASSEMBLY: Final = re.compile(r' asm (?!sideeffect "", "~\{memory\}"\(\)|(?:sideeffect )?"", "=([vs])(?:,=\1)*(?:,\d+)+"\([^()]*\)(?!.*!srcloc))')
 #: What LLVM says of assembly, and of constraints.
 _REJECTED: Final = re.compile(r"<inline asm>:(?P<line>\d+):(?P<column>\d+): (?:error: )?(?P<rest>.*)", re.S)

@@ -26,14 +26,18 @@ def emit_inline_asm(
 ) -> list[str]:
     """Run a kernel's assembly on one group of elements.
 
-    A register takes several operands that are narrower where there are fewer registers than operands: neighbours of one input. It may itself be narrower than
-    its operand, if it has room for the bits that hold elements: one half is in a register of 16 bits or in one of 32, by the constraint.
+    A register takes several operands that are narrower where there are fewer registers than
+    operands: neighbours of one input. It may itself be narrower than its operand, if it has room
+    for the bits that hold elements: one half is in a register of 16 bits or in one of 32, by the
+    constraint.
 
     Args:
-        letters: letter of a constraint -> LLVM type of its registers; empty for registers that are as wide as what they hold, 32 bits where that is several
-            elements or less than 16 bits. A register that is named, as in ``{v7}``, is one of those.
-            ``n`` and ``i`` are no registers: integers that are constants, written into the text.
-        marks: what is put behind the call: attributes, then metadata (:func:`tilewright.llvm.assembly.assembly_sites.site`).
+        letters: letter of a constraint -> LLVM type of its registers; empty for registers that are
+            as wide as what they hold, 32 bits where that is several elements or less than 16 bits.
+            A register that is named, as in ``{v7}``, is one of those. ``n`` and ``i`` are no
+            registers: integers that are constants, written into the text.
+        marks: what is put behind the call: attributes, then metadata
+            (:func:`tilewright.llvm.assembly.assembly_sites.site`).
 
     Raises:
         LoweringError: the constraints do not fit the elements.

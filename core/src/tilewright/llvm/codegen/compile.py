@@ -1,7 +1,8 @@
 """LLVM IR text to object code and assembly.
 
-The text is parsed, always verified, and handed to code generation. Invalid IR is a defect of the backend that wrote it: it is reported with a file
-that reproduces it. The LLVM of the llvmlite wheel has assertions on, so IR that skipped the verifier would end the process.
+The text is parsed, always verified, and handed to code generation. Invalid IR is a defect of the
+backend that wrote it: it is reported with a file that reproduces it. The LLVM of the llvmlite wheel
+has assertions on, so IR that skipped the verifier would end the process.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ def target_machine(triple: str, cpu: str = "", features: str = "", opt: int = 2,
         target = llvm.Target.from_triple(triple)
     except RuntimeError as error:
         raise LoweringError(f"this LLVM generates no code for {triple!r}: {error}") from None
-    # LLVM takes the calling convention of this architecture from a name alone, not from the features
+    # LLVM takes the calling convention of this architecture from a name alone, not from the
+    # features
     convention = "lp64d" if triple.startswith("riscv64") and "+d" in features.split(",") else ""
     return target.create_target_machine(cpu=cpu, features=features, opt=opt, reloc=reloc, codemodel=codemodel, jit=native, abiname=convention)
 
@@ -85,10 +87,12 @@ def parse(ir_text: str) -> llvm.ModuleRef:
     """Parse and verify LLVM IR text.
 
     Raises:
-        LoweringError: the text is not valid LLVM IR. The message has LLVM's reason and the path of a file with the text.
+        LoweringError: the text is not valid LLVM IR. The message has LLVM's reason and the path of
+            a file with the text.
     """
     try:
-        # In the global context: a module that outlived a context of its own, in a cycle of references say, would end the process.
+        # In the global context: a module that outlived a context of its own, in a cycle of
+        # references say, would end the process.
         module = llvm.parse_assembly(ir_text)
         module.verify()
     except RuntimeError as error:
@@ -103,7 +107,8 @@ def parse(ir_text: str) -> llvm.ModuleRef:
 
 def run_passes(module: llvm.ModuleRef, machine: llvm.TargetMachine, passes: Sequence[str]) -> None:
     """Run LLVM's IR passes on a module. A name is a level, ``O1`` to ``O3``, or a pass as llvmlite names it (``sroa``, ``instruction_combine``); ``pairs``
-    is the second level without changes to loops, and with neighbouring scalars made vectors where the machine computes with those.
+    is the second level without changes to loops, and with neighbouring scalars made vectors where
+    the machine computes with those.
 
     Raises:
         ValueError: no such pass.
@@ -141,11 +146,13 @@ def prepared(ir_text: str, machine: llvm.TargetMachine, passes: Sequence[str]) -
     return module
 
 
-#: Lines of IR text from which on it counts as long: tiled kernels stay below, what was unrolled hundreds of times does not.
+#: Lines of IR text from which on it counts as long: tiled kernels stay below, what was unrolled
+#: hundreds of times does not.
 LONG: Final = 10_000
 
 
-#: Lines from which on code is generated in a process of its own, which an interrupt ends: the better part of a second, beside which starting it is little.
+#: Lines from which on code is generated in a process of its own, which an interrupt ends: the
+#: better part of a second, beside which starting it is little.
 HUGE: Final = 40_000
 
 
@@ -164,11 +171,14 @@ def compile_to_object(
 
     Args:
         opt: the code generator's level, 0 to 3.
-        if_long: options of LLVM's for texts of more than :data:`LONG` lines, for which code generation takes longer than in proportion without them.
-        timings: gets ``parse`` and ``codegen`` in milliseconds; what a process of its own takes is all ``codegen``.
+        if_long: options of LLVM's for texts of more than :data:`LONG` lines, for which code
+            generation takes longer than in proportion without them.
+        timings: gets ``parse`` and ``codegen`` in milliseconds; what a process of its own takes is
+            all ``codegen``.
 
     Raises:
-        LoweringError: the text is not valid LLVM IR, the assembler rejects its inline assembly, or this LLVM has no such target.
+        LoweringError: the text is not valid LLVM IR, the assembler rejects its inline assembly, or
+            this LLVM has no such target.
     """
     start = time.perf_counter()
     made = _generated_apart(ir_text, "object", if_long=if_long, triple=triple, cpu=cpu, features=features, opt=opt, passes=passes)
@@ -219,7 +229,8 @@ def assembly_and_object(
     """:func:`assembly` and :func:`compile_to_object` of the same text, which goes through the passes once.
 
     Args:
-        assembler: the module that generates code where there is inline assembly, which this LLVM cannot read for the target; see ``generator`` of
+        assembler: the module that generates code where there is inline assembly, which this LLVM
+            cannot read for the target; see ``generator`` of
             :func:`~tilewright.llvm.codegen.subprocess_codegen.generate_in_subprocess`.
     """
     made = _generated_apart(

@@ -1,12 +1,15 @@
 """Calls that no interrupt (``KeyboardInterrupt``) cuts short.
 
-LLVM is called under a lock of llvmlite's, which a KeyboardInterrupt between taking it and the call would leave taken: every other thread that compiles would
-wait for good. There are two ways round that:
+LLVM is called under a lock of llvmlite's, which a KeyboardInterrupt between taking it and the call
+would leave taken: every other thread that compiles would wait for good. There are two ways round
+that:
 
-- Short calls are :func:`uninterrupted`: while one lasts an interrupt of the main thread is noted; it is raised when the call has ended.
-- Long ones, which generate code, are :func:`abandonable`: the main thread has another thread make the call, and waits for it with signals handled. Where a
-  handler raises, the other thread is left to itself: it ends its call, gives the lock back and throws the result away. LLVM cannot be stopped, so that until
-  then others that need it wait, and so does the interpreter's end.
+- Short calls are :func:`uninterrupted`: while one lasts an interrupt of the main thread is noted;
+  it is raised when the call has ended.
+- Long ones, which generate code, are :func:`abandonable`: the main thread has another thread make
+  the call, and waits for it with signals handled. Where a handler raises, the other thread is left
+  to itself: it ends its call, gives the lock back and throws the result away. LLVM cannot be
+  stopped, so that until then others that need it wait, and so does the interpreter's end.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Bitcode libraries, whose called functions are linked into a program's LLVM IR.
 
-The functions of a library that are called, and what they call in turn, are linked in and are no symbols of their own any more; the rest of the library is
-dropped. Variables that are used keep their names, so that a host finds them in the loaded code.
+The functions of a library that are called, and what they call in turn, are linked in and are no
+symbols of their own any more; the rest of the library is dropped. Variables that are used keep
+their names, so that a host finds them in the loaded code.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import llvmlite.binding as llvm
 from tilewright.errors import LoweringError
 from tilewright.llvm.codegen.compile import parse, run_passes, target_machine
 
-#: After these nothing is left of a library but what is called. Before its functions are put into their callers, calls and callees have to agree.
+#: After these nothing is left of a library but what is called. Before its functions are put into
+#: their callers, calls and callees have to agree.
 _PASSES: Final = ("always_inliner", "global_dead_code_eliminate")
 
 
@@ -85,7 +87,8 @@ class Libraries:
         """LLVM IR text with what it calls of the libraries.
 
         Raises:
-            LoweringError: a library defines a symbol of the kernel's or of another library's, or does not go with it otherwise.
+            LoweringError: a library defines a symbol of the kernel's or of another library's, or
+                does not go with it otherwise.
         """
         machine = target_machine(self._triple, cpu, features)
         module = parse(ir_text)

@@ -1,6 +1,7 @@
 """Linking of object code into this process, with LLVM's LLJIT.
 
-Objects see the symbols of the process (the C library, whatever extension modules export) and the addresses given as imports.
+Objects see the symbols of the process (the C library, whatever extension modules export) and the
+addresses given as imports.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ def _jit() -> llvm.orcjit.LLJIT:
     triple, cpu, features = host_target()
     # The engine takes ownership of its target machine, so it cannot share the cached one.
     machine = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, features=features, opt=2, codemodel="small", reloc="pic", jit=True)
-    # JITLink keeps the sections of an object together, whose distances are numbers of 32 bits; LLVM's older linker takes memory for each, and ends the process
-    # where it was given some that is too far away. For Windows' objects it is the one that LLVM has ready.
+    # JITLink keeps the sections of an object together, whose distances are numbers of 32 bits;
+    # LLVM's older linker takes memory for each, and ends the process where it was given some that
+    # is too far away. For Windows' objects it is the one that LLVM has ready.
     return llvm.create_lljit_compiler(machine, use_jit_link="windows" not in triple)
 
 

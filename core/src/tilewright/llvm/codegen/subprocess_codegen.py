@@ -1,9 +1,11 @@
 """Code generation in a process of its own.
 
-For modules with inline assembly: LLVM ends the process where its assembler rejects inline assembly, unless the context has a diagnostic handler, which
-llvmlite cannot set. So such a module, whose assembly a kernel's author wrote, goes to a child (some 0.15 s); an error there is an exception here. And for
-long modules that need options of LLVM's which others must not have: an option is the whole process's, and for good. And for modules so long that generating
-their code takes seconds, since a process can be ended in the middle of it: an interrupt of the main thread does.
+For modules with inline assembly: LLVM ends the process where its assembler rejects inline assembly,
+unless the context has a diagnostic handler, which llvmlite cannot set. So such a module, whose
+assembly a kernel's author wrote, goes to a child (some 0.15 s); an error there is an exception
+here. And for long modules that need options of LLVM's which others must not have: an option is the
+whole process's, and for good. And for modules so long that generating their code takes seconds,
+since a process can be ended in the middle of it: an interrupt of the main thread does.
 """
 
 from __future__ import annotations
@@ -49,8 +51,10 @@ def generate_in_subprocess(
     """Object code, assembly, or both of IR text, in the order asked for, made by one child process, which has ``options`` besides those of this one.
 
     Args:
-        generator: the module whose function ``generate`` makes them of the bitcode after the passes: another LLVM, which has an assembler that this one lacks.
-            It takes the bitcode, then the forms, and the triple, cpu, features, level and options as they are here; and raises LoweringError.
+        generator: the module whose function ``generate`` makes them of the bitcode after the
+            passes: another LLVM, which has an assembler that this one lacks. It takes the bitcode,
+            then the forms, and the triple, cpu, features, level and options as they are here; and
+            raises LoweringError.
 
             Raises: LoweringError: this LLVM has no such target, the text is not valid LLVM IR, or
             the code generator fails, as where the assembler rejects inline assembly; the message
@@ -156,6 +160,7 @@ def _serve() -> None:
             return
     else:
         *others, last = request["forms"]
-        modules = [*((form, module.clone()) for form in others), (last, module)]  # generating code changes a module
+        # generating code changes a module
+        modules = [*((form, module.clone()) for form in others), (last, module)]
         made = [machine.emit_object(each) if form == "object" else machine.emit_assembly(each).encode() for form, each in modules]
     sys.stdout.buffer.write(json.dumps([len(each) for each in made]).encode() + b"\n" + b"".join(made))

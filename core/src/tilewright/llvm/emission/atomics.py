@@ -1,6 +1,7 @@
 """One atomic update of one element in memory.
 
-Integers have instructions. Sums of narrow floats, and the least and greatest of floats, are loops that compare and exchange the element's bits.
+Integers have instructions. Sums of narrow floats, and the least and greatest of floats, are loops
+that compare and exchange the element's bits.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Casts between number types, on LLVM scalars and vectors.
 
-bf16 and fp8 values are their bits in registers: conversions to and from them are integer arithmetic (bf16 here, the rest from the shared library),
-exact for subnormals too.
+bf16 and fp8 values are their bits in registers: conversions to and from them are integer arithmetic
+(bf16 here, the rest from the shared library), exact for subnormals too.
 """
 
 from __future__ import annotations
@@ -53,14 +53,16 @@ def _from_int(context: ElementContext, name: str, source: IntType, result: Type,
         if result in (F32, F64):
             return writer.emit(f"{'si' if source.signed else 'ui'}tofp {from_} {name} to {to}")
         if source.bits == 64 and result is not F16:
-            # f64 does not hold them all, and a middle of two numbers must not be made on the way; what fits in f16 is held
+            # f64 does not hold them all, and a middle of two numbers must not be made on the way;
+            # what fits in f16 is held
             from tilewright.llvm.emission.elementwise import run_function
             from tilewright.passes.math.math_library import cast_function
 
             function = cast_function(source, result)
             assert function is not None
             return run_function(context, function, [name], width)
-        # the one rounding is the narrowing: f64 holds every integer of 32 bits, and those that f32 does not hold are infinite in f16
+        # the one rounding is the narrowing: f64 holds every integer of 32 bits, and those that f32
+        # does not hold are infinite in f16
         through = F32 if source.bits <= 16 or result is F16 else F64
         wide = writer.emit(f"{'si' if source.signed else 'ui'}tofp {from_} {name} to {vector_type(through, width)}")
         return emit_cast(context, wide, through, result, width)
@@ -175,7 +177,8 @@ def _round_to_bf16(context: ElementContext, name: str, width: int) -> str:
 
 def _round_to_odd(context: ElementContext, name: str, width: int) -> str:
     """f64 to f32 rounded to odd: towards zero, with the last bit set where that was not exact. Rounding the result again to a narrower format
-    then gives what rounding once would have (Boldo and Melquiond, "When double rounding is odd")."""
+    then gives what rounding once would have (Boldo and Melquiond, "When double rounding is
+    odd")."""
     writer = context.writer
     double, float_, i32, i1 = (vector(type_, width) for type_ in ("double", "float", "i32", "i1"))
     near = writer.emit(f"fptrunc {double} {name} to {float_}")

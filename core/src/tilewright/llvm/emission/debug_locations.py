@@ -13,8 +13,8 @@ _PRODUCER = "tilewright"
 class LineTable:
     """The places of one function's instructions.
 
-    Instructions get the place of the operation that they are written for; what was inlined has the place of its call as well. Nothing of the code depends
-    on it.
+    Instructions get the place of the operation that they are written for; what was inlined has the
+    place of its call as well. Nothing of the code depends on it.
     """
 
     def __init__(self, writer: FunctionWriter, start: Location) -> None:

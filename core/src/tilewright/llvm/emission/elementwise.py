@@ -1,7 +1,8 @@
 """Elementwise operations on LLVM scalars and vectors: one emitter an operation.
 
-An emitter takes the operands in register form, all of one width (0 for scalars), and gives the name of the result. Formats that LLVM does not compute
-in as we need it (bf16, fp8, and fused operations of f16) are widened, computed and rounded back.
+An emitter takes the operands in register form, all of one width (0 for scalars), and gives the name
+of the result. Formats that LLVM does not compute in as we need it (bf16, fp8, and fused operations
+of f16) are widened, computed and rounded back.
 """
 
 from __future__ import annotations
@@ -22,9 +23,12 @@ class ElementContext(Protocol):
 
     Attributes:
         writer: where instructions go.
-        contract: flags on float additions and multiplications that allow fusing them, with a leading blank.
-        native_ldexp: whether the machine has an instruction for ``x * 2**n``; elsewhere LLVM would call the C library.
-        native_exp: whether exp of f32 is the machine's own, so that functions made of it are written with it.
+        contract: flags on float additions and multiplications that allow fusing them, with a
+            leading blank.
+        native_ldexp: whether the machine has an instruction for ``x * 2**n``; elsewhere LLVM would
+            call the C library.
+        native_exp: whether exp of f32 is the machine's own, so that functions made of it are
+            written with it.
     """
 
     writer: FunctionWriter
@@ -155,8 +159,8 @@ def guarded_divisor(context: ElementContext, a: str, b: str, width: int, element
 def int_divide(context: ElementContext, a: str, b: str, width: int, element: IntType) -> str:
     """The quotient truncated towards zero.
 
-    Vectors of up to 32 bits are divided as doubles: both operands are exact there, and a quotient that is no integer is further from the next one
-    than rounding can move it.
+    Vectors of up to 32 bits are divided as doubles: both operands are exact there, and a quotient
+    that is no integer is further from the next one than rounding can move it.
     """
     writer, type_ = context.writer, vector_type(element, width)
     signed = "s" if element.signed else "u"
@@ -292,8 +296,9 @@ def _fma(context: ElementContext, operation: Operation, operands: list[str], wid
 def _product_and_sum_to_odd(context: ElementContext, operands: list[str], type_: str, width: int) -> str:
     """``a * b + c`` of bf16 numbers in f64, its last bit set where it is not exact, so that the rounding to bf16 is the only one.
 
-    bf16 has the range of f32: a term far below the last bit of f64 may decide what looks like a tie of bf16 there (rounding to odd after Boldo and
-    Melquiond, "Emulation of a FMA and correctly rounded sums", 2008; the error of the sum after Knuth).
+    bf16 has the range of f32: a term far below the last bit of f64 may decide what looks like a tie
+    of bf16 there (rounding to odd after Boldo and Melquiond, "Emulation of a FMA and correctly
+    rounded sums", 2008; the error of the sum after Knuth).
     """
     w, integer = context.writer, vector("i64", width)
     a, b, c = operands
@@ -307,7 +312,8 @@ def _product_and_sum_to_odd(context: ElementContext, operands: list[str], type_:
     even = w.emit(f"icmp eq {integer} {w.emit(f'and {integer} {bits}, {one}')}, {none}")
     flags = vector("i1", width)
     moved = w.emit(f"and {flags} {even}, {w.emit(f'fcmp one {type_} {error}, {zero}')}")
-    # of the two numbers around the exact one, the odd one lies on the error's side: away from zero where the signs agree
+    # of the two numbers around the exact one, the odd one lies on the error's side: away from zero
+    # where the signs agree
     differ = w.emit(f"xor {flags} {w.emit(f'fcmp ogt {type_} {error}, {zero}')}, {w.emit(f'fcmp ogt {type_} {total}, {zero}')}")
     step = w.emit(f"select {flags} {differ}, {integer} {back}, {integer} {one}")
     odd = w.emit(f"select {flags} {moved}, {integer} {w.emit(f'add {integer} {bits}, {step}')}, {integer} {bits}")

@@ -2,8 +2,9 @@
 
 ``x - trunc(x / y) * y`` is wrong where the quotient has many digits.
 
-One function a type, written into the module where it is needed. The magnitudes are brought down by multiples of ``|y| * 2**e`` with e as large as
-fits, the quotients of few enough bits that the products are exact.
+One function a type, written into the module where it is needed. The magnitudes are brought down by
+multiples of ``|y| * 2**e`` with e as large as fits, the quotients of few enough bits that the
+products are exact.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ def _write(outer: FunctionWriter, symbol: str, element: FloatType) -> None:
     moved = w.emit(f"select i1 {tight}, {word} {room}, {word} {w.emit(f'sub {word} {f}, 1')}")
     scaled = w.emit(f"shl {word} {rest}, {moved}")
     exponent = w.emit(f"sub {word} {w.emit(f'sub {word} {f}, {moved}')}, 1")
-    # the leading bit of a normal number adds one to the exponent field; a subnormal has none, and a field of zero
+    # the leading bit of a normal number adds one to the exponent field; a subnormal has none, and a
+    # field of zero
     number = w.emit(f"add {word} {scaled}, {w.emit(f'shl {word} {exponent}, {mantissa}')}")
     number = w.emit(f"select i1 {w.emit(f'icmp eq {word} {rest}, 0')}, {word} 0, {word} {number}")
     signed = w.emit(f"or {word} {number}, {sign}")

@@ -1,7 +1,8 @@
 """Sine and cosine with a short form for most arguments, behind a guard.
 
-They are functions of the module, one a vector type, not inlined: the long reduction of great arguments is behind a branch there, which chunk evaluation
-could not have in the middle of an expression, and its many instructions are written once.
+They are functions of the module, one a vector type, not inlined: the long reduction of great
+arguments is behind a branch there, which chunk evaluation could not have in the middle of an
+expression, and its many instructions are written once.
 """
 
 from __future__ import annotations

@@ -1,18 +1,23 @@
 """Outlining: long functions split into short ones.
 
-Code generation for a function of LLVM's takes time in proportion to its length only while that is moderate: what strength reduction collects in a loop,
-and the registers that are live across a whole body, make it grow with the square. So a function of more than :data:`LONG` lines is cut: stretches of its
-blocks of at most :data:`LONGEST` lines become functions of their own, which it calls.
+Code generation for a function of LLVM's takes time in proportion to its length only while that is
+moderate: what strength reduction collects in a loop, and the registers that are live across a whole
+body, make it grow with the square. So a function of more than :data:`LONG` lines is cut: stretches
+of its blocks of at most :data:`LONGEST` lines become functions of their own, which it calls.
 
-A stretch begins in the middle of a block and ends in the middle of the same or a later one. Between the two, control stays inside: every edge to a block of
-the stretch comes from one of its blocks, and every edge from one leads to one, or to the function's way out in the middle, for which the new function gives
-true. So only straight code, whole branches and whole loops are moved; where one of those is too long itself, the stretches lie inside it.
+A stretch begins in the middle of a block and ends in the middle of the same or a later one. Between
+the two, control stays inside: every edge to a block of the stretch comes from one of its blocks,
+and every edge from one leads to one, or to the function's way out in the middle, for which the new
+function gives true. So only straight code, whole branches and whole loops are moved; where one of
+those is too long itself, the stretches lie inside it.
 
     define internal i1 @NAME.cut3(ptr %cut.frame, T %t7 …)    (void where no edge leads to the way out)
 
-Values keep their names. What a stretch reads of the function around it is passed. What it computes and others read goes through a frame, a structure in
-the caller's stack memory: the stretch stores at its end, other stretches load at their beginning, the caller loads after the call. Since a definition
-dominates its uses, a member of the frame holds what the value had when it was last computed, in loops too.
+Values keep their names. What a stretch reads of the function around it is passed. What it computes
+and others read goes through a frame, a structure in the caller's stack memory: the stretch stores
+at its end, other stretches load at their beginning, the caller loads after the call. Since a
+definition dominates its uses, a member of the frame holds what the value had when it was last
+computed, in loops too.
 """
 
 from __future__ import annotations
@@ -49,12 +54,14 @@ def cut_function(writer: FunctionWriter, stop: Block | None = None, *, long: int
     """Move stretches of a finished function into functions of their own if it has more than ``long`` lines; how many.
 
     Args:
-        stop: the block that leaves the function in the middle, which has no phis and reads nothing that a stretch computes.
+        stop: the block that leaves the function in the middle, which has no phis and reads nothing
+            that a stretch computes.
         longest: lines of a stretch at most.
         shortest: lines of a stretch at least.
 
     Raises:
-        ValueError: a value that crosses an end is of an instruction whose type cannot be told from its text.
+        ValueError: a value that crosses an end is of an instruction whose type cannot be told from
+            its text.
     """
     if sum(len(block.lines) + 1 for block in writer.blocks) <= long:
         return 0

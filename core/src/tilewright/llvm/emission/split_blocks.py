@@ -1,7 +1,8 @@
 """Splitting of long basic blocks, for code that is compiled to run once.
 
-Without optimisation LLVM selects most instructions one by one, but from the first that this cannot do the rest of its block goes through a graph, and the
-time that takes grows with the square of the block: a kernel of 5,000 lines in one block took 25 s, and takes 0.15 s in blocks of 200.
+Without optimisation LLVM selects most instructions one by one, but from the first that this cannot
+do the rest of its block goes through a graph, and the time that takes grows with the square of the
+block: a kernel of 5,000 lines in one block took 25 s, and takes 0.15 s in blocks of 200.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Writing LLVM IR as text: names, blocks, loops, constants, declarations.
 
-Text is written because it is an order of magnitude faster than building IR objects from Python and LLVM parses it in well under a millisecond. The
-writer keeps each block as a list of lines with its terminator apart, so that code may still be added to a block that already branches on: that
-is how loop-invariant code is hoisted while the loop is being written.
+Text is written because it is an order of magnitude faster than building IR objects from Python and
+LLVM parses it in well under a millisecond. The writer keeps each block as a list of lines with its
+terminator apart, so that code may still be added to a block that already branches on: that is how
+loop-invariant code is hoisted while the loop is being written.
 
     module = ModuleWriter()
     f = module.function("scale", [("ptr", "p"), ("i64", "n"), ("float", "s")])
@@ -78,7 +79,8 @@ class Loop:
     Attributes:
         index: the induction variable, i64 unless another type was asked for.
         values: the carried values at the top of an iteration.
-        preheader: runs once if the loop runs at all; code may be added to it while the body is written.
+        preheader: runs once if the loop runs at all; code may be added to it while the body is
+            written.
         body: the first block of the body.
         results: after the loop has ended, the carried values' last states.
     """
@@ -270,7 +272,8 @@ class FunctionWriter:
         following = self.emit(f"add{overflow} {type_} {loop.index}, {loop._step}")
         again = self.emit(f"icmp {'slt' if loop._signed else 'ult'} {type_} {following}, {loop._upper}")
         if self.module.plain_loops and not self._multiplies(loop):
-            # of a value that went through here, strength reduction does not see that it moves by a step
+            # of a value that went through here, strength reduction does not see that it moves by a
+            # step
             following = self.emit(f"freeze {type_} {following}")
             next_values = [
                 self.emit(f"freeze {carried} {value}") if carried == "ptr" or carried[0] == "i" else value
@@ -402,10 +405,12 @@ class ModuleWriter:
     """Writes a module: functions, the declarations they need, constants, attributes and metadata.
 
     Args:
-        attributes: the text of attribute group #0, which :class:`FunctionWriter` gives to each function.
-        plain_loops: the code generator takes addresses in loops as they are written, except in those that multiply their index and hold no other loop. To
-            look for others that the loop may count on instead takes it a third of its time, and gains nothing where an instruction adds a base, a scaled
-            index and an offset anyway.
+        attributes: the text of attribute group #0, which :class:`FunctionWriter` gives to each
+            function.
+        plain_loops: the code generator takes addresses in loops as they are written, except in
+            those that multiply their index and hold no other loop. To look for others that the loop
+            may count on instead takes it a third of its time, and gains nothing where an
+            instruction adds a base, a scaled index and an offset anyway.
 
     Attributes:
         state: what a backend remembers of the module for as long as it is written.

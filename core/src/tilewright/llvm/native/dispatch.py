@@ -1,10 +1,13 @@
 """Native dispatch of ``kernel[grid](...)``: lookup of the kernel and its launch, without Python.
 
-A builtin function ``dispatch(grid, *args, **keywords)`` is bound to the tuple of :data:`BOUND`. It looks through *entries*, each of which describes launches
-seen before as conditions on the arguments (:mod:`.dispatch_entries`); the first whose conditions hold is started. Where none fits, or where anything else is
-unusual (a hook is set, a grid is not of plain ints), the same call goes to the Python function, which can do everything.
+A builtin function ``dispatch(grid, *args, **keywords)`` is bound to the tuple of :data:`BOUND`. It
+looks through *entries*, each of which describes launches seen before as conditions on the arguments
+(:mod:`.dispatch_entries`); the first whose conditions hold is started. Where none fits, or where
+anything else is unusual (a hook is set, a grid is not of plain ints), the same call goes to the
+Python function, which can do everything.
 
-The values of an entry's table are the launcher's; its arguments by name are those that a grid function is given.
+The values of an entry's table are the launcher's; its arguments by name are those that a grid
+function is given.
 """
 
 from __future__ import annotations
@@ -25,8 +28,9 @@ from tilewright.llvm.native.dispatch_entries import (
     write_search_functions,
 )
 
-#: The items of what the function is bound to: the Python function, the context variable of the chosen backend, the lists of hooks around launches, and a list
-#: whose one item is the tuple of entries.
+#: The items of what the function is bound to: the Python function, the context variable of the
+#: chosen backend, the lists of hooks around launches, and a list whose one item is the tuple of
+#: entries.
 BOUND: Final = ("python", "choice", "enter_hooks", "exit_hooks", "entries")
 #: The items of an entry.
 ENTRY: Final = entry_items("launcher", "kernel", "names")
@@ -110,7 +114,8 @@ def _write_ask_grid(module: ModuleWriter, objects: native_functions.Layout) -> N
 
 def _write_start(module: ModuleWriter, objects: native_functions.Layout) -> None:
     """``start(self, seen, arguments, given, total, keywords)``: launch what an entry describes; a new reference to its kernel, null where something raised,
-    ``@declined`` where nothing was done yet. ``given`` counts positional arguments, ``total`` all."""
+    ``@declined`` where nothing was done yet. ``given`` counts positional arguments, ``total``
+    all."""
     parameters = [("ptr", "self"), ("ptr", "seen"), ("ptr", "arguments"), ("i64", "given"), ("i64", "total"), ("ptr", "keywords")]
     f = Writer(module, objects, "start", parameters, "ptr")
     w = f.w

@@ -1,8 +1,9 @@
 """Dispatch entries: calls as conditions on their arguments, and the search among them.
 
-An entry is the tuple of :func:`entry_items`. Its table is the bytes of a :class:`Header`, then checks, then where each of its values comes from, then the
-same for arguments by name. A source is a position in the call, the first argument first and keywords last in the order given, or with :data:`DEFAULT` set a
-position among the entry's defaults.
+An entry is the tuple of :func:`entry_items`. Its table is the bytes of a :class:`Header`, then
+checks, then where each of its values comes from, then the same for arguments by name. A source is a
+position in the call, the first argument first and keywords last in the order given, or with
+:data:`DEFAULT` set a position among the entry's defaults.
 """
 
 from __future__ import annotations
@@ -43,17 +44,21 @@ class Condition(enum.IntEnum):
     TYPE = 2
     #: to be a float of the bits ``a``
     FLOAT = 3
-    #: to be a tensor of exactly the type at ``a``, of element type (low half) and device kind (high half) ``b`` on device ``c``, its address of alignment ``d``
+    #: to be a tensor of exactly the type at ``a``, of element type (low half) and device kind (high
+    #: half) ``b`` on device ``c``, its address of alignment ``d``
     TENSOR = 4
     #: to be a NumPy array of the dtype at ``b``, its address of alignment ``d``
     ARRAY = 5
-    #: that the dictionary at ``a`` has the object ``c`` under the name at ``b``; the argument does not matter
+    #: that the dictionary at ``a`` has the object ``c`` under the name at ``b``; the argument does
+    #: not matter
     GLOBAL = 6
     #: to be a tensor descriptor as the :class:`Described` at ``a`` says
     DESCRIPTOR = 7
-    #: to be an object of exactly the type at ``a`` whose attribute ``base`` the check at ``b`` holds of
+    #: to be an object of exactly the type at ``a`` whose attribute ``base`` the check at ``b``
+    #: holds of
     BASE = 8
-    #: to be of exactly the type of the object at ``a``, which is a text or a number, and equal to it
+    #: to be of exactly the type of the object at ``a``, which is a text or a number, and equal to
+    #: it
     EQUAL = 9
 
 
@@ -82,7 +87,8 @@ class Check(ctypes.Structure):
 
 class Described(ctypes.Structure):
     """What is demanded of a tensor descriptor: to be of exactly the type at ``type``, its block shape a list equal to that at ``block_shape``, its padding the
-    object at ``padding``, its last extent of the alignment ``whole`` modulo ``divisor``, its tensor as ``base`` says."""
+    object at ``padding``, its last extent of the alignment ``whole`` modulo ``divisor``, its tensor
+    as ``base`` says."""
 
     _fields_ = (
         ("type", ctypes.c_int64),

@@ -1,7 +1,8 @@
 """Native launchers, common to all backends: builtin functions ``launch(grid, stream, values)``.
 
-One piece of code serves all kernels of a backend; what differs is in a context that the function is bound to. Whatever is not as expected goes to the
-Python launcher with the same arguments, which does the work or reports the error. A backend's writer goes
+One piece of code serves all kernels of a backend; what differs is in a context that the function is
+bound to. Whatever is not as expected goes to the Python launcher with the same arguments, which
+does the work or reports the error. A backend's writer goes
 
     frame = LauncherFrame(objects, Context)
     ...                                         # checks with frame.need, reads frame.extent and frame.read_values, starts the kernel
@@ -25,7 +26,8 @@ class LauncherFrame:
     """A launcher being written.
 
     Attributes:
-        module, w: the module, and the writer of its function ``@launch``, in which the arguments have been taken apart.
+        module, w: the module, and the writer of its function ``@launch``, in which the arguments
+            have been taken apart.
         grid: a tuple of three objects.
         stream: an object.
     """
@@ -34,7 +36,8 @@ class LauncherFrame:
         """Begin a launcher.
 
         Args:
-            context: the fields that differ from kernel to kernel; ``kinds`` (see :mod:`.native_values`) and ``count`` are among them.
+            context: the fields that differ from kernel to kernel; ``kinds`` (see
+                :mod:`.native_values`) and ``count`` are among them.
             host_arrays: whether NumPy arrays are arguments the device can reach.
         """
         self.objects, self._context_type = objects, context

@@ -1,11 +1,12 @@
 """Native functions that Python calls directly, and the layout of the Python objects they read.
 
-A launcher that the interpreter calls without an argument tuple, that reads pointers out of arrays and tensors itself, costs a tenth of one written with
-ctypes. What this module knows of object layouts it verifies on live objects first (:func:`layout`); where anything differs (another interpreter,
-a free-threaded build) there is no native launcher, and callers keep to Python.
+A launcher that the interpreter calls without an argument tuple, that reads pointers out of arrays
+and tensors itself, costs a tenth of one written with ctypes. What this module knows of object
+layouts it verifies on live objects first (:func:`layout`); where anything differs (another
+interpreter, a free-threaded build) there is no native launcher, and callers keep to Python.
 
-Object code that uses this module is the same in every process: the addresses of types and library functions are in its global ``@addresses``, which
-:func:`fill_addresses` sets.
+Object code that uses this module is the same in every process: the addresses of types and library
+functions are in its global ``@addresses``, which :func:`fill_addresses` sets.
 """
 
 from __future__ import annotations
@@ -41,9 +42,11 @@ class Layout:
         array_dtype: its element type, an object.
         array_flags: its flags, of 4 bytes.
         digit: the lowest digit of an int, of 4 bytes.
-        int_signs: how an int of one digit at the most tells its sign in the word at ``size``: by its value (-1, 0, 1: ``"size"``), by 1 less its low two bits,
-            below those of the count (``"tag"``), or in a way that native code does not read (``""``).
-        plain_counts: every object's reference count is a word at its start that is counted up, with no value that means more.
+        int_signs: how an int of one digit at the most tells its sign in the word at ``size``: by
+            its value (-1, 0, 1: ``"size"``), by 1 less its low two bits, below those of the count
+            (``"tag"``), or in a way that native code does not read (``""``).
+        plain_counts: every object's reference count is a word at its start that is counted up, with
+            no value that means more.
     """
 
     type_offset: int
@@ -94,7 +97,8 @@ def layout() -> Layout | None:
     return found if all(read == expected for read, expected in checks) else None
 
 
-#: How the word behind an int's header tells of one digit at the most, and its sign: whether it does, and the sign, of the word.
+#: How the word behind an int's header tells of one digit at the most, and its sign: whether it
+#: does, and the sign, of the word.
 _INT_SIGNS: Final[dict[str, Callable[[int], tuple[bool, int]]]] = {
     "size": lambda word: ((word + 1) % 2**64 < 3, (word + 2**63) % 2**64 - 2**63),
     "tag": lambda word: (word < 16, 1 - (word & 3)),
@@ -127,8 +131,9 @@ class _MethodDefinition(ctypes.Structure):
 def make_builtin(address: int, name: str, self_object: object, keep: object = None, *, keywords: bool = False) -> Callable[..., Any]:
     """A builtin function that runs native code: ``PyObject *(PyObject *self, PyObject *const *args, Py_ssize_t nargs)``, positional arguments only.
 
-    With ``keywords`` it takes a fourth argument, the tuple of the names of those behind the positional ones, or NULL.
-    The code must stay mapped as long as the function lives: ``keep`` is kept alive for the rest of the process, since the function may be.
+    With ``keywords`` it takes a fourth argument, the tuple of the names of those behind the
+    positional ones, or NULL. The code must stay mapped as long as the function lives: ``keep`` is
+    kept alive for the rest of the process, since the function may be.
     """
     create = ctypes.pythonapi.PyCFunction_NewEx
     create.argtypes, create.restype = (ctypes.c_void_p, ctypes.py_object, ctypes.py_object), ctypes.py_object
@@ -156,8 +161,9 @@ ADDRESSES: Final = (
 def fill_addresses(table: int, writable_address: Callable[[Any], int] | None = None) -> None:
     """Set the entries of ``@addresses`` at ``table``; again whenever PyTorch may have been loaded since.
 
-    ``writable_address`` gives the address of an object that may be stored to and raises for all others; it is asked of what is neither a NumPy array nor a
-    PyTorch tensor. Without it such objects are refused where they would be stored to. It must live as long as the process.
+    ``writable_address`` gives the address of an object that may be stored to and raises for all
+    others; it is asked of what is neither a NumPy array nor a PyTorch tensor. Without it such
+    objects are refused where they would be stored to. It must live as long as the process.
     """
     import numpy as np
 
@@ -228,7 +234,8 @@ def _tensor_functions() -> dict[str, Any]:
         library = ctypes.CDLL(str(next((Path(torch.__file__ or "").parent / "lib").glob("libtorch_cpu.*"))))
         functions = {entry: getattr(library, name) for entry, name in _FACTS.items()}
         tensors = [torch.zeros(3), torch.zeros(4, 4)[1:], torch.nn.Parameter(torch.zeros(2)), torch.zeros(2, dtype=torch.int8)]
-        # The word must be the tensor's implementation in each, and the library must read the right facts through it.
+        # The word must be the tensor's implementation in each, and the library must read the right
+        # facts through it.
         if any(_word(id(tensor) + TENSOR_OFFSET) != tensor._cdata for tensor in tensors):
             return {}
         for tensor in tensors:

@@ -4,9 +4,10 @@
 
     i1 @read_values(ptr values, ptr kinds, i64 count, ptr slots)
 
-that turns a tuple of Python objects into 8-byte slots: one for a number or an address, 1 + 2 * rank for a tensor descriptor, its address, extents and
-strides. ``kinds`` has one byte a value, of :data:`KINDS` or :func:`_descriptor_byte`. It gives false, with no exception set, where a value is not what it
-expects: the caller then takes the Python path, which reports the error.
+that turns a tuple of Python objects into 8-byte slots: one for a number or an address, 1 + 2 * rank
+for a tensor descriptor, its address, extents and strides. ``kinds`` has one byte a value, of
+:data:`KINDS` or :func:`_descriptor_byte`. It gives false, with no exception set, where a value is
+not what it expects: the caller then takes the Python path, which reports the error.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from tilewright.llvm.native.native_functions import (
     declare_addresses,
 )
 
-#: How a value becomes a slot: a pointer's address, of an array that may be stored to where the pointer is stored through; an integer, signed or not; the bits
-#: of a double or of a float; 0 or 1.
+#: How a value becomes a slot: a pointer's address, of an array that may be stored to where the
+#: pointer is stored through; an integer, signed or not; the bits of a double or of a float; 0 or 1.
 KINDS: Final[dict[str, bytes]] = {"pointer": b"p", "stored": b"w", "signed": b"i", "unsigned": b"u", "f64": b"d", "f32": b"f", "boolean": b"b"}
 
 

@@ -1,11 +1,14 @@
 """Native dispatch of ``autotuner[grid](...)`` to the chosen configuration, without Python.
 
-A builtin function ``dispatch_tuned(grid, *args, **keywords)`` is bound to the tuple of :data:`BOUND`. Its *entries* describe calls by their form: how many
-arguments there are, which by keyword, and the types of them that the tuning key tells apart (:mod:`.dispatch_entries`). For a call that an
-entry describes the tuning key is put together, the autotuner's ``cache`` is asked for its configuration, and ``autotuner.fn[grid]`` is called with what the
-configuration adds. Where no entry fits, or the cache has no such key, the same call goes to the Python function.
+A builtin function ``dispatch_tuned(grid, *args, **keywords)`` is bound to the tuple of
+:data:`BOUND`. Its *entries* describe calls by their form: how many arguments there are, which by
+keyword, and the types of them that the tuning key tells apart (:mod:`.dispatch_entries`). For a
+call that an entry describes the tuning key is put together, the autotuner's ``cache`` is asked for
+its configuration, and ``autotuner.fn[grid]`` is called with what the configuration adds. Where no
+entry fits, or the cache has no such key, the same call goes to the Python function.
 
-Everything that a program may set between two launches is read at each: ``cache``, ``configs``, ``fn``, and what a configuration says.
+Everything that a program may set between two launches is read at each: ``cache``, ``configs``,
+``fn``, and what a configuration says.
 """
 
 from __future__ import annotations
@@ -30,16 +33,19 @@ from tilewright.llvm.native.dispatch_entries import (
 )
 from tilewright.llvm.native.native_functions import Layout
 
-#: The items of what the function is bound to: the Python function, the context variable of the chosen backend, a list whose one item is the tuple of entries,
-#: and the autotuner.
+#: The items of what the function is bound to: the Python function, the context variable of the
+#: chosen backend, a list whose one item is the tuple of entries, and the autotuner.
 BOUND: Final = ("python", "choice", "entries", "tuner")
-#: The items of an entry. Its table is that of an entry of a kernel: its values are the arguments of the tuning key. ``chosen`` is a list whose one item is
-#: the tuple of what calls of each configuration add, ``types`` the key's last item, or False where the only configuration is taken without a key. ``kernel``
-#: is the type of ``autotuner.fn`` where its method ``launch_function`` says what its brackets bind to a grid; else None.
+#: The items of an entry. Its table is that of an entry of a kernel: its values are the arguments of
+#: the tuning key. ``chosen`` is a list whose one item is the tuple of what calls of each
+#: configuration add, ``types`` the key's last item, or False where the only configuration is taken
+#: without a key. ``kernel`` is the type of ``autotuner.fn`` where its method ``launch_function``
+#: says what its brackets bind to a grid; else None.
 ENTRY: Final = entry_items("chosen", "types", "kernel")
-#: What a configuration adds to calls: ``settings`` are the configuration's attributes, equal to ``known`` as long as the rest is right; ``keywords`` the names
-#: of all arguments by keyword, ``sources`` where they come from, as bytes, ``values`` what the configuration adds. ``hook`` is its ``pre_hook``, or None,
-#: which is given a dict of ``hook_names``, from ``hook_sources``.
+#: What a configuration adds to calls: ``settings`` are the configuration's attributes, equal to
+#: ``known`` as long as the rest is right; ``keywords`` the names of all arguments by keyword,
+#: ``sources`` where they come from, as bytes, ``values`` what the configuration adds. ``hook`` is
+#: its ``pre_hook``, or None, which is given a dict of ``hook_names``, from ``hook_sources``.
 CHOSEN: Final = ("config", "settings", "known", "keywords", "sources", "values", "hook", "hook_names", "hook_sources")
 
 
@@ -206,7 +212,8 @@ def _write_start(module: ModuleWriter, objects: Layout) -> None:
     w.place(unhooked)
     kernel = f.attribute(tuner, "fn", raised)
     found, ask, bracket, bound, direct = (w.new_block(name) for name in ("found", "ask", "bracket", "bound", "direct"))
-    function, offset = w.alloca("ptr", 1, 8), w.alloca("i64", 1, 8)  # what is called, and the first of the call's arguments that it is given
+    # what is called, and the first of the call's arguments that it is given
+    function, offset = w.alloca("ptr", 1, 8), w.alloca("i64", 1, 8)
     (kind,) = f.fields("%seen", ENTRY, "kernel")
     w.branch_if(f.is_type(kernel, kind), ask, bracket, likely=True)
 

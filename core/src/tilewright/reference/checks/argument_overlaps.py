@@ -1,9 +1,9 @@
 """Arguments of a launch that overlap in memory, and the bytes that both reach.
 
-One array passed twice from the same first element is an in-place kernel, whose loads and stores of an
-element follow each other. Where arguments begin at different elements of one array, a store through
-one changes what another lane, strip or program has read or is still to read through the other, in an
-order that only the hardware knows.
+One array passed twice from the same first element is an in-place kernel, whose loads and stores of
+an element follow each other. Where arguments begin at different elements of one array, a store
+through one changes what another lane, strip or program has read or is still to read through the
+other, in an order that only the hardware knows.
 """
 
 from __future__ import annotations

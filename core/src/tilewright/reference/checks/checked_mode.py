@@ -16,15 +16,22 @@ class CheckedOptions:
     """What to look for. Bounds are always checked.
 
     Attributes:
-        uninitialized: names or positions of arguments that hold nothing yet: reading what no program wrote there is a finding.
-        buffers: further arrays that the kernel may touch, for kernels that load pointers from memory.
-        undefined: lanes that an operation left undefined and that reach a store, an address or a branch.
-        left_out: lanes that the mask of a load left out, and that reach one: they are zero for want of an ``other``, which a kernel may rely on.
-        races: accesses of different programs to the same bytes, not all of them reads or atomics, with no order between them.
+        uninitialized: names or positions of arguments that hold nothing yet: reading what no
+            program wrote there is a finding.
+        buffers: further arrays that the kernel may touch, for kernels that load pointers from
+            memory.
+        undefined: lanes that an operation left undefined and that reach a store, an address or a
+            branch.
+        left_out: lanes that the mask of a load left out, and that reach one: they are zero for want
+            of an ``other``, which a kernel may rely on.
+        races: accesses of different programs to the same bytes, not all of them reads or atomics,
+            with no order between them.
         overflow: signed integer addition, subtraction or multiplication that wraps around.
-        arithmetic: integer division by zero, shifts and float-to-integer casts out of range, gathers out of range.
+        arithmetic: integer division by zero, shifts and float-to-integer casts out of range,
+            gathers out of range.
         promises: ``assume`` and hints that do not hold.
-        overlaps: accesses through an argument, one of them a store, to what is accessed through another that begins elsewhere in the same memory.
+        overlaps: accesses through an argument, one of them a store, to what is accessed through
+            another that begins elsewhere in the same memory.
         limit: the number of findings after which the run stops.
     """
 
@@ -44,10 +51,11 @@ class CheckedOptions:
 class Finding:
     """One thing wrong with a kernel, at the first lane it was seen at; ``count`` lanes of that run of the operation have it.
 
-    ``kind`` is one of ``out-of-bounds uninitialized-read undefined-value left-out-lane race integer-overflow division-by-zero
-    shift-out-of-range cast-out-of-range index-out-of-range broken-promise overlapping-arguments``.
-    ``location`` carries the chain of inlined calls, ``calls`` the call sites of
-    functions that were not inlined. ``lane`` is the index into the operation's tile, ``()`` for a scalar.
+    ``kind`` is one of ``out-of-bounds uninitialized-read undefined-value left-out-lane race
+    integer-overflow division-by-zero shift-out-of-range cast-out-of-range index-out-of-range
+    broken-promise overlapping-arguments``. ``location`` carries the chain of inlined calls,
+    ``calls`` the call sites of functions that were not inlined. ``lane`` is the index into the
+    operation's tile, ``()`` for a scalar.
     """
 
     kind: str

@@ -31,7 +31,8 @@ from tilewright.reference.values import Tracked, expanded
 if TYPE_CHECKING:
     from tilewright.reference.frame import Frame
 
-#: Operands that must be defined: operation -> ((group, what it is, the group whose mask says where it counts), ...).
+#: Operands that must be defined: operation -> ((group, what it is, the group whose mask says where
+#: it counts), ...).
 _SINKS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "load": (("pointer", "the address of a load", "mask"), ("mask", "the mask of a load", "")),
     "store": (("pointer", "the address of a store", "mask"), ("mask", "the mask of a store", ""), ("value", "a store", "mask")),
@@ -121,7 +122,7 @@ class Checker:
         operation, calls = self._sites[number - 1]
         return f"the {operation.name} at {where(operation.location, calls)}"
 
-    # -- operations --------------------------------------------------------------------------------------------------------------------------------
+    # -- operations --------------------------------------------------------------------------------
 
     def run(self, frame: Frame, operation: Operation, meaning: Meaning, operands: list[Any]) -> Any:
         """Check an operation's operands, compute it, and say which lanes of its result are undefined."""
@@ -137,7 +138,8 @@ class Checker:
                 if bad is not None and bad.any():
                     origin = undefined_lanes.union(*origins)
                     if origin is not None:
-                        # a lane that is left out does no harm unless it matters what comes of it: then it is undefined
+                        # a lane that is left out does no harm unless it matters what comes of it:
+                        # then it is undefined
                         excused = (origin > 0) | ((origin < 0) & (operation.name != "assume"))
                         spoilt = bad & (origin < 0) if option == "arithmetic" else spoilt
                         bad = bad & ~excused
@@ -206,7 +208,7 @@ class Checker:
             message = f"a zero that nobody wrote reaches {what}: its lane is masked off in {self._site(number)}, which has no other"
             self.report(frame, operation, "left-out-lane", message, left_out)
 
-    # -- accesses ----------------------------------------------------------------------------------------------------------------------------------
+    # -- accesses ----------------------------------------------------------------------------------
 
     def access(
         self, frame: Frame, operation: Operation, kind: str, addresses: Array, mask: Array | None, size: int, rank: int, argument: int | None

@@ -1,6 +1,7 @@
 """Shadow memory: which bytes were written, and which programs accessed them how.
 
-Memory is watched in granules: as wide as the narrowest access seen so far, split when a narrower or misaligned one comes.
+Memory is watched in granules: as wide as the narrowest access seen so far, split when a narrower or
+misaligned one comes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from tilewright.reference.checks.vector_clocks import Clocks
 
 _WIDEST = 16
 
-#: An access conflicts with earlier ones of other programs of these kinds. A ``peek`` is a volatile read.
+#: An access conflicts with earlier ones of other programs of these kinds. A ``peek`` is a volatile
+#: read.
 _CONFLICTS: dict[str, tuple[str, ...]] = {
     "read": ("write", "atomic"),
     "write": ("write", "atomic", "read"),
@@ -28,7 +30,8 @@ class _Accesses:
     """For each granule two programs that accessed it in one way: the first and the latest other one. A write by a third program conflicts with
     one of them whenever it conflicts with any.
 
-    ``programs`` holds linear program ids plus one (0 is none), ``sites`` numbers of operations, ``clocks`` the programs' times.
+    ``programs`` holds linear program ids plus one (0 is none), ``sites`` numbers of operations,
+    ``clocks`` the programs' times.
     """
 
     __slots__ = ("clocks", "programs", "sites")
@@ -64,7 +67,8 @@ class _Accesses:
         first = self.programs[0, granules]
         replace = (first == 0) | (first == mine)
         if clocks is not None and self.clocks is not None:
-            # What this program has in order before it can conflict only with what this one conflicts with too.
+            # What this program has in order before it can conflict only with what this one
+            # conflicts with too.
             replace |= clocks.sees(np.maximum(first - 1, 0), self.clocks[0, granules])
         self._put(0, granules[replace], mine[replace], site, clocks)
         other = self.programs[0, granules] != mine

@@ -1,8 +1,9 @@
 """Undefined lanes and masked-off lanes, and how operations spread them.
 
-``origins`` are int32 arrays: 0 where a lane is as the program says, the number of the operation that left it undefined, or the negative number of the load
-that left it out. None is 0 everywhere.
-A rule gives the origins of a result from those of the operands, which come in the op table's groups as the operands do.
+``origins`` are int32 arrays: 0 where a lane is as the program says, the number of the operation
+that left it undefined, or the negative number of the load that left it out. None is 0 everywhere. A
+rule gives the origins of a result from those of the operands, which come in the op table's groups
+as the operands do.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from tilewright.reference.frame import Frame
 
 Origins = Any  # an int32 array, None, or a list of these for a variadic group
-#: (frame, operation, meaning, operands, origins) -> origins of the result, or of each result; the operation is of the class of its name.
+#: (frame, operation, meaning, operands, origins) -> origins of the result, or of each result; the
+#: operation is of the class of its name.
 Rule = Callable[["Frame", Any, Meaning, list[Any], list[Origins]], Origins]
 
 _DEFINED = np.int32(0)

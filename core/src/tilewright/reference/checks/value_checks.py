@@ -1,6 +1,7 @@
 """Checks of values: overflow, undefined arithmetic, assumptions that do not hold.
 
-A check is ``(operation, *operands)`` and gives the lanes that are bad, or None where there can be none.
+A check is ``(operation, *operands)`` and gives the lanes that are bad, or None where there can be
+none.
 """
 
 from __future__ import annotations

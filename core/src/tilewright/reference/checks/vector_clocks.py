@@ -2,7 +2,8 @@
 
 They are those of FastTrack (Flanagan and Freund, 2009).
 
-One program runs at a time while these are kept: one after the other, so that only the running one's view of the others is needed, or in turns.
+One program runs at a time while these are kept: one after the other, so that only the running one's
+view of the others is needed, or in turns.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class Clocks:
         if order not in ("release", "acq_rel"):
             return
         clock = self.view.copy()
-        if order == "release":  # what was released here before stays visible to those who acquire next
+        # what was released here before stays visible to those who acquire next
+        if order == "release":
             for number in np.unique(earlier).tolist():
                 if number:
                     clock = np.maximum(clock, self._released[number])

@@ -17,7 +17,8 @@ from tilewright.errors import LaunchError
 class Buffer:
     """Memory of one argument. Ranges are ``[low, high)`` in bytes.
 
-    ``address`` is that of the first element, ``own`` spans the argument's elements, ``allocation`` all the memory it is part of.
+    ``address`` is that of the first element, ``own`` spans the argument's elements, ``allocation``
+    all the memory it is part of.
     """
 
     address: int
@@ -29,7 +30,8 @@ class Buffer:
 
 def describe(value: object) -> Buffer:
     """The memory behind an argument: a NumPy array, anything with ``__array_interface__`` or ``__dlpack__`` on the CPU, or an object with
-    ``data_ptr()`` such as a torch tensor. An integer is an address of memory nothing is known about, None the null pointer.
+    ``data_ptr()`` such as a torch tensor. An integer is an address of memory nothing is known
+    about, None the null pointer.
 
     Raises:
         LaunchError: the argument is none of these.

@@ -25,8 +25,9 @@ class OutsideError(Exception):
 class Memory:
     """The blocks of memory that a kernel's arguments give it, sorted and disjoint.
 
-    ``checked`` keeps to each argument's own extent; otherwise all of the allocation it is part of belongs to the kernel. ``raw`` allows other
-    memory of the process, probed page by page, for kernels that load pointers.
+    ``checked`` keeps to each argument's own extent; otherwise all of the allocation it is part of
+    belongs to the kernel. ``raw`` allows other memory of the process, probed page by page, for
+    kernels that load pointers.
     """
 
     def __init__(self, buffers: Sequence[Buffer], names: Sequence[str], *, checked: bool = False, raw: bool = False) -> None:

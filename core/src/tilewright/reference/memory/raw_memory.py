@@ -1,6 +1,7 @@
 """Reading and writing memory that no argument names, for kernels that load pointers from memory, without ever faulting.
 
-Pages are probed before they are touched, by system calls that copy from or to an address and report a bad one instead of raising a signal.
+Pages are probed before they are touched, by system calls that copy from or to an address and report
+a bad one instead of raising a signal.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The meaning of loads, stores, atomics and descriptors: which lanes touch which addresses.
 
-Masked-off lanes are never touched, whatever their address. A masked-off lane of a load without ``other`` is zero; so is here one of an atomic, whose old
-value the IR leaves undefined there.
+Masked-off lanes are never touched, whatever their address. A masked-off lane of a load without
+``other`` is zero; so is here one of an atomic, whose old value the IR leaves undefined there.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def update(
     return result
 
 
-# -- pointers --------------------------------------------------------------------------------------------------------------------------------------
+# -- pointers --------------------------------------------------------------------------------------
 
 
 def load(frame: Frame, operation: Load, pointer: Array, mask: Array | None, other: Array | None) -> Array:
@@ -199,7 +199,7 @@ def clock(frame: Frame, operation: Clock) -> Array:
     return np.asarray(time.monotonic_ns(), np.int64)
 
 
-# -- descriptors -----------------------------------------------------------------------------------------------------------------------------------
+# -- descriptors -----------------------------------------------------------------------------------
 
 
 def make_descriptor(frame: Frame, operation: MakeDescriptor, base: Array, shape: list[Array], strides: list[Array]) -> Descriptor:

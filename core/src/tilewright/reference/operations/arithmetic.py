@@ -1,7 +1,7 @@
 """The meaning of constants, ids, and everything that works element by element.
 
-Every meaning is ``(frame, operation, *operands)``. Operands have the shape of their type, or one leading axis more, over programs, and NumPy's
-broadcasting brings the two together.
+Every meaning is ``(frame, operation, *operands)``. Operands have the shape of their type, or one
+leading axis more, over programs, and NumPy's broadcasting brings the two together.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def accurate(compute: Callable[[Array], Array]) -> Meaning:
     return meaning
 
 
-# -- constants and ids -----------------------------------------------------------------------------------------------------------------------------
+# -- constants and ids -----------------------------------------------------------------------------
 
 
 def constant_array(type_: Type, value: Any) -> Array:
@@ -102,7 +102,7 @@ def num_programs(frame: Frame, operation: NumPrograms) -> Array:
     return np.int32(frame.grid[operation.axis])
 
 
-# -- arithmetic ------------------------------------------------------------------------------------------------------------------------------------
+# -- arithmetic ------------------------------------------------------------------------------------
 
 
 def _divide(a: Array, b: Array) -> Array:
@@ -127,7 +127,8 @@ def negate(frame: Frame, operation: Unary, x: Array) -> Array:
         assert isinstance(element, FloatType)
         sign = x.dtype.type(1 << (element.bits - 1))
         flipped = x ^ sign
-        # Without a negative zero, zero has no sign, and that encoding is NaN, which has none either.
+        # Without a negative zero, zero has no sign, and that encoding is NaN, which has none
+        # either.
         return flipped if element.has_negative_zero else np.where((x | sign) == sign, x, flipped)
     return np.negative(x)
 
@@ -177,7 +178,8 @@ def high_product(a: Array, b: Array, type_: IntType) -> Array:
     other = x_low * y_high + (middle & low_half)
     high = (x_high * y_high + (middle >> half) + (other >> half)).astype(dtype)
     if type_.signed:
-        # A negative factor counts as itself plus 2**64: take the other factor off the upper half again.
+        # A negative factor counts as itself plus 2**64: take the other factor off the upper half
+        # again.
         zero = np.int64(0)
         high = high - np.where(a < zero, b, zero) - np.where(b < zero, a, zero)
     return high
@@ -223,7 +225,7 @@ def fma(frame: Frame, operation: Fma, a: Array, b: Array, c: Array) -> Array:
     return fused_multiply_add.fma(a, b, c, _float_type(operation.a.type))
 
 
-# -- conversions -----------------------------------------------------------------------------------------------------------------------------------
+# -- conversions -----------------------------------------------------------------------------------
 
 
 def cast(frame: Frame, operation: Cast, x: Array) -> Array:
@@ -257,7 +259,7 @@ def add_pointer(frame: Frame, operation: Addptr, pointer: Array, offset: Array) 
     return pointer + offset.astype(np.int64) * np.int64(byte_size(element.pointee))
 
 
-# -- functions of floats ---------------------------------------------------------------------------------------------------------------------------
+# -- functions of floats ---------------------------------------------------------------------------
 
 
 def _erf(x: Array) -> Array:
@@ -269,13 +271,14 @@ def _reciprocal_root(x: Array) -> Array:
 
 
 def scale_by_power(frame: Frame, operation: Ldexp, x: Array, exponent: Array) -> Array:
-    # In float64 nothing that float32 can hold is lost, so that the rounding to float32 is the only one.
+    # In float64 nothing that float32 can hold is lost, so that the rounding to float32 is the only
+    # one.
     if _float_type(operation.x.type) is F64:
         return np.ldexp(x, exponent)
     return np.ldexp(x.astype(np.float64), exponent).astype(np.float32)
 
 
-# -- bits ------------------------------------------------------------------------------------------------------------------------------------------
+# -- bits ------------------------------------------------------------------------------------------
 
 _BITS_OF_BYTE = np.array([code.bit_count() for code in range(256)], dtype=np.uint8)
 

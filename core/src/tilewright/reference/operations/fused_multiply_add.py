@@ -18,7 +18,8 @@ def fma(a: Array, b: Array, c: Array, format_: FloatType) -> Array:
     if format_ is F64:
         return _fma64(*np.broadcast_arrays(a, b, c))
     a, b, c = (np.asarray(decode(x, format_)).astype(np.float64) for x in (a, b, c))
-    # Formats of 32 bits and less: the product of two is exact in float64, and the sum is rounded to odd before it is rounded to the format.
+    # Formats of 32 bits and less: the product of two is exact in float64, and the sum is rounded to
+    # odd before it is rounded to the format.
     product = a * b
     total, error = two_sum(product, c)
     return rounded(round_to_odd(total, error), format_)
@@ -69,7 +70,8 @@ def _moderate(x: NDArray[Any]) -> NDArray[np.bool_]:
 
 def _fma_scalar(a: float, b: float, c: float) -> float:
     if not (math.isfinite(a) and math.isfinite(b) and math.isfinite(c)):
-        # A finite product that overflows here must not meet an infinite c as an infinity of its own.
+        # A finite product that overflows here must not meet an infinite c as an infinity of its
+        # own.
         return c if math.isfinite(a) and math.isfinite(b) else float(np.float64(a) * np.float64(b) + np.float64(c))
     if a == 0.0 or b == 0.0:
         return a * b + c

@@ -1,6 +1,7 @@
 """Operations with regions, and calls, over rows that may go different ways.
 
-Where rows disagree on a branch or on a number of iterations, each way runs in a frame of the rows that take it, and the results are merged.
+Where rows disagree on a branch or on a number of iterations, each way runs in a frame of the rows
+that take it, and the results are merged.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def _types(values: Sequence[Value]) -> list[Type]:
     return [value.type for value in values]
 
 
-# -- control flow ----------------------------------------------------------------------------------------------------------------------------------
+# -- control flow ----------------------------------------------------------------------------------
 
 
 def run_if(frame: Frame, operation: If) -> Results:
@@ -144,7 +145,8 @@ def run_while(frame: Frame, operation: While) -> Results:
         turns = frame.run.turns
         if turns is not None:
             turns.hand_over()
-        # What a loop does follows from what it carries and what is in memory: if neither changes any more it never ends.
+        # What a loop does follows from what it carries and what is in memory: if neither changes
+        # any more it never ends.
         if turn % _PATIENCE == 0:
             previous = frame.memory.version, carried
         elif previous is not None and turn % _PATIENCE == 1:
@@ -172,7 +174,7 @@ def run_call(frame: Frame, operation: Call) -> Results:
     return _execute(inner, callee.body, [frame.get(operand) for operand in operation.arguments])
 
 
-# -- regions over elements -------------------------------------------------------------------------------------------------------------------------
+# -- regions over elements -------------------------------------------------------------------------
 
 
 def _mapped(value: RuntimeValue, function: Callable[[Array], Array]) -> RuntimeValue:
@@ -208,7 +210,8 @@ def _tile(operation: Reduce | Scan | Map) -> TileType:
 class _Lanes:
     """The inputs of a ``reduce``, ``scan`` or ``map`` laid out as lines of elements: rank 2, one line for each row and each remaining coordinate.
 
-    Element regions run in a frame in which every element (or pair of them) is a row of its own, so that they may do whatever a program may.
+    Element regions run in a frame in which every element (or pair of them) is a row of its own, so
+    that they may do whatever a program may.
     """
 
     def __init__(self, frame: Frame, operation: Reduce | Scan | Map, axis: int | None) -> None:
@@ -322,7 +325,8 @@ _PLAIN: dict[tuple[str, str], np.ufunc] = {
 def _plain_combination(frame: Frame, operation: Reduce | Scan) -> np.ufunc | None:
     """The NumPy function that a combine region comes to, where it is one operation that NumPy reduces and scans by in the same type.
 
-    16-bit floats round every step, which NumPy's sums do not; in the checked mode signed sums and products are watched for overflow.
+    16-bit floats round every step, which NumPy's sums do not; in the checked mode signed sums and
+    products are watched for overflow.
     """
     if len(operation.inputs) != 1:
         return None

@@ -29,7 +29,8 @@ def slot_codec(type_: Type, address: Callable[[Any], int]) -> tuple[str, Encoder
 
     Args:
         type_: the IR type of the parameter.
-        address: the address of an array, or of a number that is one, as the backend's device has it; it may refuse.
+        address: the address of an array, or of a number that is one, as the backend's device has
+            it; it may refuse.
 
     Raises:
         LaunchError: no argument has this type.

@@ -1,7 +1,7 @@
 """Refusal of arrays whose memory differs from what they show (negative or conjugate bit, gaps).
 
-A kernel takes an array as a pointer to its first element. Shape and strides are not passed along, and
-neither are the bits by which PyTorch negates or conjugates lazily.
+A kernel takes an array as a pointer to its first element. Shape and strides are not passed along,
+and neither are the bits by which PyTorch negates or conjugates lazily.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Array protocols: element type, device, address and alignment of any library's array.
 
-Understood are NumPy arrays, objects with ``data_ptr()`` and ``dtype`` (PyTorch tensors and what imitates them), and the protocols
-``__cuda_array_interface__``, ``__array_interface__`` and ``__dlpack__``. :func:`array_kind` is on
-the launch path: it returns an interned :class:`ArrayKind`, found by one dictionary lookup per type
-of object.
+Understood are NumPy arrays, objects with ``data_ptr()`` and ``dtype`` (PyTorch tensors and what
+imitates them), and the protocols ``__cuda_array_interface__``, ``__array_interface__`` and
+``__dlpack__``. :func:`array_kind` is on the launch path: it returns an interned :class:`ArrayKind`,
+found by one dictionary lookup per type of object.
 
-Launchers get NumPy arrays and objects with ``data_ptr()`` as they are; every other object as an :class:`ArrayView` of it.
-:func:`address_of` gives the address of any of them.
+Launchers get NumPy arrays and objects with ``data_ptr()`` as they are; every other object as an
+:class:`ArrayView` of it. :func:`address_of` gives the address of any of them.
 """
 
 from __future__ import annotations
@@ -181,7 +181,8 @@ def _numpy_address(array: Any) -> int:
 
 
 def _header_address(array: Any) -> int:
-    # PyArrayObject_fields of NumPy's stable C ABI: the object header, then the data pointer. Seven times faster than __array_interface__.
+    # PyArrayObject_fields of NumPy's stable C ABI: the object header, then the data pointer. Seven
+    # times faster than __array_interface__.
     return _c_pointer.from_address(id(array) + _HEADER).value or 0
 
 
@@ -325,7 +326,8 @@ def _torch_kind(kind: str) -> str:
 
 #: DLDeviceType -> device kind; pinned host memory is the host's, managed memory the device's
 _DLPACK_KINDS = {1: "cpu", 2: "cuda", 3: "cpu", 4: "opencl", 7: "vulkan", 8: "metal", 10: "hip", 11: "cpu", 13: "cuda", 14: "oneapi"}
-#: Device kind -> (the platform that XLA has functions for it under, what the version of its client says: nothing of CPUs)
+#: Device kind -> (the platform that XLA has functions for it under, what the version of its client
+#: says: nothing of CPUs)
 XLA_PLATFORMS = {"cpu": ("cpu", ""), "cuda": ("CUDA", "cuda"), "hip": ("ROCM", "rocm")}
 
 

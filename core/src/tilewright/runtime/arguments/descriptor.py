@@ -20,7 +20,8 @@ PADDINGS = ("zero", "nan")
 #: arguments of descriptors that were found valid
 _sound: set[tuple[Any, ...]] = set()
 _MOST_SOUND = 1024
-#: types whose ``data_ptr`` may be asked without more ado: tensors that have memory, of such names, of which there were descriptors
+#: types whose ``data_ptr`` may be asked without more ado: tensors that have memory, of such names,
+#: of which there were descriptors
 _addressed: set[type] = set()
 _TENSORS = frozenset(("Tensor", "Parameter"))
 
@@ -35,8 +36,10 @@ class TensorDescriptor:
 
     Attributes:
         base: an array; its address is a multiple of 16.
-        shape: extents, each positive and below 2**31, since kernels read them as int32; rank 1 to 5.
-        strides: in elements; the last is 1, each other one times the element size is a multiple of 16 bytes.
+        shape: extents, each positive and below 2**31, since kernels read them as int32; rank 1 to
+            5.
+        strides: in elements; the last is 1, each other one times the element size is a multiple of
+            16 bytes.
         block_shape: powers of two.
         padding: the value that loads return outside the tensor: ``"zero"``, or ``"nan"`` for
             floats.
@@ -62,7 +65,8 @@ class TensorDescriptor:
         padding: str = "zero",
         round_f32_to_tf32: bool = False,
     ) -> None:
-        # programs make descriptors for every launch, most of them like one before: what is made here is on the path of launches
+        # programs make descriptors for every launch, most of them like one before: what is made
+        # here is on the path of launches
         self.base = base
         self.shape = shape = list(shape)
         self.strides = strides = list(strides)

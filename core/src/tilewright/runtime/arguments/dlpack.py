@@ -1,8 +1,9 @@
 """DLPack capsules, read without an array library.
 
-Source: the DLPack 1.1 header, ``dlpack.h``: ``DLManagedTensor`` (capsule name ``dltensor``) and ``DLManagedTensorVersioned``
-(``dltensor_versioned``). The capsule is not consumed but kept: while it lives the producer keeps the memory, and when it is dropped unconsumed its own
-destructor returns the memory to the producer.
+Source: the DLPack 1.1 header, ``dlpack.h``: ``DLManagedTensor`` (capsule name ``dltensor``) and
+``DLManagedTensorVersioned`` (``dltensor_versioned``). The capsule is not consumed but kept: while
+it lives the producer keeps the memory, and when it is dropped unconsumed its own destructor returns
+the memory to the producer.
 """
 
 from __future__ import annotations

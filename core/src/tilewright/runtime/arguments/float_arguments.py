@@ -1,7 +1,7 @@
 """Type of a kernel argument that is a Python float.
 
-It is fp32, as in Triton, unless every value that it meets in the kernel is fp64: what is computed in
-fp64 alone would otherwise be computed from a number of seven digits.
+It is fp32, as in Triton, unless every value that it meets in the kernel is fp64: what is computed
+in fp64 alone would otherwise be computed from a number of seven digits.
 """
 
 from __future__ import annotations

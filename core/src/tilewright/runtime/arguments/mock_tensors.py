@@ -16,7 +16,8 @@ class MockTensor:
 
     Example: ``kernel.warmup(MockTensor(tl.float32), 128, grid=(1,))``.
 
-    It has no memory; its address counts as aligned, and it lies on whichever device the kernel is compiled for.
+    It has no memory; its address counts as aligned, and it lies on whichever device the kernel is
+    compiled for.
 
     Args:
         dtype: element type of any library, or its text.

@@ -1,7 +1,8 @@
 """Read-only arrays: detection, and refusal of launches that would store to one.
 
-A store to a file mapped for reading ends the process, and one to any other read-only array breaks a promise its library made: NumPy's ``writeable``
-flag, the read-only flags of the array interfaces and of DLPack. PyTorch's tensors are always writable.
+A store to a file mapped for reading ends the process, and one to any other read-only array breaks a
+promise its library made: NumPy's ``writeable`` flag, the read-only flags of the array interfaces
+and of DLPack. PyTorch's tensors are always writable.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ def is_writable(value: Any) -> bool:
     A bare address is writable, and so is None, the null pointer.
 
     Raises:
-        ArgumentError: it is no array; see :func:`tilewright.runtime.arguments.array_protocols.array_kind`.
+        ArgumentError: it is no array; see
+            :func:`tilewright.runtime.arguments.array_protocols.array_kind`.
     """
     if is_numpy_array(value):
         return bool(value.flags.writeable)
@@ -72,7 +74,8 @@ def _what(value: Any) -> str:
     mapped = _mapped_file(value)
     if mapped is not None:
         return f"a memmap opened for reading ({getattr(mapped, 'filename', None) or 'of an open file'})"
-    owner = getattr(value, "owner", value)  # of a view: the array of the library, or with it what keeps it alive
+    # of a view: the array of the library, or with it what keeps it alive
+    owner = getattr(value, "owner", value)
     owner = owner[-1] if isinstance(owner, tuple) else owner
     return f"a read-only {type(owner).__name__}"
 

@@ -57,7 +57,8 @@ class FutureKernel:
         """Wait for the compiled kernel; None if it failed to compile and ``ignore_errors`` is set.
 
         Raises:
-            CompilationError, LoweringError, OutOfResources: as compiling it here would have raised, the first time that it is asked for.
+            CompilationError, LoweringError, OutOfResources: as compiling it here would have raised,
+                the first time that it is asked for.
             RuntimeError: the result of a failed compilation was requested again. The error is not
                 kept, since its traceback keeps the whole compilation alive.
         """
@@ -104,7 +105,8 @@ class FutureKernel:
         The error of a clean-up is left to the compilation's own error.
         """
         with self._lock:
-            if self._running:  # this thread is calling them: the outer call goes on with what was added
+            # this thread is calling them: the outer call goes on with what was added
+            if self._running:
                 return
             self._running = True
             errors: list[BaseException] = []
@@ -141,13 +143,15 @@ class AsyncCompileMode:
 
     Args:
         executor: runs the compilations.
-        ignore_errors: leave out kernels that do not compile, instead of raising the first error at the end of the block.
+        ignore_errors: leave out kernels that do not compile, instead of raising the first error at
+            the end of the block.
 
     Raises:
         RuntimeError: entered while another mode is in force.
 
     Attributes:
-        future_kernels: the kernels that were asked for in the block, by key; raw_futures: their compilations.
+        future_kernels: the kernels that were asked for in the block, by key; raw_futures: their
+            compilations.
     """
 
     #: the future of a kernel that is being compiled

@@ -79,7 +79,8 @@ def check_declared(module: Module, capabilities: Capabilities, backend: str) -> 
         backend: its name, for the error.
 
     Raises:
-        LoweringError: names the first such operation (or argument), its location, what it needs, and what is declared.
+        LoweringError: names the first such operation (or argument), its location, what it needs,
+            and what is declared.
     """
     check = _Check(capabilities, backend)
     for function in module.functions.values():

@@ -1,7 +1,8 @@
 """Compilation of a kernel: frontend, passes, the backend's lowering, behind the disk cache.
 
-Each stage is timed. The cache key is made of the source's key, the specialisation, the options, the target, which globals may be read and the versions
-of everything that writes code, so that a warm start runs neither frontend nor lowering.
+Each stage is timed. The cache key is made of the source's key, the specialisation, the options, the
+target, which globals may be read and the versions of everything that writes code, so that a warm
+start runs neither frontend nor lowering.
 """
 
 from __future__ import annotations
@@ -107,7 +108,8 @@ def compile_kernel(
     """Compile a kernel, or find it in the disk cache.
 
     Args:
-        keep_stages: compile anew and keep the text of every stage, the frontend's and each pass's included, for inspection.
+        keep_stages: compile anew and keep the text of every stage, the frontend's and each pass's
+            included, for inspection.
         anew: compile though the disk cache has the kernel, and keep the result there.
         texts: keep the stages that are texts; else the code alone.
         preparation: done to the module before it is lowered.

@@ -20,7 +20,8 @@ class Config:
         kwargs: values of meta-parameters (or further launch options of a backend).
         num_warps, num_stages, num_ctas, maxnreg: the launch options of those names.
         pre_hook: called with a dict of all arguments before each launch of this configuration.
-        ir_override: path of a file of Tile IR text that is compiled in place of the kernel's source.
+        ir_override: path of a file of Tile IR text that is compiled in place of the kernel's
+            source.
 
     Raises:
         ConfigError: another keyword is given, or ``kwargs`` is no dictionary by name.

@@ -93,7 +93,8 @@ def trials_of(configs: Sequence[Config], warmup: Callable[[Config], Any], on_err
     """Make the trials of configurations.
 
     Args:
-        warmup: warms up the kernel of a configuration; it is called while :func:`collect` is in force.
+        warmup: warms up the kernel of a configuration; it is called while :func:`collect` is in
+            force.
         on_error: called with each configuration that cannot be launched.
     """
     found = []
@@ -125,7 +126,8 @@ def compile_trials(
     where no lock of a job is held, since it would never be released.
 
     Args:
-        executor: where to compile: where None, worker processes, else a pool of threads. Jobs and results can be pickled.
+        executor: where to compile: where None, worker processes, else a pool of threads. Jobs and
+            results can be pickled.
         time_limit: seconds that one compilation may take; a trial that takes longer is given up.
         deadline: when to wait no longer for the rest, by ``time.perf_counter``, once one was given.
         beside: whether to yield ready configurations while others compile, if compiling leaves this
@@ -190,7 +192,8 @@ def _worker_place(first: Selected) -> _Place:
             future.set_result(kept)
             return future
         try:
-            module = str(wanted.module())  # here, so that no thread competes with who measures for the interpreter
+            # here, so that no thread competes with who measures for the interpreter
+            module = str(wanted.module())
         except Exception as error:
             future.set_exception(error)
             return future

@@ -17,7 +17,8 @@ from tilewright.runtime.compiler.selection import Selected
 from tilewright.runtime.compiler.specialize import ONE, Signature
 from tilewright.runtime.devices import device_registry
 
-#: Conversions of a launch's values by name. Others belong to the array libraries, and are found anew at the launch.
+#: Conversions of a launch's values by name. Others belong to the array libraries, and are found
+#: anew at the launch.
 _CONVERSIONS: Mapping[str, Any] = {"float": float, "int": int, "bool": bool}
 
 
@@ -84,7 +85,8 @@ def restore(kernel: JitCallable, data: Mapping[str, Any], known: Iterable[JitCal
     """Restore the specialization from the result of :func:`parse`.
 
     Args:
-        known: functions of this process, among which those that are no attributes of modules are looked up.
+        known: functions of this process, among which those that are no attributes of modules are
+            looked up.
 
     Raises:
         RuntimeError: a function that is a constant of it is not here.

@@ -1,9 +1,10 @@
 """Specialization keys: argument values -> hashable kinds -> the frontend's signature.
 
-The rules (section 5 of the language): an int 1 and None become constants; other ints are i32, i64 or
-u64 by size, with divisibility by 16 noted; bools are u1; floats are fp32, or fp64 where all they meet
-is (:mod:`tilewright.runtime.arguments.float_arguments`), NumPy's floats what they are; arrays are pointers to their element type,
-with an address divisible by 16 noted; tuples nest; functions of the language become constants.
+The rules (section 5 of the language): an int 1 and None become constants; other ints are i32, i64
+or u64 by size, with divisibility by 16 noted; bools are u1; floats are fp32, or fp64 where all they
+meet is (:mod:`tilewright.runtime.arguments.float_arguments`), NumPy's floats what they are; arrays
+are pointers to their element type, with an address divisible by 16 noted; tuples nest; functions of
+the language become constants.
 
 The *kind* of an argument, its specialization key, is a :class:`ScalarKind`, an ``ArrayKind``, a
 :class:`DescriptorKind`, a tuple (type, kinds...) for a tuple, or a result of :func:`constant_key`.
@@ -315,9 +316,11 @@ class Signature:
         types: parameter -> signature text, nested tuples for tuples.
         constants: name -> value of each ``constexpr`` entry; a tuple's items are named ``t.0``.
         attributes: name -> facts of each runtime entry that has any.
-        devices: every (kind, index) that an array lies on -> the first parameter whose array does, in the order of the parameters.
+        devices: every (kind, index) that an array lies on -> the first parameter whose array does,
+            in the order of the parameters.
         stand_ins: entries whose argument is a mock array without memory.
-        converters: for each runtime argument, flattened in order: (path of positions, conversion or None).
+        converters: for each runtime argument, flattened in order: (path of positions, conversion or
+            None).
     """
 
     types: dict[str, Any] = field(default_factory=dict)

@@ -3,8 +3,9 @@
     pool = worker_pool()
     artifact = unpack(pool.lower(job, time_limit=60))
 
-Nothing of this process is forked: :mod:`tilewright.runtime.compiler.worker_server` runs in an interpreter of its own,
-which forks the workers. Kernels are sent as Tile IR, so it does not matter where their functions were defined, in ``__main__``, a notebook or a closure.
+Nothing of this process is forked: :mod:`tilewright.runtime.compiler.worker_server` runs in an
+interpreter of its own, which forks the workers. Kernels are sent as Tile IR, so it does not matter
+where their functions were defined, in ``__main__``, a notebook or a closure.
 """
 
 from __future__ import annotations
@@ -104,7 +105,8 @@ class WorkerPool:
 
         Args:
             owner: the owner of the job: see :meth:`end_busy`.
-            time_limit: seconds after which the worker is ended; those of ``TILEWRIGHT_COMPILE_TIME_LIMIT`` otherwise.
+            time_limit: seconds after which the worker is ended; those of
+                ``TILEWRIGHT_COMPILE_TIME_LIMIT`` otherwise.
 
         Raises:
             LoweringError, OutOfResources: what lowering raised; or the worker ended on the way.
@@ -145,7 +147,8 @@ class WorkerPool:
         Sets ``owner``; threads that wait for these jobs receive an error.
         """
         owner.set()
-        with self._lock, contextlib.suppress(OSError):  # they, or the server with them, may have ended by themselves
+        # they, or the server with them, may have ended by themselves
+        with self._lock, contextlib.suppress(OSError):
             for worker in self._busy:
                 if worker.owner is owner:
                     self._order(KILL + struct.pack("<i", worker.process))

@@ -1,8 +1,9 @@
 """Choice of the backend that runs a launch.
 
-In order: the launch keyword ``backend=``, the innermost ``with tw.backend(name):``, the environment variable ``TILEWRIGHT_BACKEND`` (read at the first
-launch), and else the default backend of the devices that the array arguments lie on. A kernel without arrays runs on the default backend: the first, by
-priority and then by name, that has a device.
+In order: the launch keyword ``backend=``, the innermost ``with tw.backend(name):``, the environment
+variable ``TILEWRIGHT_BACKEND`` (read at the first launch), and else the default backend of the
+devices that the array arguments lie on. A kernel without arrays runs on the default backend: the
+first, by priority and then by name, that has a device.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from tilewright.runtime.devices import device_registry
 from tilewright.runtime.options import option_key
 from tilewright.runtime.storage.files import warn_user
 
-#: A feature of the manifest: the backend takes arguments on any kind of device when it is asked for by name.
+#: A feature of the manifest: the backend takes arguments on any kind of device when it is asked for
+#: by name.
 ANY_DEVICE = "any_device"
 
 
@@ -95,7 +97,8 @@ def refresh_environment() -> None:
     _environment_read = False
 
 
-#: Places of arguments, (device kind, index), in their order, each with the name of the first argument there.
+#: Places of arguments, (device kind, index), in their order, each with the name of the first
+#: argument there.
 Places = Mapping[tuple[str, int], str]
 
 
@@ -112,7 +115,8 @@ def choose(choice: Choice | None, places: Places, among: Callable[[Places], tupl
 
     Raises:
         BackendError: nothing serves those devices; names what is installed and how to get more.
-        DeviceError: the arguments lie on devices of several kinds, or on some that the launch's device, or the chosen backend, cannot reach.
+        DeviceError: the arguments lie on devices of several kinds, or on some that the launch's
+            device, or the chosen backend, cannot reach.
     """
     found, device = _choose(choice, places, among)
     if len(places) > 1 and not _takes_any_device(found):

@@ -35,7 +35,8 @@ def _plugin_memory() -> Path | None:
 discovery.memory = _plugin_memory
 _devices: dict[Backend, list[Device]] = {}
 _targets: dict[tuple[Backend, str, int], Target] = {}
-#: (backend, kind, index, index of another device) that kernels on the first device access the memory of the second of
+#: (backend, kind, index, index of another device) that kernels on the first device access the
+#: memory of the second of
 _peers: set[tuple[Backend, str, int, int]] = set()
 
 

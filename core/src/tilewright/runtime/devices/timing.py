@@ -31,14 +31,16 @@ def do_bench(
 ) -> Any:
     """Measure the milliseconds of ``fn()``, flushing the device's caches before each repetition.
 
-    The clock is the timer of the backend that ``fn`` launches kernels on; of the default backend where it launches none; wall time around a synchronised
-    call where that backend has no timer.
+    The clock is the timer of the backend that ``fn`` launches kernels on; of the default backend
+    where it launches none; wall time around a synchronised call where that backend has no timer.
 
     Args:
-        warmup, rep: milliseconds to warm up and to measure for; at least one repetition is measured.
+        warmup, rep: milliseconds to warm up and to measure for; at least one repetition is
+            measured.
         grad_to_none: tensors whose ``grad`` is dropped before each repetition.
         quantiles: return these quantiles (0 to 1) instead: a list, or one number for one quantile.
-        return_mode: ``"mean"``, ``"median"``, ``"min"``, ``"max"``, or ``"all"`` for the list of all times.
+        return_mode: ``"mean"``, ``"median"``, ``"min"``, ``"max"``, or ``"all"`` for the list of
+            all times.
         backend: whose timer to use, by name.
         time_limit: seconds after which no further repetition is started.
         n_warmup, n_repeat: so many repetitions, in place of ``warmup`` and ``rep``.

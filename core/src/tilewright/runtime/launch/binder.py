@@ -1,6 +1,7 @@
 """Functions generated for each kernel: binding of arguments, and the fast path of a launch.
 
-For ``def add(x, y, n, BLOCK: tl.constexpr = 64)`` the launcher that is generated reads, with every helper's name prefixed by ``_tw_``:
+For ``def add(x, y, n, BLOCK: tl.constexpr = 64)`` the launcher that is generated reads, with every
+helper's name prefixed by ``_tw_``:
 
     def add(grid, /, x, y, n, BLOCK=default_3, **options):
         key = (s0[type(x)](x), s1[type(y)](y), s2[type(n)](n), BLOCK if type(BLOCK) is int else constant(BLOCK), choice())
@@ -10,7 +11,8 @@ For ``def add(x, y, n, BLOCK: tl.constexpr = 64)`` the launcher that is generate
         if plan is None: plan = miss(key, args, options)
         ...
 
-so that a launch whose signature was seen costs the binding Python does anyway, the kinds of the arguments, one dictionary lookup and the launcher.
+so that a launch whose signature was seen costs the binding Python does anyway, the kinds of the
+arguments, one dictionary lookup and the launcher.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ class Binder(NamedTuple):
     Attributes:
         launch: ``launch(grid, *args, **keywords)``: the fast path; returns the compiled kernel,
             None where a hook vetoed.
-        bind: ``bind(*args, **keywords)`` -> (arguments in parameter order, their kinds, the other keywords).
+        bind: ``bind(*args, **keywords)`` -> (arguments in parameter order, their kinds, the other
+            keywords).
     """
 
     launch: Callable[..., Any]
@@ -55,7 +58,8 @@ def make_binder(
 
     Args:
         plans: its plans by the kinds, the choice of a backend and the options of a launch.
-        miss: makes the plan of such a key, for these arguments and options, and puts it there; None where a hook vetoed.
+        miss: makes the plan of such a key, for these arguments and options, and puts it there; None
+            where a hook vetoed.
         check_globals: called before a launch whose plan is known, where the kernel reads globals.
 
     Raises:

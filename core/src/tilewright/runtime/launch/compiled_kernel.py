@@ -65,7 +65,8 @@ class _Here:
             that differs.
         pick: function from the arguments of all parameters to the runtime values, made on first
             use.
-        checked: kinds of arguments of ``compiled[grid](...)`` that were checked -> how the runtime values are picked from them, as a function and in words.
+        checked: kinds of arguments of ``compiled[grid](...)`` that were checked -> how the runtime
+            values are picked from them, as a function and in words.
         positional: the dispatcher of such launches.
         otherwise, metadata: see :class:`CompiledKernel`.
         alone: the kernel for external launchers where it differs, made on first use.
@@ -97,7 +98,8 @@ class CompiledKernel:
         metadata: a named tuple of the backend's metadata and the options: ``name hash target
             num_warps shared …``.
         hash: its key in the disk cache.
-        timings: stage -> milliseconds; those of the compilation that made it where it came from the disk cache.
+        timings: stage -> milliseconds; those of the compilation that made it where it came from the
+            disk cache.
         converters: selection and conversion of the runtime values from the arguments of all
             parameters; None where launches pass the runtime values themselves.
         otherwise: the fallback kernel for launches that this kernel refuses, where its code may
@@ -316,7 +318,8 @@ class CompiledKernel:
         It takes the arguments of all parameters, constants included, in order.
 
         Raises:
-            LaunchError: there are more or fewer arguments than parameters, or one does not fit what the kernel was compiled for.
+            LaunchError: there are more or fewer arguments than parameters, or one does not fit what
+                the kernel was compiled for.
         """
         here = self._here
         calls = here.positional

@@ -77,7 +77,8 @@ def _is_frozen(value: Any, functions: list[Any]) -> bool:
         frozen = type_.__dataclass_params__.frozen  # type: ignore[attr-defined]
         return frozen and all(_is_frozen(getattr(value, field.name), functions) for field in dataclasses.fields(value))
     if is_numpy_scalar(type_):
-        return value.dtype.kind in "biufcSUmM"  # records, and whatever others bring, may be written to
+        # records, and whatever others bring, may be written to
+        return value.dtype.kind in "biufcSUmM"
     # classes, plain functions, PyTorch's dtypes: identity is the binder's comparison too
     compared: tuple[Any, Any] = (type_.__hash__, type_.__eq__)
     return compared == (object.__hash__, object.__eq__) and not hasattr(value, "cache_key")

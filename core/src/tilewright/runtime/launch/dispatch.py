@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from tilewright.language.definitions.callable import FunctionParameter, JitCallable
     from tilewright.llvm.native.dispatch_entries import Check
 
-#: The ranges of the integer kinds. The second kind of i64 has the numbers above those of i32, the first the ones below.
+#: The ranges of the integer kinds. The second kind of i64 has the numbers above those of i32, the
+#: first the ones below.
 _INT32, _INT64 = (-(2**31), 2**31 - 1), (-(2**63), 2**63 - 1)
 
 
@@ -75,7 +76,8 @@ class Dispatcher(NativeCalls):
 
     def learn(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         entry = self._entry(args, keywords)
-        if not any(entry[:4] == other[:4] for other in self._entries[0]):  # else it was not started natively for another reason
+        # else it was not started natively for another reason
+        if not any(entry[:4] == other[:4] for other in self._entries[0]):
             self.keep(entry)
 
     def _entry(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, ...]:

@@ -35,7 +35,8 @@ class Heuristics(KernelInterface):
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         kind = type(self)
-        if kind.run is not kind._own_run or "run" in self.__dict__:  # a subclass's, or one that a program has put in its place
+        # a subclass's, or one that a program has put in its place
+        if kind.run is not kind._own_run or "run" in self.__dict__:
             return partial(self.run, grid=grid, warmup=False)
         return partial(self._launch, grid)
 

@@ -5,8 +5,9 @@
 
     add[grid](x, y, out, n, BLOCK=1024)
 
-A launch binds its arguments, finds the plan of their kinds (see ``specialize``) and calls the plan's launcher. A plan is made once per combination of
-kinds, options and chosen backend: it is the compiled kernel on one device, and the selection of the
+A launch binds its arguments, finds the plan of their kinds (see ``specialize``) and calls the
+plan's launcher. A plan is made once per combination of kinds, options and chosen backend: it is the
+compiled kernel on one device, and the selection of the
     runtime arguments from the bound ones.
 """
 
@@ -80,7 +81,8 @@ class JITFunction(KernelInterface, KernelDefinition):
 
     def forget_plans(self) -> None:
         """Drop the launch plans: the next launches look up the compiled kernels again."""
-        with setting_up(), self._launch_lock:  # so that no binder is made of plans that are dropped meanwhile
+        # so that no binder is made of plans that are dropped meanwhile
+        with setting_up(), self._launch_lock:
             self._plans: dict[Any, Plan] = {}
             self._binder: Binder | None = None
             self._dispatcher: Dispatcher | None = None
@@ -91,7 +93,8 @@ class JITFunction(KernelInterface, KernelDefinition):
     def clear_cache(self) -> None:
         """Forget this kernel's compiled code and launch plans in this process: the next launch takes it from the disk cache or compiles it anew.
 
-        Safe while other threads launch the kernel; their launches end as they began. The disk cache is cleared with ``tilewright cache clear``.
+        Safe while other threads launch the kernel; their launches end as they began. The disk cache
+        is cleared with ``tilewright cache clear``.
         """
         self._reset_launching()
 
@@ -434,14 +437,17 @@ def jit(fn: Callable[..., Any] | None = None, **options: Unpack[JitOptions]) -> 
     Args:
         version: a mark of the caller's, part of the cache key.
         repr: returns the kernel's symbol, given an object with ``constants`` and ``signature``.
-        launch_metadata: ``fn(grid, metadata, arguments by name)`` -> dict, added to what launch hooks are given.
-        do_not_specialize: names or positions of parameters whose values the code must not depend on: no constant 1, no divisibility.
+        launch_metadata: ``fn(grid, metadata, arguments by name)`` -> dict, added to what launch
+            hooks are given.
+        do_not_specialize: names or positions of parameters whose values the code must not depend
+            on: no constant 1, no divisibility.
         do_not_specialize_on_alignment: the same for divisibility alone.
         debug: compile ``device_assert`` and overflow checks; None: where ``TILEWRIGHT_DEBUG=1``.
         noinline: when called from another kernel, be compiled once and called.
 
     Raises:
-        DefinitionError: ``fn`` is not a Python function, its source cannot be read because it was not written in a file, or there is no such option.
+        DefinitionError: ``fn`` is not a Python function, its source cannot be read because it was
+            not written in a file, or there is no such option.
     """
     for name in options.keys() - JitOptions.__annotations__.keys():
         remedy = similar(name, JitOptions.__annotations__) or f"options of a launch are given there: kernel[grid](..., {name}=...)"

@@ -1,8 +1,9 @@
 """Native replay of calls without Python code, shared by kernels and autotuners.
 
-A call goes through a Python function once. Then its arguments are written down as conditions that native code checks, and calls that fulfil them are made
-without that function. What cannot be written down so keeps to the Python function, and so does everything where LLVM is not loaded or the interpreter is not
-one that native code can read.
+A call goes through a Python function once. Then its arguments are written down as conditions that
+native code checks, and calls that fulfil them are made without that function. What cannot be
+written down so keeps to the Python function, and so does everything where LLVM is not loaded or the
+interpreter is not one that native code can read.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class NativeCalls:
         self._name, self._python = name, python
         self._launches = 0
         self._entries: list[tuple[Any, ...]] = [()]
-        self._through_python: Callable[..., Any] = self._launch  # one object: launchers that are in use hold it without a count
+        # one object: launchers that are in use hold it without a count
+        self._through_python: Callable[..., Any] = self._launch
         self._bound_early: list[weakref.ref[partial[Any]]] | None = []
         self.native: Callable[..., Any] | None = None
         self.start: Callable[..., Any] = self._through_python
@@ -92,7 +94,8 @@ class NativeCalls:
     def _launch_and_learn(self, grid: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         found = self._python(grid, *args, **keywords)
         self._launches += 1
-        # native code that is read from the disk is LLVM's to link: where it is not loaded, nothing here needs it
+        # native code that is read from the disk is LLVM's to link: where it is not loaded, nothing
+        # here needs it
         if (self._launches <= OFTEN or self._launches % SELDOM == 0) and "llvmlite" in sys.modules:
             with setting_up():
                 self._remember(args, keywords)

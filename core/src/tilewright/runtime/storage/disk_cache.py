@@ -1,14 +1,14 @@
 """The disk cache: bytes by key, in a directory that many processes may share.
 
-An entry is one file, ``<first two digits of the key>/<key>.kernel``. It is written to a temporary file in the same directory and renamed, so that a
-reader sees all of it or nothing, on network file systems too. Entries are code: a directory, a folder in it, or an entry that others could write to is not
-used, unless it is shared knowingly (see ``private_folder``). Entries carry a checksum (see
-``artifact``): a damaged entry is a miss and is removed.
-The least recently read entries are evicted first when the cache outgrows its cap. A directory that
-cannot be written is used for reading alone.
+An entry is one file, ``<first two digits of the key>/<key>.kernel``. It is written to a temporary
+file in the same directory and renamed, so that a reader sees all of it or nothing, on network file
+systems too. Entries are code: a directory, a folder in it, or an entry that others could write to
+is not used, unless it is shared knowingly (see ``private_folder``). Entries carry a checksum (see
+``artifact``): a damaged entry is a miss and is removed. The least recently read entries are evicted
+first when the cache outgrows its cap. A directory that cannot be written is used for reading alone.
 
-Environment: ``TILEWRIGHT_CACHE_DIR`` (default: the platform's directory for user caches), ``TILEWRIGHT_CACHE_SIZE`` (bytes, or with K, M, G; default 2G;
-0 turns the cache off).
+Environment: ``TILEWRIGHT_CACHE_DIR`` (default: the platform's directory for user caches),
+``TILEWRIGHT_CACHE_SIZE`` (bytes, or with K, M, G; default 2G; 0 turns the cache off).
 """
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ class DiskCache:
             return False
         except OSError as error:
             if error.errno != errno.ENOSPC and self.probe():
-                self._warn("entry", f"a kernel cannot be kept in the cache: {error}")  # something lies in the way of this entry; others can be written
+                # something lies in the way of this entry; others can be written
+                self._warn("entry", f"a kernel cannot be kept in the cache: {error}")
                 return False
             self._writable = False
             self._warn(
@@ -215,7 +216,8 @@ class DiskCache:
     def _grow(self, size: int) -> None:
         """Account for a new entry, and evict the least recently read ones beyond the cap.
 
-        What other processes add is seen at the scan, which happens when this process starts to write and whenever its own count passes the cap.
+        What other processes add is seen at the scan, which happens when this process starts to
+        write and whenever its own count passes the cap.
         """
         with self._lock:
             if self._size is not None:

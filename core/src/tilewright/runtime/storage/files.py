@@ -57,7 +57,8 @@ def read_whole(path: Path, limit: int, folder: int | None = None, check: Callabl
     """Read a regular file; never blocks, whatever lies at the path.
 
     Args:
-        limit: bytes that it has at most. A file with holes may have any size on any disk, and is not read into memory to see what it is.
+        limit: bytes that it has at most. A file with holes may have any size on any disk, and is
+            not read into memory to see what it is.
         folder: a descriptor of the open folder that it lies in.
         check: called with the status of what was opened, before it is read.
 

@@ -2,8 +2,9 @@
 
 Whoever can write to a file, or to its folder, decides what this process runs.
 
-A folder that is made here is for its owner alone (0700), and so is a file (0600). One that is there must belong to this user, or to the system's
-administrator, and others must not be able to write to it; unless ``TILEWRIGHT_CACHE_SHARED=1`` says that those who can are trusted.
+A folder that is made here is for its owner alone (0700), and so is a file (0600). One that is there
+must belong to this user, or to the system's administrator, and others must not be able to write to
+it; unless ``TILEWRIGHT_CACHE_SHARED=1`` says that those who can are trusted.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ def make(folder: Path, root: Path | None = None) -> None:
 
     Folders above ``root`` are made with the usual permissions.
 
-    A folder below the root that is there and is this user's loses the group's and others' permission to write: what they put into it before is refused file by
-    file (see :func:`read`).
+    A folder below the root that is there and is this user's loses the group's and others'
+    permission to write: what they put into it before is refused file by file (see :func:`read`).
 
     Raises:
         OSError: it cannot be made.

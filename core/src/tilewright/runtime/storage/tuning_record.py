@@ -17,13 +17,15 @@ class Record:
 
     Attributes:
         kernel: the kernel's name, for people.
-        source: digest of the source of the kernel and of what it calls; independent of where the files lie.
+        source: digest of the source of the kernel and of what it calls; independent of where the
+            files lie.
         key: text of the tuning key.
         device: the device's name; target: the target's cache key.
         space: digest of the configurations that were compared.
         best: text of the best configuration.
         complete: whether every configuration was tried; not where a budget ended the tuning.
-        timings: text of each configuration -> milliseconds (median, lower and upper quantile); infinities are left out.
+        timings: text of each configuration -> milliseconds (median, lower and upper quantile);
+            infinities are left out.
         version: of this format.
     """
 

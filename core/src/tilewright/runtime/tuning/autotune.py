@@ -38,7 +38,8 @@ FAILURES = (OutOfResources, CompileTimeAssertionFailure, LoweringError, TimeoutE
 #: seconds that one configuration may take to compile, and again to be measured
 TIME_LIMIT = 60.0
 
-#: seconds that a tuning took, whether its result had been recorded before, time of each configuration
+#: seconds that a tuning took, whether its result had been recorded before, time of each
+#: configuration
 _Told = tuple[float, bool, dict[Config, list[float]]]
 
 
@@ -63,16 +64,20 @@ class Autotuner(KernelInterface):
         fn, base_kernel: the wrapped object, and the innermost kernel.
         configs, keys, arg_names: as given.
         cache: tuning key -> best configuration; best_config: that of the last launch.
-        configs_timings: configuration -> [median, 20 % quantile, 80 % quantile] in ms of the last tuning; infinite for one that failed.
+        configs_timings: configuration -> [median, 20 % quantile, 80 % quantile] in ms of the last
+            tuning; infinite for one that failed.
         failures: configurations that failed in the last tuning, each with its error.
-        user_defined_pre_hook, user_defined_post_hook: whether ``pre_hook`` or ``post_hook`` was given.
+        user_defined_pre_hook, user_defined_post_hook: whether ``pre_hook`` or ``post_hook`` was
+            given.
         bench_time: seconds the last tuning took.
-        nargs: the positional arguments by name, while this thread tunes it or launches it through Python; else None.
+        nargs: the positional arguments by name, while this thread tunes it or launches it through
+            Python; else None.
         record: the stored result of the last tuning; None where its key has no text that is the
             same in every process.
         measures_one: whether a single configuration is measured instead of taken unmeasured.
 
-    Safe to launch from several threads: one tunes at a time, and launches whose key is known do not wait for it.
+    Safe to launch from several threads: one tunes at a time, and launches whose key is known do not
+    wait for it.
     """
 
     def __init__(
@@ -166,7 +171,8 @@ class Autotuner(KernelInterface):
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         kind = type(self)
-        if kind.run is not kind._own_run or "run" in self.__dict__:  # a subclass's, or one that a program has put in its place
+        # a subclass's, or one that a program has put in its place
+        if kind.run is not kind._own_run or "run" in self.__dict__:
             return partial(self.run, grid=grid, warmup=False)
         dispatcher = self._dispatcher
         return dispatcher.launcher(grid) if dispatcher.native is None else partial(dispatcher.native, grid)
@@ -322,7 +328,8 @@ class Autotuner(KernelInterface):
         described = any(_holds_descriptor(value) for value in (*args, *kwargs.values()))
 
         def warmup(config: Config) -> None:
-            if described and config.pre_hook is not None:  # the hook may set a descriptor's block shape
+            # the hook may set a descriptor's block shape
+            if described and config.pre_hook is not None:
                 config.pre_hook({**(self.nargs or {}), **config.all_kwargs(), **kwargs})
             self.fn.run(*args, grid=grid, warmup=True, **{**config.all_kwargs(), **kwargs})
 
@@ -474,29 +481,42 @@ def autotune(
 ) -> Callable[[Any], Autotuner]:
     """Decorate a kernel: run the fastest of ``configs``, found by measuring when the values of ``key`` or the arrays' types are new.
 
-    A kernel that is measured runs many times. What it stores to has its values back after each configuration; while one is measured, each run goes on from
-    what the last one left. Name arguments in ``restore_value`` whose values decide how long the kernel takes, and ones that have to begin as zeros, such as
-    those it adds to, in ``reset_to_zero``: both are seen to around every run, which costs time that is measured with it.
+    A kernel that is measured runs many times. What it stores to has its values back after each
+    configuration; while one is measured, each run goes on from what the last one left. Name
+    arguments in ``restore_value`` whose values decide how long the kernel takes, and ones that have
+    to begin as zeros, such as those it adds to, in ``reset_to_zero``: both are seen to around every
+    run, which costs time that is measured with it.
 
     Args:
         configs: the configurations; where there are none, those the backend proposes.
         key: parameters whose values decide which configuration is best.
-        prune_configs_by: ``early_config_prune(configs, named_args, **kwargs)`` -> configurations to keep; ``perf_model(**all arguments)`` -> estimate,
-            of which the ``top_k`` lowest (a count, or a part up to 1.0) are kept.
-        reset_to_zero, restore_value: arrays set to zero, or restored, around each measured run. None values are left alone.
-        pre_hook, post_hook: replace those: ``pre_hook(arguments, reset_only=False)``, ``post_hook(arguments, exception=None)``.
+        prune_configs_by: ``early_config_prune(configs, named_args, **kwargs)`` -> configurations to
+            keep; ``perf_model(**all arguments)`` -> estimate, of which the ``top_k`` lowest (a
+            count, or a part up to 1.0) are kept.
+        reset_to_zero, restore_value: arrays set to zero, or restored, around each measured run.
+            None values are left alone.
+        pre_hook, post_hook: replace those: ``pre_hook(arguments, reset_only=False)``,
+            ``post_hook(arguments, exception=None)``.
         warmup, rep, use_cuda_graph: deprecated; see ``do_bench``.
-        do_bench: ``do_bench(call, quantiles)`` -> milliseconds at the quantiles; :func:`tilewright.testing.do_bench` by default.
-        cache_results: False keeps the result in this process alone; see ``tuning_records`` for the default.
-        executor: where configurations are compiled; worker processes by default, or threads where there can be none.
-        time_limit: seconds one configuration may take to compile, and again to be measured; None for no limit.
-        budget: seconds after which the best configuration found so far is taken; ``TILEWRIGHT_AUTOTUNE_BUDGET`` where None.
-        mode: what tuning does, as ``TILEWRIGHT_AUTOTUNE`` says where None: see ``tuning_records``. ``"model"`` measures nothing.
+        do_bench: ``do_bench(call, quantiles)`` -> milliseconds at the quantiles;
+            :func:`tilewright.testing.do_bench` by default.
+        cache_results: False keeps the result in this process alone; see ``tuning_records`` for the
+            default.
+        executor: where configurations are compiled; worker processes by default, or threads where
+            there can be none.
+        time_limit: seconds one configuration may take to compile, and again to be measured; None
+            for no limit.
+        budget: seconds after which the best configuration found so far is taken;
+            ``TILEWRIGHT_AUTOTUNE_BUDGET`` where None.
+        mode: what tuning does, as ``TILEWRIGHT_AUTOTUNE`` says where None: see ``tuning_records``.
+            ``"model"`` measures nothing.
 
     Raises:
-        TuningArgumentError: ``key``, ``reset_to_zero`` or ``restore_value`` names no parameter; at launch: a keyword is set by the configurations too.
+        TuningArgumentError: ``key``, ``reset_to_zero`` or ``restore_value`` names no parameter; at
+            launch: a keyword is set by the configurations too.
         ValueError: ``budget`` or ``mode`` is none.
-        AutotunerError: at launch: no configuration works, or pruning left none; an array that the kernel reads and stores to cannot be copied.
+        AutotunerError: at launch: no configuration works, or pruning left none; an array that the
+            kernel reads and stores to cannot be copied.
     """
     return lambda fn: Autotuner(
         launchable(fn, "autotune"),

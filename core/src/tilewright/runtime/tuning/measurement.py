@@ -29,7 +29,8 @@ class Measurement:
     """Measurement of one tuning's trials.
 
     Attributes:
-        timings: configuration -> [median, 20 % quantile, 80 % quantile] in ms, infinite for one that failed; in the order of the trials once :meth:`run` ends.
+        timings: configuration -> [median, 20 % quantile, 80 % quantile] in ms, infinite for one
+            that failed; in the order of the trials once :meth:`run` ends.
         is_complete: whether every trial was measured before the deadline.
     """
 

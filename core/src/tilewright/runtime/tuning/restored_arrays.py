@@ -39,7 +39,8 @@ def changed_by(trial: Trial) -> dict[str, bool]:
             continue
         read = {position for access in accesses_of(module) if access.effects & Effect.READ for position in access.arguments}
         for position in stored:
-            name = module.kernel.arguments[position].name.partition(".")[0]  # an item of a tuple: all of the tuple
+            # an item of a tuple: all of the tuple
+            name = module.kernel.arguments[position].name.partition(".")[0]
             found[name] = found.get(name, False) or position in read
     return found
 
@@ -68,7 +69,8 @@ class KeptValues:
         """Run a trial in a ``with`` block, and restore the arrays that it stored to at the end.
 
         Raises:
-            AutotunerError: an array that the kernel reads and stores to cannot be copied, or there is no memory for its copy.
+            AutotunerError: an array that the kernel reads and stores to cannot be copied, or there
+                is no memory for its copy.
         """
         return self._around([array for name, read in changed_by(trial).items() for array in self._kept(name, read)])
 

@@ -2,8 +2,8 @@
 
 A launch goes through Python once for each form of call
 (:mod:`tilewright.runtime.launch.native_calls`), and once more for each configuration. From then on
-native code (:mod:`tilewright.llvm.native.tuned_dispatch`) makes the tuning key of the arguments, asks the
-autotuner's ``cache`` for its configuration and launches the kernel.
+native code (:mod:`tilewright.llvm.native.tuned_dispatch`) makes the tuning key of the arguments,
+asks the autotuner's ``cache`` for its configuration and launches the kernel.
 """
 
 from __future__ import annotations
@@ -144,7 +144,8 @@ def _check(source: int, value: Any, keep: list[Any], bases: dict[bytes, Check]) 
         return Check(Condition.BASE, source, id(TensorDescriptor), ctypes.addressof(base))
     if getattr(value, "dtype", None) is not None:
         return array_check(source, value, Alignment.UNREAD, keep)
-    if kind.__dictoffset__ == 0 and not hasattr(kind, "dtype") and not hasattr(kind, "__getattr__"):  # none of them has a dtype
+    # none of them has a dtype
+    if kind.__dictoffset__ == 0 and not hasattr(kind, "dtype") and not hasattr(kind, "__getattr__"):
         keep.append(kind)
         return Check(Condition.TYPE, source, id(kind))
     keep.append(value)

@@ -96,7 +96,8 @@ class RecordKey(NamedTuple):
 def record_key(kernel: Any, values: Sequence[Any], named: Mapping[str, Any], configs: Sequence[Config], place: Place) -> RecordKey | None:
     """Return the key of a tuning's record; None where it has no text that is the same in every process.
 
-    Its text has the values of the key's arguments and the element type of each array, whichever library it is of and however it is passed.
+    Its text has the values of the key's arguments and the element type of each array, whichever
+    library it is of and however it is passed.
 
     Args:
         kernel: the innermost kernel.

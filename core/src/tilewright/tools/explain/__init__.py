@@ -1,5 +1,6 @@
 """``tilewright explain`` and ``tilewright.explain``: what the compiler made of a kernel, as one HTML page.
 
-Here are the places that lines of stages come from, the layouts as pictures need them, what is told of each line of the source, and the page. How a kernel is
-compiled, and what is decided about it, is elsewhere: nothing here computes anything that a stage or a hook does not say.
+Here are the places that lines of stages come from, the layouts as pictures need them, what is told
+of each line of the source, and the page. How a kernel is compiled, and what is decided about it, is
+elsewhere: nothing here computes anything that a stage or a hook does not say.
 """

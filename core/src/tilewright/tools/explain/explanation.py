@@ -29,7 +29,8 @@ from tilewright.tools.launch_arguments import evaluated
 from tilewright.tools.printing import print_json
 from tilewright.tools.usage import UsageError
 
-#: Stages that the page has no pane for: what comes before the kernel is whole, and what the findings say.
+#: Stages that the page has no pane for: what comes before the kernel is whole, and what the
+#: findings say.
 _BEFORE = ("source", "frontend", "tileir", "layouts")
 
 
@@ -45,9 +46,11 @@ class Explanation:
         sections: the functions of the source that are in it, the kernel first.
         panes: stage -> its lines, each with the line of the source that it comes from.
         findings: what is told of lines of the source, what left the fast path first.
-        layouts: who holds which element of a tile; see :func:`tilewright.tools.explain.layouts.pictures`.
+        layouts: who holds which element of a tile; see
+            :func:`tilewright.tools.explain.layouts.pictures`.
         instructions: how many instructions of machine code each line came to.
-        counts: what is counted in machine code, of all of it and of its innermost loop, where the backend counts it.
+        counts: what is counted in machine code, of all of it and of its innermost loop, where the
+            backend counts it.
         times: stage of the compilation -> milliseconds.
         roofline: what the launch computes and moves, beside the ceilings of the device.
     """
@@ -117,12 +120,16 @@ def explain(kernel: Any, *args: Any, grid: Any = None, backend: str | None = Non
     the machine, and its roofline.
 
     Args:
-        kernel: a kernel, with or without decorations such as ``autotune``, whose configurations are not tried.
-        args: the arguments of a launch, of which ``MockTensor(dtype, shape)`` can stand for arrays; or, where there are none at hand, one text with the types
-            of the runtime parameters: ``"*fp32:16, i32"``, in which ``:16`` states divisibility.
-        grid: that of the launch, as between the brackets of ``kernel[grid]``; without it the roofline is that of a program.
+        kernel: a kernel, with or without decorations such as ``autotune``, whose configurations are
+            not tried.
+        args: the arguments of a launch, of which ``MockTensor(dtype, shape)`` can stand for arrays;
+            or, where there are none at hand, one text with the types of the runtime parameters:
+            ``"*fp32:16, i32"``, in which ``:16`` states divisibility.
+        grid: that of the launch, as between the brackets of ``kernel[grid]``; without it the
+            roofline is that of a program.
         backend: the backend to compile with; that of the arguments, or the default one, otherwise.
-        arch: a target of the backend to compile for, which need not be there; the roofline is then that of its usual device.
+        arch: a target of the backend to compile for, which need not be there; the roofline is then
+            that of its usual device.
         keywords: arguments by name, constants and launch options.
 
     Raises:

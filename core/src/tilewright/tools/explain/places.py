@@ -1,7 +1,8 @@
 """Which line of the source each line of a stage comes from.
 
-Before a kernel is lowered, each of its operations gets one place: the innermost line of the user's own in its chain of calls. So whatever comes after says
-lines of the user's: Tile IR by ``loc(...)``, LLVM IR by ``!dbg``, assembly by ``.loc``.
+Before a kernel is lowered, each of its operations gets one place: the innermost line of the user's
+own in its chain of calls. So whatever comes after says lines of the user's: Tile IR by
+``loc(...)``, LLVM IR by ``!dbg``, assembly by ``.loc``.
 """
 
 from __future__ import annotations
@@ -122,7 +123,8 @@ _NODE = re.compile(r"^!(\d+) = (?:distinct )?!(DILocation|DISubprogram|DILexical
 _FIELD = re.compile(r'(\w+): (?:!(\d+)|"((?:[^"\\]|\\.)*)"|(-?\d+))')
 _ASM_FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"((?:[^"\\]|\\.)*)"(?:\s+"((?:[^"\\]|\\.)*)")?')
 _ASM_PLACE = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)")
-#: Lines of assembly that say nothing of the code: debug information, its labels, and how frames of the stack are unwound.
+#: Lines of assembly that say nothing of the code: debug information, its labels, and how frames of
+#: the stack are unwound.
 _ASM_NOISE = re.compile(r"^\s*(\.(loc|file|cfi_\w+|addrsig\w*|ident)\b|(\$L__|\.L)(tmp|func_begin|func_end)\w*:|//\s*((begin|end) inline asm)?\s*$|$)")
 _ASM_DEBUG_SECTION = re.compile(r"^\s*\.section\s+[\"']?\.(debug_|note|[A-Z]\w*\.|llvm)")
 _ASM_SECTION = re.compile(r"^\s*\.(section\s+[\"']?\.(text|rodata)|text\b|data\b)")

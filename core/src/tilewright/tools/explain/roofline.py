@@ -20,7 +20,8 @@ class Roofline:
     """See the module's text.
 
     Attributes:
-        traffic: what the launch computes and moves; of one program, as far as is known, where there is no launch.
+        traffic: what the launch computes and moves; of one program, as far as is known, where there
+            is no launch.
         ceilings: of the device; None where the backend knows none.
         program: what a program is called: ``CTA`` on GPUs.
     """

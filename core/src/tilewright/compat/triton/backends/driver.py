@@ -237,7 +237,8 @@ def _properties(driver: TilewrightDriver, index: int) -> tuple[tuple[str, Any], 
 def active_backend_name() -> str | None:
     """The backend that kernels run on where neither their arguments nor the program say; None where none has a device.
 
-    ``TRITON_DEFAULT_BACKEND`` names it (a backend or a kind of target); ``TRITON_CPU_BACKEND=1`` is the CPU; else the first by priority that has a device.
+    ``TRITON_DEFAULT_BACKEND`` names it (a backend or a kind of target); ``TRITON_CPU_BACKEND=1`` is
+    the CPU; else the first by priority that has a device.
     """
     named = os.environ.get("TRITON_DEFAULT_BACKEND") or ("cpu" if os.environ.get("TRITON_CPU_BACKEND") == "1" else "")
     if named:

@@ -9,8 +9,9 @@ from typing import Any
 class Launcher:
     """``kernel.run``: Triton's launch call.
 
-    ``run(x, y, z, stream, function, packed metadata, launch metadata, enter hook, exit hook, *arguments)`` with every argument of the kernel, constants
-    included, in order. Called with the grid as one tuple it is Tilewright's, ``run(grid, stream, values)``.
+    ``run(x, y, z, stream, function, packed metadata, launch metadata, enter hook, exit hook,
+    *arguments)`` with every argument of the kernel, constants included, in order. Called with the
+    grid as one tuple it is Tilewright's, ``run(grid, stream, values)``.
     """
 
     __slots__ = ("_launch", "_pick")

@@ -1,6 +1,7 @@
 """Launch options as Triton's backends have them: names, defaults, and what becomes of each in Tilewright.
 
-An option is either one of the Tilewright backend's own, or it is kept: it is accepted, is part of the kernel's key, shows in ``metadata``, and changes no code.
+An option is either one of the Tilewright backend's own, or it is kept: it is accepted, is part of
+the kernel's key, shows in ``metadata``, and changes no code.
 """
 
 from __future__ import annotations
@@ -75,17 +76,21 @@ OF_THE_LANGUAGE = (
     "thread_prints",
 )
 
-#: Element types that kernels may use on any backend of Tilewright, which converts where the hardware cannot.
+#: Element types that kernels may use on any backend of Tilewright, which converts where the
+#: hardware cannot.
 ALL_FP8 = ("fp8e4b15", "fp8e4b8", "fp8e4nv", "fp8e5", "fp8e5b16")
 
-#: Kind of target -> the element types that Triton has there. Kernels find out by the error what they may use, so it is raised for the others.
+#: Kind of target -> the element types that Triton has there. Kernels find out by the error what
+#: they may use, so it is raised for the others.
 FP8_BY_KIND: Mapping[str, tuple[str, ...]] = {"cuda": ("fp8e4b15", "fp8e4nv", "fp8e5")}
 
-#: Kind of target -> the smallest (M, N, K) of a dot by the bits of an operand's element; a kind that is not here has the backend's own.
+#: Kind of target -> the smallest (M, N, K) of a dot by the bits of an operand's element; a kind
+#: that is not here has the backend's own.
 MIN_DOT: Mapping[str, Mapping[int, tuple[int, int, int]]] = {"cuda": {8: (1, 1, 32), 16: (1, 1, 16), 32: (1, 1, 8), 64: (1, 1, 4)}}
 
 
-#: Kind of target -> what its code is called among the stages of a kernel, and at the end of a file's name.
+#: Kind of target -> what its code is called among the stages of a kernel, and at the end of a
+#: file's name.
 BINARY: Mapping[str, str] = {"cuda": "cubin", "hip": "hsaco"}
 
 

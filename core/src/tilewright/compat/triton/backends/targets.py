@@ -20,7 +20,8 @@ class GPUTarget:
 
     Attributes:
         backend: the kind of device: ``"cuda"``, ``"hip"``, ``"cpu"`` …
-        arch: the compute capability as a number (90) for ``"cuda"``, else the backend's own name of the architecture.
+        arch: the compute capability as a number (90) for ``"cuda"``, else the backend's own name of
+            the architecture.
         warp_size: threads that run in lockstep; 1 on a CPU.
     """
 

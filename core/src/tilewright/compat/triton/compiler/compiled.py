@@ -27,7 +27,8 @@ from tilewright.runtime.launch.compiled_kernel import with_other_options
 from tilewright.runtime.launch.positional_launch import Converter
 from tilewright.runtime.storage.artifact import Artifact
 
-#: Facts that a kernel of Triton has besides its options; kernels of Tilewright take no scratch memory that its launch call would have to bring.
+#: Facts that a kernel of Triton has besides its options; kernels of Tilewright take no scratch
+#: memory that its launch call would have to bring.
 _FACTS: dict[str, Any] = {
     "shared": 0,
     "tmem_size": 0,
@@ -50,15 +51,18 @@ class CompiledKernel(own.CompiledKernel):
     Attributes:
         src: the :class:`ASTSource` it was compiled from.
         asm: stages by Triton's names, see :class:`Asm`.
-        metadata: a named tuple: every option of Triton's, ``name``, ``hash``, ``target``, ``shared`` …
-        hash, name, module, function, n_regs, n_spills, n_max_threads, packed_metadata: as in Tilewright.
+        metadata: a named tuple: every option of Triton's, ``name``, ``hash``, ``target``,
+            ``shared`` …
+        hash, name, module, function, n_regs, n_spills, n_max_threads, packed_metadata: as in
+            Tilewright.
     """
 
     def __init__(self, src: Any, metadata_group: Mapping[str, Any], hash: str) -> None:
         """A kernel of the files that a compilation left; see :mod:`.group`.
 
         Args:
-            src: the :class:`ASTSource` it was compiled from, or what has ``signature`` and ``fn.arg_names`` as that has.
+            src: the :class:`ASTSource` it was compiled from, or what has ``signature`` and
+                ``fn.arg_names`` as that has.
             metadata_group: the paths of the files by name, as ``metadata_group`` has them.
             hash: the kernel's key.
 
@@ -68,7 +72,8 @@ class CompiledKernel(own.CompiledKernel):
         """
         parts, read = group.open_group(src, metadata_group, hash)
         super().__init__(*parts)
-        self.name = self.specialization.name or self.name  # what ``repr=`` gave may be no symbol of the target
+        # what ``repr=`` gave may be no symbol of the target
+        self.name = self.specialization.name or self.name
         self.src: Any = src
         self.hash = hash
         self._files = read
@@ -122,8 +127,9 @@ class CompiledKernel(own.CompiledKernel):
         """What others need to launch the code themselves: ``entry_name``, ``num_warps``, ``shared_mem`` in bytes, and ``tensordesc_meta``, None because a
         descriptor is passed as its address, extents and strides.
 
-        Code that takes more than its arguments, which Tilewright's launcher makes, is compiled again without: who asks for this gets that code's stages by
-        ``asm`` from then on. ``run`` and ``metadata`` stay those of Tilewright's launches.
+        Code that takes more than its arguments, which Tilewright's launcher makes, is compiled
+        again without: who asks for this gets that code's stages by ``asm`` from then on. ``run``
+        and ``metadata`` stay those of Tilewright's launches.
         """
         launched = self._alone()
         metadata = launched.metadata

@@ -1,5 +1,6 @@
 """The directory of the kernel cache in Triton's terms: where the program or its environment names one, the cache of Tilewright keeps its entries there, each
-in the directory of its kernel, so that who carries a kernel's directory to another machine carries the kernel."""
+in the directory of its kernel, so that who carries a kernel's directory to another machine carries
+the kernel."""
 
 from __future__ import annotations
 

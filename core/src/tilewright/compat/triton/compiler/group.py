@@ -1,8 +1,10 @@
 """The files of which a compiled kernel is made: what ``CompiledKernel(src, metadata_group, hash)`` takes, as in Triton.
 
-``<name>.json`` has the facts that ``metadata`` tells; beside them, under :data:`RECORD`, what Tilewright launches the kernel by, and the ending of the file
-that holds the code. A kernel that was compiled in this process is made of what is in memory: programs that put a constructor of their own in the place of
-``CompiledKernel``'s see its files by name, and may name other paths, which are then read.
+``<name>.json`` has the facts that ``metadata`` tells; beside them, under :data:`RECORD`, what
+Tilewright launches the kernel by, and the ending of the file that holds the code. A kernel that was
+compiled in this process is made of what is in memory: programs that put a constructor of their own
+in the place of ``CompiledKernel``'s see its files by name, and may name other paths, which are then
+read.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The files of compiled kernels, as Triton lays them out: ``<directory>/<key>/<name>.<stage>``, with ``<name>.json`` for the facts and
 ``__grp__<name>.json`` for the paths of all.
 
-They are written where the program or its environment names a directory in Triton's terms (``TRITON_CACHE_DIR``, ``TRITON_CACHE_MANAGER`` …); see
-:mod:`.directory`.
+They are written where the program or its environment names a directory in Triton's terms
+(``TRITON_CACHE_DIR``, ``TRITON_CACHE_MANAGER`` …); see :mod:`.directory`.
 """
 
 from __future__ import annotations

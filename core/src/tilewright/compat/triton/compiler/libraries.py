@@ -4,9 +4,11 @@ Such a package takes two files of a kernel: one with its code, under the kernel'
 
     void run_from_nativert(uint32_t x, uint32_t y, uint32_t z, int threads, void **arguments, void *kernel)
 
-``arguments`` has an entry for each parameter of the Python function: the address of a tensor's memory, the address of a number, or nothing of a constant.
-Real numbers are ``float`` there, also where the kernel takes ``fp64``: that is what PyTorch's wrapper declares, whose callers have rounded them already. Here
-one library is both files. The threads are OpenMP's, at most ``threads`` of them; for 1, which is what PyTorch writes of every kernel, as many as OpenMP has.
+``arguments`` has an entry for each parameter of the Python function: the address of a tensor's
+memory, the address of a number, or nothing of a constant. Real numbers are ``float`` there, also
+where the kernel takes ``fp64``: that is what PyTorch's wrapper declares, whose callers have rounded
+them already. Here one library is both files. The threads are OpenMP's, at most ``threads`` of them;
+for 1, which is what PyTorch writes of every kernel, as many as OpenMP has.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ def library_of(kernel: CompiledKernel) -> bytes:
     """The library.
 
     Raises:
-        BackendError: the kernel prints or takes arguments that are neither tensors nor numbers, or there is no C compiler, or it rejects the code.
+        BackendError: the kernel prints or takes arguments that are neither tensors nor numbers, or
+            there is no C compiler, or it rejects the code.
     """
     name, symbol = kernel.metadata.name, str(kernel.artifact.code.metadata.get("kernel", kernel.name))
     if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):

@@ -45,7 +45,8 @@ def relocate(module: Module, path: str) -> None:
     for number, operation in enumerate(operations):
         operation.location = Location(_MARK.format(number), 1)
     lines = print_module(module).splitlines()
-    # what has regions is marked at its end, and begins in the line before the first operation inside
+    # what has regions is marked at its end, and begins in the line before the first operation
+    # inside
     found = {operations[int(mark[1])]: number for number, line in enumerate(lines, 1) for mark in _MARKED.finditer(line)}
     for operation, location in reversed(list(zip(operations, before, strict=True))):
         if operation.regions and operation.regions[0].first is not None:

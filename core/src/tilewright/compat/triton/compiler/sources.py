@@ -20,7 +20,8 @@ from tilewright.runtime.storage.cache_keys import UnstableError, stable_text
 #: Position of a parameter, and of an item within it where it is a tuple.
 Path_ = tuple[int, ...]
 
-#: Triton's names of facts about arguments -> Tilewright's; others are hints of one vendor's compiler, which may be left out.
+#: Triton's names of facts about arguments -> Tilewright's; others are hints of one vendor's
+#: compiler, which may be left out.
 _FACTS = {"tt.divisibility": "divisibility"}
 
 _MLIR = re.compile(r"\b(?:tt|ttg|scf|arith|gluon)\.\w+|^\s*module\s*(?:attributes|\{)", re.MULTILINE)
@@ -31,7 +32,8 @@ class ASTSource:
 
     Args:
         fn: the kernel.
-        signature: parameter -> type text (``"*fp32"``, ``"i32"``, ``"constexpr"``, tuples of these). What ``constexprs`` gives a value is ``"constexpr"``.
+        signature: parameter -> type text (``"*fp32"``, ``"i32"``, ``"constexpr"``, tuples of
+            these). What ``constexprs`` gives a value is ``"constexpr"``.
         constexprs: values of the constants, by name or path (``(2,)``; ``(3, 0)`` within a tuple).
         attrs: facts by path, ``{(0,): [["tt.divisibility", 16]]}``.
 

@@ -22,7 +22,8 @@ _MLIR_NAME = re.compile(r"\b(?:tt|ttg|ttng|scf|arith|cf|gluon|amdg|nvws)\.[a-z_]
 class TileText(str):
     """The text of Tile IR, given where Triton has MLIR.
 
-    It can be printed, kept, compared and compiled again. Looking for MLIR in it raises an error: finding nothing would prove nothing.
+    It can be printed, kept, compared and compiled again. Looking for MLIR in it raises an error:
+    finding nothing would prove nothing.
     """
 
     __slots__ = ()

@@ -1,7 +1,9 @@
 """Sessions: what is recorded between ``start`` and ``finalize``.
 
-A launch hook notes a moment before and after each launch: of the device's stream where its timer has moments, else of the wall clock, since launches of such
-devices have ended when they return. The times between are read when a session is finalized, so that profiling waits for nothing while the program runs.
+A launch hook notes a moment before and after each launch: of the device's stream where its timer
+has moments, else of the wall clock, since launches of such devices have ended when they return. The
+times between are read when a session is finalized, so that profiling waits for nothing while the
+program runs.
 """
 
 from __future__ import annotations
@@ -244,7 +246,8 @@ def start(
         name: of the file that ``finalize`` writes, without its ending.
         context: ``"shadow"`` records scopes, ``"python"`` also the frames that launches are in.
         data: ``"tree"``, or ``"trace"`` for a time line.
-        backend: ``"cupti"`` and ``"roctracer"`` stand for their devices, whose launches are timed by events here.
+        backend: ``"cupti"`` and ``"roctracer"`` stand for their devices, whose launches are timed
+            by events here.
         hook: ``"triton"`` asks launches what they do, see ``jit(launch_metadata=)``.
 
     Raises:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-#: Compute capability -> dense operations that a multiprocessor does in a clock cycle on its matrix units, for operands of 8 bits; half for 16 bits.
+#: Compute capability -> dense operations that a multiprocessor does in a clock cycle on its matrix
+#: units, for operands of 8 bits; half for 16 bits.
 _CUDA_PER_CYCLE = {80: 4096, 89: 2048, 90: 8192, 100: 16384}
 #: Architecture -> (operations a second for operands of 8 bits, bytes a second)
 _HIP = {"gfx90a": (383e12, 3.2e12), "gfx941": (2614.9e12, 5.3e12), "gfx942": (2614.9e12, 5.3e12), "gfx950": (4614e12, 8.0e12)}

@@ -12,7 +12,8 @@ class Node:
     """A scope, a frame of Python, or a kernel.
 
     Attributes:
-        metrics: sums; of a kernel ``count`` and ``time (ns)``, and what its launches say (``flops16``, ``bytes`` …).
+        metrics: sums; of a kernel ``count`` and ``time (ns)``, and what its launches say
+            (``flops16``, ``bytes`` …).
         facts: what is the same for all launches of a kernel (``device_id`` …).
     """
 

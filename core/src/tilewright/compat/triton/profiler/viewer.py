@@ -37,7 +37,8 @@ def tree_text(filename: str, metric: str = "time/ms", depth: int = 100, include:
     """A profile as lines: what was measured in and below each scope, and its name.
 
     Args:
-        metric: ``time/ms`` (also s, us, ns), ``avg_time/ms`` of a launch, ``count``, ``tflop16/s``, ``gbyte/s`` and the like, or the name of any metric.
+        metric: ``time/ms`` (also s, us, ns), ``avg_time/ms`` of a launch, ``count``, ``tflop16/s``,
+            ``gbyte/s`` and the like, or the name of any metric.
         include, exclude: patterns of names; of kernels alone, scopes without one are left out.
         threshold: the part of the whole that a line has at least.
 

@@ -6,7 +6,9 @@ from typing import Any
 
 from tilewright.compat.triton.runtime.autotuner import Autotuner, Config, Heuristics, autotune, heuristics
 from tilewright.compat.triton.runtime.cache import RedisRemoteCacheBackend, RemoteCacheBackend
-from tilewright.compat.triton.runtime.driver import driver  # first: the others import the module of this name
+
+# first: the others import the module of this name
+from tilewright.compat.triton.runtime.driver import driver
 from tilewright.compat.triton.runtime.errors import InterpreterError, OutOfResources
 from tilewright.compat.triton.runtime.jit import JITFunction, KernelInterface, MockTensor, TensorWrapper, reinterpret
 

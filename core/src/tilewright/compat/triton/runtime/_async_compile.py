@@ -13,7 +13,8 @@ from tilewright.runtime.compiler.async_compile import active_mode
 class FutureKernel(own.FutureKernel):
     """A kernel that is being compiled; see :class:`tilewright.runtime.compiler.async_compile.FutureKernel`.
 
-    Made as ``FutureKernel(finalize, future)``, or as ``FutureKernel(future)`` with ``add_callbacks``, as later releases of Triton do.
+    Made as ``FutureKernel(finalize, future)``, or as ``FutureKernel(future)`` with
+    ``add_callbacks``, as later releases of Triton do.
     """
 
     def __init__(self, finalize_compile: Any, future: Future[Any] | None = None) -> None:

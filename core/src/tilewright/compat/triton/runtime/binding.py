@@ -34,7 +34,8 @@ class BoundSpecialization(list[tuple[Any, Any]]):
 class TritonBinder:
     """``binder(*args, **keywords)`` -> ({parameter: argument}, [(signature text, what is assumed)], the other keywords).
 
-    What is assumed of a constant is the constant itself; of others it is letters of the active driver's compiler, or None.
+    What is assumed of a constant is the constant itself; of others it is letters of the active
+    driver's compiler, or None.
     """
 
     def __init__(self, params: Sequence[FunctionParameter], bind: Bind, key_of_launch: KeyOfLaunch) -> None:
@@ -64,8 +65,10 @@ def compute_cache_key(kernel_key_cache: dict[Any, str], specialization: list[tup
     """The key of a compiled kernel among ``device_caches[device][0]``.
 
     Args:
-        kernel_key_cache: keys that were computed before, by ``specialization`` and ``options``: ``device_caches[device][1]``.
-        specialization: what a kernel's binder gave. For any other list the key is a text of it that no kernel of a cache has.
+        kernel_key_cache: keys that were computed before, by ``specialization`` and ``options``:
+            ``device_caches[device][1]``.
+        specialization: what a kernel's binder gave. For any other list the key is a text of it that
+            no kernel of a cache has.
         options: the launch's other keywords.
     """
     if isinstance(specialization, BoundSpecialization):

@@ -45,7 +45,8 @@ class CacheManager(ABC):
 
 class FileCacheManager(CacheManager):
     """Files in ``<directory>/<key>``. A file is written beside its place and renamed, so that a reader sees all of it or nothing. Programs run what is in
-    them: folders and files are for their owner alone, and those that others could write to are not used (:mod:`tilewright.runtime.storage.private_folder`).
+    them: folders and files are for their owner alone, and those that others could write to are not
+    used (:mod:`tilewright.runtime.storage.private_folder`).
 
     Raises:
         RuntimeError: there is no directory to use.

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 class TritonDeviceCaches(DeviceCaches):
     """``"backend:index"`` -> (kernels by key, keys, target, compiler, binder), target and compiler as Triton has them.
 
-    Also asked by what programs have at hand: an index is that device of the active driver, else of any backend; ``"cpu"`` or ``"cuda"`` the first device
-    of that kind; a ``torch.device`` both. What was not launched on yet is there from when it is asked for; a device that is not here has nothing.
+    Also asked by what programs have at hand: an index is that device of the active driver, else of
+    any backend; ``"cpu"`` or ``"cuda"`` the first device of that kind; a ``torch.device`` both.
+    What was not launched on yet is there from when it is asked for; a device that is not here has
+    nothing.
     """
 
     def __missing__(self, key: Any) -> Any:

@@ -29,7 +29,8 @@ def _create_driver(name: str | None = None) -> DriverBase:
 class DriverConfig:
     """The driver that is active.
 
-    Kernels run where their tensors lie; the active driver is the place of kernels without tensors, and answers questions about the hardware.
+    Kernels run where their tensors lie; the active driver is the place of kernels without tensors,
+    and answers questions about the hardware.
     """
 
     def __init__(self) -> None:

@@ -10,7 +10,8 @@ from tilewright.language.core import constexpr
 from tilewright.language.definitions.callable import JitCallable
 from tilewright.language.definitions.dependencies import dependencies
 
-#: Function -> the globals it was first compiled with: (name, id of the namespace) -> (value, namespace).
+#: Function -> the globals it was first compiled with: (name, id of the namespace) -> (value,
+#: namespace).
 _first_seen: weakref.WeakKeyDictionary[JitCallable, dict[tuple[str, int], tuple[Any, dict[str, Any]]]] = weakref.WeakKeyDictionary()
 
 
@@ -18,7 +19,8 @@ class GlobalValues:
     """What one kernel was compiled with.
 
     Attributes:
-        mutable: (name, the constexpr, its value when the kernel was compiled) of every constexpr that the kernel reads; their value can be set.
+        mutable: (name, the constexpr, its value when the kernel was compiled) of every constexpr
+            that the kernel reads; their value can be set.
     """
 
     def __init__(self) -> None:
@@ -28,7 +30,8 @@ class GlobalValues:
         """Remember the values of a compilation of the kernel.
 
         Raises:
-            RuntimeError: a function that the kernel calls was compiled before with another value of a global that both read.
+            RuntimeError: a function that the kernel calls was compiled before with another value of
+                a global that both read.
         """
         mutable: list[tuple[str, constexpr, Any]] = []
         seen: set[int] = set()

@@ -29,7 +29,8 @@ class InterpretedFunction(JITFunction):
     """A kernel that is interpreted with NumPy. Tensors of any device are copied to the host and back. Launches and warm-ups give None.
 
     Raises:
-        InterpreterError: at launch: the kernel breaks a rule of the language, or fails; the cause says which.
+        InterpreterError: at launch: the kernel breaks a rule of the language, or fails; the cause
+            says which.
     """
 
     policy_class = InterpreterPolicy

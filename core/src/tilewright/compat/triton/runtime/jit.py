@@ -1,7 +1,8 @@
 """``triton.runtime.jit``: kernels with Triton's launch contract.
 
-They are kernels of Tilewright. What differs: TF32 products where the target has them, Triton's launch options, hooks and listeners of ``triton.knobs``,
-compiled kernels with Triton's attributes, and the place of kernels without tensors (:mod:`.placement`).
+They are kernels of Tilewright. What differs: TF32 products where the target has them, Triton's
+launch options, hooks and listeners of ``triton.knobs``, compiled kernels with Triton's attributes,
+and the place of kernels without tensors (:mod:`.placement`).
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ class JITFunction(own.JITFunction):
         self._source.relocate(**places)
         self.hash = None
 
-    #: Where the source is said to be written: programs that write kernels from others' texts say those others' places.
+    #: Where the source is said to be written: programs that write kernels from others' texts say
+    #: those others' places.
     raw_src = property(lambda self: self._source.raw_lines, lambda self, lines: self._relocate(raw_lines=lines))
     starting_line_number = property(lambda self: self._source.first_line, lambda self, line: self._relocate(first_line=line))
     file_name = property(lambda self: self._source.file, lambda self, file: self._relocate(file=file))
@@ -113,10 +115,12 @@ class JITFunction(own.JITFunction):
         Args:
             backend: the compiler that ``device_caches`` has beside the binder.
             kwargs: the launch's keywords.
-            bound_args, specialization, options: what the binder gave; of the options those in ``kwargs`` count.
+            bound_args, specialization, options: what the binder gave; of the options those in
+                ``kwargs`` count.
 
         Returns:
-            (all options, {parameter: type}, {path: constant}, {path: what is assumed}); a path has the position of a parameter, and those of items within.
+            (all options, {parameter: type}, {path: constant}, {path: what is assumed}); a path has
+            the position of a parameter, and those of items within.
 
         Raises:
             KeyError: a keyword is neither a parameter nor an option.
@@ -177,7 +181,8 @@ class JITFunction(own.JITFunction):
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         kind = type(self)
-        if kind.run is not kind._own_run or "run" in self.__dict__:  # a subclass's, or one that a program has put in its place
+        # a subclass's, or one that a program has put in its place
+        if kind.run is not kind._own_run or "run" in self.__dict__:
             return partial(self.run, grid=grid, warmup=False)
         if knobs.runtime.debug or self.policy.mutable:
             return partial(self._launch_checked, grid)

@@ -41,7 +41,8 @@ class TritonPolicy(LaunchPolicy):
     """The policy of one kernel.
 
     Attributes:
-        mutable: the constants, of those that the kernel was compiled with, whose values can be set; see :class:`GlobalValues`.
+        mutable: the constants, of those that the kernel was compiled with, whose values can be set;
+            see :class:`GlobalValues`.
     """
 
     __slots__ = ("_globals", "mutable")
@@ -149,7 +150,8 @@ class TritonPolicy(LaunchPolicy):
     def plan(self, kernel: own.CompiledKernel, converters: Sequence[Converter]) -> Plan:
         if not isinstance(kernel, CompiledKernel):
             return super().plan(kernel, converters)
-        plan = Plan(kernel, kernel.native_launcher, converters)  # its ``run`` is Triton's launch call
+        # its ``run`` is Triton's launch call
+        plan = Plan(kernel, kernel.native_launcher, converters)
         writes = kernel.artifact.code.metadata.get("writes")
         if writes:
             plan.settled = False
@@ -198,7 +200,8 @@ def _told(hook: Callable[..., Any] | None, kernel: KernelDefinition, selected: S
     )
 
 
-#: Triton's options that are none of Tilewright's: accepted, part of the key, without effect on the code.
+#: Triton's options that are none of Tilewright's: accepted, part of the key, without effect on the
+#: code.
 _KEPT = ALL_NAMES - {
     "num_warps",
     "num_ctas",

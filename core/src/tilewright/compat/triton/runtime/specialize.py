@@ -14,7 +14,8 @@ from tilewright.runtime.arguments.descriptor import TensorDescriptor
 def native_specialize_impl(backend: type[BaseBackend] | BaseBackend, arg: Any, is_const: bool, specialize_value: bool, align: bool) -> tuple[Any, Any]:
     """(signature text, letters of what is assumed) of an argument.
 
-    The letters are the backend's, None for what nothing is assumed of; a constant has the text ``"constexpr"`` and itself. Tuples give tuples of both.
+    The letters are the backend's, None for what nothing is assumed of; a constant has the text
+    ``"constexpr"`` and itself. Tuples give tuples of both.
 
     Raises:
         TypeError: kernels take no such argument.

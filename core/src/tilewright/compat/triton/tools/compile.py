@@ -2,8 +2,9 @@
 
     python -m triton.tools.compile kernels.py --kernel-name add --signature '*fp32:16, *fp32:16, i32, 1024' --grid '(n + 1023) / 1024, 1, 1'
 
-writes ``add.<key>.h`` and ``add.<key>.c`` with the function ``add_<key>(stream, arguments …)``. See ``tilewright compile`` for a grid that is given at launch,
-and :mod:`.link` for one function over several specializations.
+writes ``add.<key>.h`` and ``add.<key>.c`` with the function ``add_<key>(stream, arguments …)``. See
+``tilewright compile`` for a grid that is given at launch, and :mod:`.link` for one function over
+several specializations.
 """
 
 from __future__ import annotations
@@ -44,11 +45,14 @@ class CompileArgs:
 
     Attributes:
         path: the file of the kernel.
-        signature: for every parameter in order its type (``*fp32:16``, ``i32``; ``:16`` is divisible by 16, ``:1`` is the number 1) or its value.
+        signature: for every parameter in order its type (``*fp32:16``, ``i32``; ``:16`` is
+            divisible by 16, ``:1`` is the number 1) or its value.
         grid: three expressions of C over the arguments.
-        target: ``kind:architecture:threads of a warp`` (``cuda:90:32``); the active driver's where it is None.
+        target: ``kind:architecture:threads of a warp`` (``cuda:90:32``); the active driver's where
+            it is None.
         out_name: the beginning of the function's name; the kernel's where it is None.
-        out_path: where the files are written, without their endings; the working directory, and ``out_name``, where it is None.
+        out_path: where the files are written, without their endings; the working directory, and
+            ``out_name``, where it is None.
     """
 
     path: str = ""

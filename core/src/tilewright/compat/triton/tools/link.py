@@ -2,9 +2,10 @@
 
     python -m triton.tools.link add.*.h -o add_kernel
 
-writes ``add_kernel.h`` and ``add_kernel.c`` with ``add(stream, arguments …, algo_id)``, which calls the most specialized function that the arguments fit.
-``algo_id`` numbers the configurations (constants and options), in the order of the headers; ``add_default`` takes the first, and ``add_get_num_algos``
-counts them.
+writes ``add_kernel.h`` and ``add_kernel.c`` with ``add(stream, arguments …, algo_id)``, which calls
+the most specialized function that the arguments fit. ``algo_id`` numbers the configurations
+(constants and options), in the order of the headers; ``add_default`` takes the first, and
+``add_get_num_algos`` counts them.
 """
 
 from __future__ import annotations

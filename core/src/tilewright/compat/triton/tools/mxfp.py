@@ -43,7 +43,8 @@ class MXFP4Tensor(_Patterns):
     """Four-bit floats (E2M1), one in each byte of ``data``; :meth:`to_packed_tensor` puts two into a byte.
 
     Args:
-        data: numbers to round to the format: to the nearest, ties to the even pattern; too large ones, infinities and NaNs become the largest.
+        data: numbers to round to the format: to the nearest, ties to the even pattern; too large
+            ones, infinities and NaNs become the largest.
         size, device: the shape and place of numbers that :meth:`random` makes.
 
     Raises:
@@ -90,7 +91,8 @@ class MXScaleTensor(_Patterns):
     """Powers of two in one byte (E8M0, bias 127); pattern 255 is NaN.
 
     Args:
-        data: numbers to round down to a power of two; zero, negative ones, infinities and NaNs become NaN.
+        data: numbers to round down to a power of two; zero, negative ones, infinities and NaNs
+            become NaN.
         size, device: the shape and place of numbers that :meth:`random` makes.
 
     Raises:
@@ -112,7 +114,8 @@ class MXScaleTensor(_Patterns):
 
     def _from_float(self, values: torch.Tensor) -> torch.Tensor:
         valid = torch.isfinite(values) & (values > 0)
-        _, exponent = torch.frexp(torch.where(valid, values, 1.0).double())  # value = m * 2**exponent, m in [0.5, 1)
+        # value = m * 2**exponent, m in [0.5, 1)
+        _, exponent = torch.frexp(torch.where(valid, values, 1.0).double())
         biased = (exponent - 1 + _E8M0_BIAS).clamp(0, _E8M0_NAN - 1)
         return torch.where(valid, biased, _E8M0_NAN).to(torch.uint8)
 

@@ -1,8 +1,10 @@
 """``triton.tools.ragged_tma``: descriptors of tensors whose rows belong to batches of different lengths.
 
-A batch is a range of rows, found at run time. A block that passes the range's end must not touch the next batch, though it is inside the tensor. So the
-descriptor gets two leading dimensions whose strides cancel (modulo 2**64, as addresses are reckoned) a shift of the ragged dimension: a block's rows are
-counted so that the batch's last row is the last the descriptor has, and its bounds check cuts off the rest.
+A batch is a range of rows, found at run time. A block that passes the range's end must not touch
+the next batch, though it is inside the tensor. So the descriptor gets two leading dimensions whose
+strides cancel (modulo 2**64, as addresses are reckoned) a shift of the ragged dimension: a block's
+rows are counted so that the batch's last row is the last the descriptor has, and its bounds check
+cuts off the rest.
 """
 
 # The functions of the language are typed by the compiler, call by call; to Python they are untyped.

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-#: Kind of target -> how C programs name its stream, what a function gives, what it gives where it cannot be launched, and whether code is loaded first.
+#: Kind of target -> how C programs name its stream, what a function gives, what it gives where it
+#: cannot be launched, and whether code is loaded first.
 LAUNCHED = {"cuda": ("CUstream", "CUresult", "CUDA_ERROR_INVALID_VALUE", True), "cpu": ("void *", "int32_t", "-3", False)}
 
 _LINE = re.compile(r"^/\* tilewright-link: (\{.*\}) \*/$", re.MULTILINE)
@@ -19,7 +20,8 @@ class LinkedParameter:
 
     Attributes:
         declaration, name: in the specialization's own function.
-        hint: 16 where the argument is a multiple of 16, 1 where it is the number 1, which the function does not take; else 0.
+        hint: 16 where the argument is a multiple of 16, 1 where it is the number 1, which the
+            function does not take; else 0.
     """
 
     declaration: str
@@ -38,7 +40,8 @@ class Specialization:
     Attributes:
         function: its name; ``kernel`` is what it shares with the kernel's other specializations.
         kind: of its target.
-        configuration: constants and options: what the caller chooses by number, where the hints are told from the arguments.
+        configuration: constants and options: what the caller chooses by number, where the hints are
+            told from the arguments.
         parameters: of the kernel, in order, without its constants.
     """
 
@@ -50,7 +53,8 @@ class Specialization:
 
     def line(self) -> str:
         """The line of the header."""
-        text = json.dumps(asdict(self)).replace("*/", "*\\/")  # JSON has that escape, and the comment goes on
+        # JSON has that escape, and the comment goes on
+        text = json.dumps(asdict(self)).replace("*/", "*\\/")
         return f"/* tilewright-link: {text} */"
 
 

@@ -29,7 +29,8 @@ from tilewright.ir.types import DescriptorType
 from tilewright.ir.verifier import VerificationError, verify
 from tilewright.passes.analysis.argument_access import Access, accesses_of
 
-#: What an access is called in Triton's dialect. Every release of those that walk knows these names, and what each does to its first operand.
+#: What an access is called in Triton's dialect. Every release of those that walk knows these names,
+#: and what each does to its first operand.
 _NAMES: Final = {
     "load": "tt.load",
     "store": "tt.store",
@@ -182,8 +183,8 @@ class module(operation):  # noqa: N801
     Args:
         tile_ir: the kernel.
         name: what the function is called.
-        parameters: for each parameter of the source that is no constant, its name. The arguments of the function are these, and for each descriptor the
-            strides and the extents after it.
+        parameters: for each parameter of the source that is no constant, its name. The arguments of
+            the function are these, and for each descriptor the strides and the extents after it.
 
     Attributes:
         tile_ir: the kernel whose accesses they are.

@@ -1,7 +1,8 @@
 """``triton.experimental.gluon.language``: what modules ask of it before any kernel is compiled.
 
-Modules bind names that Gluon shares with ``triton.language`` (``gl.exp``, ``gl.program_id``) and functions of ``extra.libdevice`` when they are imported:
-these are the language's own. What Gluon alone has is refused.
+Modules bind names that Gluon shares with ``triton.language`` (``gl.exp``, ``gl.program_id``) and
+functions of ``extra.libdevice`` when they are imported: these are the language's own. What Gluon
+alone has is refused.
 """
 
 from __future__ import annotations
