@@ -27,6 +27,7 @@ from tilewright.frontend.values import describe, is_number, lift, name_values, u
 from tilewright.frontend.while_loop import WhileLoop
 from tilewright.ir import types as ir_types
 from tilewright.ir.known_integers import is_known_positive, known_integer
+from tilewright.ir.ops.arithmetic import Constant
 from tilewright.ir.ops.debug import IMPLIED_ASSERTS
 from tilewright.language.builtin_functions.iteration import condition as tl_condition
 from tilewright.language.builtin_functions.iteration import range as tl_range
@@ -269,7 +270,7 @@ def _for_as_while(
     lower, upper, step, descending = bounds
     builder = g.builder
     g.locate(node)
-    unit = step.definition is not None and step.definition.name == "constant" and step.definition.attribute("value") == 1
+    unit = step.definition is not None and isinstance(step.definition, Constant) and step.definition.attribute("value") == 1
     unsigned = ir_types.IntType(iv_type.int_bitwidth, signed=False)
     counters = [lower]
     if not unit:

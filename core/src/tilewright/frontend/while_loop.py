@@ -16,6 +16,7 @@ from tilewright.frontend.frame import NORMAL, RETURN_FLAG, RETURN_VALUE, Complet
 from tilewright.frontend.generator import Generator
 from tilewright.frontend.values import flatten, name_values, placeholder, type_of, unflatten
 from tilewright.ir import types as ir_types
+from tilewright.ir.ops.arithmetic import Div, Rem
 from tilewright.ir.table import Effect
 from tilewright.language.core import constexpr, int1, tensor
 
@@ -253,4 +254,4 @@ _NOTHING = Undefined("has no value before the loop")
 
 def _harmless(operation: ir.Operation) -> bool:
     """Return whether an operation may be executed speculatively."""
-    return operation.spec.effects is Effect.NONE and operation.name not in ("div", "rem")
+    return operation.spec.effects is Effect.NONE and not isinstance(operation, Div | Rem)

@@ -39,7 +39,8 @@ def _quotient(x: int, y: int) -> int:
     return magnitude if (x < 0) == (y < 0) else -magnitude
 
 
-_OPERATORS: Final[Mapping[str, Callable[[int, int], int]]] = {
+#: The operators, which have the names of Tile IR's operations.
+OPERATORS: Final[Mapping[str, Callable[[int, int], int]]] = {
     "add": lambda x, y: x + y,
     "sub": lambda x, y: x - y,
     "mul": lambda x, y: x * y,
@@ -71,9 +72,9 @@ def checked(expression: Any) -> Expression:
         if operator == WORD:
             if type(first) is int and type(second) is int and first >= 0 and second >= 0:
                 return (WORD, first, second)
-        elif operator in _OPERATORS:
+        elif operator in OPERATORS:
             return (operator, checked(first), checked(second))
-    raise ExpressionError(f"{expression!r:.200} is no expression: an integer, ('word', argument, index) or one of {', '.join(_OPERATORS)} with two operands")
+    raise ExpressionError(f"{expression!r:.200} is no expression: an integer, ('word', argument, index) or one of {', '.join(OPERATORS)} with two operands")
 
 
 def plain(expression: Expression) -> Any:
@@ -119,7 +120,7 @@ def evaluate(expression: Expression, words: Sequence[Sequence[int]]) -> int:
         except IndexError:
             raise ExpressionError(f"there is no word {second} of argument {first}") from None
         return (found - _LEAST) % 2**64 + _LEAST
-    value = _OPERATORS[operator](evaluate(first, words), evaluate(second, words))
+    value = OPERATORS[operator](evaluate(first, words), evaluate(second, words))
     if not _LEAST <= value <= _MOST:
         raise ExpressionError(f"the value {value} of {expression!r:.200} does not fit 64 bits")
     return value

@@ -65,6 +65,11 @@ class Trait(enum.Flag):
     ASSOCIATIVE = enum.auto()  # operands in any order, up to rounding
     IDEMPOTENT = enum.auto()  # op(x, x) = x
     SHAPE = enum.auto()  # moves or repeats elements, computes nothing
+    ACCESS = enum.auto()  # reads or writes memory at the address that is its first operand
+    NO_MEMORY = enum.auto()  # keeps its place among effects, but orders no reads and writes
+    SCALAR_REGION = enum.auto()  # its regions compute on scalars, for the elements of its operands
+    ADDRESSING = enum.auto()  # an address that it computes is one through which memory is accessed
+    COMMON_DIVISOR = enum.auto()  # integers: a power of two that divides all operands divides it
 
 
 class Kind(enum.Enum):

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from tilewright.ir.builder import infer_types
 from tilewright.ir.core import Function, Module, Operation, Region, Value
+from tilewright.ir.ops.control import Call, Return
 from tilewright.ir.table import RuleError
 from tilewright.recursion import deep_recursion
 
@@ -66,7 +67,7 @@ class _Verifier:
                 raise VerificationError(f"@{function.name}: {misfit}")
         self._region(function.body)
         last = function.body.terminator
-        if last is None or last.name != "return":
+        if last is None or not isinstance(last, Return):
             raise VerificationError(f"@{function.name} does not end with return")
         found = tuple(value.type for value in last.operands)
         if found != function.result_types:
@@ -141,7 +142,7 @@ class _Verifier:
                 spec.check(operation)
             except RuleError as error:
                 self._fail(operation, str(error))
-        if spec.name == "call":
+        if isinstance(operation, Call):
             self._call(operation)
 
     def _call(self, operation: Operation) -> None:

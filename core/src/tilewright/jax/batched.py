@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tilewright.ir.ops.arithmetic import NumPrograms, ProgramId
 from tilewright.ir.parser import parse_module
 from tilewright.jax.work import copy, moved, start
 from tilewright.runtime.arguments.array_protocols import ArrayView
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 def axes_read(compiled: CompiledKernel) -> set[int]:
     """The axes of the grid that a kernel reads its place or the extent of."""
     module = parse_module(str(compiled.asm["tileir"]), compiled.backend.table)
-    return {operation.attribute("axis") for operation in module.walk() if operation.name in ("program_id", "num_programs")}
+    return {operation.attribute("axis") for operation in module.walk() if isinstance(operation, ProgramId | NumPrograms)}
 
 
 class Batch:

@@ -10,6 +10,9 @@ import struct
 from typing import Any
 
 from tilewright.ir.core import Module, Operation, Region, Value
+from tilewright.ir.ops.arithmetic import Constant
+from tilewright.ir.ops.control import If
+from tilewright.ir.ops.shape import Splat
 from tilewright.ir.table import Effect, Trait
 from tilewright.passes.effects import clobbers_memory, effects_of
 
@@ -102,7 +105,7 @@ class _Scopes:
 
     def _inside(self, operation: Operation) -> bool:
         changed = False
-        if operation.name in ("reduce", "scan", "map"):
+        if Trait.SCALAR_REGION in operation.spec.traits:
             # Their regions are scalar programs of their own: outer values are not available
             # there.
             saved, self.known = self.known, {}
@@ -110,7 +113,7 @@ class _Scopes:
                 changed |= self.region(region)
             self.known = saved
             return changed
-        if operation.name != "if" and clobbers_memory(operation):
+        if not isinstance(operation, If) and clobbers_memory(operation):
             self.memory += 1  # an earlier iteration may have written
         for region in operation.regions:
             changed |= self.region(region)
@@ -120,7 +123,7 @@ class _Scopes:
 def _merge(earlier: Operation, later: Operation) -> None:
     for ours, theirs in zip(earlier.results, later.results, strict=True):
         theirs.replace_all_uses(ours)
-        if earlier.name not in ("constant", "splat"):
+        if not isinstance(earlier, Constant | Splat):
             ours.name = ours.name or theirs.name
         elif ours.name != theirs.name:
             ours.name = ""  # a zero called after one of the many it serves would mislead

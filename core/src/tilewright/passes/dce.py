@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.ir.core import Function, Module, Operation, Region, Value
-from tilewright.ir.ops.control import Condition, For, If, While
+from tilewright.ir.ops.control import Condition, For, If, Return, While
 from tilewright.ir.table import Effect
 from tilewright.passes.effects import effects_of
 
@@ -41,7 +41,7 @@ class _Liveness:
     def _roots(self, region: Region) -> None:
         for operation in region:
             spec = operation.spec
-            if spec.name == "return":
+            if isinstance(operation, Return):
                 self._needed(operation)
                 self._read(operation.operands)
             elif spec.effects is not Effect.NONE and not spec.terminator:

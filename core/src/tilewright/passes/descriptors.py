@@ -399,7 +399,7 @@ def _spread(b: Builder, value: Value, axis: int, shape: tuple[int, ...]) -> Valu
     return value
 
 
-WRITES = frozenset({"descriptor_store", "descriptor_reduce", "descriptor_scatter"})
+WRITES = (DescriptorStore, DescriptorReduce, DescriptorScatter)
 _EXPANSIONS: dict[str, Callable[[Expansion, Any], None]] = {
     "make_descriptor": Expansion._make,
     "descriptor_extent": Expansion._number,

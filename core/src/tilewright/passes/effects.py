@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.ir.core import Operation
-from tilewright.ir.ops.arithmetic import Binary, Constant
+from tilewright.ir.ops.arithmetic import Binary, Constant, Div, Rem
 from tilewright.ir.ops.debug import Extern, InlineAsm
 from tilewright.ir.ops.memory import Load
-from tilewright.ir.ops.shape import Splat
-from tilewright.ir.table import Effect
+from tilewright.ir.ops.shape import Gather, Splat
+from tilewright.ir.table import Effect, Trait
 from tilewright.ir.types import FloatType, element_type
-
-#: Operations ordered among effects that neither read nor write memory visible to programs.
-_ORDERED_WITHOUT_MEMORY = frozenset({"print", "assert", "assume"})
 
 
 def effects_of(operation: Operation) -> Effect:
@@ -80,7 +77,7 @@ def clobbers_memory(operation: Operation) -> bool:
     while pending:
         inner = pending.pop()
         effects = inner.spec.effects
-        if effects is Effect.NONE or effects is Effect.READ or inner.name in _ORDERED_WITHOUT_MEMORY:
+        if effects is Effect.NONE or effects is Effect.READ or Trait.NO_MEMORY in inner.spec.traits:
             continue
         if effects & Effect.REGION:
             for region in inner.regions:
@@ -96,14 +93,12 @@ def is_speculatable(operation: Operation) -> bool:
     if spec.terminator:
         return False
     if spec.effects is Effect.NONE:
-        if isinstance(operation, Binary) and spec.name in ("div", "rem"):
+        if isinstance(operation, Div | Rem):
             return isinstance(element_type(operation.a.type), FloatType) or _safe_divisor(operation)
-        return spec.name != "gather"
+        return not isinstance(operation, Gather)
     if spec.effects is Effect.REGION:
         # Loops may run long; reductions, scans and maps are as cheap as their operands are large.
-        return spec.name in ("reduce", "scan", "map") and all(
-            inner.spec.terminator or is_speculatable(inner) for region in operation.regions for inner in region
-        )
+        return Trait.SCALAR_REGION in spec.traits and all(inner.spec.terminator or is_speculatable(inner) for region in operation.regions for inner in region)
     return False
 
 

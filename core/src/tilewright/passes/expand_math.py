@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Module, Operation
-from tilewright.ir.ops.arithmetic import Cast
+from tilewright.ir.ops.arithmetic import Cast, Ldexp
 from tilewright.ir.types import FloatType, element_type
 from tilewright.passes.decompose.decomposition import lifted
 from tilewright.passes.math.math_library import cast_function, math_function
@@ -49,7 +49,7 @@ def _body(operation: Operation, native_ldexp: bool) -> Function | None:
     result = element_type(operation.results[0].type)
     if isinstance(operation, Cast):
         return cast_function(element_type(operation.x.type), result, operation.rounding)
-    if not isinstance(result, FloatType) or (operation.name == "ldexp" and native_ldexp):
+    if not isinstance(result, FloatType) or (isinstance(operation, Ldexp) and native_ldexp):
         return None
     return math_function(operation.name, result, native_ldexp=native_ldexp)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.ir.core import Function, Location, Module, Value
-from tilewright.ir.ops.control import Call
+from tilewright.ir.ops.control import Call, Return
 from tilewright.passes.clone import clone_operation
 
 
@@ -63,7 +63,7 @@ def _replace(call: Call, callee: Function) -> None:
     region = call.parent
     assert region is not None
     for operation in callee.body:
-        if operation.name == "return":
+        if isinstance(operation, Return):
             for result, value in zip(call.results, operation.operands, strict=True):
                 result.replace_all_uses(mapping.get(value, value))
         else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tilewright.ir.core import Module, Operation, Region, Value
 from tilewright.ir.ops.control import For, While
-from tilewright.ir.table import Effect
+from tilewright.ir.table import Effect, Trait
 from tilewright.passes.effects import clobbers_memory, effects_of, is_speculatable
 from tilewright.passes.rewriter import constant_of
 
@@ -26,7 +26,7 @@ def _region(region: Region) -> bool:
     """Inner loops first, so that what leaves them can leave the outer ones too."""
     changed = False
     for operation in region:
-        if operation.spec.effects & Effect.REGION and operation.name not in ("reduce", "scan", "map"):
+        if operation.spec.effects & Effect.REGION and Trait.SCALAR_REGION not in operation.spec.traits:
             for inner in operation.regions:
                 changed |= _region(inner)
             if isinstance(operation, For | While) and not operation.no_licm:

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tilewright.ir.core import Function, Module, Operation, Region, Value
-from tilewright.ir.ops.arithmetic import Bitcast, Constant, Select
+from tilewright.ir.ops.arithmetic import Addptr, Bitcast, Constant, Select
 from tilewright.ir.ops.control import Call, Condition, For, If, Map, Reduce, Scan, While
 from tilewright.ir.ops.debug import Print
-from tilewright.ir.ops.memory import AtomicCas, AtomicLoad, AtomicRmw, AtomicStore, Load
+from tilewright.ir.ops.memory import ATOMICS, Load, MakeDescriptor
+from tilewright.ir.ops.shape import Gather
 from tilewright.ir.table import Effect, Trait
 from tilewright.ir.types import DescriptorType, PointerType, element_type
 
@@ -23,8 +24,7 @@ Roots = frozenset[int] | None
 _NONE: frozenset[int] = frozenset()
 #: Operations whose results come from where their operands do, beside those that move or forward
 #: elements.
-_FOLLOWS = ("addptr", "gather", "make_descriptor")
-ATOMICS = (AtomicRmw, AtomicCas, AtomicLoad, AtomicStore)
+_FOLLOWS = (Addptr, Gather, MakeDescriptor, Select)
 
 
 def _is_address(value: Value) -> bool:
@@ -101,7 +101,7 @@ class Provenance:
     def _follow(self, operation: Operation) -> None:
         roots: Roots = _NONE
         copies = isinstance(operation, Bitcast) and _is_address(operation.x)
-        if operation.spec.forwards or Trait.SHAPE in operation.spec.traits or operation.name in _FOLLOWS or isinstance(operation, Select) or copies:
+        if operation.spec.forwards or Trait.SHAPE in operation.spec.traits or isinstance(operation, _FOLLOWS) or copies:
             for operand in operation.operands:
                 if _is_address(operand):
                     roots = _union(roots, self.of(operand))

@@ -9,6 +9,7 @@ import numpy as np
 from tilewright.frontend.compile import compile_function
 from tilewright.ir import Module
 from tilewright.ir.core import Function, Operation
+from tilewright.ir.ops.control import For
 from tilewright.passes.pipeline import run as run_passes
 from tilewright.reference.interpreter import run as run_reference
 from tilewright.simt import emulator
@@ -49,7 +50,7 @@ def compare(
     for expected, found in zip(*copies, strict=True):
         if isinstance(expected, np.ndarray):
             np.testing.assert_array_equal(found, expected)
-    return function, [operation for operation in function.walk() if operation.name == "for"], text
+    return function, [operation for operation in function.walk() if isinstance(operation, For)], text
 
 
 def small(rng: np.random.Generator, *shape: int) -> np.ndarray:

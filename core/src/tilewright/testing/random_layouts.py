@@ -8,7 +8,9 @@ from typing import Any
 
 from tilewright.ir import Builder
 from tilewright.ir.core import Function, Module, Operation, Region, Value
-from tilewright.ir.ops.shape import Gather
+from tilewright.ir.ops.control import Map, Scan
+from tilewright.ir.ops.debug import InlineAsm
+from tilewright.ir.ops.shape import Broadcast, Cat, Gather, Join, Split
 from tilewright.ir.parser import parse_module
 from tilewright.ir.printer import print_module
 from tilewright.ir.types import TileType
@@ -108,10 +110,10 @@ class RandomAssignment:
         tiles = [value for value in (*operation.operands, *operation.results) if isinstance(value.type, TileType)]
         if not tiles:
             return
-        pack = operation.attribute("pack") if operation.name in ("map", "inline_asm") else 1
+        pack = operation.attribute("pack") if isinstance(operation, Map | InlineAsm) else 1
         pack = min(pack, tiles[0].type.numel)  # type: ignore[attr-defined]
         layout = self.layout(tiles[0], [1 << bit for bit in range(log2(pack))])
-        if operation.name == "scan":
+        if isinstance(operation, Scan):
             layout = scan_layout(layout, operation.attribute("axis"))
         self._all(operation, lambda value: layout)
         for _, value in self._tiles(operation.results):
@@ -119,12 +121,12 @@ class RandomAssignment:
 
     def _shaped(self, operation: Operation) -> None:
         result = operation.results[0]
-        if operation.name in ("join", "cat"):
+        if isinstance(operation, Join | Cat):
             layout = self.layout(operation.operands[0])
             self._all(operation, lambda value: layout)
             result.layout = layout_rules.result_layout(operation, layout)
             return
-        if operation.name == "split":
+        if isinstance(operation, Split):
             if isinstance(result.type, TileType):
                 layout = self.layout(result)
                 self.need(operation, 0, layout.joined())
@@ -136,7 +138,7 @@ class RandomAssignment:
             return
         result.layout = self.layout(result)
         source = layout_rules.operand_layout(operation, layout_of(result))
-        if operation.name == "broadcast":
+        if isinstance(operation, Broadcast):
             registers = list(source.registers)
             self.rng.shuffle(registers)
             source = LinearLayout(source.shape, tuple(registers), source.lanes, source.warps)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tilewright.ir.ops.memory import DescriptorGather, DescriptorLoad, DescriptorScatter, DescriptorStore
 from tilewright.ir.types import F16, F32, F64, DescriptorType, FloatType, IntType, Type
 from tilewright.llvm.emission.casts import emit_cast
 from tilewright.llvm.emission.registers import register_type
@@ -119,7 +120,7 @@ class BulkTarget(EmulatedTarget):
         self.mechanisms = (bulk, *self.mechanisms)
 
     def keeps_descriptor(self, operation: BlockAccess, divisors: Sequence[int], width: int) -> bool:
-        return operation.name in ("descriptor_load", "descriptor_gather") or (self.stores and operation.name in ("descriptor_store", "descriptor_scatter"))
+        return isinstance(operation, DescriptorLoad | DescriptorGather) or (self.stores and isinstance(operation, DescriptorStore | DescriptorScatter))
 
     def wants_blocks(self, matmul: Matmul) -> bool:
         return bool(self.raises) and _is_known(matmul)

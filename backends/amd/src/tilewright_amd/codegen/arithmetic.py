@@ -68,9 +68,9 @@ APPROXIMATE: dict[str, Emitter] = {"div": _divide, "sqrt": _unary("sqrt")}
 FAST: dict[str, Emitter] = {"div": _by_reciprocal}
 
 
-#: bf16 operations computed in f32. f32 has more than twice the precision of bf16, so rounding the
-#: f32 result to bf16 yields the correctly rounded result.
-_ROUNDED_ONCE: Final = frozenset({"add", "sub", "mul"})
+#: bf16 operations computed in f32 -> LLVM's instructions. f32 has more than twice the precision of
+#: bf16, so rounding the f32 result to bf16 yields the correctly rounded result.
+_ROUNDED_ONCE: Final = {"add": "fadd", "sub": "fsub", "mul": "fmul"}
 #: Types for which this module expands sums with +0 itself instead of leaving them to LLVM.
 _BESIDE_ZERO: Final = frozenset({F16, BF16, F32, F64})
 
@@ -137,7 +137,7 @@ def element_operation(
     if relaxed and element is BF16 and name == "fma":
         return _fma_in_single(w, row, operands)
     if element is BF16 and name in _ROUNDED_ONCE:
-        return computed_upper_half(w, row, w.emit(f"f{name} float {', '.join(_singles(w, operands))}"))
+        return computed_upper_half(w, row, w.emit(f"{_ROUNDED_ONCE[name]} float {', '.join(_singles(w, operands))}"))
     if name == "rem" and isinstance(element, FloatType):
         return float_remainder(w, operands[0], operands[1], element)
     if element is F16:

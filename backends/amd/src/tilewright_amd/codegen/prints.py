@@ -23,6 +23,7 @@ from tilewright.gpu_host.driver import Driver
 from tilewright.gpu_host.errors import DeviceFaultError
 from tilewright.gpu_host.table import Call, OpaqueArgument
 from tilewright.ir.core import Function
+from tilewright.ir.ops.debug import Print
 from tilewright.ir.types import shape_of
 from tilewright.llvm.emission.writer import FunctionWriter
 
@@ -46,8 +47,8 @@ def record_words(function: Function) -> int:
 
     A record has the format, the program ID, the coordinates and the value.
     """
-    ranks = [len(shape_of(value.type)) for operation in function.walk() if operation.name == "print" for value in operation.operands]
-    return 1 + 3 + max(ranks, default=0) + 1 if any(operation.name == "print" for operation in function.walk()) else 0
+    ranks = [len(shape_of(value.type)) for operation in function.walk() if isinstance(operation, Print) for value in operation.operands]
+    return 1 + 3 + max(ranks, default=0) + 1 if any(isinstance(operation, Print) for operation in function.walk()) else 0
 
 
 def emit_record(w: FunctionWriter, number: int, words: int, operands: Sequence[tuple[str, str]], predicate: str | None) -> None:

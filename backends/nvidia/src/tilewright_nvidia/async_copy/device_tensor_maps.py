@@ -110,7 +110,7 @@ class DeviceTensorMaps:
         self._shared = int(function.attributes.get(SHARED_BYTES, 0))
         self._processors, self._programs = _PROCESSORS[0], _BITS
         for operation in function.walk():
-            if operation.name == "simt.descriptors":
+            if isinstance(operation, ops.Descriptors):
                 self._memories[operation] = _Memory(len(self._memories))
 
     def want(self, made: ops.MakeDescriptor, map_: DeviceTensorMap) -> None:

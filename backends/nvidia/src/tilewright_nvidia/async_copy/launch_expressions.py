@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 from tilewright.errors import LoweringError
-from tilewright.gpu_host.expressions import Expression, word
+from tilewright.gpu_host.expressions import OPERATORS, Expression, word
 from tilewright.ir.core import Function, Value
 from tilewright.ir.ops.arithmetic import Binary, Cast, Constant, Unary
 from tilewright.ir.types import IntType, PointerType
-
-_OPERATORS: Final = frozenset({"add", "sub", "mul", "min", "max", "div"})
 
 
 def expressions_of(values: Iterable[Value], function: Function) -> tuple[Expression, ...]:
@@ -30,7 +27,7 @@ def _expression(value: Value, function: Function) -> Expression:
     if operation is not None and isinstance(value.type, IntType):
         if isinstance(operation, Constant):
             return int(operation.value)
-        if isinstance(operation, Binary) and operation.name in _OPERATORS:
+        if isinstance(operation, Binary) and operation.name in OPERATORS:
             return (operation.name, _expression(operation.a, function), _expression(operation.b, function))
         if isinstance(operation, Cast) and isinstance(operation.x.type, IntType):
             return _expression(operation.x, function)

@@ -29,7 +29,7 @@ from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright.simt.dialect.attributes import CLUSTER, function_of
 from tilewright.simt.dialect.ops import tensor_maps
 from tilewright.simt.dialect.ops import tma as ops
-from tilewright.simt.dialect.ops.buffers import Slot
+from tilewright.simt.dialect.ops.buffers import Slot, View
 from tilewright.simt.dialect.ops.dot import Multiplication
 from tilewright.simt.dialect.types import slot_type
 from tilewright.simt.layouts.linear_layout import SharedLayout, row_major
@@ -328,7 +328,7 @@ def _feeds_tf32_alone(slot: Value) -> bool:
     found = False
     while readers:
         reader = readers.pop()
-        if reader.name == "simt.view":
+        if isinstance(reader, View):
             readers += reader.results[0].uses
         elif isinstance(reader, Multiplication) and reader.precision == "tf32":
             found = True

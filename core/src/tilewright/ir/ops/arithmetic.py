@@ -134,7 +134,8 @@ OPS = Declarations()
 #: that give back an operand that is given twice.
 _SWAPPED = Trait.ELEMENTWISE | Trait.COMMUTATIVE
 _FREE = _SWAPPED | Trait.ASSOCIATIVE
-_LATTICE = _FREE | Trait.IDEMPOTENT
+_LATTICE = _FREE | Trait.IDEMPOTENT | Trait.COMMON_DIVISOR
+_OFFSET = Trait.ADDRESSING | Trait.COMMON_DIVISOR
 
 
 class Unary(Operation):
@@ -199,9 +200,9 @@ class NumPrograms(Operation):
     axis = TypedAttribute[int]()
 
 
-_binary("add", "a + b; integers wrap around", _arithmetic, traits=_FREE)
-_binary("sub", "a - b; integers wrap around", _arithmetic)
-_binary("mul", "a * b; integers wrap around", _arithmetic, traits=_FREE)
+_binary("add", "a + b; integers wrap around", _arithmetic, traits=_FREE | _OFFSET)
+_binary("sub", "a - b; integers wrap around", _arithmetic, traits=Trait.ELEMENTWISE | _OFFSET)
+_binary("mul", "a * b; integers wrap around", _arithmetic, traits=_FREE | _OFFSET)
 
 
 @OPS.operation(
@@ -222,17 +223,22 @@ class Div(Binary):
     )
 
 
-_binary(
+@OPS.operation(
     "rem",
     "the remainder of the division that truncates towards zero: C's % and fmod; the sign is a's; of integers divided by 0 it is 0",
     _arithmetic,
+    traits=Trait.ELEMENTWISE | _OFFSET,
     cost=12,
 )
+class Rem(Binary):
+    __slots__ = ()
+
+
 _unary("neg", "-x; a float's sign flips, zero's and NaN's too; integers wrap around", _negatable)
 _unary("abs", "the absolute value; the most negative integer wraps around to itself", _negatable)
 _binary("and", "bitwise a & b", same_ints, traits=_LATTICE)
 _binary("or", "bitwise a | b", same_ints, traits=_LATTICE)
-_binary("xor", "bitwise a ^ b", same_ints, traits=_FREE)
+_binary("xor", "bitwise a ^ b", same_ints, traits=_FREE | Trait.COMMON_DIVISOR)
 _binary("shl", "a shifted left by b bits; 0 unless 0 <= b < bits", same_ints)
 _binary("shr", "a shifted right by b bits: the sign bit comes in where signed; unless 0 <= b < bits it is all there is", same_ints)
 _binary("mulhi", "the upper half of the double-width product", _mulhi, traits=_SWAPPED, cost=3)
@@ -251,7 +257,12 @@ class Cmp(Binary):
     predicate = TypedAttribute[Literal["eq", "ne", "lt", "le", "gt", "ge"]]()
 
 
-@OPS.operation("select", "a where condition holds, b elsewhere; both are computed", _select, traits=Trait.ELEMENTWISE)
+@OPS.operation(
+    "select",
+    "a where condition holds, b elsewhere; both are computed",
+    _select,
+    traits=Trait.ELEMENTWISE | Trait.ADDRESSING,
+)
 class Select(Operation):
     __slots__ = ()
 
@@ -276,7 +287,7 @@ class Fma(Operation):
     "number and infinity to NaN where the format has none), float to integer truncates and saturates (ir/float_to_int.py), to i1 it "
     "is x != 0, integer to integer wraps around",
     _cast,
-    traits=Trait.ELEMENTWISE,
+    traits=Trait.ELEMENTWISE | Trait.ADDRESSING,
     explicit_results=True,
 )
 class Cast(Unary):
@@ -292,7 +303,12 @@ class Bitcast(Unary):
     __slots__ = ()
 
 
-@OPS.operation("addptr", "the pointer moved by offset elements; the offset is widened to 64 bits by its own signedness", _addptr, traits=Trait.ELEMENTWISE)
+@OPS.operation(
+    "addptr",
+    "the pointer moved by offset elements; the offset is widened to 64 bits by its own signedness",
+    _addptr,
+    traits=Trait.ELEMENTWISE | Trait.ADDRESSING,
+)
 class Addptr(Operation):
     __slots__ = ()
 

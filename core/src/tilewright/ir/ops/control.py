@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tilewright.ir.core import Operation
 from tilewright.ir.declare import Declarations, NamedRegion, SingleOperand, TypedAttribute, VariadicOperand
 from tilewright.ir.ops.rules import nothing, require, require_axis, require_tile
-from tilewright.ir.table import Effect, Shape
+from tilewright.ir.table import Effect, Shape, Trait
 from tilewright.ir.types import I1, IntType, TileType, Type, tile_or_scalar
 
 if TYPE_CHECKING:
@@ -194,11 +194,16 @@ class While(Operation):
     after = NamedRegion()
 
 
+#: Loops.
+LOOPS: Final = (For, While)
+
+
 @OPS.operation(
     "reduce",
     "combine the elements along axis into one, in any order and grouping; combine(*lefts, *rights) yields one value an input",
     _reduce,
     effects=Effect.REGION,
+    traits=Trait.SCALAR_REGION,
     check=_combine_check,
 )
 class Reduce(Operation):
@@ -214,6 +219,7 @@ class Reduce(Operation):
     "inclusive prefix combination along axis, in any grouping; combine(*earlier, *later) yields one value an input",
     _scan,
     effects=Effect.REGION,
+    traits=Trait.SCALAR_REGION,
     check=_combine_check,
 )
 class Scan(Operation):
@@ -230,6 +236,7 @@ class Scan(Operation):
     "run body on every group of pack elements that follow each other in row-major order: pack arguments an input, pack values a result",
     _map,
     effects=Effect.REGION,
+    traits=Trait.SCALAR_REGION,
     explicit_results=True,
     check=_map_check,
 )

@@ -62,6 +62,7 @@ OPS = Declarations()
     "print, for each value and element, 'pid (x, y, z) idx (i, ...) prefix: element'; without values 'pid (x, y, z) prefix'",
     _print,
     effects=Effect.ORDER,
+    traits=Trait.NO_MEMORY,
 )
 class Print(Operation):
     __slots__ = ()
@@ -72,7 +73,13 @@ class Print(Operation):
     each_thread = TypedAttribute[bool]("every thread of a program prints what is no tile; without threads, as ever", False)
 
 
-@OPS.operation("assert", "stop the kernel with an error where condition is false and the mask holds", _condition_and_mask, effects=Effect.ORDER)
+@OPS.operation(
+    "assert",
+    "stop the kernel with an error where condition is false and the mask holds",
+    _condition_and_mask,
+    effects=Effect.ORDER,
+    traits=Trait.NO_MEMORY,
+)
 class Assert(Operation):
     __slots__ = ()
 
@@ -81,7 +88,13 @@ class Assert(Operation):
     message = TypedAttribute[str]()
 
 
-@OPS.operation("assume", "the compiler may rely on condition", _assume, effects=Effect.ORDER)
+@OPS.operation(
+    "assume",
+    "the compiler may rely on condition",
+    _assume,
+    effects=Effect.ORDER,
+    traits=Trait.NO_MEMORY,
+)
 class Assume(Operation):
     __slots__ = ()
 
@@ -92,7 +105,7 @@ class Assume(Operation):
     "hint",
     "x itself, with a promise an axis: values divisible by, runs of consecutive values of length, runs of equal values of length",
     _hint,
-    traits=Trait.ELEMENTWISE,
+    traits=Trait.ELEMENTWISE | Trait.ADDRESSING,
     cost=0,
     forwards="x",
 )

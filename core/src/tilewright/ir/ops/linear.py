@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Final, Literal
 
 from tilewright.ir.core import Operation
 from tilewright.ir.declare import Declarations, OptionalOperand, SingleOperand, TypedAttribute
@@ -109,3 +109,7 @@ class DotScaled(Operation):
     a_pack_k = TypedAttribute[bool]("e2m1 pairs lie along K (else along M)", True)
     b_pack_k = TypedAttribute[bool]("e2m1 pairs lie along K (else along N)", True)
     fast_math = TypedAttribute[bool]("NaN scales need no care", False)
+
+
+#: Matmuls.
+DOTS: Final = (Dot, DotScaled)

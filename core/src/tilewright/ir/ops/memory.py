@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Final, Literal
 
 from tilewright.ir.core import Operation
 from tilewright.ir.declare import Declarations, OptionalOperand, SingleOperand, TypedAttribute, VariadicOperand
 from tilewright.ir.ops.rules import accessed_type, nothing, pointee_of, require, require_int, require_mask, require_tile
-from tilewright.ir.table import Effect, RuleError, Shape
+from tilewright.ir.table import Effect, RuleError, Shape, Trait
 from tilewright.ir.types import I64, DescriptorType, FloatType, IntType, PointerType, TileType, Type, bit_width, element_type
 
 
@@ -176,7 +176,13 @@ _AXIS = TypedAttribute[int]("axis of the tensor")
 _UPDATE = Effect.READ | Effect.WRITE
 
 
-@OPS.operation("load", "the values at the pointers; where the mask is false, other, or zero without it", _load, effects=Effect.READ)
+@OPS.operation(
+    "load",
+    "the values at the pointers; where the mask is false, other, or zero without it",
+    _load,
+    effects=Effect.READ,
+    traits=Trait.ACCESS,
+)
 class Load(Operation):
     __slots__ = ()
 
@@ -188,7 +194,13 @@ class Load(Operation):
     volatile = TypedAttribute[bool]("never merged, moved or dropped", False)
 
 
-@OPS.operation("store", "write value to the pointers where the mask holds; two lanes that write one address leave either value", _store, effects=Effect.WRITE)
+@OPS.operation(
+    "store",
+    "write value to the pointers where the mask holds; two lanes that write one address leave either value",
+    _store,
+    effects=Effect.WRITE,
+    traits=Trait.ACCESS,
+)
 class Store(Operation):
     __slots__ = ()
 
@@ -205,6 +217,7 @@ class Store(Operation):
     "masked-off lanes give back anything",
     _atomic_rmw,
     effects=_UPDATE,
+    traits=Trait.ACCESS,
 )
 class AtomicRmw(Operation):
     __slots__ = ()
@@ -222,6 +235,7 @@ class AtomicRmw(Operation):
     "where the value at the pointer has the bits of compare, replace it by value, as one step; gives back the old one",
     _atomic_cas,
     effects=_UPDATE,
+    traits=Trait.ACCESS,
 )
 class AtomicCas(Operation):
     __slots__ = ()
@@ -238,6 +252,7 @@ class AtomicCas(Operation):
     "the values at the pointers, each read whole, and in order with what other programs do; masked-off lanes give anything",
     _atomic_load,
     effects=Effect.READ | Effect.ORDER,
+    traits=Trait.ACCESS,
 )
 class AtomicLoad(Operation):
     __slots__ = ()
@@ -253,6 +268,7 @@ class AtomicLoad(Operation):
     "write value to the pointers where the mask holds, each element whole, and in order with what other programs do",
     _atomic_store,
     effects=Effect.WRITE | Effect.ORDER,
+    traits=Trait.ACCESS,
 )
 class AtomicStore(Operation):
     __slots__ = ()
@@ -262,6 +278,10 @@ class AtomicStore(Operation):
     mask = _MASK
     order = _STORE_ORDER
     scope = _SCOPE
+
+
+#: Atomic operations on single elements.
+ATOMICS: Final = (AtomicRmw, AtomicCas, AtomicLoad, AtomicStore)
 
 
 @OPS.operation("clock", "nanoseconds by a clock of the device that never goes back; the same for all of a program", _clock, effects=Effect.ORDER)
@@ -296,7 +316,13 @@ class DescriptorStride(Operation):
     axis = _AXIS
 
 
-@OPS.operation("descriptor_load", "the block at offsets; padding outside the tensor", _descriptor_load, effects=Effect.READ)
+@OPS.operation(
+    "descriptor_load",
+    "the block at offsets; padding outside the tensor",
+    _descriptor_load,
+    effects=Effect.READ,
+    traits=Trait.ACCESS,
+)
 class DescriptorLoad(Operation):
     __slots__ = ()
 
@@ -304,7 +330,13 @@ class DescriptorLoad(Operation):
     offsets = _OFFSETS
 
 
-@OPS.operation("descriptor_store", "write the block at offsets; elements outside the tensor are dropped", _descriptor_store, effects=Effect.WRITE)
+@OPS.operation(
+    "descriptor_store",
+    "write the block at offsets; elements outside the tensor are dropped",
+    _descriptor_store,
+    effects=Effect.WRITE,
+    traits=Trait.ACCESS,
+)
 class DescriptorStore(Operation):
     __slots__ = ()
 
@@ -318,6 +350,7 @@ class DescriptorStore(Operation):
     "update the block at offsets atomically, element by element; elements outside the tensor are dropped",
     _descriptor_reduce,
     effects=_UPDATE,
+    traits=Trait.ACCESS,
 )
 class DescriptorReduce(Operation):
     __slots__ = ()
@@ -328,7 +361,13 @@ class DescriptorReduce(Operation):
     kind = _REDUCE
 
 
-@OPS.operation("descriptor_gather", "the given rows of the tensor, from column on; padding outside the tensor", _descriptor_gather, effects=Effect.READ)
+@OPS.operation(
+    "descriptor_gather",
+    "the given rows of the tensor, from column on; padding outside the tensor",
+    _descriptor_gather,
+    effects=Effect.READ,
+    traits=Trait.ACCESS,
+)
 class DescriptorGather(Operation):
     __slots__ = ()
 
@@ -342,6 +381,7 @@ class DescriptorGather(Operation):
     "write the given rows of the tensor, from column on; elements outside the tensor are dropped",
     _descriptor_scatter,
     effects=Effect.WRITE,
+    traits=Trait.ACCESS,
 )
 class DescriptorScatter(Operation):
     __slots__ = ()

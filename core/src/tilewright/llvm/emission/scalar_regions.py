@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.ir.core import Region, Value
+from tilewright.ir.ops.arithmetic import Constant
 from tilewright.ir.types import element_type
 from tilewright.llvm.emission.elementwise import ElementContext, emit_operation
 from tilewright.llvm.emission.registers import constant
@@ -15,7 +16,7 @@ def is_straight_line(region: Region) -> bool:
     for operation in region:
         if operation.spec.terminator:
             continue
-        if not (operation.spec.elementwise or operation.name == "constant"):
+        if not (operation.spec.elementwise or isinstance(operation, Constant)):
             return False
     return True
 
@@ -37,7 +38,7 @@ def evaluate_vectors(context: ElementContext, region: Region, arguments: Sequenc
     for operation in region:
         if operation.spec.terminator:
             return [operand(value) for value in operation.operands]
-        if operation.name == "constant":
+        if isinstance(operation, Constant):
             names[operation.results[0]] = constant(element_type(operation.results[0].type), operation.attribute("value"), width)
         else:
             names[operation.results[0]] = emit_operation(context, operation, [operand(value) for value in operation.operands], width)

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tilewright.ir.core import Function, Module, Operation, Value
+from tilewright.ir.ops import TABLE
 from tilewright.ir.ops.control import Call, Condition, For, If, While
-from tilewright.ir.table import Effect
+from tilewright.ir.table import Effect, Trait
 from tilewright.ir.types import I1, DescriptorType, PointerType, element_type
 from tilewright.passes.effects import effects_of
 
@@ -52,7 +53,7 @@ def accesses_of(module: Module) -> list[Access]:
     flow, found = _flow_of(module), []
     for operation in module.walk():
         spec = operation.spec
-        if spec.name in _ACCESSES:
+        if Trait.ACCESS in spec.traits:
             (address, *_), effects = operation.operands, spec.effects
             addresses = [address]
         elif not operation.regions and spec.name not in _RULES and spec.has_attribute("pure"):
@@ -122,7 +123,7 @@ class _Flow:
         if bits | self.memory != self.memory:
             self.memory |= bits
             for operation in self._module.walk():
-                if operation.spec.name in _ACCESSES:
+                if Trait.ACCESS in operation.spec.traits:
                     for result in operation.results:
                         self.add(result, self.memory)
 
@@ -193,25 +194,9 @@ class _Flow:
             self._pending.update(dict.fromkeys(calls))
 
 
-#: Operations whose first operand is the address they access. Those that write write their other
-#: operands.
-_ACCESSES: Final = frozenset(
-    (
-        "load",
-        "store",
-        "atomic_rmw",
-        "atomic_cas",
-        "atomic_load",
-        "atomic_store",
-        "descriptor_load",
-        "descriptor_store",
-        "descriptor_reduce",
-        "descriptor_gather",
-        "descriptor_scatter",
-    )
-)
+#: The rules of operations, by name.
 _RULES: Final[dict[str, Callable[[_Flow, Any], None]]] = {
-    **dict.fromkeys(_ACCESSES, _Flow.access),
+    **{spec.name: _Flow.access for spec in TABLE if Trait.ACCESS in spec.traits},
     **dict.fromkeys(("yield", "condition", "return"), _Flow.end),
     **dict.fromkeys(("descriptor_extent", "descriptor_stride"), _Flow.number),
     "if": _Flow.if_,

@@ -450,10 +450,7 @@ class _Analysis(Domain[AxisInfo]):
 
 def _leads_to_addresses(operation: Operation) -> bool:
     """Return whether addresses go through an operation on their way."""
-    return operation.name in _ADDRESSING or Trait.SHAPE in operation.spec.traits
-
-
-_ADDRESSING = frozenset(("add", "sub", "mul", "addptr", "select", "cast", "rem", "hint"))
+    return bool(operation.spec.traits & (Trait.ADDRESSING | Trait.SHAPE))
 
 
 def _last(region: Region) -> Operation:

@@ -15,7 +15,7 @@ from tilewright.ir.core import Function, Module, Operation, Region, Value
 from tilewright.ir.ops import linear
 from tilewright.ir.ops.arithmetic import Constant, NumPrograms, ProgramId
 from tilewright.ir.ops.control import Call, For, If, While
-from tilewright.ir.table import Trait
+from tilewright.ir.table import Effect, Trait
 from tilewright.ir.types import DescriptorType, FloatType, IntType, TileType, Type, byte_size
 from tilewright.ir.work import Body, Dot, Work
 from tilewright.passes.fold import fold
@@ -24,9 +24,6 @@ from tilewright.passes.fold import fold
 GUESSED_RUNS: Final = 16
 #: How deep calls of functions are followed.
 _DEPTH: Final = 8
-_LOADS: Final = frozenset({"load", "descriptor_load", "descriptor_gather", "atomic_load"})
-_STORES: Final = frozenset({"store", "descriptor_store", "descriptor_reduce", "descriptor_scatter", "atomic_store", "atomic_rmw", "atomic_cas"})
-_DOTS: Final = frozenset({"dot", "dot_scaled"})
 #: From this cost on an operation counts as a slow one.
 _SLOW: Final = 8
 
@@ -40,7 +37,7 @@ def work_of(module: Module, arguments: Mapping[str, Any], options: Mapping[str, 
             multiply matrices alone.
     """
     greatest = max((value.type.numel for operation in module.walk() for value in operation.results if isinstance(value.type, TileType)), default=1)
-    sizes = grid() if any(operation.name in _DOTS for operation in module.walk()) else None
+    sizes = grid() if any(isinstance(operation, linear.DOTS) for operation in module.walk()) else None
     programs = None if sizes is None else math.prod(sizes)
     places = [(0, 0, 0)] if not programs or sizes is None else sorted({_place(number, sizes) for number in (0, programs // 2, programs - 1)})
     return Work(programs, tuple(tuple(_Walk(module, arguments, place, sizes).bodies) for place in places), dict(options), greatest)
@@ -119,12 +116,11 @@ class _Walk:
                 self._region(region, dict(values), body, weight, depth)
 
     def _count(self, operation: Operation, body: Body, weight: float) -> None:
-        name = operation.name
         if isinstance(operation, linear.Dot | linear.DotScaled):
             body.dots.append(dot_of(operation))
-        elif name in _LOADS:
+        elif _loads(operation):
             body.loaded += int(weight * sum(_bytes(value.type) for value in operation.results))
-        elif name in _STORES:
+        elif Trait.ACCESS in operation.spec.traits:
             body.stored += int(weight * max((_bytes(value.type) for value in operation.operands if not _is_address(value.type)), default=0))
         else:
             made = 0 if operation.spec.traits & Trait.SHAPE else sum(_floats(value.type) for value in operation.results)
@@ -159,11 +155,17 @@ def dot_of(operation: linear.Dot | linear.DotScaled) -> Dot:
     return Dot(m, n, k, math.prod(batch), a.type.element, b.type.element, operation.result.type.element, *loaded, precision)
 
 
+def _loads(operation: Operation) -> bool:
+    """Return whether an operation reads memory, and does not write it."""
+    spec = operation.spec
+    return Trait.ACCESS in spec.traits and not spec.effects & Effect.WRITE
+
+
 def _was_loaded(value: Value, region: Region | None) -> bool:
     """Return whether a tile comes from a load in the same region, through operations of one tile."""
     operation = value.definition
     while operation is not None and operation.parent is region:
-        if operation.name in _LOADS:
+        if _loads(operation):
             return True
         tiles = [operand for operand in operation.operands if isinstance(operand.type, TileType)]
         if len(tiles) != 1:

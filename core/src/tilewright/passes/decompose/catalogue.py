@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from tilewright.ir.core import Module
+from tilewright.ir.ops.control import Call
 from tilewright.ir.table import merged
 from tilewright.ir.types import F32, FLOATS
 from tilewright.passes.cse import cse
@@ -54,7 +55,7 @@ def decompose(module: Module, lowers: Collection[str], computes: Collection[str]
             on integers.
     """
     changed = False
-    if "call" not in lowers and any(operation.name == "call" for operation in module.walk()):
+    if "call" not in lowers and any(isinstance(operation, Call) for operation in module.walk()):
         changed |= inline(module)
     rewrites = [Rewrite((name,), row.law, row.apply) for name, row in CATALOGUE.items() if name not in lowers]
     if computes:

@@ -11,7 +11,19 @@ from numpy.typing import NDArray
 from tilewright.errors import LaunchError
 from tilewright.ir.core import Module, Operation, Value
 from tilewright.ir.ops.control import Condition, For, If, While, Yield
-from tilewright.ir.ops.memory import AtomicStore, DescriptorBlocks, DescriptorReduce, DescriptorRows, DescriptorScatter, DescriptorStore, Load
+from tilewright.ir.ops.debug import Assume
+from tilewright.ir.ops.memory import (
+    ATOMICS,
+    AtomicLoad,
+    AtomicRmw,
+    AtomicStore,
+    DescriptorBlocks,
+    DescriptorReduce,
+    DescriptorRows,
+    DescriptorScatter,
+    DescriptorStore,
+    Load,
+)
 from tilewright.ir.ops.shape import Gather
 from tilewright.ir.types import element_type, shape_of
 from tilewright.reference.checks import undefined_lanes, value_checks
@@ -25,7 +37,7 @@ from tilewright.reference.memory.memory import Memory
 from tilewright.reference.numerics import Array
 from tilewright.reference.operations import access
 from tilewright.reference.operations.arithmetic import Meaning
-from tilewright.reference.provenance import ATOMICS, Provenance, synchronizes
+from tilewright.reference.provenance import Provenance, synchronizes
 from tilewright.reference.values import Tracked, expanded
 
 if TYPE_CHECKING:
@@ -140,7 +152,7 @@ class Checker:
                     if origin is not None:
                         # a lane that is left out does no harm unless it matters what comes of it:
                         # then it is undefined
-                        excused = (origin > 0) | ((origin < 0) & (operation.name != "assume"))
+                        excused = (origin > 0) | ((origin < 0) & (not isinstance(operation, Assume)))
                         spoilt = bad & (origin < 0) if option == "arithmetic" else spoilt
                         bad = bad & ~excused
                     if bad.any():
@@ -158,12 +170,12 @@ class Checker:
 
     def _left_undefined(self, frame: Frame, operation: Operation, arrays: list[Any]) -> Any:
         """The lanes that an operation leaves undefined itself, masked off with nothing to put there, or leaves out."""
-        if operation.name == "load":
+        if isinstance(operation, Load):
             missing = None if arrays[1] is None or arrays[2] is not None else ~arrays[1]
             return None if missing is None or not missing.any() else np.where(missing, np.int32(-self._number(frame, operation)), np.int32(0))
-        if operation.name == "atomic_rmw":
+        if isinstance(operation, AtomicRmw):
             missing = None if arrays[2] is None else ~arrays[2]
-        elif operation.name == "atomic_load":
+        elif isinstance(operation, AtomicLoad):
             missing = None if arrays[1] is None else ~arrays[1]
         elif isinstance(operation, Gather):
             missing = value_checks.index_out_of_range(operation, *arrays)
@@ -374,7 +386,7 @@ def _shaped(operation: Operation) -> Value | None:
         return None
     if isinstance(operation, DescriptorStore | DescriptorReduce | DescriptorScatter):
         return operation.value
-    if operation.name.startswith("descriptor") or operation.name == "gather":
+    if operation.name.startswith("descriptor") or isinstance(operation, Gather):
         return operation.results[0]
     first = next(iter(operation.operands), None)
     return first if first is not None and element_type(first.type).is_scalar else None

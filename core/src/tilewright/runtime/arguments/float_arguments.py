@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tilewright.ir.ops.arithmetic import Cast, Constant
+
 if TYPE_CHECKING:
     from tilewright.ir import Module
     from tilewright.ir.core import Value
@@ -60,11 +62,11 @@ def _meets_f64_alone(argument: Value, untyped: set[Value]) -> bool:
     while waiting:
         value = waiting.pop()
         for user in value.uses:
-            if user.name == "cast" and element_type(user.results[0].type) is F64:
+            if isinstance(user, Cast) and element_type(user.results[0].type) is F64:
                 reached = True
                 continue
             others = (operand for operand in user.operands if operand not in derived and operand not in untyped)
-            if user.name == "cast" or not user.spec.traits & (Trait.ELEMENTWISE | Trait.SHAPE) or not all(_is_constant(other) for other in others):
+            if isinstance(user, Cast) or not user.spec.traits & (Trait.ELEMENTWISE | Trait.SHAPE) or not all(_is_constant(other) for other in others):
                 return False
             new = [result for result in user.results if element_type(result.type) is F32 and result not in derived]
             derived.update(new)
@@ -78,4 +80,4 @@ def _is_constant(value: Value) -> bool:
     operation = value.definition
     if operation is not None and operation.spec.traits & Trait.SHAPE:
         return _is_constant(operation.operands[0])
-    return operation is not None and operation.name == "constant"
+    return operation is not None and isinstance(operation, Constant)

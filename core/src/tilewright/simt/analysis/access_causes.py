@@ -18,16 +18,13 @@ from tilewright.ir.ops.control import For, Yield
 from tilewright.ir.ops.debug import Hint
 from tilewright.ir.ops.memory import Load
 from tilewright.ir.ops.shape import Moved
+from tilewright.ir.table import Trait
 from tilewright.ir.types import I1, PointerType, TileType, byte_size, element_type
 from tilewright.passes.analysis.affine import Affine, Atom
 from tilewright.passes.analysis.axis import AxisInfo
 from tilewright.passes.analysis.polynomials import Polynomial
 from tilewright.passes.analysis.transfer_functions import moved_axes
 from tilewright.passes.rewriter import constant_of
-
-#: Operations of two operands that have a divisor if both of them have it.
-_SUMS = frozenset({"add", "sub", "min", "max", "or", "xor", "rem"})
-
 
 #: What is said of arguments.
 ARGUMENTS_REMEDY: Final = " (launches state it of multiples of 16 that they specialize on; tl.multiple_of does in the kernel)"
@@ -308,7 +305,7 @@ class AccessCauses:
         elif isinstance(operation, Select):
             for operand in (operation.a, operation.b):
                 self._follow(operand, width, need, found, seen)
-        elif isinstance(operation, Moved | Cast | Bitcast | Hint) or operation.name in _SUMS or operation.spec.forwards:
+        elif isinstance(operation, Moved | Cast | Bitcast | Hint) or Trait.COMMON_DIVISOR in operation.spec.traits or operation.spec.forwards:
             for operand in operation.operands:
                 self._follow(operand, width, need, found, seen)
         elif isinstance(operation, For):

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from tilewright.ir.core import Function, Operation, Value
+from tilewright.ir.ops.control import For
 from tilewright.ir.types import shape_of
 from tilewright.passes.analysis.affine import Affine, is_inside
 from tilewright.passes.analysis.affine_forms import ONE, ZERO, Form
@@ -96,7 +97,7 @@ class AddressOverlap:
 
     def _step(self, form: Form, other: Form, loop: Operation) -> int | None:
         """Return the step per iteration of two forms that differ by a constant; None otherwise."""
-        if loop.name != "for":
+        if not isinstance(loop, For):
             return None
         iteration = self._affine.unknown("iteration", loop)
         ((monomial, _),) = iteration.terms

@@ -11,6 +11,7 @@ from typing import Final
 
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops import memory
+from tilewright.ir.ops.arithmetic import Addptr, Bitcast
 from tilewright.ir.ops.control import For
 from tilewright.ir.table import Effect
 from tilewright.ir.types import DescriptorType, PointerType, TileType, Type
@@ -19,7 +20,7 @@ from tilewright.simt.dialect.ops.tensor_maps import MakeDescriptor, Tensor
 
 #: Operations whose result is based on their first operand, besides the ones that move or forward
 #: elements.
-_PASSING: Final = frozenset({"addptr", "bitcast"})
+_PASSING: Final = (Addptr, Bitcast)
 #: Operations that make a descriptor of a tensor at their operand ``base``.
 MAKING: Final = (memory.MakeDescriptor, MakeDescriptor, Tensor)
 
@@ -41,7 +42,7 @@ def root_of(address: Value) -> Value | None:
             value = owner.base
         elif owner.spec.forwards:
             value = owner.forwarded[value.index]
-        elif owner.spec.moves or owner.name in _PASSING:
+        elif owner.spec.moves or isinstance(owner, _PASSING):
             value, *_ = owner.operands
         else:
             return None

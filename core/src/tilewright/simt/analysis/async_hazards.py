@@ -18,14 +18,15 @@ from tilewright.passes.rewriter import constant_of
 from tilewright.simt.dialect.layout_rules import LayoutError
 from tilewright.simt.dialect.loop_carried import CARRIERS, Carried, carried_values
 from tilewright.simt.dialect.ops.async_copy import Commit, CopyStart, Wait
-from tilewright.simt.dialect.ops.buffers import Slot, View
-from tilewright.simt.dialect.ops.dot import DotStart
+from tilewright.simt.dialect.ops.buffers import Load, Slot, View
+from tilewright.simt.dialect.ops.dot import Dot, DotStart, Fragment
+from tilewright.simt.dialect.ops.tensor_memory import DotInto
 from tilewright.simt.dialect.types import COPIES, LOADS, MATMULS, TokenType
 
 #: Operations that start a tile, and the queue in which the tile is waited for.
 _STARTS = {"simt.dot_start": MATMULS.queue, "simt.load_start": LOADS.queue}
 #: Operations that read slots synchronously.
-_READERS = frozenset({"simt.load", "simt.dot", "simt.dot_into", "simt.fragment"})
+_READERS = (Load, Dot, DotInto, Fragment)
 
 
 class FlightError(LayoutError):
@@ -42,7 +43,7 @@ class InFlight:
         self.carried: dict[Value, Carried] = {}
         operations = list(function.walk())
         for operation in operations:
-            if operation.name in CARRIERS:
+            if isinstance(operation, CARRIERS):
                 for one in carried_values(operation):
                     self.carried.update(dict.fromkeys(one.values, one))
         for operation in operations:
@@ -160,13 +161,13 @@ def _check_use(flights: InFlight, value: Value, user: Operation, position: int, 
     elif isinstance(user, DotStart) and position == 2 and flights.queue(value) == MATMULS.queue:
         if plans != {user.plan}:
             raise _error(user, f"goes on by {user.plan} with {_named(value)}, which is in flight by {', '.join(sorted(plans))}")
-    elif user.name not in CARRIERS and not (user.spec.terminator and _carries(user)):
+    elif not isinstance(user, CARRIERS) and not (user.spec.terminator and _carries(user)):
         raise _error(user, f"reads {_named(value)}, which is in flight: a simt.wait with its token makes it readable")
 
 
 def _carries(terminator: Operation) -> bool:
     region = terminator.parent
-    return region is not None and isinstance(region.owner, Operation) and region.owner.name in CARRIERS
+    return region is not None and isinstance(region.owner, Operation) and isinstance(region.owner, CARRIERS)
 
 
 def _check_wait(flights: InFlight, value: Value, wait: Wait) -> None:
@@ -206,7 +207,7 @@ def _check_slots(region: Region, copies: _Copies) -> None:
     for number, operation in enumerate(region):
         for result in operation.results:
             ended[result] = number
-        if operation.name in _READERS:
+        if isinstance(operation, _READERS):
             for operand in operation.operands:
                 if any(slot == _slot(operand) for slot, _ in copies):
                     raise _error(operation, f"reads {_named(operand)} while a copy into it is in flight: a simt.wait for its group comes before")
@@ -240,7 +241,7 @@ def _enter(operation: Operation, copies: _Copies) -> None:
     waits = False
     for inner in operation.regions:
         _check_slots(inner, list(copies))
-        waits = waits or any(one.name == "simt.wait" for one in inner.walk())
+        waits = waits or any(isinstance(one, Wait) for one in inner.walk())
     if waits:
         copies.clear()
 

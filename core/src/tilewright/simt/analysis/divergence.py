@@ -69,9 +69,9 @@ class Divergence:
 
 def _reached(user: Operation, position: int, carried: Iterable[Carried]) -> list[Value]:
     """Values that diverge if an operand of ``user`` does."""
-    if user.spec.terminator and (owner := _owner(user)) is not None and owner.name not in CARRIERS:
+    if user.spec.terminator and (owner := _owner(user)) is not None and not isinstance(owner, CARRIERS):
         return owner.results  # results of a reduce or map
-    if user.name in CARRIERS or user.spec.terminator:
+    if isinstance(user, CARRIERS) or user.spec.terminator:
         found = [value for one in carried for value in one.values]
         decided = _decided(user, position)
         # threads leave a divergent loop in different iterations, with different values
@@ -91,7 +91,7 @@ def _decided(user: Operation, position: int) -> Operation | None:
         return user if position < 3 else None
     if isinstance(user, If):
         return user
-    if user.name == "condition" and position == 0:
+    if isinstance(user, Condition) and position == 0:
         return _owner(user)
     return None
 

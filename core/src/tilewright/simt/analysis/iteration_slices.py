@@ -9,15 +9,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tilewright.ir.core import Operation, Region, Value
-from tilewright.ir.ops.memory import Load
+from tilewright.ir.ops.linear import DotScaled
+from tilewright.ir.ops.memory import Load, MakeDescriptor
+from tilewright.ir.ops.shape import Gather, Histogram
 from tilewright.ir.types import TileType
 from tilewright.simt.dialect.attributes import layout_of
+from tilewright.simt.dialect.ops.buffers import Convert
+from tilewright.simt.dialect.ops.dot import Dot
 from tilewright.simt.dialect.pipeline_attributes import Ahead
 from tilewright.simt.target.conversion_plan import SharedMove, plan_conversion
 from tilewright.simt.target.simt_target import SimtTarget
 
 #: Pure operations that are too expensive to clone, or need memory of their own.
-_NOT_REPEATED = frozenset({"simt.dot", "dot_scaled", "gather", "histogram", "simt.convert", "make_descriptor"})
+_NOT_REPEATED = (Dot, DotScaled, Gather, Histogram, Convert, MakeDescriptor)
 #: Maximum number of cloned operations.
 _SLICE_LIMIT = 200
 
@@ -128,9 +132,9 @@ def _reader(operation: Operation) -> Reader:
 def _is_repeatable(operation: Operation, target: SimtTarget) -> bool:
     if isinstance(operation, Load):
         return not operation.volatile
-    if operation.name == "simt.convert":
+    if isinstance(operation, Convert):
         (x,), (result,) = operation.operands, operation.results
         assert isinstance(x.type, TileType)
         plan = plan_conversion(layout_of(x), layout_of(result), x.type.element, target)
         return not isinstance(plan, SharedMove)
-    return operation.spec.pure and not operation.regions and operation.name not in _NOT_REPEATED
+    return operation.spec.pure and not operation.regions and not isinstance(operation, _NOT_REPEATED)

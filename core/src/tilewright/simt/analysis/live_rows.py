@@ -12,7 +12,7 @@ from typing import Any
 
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.ops.arithmetic import Select
-from tilewright.ir.ops.control import Reduce
+from tilewright.ir.ops.control import For, If, Reduce
 from tilewright.ir.ops.memory import AtomicRmw, Store
 from tilewright.ir.ops.shape import ExpandDims, Permute, Reshape
 from tilewright.ir.table import Effect
@@ -111,9 +111,9 @@ class _Search:
 
     def end(self, user: Operation, position: int, axis: int) -> list[tuple[Value, int]] | None:
         owner = user.parent.owner if user.parent is not None else None
-        if not isinstance(owner, Operation) or owner.name not in ("for", "if"):
+        if not isinstance(owner, Operation) or not isinstance(owner, For | If):
             return None
-        return self._carried(owner, position, axis) if owner.name == "for" else [(owner.results[position], axis)]
+        return self._carried(owner, position, axis) if isinstance(owner, For) else [(owner.results[position], axis)]
 
     def _carried(self, loop: Operation, position: int, axis: int) -> list[tuple[Value, int]] | None:
         """Follow a loop-carried tile if the limit does not vary in the loop."""

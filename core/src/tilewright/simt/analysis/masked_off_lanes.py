@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops.arithmetic import Binary, Select
+from tilewright.ir.ops.control import If
 from tilewright.ir.ops.debug import Assert
 from tilewright.ir.ops.memory import AtomicLoad, AtomicRmw, AtomicStore, Load, Store
 from tilewright.ir.ops.shape import Histogram, Moved, Reshape
@@ -38,7 +39,7 @@ def mark_unseen(function: Function) -> None:
         return
     sources: dict[tuple[Operation, int], Carried] = {}
     for operation in function.walk():
-        if operation.name in CARRIERS:
+        if isinstance(operation, CARRIERS):
             for carried in carried_values(operation):
                 sources |= dict.fromkeys(carried.sources, carried)
     for load in loads:
@@ -127,7 +128,7 @@ class _Search:
 
     def _carried(self, carried: Carried, path: tuple[Moved, ...]) -> list[_Followed] | None:
         """Follow loop-carried lanes, if the mask is defined outside of the loop."""
-        if carried.operation.name != "if" and _is_made_in(self.mask, carried.operation):
+        if not isinstance(carried.operation, If) and _is_made_in(self.mask, carried.operation):
             return None
         return [(value, path) for value in carried.values]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from tilewright.ir.core import Operation, Region, Value
+from tilewright.ir.ops.arithmetic import Bitcast
 from tilewright.ir.ops.control import For
 from tilewright.ir.ops.memory import DescriptorGather, Load
 from tilewright.ir.types import I1, FloatType, IntType, TileType
@@ -168,8 +169,8 @@ def _converted_to(value: Value) -> LinearLayout | None:
 
 
 def _through_conversions(value: Value) -> list[Value]:
-    converted = [user.results[0] for user in value.uses if user.name == "simt.convert"]
-    return [value, *converted, *(user.results[0] for one in converted for user in one.uses if user.name == "bitcast")]
+    converted = [user.results[0] for user in value.uses if isinstance(user, Convert)]
+    return [value, *converted, *(user.results[0] for one in converted for user in one.uses if isinstance(user, Bitcast))]
 
 
 def stepped_matmul(loop: For, loads: list[Ahead], target: SimtTarget) -> Dot | None:
@@ -199,7 +200,7 @@ def _readers(value: Value) -> Iterator[Operation]:
     for view in views_of(value):
         for user in view.value.uses:
             yield user
-            if user.name == "simt.convert":
+            if isinstance(user, Convert):
                 yield from (reader for reader in user.results[0].uses if isinstance(reader, Multiplication))
 
 

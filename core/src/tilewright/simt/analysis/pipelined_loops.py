@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tilewright.ir.core import Function, Operation
-from tilewright.ir.ops.control import For
+from tilewright.ir.ops.control import LOOPS, For
 from tilewright.simt.dialect.loop_carried import operations_of_program
 from tilewright.simt.target.matmul_plan import MULTIPLYING
 
@@ -38,4 +38,4 @@ def _has(loop: For, matmuls: tuple[type[Operation], ...]) -> bool:
 
 
 def _is_innermost(loop: For) -> bool:
-    return not any(inner.name in ("for", "while") for inner in loop.body.walk())
+    return not any(isinstance(inner, LOOPS) for inner in loop.body.walk())

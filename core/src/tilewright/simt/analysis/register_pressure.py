@@ -72,7 +72,7 @@ class Pressure:
         if not isinstance(type_, TileType) or type_.element is I1 or isinstance(type_.element, PointerType):
             return 0
         operation = value.definition
-        if operation is not None and (operation.name in SOURCES or operation.name in SHAPE_OPERATIONS):
+        if operation is not None and (isinstance(operation, SOURCES) or operation.name in SHAPE_OPERATIONS):
             return 0
         return 0 if value.layout is None else words_of(value)
 

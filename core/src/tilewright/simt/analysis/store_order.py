@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.ir.core import Function, Operation
+from tilewright.ir.ops.control import LOOPS
 from tilewright.ir.ops.memory import DescriptorReduce, DescriptorStore
 from tilewright.ir.types import DescriptorType
 from tilewright.passes.analysis.affine import Affine
@@ -26,7 +27,6 @@ from tilewright.passes.analysis.polynomials import Polynomial
 from tilewright.simt.analysis.alias import may_be_same, root_of
 from tilewright.simt.dialect.loop_carried import is_repeated
 
-_LOOPS = frozenset({"for", "while"})
 _Store = DescriptorStore | DescriptorReduce
 
 
@@ -153,7 +153,7 @@ def _extents(store: _Store) -> tuple[int, ...]:
 
 
 def _loops(store: Operation) -> list[Operation]:
-    return [operation for operation in store.ancestors() if operation.name in _LOOPS]
+    return [operation for operation in store.ancestors() if isinstance(operation, LOOPS)]
 
 
 def _precedes(other: Operation, place: int, store: Operation, number: int) -> bool:

@@ -21,8 +21,6 @@ from tilewright.simt.analysis.live_rows import observed
 #: Extent of an unbounded axis.
 _UNBOUNDED: Final = (1 << 31) - 1
 _ONE: Final = Polynomial.number(1)
-#: Integer operations that launchers can evaluate.
-_ON_HOST: Final = frozenset({"div", "min", "max"})
 
 
 class NotRaisedError(TilewrightError):
@@ -82,7 +80,7 @@ def is_on_host(polynomial: Polynomial, affine: Affine) -> bool:
             (value,) = atom.of
             if value.owner is not affine.function.body or not isinstance(value.type, IntType):
                 return False
-        elif atom.kind not in _ON_HOST or not all(is_on_host(part, affine) for part in atom.of):
+        elif atom.kind not in ("div", "min", "max") or not all(is_on_host(part, affine) for part in atom.of):
             return False
     return True
 

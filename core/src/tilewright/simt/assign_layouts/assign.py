@@ -20,7 +20,7 @@ from typing import Any, Final
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops.arithmetic import Cast
-from tilewright.ir.ops.control import For
+from tilewright.ir.ops.control import For, If
 from tilewright.ir.ops.linear import Dot
 from tilewright.ir.ops.memory import AtomicRmw, DescriptorLoad, Load, Store
 from tilewright.ir.ops.shape import Split
@@ -174,9 +174,9 @@ class LayoutStatement:
 
     def _state(self, operation: Operation) -> None:
         name = operation.name
-        if name in CARRIERS:
+        if isinstance(operation, CARRIERS):
             self._state_carrier(operation)
-        elif operation.spec.terminator or name in SOURCES:
+        elif operation.spec.terminator or isinstance(operation, SOURCES):
             return
         elif name in SHAPE_OPERATIONS:
             if isinstance(operation, Split) and not isinstance(operation.results[0].type, TileType):  # the halves of a pair, as scalars
@@ -194,7 +194,7 @@ class LayoutStatement:
 
     def _state_carrier(self, operation: Operation) -> None:
         weight = self.weight(operation)
-        inside = weight if operation.name == "if" else weight * _TRIPS
+        inside = weight if isinstance(operation, If) else weight * _TRIPS
         for region in operation.regions:
             self._weights[region] = inside
         for value in (*operation.results, *(argument for region in operation.regions for argument in region.arguments)):
@@ -392,7 +392,7 @@ class LayoutStatement:
             for operand, read in dict.fromkeys(zip(operation.operands, reads, strict=True)):
                 if read is None:
                     continue
-                if operation.name == "dot" and weight > 1:
+                if isinstance(operation, Dot) and weight > 1:
                     self._keep_coalesced(operand, read, operation.operands.index(operand))
                 self.problem.connect(Edge(operand, read.root() if isinstance(read, Variable) else read, weight))
 
@@ -404,7 +404,7 @@ class LayoutStatement:
         for leaf, _ in self.problem.paths(operand):
             operation = leaf.owner
             source = self.origins[leaf].source
-            if isinstance(operation, Operation) and operation.name == "load" and isinstance(source, Variable):
+            if isinstance(operation, Operation) and isinstance(operation, Load) and isinstance(source, Variable):
                 source.root().closed = True
                 access, layout = self.accesses.get(operation), self._side_by_side.get(operation)
                 if layout is None and self.target.turned_by_loads and access is not None and isinstance(read, LinearLayout) and read.shape == access.shape:

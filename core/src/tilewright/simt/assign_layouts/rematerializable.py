@@ -55,13 +55,13 @@ class _Search:
         return value in self.fixed or value in self.derived
 
     def visit(self, operation: Operation) -> None:
-        if operation.name in CARRIERS:
+        if isinstance(operation, CARRIERS):
             for value in (*operation.results, *(argument for region in operation.regions for argument in region.arguments)):
                 self._visit_carried(value)
             return
         if operation.spec.terminator:
             owner = operation.parent.owner if operation.parent is not None else None
-            if isinstance(owner, Operation) and owner.name in CARRIERS:
+            if isinstance(owner, Operation) and isinstance(owner, CARRIERS):
                 for value in (*owner.results, *(argument for region in owner.regions for argument in region.arguments)):
                     self._visit_carried(value)
             return
@@ -70,7 +70,7 @@ class _Search:
             return
         shape = operation.name in SHAPE_OPERATIONS
         elementwise = operation.spec.elementwise and operation.spec.effects is Effect.NONE
-        if not (shape or elementwise or operation.name in SOURCES):
+        if not (shape or elementwise or isinstance(operation, SOURCES)):
             for result in tiles:
                 self.fix(result)
             return

@@ -16,12 +16,15 @@ from typing import TypeVar
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Operation, Region, Value
+from tilewright.ir.ops.arithmetic import Cast
+from tilewright.ir.ops.control import Condition, For, If
 from tilewright.ir.types import TileType
 from tilewright.passes.clone import clone_operation
 from tilewright.simt.assign_layouts.solver import recomputed
 from tilewright.simt.dialect.layout_rules import SHAPE_OPERATIONS, SOURCES, from_operands
 from tilewright.simt.dialect.loop_carried import CARRIERS, Carried
 from tilewright.simt.dialect.ops import SIMT_TABLE
+from tilewright.simt.dialect.ops.buffers import Convert
 from tilewright.simt.layouts.linear_layout import LinearLayout
 
 #: Returns the layout that an operation requires of each operand; None for no requirement.
@@ -114,8 +117,7 @@ class Materializer:
             if argument in self.versions and argument in self.fixed:
                 place = self._convert_all(argument, self.fixed[argument], place)
         for operation in operations:
-            name = operation.name
-            if name in CARRIERS:
+            if isinstance(operation, CARRIERS):
                 self._structured(operation)
             elif operation.spec.terminator:
                 if region.owner is None or not isinstance(region.owner, Operation):
@@ -201,7 +203,7 @@ class Materializer:
                 if result != layout:
                     indirect.append((layout, result))
                     continue
-            versions = [self._version(v, operands) if isinstance(v.type, TileType) and operation.name not in SOURCES else v for v in originals]
+            versions = [self._version(v, operands) if isinstance(v.type, TileType) and not isinstance(operation, SOURCES) else v for v in originals]
             if used:
                 copy = clone_operation(operation, {})
                 place = _insert_after(copy, place)
@@ -220,8 +222,8 @@ class Materializer:
     # ---- control flow
 
     def _structured(self, operation: Operation) -> None:
-        if operation.name != "if":
-            self._reread(operation, 3 if operation.name == "for" else 0)
+        if not isinstance(operation, If):
+            self._reread(operation, 3 if isinstance(operation, For) else 0)
         for region in operation.regions:
             region.arguments = self._values(region.arguments, region)
             self._region(region)
@@ -232,8 +234,8 @@ class Materializer:
                 after = self._convert_all(result, self.fixed[result], after)
 
     def _end(self, operation: Operation, owner: Operation) -> None:
-        if owner.name in CARRIERS:
-            self._reread(operation, 1 if operation.name == "condition" else 0)
+        if isinstance(owner, CARRIERS):
+            self._reread(operation, 1 if isinstance(operation, Condition) else 0)
 
     def _reread(self, operation: Operation, first: int) -> None:
         """Let an operation that gives carried values give each in all its layouts.
@@ -289,11 +291,11 @@ def sink_conversions(region: Region) -> None:
     movable: set[Operation] = set()
     operations = list(region)
     for operation in operations:
-        if operation.name == "simt.convert" or (
-            (operation.name in SHAPE_OPERATIONS or operation.name == "cast") and any(v.definition in movable for v in operation.operands)
+        if isinstance(operation, Convert) or (
+            (operation.name in SHAPE_OPERATIONS or isinstance(operation, Cast)) and any(v.definition in movable for v in operation.operands)
         ):
             movable.add(operation)
-        if operation.name in CARRIERS:
+        if isinstance(operation, CARRIERS):
             for inner in operation.regions:
                 sink_conversions(inner)
     if not movable:

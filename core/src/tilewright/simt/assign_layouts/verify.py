@@ -47,7 +47,7 @@ def _check_operation(operation: Operation, target: SimtTarget) -> None:
     name = operation.name
     interface = interface_of(target, name)
     rule = ""
-    if name in CARRIERS:
+    if isinstance(operation, CARRIERS):
         _check_carriers(operation)
     elif interface is not None:
         rule = interface.check(operation, target) if interface.check is not None else ""

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.ops.control import If
 from tilewright.simt.dialect.loop_carried import CARRIERS, Carried, carried_values
-from tilewright.simt.dialect.ops.async_copy import CopyStart, Wait
+from tilewright.simt.dialect.ops.async_copy import Commit, CopyStart, Wait
 from tilewright.simt.dialect.types import COPIES, MATMULS, TokenType
 
 #: Ages of the known tokens: the number of groups of their queue committed after their own (or
@@ -44,7 +45,7 @@ class Tokens:
         for operation in region:
             if isinstance(operation, Wait):
                 self._wait(operation, ages)
-            elif operation.name in CARRIERS:
+            elif isinstance(operation, CARRIERS):
                 self._structured(operation, ages)
             elif operation.regions:
                 for inner in operation.regions:
@@ -67,13 +68,13 @@ class Tokens:
             if queue is not None:
                 # each matmul is a group of its own: a commit of matmuls closes no group, and its
                 # token stands for nothing
-                if (operation.name != "simt.commit" or queue != MATMULS.queue) and (self._copies is None or queue != COPIES.queue):
+                if (not isinstance(operation, Commit) or queue != MATMULS.queue) and (self._copies is None or queue != COPIES.queue):
                     _follow(ages, queue, 1)
                 ages[result] = 0
 
     def _structured(self, operation: Operation, ages: _Ages) -> None:
         carried = [one for one in carried_values(operation) if _queue(one.values[0]) is not None]
-        if operation.name == "if":
+        if isinstance(operation, If):
             branches = [dict(ages) for _ in operation.regions]
             for region, branch in zip(operation.regions, branches, strict=True):
                 self._region(region, branch)

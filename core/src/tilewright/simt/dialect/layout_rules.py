@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from tilewright.ir.core import Operation
-from tilewright.ir.ops.shape import Broadcast, Cat, Join, Moved, Permute
+from tilewright.ir.ops.arithmetic import Arange
+from tilewright.ir.ops.shape import Broadcast, Cat, Join, Moved, Permute, Splat, Split
 from tilewright.ir.types import TileType
 from tilewright.simt.dialect.attributes import layout_of
 from tilewright.simt.layouts.linear_layout import LinearLayout, axis_shifts, log2
@@ -111,7 +112,7 @@ _FORWARD: Final[dict[str, Map]] = {
 SHAPE_OPERATIONS = frozenset(_BACK)
 
 #: Operations whose result can have any layout at no cost.
-SOURCES = frozenset({"splat", "arange"})
+SOURCES = (Splat, Arange)
 
 
 class _Independent:
@@ -157,7 +158,7 @@ def from_operands(operation: Operation, result: LinearLayout) -> tuple[LinearLay
     """(the layout that a shape operation gives its result, that of its operands) nearest to the
     layout asked of the result."""
     operand = operand_layout(operation, result)
-    if operation.name in ("join", "cat"):
+    if isinstance(operation, Join | Cat):
         return result_layout(operation, operand), operand
     return result, operand
 
@@ -203,14 +204,14 @@ def one_layout(operation: Operation, target: object) -> str:
 
 def shape_rule(operation: Operation) -> str:
     """The rule that a shape operation breaks, or the empty string."""
-    name, operands = operation.name, operand_layouts(operation)
+    operands = operand_layouts(operation)
     results = [layout_of(value) for value in operation.results]
     if len(set(operands)) > 1 or len(set(results)) > 1:
         return "operands must have one layout, and results one"
     operand, result = operands[0], results[0]
     if isinstance(operation, Broadcast):
         holds, rule = _unordered(result.broadcast_source(operand.shape)) == _unordered(operand), "the operand must have what the result repeats"
-    elif name == "split":
+    elif isinstance(operation, Split):
         holds, rule = 1 in operand.registers and _unordered(result.joined()) == _unordered(operand), "results must be the halves, which are in one thread"
     elif isinstance(operation, Cat):
         held = 1 << _cat_bit(operation, result.shape) in result.registers

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.ops.control import LOOPS, For, If, While
+from tilewright.simt.dialect.ops.warp_specialize import Part, Partition
 from tilewright.simt.layouts.linear_layout import LinearLayout
 
 
@@ -40,17 +42,17 @@ def carried_values(operation: Operation) -> list[Carried]:
 
     For ``while``, the arguments of ``before`` come first, then the values that it forwards.
     """
-    if operation.name == "for":
+    if isinstance(operation, For):
         (body,) = operation.regions
         last, first = terminator(body), len(operation.operands) - len(operation.results)
         return [
             Carried(operation, [body.arguments[i + 1], result], [(operation, first + i), (last, i)])
             for i, result in enumerate(operation.results)
         ]  # fmt: skip
-    if operation.name == "if":
+    if isinstance(operation, If):
         lasts = [terminator(region) for region in operation.regions]
         return [Carried(operation, [result], [(last, i) for last in lasts]) for i, result in enumerate(operation.results)]
-    if operation.name == "while":
+    if isinstance(operation, While):
         before, after = operation.regions
         condition, last = terminator(before), terminator(after)
         again = [Carried(operation, [argument], [(operation, i), (last, i)]) for i, argument in enumerate(before.arguments)]
@@ -63,16 +65,16 @@ def carried_values(operation: Operation) -> list[Carried]:
 
 
 #: Operations that carry values.
-CARRIERS = frozenset({"for", "while", "if"})
+CARRIERS = (For, While, If)
 #: Operations whose regions run beside each other, and those regions.
-PARTED = frozenset({"simt.partition", "simt.part"})
+PARTED = (Partition, Part)
 
 
 def all_carried(function: Function) -> dict[Value, Carried]:
     """The carried value that each region argument or result is."""
     found: dict[Value, Carried] = {}
     for operation in operations_of_program(function.body):
-        if operation.name in CARRIERS:
+        if isinstance(operation, CARRIERS):
             for carried in carried_values(operation):
                 for value in carried.values:
                     found[value] = carried
@@ -81,7 +83,7 @@ def all_carried(function: Function) -> dict[Value, Carried]:
 
 def is_repeated(operation: Operation) -> bool:
     """Return whether an operation is in a loop."""
-    return any(outer.name in ("for", "while") for outer in operation.ancestors())
+    return any(isinstance(outer, LOOPS) for outer in operation.ancestors())
 
 
 def operations_of_program(region: Region) -> list[Operation]:
@@ -95,6 +97,6 @@ def operations_of_program(region: Region) -> list[Operation]:
 def _collect(region: Region, found: list[Operation]) -> None:
     for operation in region:
         found.append(operation)
-        if operation.name in CARRIERS or operation.name in PARTED:
+        if isinstance(operation, (CARRIERS, PARTED)):
             for inner in operation.regions:
                 _collect(inner, found)

@@ -9,6 +9,7 @@ from typing import Any
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Function
+from tilewright.ir.ops.control import While
 from tilewright.ir.types import F16, F32, FloatType, IntType, Type
 from tilewright.llvm.emission.atomics import (
     atomic_read,
@@ -93,7 +94,7 @@ class EmulatedTarget(SimtTarget):
     def prepare(self, function: Function) -> None:
         self.matmuls_in_flight.begin(function)
         self._cluster = function.attributes.get(CLUSTER, 1)
-        self._polls = any(operation.name == "while" for operation in function.walk())
+        self._polls = any(isinstance(operation, While) for operation in function.walk())
         async_proxy = BlockMove | RowCopy | Multiplication
         self._marks = self.published and any(isinstance(one, async_proxy) for one in function.walk())
         names: dict[int, list[str]] = {}

@@ -20,6 +20,7 @@ from tilewright.ir.ops.memory import Barrier
 from tilewright.ir.types import FloatType, IntType, TileType, element_type
 from tilewright.llvm.emission.writer import Block, FunctionWriter
 from tilewright.simt.dialect.op_interface import Interface
+from tilewright.simt.dialect.ops.async_copy import Wait
 from tilewright.simt.dialect.registry import register_interfaces
 from tilewright.simt.dialect.types import MATMULS
 from tilewright.simt.lowering.emission.context import UNWRITTEN, SimtContext
@@ -225,7 +226,7 @@ def _is_drained(context: SimtContext, operation: Operation) -> bool:
     other path.
     """
     users = [user for result in operation.results if result.type is MATMULS for user in result.uses]
-    return bool(users) and all(user.name == "simt.wait" and (MATMULS.queue, 0) in context.tokens.pending(user) for user in users)
+    return bool(users) and all(isinstance(user, Wait) and (MATMULS.queue, 0) in context.tokens.pending(user) for user in users)
 
 
 def _continuation(w: FunctionWriter, type_: str, counter: IntType, lower: str, upper: str, step: str) -> Callable[[str], tuple[str, str]]:

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from contextlib import nullcontext
 
 from tilewright.ir.core import Operation, Value
+from tilewright.ir.ops.arithmetic import Constant
 from tilewright.simt.dialect.attributes import offset_of
 from tilewright.simt.dialect.op_interface import Interface, SharedEffects
 from tilewright.simt.dialect.ops import mbarrier as ops
+from tilewright.simt.dialect.ops.buffers import Buffer
 from tilewright.simt.dialect.ops.tma import BlockLoadStart, RowsLoadStart
 from tilewright.simt.dialect.ops.warp_specialize import Turn
 from tilewright.simt.dialect.registry import register_interfaces
@@ -64,21 +66,21 @@ def lower_barriers(context: SimtContext, operation: ops.Barriers) -> None:
 def _makes_more(operation: Operation) -> bool:
     """Return whether another ``simt.barriers`` follows, with only no-op operations in between."""
     following = operation.next
-    while following is not None and following.name in _IDLE:
+    while following is not None and isinstance(following, _IDLE):
         following = following.next
-    return following is not None and following.name == "simt.barriers"
+    return following is not None and isinstance(following, ops.Barriers)
 
 
 def _were_made(operation: Operation) -> bool:
     """Return whether a ``simt.barriers`` precedes, with only no-op operations in between."""
     earlier = operation.previous
-    while earlier is not None and earlier.name in _IDLE:
+    while earlier is not None and isinstance(earlier, _IDLE):
         earlier = earlier.previous
-    return earlier is not None and earlier.name == "simt.barriers"
+    return earlier is not None and isinstance(earlier, ops.Barriers)
 
 
 #: Operations that emit no instruction.
-_IDLE = frozenset({"simt.buffer", "constant"})
+_IDLE = (Buffer, Constant)
 
 
 def lower_publish(context: SimtContext, operation: ops.Publish) -> None:

@@ -18,12 +18,14 @@ from typing import Final
 
 from tilewright.errors import OutOfResources
 from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.ops.control import If
 from tilewright.passes.rewriter import constant_of
 from tilewright.simt.dialect.async_groups import Tokens
 from tilewright.simt.dialect.attributes import OFFSET, SHARED_BYTES, function_of, part_of
 from tilewright.simt.dialect.loop_carried import CARRIERS, PARTED, all_carried, operations_of_program
-from tilewright.simt.dialect.ops.buffers import Buffer
-from tilewright.simt.dialect.ops.mbarrier import ArriveAfter, Await, OnBarrier
+from tilewright.simt.dialect.ops.buffers import Buffer, Release
+from tilewright.simt.dialect.ops.mbarrier import ArriveAfter, Await, Barriers, OnBarrier
+from tilewright.simt.dialect.ops.tensor_memory import DotInto
 from tilewright.simt.dialect.registry import interface_of
 from tilewright.simt.dialect.types import COPIES, MATMULS, STORES, BarriersType, BufferType, MemoryType
 from tilewright.simt.target.simt_target import SimtTarget
@@ -36,7 +38,7 @@ _ALIGNMENT: Final = 16
 _SPREAD: Final = 1024
 
 #: Operations that allocate shared memory for other operations.
-_ALLOCATIONS: Final = frozenset({"simt.buffer", "simt.barriers"})
+_ALLOCATIONS: Final = (Buffer, Barriers)
 
 
 def allocate(function: Function, target: SimtTarget) -> None:
@@ -154,13 +156,13 @@ class _Allocation:
             for queue, left in self.tokens.pending(operation):
                 if not left:
                     self.waits.setdefault(queue, []).append((start, operation.parent))
-            if operation.name in CARRIERS or operation.name in PARTED:
+            if isinstance(operation, (CARRIERS, PARTED)):
                 for inner in operation.regions:
                     self._number(inner)
                 self.spans[operation] = start, len(self.positions) - 1
 
     def _buffers(self) -> list[_Buffer]:
-        allocations = [operation for operation in self.positions if operation.name in _ALLOCATIONS]
+        allocations = [operation for operation in self.positions if isinstance(operation, _ALLOCATIONS)]
         if not allocations:
             return []
         carried = all_carried(self.function)
@@ -174,7 +176,7 @@ class _Allocation:
             released = None
             for user in self._users(operation.results[0], readers):
                 part = part_of(user)
-                if user.name == "simt.release" and part is not None and user.parent is part.regions[0]:
+                if isinstance(user, Release) and part is not None and user.parent is part.regions[0]:
                     released = part, self.positions[user]
                 end = max(end, self._end_of_use(user, operation))
             type_ = operation.results[0].type
@@ -197,7 +199,7 @@ class _Allocation:
             following = list(carried.get(value, ()))
             for user in value.uses:
                 found.append(user)
-                following += [result for result in user.results if is_place(result) and user.name not in CARRIERS]
+                following += [result for result in user.results if is_place(result) and not isinstance(user, CARRIERS)]
             for other in following:
                 if other not in seen:
                     seen.add(other)
@@ -215,11 +217,11 @@ class _Allocation:
         for operation in user.ancestors():
             if operation in around:
                 break
-            if operation.name in PARTED:
+            if isinstance(operation, PARTED):
                 return len(self.positions)  # other partitions run concurrently
-            if operation.name != "if":
+            if not isinstance(operation, If):
                 end = max(end, self.spans[operation][1])
-        if user.name == "simt.dot_into":
+        if isinstance(user, DotInto):
             end = max(end, self._end_of_matmul(user))
         interface = interface_of(self.target, user.name)
         effects = interface.effects(user) if interface is not None and interface.effects is not None else None

@@ -19,18 +19,23 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from tilewright.ir.core import Function, Operation, Region
+from tilewright.ir.ops.control import If
+from tilewright.ir.ops.memory import Barrier
 from tilewright.ir.table import Effect
 from tilewright.simt.analysis.async_hazards import FlightError
 from tilewright.simt.analysis.proxies import ProxyAccesses, proxy_accesses
 from tilewright.simt.dialect.loop_carried import CARRIERS
 from tilewright.simt.dialect.op_interface import SharedEffects
+from tilewright.simt.dialect.ops.async_copy import Wait
+from tilewright.simt.dialect.ops.mbarrier import Arrive, Barriers, Publish
+from tilewright.simt.dialect.ops.warp_specialize import Part, Partition
 from tilewright.simt.dialect.registry import interface_of
 from tilewright.simt.dialect.types import COPIES
 from tilewright.simt.passes.shared_ranges import ByteRange, SharedRanges, overlap
 from tilewright.simt.target.simt_target import SimtTarget
 
 #: Barriers and arrivals: operations that order earlier accesses of a thread for other threads.
-_SYNCHRONIZING = frozenset({"barrier", "simt.barriers", "simt.arrive"})
+_SYNCHRONIZING = (Barrier, Barriers, Arrive)
 
 
 class ProxyError(FlightError):
@@ -91,15 +96,15 @@ class _Check:
     def region(self, region: Region, open_: _Open) -> None:
         """Visit a region; update ``open_`` to the accesses that are unordered at its end."""
         for operation in region:
-            if operation.name in CARRIERS:
+            if isinstance(operation, CARRIERS):
                 self._structured(operation, open_)
-            elif operation.name == "simt.partition":
+            elif isinstance(operation, Partition):
                 self._parts(operation, open_)
             else:
                 self._visit(operation, open_)
 
     def _structured(self, operation: Operation, open_: _Open) -> None:
-        if operation.name == "if":
+        if isinstance(operation, If):
             branches = [set(open_) for _ in operation.regions]
             for region, branch in zip(operation.regions, branches, strict=True):
                 self.region(region, branch)
@@ -120,7 +125,7 @@ class _Check:
         open_ |= left
 
     def _parts(self, operation: Operation, open_: _Open) -> None:
-        parts = [one for one in operation.regions[0] if one.name == "simt.part"]
+        parts = [one for one in operation.regions[0] if isinstance(one, Part)]
         ends, released = [set(open_) for _ in parts], []
         for part, end in zip(parts, ends, strict=True):
             self._released = set()
@@ -144,14 +149,13 @@ class _Check:
     # ---- one operation
 
     def _visit(self, operation: Operation, open_: _Open) -> None:
-        name = operation.name
-        if name == "simt.publish":
+        if isinstance(operation, Publish):
             open_ -= (found := {one for one in open_ if one.state is not _State.FENCED})
             open_ |= {_in_state(one, _State.FENCED) for one in found}
             return
-        if name in _SYNCHRONIZING:
+        if isinstance(operation, _SYNCHRONIZING):
             self._synchronize(open_)
-            if name == "simt.arrive" and self._released is not None:
+            if isinstance(operation, Arrive) and self._released is not None:
                 self._released |= open_
             return
         scratch = self.ranges.of_scratch(operation)
@@ -174,7 +178,7 @@ class _Check:
 
     def _written_before(self, operation: Operation) -> list[ByteRange]:
         """Ranges that cp.async copies have written by the end of a wait for them."""
-        if operation.name != "simt.wait" or not any(one.type is COPIES for one in operation.operands):
+        if not isinstance(operation, Wait) or not any(one.type is COPIES for one in operation.operands):
             return []
         return self._copies
 

@@ -26,11 +26,23 @@ from typing import Any, Final
 
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Module, Operation, Region, Value
-from tilewright.ir.ops.arithmetic import Arange
-from tilewright.ir.ops.control import Reduce, Scan
+from tilewright.ir.ops.arithmetic import Arange, Constant
+from tilewright.ir.ops.control import Map, Reduce, Scan
+from tilewright.ir.ops.debug import Assert, Assume, Extern, Hint, InlineAsm
 from tilewright.ir.ops.linear import Dot
-from tilewright.ir.ops.memory import AtomicRmw, AtomicStore, DescriptorLoad, DescriptorReduce, DescriptorScatter, DescriptorStore, Store
-from tilewright.ir.ops.shape import Cat, ExpandDims, Gather, Moved, Permute
+from tilewright.ir.ops.memory import (
+    ATOMICS,
+    AtomicLoad,
+    AtomicRmw,
+    AtomicStore,
+    DescriptorLoad,
+    DescriptorReduce,
+    DescriptorScatter,
+    DescriptorStore,
+    Load,
+    Store,
+)
+from tilewright.ir.ops.shape import Cat, ExpandDims, Gather, Moved, Permute, Splat
 from tilewright.ir.table import Effect, Trait
 from tilewright.ir.types import I32, DescriptorType, FloatType, TileType, Type, shape_of
 from tilewright.passes.canonicalize import canonicalize
@@ -48,11 +60,11 @@ from tilewright.simt.target.simt_target import SimtTarget
 #: Division of a value that is whole in every CTA; any other division is an axis.
 _UNDIVIDED: Final = -1
 #: Operations without tile operands, of whose result any part can be created.
-_FREE: Final = frozenset({"arange", "constant", "splat"})
+_FREE: Final = (Arange, Constant, Splat)
 #: Maximum number of cloned operations.
 _MOST: Final = 4096
 #: Operations whose tiles have one shape and one division.
-_ALIKE: Final = frozenset({"load", "store", "atomic_rmw", "atomic_cas", "atomic_load", "atomic_store", "assert", "map", "inline_asm", "extern"})
+_ALIKE: Final = (Load, Store, *ATOMICS, Assert, Map, InlineAsm, Extern)
 #: Operations along one axis that must not be divided; on the other axes all tiles divide alike.
 _ALONG_AXIS: Final = (Scan, Gather, Cat)
 #: Stores that only CTA 0 executes if the tile is whole.
@@ -92,11 +104,11 @@ def _check(function: Function) -> None:
         _NotDividedError: there is such a thing.
     """
     operations = list(operations_of_program(function.body))
-    if not any(operation.name == "dot" for operation in operations):
+    if not any(isinstance(operation, Dot) for operation in operations):
         raise _NotDividedError("it multiplies no matrices")
     for operation in operations:
         ordered = not operation.regions and bool(effects_of(operation) & Effect.ORDER)
-        if ordered and operation.name not in ("assert", "assume", "atomic_load", "atomic_store"):
+        if ordered and not isinstance(operation, Assert | Assume | AtomicLoad | AtomicStore):
             raise _NotDividedError(f"{operation.name} at {operation.location} is for all threads of a program")
     written = {root for operation in operations for root in reached(operation, Effect.WRITE)}
     read = {root for operation in operations if any(result.uses for result in operation.results) for root in reached(operation, Effect.READ)}
@@ -130,7 +142,7 @@ def _is_index(operation: Operation) -> bool:
     if len(operation.results) != 1 or operation.regions or not isinstance(operation.result.type, TileType):
         return False
     moves = operation.spec.traits & (Trait.ELEMENTWISE | Trait.SHAPE) and operation.spec.pure
-    return operation.name in _FREE or bool(moves and not isinstance(operation.result.type.element, FloatType))
+    return isinstance(operation, _FREE) or bool(moves and not isinstance(operation.result.type.element, FloatType))
 
 
 def _divided(function: Function, blocks: int, target: SimtTarget) -> dict[Value, int]:
@@ -138,7 +150,7 @@ def _divided(function: Function, blocks: int, target: SimtTarget) -> dict[Value,
 
     The axis is the longer one of the first matmul that leads to no contradiction.
     """
-    dots = [operation for operation in operations_of_program(function.body) if operation.name == "dot"]
+    dots = [operation for operation in operations_of_program(function.body) if isinstance(operation, Dot)]
     first: _NotDividedError | None = None
     for axis in _axes(dots[0], blocks, target):
         try:
@@ -254,7 +266,7 @@ class _Division:
                 for other in (*one.values, *one.incoming()):
                     self.settle(other, division)
             for operation in (value.definition, *value.uses):
-                if operation is not None and operation.name not in CARRIERS and not operation.spec.terminator:
+                if operation is not None and not isinstance(operation, CARRIERS) and not operation.spec.terminator:
                     self._relate(operation)
             for becomes in self.becomes.get(value, ()):
                 self.settle(becomes, division)
@@ -267,9 +279,9 @@ class _Division:
         tiles = [value for value in (*operation.operands, *operation.results) if isinstance(value.type, TileType)]
         if rule is not None:
             rule(self, operation)
-        elif name in _FREE:
+        elif isinstance(operation, _FREE):
             return
-        elif name in _ALIKE or operation.spec.traits & Trait.ELEMENTWISE or isinstance(operation, _ALONG_AXIS):
+        elif isinstance(operation, _ALIKE) or operation.spec.traits & Trait.ELEMENTWISE or isinstance(operation, _ALONG_AXIS):
             self._alike(tiles, operation.axis if isinstance(operation, _ALONG_AXIS) else None)
         else:
             for value in (*operation.operands, *operation.results):
@@ -406,7 +418,7 @@ class _Rewriting:
         for operation in operations:
             if isinstance(operation, _MASKED) and not self._is_divided(operation):
                 self._mask(operation)
-            elif operation.name in ("load", "descriptor_load") and not self._is_divided(operation) and isinstance(operation.result.type, TileType):
+            elif isinstance(operation, Load | DescriptorLoad) and not self._is_divided(operation) and isinstance(operation.result.type, TileType):
                 operation.attributes[WHOLE] = True
         shapes = {value: _extents(value.type) for value in self.division}
         for value, axis in self.division.items():
@@ -415,7 +427,7 @@ class _Rewriting:
         for operation in operations:
             if isinstance(operation, Arange):
                 self._begin_later(operation)
-            elif operation.name == "hint":
+            elif isinstance(operation, Hint):
                 self._promise_less(operation, shapes.get(operation.result, ()))
             elif isinstance(operation, DescriptorLoad | DescriptorStore | DescriptorReduce):
                 self._move(operation)
@@ -488,7 +500,7 @@ def _regions(region: Region) -> list[Region]:
     """A region, and the regions of control flow nested in it."""
     found = [region]
     for operation in region:
-        if operation.name in CARRIERS:
+        if isinstance(operation, CARRIERS):
             for inner in operation.regions:
                 found += _regions(inner)
     return found

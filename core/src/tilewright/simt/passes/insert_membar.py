@@ -59,8 +59,10 @@ from typing import Final
 
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops import TABLE
+from tilewright.ir.ops.arithmetic import Constant
+from tilewright.ir.ops.control import For, If, While
 from tilewright.ir.ops.debug import InlineAsm
-from tilewright.ir.ops.memory import AtomicCas, AtomicLoad, AtomicRmw, AtomicStore
+from tilewright.ir.ops.memory import ATOMICS, Barrier
 from tilewright.ir.table import Effect
 from tilewright.ir.types import PointerType, TileType, element_type
 from tilewright.passes.analysis.affine import is_inside
@@ -76,6 +78,9 @@ from tilewright.simt.dialect.attributes import WARPS, layout_of
 from tilewright.simt.dialect.loop_carried import CARRIERS, Carried, all_carried, terminator
 from tilewright.simt.dialect.op_interface import SharedEffects
 from tilewright.simt.dialect.ops import SIMT_TABLE
+from tilewright.simt.dialect.ops.async_copy import Wait
+from tilewright.simt.dialect.ops.mbarrier import Arrive, Barriers, Publish
+from tilewright.simt.dialect.ops.warp_specialize import Part, Partition, Phase
 from tilewright.simt.dialect.registry import interface_of
 from tilewright.simt.dialect.types import COPIES, MATMULS, STORES
 from tilewright.simt.passes.allocate_shared import is_place, scratch_of
@@ -87,9 +92,7 @@ _ANYWHERE: Final = None
 
 #: Operations that synchronize all threads: one thread initializes mbarriers, and a barrier
 #: follows.
-_MEETINGS: Final = frozenset({"barrier", "simt.barriers"})
-
-_ATOMICS: Final = (AtomicRmw, AtomicCas, AtomicLoad, AtomicStore)
+_MEETINGS: Final = (Barrier, Barriers)
 
 
 def insert_barriers(function: Function, target: SimtTarget) -> None:
@@ -208,14 +211,13 @@ class _Barriers:
 
     def _region(self, region: Region, pending: _Pending) -> None:
         for operation in region:
-            name = operation.name
-            if name in CARRIERS:
+            if isinstance(operation, CARRIERS):
                 cause = self._divergence.cause(operation) if self._diverged is None else None
                 if cause is not None:
                     self._diverge(operation, cause, pending)
                 else:
                     self._structured(operation, pending)
-            elif name == "simt.partition":
+            elif isinstance(operation, Partition):
                 self._parts(operation, pending)
             elif operation.spec.effects is not Effect.NONE or scratch_of(operation, self.target):
                 self._visit(operation, pending)
@@ -231,7 +233,7 @@ class _Barriers:
         (region,) = operation.regions
         if self._diverged is not None:
             raise self._diverged.refusal(operation)
-        parts = [part for part in region if part.name == "simt.part"]
+        parts = [part for part in region if isinstance(part, Part)]
         if pending.reads or pending.writes or pending.globals or pending.hidden:
             self._insert(operation, pending)  # a partition's barriers are its own threads' alone
         ends = []
@@ -272,7 +274,7 @@ class _Barriers:
         return set(self.ranges.of_slots(slots)) if self._async_writes else set()
 
     def _structured(self, operation: Operation, pending: _Pending) -> None:
-        if operation.name == "if":
+        if isinstance(operation, If):
             after = _Pending()
             for region in operation.regions:
                 branch = pending.copy()
@@ -293,12 +295,12 @@ class _Barriers:
             left = pending.copy()  # a for may not run at all
             for region in operation.regions:
                 self._region(region, state)
-                if operation.name == "while" and region is operation.regions[0]:
+                if isinstance(operation, While) and region is operation.regions[0]:
                     left = state.copy()  # the loop exits here
             state.globals = {self._outdated(access, operation) for access in state.globals}
             if not entry.add(state):
                 break
-        if operation.name == "for":
+        if isinstance(operation, For):
             left.add(state)
         pending.replace(left)
 
@@ -318,19 +320,19 @@ class _Barriers:
         name = operation.name
         if self._diverged is not None and self._meets(operation):
             raise self._diverged.refusal(operation)
-        if name == "simt.barriers" and overlap([self.ranges.of_object(operation, None)], pending.reads):
+        if isinstance(operation, Barriers) and overlap([self.ranges.of_object(operation, None)], pending.reads):
             self._insert(operation, pending)  # made anew, while threads may still wait for the phases of the old ones
-        if name == "simt.publish":
+        if isinstance(operation, Publish):
             pending.hidden.clear()
             pending.unfenced = {one for one in pending.unfenced if one[1] is not None}
             return
-        if name in _MEETINGS or name == "simt.arrive":
+        if isinstance(operation, (*_MEETINGS, Arrive)):
             self._publish(operation, pending)
             self._learned(operation, pending)
-        if name in _MEETINGS:
+        if isinstance(operation, _MEETINGS):
             pending.clear()
             return
-        if name == "simt.wait":
+        if isinstance(operation, Wait):
             self._wait(operation, pending)
             return
         effects = _effects(operation, self.target)
@@ -376,7 +378,7 @@ class _Barriers:
         """Return whether all threads of the program or of a warp execute an operation together."""
         effects = _effects(operation, self.target)
         together = (effects.blocks, effects.matmuls, effects.stores, effects.engines, effects.awaited, effects.announced)
-        return operation.name in _MEETINGS or any(together) or bool(scratch_of(operation, self.target))
+        return isinstance(operation, _MEETINGS) or any(together) or bool(scratch_of(operation, self.target))
 
     def _wait(self, operation: Operation, pending: _Pending) -> None:
         """Turn completed copies into writes, and completed matmuls and bulk stores into reads.
@@ -402,7 +404,7 @@ class _Barriers:
         """Insert a barrier before an operation, with a proxy fence if accesses are unfenced."""
         self._publish(operation, pending)
         assert operation.parent is not None
-        if any(other.name == "simt.phase" for other in operation.parent):
+        if any(isinstance(other, Phase) for other in operation.parent):
             raise FlightError(f"{operation.name} at {operation.location}: a barrier is needed before it, where halves of the warps are a barrier apart")
         barrier = Operation(TABLE["barrier"], (), (), {}, (), location=operation.location)
         operation.parent.insert_before(barrier, operation)
@@ -435,7 +437,7 @@ class _Barriers:
         fence, should a bulk copy need one. After an arrival, bulk copies of other partitions may
         write as well, so reads of bytes that they write are fenced here.
         """
-        beside = self._beside if operation.name == "simt.arrive" else ()
+        beside = self._beside if isinstance(operation, Arrive) else ()
         if not _is_fenced(operation) and overlap((one for one, _ in pending.unfenced), beside):
             _insert_fence(operation)
         if _is_fenced(operation):
@@ -485,7 +487,7 @@ class _Barriers:
         return frozenset((descriptor, *(arguments[descriptor.index + 1 : descriptor.index + 2] if descriptor.owner is self.function.body else ())))
 
     def _global_conflict(self, operation: Operation, access: _Global, pending: _Pending) -> bool:
-        if isinstance(operation, _ATOMICS) and operation.order in ("release", "acq_rel"):
+        if isinstance(operation, ATOMICS) and operation.order in ("release", "acq_rel"):
             scalar = not isinstance(operation.pointer.type, TileType)
             if any((scalar or other.writes) and not self._same_thread(other, access) for other in pending.globals):
                 return True
@@ -539,7 +541,7 @@ class _Barriers:
             found.add(value)  # an argument
             return []
         sources = [operand for operand in operation.operands if _is_pointer(operand)] if _passes_on(operation) else []
-        if not sources and operation.name != "constant":
+        if not sources and not isinstance(operation, Constant):
             found.add(_ANYWHERE)
         return sources
 
@@ -552,7 +554,7 @@ def _effects(operation: Operation, target: SimtTarget) -> SharedEffects:
 def _is_fenced(operation: Operation) -> bool:
     """Return whether a proxy fence stands directly before an operation."""
     before = operation.previous
-    return before is not None and before.name == "simt.publish"
+    return before is not None and isinstance(before, Publish)
 
 
 def _insert_fence(operation: Operation) -> None:

@@ -14,11 +14,10 @@ from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops.arithmetic import ProgramId
 from tilewright.ir.ops.control import For
+from tilewright.ir.ops.memory import ATOMICS
 from tilewright.ir.table import Effect
 from tilewright.passes.analysis.affine import Affine, Atom
 from tilewright.passes.effects import effects_of
-
-_ATOMICS = frozenset({"atomic_rmw", "atomic_cas", "atomic_load", "atomic_store"})
 
 
 def start_longest_first(function: Function) -> bool:
@@ -44,7 +43,7 @@ def start_longest_first(function: Function) -> bool:
 
 def _is_seen(operation: Operation) -> bool:
     """Return whether the time of an operation is observable from outside of its program."""
-    return operation.name in _ATOMICS or (not operation.regions and not operation.spec.terminator and bool(effects_of(operation) & Effect.ORDER))
+    return isinstance(operation, ATOMICS) or (not operation.regions and not operation.spec.terminator and bool(effects_of(operation) & Effect.ORDER))
 
 
 def _grows(function: Function) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from tilewright.environment import flag
 from tilewright.ir.core import Function, Location, Operation, Value
-from tilewright.ir.ops.control import For
+from tilewright.ir.ops.control import LOOPS, For
 from tilewright.ir.ops.memory import Load, Store
 from tilewright.ir.types import I1, FloatType, IntType, TileType
 from tilewright.llvm.emission.registers import storage_size
@@ -31,8 +31,6 @@ from tilewright.simt.target.matmul_plan import MULTIPLYING, factors
 from tilewright.simt.target.simt_target import SimtTarget
 
 _ACCESSES = (Load, Store, LoadStart)
-#: Loop operations.
-_LOOPS = frozenset({"for", "while"})
 
 
 def note_slow_paths(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
@@ -97,7 +95,7 @@ def _not_pipelined(loop: For, target: SimtTarget, axes: Mapping[Value, AxisInfo]
     loads = _feeding(matmuls)
     if not loads:
         return []
-    if any(inner.name in _LOOPS for inner in body.walk()):
+    if any(isinstance(inner, LOOPS) for inner in body.walk()):
         return [(loop, "not pipelined: there is a loop inside")]
     return [(load, f"load is not pipelined: {_why_not_ahead(load, target, axes)}") for load in loads]
 

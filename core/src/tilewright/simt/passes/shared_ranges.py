@@ -11,7 +11,8 @@ from tilewright.ir.core import Function, Operation, Value
 from tilewright.passes.rewriter import constant_of
 from tilewright.simt.dialect.attributes import offset_of
 from tilewright.simt.dialect.loop_carried import Carried, all_carried
-from tilewright.simt.dialect.ops.buffers import Slot
+from tilewright.simt.dialect.ops.buffers import Buffer, Slot
+from tilewright.simt.dialect.ops.mbarrier import Barriers
 from tilewright.simt.dialect.types import BarriersType, BufferType
 from tilewright.simt.passes.allocate_shared import is_place, scratch_of
 from tilewright.simt.target.simt_target import SimtTarget
@@ -80,7 +81,7 @@ class SharedRanges:
             index = constant_of(operation.index)
             number = index if isinstance(index, int) else None
             return [(one, number) for one, _ in self._allocations(operation.buffer, seen)]
-        if operation.name in ("simt.buffer", "simt.barriers"):
+        if isinstance(operation, Buffer | Barriers):
             return [(operation, None)]
         sources = [value for value in operation.operands if is_place(value)]
         return [found for value in sources for found in self._allocations(value, seen)]

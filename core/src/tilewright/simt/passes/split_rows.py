@@ -23,7 +23,7 @@ from typing import Any
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Module, Operation, Region, Value
 from tilewright.ir.ops.arithmetic import Arange
-from tilewright.ir.ops.control import For, Reduce
+from tilewright.ir.ops.control import LOOPS, For, Reduce
 from tilewright.ir.ops.linear import Dot
 from tilewright.ir.ops.memory import DescriptorLoad, Load
 from tilewright.ir.ops.shape import Broadcast, ExpandDims, Permute, Splat
@@ -65,7 +65,7 @@ def _rows(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> int:
     """
     body = loop.body
     dots = [operation for operation in body if isinstance(operation, Dot)]
-    if stages_of(loop, options) < 2 or len(dots) < 2 or any(inner.name in ("for", "while") for inner in body.walk()):
+    if stages_of(loop, options) < 2 or len(dots) < 2 or any(isinstance(inner, LOOPS) for inner in body.walk()):
         return 0
     # loops with TMA loads are warp-specialized instead, and the consumers' iterations are split
     # into halves there

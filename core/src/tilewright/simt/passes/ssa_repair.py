@@ -49,7 +49,7 @@ def thread_values(region: Region, places: Iterable[_Place], inits: Sequence[Valu
         for outer in place.ancestors():
             if outer in around or outer is region.owner:
                 break
-            assert outer.name in CARRIERS, f"{outer.name} carries no values to the {place.name} in it"
+            assert isinstance(outer, CARRIERS), f"{outer.name} carries no values to the {place.name} in it"
             around.add(outer)
     return _Threads(wanted, around, update).through(region, tuple(inits))
 

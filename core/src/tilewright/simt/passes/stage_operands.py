@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Value
+from tilewright.ir.ops.control import If
 from tilewright.ir.types import I32, TileType
 from tilewright.llvm.emission.registers import storage_size
 from tilewright.simt.dialect.attributes import layout_of, warps_of
@@ -146,9 +147,9 @@ def _outermost(matmul: Operation, operand: Value) -> Operation:
     owner = operand.owner
     home = owner.parent if isinstance(owner, Operation) else owner
     for outer in matmul.ancestors():
-        if outer.name not in CARRIERS or inner.parent is home:
+        if not isinstance(outer, CARRIERS) or inner.parent is home:
             break
         inner = outer
-        if outer.name != "if":
+        if not isinstance(outer, If):
             place = outer
     return place

@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tilewright.ir.core import Function, Operation, Region
+from tilewright.ir.ops.control import LOOPS
+from tilewright.ir.ops.linear import DOTS
 from tilewright.ir.types import TileType, bit_width
 from tilewright.simt.dialect.attributes import WARPS, note
 from tilewright.simt.target.simt_target import SimtTarget
 
-_MATMULS: Final = frozenset({"dot", "dot_scaled"})
 #: Minimum number of registers per thread for other values than matmul results.
 _BESIDE: Final = 8
 
@@ -41,13 +42,13 @@ def _crowded(function: Function, target: SimtTarget, warps: int) -> Operation | 
     """Return a loop whose matmul results exceed the registers of ``warps`` warps, or None."""
     threads = target.warp_size * warps
     room = min(target.registers, target.register_file // threads) - _BESIDE
-    loops = (operation for operation in function.walk() if operation.name in ("for", "while"))
+    loops = (operation for operation in function.walk() if isinstance(operation, LOOPS))
     return next((loop for loop in loops if any(_words(region) > room * threads for region in loop.regions)), None)
 
 
 def _words(region: Region) -> int:
     """Return the 32-bit words of the matmul results of a region."""
-    results = (operation.results[0].type for operation in region if operation.name in _MATMULS)
+    results = (operation.results[0].type for operation in region if isinstance(operation, DOTS))
     return sum(type_.numel * bit_width(type_.element) // 32 for type_ in results if isinstance(type_, TileType))
 
 
@@ -57,7 +58,7 @@ def _may_double(function: Function, target: SimtTarget, warps: int) -> bool:
     Each must have as many registers, and an element of each matmul.
     """
     threads = 2 * target.warp_size * warps
-    results = [operation.results[0].type for operation in function.walk() if operation.name in _MATMULS]
+    results = [operation.results[0].type for operation in function.walk() if isinstance(operation, DOTS)]
     least = min(type_.numel for type_ in results if isinstance(type_, TileType))
     fits = threads + target.warp_size * target.part_warps <= target.max_threads and threads * target.registers <= target.register_file
     return fits and threads <= least

@@ -28,16 +28,20 @@ from typing import Final
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Operation, Region, Value
 from tilewright.ir.ops import TABLE
+from tilewright.ir.ops.arithmetic import Arange, Constant
 from tilewright.ir.ops.control import For
+from tilewright.ir.ops.shape import Broadcast, ExpandDims, Splat
 from tilewright.ir.types import IntType
 from tilewright.passes.clone import clone_operation
 from tilewright.passes.effects import clobbers_memory
-from tilewright.simt.dialect.ops.dot import Dot
+from tilewright.simt.dialect.ops.async_copy import Wait
+from tilewright.simt.dialect.ops.buffers import Load, Slot, View
+from tilewright.simt.dialect.ops.dot import Dot, DotStart
 from tilewright.simt.target.plan_selection import plan_of
 from tilewright.simt.target.simt_target import SimtTarget
 
 #: Operations that are recomputed if both halves read their results.
-_REPEATED: Final = frozenset({"constant", "splat", "broadcast", "expand_dims", "arange", "simt.slot", "simt.view"})
+_REPEATED: Final = (Constant, Splat, Broadcast, ExpandDims, Arange, Slot, View)
 
 
 def asynchronous_matmuls(body: Region, target: SimtTarget) -> list[Dot]:
@@ -57,7 +61,7 @@ def late_half(body: Region, matmuls: Sequence[Dot]) -> set[Operation] | None:
     if not late_matmuls or all(matmul in late for matmul in matmuls):
         return None
     # loads of a slot with late readers only are late
-    late |= {one for one in body if one.name == "simt.load" and all(_of_body(body, user) in late for user in one.results[0].uses)}
+    late |= {one for one in body if isinstance(one, Load) and all(_of_body(body, user) in late for user in one.results[0].uses)}
     return late
 
 
@@ -188,9 +192,9 @@ class _Interleaved:
         """
         own = set(operations)
         needed = set[Operation]()
-        for start in (operation for operation in operations if operation.name == "simt.dot_start"):
+        for start in (operation for operation in operations if isinstance(operation, DotStart)):
             closure = self._needed(start, own)
-            if not any(operation.name == "simt.wait" for operation in closure):
+            if not any(isinstance(operation, Wait) for operation in closure):
                 needed |= closure
         return [one for one in operations if one in needed], [one for one in operations if one not in needed]
 
@@ -229,7 +233,7 @@ class _Interleaved:
                 continue
             seen.add(value)
             definition = value.definition
-            if definition is not None and definition.name in _REPEATED:
+            if definition is not None and isinstance(definition, _REPEATED):
                 work += definition.operands
             else:
                 found[value] = None

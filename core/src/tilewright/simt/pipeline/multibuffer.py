@@ -272,7 +272,7 @@ class Ring:
             result = load.results[0]
             for view in list(views_of(result)):
                 for user in list(view.value.uses):
-                    if user.name == "simt.convert":
+                    if isinstance(user, ops.Convert):
                         self._read_at(user, user.results[0], slot, view, load)
                     elif isinstance(user, MULTIPLYING) and view.value is not result:
                         self._read_at(user, view.value, slot, view, load, only=user)

@@ -64,7 +64,7 @@ def settle_chains(function: Function, target: SimtTarget) -> None:
         return
     words = max(_registers_in_flight(loop, target) for loop in chains)
     # a loop around such a loop is taken for that of a persistent kernel: one program on each SM
-    most = 1 if any(outer.name == "for" for loop in chains for outer in loop.ancestors()) else target.resident_programs
+    most = 1 if any(isinstance(outer, For) for loop in chains for outer in loop.ancestors()) else target.resident_programs
     shares = (_share(function, chains, words, programs, target) for programs in range(most, 0, -1))
     share = next(share for share in shares if share is not None)
     if share.programs > 1:

@@ -29,6 +29,8 @@ from collections.abc import Callable
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Value
 from tilewright.ir.ops.control import For
+from tilewright.ir.ops.debug import Assert, Print
+from tilewright.ir.ops.memory import Barrier
 from tilewright.simt.dialect.attributes import warps_of
 from tilewright.simt.dialect.ops.dot import Dot, Multiplication
 from tilewright.simt.dialect.types import slot_type
@@ -49,7 +51,7 @@ def can_alternate(loop: For, matmul: Dot, target: SimtTarget) -> bool:
     if not target.alternates(matmul_of(matmul)) or scratch_beside(loop, target):
         return False
     alone = (operation for operation in body if operation is not matmul)
-    return not any(operation.regions or isinstance(operation, Multiplication) or operation.name in ("barrier", "print", "assert") for operation in alone)
+    return not any(operation.regions or isinstance(operation, (Multiplication, Barrier | Print | Assert)) for operation in alone)
 
 
 def fragment_of(ring: Ring, builder: Builder, slot: Value, matmul: Dot, position: int, first: int) -> Value:

@@ -17,6 +17,7 @@ from tilewright.simt.analysis.register_pressure import Pressure, words_of
 from tilewright.simt.analysis.shared_views import views_of
 from tilewright.simt.dialect.attributes import is_made_in, layout_of
 from tilewright.simt.dialect.layout_rules import SHAPE_OPERATIONS, SOURCES
+from tilewright.simt.dialect.ops.buffers import Convert
 from tilewright.simt.dialect.ops.dot import Dot, Multiplication
 from tilewright.simt.dialect.pipeline_attributes import IN_TURN, KEPT, SLOTS, Ahead
 from tilewright.simt.pipeline.shared_memory_budget import scratch_beside, slot_bytes
@@ -110,7 +111,7 @@ def _words_apart(tile: Value) -> int:
 
 
 def _as_it_is(value: Value) -> list[Value]:
-    return [value, *(user.results[0] for user in value.uses if user.name == "simt.convert")]
+    return [value, *(user.results[0] for user in value.uses if isinstance(user, Convert))]
 
 
 def _captured(loop: For) -> set[Value]:
@@ -126,7 +127,7 @@ def _captured(loop: For) -> set[Value]:
 
 
 def _is_source(value: Value) -> bool:
-    return value.definition is not None and (value.definition.name in SOURCES or value.definition.name in SHAPE_OPERATIONS)
+    return value.definition is not None and (isinstance(value.definition, SOURCES) or value.definition.name in SHAPE_OPERATIONS)
 
 
 def _constant_operands(loop: For, target: SimtTarget) -> Iterator[tuple[Dot, int]]:

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops import TABLE
-from tilewright.ir.ops.control import For
+from tilewright.ir.ops.control import For, If, While
 from tilewright.ir.table import Effect
 from tilewright.ir.types import I1, I32, TileType
 from tilewright.passes.clone import clone_operation
@@ -35,6 +35,7 @@ from tilewright.passes.effects import effects_of
 from tilewright.simt.dialect.attributes import PROGRAMS, WARPS, function_of
 from tilewright.simt.dialect.loop_carried import CARRIERS, all_carried, is_repeated, terminator
 from tilewright.simt.dialect.ops import SIMT_TABLE
+from tilewright.simt.dialect.ops.warp_specialize import Part
 from tilewright.simt.dialect.pipeline_attributes import selected
 from tilewright.simt.passes.ssa_repair import thread_values
 from tilewright.simt.pipeline.defer_matmul_wait import Accumulation, accumulation, kept_sums
@@ -56,9 +57,9 @@ def is_separable(loop: For) -> bool:
     work = [operand for load in selected(loop) for operand in load.operands]
     around = [loop, *loop.ancestors()]
     for operation in around:
-        if operation.name not in ("for", "if"):
+        if not isinstance(operation, For | If):
             return False
-        work += operation.operands[: 3 if operation.name == "for" else 1]
+        work += operation.operands[: 3 if isinstance(operation, For) else 1]
     seen: set[Value] = set()
     while work:
         value = work.pop()
@@ -70,9 +71,9 @@ def is_separable(loop: For) -> bool:
         owner = value.owner
         if value in carried:
             one = carried[value]
-            if one.operation.name == "while":
+            if isinstance(one.operation, While):
                 return False
-            work += [*one.incoming(), *one.operation.operands[: 3 if one.operation.name == "for" else 1]]
+            work += [*one.incoming(), *one.operation.operands[: 3 if isinstance(one.operation, For) else 1]]
         elif isinstance(owner, Operation):
             if not owner.spec.pure or owner.regions:
                 return False
@@ -85,7 +86,7 @@ def is_separable(loop: For) -> bool:
 
 def _has_effect(operation: Operation) -> bool:
     """Return whether an operation has effects that only the consumer may have."""
-    return operation.name not in CARRIERS and not operation.spec.terminator and bool(effects_of(operation) & (Effect.WRITE | Effect.ORDER))
+    return not isinstance(operation, CARRIERS) and not operation.spec.terminator and bool(effects_of(operation) & (Effect.WRITE | Effect.ORDER))
 
 
 def _decides(operation: Operation) -> bool:
@@ -93,7 +94,7 @@ def _decides(operation: Operation) -> bool:
     work, seen = list(operation.results), set(operation.results)
     while work:
         for user in work.pop().uses:
-            if user.spec.terminator or user.name in CARRIERS:
+            if user.spec.terminator or isinstance(user, CARRIERS):
                 return True
             fresh = [result for result in user.results if result not in seen]
             seen.update(fresh)
@@ -185,7 +186,7 @@ def _divide(function: Function) -> dict[str, Region]:
 
 def _without_effects(region: Region) -> None:
     for operation in reversed(list(region)):
-        if operation.name in CARRIERS:
+        if isinstance(operation, CARRIERS):
             for inner in operation.regions:
                 _without_effects(inner)
         elif _has_effect(operation):
@@ -197,7 +198,7 @@ def _forget(operation: Operation) -> None:
     """Erase an operation and all operations that depend on it."""
     for result in operation.results:
         for user in list(result.uses):
-            if user.spec.terminator or user.name in CARRIERS:
+            if user.spec.terminator or isinstance(user, CARRIERS):
                 raise AssertionError(f"{operation.name} at {operation.location} decides what {user.name} does")
             _forget(user)
     if operation.parent is not None:
@@ -270,6 +271,6 @@ class _Math(BlockRing):
         All copies have then arrived and been read, and no more are started.
         """
         around = next(self.loop.ancestors(), None)
-        if around is not None and around.name == "simt.part":
+        if around is not None and isinstance(around, Part):
             for buffer in buffers:
                 self.create(builder, "simt.release", [buffer])

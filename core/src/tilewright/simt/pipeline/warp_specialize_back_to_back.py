@@ -29,6 +29,9 @@ from tilewright.ir.ops.control import For
 from tilewright.ir.types import I1, I32
 from tilewright.simt.dialect.attributes import SUMS, WHOLE, function_of
 from tilewright.simt.dialect.loop_carried import is_repeated, terminator
+from tilewright.simt.dialect.ops.async_copy import Wait
+from tilewright.simt.dialect.ops.buffers import View
+from tilewright.simt.dialect.ops.dot import DotStart
 from tilewright.simt.dialect.pipeline_attributes import BY, selected, shared_layout
 from tilewright.simt.passes.allocate_tensor_memory import accumulator_of
 from tilewright.simt.passes.ssa_repair import thread_values
@@ -196,15 +199,15 @@ class _Math(BlockRing):
 
     def _ends(self, place: Value) -> list[Operation]:
         """Return the operations after which a slot is not read any more."""
-        found = []
+        found: list[Operation] = []
         work = [place]
         while work:
             for user in work.pop().uses:
-                if user.name == "simt.view":
+                if isinstance(user, View):
                     work.append(user.results[0])
-                elif user.name == "simt.dot_start":
+                elif isinstance(user, DotStart):
                     token = user.results[1]
-                    found += [waiting for waiting in token.uses if waiting.name == "simt.wait"]
+                    found += [waiting for waiting in token.uses if isinstance(waiting, Wait)]
                 else:
                     found.append(user)
         return found

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tilewright.ir.core import Operation, Value
-from tilewright.ir.ops.arithmetic import Div
+from tilewright.ir.ops.arithmetic import Arange, Bitcast, Constant, Div
+from tilewright.ir.ops.debug import Hint
 from tilewright.ir.table import Trait
 from tilewright.ir.types import IntType, PointerType, TileType, bit_width, element_type
 from tilewright.llvm.emission.registers import storage_size
@@ -17,7 +18,7 @@ from tilewright.simt.layouts.linear_layout import Basis, LinearLayout, SharedLay
 
 #: Operations that need no instruction on any target, beside those that only move or repeat
 #: elements.
-_FREE: Final = frozenset({"constant", "arange", "hint", "bitcast"})
+_FREE: Final = (Constant, Arange, Hint, Bitcast)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class MachineCosts:
 
 def operation_cost(operation: Operation, costs: MachineCosts) -> float:
     """Slots for each register of the result of an elementwise or shape operation."""
-    cost = 0.0 if Trait.SHAPE in operation.spec.traits or operation.name in _FREE else costs.operations.get(operation.name, 1.0)
+    cost = 0.0 if Trait.SHAPE in operation.spec.traits or isinstance(operation, _FREE) else costs.operations.get(operation.name, 1.0)
     if not cost:
         return cost
     element = element_type(operation.results[0].type)

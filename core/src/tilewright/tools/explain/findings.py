@@ -13,6 +13,7 @@ from tilewright.ir.types import TileType
 from tilewright.passes.analysis.axis import axis_info
 from tilewright.simt.analysis.access_causes import AccessCauses
 from tilewright.simt.dialect.attributes import notes_of
+from tilewright.simt.dialect.ops.buffers import Convert
 from tilewright.simt.layouts.linear_layout import LinearLayout
 from tilewright.simt.report import Report
 from tilewright.simt.target.simt_target import SimtTarget
@@ -38,7 +39,7 @@ def of_toolkit(function: Function, machine: SimtTarget, numbers: Mapping[LinearL
     report.numbers.update(numbers)
     for operation, facts in report.decisions():
         news = [fact for fact in facts if not re.fullmatch(r"(L\d+(, )?)+", fact)]
-        if news and operation.name == "simt.convert":
+        if news and isinstance(operation, Convert):
             (source,), (result,) = operation.operands, operation.results
             what = f"{source.type} from {report.layout(source)} to {report.layout(result)}"
             found.append(Finding(CONVERSION, _place(operation), f"{what}: {'; '.join(fact for fact in news if not fact.startswith('from L'))}"))

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from tilewright.ir.core import Operation, Value
-from tilewright.ir.ops.arithmetic import Binary
+from tilewright.ir.ops.arithmetic import Rem
 from tilewright.ir.ops.debug import Hint
 from tilewright.ir.types import I1, IntType, TileType
 from tilewright_cpu.codegen.analysis.strides import stride_along
@@ -43,7 +43,7 @@ def emit_contiguity_check(context: Context, operation: Operation) -> None:
     type_ = value.type
     assert isinstance(type_, TileType)
     wraps = False
-    if operation.name == "rem" and isinstance(operation, Binary) and value in context.buffers and type_.rank == 1 and _countable(type_):
+    if isinstance(operation, Rem) and value in context.buffers and type_.rank == 1 and _countable(type_):
         wraps = stride_along(context, operation.a, 0) == 1 and stride_along(context, operation.b, 0) == 0
     if not wraps and not (is_hinted(operation) and stride_along(context, value, 0) is None):
         return

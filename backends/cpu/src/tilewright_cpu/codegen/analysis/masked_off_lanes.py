@@ -6,6 +6,10 @@ import math
 from typing import Final
 
 from tilewright.ir.core import Value
+from tilewright.ir.ops.arithmetic import Cast, Select
+from tilewright.ir.ops.debug import Hint
+from tilewright.ir.ops.memory import Load
+from tilewright.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape, Splat
 from tilewright.ir.types import F16, F32, F64, I1, FloatType, TileType, element_type, shape_of
 from tilewright.llvm.emission.casts import emit_cast
 from tilewright.passes.analysis.transfer_functions import unit_reshape
@@ -70,13 +74,13 @@ class MaskedOffLanes:
         def inner(number: int) -> int | float | bool | None:
             return self.fold(operands[number], operand_axes(value, axes, number))
 
-        if name == "splat":
+        if isinstance(operation, Splat):
             return self.fold(operands[0], ())
-        if name in ("broadcast", "expand_dims", "permute", "hint"):
+        if isinstance(operation, Broadcast | ExpandDims | Permute | Hint):
             return inner(0)
-        if name == "reshape" and unit_reshape(shape_of(operands[0].type), shape_of(value.type)) is not None:
+        if isinstance(operation, Reshape) and unit_reshape(shape_of(operands[0].type), shape_of(value.type)) is not None:
             return inner(0)
-        if name == "load":
+        if isinstance(operation, Load):
             if len(operands) < 2 or inner(1) is not False:
                 return None
             return inner(2) if len(operands) == 3 else 0
@@ -85,13 +89,13 @@ class MaskedOffLanes:
             if element_type(value.type) is I1 and (a is False or b is False):
                 return False
             return None
-        if name == "select":
+        if isinstance(operation, Select):
             condition = inner(0)
             return None if condition is None else inner(1) if condition else inner(2)
         if not operation.spec.elementwise or not isinstance(element_type(value.type), FloatType):
             return None
         numbers = [inner(number) for number in range(len(operands))]
-        if name == "cast":
+        if isinstance(operation, Cast):
             return float(numbers[0]) if numbers[0] in (0, math.inf, -math.inf) else None
         if name in ("exp", "exp2"):
             return 0.0 if numbers[0] == -math.inf else 1.0 if numbers[0] == 0 else None

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops import TABLE
-from tilewright.ir.ops.arithmetic import Addptr, Binary, Cast, Constant
+from tilewright.ir.ops.arithmetic import Addptr, Arange, Binary, Cast, Constant, Div
 from tilewright.ir.ops.control import For, Reduce, While, Yield
 from tilewright.ir.ops.debug import Hint
 from tilewright.ir.ops.memory import Load
-from tilewright.ir.ops.shape import Broadcast, Splat
+from tilewright.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape, Splat
 from tilewright.ir.table import Effect
 from tilewright.ir.types import I64, FloatType, IntType, PointerType, TileType, bit_width, element_type
 from tilewright.passes.analysis.transfer_functions import MOVES
@@ -32,7 +32,7 @@ from tilewright.passes.analysis.transfer_functions import MOVES
 
 def cost_of_one(operation: Operation) -> int:
     """Cost of an operation for one lane, in additions; data movement is free."""
-    if operation.name == "load":
+    if isinstance(operation, Load):
         return 2
     return 0 if operation.name in _LAZY_SHAPE else operation.spec.cost
 
@@ -46,13 +46,13 @@ PARTIAL_SUM_GROUPS = 4
 #: Operations that only move elements and are evaluated where they are read. The result of an unsplat is a scalar, computed where it stands.
 _LAZY_SHAPE = MOVES - {"unsplat"}
 #: Operations whose results keep the coordinates of their operands.
-_SAME_INDEX = frozenset(("load", "hint", "permute", "reshape", "expand_dims"))
+_SAME_INDEX = (Load, Hint, Permute, Reshape, ExpandDims)
 
 
 def is_lazy(operation: Operation) -> bool:
     """Return whether an operation defines a tile that is evaluated where it is read."""
     spec = operation.spec
-    if spec.elementwise or spec.name in _LAZY_SHAPE or spec.name == "arange":
+    if spec.elementwise or spec.name in _LAZY_SHAPE or isinstance(operation, Arange):
         return True
     return isinstance(operation, Load) and not operation.volatile
 
@@ -66,7 +66,7 @@ def _pays_to_keep(operation: Operation) -> bool:
 
     It is not for operations that only read or move elements.
     """
-    return operation.name not in _LAZY_SHAPE and operation.name not in ("hint", "load", "arange")
+    return operation.name not in _LAZY_SHAPE and not isinstance(operation, Hint | Load | Arange)
 
 
 @dataclass(slots=True)
@@ -244,7 +244,7 @@ class Analysis:
 
     def _note_uniform(self, operation: Operation) -> None:
         moves = operation.spec.elementwise or operation.name in _LAZY_SHAPE
-        if operation.name == "splat" or (moves and all(self.is_uniform(operand) for operand in operation.operands)):
+        if isinstance(operation, Splat) or (moves and all(self.is_uniform(operand) for operand in operation.operands)):
             self._uniform.update(operation.results)
 
     def is_uniform(self, value: Value) -> bool:
@@ -329,7 +329,7 @@ class Analysis:
             cost = 1
         else:
             cost = cost_of_one(operation)
-            if operation.name == "div" and isinstance(element_type(value.type), IntType):
+            if isinstance(operation, Div) and isinstance(element_type(value.type), IntType):
                 cost = 12
             match operation:
                 case Load():
@@ -398,7 +398,7 @@ class Analysis:
                     self.kept[value] = Kept(at_once=earlier.parent is not self.region_of(value))
                     if not self.kept[value].at_once:
                         continue
-            keeps = operation.spec.elementwise or operation.name in _SAME_INDEX
+            keeps = operation.spec.elementwise or isinstance(operation, _SAME_INDEX)
             if isinstance(operation, Broadcast):
                 keeps = operation.x.type is value.type
             stack.extend((self._resolved(operand), same and keeps) for operand in operation.operands)
@@ -438,7 +438,7 @@ class Analysis:
         own = cost_of_one(operation)
         if not _pays_to_keep(operation):
             return False
-        if own >= 8 or (operation.name in ("div", "rem")):
+        if own >= 8:
             return True
         # a long chain of cheap operations
         operands = (self._resolved(operand) for operand in operation.operands)

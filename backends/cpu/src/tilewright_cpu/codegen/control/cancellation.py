@@ -14,6 +14,8 @@ Python, a loop asks no more. ``for`` loops end, and do not ask.
 from __future__ import annotations
 
 from tilewright.ir.core import Operation
+from tilewright.ir.ops.control import Call, For, While
+from tilewright.ir.ops.debug import Extern, Print
 from tilewright.llvm.emission.writer import Block
 from tilewright_cpu.codegen.analysis.tiles import is_tile
 from tilewright_cpu.codegen.context import Context
@@ -69,5 +71,5 @@ def _of_scalars(loop: Operation) -> bool:
     """Return whether an iteration of a loop is a few instructions: no tiles, no loops and no calls."""
     inner = (operation for region in loop.regions for operation in region.walk())
     return not any(
-        operation.name in ("for", "while", "call", "extern", "print") or any(map(is_tile, (*operation.operands, *operation.results))) for operation in inner
+        isinstance(operation, For | While | Call | Extern | Print) or any(map(is_tile, (*operation.operands, *operation.results))) for operation in inner
     )

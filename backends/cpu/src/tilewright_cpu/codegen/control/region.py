@@ -6,6 +6,9 @@ from collections.abc import Callable
 
 from tilewright.errors import LoweringError, TilewrightError
 from tilewright.ir.core import Operation, Region
+from tilewright.ir.ops.arithmetic import Rem
+from tilewright.ir.ops.debug import Hint
+from tilewright.ir.ops.memory import Load
 from tilewright.ir.types import TileType
 from tilewright_cpu.codegen.analysis.contiguity import emit_contiguity_check
 from tilewright_cpu.codegen.analysis.tiles import is_lazy
@@ -61,11 +64,11 @@ def _lower(context: Context, operation: Operation) -> None:
     if operation in context.analysis.writes:
         before_write(context, operation)
     if results and isinstance(results[0].type, TileType) and is_lazy(operation):
-        if operation.name == "load":
+        if isinstance(operation, Load):
             context.pending[results[0]] = operation
         if context.analysis.is_kept_at_once(results[0]):
             materialize(context, results[0])
-        if operation.name in ("rem", "hint"):
+        if isinstance(operation, Rem | Hint):
             emit_contiguity_check(context, operation)
         return
     lowering = methods.statements.get(operation.name)

@@ -20,14 +20,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from tilewright.ir.core import Operation
+from tilewright.ir.ops.control import Call
 from tilewright.ir.ops.linear import Dot
-from tilewright.ir.table import Effect
+from tilewright.ir.ops.memory import ATOMICS
+from tilewright.ir.table import Effect, Trait
 from tilewright.llvm.emission.writer import FunctionWriter, vector
 from tilewright_cpu.codegen.analysis.tiles import Analysis
 from tilewright_cpu.codegen.gemm.pack import Matrix, scaled
 
-#: What may stand in a kernel with order of its own: it does not order memory.
-_HARMLESS: Final = ("print", "assert", "assume")
 #: Iterations whose tiles are kept at most.
 _MAX_ITERATIONS: Final = 256
 #: Tiles of A that an iteration keeps: kernels take rows in groups of eight blocks mostly, for each column of blocks again.
@@ -193,9 +193,9 @@ def can_be_cached(analysis: Analysis, dot: Dot) -> bool:
     end = analysis.end[outermost]
     for operation, position in analysis.start.items():
         effects = operation.spec.effects
-        if operation.name == "call" or operation.name.startswith("atomic"):
+        if isinstance(operation, (Call, *ATOMICS)):
             return False
-        if effects & Effect.ORDER and operation.name not in _HARMLESS:
+        if effects & Effect.ORDER and Trait.NO_MEMORY not in operation.spec.traits:
             return False
         if effects & Effect.WRITE and position <= end:
             return False

@@ -177,7 +177,7 @@ class NestPlan:
         for value, axes in visited.items():
             element = element_type(value.type)
             if isinstance(element, FloatType):
-                size = max(4, element.bits // 8) if value.definition is not None and value.definition.name not in ("load", "select") else element.bits // 8
+                size = max(4, element.bits // 8) if value.definition is not None and not isinstance(value.definition, Load | Select) else element.bits // 8
             elif isinstance(element, IntType) and element is not I1:
                 size = element.bits // 8
                 if size > widest and len(axes) == len(value.type.shape) and self.lane in axes:  # type: ignore[attr-defined]

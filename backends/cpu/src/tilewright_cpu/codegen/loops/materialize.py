@@ -10,8 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from tilewright.ir.core import Value
+from tilewright.ir.ops.control import For, Reduce, Scan
 from tilewright.ir.ops.debug import Hint
-from tilewright.ir.ops.shape import ExpandDims, Reshape
+from tilewright.ir.ops.linear import Dot, DotScaled
+from tilewright.ir.ops.memory import DescriptorStore, Load
+from tilewright.ir.ops.shape import ExpandDims, Gather, Histogram, Reshape
 from tilewright.ir.types import TileType
 from tilewright.llvm.emission.registers import storage_size
 from tilewright_cpu.codegen.analysis.mask_bounds import Bound
@@ -200,7 +203,7 @@ def buffers_read(context: Context, value: Value) -> Iterator[tuple[Value, Buffer
         operation = here.definition
         if operation is None or not is_lazy(operation):
             continue
-        keeps = operation.spec.elementwise or operation.name in ("load", "hint")
+        keeps = operation.spec.elementwise or isinstance(operation, Load | Hint)
         stack.extend((operand, same and keeps) for operand in operation.operands)
 
 
@@ -226,14 +229,15 @@ def reusable_buffer(context: Context, value: Value, type_: TileType) -> Buffer |
             others = [context.resolve(operand) for operand in reader.operands]
             if others.count(value) > 1 or any(other is not value and analysis.reaches(other, here) for other in others):
                 continue
-            if reader.name not in _SINGLE_STEP:
+            if not (reader.spec.elementwise or isinstance(reader, _SINGLE_NEST)):
                 continue
         return Buffer(buffer.pointer, type_.shape, type_.element)
     return None
 
 
-#: Operations that evaluate each operand once, so that an operand may be written over what it reads.
-_SINGLE_STEP = frozenset(("dot", "dot_scaled", "reduce", "scan", "for", "histogram", "gather", "descriptor_store", "exp", "exp2", "div", "mul", "sub", "add"))
+#: Operations that evaluate each operand once, in one loop nest, as elementwise ones do: an operand
+#: may be written over what it reads.
+_SINGLE_NEST: Final = (Dot, DotScaled, Reduce, Scan, For, Histogram, Gather, DescriptorStore)
 
 
 def settle(context: Context, value: Value) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from tilewright.ir.core import Module, Operation
-from tilewright.ir.ops.memory import Load, Store
+from tilewright.ir.ops.memory import ATOMICS, Load, Store
 from tilewright.ir.table import Effect
 from tilewright.ir.types import DescriptorType, PointerType, TileType
 from tilewright.llvm.emission.registers import storage_size
@@ -345,7 +345,7 @@ def _report_unless(context: Context, operation: Operation, fine: str) -> None:
     index = state.checks.messages.get(operation)
     if index is None:
         names = " or ".join(repr(state.checks.names[argument]) for argument in state.checks.accesses[operation])
-        verb = operation.name if operation.name.startswith("atomic") else "store" if operation.spec.effects & Effect.WRITE else "load"
+        verb = operation.name if isinstance(operation, ATOMICS) else "store" if operation.spec.effects & Effect.WRITE else "load"
         index = state.checks.messages[operation] = context.message(f"{verb} outside the memory of argument {names}", operation.location)
     reported = context.checks.reported
     if not reported:

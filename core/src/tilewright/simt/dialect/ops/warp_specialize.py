@@ -15,13 +15,13 @@ def _rank(shape: Shape) -> list[Type]:
 
 def _check_partition(operation: Partition) -> None:
     for part in operation.parts:
-        if part.name != "simt.part" and not part.spec.terminator:
+        if not isinstance(part, Part) and not part.spec.terminator:
             raise RuleError(f"holds parts only, not {part.name}")
 
 
 def _check_part(operation: Part) -> None:
     around = next(operation.ancestors(), None)
-    if around is None or around.name != "simt.partition":
+    if around is None or not isinstance(around, Partition):
         raise RuleError("stands in a partition only")
     if operation.warps < 1:
         raise RuleError("has one warp at least")

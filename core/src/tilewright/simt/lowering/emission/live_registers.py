@@ -69,7 +69,7 @@ class _Needs:
     def _read_by(self, operation: Operation) -> None:
         """Mark the registers that an operation reads regardless of the liveness of its results."""
         name = operation.name
-        if name in CARRIERS or operation.spec.terminator or name in SOURCE_NUMBERS:
+        if isinstance(operation, CARRIERS) or operation.spec.terminator or name in SOURCE_NUMBERS:
             return
         if isinstance(operation, _ACCESSES) and isinstance(operation.pointer.type, TileType):
             pointer, mask, starts = operation.pointer, operation.mask, self._starts(operation)

@@ -9,7 +9,19 @@ from collections.abc import Sequence
 
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Value
-from tilewright.ir.ops.memory import AtomicCas, AtomicLoad, AtomicRmw, DescriptorLoad, Load, MakeDescriptor
+from tilewright.ir.ops.control import LOOPS
+from tilewright.ir.ops.memory import (
+    AtomicCas,
+    AtomicLoad,
+    AtomicRmw,
+    DescriptorExtent,
+    DescriptorLoad,
+    DescriptorStore,
+    DescriptorStride,
+    Load,
+    MakeDescriptor,
+    Store,
+)
 from tilewright.ir.table import Effect
 from tilewright.passes.analysis.axis import axis_info
 from tilewright.passes.descriptors import WRITES, Expansion, has_descriptors
@@ -54,7 +66,7 @@ class _Expansion(Expansion):
         TMA copies and thread accesses are not ordered with each other: if an access writes, all
         must be of one kind.
         """
-        accesses = [user for user in descriptor.uses if user.name not in _NUMBERS]
+        accesses = [user for user in descriptor.uses if not isinstance(user, _NUMBERS)]
         kept = {user for user in accesses if isinstance(user, _KEPT) and self._is_kept(user)}
         if len(kept) == len(accesses) or not _writes(accesses):
             self.kept |= kept
@@ -81,14 +93,10 @@ class _Expansion(Expansion):
         """
         kept: dict[Operation, set[Operation]] = {}
         for operation in self.function.walk():
-            if operation.name == "make_descriptor":
-                accesses = [user for user in operation.results[0].uses if user.name not in _NUMBERS]
+            if isinstance(operation, MakeDescriptor):
+                accesses = [user for user in operation.results[0].uses if not isinstance(user, _NUMBERS)]
                 found: set[Operation] = {user for user in accesses if isinstance(user, _KEPT) and self._is_kept(user)}
-                if (
-                    all(isinstance(user, _KEPT) or user.name in WRITES for user in accesses)
-                    and found
-                    and (len(found) == len(accesses) or not _writes(accesses))
-                ):
+                if all(isinstance(user, (_KEPT, WRITES)) for user in accesses) and found and (len(found) == len(accesses) or not _writes(accesses)):
                     kept[operation] = found
         waiting = any(map(_waits_for_others, self.function.walk()))
         while kept:
@@ -99,7 +107,7 @@ class _Expansion(Expansion):
             for made, copies in kept.items():
                 root = root_of(made.results[0])
                 earlier = {writer for writer, roots in writers.items() if any(may_be_same(root, other) for other in roots)}
-                if waiting or (earlier and (_writes([*copies]) or any(writer.name not in _PUBLISHED for writer in earlier))):
+                if waiting or (earlier and (_writes([*copies]) or any(not isinstance(writer, _PUBLISHED) for writer in earlier))):
                     hidden.append(made)
                 self._published |= earlier
             if not hidden:
@@ -110,7 +118,7 @@ class _Expansion(Expansion):
         self.made = set(kept)
         self._published = self._published if kept else set()
         self.kept = self.kept.union(*kept.values())
-        for store in [writer for writer in self._published if writer.name == "store"]:
+        for store in [writer for writer in self._published if isinstance(writer, Store)]:
             self._publish(Builder(store.parent, store.next, store.location))
 
     def _publish(self, b: Builder) -> None:
@@ -121,7 +129,7 @@ class _Expansion(Expansion):
 
     def _tell(self, made: Operation) -> None:
         """Note at the loop around it why a descriptor is not the target's."""
-        loop = next((outer for outer in made.ancestors() if outer.name in ("for", "while")), None)
+        loop = next((outer for outer in made.ancestors() if isinstance(outer, LOOPS)), None)
         if loop is not None:
             why = "the kernel may write to its tensor in other ways, or waits for what others write, which TMA copies do not see"
             note(loop, f"blocks of the descriptor made at {made.location} are accessed by threads: {why}")
@@ -136,10 +144,10 @@ def _waits_for_others(operation: Operation) -> bool:
 
 
 def _writes(accesses: Sequence[Operation]) -> bool:
-    return any(access.name in WRITES for access in accesses)
+    return any(isinstance(access, WRITES) for access in accesses)
 
 
 #: What a target may copy by the descriptor itself.
 _KEPT = (DescriptorLoad, *BLOCK_STORES, *ROW_COPIES)
-_PUBLISHED = frozenset({"store", "descriptor_store"})
-_NUMBERS = frozenset({"descriptor_extent", "descriptor_stride"})
+_PUBLISHED = (Store, DescriptorStore)
+_NUMBERS = (DescriptorExtent, DescriptorStride)

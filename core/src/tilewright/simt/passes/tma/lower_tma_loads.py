@@ -37,6 +37,7 @@ from tilewright.simt.analysis.pipelined_loads import wished_layout
 from tilewright.simt.analysis.shared_views import views_of
 from tilewright.simt.dialect.attributes import part_of
 from tilewright.simt.dialect.loop_carried import operations_of_program
+from tilewright.simt.dialect.ops.buffers import Convert
 from tilewright.simt.dialect.ops.dot import Multiplication
 from tilewright.simt.dialect.types import BarriersType, SlotType
 from tilewright.simt.layouts.linear_layout import SharedLayout
@@ -120,7 +121,7 @@ def _read(builder: Builder, load: _Load, slot: Value, target: SimtTarget) -> Non
     assert isinstance(slot.type, SlotType)
     for view in list(views_of(result)):
         seen = _seen(slot.type, view.value.type, view.shared(slot.type.layout))
-        readers = [view.value, *(user.results[0] for user in view.value.uses if user.name == "simt.convert")]
+        readers = [view.value, *(user.results[0] for user in view.value.uses if isinstance(user, Convert))]
         for matmul in [user for reader in readers for user in reader.uses if isinstance(user, Multiplication) and _is_inside(user, load.parent)]:
             plan = plan_of(matmul, target)
             for position, operand in enumerate((matmul.a, matmul.b)):

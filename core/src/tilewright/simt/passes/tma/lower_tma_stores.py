@@ -29,7 +29,8 @@ from dataclasses import dataclass
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops import TABLE
-from tilewright.ir.ops.memory import DescriptorReduce, DescriptorScatter, DescriptorStore, MakeDescriptor
+from tilewright.ir.ops.control import LOOPS
+from tilewright.ir.ops.memory import ATOMICS, DescriptorReduce, DescriptorScatter, DescriptorStore, MakeDescriptor
 from tilewright.ir.table import Effect
 from tilewright.ir.types import TileType, Type
 from tilewright.llvm.emission.registers import storage_size
@@ -52,7 +53,6 @@ _LEAST_ROW = 128
 #: Preferred size of pieces, in bytes: smaller ones need too many barriers.
 _WELL = 32768
 
-_LOOPS = frozenset({"for", "while"})
 _Store = DescriptorStore | DescriptorReduce
 #: Operations that store a block, before and after this pass.
 _STORING = (*BLOCK_STORES, DescriptorScatter, BlockStoreStart, RowsStoreStart)
@@ -126,7 +126,7 @@ def is_unread(store: _Store | DescriptorScatter) -> bool:
     else:
         root = root_of(descriptor)
         anywhere = root is None or any(_shares(operation, root) for operation in function.walk())
-    return not anywhere and not any(operation.name.startswith("atomic") for operation in function.walk())
+    return not anywhere and not any(isinstance(operation, ATOMICS) for operation in function.walk())
 
 
 def _made(function: Function) -> Iterator[Value]:
@@ -147,7 +147,7 @@ def _shares(operation: Operation, root: Value) -> bool:
 def least_staging(loop: Operation, target: SimtTarget) -> int:
     """Shared memory that stores which live at the same time as what a pipelined loop copies need at
     least, in pieces that serve well."""
-    outer = [operation for operation in loop.ancestors() if operation.name in _LOOPS]
+    outer = [operation for operation in loop.ancestors() if isinstance(operation, LOOPS)]
     found: dict[Type, int] = {}
     for around in outer:
         for store in operations_of_program(around.regions[-1]):

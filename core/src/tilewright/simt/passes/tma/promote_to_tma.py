@@ -22,9 +22,9 @@ from typing import Any, Final
 
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Module, Operation, Region, Value
-from tilewright.ir.ops.control import For
+from tilewright.ir.ops.control import LOOPS, For
 from tilewright.ir.ops.linear import Dot
-from tilewright.ir.ops.memory import Load, MakeDescriptor
+from tilewright.ir.ops.memory import ATOMICS, Load, MakeDescriptor
 from tilewright.ir.table import Effect
 from tilewright.ir.types import I32, I64, DescriptorType, FloatType, IntType, PointerType, TileType, Type
 from tilewright.llvm.emission.registers import storage_size
@@ -93,7 +93,7 @@ def _pays(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> bool:
     if stages_of(loop, options) < 2:
         return False
     body = loop.body
-    if any(inner.name in ("for", "while") for inner in body.walk()) or any(clobbers_memory(inner) for inner in body):
+    if any(isinstance(inner, LOOPS) for inner in body.walk()) or any(clobbers_memory(inner) for inner in body):
         return False
     return any(isinstance(inner, Dot) and target.wants_blocks(_matmul(inner, warps_asked(function_of(loop), options))) for inner in body)
 
@@ -156,7 +156,7 @@ def _written(function: Function) -> frozenset[Value] | None:
     what others write."""
     found: set[Value] = set()
     for operation in function.walk():
-        if operation.name.startswith("atomic") and any(result.uses for result in operation.results):
+        if isinstance(operation, ATOMICS) and any(result.uses for result in operation.results):
             return None
         if isinstance(operation, Load) and operation.volatile:
             return None
