@@ -256,25 +256,25 @@ WORDS: dict[str, tuple[str, int]] = {
     "by turns": ("in turn, ping-pong", 2),
     "copy engine": ("TMA", 5),
     "functionals": ("linear forms", 6),
-    "gives": ("returns, yields", 193),
-    "greatest": ("maximum", 238),
-    "least": ("minimum", 294),
-    "left out": ("masked off", 70),
+    "gives": ("returns, yields", 180),
+    "greatest": ("maximum", 231),
+    "least": ("minimum", 291),
+    "left out": ("masked off", 66),
     "machine s own": ("tensor memory, target's", 6),
     "meetings": ("barriers, rendezvous", 10),
     "multiprocessor": ("SM, CU", 9),
     "paced": ("throttled", 10),
     "parted": ("partitioned", 5),
-    "product": ("matmul, dot, MMA", 537),
-    "products": ("matmuls, dots, MMAs", 156),
+    "product": ("matmul, dot, MMA", 525),
+    "products": ("matmuls, dots, MMAs", 151),
     "promised": ("assumed, hinted", 26),
     "published": ("fenced, visible to the async proxy", 21),
     "slab": ("swizzle atom", 9),
     "slabs": ("swizzle atoms", 25),
-    "sums": ("accumulator, partial sums", 532),
-    "taken apart": ("decomposed, legalized", 18),
+    "sums": ("accumulator, partial sums", 526),
+    "taken apart": ("decomposed, legalized", 17),
     "taken for": ("assumed", 18),
-    "told": ("reported, emitted", 202),
+    "told": ("reported, emitted", 197),
     "trails": ("deferred wait", 6),
     "turned": ("transposed", 126),
     "under way": ("in flight", 24),
@@ -323,19 +323,19 @@ LONG_LINES: dict[str, int] = {
     "backends/cpu/src": 1094,
     "backends/nvidia/src": 539,
     "conformance/src": 3249,
-    "core/src": 5899,
+    "core/src": 5605,
 }
 #: Distribution -> docstrings with a longer first line. The numbers may only fall.
 LONG_TITLES: dict[str, int] = {
     "backends/amd/emulator/src": 98,
     "conformance/src": 412,
-    "core/src": 682,
+    "core/src": 400,
 }
 #: Distribution -> docstrings that begin with a relative clause. The numbers may only fall.
 RELATIVE_TITLES: dict[str, int] = {
     "backends/amd/emulator/src": 17,
     "conformance/src": 135,
-    "core/src": 247,
+    "core/src": 155,
 }
 RELATIVE = re.compile(r"(What|Which|Whether|Who|How|That)\b")
 

@@ -94,7 +94,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _of_a_backend(name: str) -> Any:
-    """What the installed backend of a name brings for programs."""
+    """Return the host module of the installed backend of that name, or None."""
     if not name.startswith("_"):
         from tilewright.plugins.registry import registry
 

@@ -1,4 +1,4 @@
-"""The target that kernels without array arguments are compiled for: the language asks, the runtime answers."""
+"""The target for kernels without array arguments: the language asks, the runtime answers."""
 
 from __future__ import annotations
 

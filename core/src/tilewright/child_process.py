@@ -1,4 +1,7 @@
-"""Python processes that this one starts: they import what this one would, never from the current folder, and end with it."""
+"""Python child processes: their module path, environment and time limit; they end with the parent.
+
+They import what this process would import, and never from the current folder.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux
 
 
 def time_limit() -> float | None:
-    """Seconds that another process may take for a kernel's code, as the environment says; None where there is no limit.
+    """Return the seconds that another process may take for a kernel's code; None for no limit.
 
     Raises:
         VariableError: it is no number of seconds.
@@ -27,15 +30,17 @@ def time_limit() -> float | None:
 
 
 def python_command(code: str, *arguments: object) -> list[str]:
-    """The command of an interpreter that runs code, and looks for modules where this one does. Until it runs the code it looks nowhere but where it is
-    installed: at its start it would import ``sitecustomize`` of the current folder, and of what
-    variables name that this one was told to ignore.
+    """Build the command of an interpreter that runs ``code`` with the module path of this process.
+
+    Until it runs the code, that interpreter searches installed packages only: at its start it would
+    otherwise import ``sitecustomize`` from the current folder and follow variables that this
+    interpreter ignores.
     """
     return [sys.executable, *_flags(), "-P", "-c", f"import sys\nsys.path[:] = {module_path()!r}\n{code}", *map(str, arguments)]
 
 
 def _flags() -> list[str]:
-    """What this interpreter was told to leave out, as the flags of another one."""
+    """Return this interpreter's isolation flags, for the command line of another interpreter."""
     if sys.flags.isolated:
         return ["-I"]
     left_out = {"-E": sys.flags.ignore_environment, "-s": sys.flags.no_user_site, "-S": sys.flags.no_site}
@@ -43,8 +48,11 @@ def _flags() -> list[str]:
 
 
 def module_path() -> list[str]:
-    """Where this process looks for modules, and then where ``PYTHONPATH`` says by now. The current folder comes behind what is installed where it is meant by
-    no name, so that nothing in it hides that."""
+    """Return the module search path of this process, followed by the current ``PYTHONPATH``.
+
+    Entries that name the current folder implicitly come after the installed packages, so that
+    nothing in that folder shadows a package.
+    """
     path = [entry for entry in sys.path if entry]
     current = [os.getcwd()] if len(path) != len(sys.path) else []
     said = () if sys.flags.ignore_environment else _absolute(os.environ.get(_PATH_VARIABLE, ""))
@@ -52,7 +60,10 @@ def module_path() -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """The variables of a process whose interpreter must import nothing from the current folder: ``PYTHONPATH`` has no entries that mean places in that."""
+    """Return this environment with a ``PYTHONPATH`` without entries relative to the current folder.
+
+    Such entries would let a child import from the folder it runs in.
+    """
     said = _absolute(os.environ.get(_PATH_VARIABLE, ""))
     others = {name: value for name, value in os.environ.items() if name != _PATH_VARIABLE}
     return {**others, _PATH_VARIABLE: os.pathsep.join(said)} if said else others
@@ -63,7 +74,9 @@ def _absolute(path: str) -> list[str]:
 
 
 def end_with_parent(parent: int) -> None:
-    """Have this process killed when the thread that started it ends, on Linux; and end at once where the process ``parent`` has ended already.
+    """Have Linux kill this process when the thread that started it ends.
+
+    Where the process ``parent`` has ended already, this process exits at once.
 
     For processes whose parent's thread waits for them: a signal like SIGKILL ends the parent
     without a word to its children.
@@ -90,7 +103,7 @@ def _is_alive(parent: int) -> bool:
 
 
 def end_with_pipe(handle: int) -> None:
-    """End this process when nobody has the other end of a pipe any more, whatever its main thread is at."""
+    """Exit this process once the other end of a pipe closes, whatever the main thread is doing."""
 
     def wait() -> None:
         with contextlib.suppress(OSError):

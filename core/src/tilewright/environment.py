@@ -1,4 +1,4 @@
-"""The environment variables of Tilewright: what each means, and reading those that are switches or have a few values.
+"""Tilewright's environment variables: their meanings, and readers for booleans and enumerations.
 
 A backend's own variables begin with ``TILEWRIGHT_`` and its name.
 """
@@ -52,7 +52,7 @@ _ON, _OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
 
 def flag(name: str, default: bool = False) -> bool:
-    """Whether a switch is on.
+    """Return whether a boolean variable is on.
 
     Raises:
         VariableError: it is neither on nor off.
@@ -102,7 +102,10 @@ def refused(name: str, wanted: str, text: object) -> VariableError:
 
 
 def mistyped(environment: Mapping[str, str]) -> list[str]:
-    """A line for each variable that means nothing and is spelt much like one that does. Others may be a backend's."""
+    """Return a warning for each unknown variable that is spelled much like a known one.
+
+    Unknown variables without such a resemblance may be a backend's.
+    """
     from difflib import get_close_matches
 
     lines = []

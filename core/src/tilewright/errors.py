@@ -1,4 +1,6 @@
-"""The exceptions users meet, and the files that defects leave behind. All derive from :class:`TilewrightError` and can be pickled.
+"""The exceptions that users meet, and reproducer files for defects.
+
+All exceptions derive from :class:`TilewrightError` and can be pickled.
 
 Messages say what happened, where, with which types, and what to do about it.
 """
@@ -19,7 +21,10 @@ E = TypeVar("E", bound=BaseException)
 
 
 def noted(error: E, note: str) -> E:
-    """``error`` with what is at hand told apart from the rule: ``str`` gives the rule alone, and what shows the error adds the note."""
+    """Attach the circumstances to ``error`` as a note, and return it.
+
+    ``str`` returns the rule alone; the display of the error adds the note.
+    """
     error.add_note(note)
     return error
 
@@ -30,7 +35,10 @@ def with_help(message: str, remedy: str) -> str:
 
 
 def helped(error: E, remedy: str) -> E:
-    """``error`` with a remedy told apart from the rule, as :func:`noted` does; an error of a kernel's source shows it below the caret."""
+    """Attach a remedy to ``error`` as a note, and return it.
+
+    An error of a kernel's source shows it below the caret; see :func:`noted`.
+    """
     error.add_note(with_help("", remedy).lstrip("\n"))
     return error
 
@@ -53,13 +61,16 @@ def closest(name: str, names: Iterable[str], *, shortened: bool = False) -> str:
 
 
 def similar(name: str, names: Iterable[str], *, shortened: bool = False) -> str:
-    """A remedy that proposes the name most like ``name``, as :func:`closest` finds it; empty where none is."""
+    """Return a remedy that proposes the name most like ``name`` (see :func:`closest`), or ""."""
     meant = closest(name, names, shortened=shortened)
     return f"did you mean {meant}?" if meant else ""
 
 
 def integer_text(value: int) -> str:
-    """An integer for a message: its first digits alone, where there are many; Python itself writes no more than some thousand."""
+    """Format an integer for a message: the leading digits alone where there are many.
+
+    Python itself refuses to format more than a few thousand digits.
+    """
     return str(value) if value.bit_length() < 200 else f"{value:#x}"[:20] + f"... (of {value.bit_length()} bits)"
 
 
@@ -68,7 +79,9 @@ class TilewrightError(Exception):
 
 
 class CompilationError(TilewrightError):
-    """A kernel's source breaks a rule of the language. ``str`` shows file, line, source, caret and the chain of inlined calls.
+    """An error in a kernel's source.
+
+    ``str`` shows file, line, source, caret and the chain of inlined calls.
 
     An error inside a called function has two parts: the error of the kernel, at the call, and as
     its ``__cause__`` the error of the function. Where a function of the library raised an
@@ -110,7 +123,7 @@ class CompileTimeAssertionFailure(CompilationError):
 
 
 class DefinitionError(TilewrightError, TypeError, ValueError):
-    """A function cannot be made a kernel or a function of the language, or what decorates it is given what makes no sense."""
+    """A function that cannot become part of the language, or invalid arguments of its decorator."""
 
 
 class UnsupportedLanguageConstruct(CompilationError):
@@ -118,7 +131,7 @@ class UnsupportedLanguageConstruct(CompilationError):
 
 
 class BackendError(TilewrightError):
-    """A backend cannot do what it was asked: missing, broken, unfit for the device, or lacking a capability."""
+    """A backend that is missing, broken, unfit for the device, or lacks a capability."""
 
 
 class LoweringError(BackendError):
@@ -126,7 +139,10 @@ class LoweringError(BackendError):
 
 
 class OutOfResources(BackendError):
-    """A kernel needs more of a resource than the target has. ``name`` is the resource, or ``"resource of kernel"``."""
+    """A kernel needs more of a resource than the target has.
+
+    ``name`` is the resource, or ``"resource of kernel"``.
+    """
 
     def __init__(self, required: int, limit: int, name: str) -> None:
         resource, _, where = name.partition(" of ")
@@ -139,7 +155,10 @@ class OutOfResources(BackendError):
 
 
 class ResidencyError(OutOfResources):
-    """A cooperative launch has more programs than run at once. Nothing was started. ``required`` and ``limit`` count programs."""
+    """A cooperative launch has more programs than can be resident at once; nothing was started.
+
+    ``required`` and ``limit`` count programs.
+    """
 
     def __init__(self, kernel: str, grid: tuple[int, ...], limit: int, why: str) -> None:
         required = math.prod(grid)
@@ -178,11 +197,14 @@ class ReservedOptionError(LaunchError, AssertionError):
 
 
 class RefusedError(LaunchError):
-    """A launch's arguments do not allow what the kernel's code relies on. Nothing was started; see :mod:`tilewright.runtime.launch.fallback_kernel`."""
+    """A launch's arguments violate assumptions of the kernel's code; nothing was started.
+
+    See :mod:`tilewright.runtime.launch.fallback_kernel`.
+    """
 
 
 class KernelError(TilewrightError, RuntimeError):
-    """A kernel failed while it ran: an assertion, an access the reference's checked mode refuses."""
+    """A kernel failed while it ran: an assertion, or an access that the checked mode refuses."""
 
 
 class HostCallError(TilewrightError, RuntimeError, ValueError):
@@ -190,7 +212,7 @@ class HostCallError(TilewrightError, RuntimeError, ValueError):
 
 
 class ForeignKernelError(TilewrightError):
-    """A pickled kernel was made by another package, which answers to the name ``triton`` in the process that sent it."""
+    """A pickled kernel comes from a process where another package is named ``triton``."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -208,19 +230,21 @@ class AutotunerError(TilewrightError):
 
 
 class TuningArgumentError(TilewrightError, ValueError):
-    """What ``autotune`` was given makes no sense for the kernel."""
+    """An argument of ``autotune`` is invalid for the kernel."""
 
 
 class BenchmarkError(TilewrightError, ValueError):
-    """What a measurement was given makes no sense."""
+    """An argument of a measurement is invalid."""
 
 
 class ConfigError(TilewrightError, TypeError):
-    """What was given is no configuration, or sets what configurations do not have."""
+    """A configuration of the wrong type, or with settings that configurations do not have."""
 
 
 def write_reproducer(content: str | bytes, suffix: str = ".ll") -> Path:
-    """Write IR text, or what else a tool rejects, to a file named by its content, in ``TILEWRIGHT_REPRODUCER_DIR`` or the directory of temporary files.
+    """Write IR text, or other input that a tool rejects, to a file named by its content.
+
+    The file lies in ``TILEWRIGHT_REPRODUCER_DIR``, or in the directory of temporary files.
 
     Others may write to that directory and guess the name: what lies there already is left alone,
     unless it is this user's file of the same content.

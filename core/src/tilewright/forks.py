@@ -1,4 +1,6 @@
-"""Forks of a process while one of its threads sets something up: discovers backends, imports a module, compiles or loads a kernel.
+"""Coordination of forks with threads that are setting something up.
+
+Set-up is the discovery of backends, the import of a module, and compiling or loading a kernel.
 
 A fork copies one thread, and every lock as it is. A lock that another thread holds stays taken in
 the child for good: ours, those of modules that are being imported, those within LLVM and vendors'

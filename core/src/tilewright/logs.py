@@ -1,4 +1,6 @@
-"""What the runtime decides, for Python's ``logging``: the loggers ``tilewright.compile``, ``.cache``, ``.tuning`` and ``.dispatch``.
+"""Logging of the runtime's decisions, through Python's ``logging``.
+
+The loggers are ``tilewright.compile``, ``.cache``, ``.tuning`` and ``.dispatch``.
 
 ``TILEWRIGHT_LOG=compile,cache`` switches some of them on, and writes what they say to standard
 error where the program has set up no logging of its own. A message is made only where its logger is
@@ -23,7 +25,10 @@ VARIABLE = "TILEWRIGHT_LOG"
 
 
 class Channel:
-    """One of the loggers. What a user may want to know without asking is ``logging.INFO``, the rest ``logging.DEBUG``."""
+    """One of the loggers.
+
+    Facts that a user may want unasked are ``logging.INFO``, the rest ``logging.DEBUG``.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -54,7 +59,7 @@ class _StandardError(logging.Handler):
 
 
 class _Switched:
-    """What ``TILEWRIGHT_LOG`` said when it was last read, and how to undo what was done for it."""
+    """The last value of ``TILEWRIGHT_LOG``, and how to undo its effects."""
 
     def __init__(self) -> None:
         self.text = ""

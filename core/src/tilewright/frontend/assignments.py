@@ -1,4 +1,7 @@
-"""Assignments: to names, with and without an annotation or an operator, to tuples of names, and to the fields of an aggregate under construction."""
+"""Assignments to names, to tuples of names, and to fields of an aggregate under construction.
+
+Assignments to names may be annotated or augmented.
+"""
 
 from __future__ import annotations
 
@@ -137,7 +140,10 @@ def _is_constexpr(g: Generator, annotation: ast.expr) -> bool:
 
 
 def _refuse_reassignment(g: Generator, node: ast.AST, name: str) -> None:
-    """Refuse ``name: tl.constexpr = value`` where the name has a value; a plain assignment makes a variable of any name."""
+    """Refuse ``name: tl.constexpr = value`` where the name has a value.
+
+    A plain assignment makes a variable of any name.
+    """
     previous = g.scope.get(name)
     if previous is not None and type(previous) is not Undefined:
         remedy = "give the constant another name, or drop the annotation to make it a variable"

@@ -1,4 +1,4 @@
-"""Binding the arguments of a call to the parameters of a function of the language, as Python does."""
+"""Bind the arguments of a call to the parameters of a function of the language, as Python does."""
 
 from __future__ import annotations
 

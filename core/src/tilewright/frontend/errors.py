@@ -1,4 +1,4 @@
-"""Errors of a kernel's source: the rule, then the source lines with a caret, then each call the code was inlined at.
+"""Errors of a kernel's source: the rule, the source lines with a caret, and the inlined calls.
 
 cannot add pointers together
   --> kernels.py:12:8 in scale
@@ -86,7 +86,10 @@ def _users_first(frame: Frame, node: ast.AST, chain: list[_Call]) -> tuple[Frame
 
 
 def _is_library(frame: Frame) -> bool:
-    """Return whether a function is this package's, a backend's or another plugin's, and no line of the kernel's author."""
+    """Return whether a function belongs to this package, a backend or another plugin.
+
+    Otherwise its lines are those of the kernel's author.
+    """
     module = frame.function.__module__ or ""
     return module.partition(".")[0] == _PACKAGE or plugin_version(module) != ""
 

@@ -1,4 +1,7 @@
-"""Expressions: constants, names, conditionals, attributes, subscripts, tuples, comprehensions, f-strings; and the table of all kinds."""
+"""Expressions: constants, names, attributes, subscripts, tuples, and the table of all kinds.
+
+Conditionals, comprehensions and f-strings are here, too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Calls of host functions: plain Python that runs while a kernel is compiled, as methods of aggregates and builtins may be.
+"""Calls of host functions: plain Python that runs while a kernel is compiled.
+
+Methods of aggregates and builtins may be host functions.
 
 A host function may assign to the fields of the aggregates that it is given. Aggregates are values,
 so it works on copies; a call that assigned fields then assigns the variables that hold the
@@ -101,7 +103,10 @@ def _callee(g: Generator, node: ast.expr) -> Any:
 
 
 def _may_assign(fn: Any, classes: frozenset[type]) -> bool:
-    """Return whether a host function may assign to a field of its arguments, which hold aggregates of ``classes``."""
+    """Return whether a host function may assign to fields of its arguments.
+
+    The arguments hold aggregates of ``classes``.
+    """
     if not (is_host_function(fn) or (is_builtin(fn) and not isinstance(fn, type))):
         return False
     function = getattr(fn, "__func__", fn)

@@ -1,4 +1,7 @@
-"""Operators: arithmetic, comparisons, ``and``, ``or`` and ``not``, of values known at compile time in Python, of others by the language's rules."""
+"""Operators: arithmetic, comparisons, ``and``, ``or`` and ``not``.
+
+Python evaluates those on values known at compile time; the others follow the language's rules.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements: blocks of them, jumps, ``with``, assertions, and the constructs of Python that kernels do not have."""
+"""Statements: blocks, jumps, ``with``, assertions, and the statements that kernels do not have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Integer expressions over the arguments of a launch, as plain data that a code object's metadata can hold.
+"""Integer expressions over a launch's arguments, as plain data for a code object's metadata.
 
     Expression = int | ("word", argument, index) | (operator, Expression, Expression)
 

@@ -1,4 +1,4 @@
-"""The hooks of the launching family, for backends whose driver is a :class:`~tilewright.gpu_host.table.DriverTable`.
+"""Launch hooks for backends with a :class:`~tilewright.gpu_host.table.DriverTable`.
 
     tilewright_load, tilewright_launcher, tilewright_memory, tilewright_pointer_device, tilewright_timer = launching(driver)
 

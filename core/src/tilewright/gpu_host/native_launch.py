@@ -1,4 +1,6 @@
-"""The native launcher (see :mod:`tilewright.llvm.native.launchers`): reads a kernel's arguments and calls the driver without running Python code.
+"""The native launcher: reads a kernel's arguments and calls the driver without running Python code.
+
+See :mod:`tilewright.llvm.native.launchers`.
 
 It passes a launch to the Python launcher if a value has another type, the context is another
 device's, the grid is empty or too large (for a cooperative launch: more programs than are

@@ -37,7 +37,10 @@ Entry = str | Call
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Entries:
-    """The driver's functions by role. Handles are whatever the bindings make of them; contexts, streams, functions and addresses are numbers for a role.
+    """The driver's functions by role.
+
+    Handles are whatever the bindings make of them; contexts, streams, functions and addresses are
+    numbers for a role.
 
     Attributes:
         initialize: () once a process, before all others.

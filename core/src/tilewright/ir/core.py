@@ -259,7 +259,7 @@ class Region:
         self.last: Operation | None = None
 
     def __iter__(self) -> Iterator[Operation]:
-        """The operations in order. The one just given out may be erased or moved while iterating."""
+        """Iterate over the operations in order; the current one may be erased or moved."""
         operation = self.first
         while operation is not None:
             following = operation.next

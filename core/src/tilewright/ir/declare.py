@@ -1,4 +1,4 @@
-"""How an operation is declared as a class, whose fields are its operands, attributes and regions.
+"""Declaration of operations as classes whose fields are operands, attributes and regions.
 
     OPS = Declarations()
 
@@ -55,7 +55,7 @@ _KINDS: Final[dict[Any, str]] = {
 
 
 class _Field:
-    """What a class says of an operand, an attribute or a region."""
+    """Declaration of an operand, an attribute or a region."""
 
 
 class _OperandField(_Field):
@@ -209,7 +209,7 @@ def _fields(op_class: type[Operation]) -> dict[str, _Field]:
 
 
 def _field_name(name: str) -> str:
-    """What the class calls a field that the row calls ``name``."""
+    """Return the class's name of a field, which Python or ``Operation`` may have taken."""
     taken = keyword.iskeyword(name) or hasattr(Operation, name) or name in Operation.__annotations__
     return f"{name}_" if taken else name
 
@@ -222,7 +222,7 @@ def _row_name(op_class: type[Operation], name: str) -> str:
 
 
 def _readers(fields: dict[str, _Field]) -> Iterable[tuple[str, Callable[[Any], Any]]]:
-    """How each field is read.
+    """Yield each field with the function that reads it.
 
     A group's place is known where every group before it is single; else it is counted.
     """

@@ -1,4 +1,4 @@
-"""How values are held by a machine, as the text form and the op table see it.
+"""The representation of values on a target, as the text form and the op table see it.
 
 Tile IR itself says nothing of threads and memory. A toolkit that lowers it to threads gives each
 tile a *layout*, and has types that speak of places in memory; both are encodings: values with a
@@ -29,8 +29,7 @@ class Encoding(Protocol):
     prefix: ClassVar[str]
 
     def text(self) -> str:
-        """What stands between the brackets; the parser that the op table has for the keyword reads
-        it back."""
+        """Return the text between the brackets; the keyword's parser in the op table reads it."""
         ...
 
     def misfit(self, type_: Type) -> str:

@@ -13,8 +13,10 @@ _Number = TypeVar("_Number", bound="Number")
 
 
 class Number:
-    """A scalar or tile value with Python's operators; a Python number beside one is a constant of
-    its type. Comparisons give booleans of the IR; ``==`` is :meth:`equals`.
+    """A scalar or tile value with Python's operators.
+
+    A Python number beside one becomes a constant of its type. Comparisons yield booleans of the IR;
+    ``==`` is :meth:`equals`.
 
     Attributes:
         builder: what appends operations, and gives constants by its ``constant_like``.

@@ -1,5 +1,6 @@
-"""The meaning of float-to-integer casts out of range, the same for the reference, constant folding
-and every backend: that of PTX's ``cvt.rzi``.
+"""Semantics of float-to-integer casts out of range: those of PTX's ``cvt.rzi``.
+
+The reference, constant folding and every backend share them.
 
 Numbers beyond the ends of the integer's range saturate. There are no conversions to 8 bits: the low
 byte of the 16-bit result is the result. NaN gives 0, or the sign bit alone where f64 or a 64-bit

@@ -1,4 +1,4 @@
-"""What is known of scalar integers wherever they are computed, without a pass that folds them."""
+"""Known values and ranges of scalar integers, wherever they are computed; needs no folding pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text form of a module. :mod:`tilewright.ir.parser` reads it back exactly.
+"""The text form of a module, which :mod:`tilewright.ir.parser` reads back exactly.
 
     tilewright.ir 1.0 {target = "any"}
 
@@ -123,7 +123,7 @@ class Names:
 
     @classmethod
     def of(cls, function: Function) -> Names:
-        """The names a whole print of ``function`` gives."""
+        """Return the names in a full print of ``function``."""
         names = cls()
         names._define_region(function.body)
         return names
@@ -154,7 +154,10 @@ class Names:
 
 @deep_recursion()
 def print_module(module: Module, *, locations: bool = True) -> str:
-    """The module as text, ending with a newline. Malformed modules print too, as well as they can."""
+    """Return the module as text that ends with a newline.
+
+    Malformed modules print, too, as well as they can.
+    """
     major, minor = module.version
     header = f"tilewright.ir {major}.{minor}"
     if module.attributes:

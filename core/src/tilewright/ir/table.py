@@ -47,7 +47,7 @@ class RuleError(Exception):
 
 
 class Effect(enum.Flag):
-    """What an operation does beyond computing its results."""
+    """The effects of an operation beyond its results."""
 
     NONE = 0
     READ = enum.auto()  # reads memory
@@ -73,7 +73,7 @@ class Trait(enum.Flag):
 
 
 class Kind(enum.Enum):
-    """How many operands a group takes."""
+    """The number of operands that a group takes."""
 
     SINGLE = "single"
     OPTIONAL = "optional"
@@ -141,9 +141,11 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a type rule sees of an operation: operand types by group, attributes with defaults
-    filled in, and, where the operation states its result types itself (``explicit_results``), those
-    types."""
+    """An operation as a type rule sees it.
+
+    It has the operand types by group, the attributes with defaults filled in and, where the
+    operation states its result types itself (``explicit_results``), those types.
+    """
 
     spec: OpSpec
     groups: Mapping[str, Sequence[Type]]
@@ -248,7 +250,7 @@ class OpSpec:
 
     @property
     def moves(self) -> bool:
-        """Return whether what it gives are the elements of its one operand, moved or repeated."""
+        """Return whether the results are the elements of the one operand, moved or repeated."""
         return Trait.SHAPE in self.traits and len(self.operands) == 1
 
     @property

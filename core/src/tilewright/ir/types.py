@@ -22,7 +22,7 @@ _T = TypeVar("_T", bound="Type")
 
 
 class Type:
-    """Base of all Tile IR types. ``str(t)`` is the type's text form, which the parser reads back."""
+    """Base of all Tile IR types; ``str(t)`` is the text form, which the parser reads back."""
 
     __slots__ = ("_text",)
     _text: str

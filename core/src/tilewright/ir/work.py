@@ -1,5 +1,4 @@
-"""What a launch of a kernel does, in numbers, as :mod:`tilewright.passes.analysis.work` counts it
-and backends are told of it."""
+"""The work of a launch, as :mod:`tilewright.passes.analysis.work` counts it for backends."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from tilewright.ir.types import Type, byte_size
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """A product of matrices, ``batch`` times M by N by K.
+    """A matmul, ``batch`` times M by N by K.
 
     Attributes:
         a, b: element types of the operands; accumulator: of the result.
@@ -46,7 +45,7 @@ class Dot:
 
 @dataclass(slots=True)
 class Body:
-    """What is done between the loops inside: of the whole kernel, or of one loop.
+    """The work between inner loops: of the whole kernel, or of one loop.
 
     Attributes:
         depth: loops around.
@@ -75,7 +74,7 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a launch of one configuration does.
+    """The work of a launch of one configuration.
 
     Attributes:
         programs: how many there are; None where that is not known.

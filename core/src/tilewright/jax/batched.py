@@ -1,4 +1,4 @@
-"""Batches: the elements of ``jax.vmap`` as another axis of the grid, or as launches one after another where the grid has no axis left."""
+"""Batches of ``jax.vmap``: one more axis of the grid, or successive launches where none is free."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Batch:
         return math.prod(shape[len(shape) - self.ranks[name] :])
 
     def _step(self, name: str) -> int | None:
-        """How many elements of an array are from one of the batch's to the next; None where that is no number."""
+        """Return an array's stride along the batch in elements; None without a single stride."""
         leading = self._leading(name)
         if leading == self.shape:
             return self._size(name)
@@ -108,7 +108,10 @@ class Batch:
 
 @functools.cache
 def batched(kernel: JITFunction, axis: int, names: tuple[str, ...]) -> JITFunction:
-    """A kernel that calls ``kernel`` with the arrays ``names`` moved by the program's position along an axis, times the steps that are its last arguments."""
+    """Wrap ``kernel`` in a kernel that offsets the arrays ``names`` by the position in the batch.
+
+    The position is the program's along an axis of the grid; the strides are the last arguments.
+    """
     import tilewright.language as tl
 
     steps = {name: f"step_of_{name}_in_the_batch" for name in names}

@@ -46,7 +46,10 @@ class Call:
     axis: int | None
 
     def run(self, arrays: Sequence[ArrayView], outputs: Sequence[ArrayView], stream: int | None = None) -> None:
-        """Launch on memory, one array an operand and a result. Leading axes beyond an array's rank are those of a batch."""
+        """Launch on memory, with one array per operand and result.
+
+        Leading axes beyond an array's rank are those of a batch.
+        """
         Batch(self, arrays, outputs, stream).run()
 
 
@@ -57,7 +60,9 @@ calls: dict[str, Call] = {}
 
 
 def call(kernel: JITFunction, /, *args: Any, grid: Any, out: Mapping[str, Any], inout: Sequence[str] = (), **keywords: Any) -> Any:
-    """Call a kernel on JAX's arrays, traced or not. Arrays do not change: what the kernel stores to are new ones.
+    """Call a kernel on JAX arrays, traced or not.
+
+    Arrays do not change: what the kernel stores to are new ones.
 
     Args:
         args: the arguments of all parameters but those in ``out``, in order; arrays are passed as
@@ -171,7 +176,10 @@ def _jax() -> Any:
 
 
 def _kind(jax: Any) -> str:
-    """The kind of the devices that JAX computes on where nothing else is said. What is traced for it runs on others, too, compiled again."""
+    """Return the kind of JAX's default devices.
+
+    A program traced for it runs on others, too, compiled again.
+    """
     platform = jax.default_backend()
     if platform == "cpu":
         return "cpu"
@@ -183,7 +191,7 @@ def _kind(jax: Any) -> str:
 
 
 def _run(attributes: Mapping[str, str], arrays: Sequence[ArrayView], outputs: Sequence[ArrayView], stream: int | None) -> None:
-    """What XLA calls.
+    """Launch the call that XLA's handler names.
 
     Raises:
         LaunchError: the program was compiled in another process, and this one has not traced the

@@ -1,4 +1,4 @@
-"""XLA's foreign function interface, as far as a function on arrays needs it: its structures, and a C function that calls a Python one.
+"""XLA's foreign function interface: its structures, and a C function that calls a Python one.
 
 Source: ``xla/ffi/api/c_api.h`` (version 0.3), which JAX installs. Structures grow at their end and
 say how large they are.
@@ -84,7 +84,7 @@ _CreateError = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_Error))
 
 
 class _XlaError(Exception):
-    """An error that XLA made itself: its address is what the function gives back."""
+    """An error that XLA made itself; the handler returns its address."""
 
     def __init__(self, address: int) -> None:
         super().__init__(address)
@@ -92,7 +92,9 @@ class _XlaError(Exception):
 
 
 def make_handler(run: Run, kind: str = "cpu") -> Any:
-    """A C function that XLA can call for arrays on devices of a kind; keep it as long as that may be.
+    """Make a C function that XLA can call for arrays on devices of a kind.
+
+    Keep the function as long as XLA may call it.
 
     What ``run`` raises is an error of the program that XLA runs.
     """
@@ -117,7 +119,7 @@ def make_handler(run: Run, kind: str = "cpu") -> Any:
 
 
 def _ask(frame: Any, entry: str, question: Any) -> int:
-    """What an entry of the interface answers about the call.
+    """Return the answer of an entry of the interface about the call.
 
     Raises:
         LaunchError: the interface is from before that entry.
@@ -134,7 +136,10 @@ def _ask(frame: Any, entry: str, question: Any) -> int:
 
 
 def _describe(frame: Any) -> int | None:
-    """Tell which version of the interface the function is written for: the one at hand, as long as it is of the kind that is known here."""
+    """Report the version of the interface that the handler implements.
+
+    It is the version at hand, as long as its major number is the known one.
+    """
     version = frame.api.contents.version
     if version.major != _MAJOR:
         return _error(frame, f"tilewright.jax speaks version {_MAJOR} of XLA's foreign function interface, and this is version {version.major}")

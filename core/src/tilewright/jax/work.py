@@ -1,4 +1,4 @@
-"""Launches and copies in a stream of XLA's. Without one, on CPUs, they have ended when these functions return."""
+"""Launches and copies in an XLA stream; without a stream, on CPUs, they are synchronous."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def start(kernel: JITFunction, grid: tuple[int, int, int], arguments: Sequence[A
 
 
 def copy(source: ArrayView, target: ArrayView, count: int, stream: int | None) -> None:
-    """Copy the first ``count`` elements of an array to another of the same type; both are row-major."""
+    """Copy the first ``count`` elements of a row-major array to another of the same type."""
     size = ITEM_SIZE[source.dtype]
     if stream is None:
         ctypes.memmove(target.pointer, source.pointer, count * size)
@@ -46,6 +46,6 @@ def copy(source: ArrayView, target: ArrayView, count: int, stream: int | None) -
 
 
 def moved(array: ArrayView, offset: int, dtype: str = "") -> ArrayView:
-    """An array that begins ``offset`` elements further on, with elements of another type of the same size where one is given."""
+    """Return a view ``offset`` elements further on, optionally of another type of the same size."""
     pointer = array.pointer + offset * ITEM_SIZE[array.dtype]
     return ArrayView(array.owner, pointer, dtype or array.dtype, array.shape, array.strides, array.device)

@@ -1,4 +1,4 @@
-"""What a kernel may say: ``import tilewright.language as tl``.
+"""The language of kernels: ``import tilewright.language as tl``.
 
 Types and values (``dtypes``, ``values``, ``tuples``, ``tensors``), the rules by which they combine
 (``promotion``, ``semantic``), builtins by family, and the library written in the language itself

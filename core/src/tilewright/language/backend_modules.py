@@ -1,4 +1,6 @@
-"""The modules below ``tl.extra``: those that installed backends declare as their part of the language, under the names of their manifests.
+"""The modules below ``tl.extra`` that installed backends declare as their part of the language.
+
+They have the names of the backends' manifests.
 
 ``tilewright.language.extra.NAME`` is the very module of the backend, found by a finder at the head
 of ``sys.meta_path``, so that attributes, ``from`` imports and imports of what is below it all work.
@@ -38,7 +40,7 @@ class BrokenLanguageError(BackendError, ImportError):
 
 
 def names() -> list[str]:
-    """What there is below ``tl.extra``. Loads every installed backend."""
+    """Return the names below ``tl.extra``, for which every installed backend is loaded."""
     return sorted((*SHARED_LANGUAGE, *_registry().languages()))
 
 
@@ -125,7 +127,10 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def _below(fullname: str) -> str:
-    """``NAME`` of ``tilewright.language.extra.NAME.libdevice``, whatever the root package is called; empty for what is not below such a package."""
+    """Return ``NAME`` of ``tilewright.language.extra.NAME.libdevice``, or "".
+
+    The root package may have any name; the result is empty outside of such a package.
+    """
     return fullname.partition(".language.extra.")[2].partition(".")[0]
 
 

@@ -1,4 +1,4 @@
-"""What marks a Python function as part of the language, and what binds functions to the values they are members of."""
+"""Markers of Python functions as part of the language, and bindings of functions to values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ _MARK = "__tilewright_builtin__"
 
 
 def builtin(fn: F) -> F:
-    """Make ``fn`` callable from kernels: the compiler calls it while it builds the kernel, passing ``_semantic``.
+    """Make ``fn`` callable from kernels.
+
+    The compiler calls it while it builds the kernel, passing ``_semantic``.
 
     ``fn`` must take a keyword ``_semantic``; with a keyword ``_generator`` it gets what runs
     functions of the language, by ``_generator.call(fn, args, kwargs)``. Arguments arrive as
@@ -54,7 +56,7 @@ def _takes(fn: Callable[..., Any], parameter: str) -> bool:
 
 
 def _positional_limit(fn: Callable[..., Any]) -> float:
-    """How many arguments may be passed by position: all but ``_semantic`` and ``_generator``."""
+    """Return the number of positional arguments, without ``_semantic`` and ``_generator``."""
     code = getattr(fn, "__code__", None)
     if code is None or code.co_flags & inspect.CO_VARARGS:
         return float("inf")
@@ -68,7 +70,10 @@ def extern(fn: F) -> F:
 
 
 def is_builtin(fn: Any) -> bool:
-    """Whether the compiler calls ``fn`` with ``_semantic=`` instead of compiling its source: builtins and aggregate classes."""
+    """Return whether the compiler calls ``fn`` with ``_semantic=`` instead of compiling its source.
+
+    It does for builtins and aggregate classes.
+    """
     return getattr(fn, _MARK, False) is True
 
 
@@ -82,17 +87,17 @@ _HOST = "__tilewright_host_function__"
 
 
 def mark_host_function(fn: Any) -> None:
-    """Let kernels call a plain function of Python, which runs while they are built: a method of an aggregate."""
+    """Let kernels call a plain Python function, such as an aggregate's method, at build time."""
     setattr(fn, _HOST, True)
 
 
 def is_host_function(fn: Any) -> bool:
-    """Whether ``fn`` is a plain function, or a method, that kernels may call."""
+    """Return whether ``fn`` is a plain function, or a method, that kernels may call."""
     return getattr(fn, _HOST, False) is True
 
 
 def asked_for(fn: Any, semantic: Any) -> dict[str, Any]:
-    """What a plain function wants of the kernel under construction: ``_semantic`` and ``_generator``, where it has such parameters."""
+    """Return ``_semantic`` and ``_generator``, where a plain function has such parameters."""
     code = getattr(fn, "__code__", None)
     if code is None:
         return {"_semantic": semantic} if is_builtin(fn) else {}

@@ -1,4 +1,4 @@
-"""What the functions of floats, of :mod:`~tilewright.language.math` and of the library of device functions, have in common."""
+"""Common parts of the float functions of :mod:`~tilewright.language.math` and libdevice."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def popc(x: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def ffs(x: Any, _semantic: Any = None) -> tensor:
-    """The position, from 1, of the lowest bit that is set in a 32 or 64-bit integer, as int32; 0 for 0."""
+    """The position, from 1, of the lowest set bit of a 32 or 64-bit integer, as int32; 0 for 0."""
     x = floats.checked(x, _semantic, ("int32", "int64", "uint32", "uint64"))
     builder = _semantic.builder
     lowest = builder.and_(x.handle, builder.neg(x.handle))
@@ -137,14 +137,17 @@ def ffs(x: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def mulhi(x: Any, y: Any, _semantic: Any = None) -> tensor:
-    """The upper half of the double-width product of 32 or 64-bit integers, by their own signedness."""
+    """The upper half of a double-width multiplication of 32 or 64-bit integers.
+
+    Their own signedness counts.
+    """
     a, b = _pair(x, y, _semantic, ("int32", "int64", "uint32", "uint64"))
     return tensor(_semantic.builder.mulhi(a.handle, b.handle), a.type)
 
 
 @builtin
 def isnan(x: Any, _semantic: Any = None) -> tensor:
-    """Whether ``x`` is NaN, as ``int1``."""
+    """Return whether ``x`` is NaN, as ``int1``."""
     x = floats.checked(x, _semantic, floats.F32_F64)
     return _semantic.compare("ne", x, x)
 
@@ -157,19 +160,19 @@ def _magnitude(x: Any, predicate: str, semantic: Any) -> tensor:
 
 @builtin
 def isinf(x: Any, _semantic: Any = None) -> tensor:
-    """Whether ``x`` is infinite, as ``int1``."""
+    """Return whether ``x`` is infinite, as ``int1``."""
     return _magnitude(x, "eq", _semantic)
 
 
 @builtin
 def isfinited(x: Any, _semantic: Any = None) -> tensor:
-    """Whether ``x`` is neither infinite nor NaN, as ``int1``."""
+    """Return whether ``x`` is neither infinite nor NaN, as ``int1``."""
     return _magnitude(x, "lt", _semantic)
 
 
 @builtin
 def finitef(x: Any, _semantic: Any = None) -> tensor:
-    """Whether ``x`` is neither infinite nor NaN, as ``int1``."""
+    """Return whether ``x`` is neither infinite nor NaN, as ``int1``."""
     return _magnitude(x, "lt", _semantic)
 
 
@@ -183,7 +186,10 @@ def signbit(x: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def fast_dividef(x: Any, y: Any, _semantic: Any = None) -> tensor:
-    """``x / y`` by the reciprocal of ``y``: fp32 within 3 ULP of a normal quotient for ``abs(y)`` from 2**-126 to 2**126, beyond which it may be 0.
+    """``x / y`` by the reciprocal of ``y``.
+
+    fp32 is within 3 ULP of a normal quotient for ``abs(y)`` from 2**-126 to 2**126, beyond which it
+    may be 0.
 
     It is rounded correctly with ``math="strict"``, for fp64, and on backends whose division is as
     fast.
@@ -197,7 +203,10 @@ def fast_dividef(x: Any, y: Any, _semantic: Any = None) -> tensor:
 
 
 def _written_out() -> dict[str, Any]:
-    """The functions of :mod:`~tilewright.language.device_math`: made when one is first asked for, because most programs ask for none."""
+    """Return the functions of :mod:`~tilewright.language.device_math`.
+
+    They are made at the first use of one, because most programs use none.
+    """
     from tilewright.language.device_math import elementary, orders, parts, rounding, special
 
     # With ``math="relaxed"`` the exponential is the machine's; the others are as accurate as

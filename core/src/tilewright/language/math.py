@@ -1,4 +1,4 @@
-"""Elementary functions of floats, and a few of integers. Everything here is also in ``tilewright.language`` itself."""
+"""Elementary functions of floats, and a few of integers, all in ``tilewright.language``, too."""
 
 from __future__ import annotations
 
@@ -147,7 +147,9 @@ def erf(x: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def sqrt(x: Any, _semantic: Any = None) -> tensor:
-    """The square root. fp64 is rounded correctly; fp32 is within 2 ULP where the target is faster so.
+    """The square root; fp64 is rounded correctly.
+
+    fp32 is within 2 ULP where the target is faster so.
 
     Args:
         x: a tensor or a number, of fp32 or fp64.
@@ -207,7 +209,7 @@ def rsqrt(x: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def floor(x: Any, _semantic: Any = None) -> tensor:
-    """The greatest integer that is not above the operand, as a float.
+    """Round down to an integer, as a float.
 
     Args:
         x: a tensor or a number, of fp32 or fp64.
@@ -226,7 +228,7 @@ def floor(x: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def ceil(x: Any, _semantic: Any = None) -> tensor:
-    """The least integer that is not below the operand, as a float.
+    """Round up to an integer, as a float.
 
     Args:
         x: a tensor or a number, of fp32 or fp64.
@@ -319,7 +321,7 @@ def div_rn(x: Any, y: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def umulhi(x: Any, y: Any, _semantic: Any = None) -> tensor:
-    """The upper half of the double-width product of integers, taken as unsigned.
+    """The upper half of a double-width multiplication of integers, taken as unsigned.
 
     Args:
         x: a tensor or a number, of 32 or 64-bit integers.

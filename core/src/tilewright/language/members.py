@@ -17,7 +17,10 @@ _LIBRARY = "argmax argmin cdiv cumprod cumsum flip max min ravel reduce_or sigmo
 
 
 def attach() -> None:
-    """Give :class:`tensor` its members: builtins as methods, functions of the library as :class:`~tilewright.language.binding.Member`."""
+    """Set the members of :class:`tensor`: builtins as methods, library functions as members.
+
+    See :class:`~tilewright.language.binding.Member`.
+    """
     for module, names in _BUILTINS.items():
         for name in names.split():
             setattr(tensor, name, getattr(module, name))

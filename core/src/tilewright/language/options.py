@@ -1,4 +1,4 @@
-"""What the compilation of one kernel depends on besides its source and arguments."""
+"""Options of one kernel's compilation, besides its source and arguments."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Options:
 
     @property
     def capabilities(self) -> Capabilities | None:
-        """What the target can do; None allows everything."""
+        """Return the capabilities of the target; None allows everything."""
         return None if self.target is None else self.target.capabilities
 
 

@@ -1,4 +1,6 @@
-"""Random numbers from counters: Philox-4x32 (J. Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011).
+"""Counter-based random numbers: Philox-4x32.
+
+J. Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011.
 
 A generator is a function of a seed and an offset, so that every element of a tensor has numbers of
 its own, in any order of evaluation.

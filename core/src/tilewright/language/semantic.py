@@ -1,4 +1,4 @@
-"""What operators and builtins mean: types, promotion, broadcasting, and the Tile IR they become.
+"""Semantics of operators and builtins: types, promotion, broadcasting, and their Tile IR.
 
 The compiler evaluates Python's operators by calling :class:`Semantic`; builtins get it as
 ``_semantic`` and emit operations through it. Operands may be tensors, constexprs or plain Python
@@ -28,14 +28,17 @@ from tilewright.language.value_types.values import constexpr, unwrap_if_constexp
 
 
 class Generator(Protocol):
-    """What builtins need of the compiler that walks the source: running functions written in the language."""
+    """Interface of the source visitor to builtins: running functions of the language."""
 
     def call(self, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Inline ``fn`` at the current insertion point and give back what it returns."""
         ...
 
     def region(self, fn: Any, argument_types: Sequence[base_type]) -> tuple[ir.Region, list[base_type]]:
-        """A region whose body is ``fn`` inlined on the region's arguments, ended by ``yield``; and the types it yields."""
+        """Build a region with ``fn`` inlined on its arguments, ended by ``yield``.
+
+        The second result is the types it yields.
+        """
         ...
 
 
@@ -54,7 +57,10 @@ class Semantic(Operators):
         super().__init__(builder, options if options is not None else Options(), generator)
 
     def __getattr__(self, name: str) -> Any:
-        """Builtins and operators under the names that builtins written for Triton know: ``_semantic.load(pointer, mask, other)``."""
+        """Find builtins and operators by the names that builtins written for Triton know.
+
+        An example is ``_semantic.load(pointer, mask, other)``.
+        """
         operator = _TRITON_OPERATORS.get(name)
         if operator is not None:
             return functools.partial(getattr(self, operator[0]), operator[1])
@@ -65,7 +71,9 @@ class Semantic(Operators):
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def subscript(self, x: Any, index: Any) -> Any:
-        """``x[index]``: new axes of a tensor (``None``) between kept ones (``:``); items of tuples and constexprs.
+        """``x[index]``: new axes of a tensor (``None``) between kept ones (``:``).
+
+        It selects items of tuples and constexprs, too.
 
         Raises:
             ValueError: a tensor is indexed by anything else.
@@ -105,7 +113,9 @@ class Semantic(Operators):
         return getattr(value, name)
 
     def truth(self, x: Any) -> Any:
-        """The condition of ``if``, ``while`` and ``?:``: a constexpr as it is, a tensor of one element as a scalar ``int1``.
+        """Convert the condition of ``if``, ``while`` and ``?:``.
+
+        A constexpr stays as it is; a tensor of one element becomes a scalar ``int1``.
 
         Raises:
             ValueError: a tensor has more than one element.

@@ -1,4 +1,4 @@
-"""What the kernel is compiled for, as compile-time values.
+"""The target of the kernel as compile-time values.
 
 Inside a kernel the answers come from the target it is compiled for, whichever backend writes the
 code and whether or not there is such a device. Called from ordinary Python they come from the
@@ -16,7 +16,11 @@ from tilewright.language.value_types.values import constexpr, unwrap_if_constexp
 
 
 class TargetInfo(NamedTuple):
-    """The target: ``backend`` is the kind of device, ``"cuda"``, ``"hip"``, ``"cpu"`` …; ``arch`` is the backend's own term; ``warp_size`` is 1 on a CPU."""
+    """The target of a kernel.
+
+    ``backend`` is the kind of device, ``"cuda"``, ``"hip"``, ``"cpu"`` …; ``arch`` is the backend's
+    own term; ``warp_size`` is 1 on a CPU.
+    """
 
     backend: str
     arch: str
@@ -34,7 +38,7 @@ def _answer(value: Any, semantic: Any) -> Any:
 
 @mark_builtin
 def current_target(_semantic: Any = None) -> Any:
-    """What the kernel is compiled for.
+    """Return the target of the kernel.
 
     Returns:
         A constexpr :class:`TargetInfo`: ``backend`` (the kind of device: ``"cuda"``, ``"hip"``,
@@ -49,7 +53,7 @@ def current_target(_semantic: Any = None) -> Any:
 
 @mark_builtin
 def is_cuda(_semantic: Any = None) -> Any:
-    """Whether kernels are compiled for an NVIDIA GPU.
+    """Return whether kernels are compiled for an NVIDIA GPU.
 
     Returns:
         A constexpr in a kernel, a bool outside.
@@ -63,7 +67,7 @@ def is_cuda(_semantic: Any = None) -> Any:
 
 @mark_builtin
 def is_hip(_semantic: Any = None) -> Any:
-    """Whether kernels are compiled for an AMD GPU.
+    """Return whether kernels are compiled for an AMD GPU.
 
     Returns:
         A constexpr in a kernel, a bool outside.
@@ -82,7 +86,7 @@ def _is_gfx(semantic: Any, *archs: str) -> Any:
 
 @mark_builtin
 def is_hip_cdna3(_semantic: Any = None) -> Any:
-    """Whether kernels are compiled for an AMD CDNA3 GPU.
+    """Return whether kernels are compiled for an AMD CDNA3 GPU.
 
     Returns:
         A constexpr in a kernel, a bool outside.
@@ -95,7 +99,7 @@ def is_hip_cdna3(_semantic: Any = None) -> Any:
 
 @mark_builtin
 def is_hip_cdna4(_semantic: Any = None) -> Any:
-    """Whether kernels are compiled for an AMD CDNA4 GPU.
+    """Return whether kernels are compiled for an AMD CDNA4 GPU.
 
     Returns:
         A constexpr in a kernel, a bool outside.
@@ -108,7 +112,7 @@ def is_hip_cdna4(_semantic: Any = None) -> Any:
 
 @mark_builtin
 def is_hip_gfx1250(_semantic: Any = None) -> Any:
-    """Whether kernels are compiled for an AMD gfx1250 GPU.
+    """Return whether kernels are compiled for an AMD gfx1250 GPU.
 
     Returns:
         A constexpr in a kernel, a bool outside.
@@ -121,7 +125,7 @@ def is_hip_gfx1250(_semantic: Any = None) -> Any:
 
 @mark_builtin
 def cuda_capability_geq(major: Any, minor: Any = 0, _semantic: Any = None) -> Any:
-    """Whether kernels are compiled for an NVIDIA GPU of at least a compute capability.
+    """Return whether kernels are compiled for an NVIDIA GPU of at least a compute capability.
 
     Args:
         major: the capability's first number, a constexpr.

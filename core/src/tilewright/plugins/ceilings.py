@@ -1,4 +1,4 @@
-"""How fast a device can be at the most: the ceilings of a roofline, as backends tell them."""
+"""Peak rates of a device, as backends report them: the ceilings of a roofline."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """The highest rates of a device. A rate that is not known is left out.
+    """Peak rates of a device; an unknown rate is absent.
 
     Attributes:
         source: whose rates these are and where they come from: a device's name, or that of the

@@ -1,5 +1,8 @@
-"""What manifests of backends that generate code for whole processors say alike: the types and operations of the language, all of them, and why there is no
-device. A backend whose hardware has less declares its own."""
+"""Common parts of manifests of backends that generate code for whole processors.
+
+They are the types and operations of the language, all of them, and the reason for a missing device.
+A backend whose hardware has less declares its own.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,10 @@ _SWAPS = frozenset({"xchg", "cas"})
 
 
 def every_type(features: Iterable[str], *, power_of_two: bool = True, narrow_floats: Iterable[str] = ("add", "min", "max")) -> Capabilities:
-    """Capabilities of a backend that computes with every element type of the language, multiplies tiles of all of those of the operation ``dot``, in every
-    precision and from one row and column on, and updates memory atomically by every kind of its
-    type.
+    """Return the capabilities of a backend that computes with every element type of the language.
+
+    Such a backend has ``dot`` for all of its element types, in every precision and from one row and
+    column on, and updates memory atomically by every kind of its type.
 
     Args:
         features, power_of_two: see :class:`Capabilities`.

@@ -1,4 +1,6 @@
-"""Finding plugins: the entry points of the group ``tilewright``, read from the metadata of installed distributions.
+"""Discovery of plugins from the entry points of the group ``tilewright``.
+
+They are read from the metadata of installed distributions.
 
 Nothing is imported here. What an entry point refers to is imported when its backend is first
 needed, by :meth:`PluginSource.load`.
@@ -44,7 +46,10 @@ class PluginSource:
 
 
 def installed_plugins(group: str = GROUP) -> list[PluginSource]:
-    """Every entry point of a group, sorted by name. One that several path entries show twice (an editable install) is listed once."""
+    """Return every entry point of a group, sorted by name.
+
+    One that several path entries show twice (an editable install) is listed once.
+    """
     return _sources(importlib.metadata.entry_points(group=group))
 
 

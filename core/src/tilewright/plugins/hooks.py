@@ -44,7 +44,10 @@ def tilewright_target(device: Device) -> Target | None:
 
 @hookspec(firstresult=True)
 def tilewright_passes(target: Target, options: Mapping[str, Any], passes: Sequence[Pass]) -> Sequence[Pass] | None:
-    """The passes to run on Tile IR before lowering; ``passes`` is the standard pipeline, to be extended or replaced."""
+    """Return the passes to run on Tile IR before lowering.
+
+    ``passes`` is the standard pipeline, to be extended or replaced.
+    """
 
 
 @hookspec(firstresult=True)
@@ -58,7 +61,9 @@ def tilewright_lower(module: Module, target: Target, options: Mapping[str, Any])
 
 @hookspec(firstresult=True)
 def tilewright_simt_target(target: Target, options: Mapping[str, Any]) -> Any:
-    """Return the :class:`tilewright.simt.target.simt_target.SimtTarget` of a target, for which ``tilewright opt`` runs the toolkit's stages.
+    """Return a target's :class:`~tilewright.simt.target.simt_target.SimtTarget`.
+
+    ``tilewright opt`` runs the toolkit's stages for it.
 
     For backends that are built on the GPU toolkit. No device is needed.
     """
@@ -66,20 +71,28 @@ def tilewright_simt_target(target: Target, options: Mapping[str, Any]) -> Any:
 
 @hookspec(firstresult=True)
 def tilewright_resources(code: CodeObject, target: Target) -> Mapping[str, Any] | None:
-    """What a program of compiled code takes of the target, by name, for ``tilewright inspect`` and ``explain``: registers, shared memory,
-    occupancy … Each value is shown as its text; what a value's method ``record`` gives is in JSON,
-    too. No device is needed."""
+    """Return the resources that a program of compiled code takes, by name, such as registers.
+
+    ``tilewright inspect`` and ``explain`` show each value as its text, and the result of its method
+    ``record`` in JSON. No device is needed.
+    """
 
 
 @hookspec(firstresult=True)
 def tilewright_listing(code: CodeObject, target: Target) -> str | None:
-    """The machine code of a code object as text, where none of its stages is that, for ``tilewright inspect`` and ``explain``. No device is needed."""
+    """Return the machine code of a code object as text, where none of its stages is that.
+
+    It is for ``tilewright inspect`` and ``explain``. No device is needed.
+    """
 
 
 @hookspec(firstresult=True)
 def tilewright_ceilings(target: Target, device: Device | None) -> Ceilings | None:
-    """The highest rates of compute and memory, for the roofline of ``tilewright explain``: of ``device`` where one is given, else of the usual device of the
-    target, whose name it says. None where none is known; a rate that is not known is left out."""
+    """Return the peak rates of compute and memory, for the roofline of ``tilewright explain``.
+
+    They are those of ``device`` where one is passed, else of the usual device of the target, which
+    they name. None where none is known; an unknown rate is absent.
+    """
 
 
 # ---- launching
@@ -92,7 +105,10 @@ def tilewright_devices() -> Sequence[Device] | None:
 
 @hookspec(firstresult=True)
 def tilewright_load(code: CodeObject, device: Device) -> Any:
-    """Load code on a device. The result is the backend's own; the runtime keeps it as long as the kernel."""
+    """Load code on a device.
+
+    The result is the backend's own; the runtime keeps it as long as the kernel.
+    """
 
 
 @hookspec(firstresult=True)
@@ -113,20 +129,29 @@ def tilewright_memory(device: Device) -> Memory | None:
 
 @hookspec(firstresult=True)
 def tilewright_pointer_device(address: int) -> int | None:
-    """The index of the device that the memory at an address belongs to; None for memory of the host, or of nobody. It is asked at each launch with an object
-    that has ``data_ptr()`` and ``dtype`` and does not say where it lies."""
+    """Return the index of the device that owns the memory at an address.
+
+    None for memory of the host, or of nobody. The runtime asks at each launch with an object that
+    has ``data_ptr()`` and ``dtype`` and does not say where it lies.
+    """
 
 
 @hookspec(firstresult=True)
 def tilewright_peer_access(device: Device, peer: Device) -> str | None:
-    """Let kernels on ``device`` access the memory of ``peer``, another device of the backend, as long as the process runs. Empty where they can from now on;
-    else why not. It is asked when arguments on both are launched with for the first time; without
-    it, launches have arguments on one device alone."""
+    """Let kernels on ``device`` access the memory of ``peer``, as long as the process runs.
+
+    ``peer`` is another device of the backend. The result is empty where they can from now on, else
+    the reason why not. The runtime asks at the first launch with arguments on both; without the
+    hook, launches have arguments on one device alone.
+    """
 
 
 @hookspec(firstresult=True)
 def tilewright_timer(device: Device) -> Timer | None:
-    """A timer for a device; without one the runtime measures wall time around a synchronised launch."""
+    """Return a timer for a device.
+
+    Without one the runtime measures wall time around a synchronised launch.
+    """
 
 
 # ---- emulation: implemented by an emulator's plugin (:mod:`tilewright.plugins.emulators`), or by
@@ -135,7 +160,9 @@ def tilewright_timer(device: Device) -> Timer | None:
 
 @hookspec(firstresult=True)
 def tilewright_emulate(target: str, mode: str, seed: int) -> EmulatedDevice | None:
-    """Give this process, and the processes it starts, an emulated device of ``target``, one of the manifest's targets.
+    """Set up an emulated device of ``target`` for this process and its children.
+
+    ``target`` is one of the manifest's targets.
 
     Afterwards the backend's other hooks find that device and launch on it. An emulator that is a
     plugin of its own is called before the backend is imported, so it may replace a driver that the
@@ -157,21 +184,30 @@ def tilewright_emulate(target: str, mode: str, seed: int) -> EmulatedDevice | No
 
 @hookspec(firstresult=True)
 def tilewright_link(code: CodeObject, target: Target) -> CodeObject | None:
-    """Complete what a worker process lowered, where that takes the driver of a device, which workers leave alone; None where there is nothing to do. Called in
-    threads beside launches, so the most of it should run without the interpreter's lock."""
+    """Complete the code that a worker process lowered, where that takes the driver of a device.
+
+    Workers leave drivers alone. None where there is nothing to do. It is called in threads beside
+    launches, so most of it should run without the interpreter's lock.
+    """
 
 
 @hookspec(firstresult=True)
 def tilewright_assemble(code: CodeObject, target: Target) -> bytes | None:
-    """The code of a kernel in the format that the vendor's own tools load, made with whatever the machine has for it, a device or not; None where the code
-    object's binary is that already. Raises BackendError where the machine has nothing for it, and
-    says what to install."""
+    """Return a kernel's code in the format that the vendor's own tools load.
+
+    It is made with whatever the machine has for it, a device or not; None where the code object's
+    binary is that already. Raises BackendError where the machine has nothing for it, and says what
+    to install.
+    """
 
 
 @hookspec(firstresult=True)
 def tilewright_export(name: str, code: CodeObject, parameters: Sequence[Parameter], target: Target) -> CProgram | None:
-    """Files with which C programs launch a kernel, for ``tilewright compile``; ``name`` begins the names of files and functions. Raises BackendError for a
-    kernel that C programs cannot launch."""
+    """Return files with which C programs launch a kernel, for ``tilewright compile``.
+
+    ``name`` begins the names of files and functions. Raises BackendError for a kernel that C
+    programs cannot launch.
+    """
 
 
 @hookspec(firstresult=True)
@@ -183,7 +219,9 @@ def tilewright_tuning_space(module: Module, target: Target) -> Sequence[Mapping[
 def tilewright_prune(
     configurations: Sequence[Mapping[str, Any]], target: Target, arguments: Mapping[str, Any], works: Sequence[Work | None]
 ) -> Sequence[Mapping[str, Any]] | None:
-    """The configurations that can fit the target and are not hopeless, in any order; each is the meta-parameters and options of one trial.
+    """Return the configurations that can fit the target and are not hopeless, in any order.
+
+    Each is the meta-parameters and options of one trial.
 
     ``arguments`` are those of the launch by name; ``works`` says what a program does in each
     configuration, where that is known.
@@ -192,4 +230,8 @@ def tilewright_prune(
 
 @hookspec(firstresult=True)
 def tilewright_cost(configuration: Mapping[str, Any], target: Target, arguments: Mapping[str, Any], work: Work | None) -> float | None:
-    """An estimate that orders trials, lowest first: where nothing is measured, the first is taken. ``work`` says what a program does, where that is known."""
+    """Return an estimate that orders trials, lowest first.
+
+    Where nothing is measured, the first is taken. ``work`` says what a program does, where that is
+    known.
+    """

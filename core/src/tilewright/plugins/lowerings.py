@@ -1,4 +1,6 @@
-"""A table of lowerings, for backends that write code operation by operation: which function writes which operation, and what to say where there is none.
+"""A table of lowerings, for backends that write code operation by operation.
+
+It maps each operation to the function that writes it, and has an error for the others.
 
 lowers: Lowerings[Code] = Lowerings("vega", __file__)
 
@@ -47,7 +49,10 @@ class Lowerings(Generic[Code]):
 
     @property
     def names(self) -> frozenset[str]:
-        """The operations that are lowered, for ``Manifest.lowers``: those with a function, and the ends of regions, which their owners write."""
+        """Return the operations that are lowered, for ``Manifest.lowers``.
+
+        They are those with a function, and the ends of regions, which their owners write.
+        """
         return frozenset(self.functions) | {spec.name for spec in TABLE if spec.terminator}
 
     def require(self, module: Module) -> None:

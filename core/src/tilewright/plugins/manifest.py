@@ -1,4 +1,4 @@
-"""What a backend registers about itself, and the data that passes between it and the runtime.
+"""The manifest that a backend registers, and the data that passes between it and the runtime.
 
 All of it is frozen data that checks itself: a malformed manifest raises :class:`ManifestError` and
 disables its plugin alone.
@@ -25,7 +25,7 @@ class ManifestError(ValueError):
 
 
 def is_backend_name(name: object) -> bool:
-    """Whether a backend can have this name."""
+    """Return whether a backend can have this name."""
     return isinstance(name, str) and re.fullmatch(r"[a-z][a-z0-9_-]*", name) is not None
 
 
@@ -41,7 +41,9 @@ def _is_version(value: object) -> bool:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a backend's targets can do. The runtime refuses a kernel that needs anything else
+    """Capabilities of a backend's targets.
+
+    The runtime refuses a kernel that needs anything else
     (:mod:`tilewright.runtime.compiler.capability_check`), with an error that says what is missing;
     the conformance suite demands what is declared, and that refusal.
 
@@ -98,7 +100,7 @@ class Capabilities:
 
     @cached_property
     def key(self) -> str:
-        """The text that goes into cache keys: a digest, equal for equal capabilities in every process."""
+        """Return the text for cache keys: a digest, equal for equal capabilities everywhere."""
         parts: list[Any] = []
         for item in fields(self):
             value = getattr(self, item.name)
@@ -242,7 +244,10 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Device:
-    """A device a backend found. ``properties`` holds what ``tilewright backends`` prints (cores, memory bytes, vector bits …)."""
+    """A device that a backend found.
+
+    ``properties`` holds what ``tilewright backends`` prints (cores, memory bytes, vector bits …).
+    """
 
     backend: str
     kind: str
@@ -259,7 +264,9 @@ class Device:
 
 @dataclass(frozen=True)
 class Target:
-    """What code is generated for. Everything that changes the code is in here: the whole of it is part of cache keys.
+    """A target of code generation.
+
+    Everything that changes the code is in here: the whole of it is part of cache keys.
 
     What kernels and options ask about their machine is answered from this, never from a backend's
     name.
@@ -377,7 +384,11 @@ Pass = Callable[[Module], Any]
 
 
 class Memory(Protocol):
-    """A backend's memory of one device. Buffers to copy from and to are those of ``allocate``, and others' with ``data_ptr()`` and ``nbytes``."""
+    """A backend's memory of one device.
+
+    Buffers to copy from and to are those of ``allocate``, and others' with ``data_ptr()`` and
+    ``nbytes``.
+    """
 
     def allocate(self, size: int, alignment: int) -> Any:
         """``size`` bytes; an object with ``data_ptr()`` that frees itself."""

@@ -1,4 +1,4 @@
-"""What plugins do at set-up, within a time limit: one that hangs is named, with where it hangs, and left out.
+"""Time limits on the set-up of plugins: one that hangs is named, with where it hangs, and skipped.
 
 Work runs in a thread of its own, which cannot be ended: where the limit is over it is left behind,
 as a thread that does not keep the process from ending. Work runs in the calling thread, and without
@@ -36,7 +36,7 @@ def time_limit() -> float:
 
 
 def within_limit(limit: float, work: Callable[[], Any]) -> Any:
-    """What ``work`` returns or raises.
+    """Run ``work`` within a time limit, and return its result or raise its exception.
 
     Args:
         limit: seconds; 0 is none.
@@ -74,7 +74,7 @@ _locks: dict[str, Callable[[], Any]] | None = getattr(sys.modules.get("_frozen_i
 
 
 def _importing() -> bool:
-    """Whether a module is looked for, or its code runs to import it, in any thread."""
+    """Return whether any thread is importing a module, or looking for one."""
     if _imp.lock_held():
         return True
     if _locks is None:

@@ -1,4 +1,7 @@
-"""Plugins that end the process which imports them, by a fault in native code or by leaving it: tried out in a process of their own, once per version.
+"""Trial imports of plugins in a process of their own, once per version.
+
+They find plugins that end the process which imports them, by a fault in native code or by leaving
+it.
 
 What survived is remembered, by files whose names say which plugin that was; where nothing can be
 remembered nothing is tried out. Plugins of this project are not either: they are tested with it.
@@ -82,7 +85,10 @@ def _own_distributions() -> frozenset[str]:
 
 
 def _file_facts(module: str) -> tuple[str, ...]:
-    """What changes with the code of a module that is installed as it is edited: path, size and time of the file, or of its package's."""
+    """Return facts that change with an editable module's code: path, size and time of its file.
+
+    Of a package they are those of its own file.
+    """
     found = None
     path = None
     for part in module.split("."):

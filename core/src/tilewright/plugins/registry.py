@@ -1,4 +1,4 @@
-"""The backends that are installed: loading each one when it is needed, and keeping a broken one from disturbing the rest.
+"""The registry of installed backends: loads each when it is needed, and isolates broken ones.
 
 A plugin that cannot be imported, whose hooks do not match their specifications, whose manifest is
 malformed, or that shares its name with another is disabled alone. :meth:`Registry.broken` tells
@@ -68,11 +68,11 @@ class Backend:
         return target if target.capabilities is not None or capabilities is None else dataclasses.replace(target, capabilities=capabilities)
 
     def implements(self, hook: str) -> bool:
-        """Whether the plugin has an implementation of ``hook``."""
+        """Return whether the plugin implements ``hook``."""
         return bool(getattr(self._manager.hook, hook).get_hookimpls())
 
     def takes(self, hook: str, argument: str) -> bool:
-        """Whether the plugin's implementation of ``hook`` asks for ``argument``."""
+        """Return whether the plugin's implementation of ``hook`` takes ``argument``."""
         return any(argument in found.argnames for found in getattr(self._manager.hook, hook).get_hookimpls())
 
     def call(self, hook: str, /, **arguments: Any) -> Any:
@@ -215,7 +215,10 @@ class Registry:
         return sorted(self._all_sources())
 
     def is_installed(self, name: str) -> bool:
-        """Whether other processes find the backend called ``name``, too: a distribution ships it, and nothing was registered in its place."""
+        """Return whether other processes find the backend called ``name``, too.
+
+        They do where a distribution ships it, and nothing was registered in its place.
+        """
         return name in self._all_sources() and name not in self._registered
 
     def get(self, name: str) -> Backend:
@@ -247,7 +250,10 @@ class Registry:
         return [backend for backend in self.backends() if kind in backend.manifest.device_kinds]
 
     def languages(self) -> dict[str, tuple[Backend, str]]:
-        """Name below ``tl.extra`` -> the backend that brings it, and its module; of several backends the one of the highest priority."""
+        """Return the language modules: name below ``tl.extra`` -> the backend and its module.
+
+        Of several backends the one of the highest priority is taken.
+        """
         found: dict[str, tuple[Backend, str]] = {}
         for backend in self.backends():
             for name, module in backend.manifest.language.items():
@@ -255,12 +261,15 @@ class Registry:
         return found
 
     def host_module(self, name: str) -> str | None:
-        """The module that is ``tilewright.NAME``: what the backend of that name brings for programs. None where there is none."""
+        """Return the full name of the module ``tilewright.NAME`` that a backend brings, or None."""
         return next((backend.manifest.host for backend in self.backends() if backend.name == name and backend.manifest.host), None)
 
     def distribution_of(self, package: str) -> str | None:
-        """The name of the distribution that ships a plugin in ``package`` (a top-level one); empty where the package only has the language of a backend that
-        is loaded, and None where it is no plugin's. Imports nothing."""
+        """Return the name of the distribution that ships a plugin in ``package``, a top-level one.
+
+        Empty where the package only has the language of a loaded backend, and None where it is no
+        plugin's. Imports nothing.
+        """
         for sources in self._all_sources().values():
             for source in sources:
                 if source.package == package:
@@ -297,7 +306,7 @@ class Registry:
         self._changed()
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Call ``listener`` whenever a plugin is registered or taken back: choices that were made of the old set are stale."""
+        """Call ``listener`` whenever a plugin is registered or removed, which outdates choices."""
         self._listeners.append(listener)
 
     def _changed(self) -> None:
@@ -374,8 +383,11 @@ class Registry:
 
 
 def _shipped() -> dict[str, str]:
-    """The backends of this project by the extras of this distribution that install one each, be it by the backend's name or by its kind of devices: only of
-    these it is known what a package of that name would be."""
+    """Return this project's backends by the extras of this distribution that install one each.
+
+    The extra has the backend's name or its kind of devices: only of these it is known what a
+    package of that name would be.
+    """
     import importlib.metadata
 
     try:

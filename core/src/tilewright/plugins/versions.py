@@ -1,4 +1,4 @@
-"""Versions of installed code, as texts for cache keys: the same in every process, different whenever the code may be."""
+"""Versions of installed code for cache keys: equal in every process, different for other code."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ def digest(*parts: str) -> str:
 
 
 def distribution_version(name: str, package: str) -> str:
-    """The version of a distribution; also, of its top-level package, a digest of sizes and times of the files, where those change without the version: in an
-    editable install, and where there is no distribution of that name.
+    """Return the version of a distribution, with a digest of its package's files where needed.
+
+    They change without the version in an editable install, and where there is no distribution of
+    that name. The digest covers sizes and times of the files.
     """
     try:
         distribution = importlib.metadata.distribution(name)
@@ -37,7 +39,10 @@ _versions: weakref.WeakKeyDictionary[ModuleType, str] = weakref.WeakKeyDictionar
 
 
 def plugin_version(module: str) -> str:
-    """The version of what ships a module, where that is the package of a plugin or of a backend's language; else empty."""
+    """Return the version of the plugin, or of the language's package, that ships a module.
+
+    Empty where none does.
+    """
     package = module.partition(".")[0]
     distribution = registry().distribution_of(package)
     if distribution is None:
@@ -68,7 +73,10 @@ def text_version(module: str) -> str:
 
 
 def _files_version(package: str) -> str:
-    """A digest of name, size and modification time of every Python file of a top-level package; empty where it is not loaded, or has no files."""
+    """Return a digest of name, size and modification time of a top-level package's Python files.
+
+    Empty where it is not loaded, or has no files.
+    """
     module = sys.modules.get(package)
     file = getattr(module, "__file__", None)
     if not file:

@@ -1,4 +1,4 @@
-"""Hooks for tools that watch compilation and launches: profilers, loggers, caches of larger systems.
+"""Hooks for tools that watch compilation and launches: profilers, loggers, external caches.
 
 All of them are members of :data:`hooks`. A chain holds any number of callables; the others hold one
 callable or None.
@@ -11,7 +11,10 @@ from typing import Any
 
 
 class HookChain:
-    """Callables that are called in order of addition (``reverse=True``: last added, first called). False while empty."""
+    """Callables in order of addition (``reverse=True``: last added, first called).
+
+    A chain is false while it is empty.
+    """
 
     __slots__ = ("calls", "reverse")
 

@@ -8,7 +8,10 @@ from tilewright.language.definitions.callable import ConstexprFunction
 
 
 class IntegerFunction(ConstexprFunction):
-    """A constexpr function of integers. Grids call it at every launch, so plain integers go straight to the Python function."""
+    """A constexpr function of integers.
+
+    Grids call it at every launch, so plain integers go straight to the Python function.
+    """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not kwargs:

@@ -1,4 +1,4 @@
-"""Tuning records that come with a library: files of them, merged, and where they are looked up.
+"""Tuning records that ship with a library: record files, merging, and the search path.
 
 A file has the records of one or several kinds of device, as
 :func:`tilewright.runtime.tuning_records.export` writes them. Where a kernel is tuned that has no

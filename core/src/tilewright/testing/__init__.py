@@ -1,4 +1,4 @@
-"""What tests and benchmarks of kernels need: timing, comparison within tolerances, reports.
+"""Tools for tests and benchmarks of kernels: timing, comparison within tolerances, reports.
 
 What does not live here: anything a kernel needs to run.
 """

@@ -6,7 +6,9 @@ from typing import Any
 
 
 def assert_close(x: Any, y: Any, atol: float | None = None, rtol: float | None = None, err_msg: str = "") -> None:
-    """Assert that two arrays (NumPy, PyTorch on any device, nested lists, numbers) are equal within ``atol + rtol * |y|``.
+    """Assert that two arrays are equal within ``atol + rtol * |y|``.
+
+    They may be of NumPy, of PyTorch on any device, nested lists, or numbers.
 
     ``atol`` is 1e-2 and ``rtol`` 0 by default. NaNs equal NaNs. Shapes must be equal; element types
     need not be.

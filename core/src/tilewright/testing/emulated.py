@@ -1,4 +1,7 @@
-"""Kernels on the emulated machine against the reference interpreter: what tests of the GPU toolkit's passes do to a loop must not show in what it computes."""
+"""Comparison of kernels on the emulated target with the reference interpreter.
+
+The passes of the GPU toolkit must not change the results of a loop.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ WARPS, LANES = 2, 8
 
 
 def build(fn: Any, signature: dict[str, str], divisibility: int = 16, **constants: Any) -> Module:
-    """Tile IR of a kernel after the standard passes; pointers and strides are multiples of ``divisibility``."""
+    """Build the Tile IR of a kernel after the standard passes.
+
+    Pointers and strides are multiples of ``divisibility``.
+    """
     module = compile_function(fn, {**signature, **dict.fromkeys(constants, "constexpr")}, constants)
     for argument, attributes in zip(module.kernel.arguments, module.kernel.argument_attributes, strict=True):
         if "ptr" in str(argument.type) or argument.name.startswith("stride"):
@@ -39,7 +45,10 @@ def compare(
     divisibility: int = 16,
     **constants: Any,
 ) -> tuple[Function, list[Operation], str]:
-    """Run on the emulated machine and on the reference, which must agree bit for bit; (kernel, loops, LLVM IR) of the first."""
+    """Run on the emulated target and on the reference, which must agree bit for bit.
+
+    The result is (kernel, loops, LLVM IR) of the emulated target.
+    """
     copies = [[argument.copy() if isinstance(argument, np.ndarray) else argument for argument in arguments] for _ in range(2)]
     run_reference(build(fn, signature, divisibility, **constants), copies[0], (1, 1, 1))
     module = build(fn, signature, divisibility, **constants)
@@ -54,7 +63,7 @@ def compare(
 
 
 def small(rng: np.random.Generator, *shape: int) -> np.ndarray:
-    """Small whole numbers: sums of their products are exact in any order."""
+    """Small whole numbers, of which matmuls are exact in any order."""
     return rng.integers(-3, 4, shape).astype(np.float32)
 
 

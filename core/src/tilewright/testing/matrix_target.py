@@ -1,4 +1,4 @@
-"""A made-up matrix instruction for the emulated machine, by which tests reach what is done for real ones.
+"""A fictional matrix instruction for the emulated target, for tests of matrix lowering.
 
 A warp of 8 lanes computes c (4 x 4) += a (4 x 4) @ b (4 x 4) in f32: a lane holds two neighbours of
 a row of each.

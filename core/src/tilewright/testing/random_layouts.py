@@ -1,4 +1,4 @@
-"""Runs a kernel with every tile in a layout of its own, drawn at random within the rules of its operation, on the emulated machine."""
+"""Runs of a kernel on the emulated target with a random valid layout for every tile."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ from tilewright.simt.passes.inline_and_expand import prepare
 
 
 def random_layout(rng: random.Random, shape: tuple[int, ...], lanes: int, warps: int, first: Sequence[int] = ()) -> LinearLayout:
-    """A layout of a tile: bits of the coordinates go anywhere, often mixed; threads that are left over hold what others do.
+    """Draw a layout of a tile: bits of the coordinates go anywhere, often mixed.
+
+    Surplus threads hold copies of others' elements.
 
     ``first`` are images that the first registers have.
     """
@@ -60,7 +62,7 @@ def random_layout(rng: random.Random, shape: tuple[int, ...], lanes: int, warps:
 
 
 class RandomAssignment:
-    """Gives layouts to a function's tiles and puts conversions where they meet."""
+    """Assigns random layouts to a function's tiles, with conversions where they differ."""
 
     def __init__(self, function: Function, rng: random.Random, target: EmulatedTarget, num_warps: int) -> None:
         self.function, self.rng, self.target = function, rng, target
@@ -226,7 +228,10 @@ class RandomAssignment:
 
 
 def run(module: Module, arguments: Sequence[Any], grid: Sequence[int], rng: random.Random, num_warps: int, warp_size: int) -> str:
-    """Run a copy of the module; gives the LLVM IR that ran. Arguments are as after :func:`~tilewright.simt.passes.inline_and_expand.prepare`."""
+    """Run a copy of the module, and return the LLVM IR that ran.
+
+    Arguments are as after :func:`~tilewright.simt.passes.inline_and_expand.prepare`.
+    """
     module = parse_module(print_module(module))
     target = EmulatedTarget(warp_size)
     prepare(module, target)

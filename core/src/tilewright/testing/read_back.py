@@ -28,7 +28,9 @@ _CHANGING: Final = frozenset(
 
 
 def check_read_back(module: Module, new_target: Callable[[], SimtTarget], options: Mapping[str, Any]) -> None:
-    """Compile a kernel straight through, and with its text read back by a new target after every stage.
+    """Compile a kernel straight through, and with its text read back after every stage.
+
+    A new target reads it.
 
     Raises:
         AssertionError: the LLVM IR is another one; or the target has changed. The message names
@@ -66,7 +68,7 @@ def _code_or_error(module: Module, new_target: Callable[[], SimtTarget], options
 
 
 def _held(target: SimtTarget) -> dict[str, Any]:
-    """What a target has, with copies of its containers."""
+    """Return a target's attributes, with copies of its containers."""
     return {name: copy.copy(value) if isinstance(value, list | dict | set) else value for name, value in vars(target).items() if name not in _CACHES}
 
 
@@ -78,8 +80,11 @@ def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
 
 
 def changes_in(target: type[SimtTarget]) -> list[str]:
-    """The places where methods of a class of targets, and of those that it is derived from, change it or
-    containers that it holds: ``Class.method: statement``. ``__init__`` may."""
+    """Return the statements in which methods of a target class change the target.
+
+    Base classes and changed containers count, ``__init__`` does not. Each is
+    ``Class.method: statement``.
+    """
     return [found for one in target.__mro__ if issubclass(one, SimtTarget) for found in _changes(one)]
 
 

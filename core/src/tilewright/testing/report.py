@@ -1,4 +1,7 @@
-"""Performance reports: one measurement per point of a sweep, as a table, a CSV file and a plot. Tables need nothing else; plots need matplotlib."""
+"""Performance reports: one measurement per point of a sweep, as a table, CSV file and plot.
+
+Tables need nothing else; plots need matplotlib.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,10 @@ class Benchmark:
 
 
 class Mark:
-    """A measured function with its sweeps, made by :func:`perf_report`. The function gives a number, or (number, lower, upper)."""
+    """A measured function with its sweeps, made by :func:`perf_report`.
+
+    The function returns a number, or (number, lower, upper).
+    """
 
     def __init__(self, fn: Callable[..., Any], benchmarks: Benchmark | Sequence[Benchmark]) -> None:
         self.fn = fn
@@ -94,7 +100,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class _Table:
-    """What was measured of a sweep.
+    """Measurements of a sweep.
 
     Attributes:
         columns: the x names, then the lines' labels.
@@ -180,7 +186,7 @@ def _plot(pyplot: Any, table: _Table, show: bool, save_path: str) -> None:
 
 
 def perf_report(benchmarks: Benchmark | Sequence[Benchmark]) -> Callable[[Callable[..., Any]], Mark]:
-    """Decorate a function that measures one point with its sweep or sweeps; run them with :meth:`Mark.run`."""
+    """Decorate a function that measures one point with its sweeps; run them by :meth:`Mark.run`."""
     return lambda fn: Mark(fn, benchmarks)
 
 

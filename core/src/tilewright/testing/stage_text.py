@@ -17,7 +17,7 @@ _HEADER = "tilewright.ir 1.0\n"
 
 
 def read(text: str, target: SimtTarget | None = None) -> Module:
-    """The verified module of a text, whose header may be left out."""
+    """Parse and verify the module of a text, whose header may be missing."""
     text = textwrap.dedent(text).strip()
     if not text.startswith("tilewright.ir"):
         text = _HEADER + text
@@ -32,12 +32,15 @@ def written(module: Module) -> str:
 
 
 def plain(text: str) -> str:
-    """A text as :func:`written` gives one."""
+    """Normalize a text to the form of :func:`written`."""
     return textwrap.dedent(text).strip()
 
 
 def changed(text: str, *changes: tuple[str, str]) -> str:
-    """A text as :func:`written` gives one, with some of its parts changed: (part, which the text has once; what stands in its place)."""
+    """Normalize a text to the form of :func:`written`, and replace some of its parts.
+
+    Each change is (part, which the text has once; its replacement).
+    """
     for old, new in changes:
         assert text.count(old) == 1, old
         text = text.replace(old, new)
@@ -45,7 +48,9 @@ def changed(text: str, *changes: tuple[str, str]) -> str:
 
 
 def after(text: str, *stages: str, target: SimtTarget | None = None, **options: Any) -> str:
-    """The text of a module after stages of the toolkit, by name. By default for the emulated machine, with two warps.
+    """Return the text of a module after named stages of the toolkit.
+
+    By default it is for the emulated target, with two warps.
 
     Args:
         options: launch options, such as ``num_stages``.

@@ -1,4 +1,6 @@
-"""A GPU's driver in Python, over host memory: what tests of a backend's host side put in place of the driver's bindings and of its library.
+"""A mock GPU driver in Python, over host memory, for tests of a backend's host side.
+
+It replaces the driver's bindings and its library.
 
 Both are made from the backend's :class:`~tilewright.gpu_host.table.DriverTable`, keep what they are
 told, and fail where a test says so. A backend adds what its functions take that their roles do not:
@@ -24,8 +26,11 @@ _NOT_CAPTURED = frozenset(("module_load", "module_unload", "memory_allocate", "m
 
 
 class Settings:
-    """What the devices are like; tests change it. ``failures`` has the statuses that functions fail with, ``peers`` the pairs of devices of which the first
-    can access the memory of the second."""
+    """Settings of the mock devices, which tests change.
+
+    ``failures`` has the statuses that functions fail with, ``peers`` the pairs of devices of which
+    the first can access the memory of the second.
+    """
 
     def __init__(self) -> None:
         self.attributes = {

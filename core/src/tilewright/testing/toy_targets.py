@@ -31,7 +31,9 @@ _DESCRIPTOR_BYTES = 128
 
 
 class StagedTarget(EmulatedTarget):
-    """A machine of wide warps without asynchronous copies. Its matmul takes whole rows of a and columns of b in each thread's registers.
+    """A target of wide warps without asynchronous copies.
+
+    Its matmul takes whole rows of a and columns of b in each thread's registers.
 
     Args:
         matrix: whether it has that matmul; else all are multiplied and added from shared memory.
@@ -82,7 +84,9 @@ def _start_in_run(context: SimtContext, shared: str, pointer: str, size: int, pr
 
 
 class BulkTarget(EmulatedTarget):
-    """A machine with TMA copies and asynchronous matmuls, from shared memory and from registers and shared memory, and with clusters.
+    """A target with TMA copies, clusters and asynchronous matmuls.
+
+    Matmul operands come from shared memory, or from registers and shared memory.
 
     Args:
         stores: whether it keeps stores through descriptors too.
@@ -159,7 +163,10 @@ def _whole_rows(target: EmulatedTarget, matmul: Matmul) -> LinearLayout:
 
 
 def _rows_times_columns(matmul: Matmul, a: LinearLayout, b: LinearLayout, c: LinearLayout) -> Callable[..., list[str]]:
-    """Writes a matmul of which each thread has its rows of ``a`` and columns of ``b`` in registers, those along K last."""
+    """Make the emitter of a matmul of rows of ``a`` by columns of ``b`` in each thread's registers.
+
+    Registers along K come last.
+    """
     own = [len(layout.registers) - log2(matmul.k) for layout in (a, b)]
     m, n = log2(c.shape[-2]), log2(c.shape[-1])
     # which of its rows, and which of its columns, each register of the result takes

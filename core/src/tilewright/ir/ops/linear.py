@@ -1,4 +1,4 @@
-"""Matrix products."""
+"""Matmul operations."""
 
 from __future__ import annotations
 

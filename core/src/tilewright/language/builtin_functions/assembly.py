@@ -14,7 +14,7 @@ from tilewright.language.value_types.values import unwrap_if_constexpr
 
 @builtin
 def inline_asm_elementwise(asm: Any, constraints: Any, args: Any, dtype: Any, is_pure: Any, pack: Any, _semantic: Any = None) -> Any:
-    """The target's assembly, run on every group of ``pack`` elements.
+    """Run the target's assembly on every group of ``pack`` elements.
 
     On a GPU each thread that holds an element runs the text, and each thread runs it for scalars.
     It may give each thread a value of its own, such as the thread's number; then a branch by that

@@ -129,7 +129,9 @@ def atomic_add(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope:
 
 @builtin
 def atomic_max(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None, _semantic: Any = None) -> tensor:
-    """Put the greater value in memory as one step. Integers of 32 and 64 bits, fp32, fp64; -0.0 is below 0.0.
+    """Put the greater value in memory as one step.
+
+    It takes integers of 32 and 64 bits, fp32 and fp64; -0.0 is below 0.0.
 
     Example:
         old = tl.atomic_max(out_ptr + offsets, x)
@@ -139,7 +141,9 @@ def atomic_max(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope:
 
 @builtin
 def atomic_min(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None, _semantic: Any = None) -> tensor:
-    """Put the smaller value in memory as one step. Integers of 32 and 64 bits, fp32, fp64; -0.0 is below 0.0.
+    """Put the smaller value in memory as one step.
+
+    It takes integers of 32 and 64 bits, fp32 and fp64; -0.0 is below 0.0.
 
     Example:
         old = tl.atomic_min(out_ptr + offsets, x)
@@ -193,7 +197,9 @@ for _fn in (atomic_add, atomic_max, atomic_min, atomic_and, atomic_or, atomic_xo
 
 @builtin
 def atomic_cas(pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = None, _semantic: Any = None) -> tensor:
-    """Compare and exchange as one step: where memory has the bits of ``cmp``, it gets ``val``. Elements of 16, 32 or 64 bits.
+    """Compare and exchange as one step: where memory has the bits of ``cmp``, it gets ``val``.
+
+    Elements have 16, 32 or 64 bits.
 
     Args:
         pointer: a pointer or a tensor of pointers.
@@ -226,7 +232,9 @@ def atomic_cas(pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = N
 
 @builtin
 def atomic_load(pointer: Any, mask: Any = None, sem: Any = None, scope: Any = None, _semantic: Any = None) -> tensor:
-    """Read memory, each element as one step and in order with what other programs do. The reading is never merged, moved or dropped.
+    """Read memory, each element as one step and in order with other programs' accesses.
+
+    The read is never merged, moved or dropped.
 
     Args:
         pointer: a pointer or a tensor of pointers to elements of 8, 16, 32 or 64 bits, or to

@@ -27,7 +27,10 @@ from tilewright.language.value_types.values import base_value, constexpr, unwrap
 
 
 class block_pointer_type(base_type):  # noqa: N801
-    """The type of a block pointer: its base pointer, the types of shape, strides and offsets, and the block's shape."""
+    """The type of a block pointer.
+
+    It has the base pointer, the types of shape, strides and offsets, and the block's shape.
+    """
 
     __slots__ = ("base", "block", "offsets", "order", "shape", "strides")
 
@@ -36,7 +39,7 @@ class block_pointer_type(base_type):  # noqa: N801
 
     @property
     def element_ty(self) -> block_type:
-        """What a load gives."""
+        """Return the type of a loaded block."""
         return self.block
 
     def flatten(self) -> list[ir_types.Type]:
@@ -64,7 +67,10 @@ class block_pointer_type(base_type):  # noqa: N801
 
 
 class block_pointer(base_value):  # noqa: N801
-    """A block of ``block.shape`` at ``offsets`` in the tensor of ``shape`` and ``strides`` (in elements) at ``base``."""
+    """A block of ``block.shape`` at ``offsets`` in a tensor at ``base``.
+
+    The tensor has ``shape`` and ``strides`` (in elements).
+    """
 
     __slots__ = ("base", "block", "offsets", "order", "shape", "strides")
 
@@ -88,8 +94,12 @@ class block_pointer(base_value):  # noqa: N801
         return advance(self, offsets, _semantic=_semantic)
 
     def alike(self, semantic: Any, other: block_pointer) -> block_pointer:
-        """The same block pointer with numbers of the types that it shares with another one that it meets: extents and strides of int64, and offsets too where
-        one of the two has such."""
+        """Return this block pointer with numbers of the types that it shares with ``other``.
+
+        The two meet in a merge of control flow.
+
+        Extents and strides are int64, and so are offsets where one of the two has such.
+        """
         wide = any(offset.dtype is int64 for pointer in (self, other) for offset in pointer.offsets.values)
 
         def numbers(items: tl_tuple, dtype: Any) -> tl_tuple:
@@ -99,7 +109,7 @@ class block_pointer(base_value):  # noqa: N801
         return block_pointer(self.base, numbers(self.shape, int64), numbers(self.strides, int64), offsets, self.block, self.order)
 
     def access(self, semantic: Any, boundary_check: Any, padding: str) -> tuple[tensor, tensor | None, tensor | None]:
-        """The tensor of pointers, the mask and the value of masked-off lanes that an access through this block pointer uses."""
+        """Return the pointers, the mask and the masked-off lanes' value of an access."""
         element, extents = self.base.type.element_ty, self.block.shape
         rank = len(extents)
         checked = _boundary_axes(boundary_check, rank)

@@ -1,4 +1,4 @@
-"""Tensors from values, shapes, and conversions between types: what operators and builtins are made of."""
+"""Conversions of values, shapes and types, of which operators and builtins are made."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ class Conversion:
     # -- tensors from values -----------------------------------------------------------------------
 
     def to_tensor(self, x: Any) -> tensor:
-        """``x`` as a tensor: a number becomes a scalar constant of its own type (see :func:`~tilewright.language.value_types.promotion.scalar_type`).
+        """Convert ``x`` to a tensor; a number becomes a scalar constant of its own type.
+
+        See :func:`~tilewright.language.value_types.promotion.scalar_type`.
 
         Raises:
             TypeError: ``x`` is neither a tensor nor a number.
@@ -93,7 +95,10 @@ class Conversion:
         return x
 
     def scalar_constant(self, value: Any, type_: dtype) -> tensor:
-        """A scalar of ``type_``. Integers wrap around; floats truncate towards zero on their way to an integer type."""
+        """Make a scalar of ``type_``.
+
+        Integers wrap around; floats truncate towards zero on their way to an integer type.
+        """
         return tensor(self.builder.constant(value=_number_of(value, type_), result=type_.ir_type), type_)
 
     def full(self, extents: tuple[int, ...], value: Any, type_: dtype) -> tensor:
@@ -145,7 +150,10 @@ class Conversion:
         return tensor(self.builder.splat(x.handle, result=type_.ir_type), type_)
 
     def broadcast_to(self, x: tensor, extents: tuple[int, ...]) -> tensor:
-        """``x`` repeated to a shape: scalars everywhere, missing leading axes and axes of extent 1 as often as needed.
+        """Broadcast ``x`` to a shape.
+
+        Scalars are repeated everywhere, missing leading axes and axes of extent 1 as often as
+        needed.
 
         Raises:
             ValueError: the shape does not fit.
@@ -198,7 +206,10 @@ class Conversion:
         return [self.broadcast_to(operand, common) for operand in operands]
 
     def expand_dims(self, x: tensor, axis: int) -> tensor:
-        """``x`` with a new axis of extent 1 at position ``axis`` of the result; a scalar becomes a tensor of one element."""
+        """Insert an axis of extent 1 at position ``axis`` of the result.
+
+        A scalar becomes a tensor of one element.
+        """
         if not x.extents:
             return self.splat(x, (1,))
         return self.wrap(self.builder.expand_dims(x.handle, axis=axis), x.dtype)
@@ -284,7 +295,9 @@ class Conversion:
         return tensor(self.builder.bitcast(x.handle, result=type_.ir_type), type_)
 
     def bitcast(self, x: tensor, target: dtype) -> tensor:
-        """The bits of every element as ``target``, of the same width. Pointers are converted as by a cast.
+        """Reinterpret the bits of every element as ``target``, of the same width.
+
+        Pointers are converted as by a cast.
 
         Raises:
             ValueError: the widths differ, or the target lacks a type.
@@ -305,7 +318,7 @@ class Conversion:
 
 
 def _dtype_meant(type_: Any) -> str:
-    """What to write for a dtype that is spelled as NumPy's or PyTorch's, or as a text."""
+    """Return the spelling of a dtype that was written as NumPy's or PyTorch's, or as a text."""
     name = (type_ if isinstance(type_, str) else getattr(type_, "__name__", str(type_))).rpartition(".")[2]
     return f"write tl.{name}" if isinstance(getattr(dtypes, name, None), dtype) else "write a type of the language, such as tl.float32"
 
@@ -336,7 +349,9 @@ def common_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def shape_of(shape: Sequence[Any]) -> tuple[int, ...]:
-    """A shape given as one list or as separate arguments, as plain integers; ``()`` is the scalar's.
+    """Return a shape, passed as one list or as separate arguments, as plain integers.
+
+    ``()`` is the scalar's.
 
     Raises:
         TypeError, ValueError: an extent breaks a rule of ``block_type``.

@@ -14,7 +14,9 @@ from tilewright.language.value_types.values import unwrap_if_constexpr
 
 @builtin
 def static_print(*values: Any, sep: Any = " ", end: Any = "\n", file: Any = None, flush: Any = False, _semantic: Any = None) -> None:
-    """Print while compiling, as Python's ``print`` does: constexprs by value, tensors by type. A kernel that comes from the cache prints nothing.
+    """Print while compiling, as Python's ``print`` does: constexprs by value, tensors by type.
+
+    A kernel that comes from the cache prints nothing.
 
     Args:
         values: anything.
@@ -63,7 +65,9 @@ def static_assert(cond: Any, msg: Any = "", _semantic: Any = None) -> None:
 
 @builtin
 def device_print(prefix: Any, *args: Any, hex: Any = False, _semantic: Any = None) -> None:
-    """Print while running: a line ``pid (x, y, z) idx (i, ...) prefix: value`` for each element of each argument.
+    """Print while running: a line per element of each argument.
+
+    The line is ``pid (x, y, z) idx (i, ...) prefix: value``.
 
     A program prints a line once, however many threads run it.
 
@@ -96,7 +100,9 @@ def _flat(semantic: Any, arg: Any) -> list[tensor]:
 
 @builtin
 def device_assert(cond: Any, msg: Any = "", mask: Any = None, _semantic: Any = None) -> None:
-    """In debug mode, stop the kernel with an error where a condition does not hold. Otherwise nothing is compiled.
+    """In debug mode, stop the kernel with an error where a condition does not hold.
+
+    Otherwise nothing is compiled.
 
     Debug mode is ``jit(debug=True)``, the launch option ``debug=True``, or ``TILEWRIGHT_DEBUG=1``.
 

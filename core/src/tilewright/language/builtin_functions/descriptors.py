@@ -1,4 +1,7 @@
-"""Tensor descriptors: a strided tensor in memory that is read and written in blocks, with padding outside its bounds."""
+"""Tensor descriptors: a strided tensor in memory that is accessed in blocks.
+
+There is padding outside its bounds.
+"""
 
 from __future__ import annotations
 
@@ -146,14 +149,19 @@ class tensor_descriptor_base(base_value):  # noqa: N801
         raise AttributeError(f"a tensor descriptor has no attribute {name!r}")
 
     def emitted(self, name: str, semantic: Any) -> tl_tuple:
-        """``shape`` or ``strides`` (a name of :data:`EMITTED_MEMBERS`), read from the descriptor where the program is now."""
+        """Read ``shape`` or ``strides`` from the descriptor at the insertion point.
+
+        ``name`` is one of :data:`EMITTED_MEMBERS`.
+        """
         operation, type_ = EMITTED_MEMBERS[name]
         emit = getattr(semantic.builder, operation)
         return tl_tuple([semantic.cast(tensor(emit(self.handle, axis=axis), int64), type_) for axis in range(len(self.block_type.shape))])
 
     @builtin
     def load(self, offsets: Any, _semantic: Any = None) -> tensor:
-        """The block at ``offsets`` (scalar integers, one an axis); outside the tensor the descriptor's padding.
+        """Load the block at ``offsets`` (scalar integers, one an axis).
+
+        Outside the tensor it has the descriptor's padding.
 
         x = desc.load([pid * BLOCK_M, k])
         """
@@ -162,12 +170,18 @@ class tensor_descriptor_base(base_value):  # noqa: N801
 
     @builtin
     def store(self, offsets: Any, value: Any, _semantic: Any = None) -> None:
-        """Write ``value``, cast to the element type, to the block at ``offsets``; elements outside the tensor are dropped."""
+        """Write ``value``, cast to the element type, to the block at ``offsets``.
+
+        Elements outside the tensor are dropped.
+        """
         _semantic.builder.descriptor_store(self.handle, offsets=_offsets(_semantic, self, offsets), value=_block(_semantic, self, value))
 
     @builtin
     def atomic_add(self, offsets: Any, value: Any, _semantic: Any = None) -> None:
-        """Add ``value`` to the block at ``offsets``, each element as one step. 32 and 64-bit integers and floats, fp16, bf16."""
+        """Add ``value`` to the block at ``offsets``, each element as one step.
+
+        It takes 32 and 64-bit integers and floats, fp16 and bf16.
+        """
         _reduce(_semantic, self, "add", offsets, value)
 
     @builtin
@@ -197,7 +211,9 @@ class tensor_descriptor_base(base_value):  # noqa: N801
 
     @builtin
     def gather(self, *args: Any, _semantic: Any = None) -> tensor:
-        """``gather(x_offsets, y_offset)``: the rows ``x_offsets`` (a 1-D integer tensor) from column ``y_offset`` on.
+        """``gather(x_offsets, y_offset)``: load rows from column ``y_offset`` on.
+
+        ``x_offsets``, a 1-D integer tensor, has the rows.
 
         The descriptor is 2-D with blocks of one row; the result is ``[rows, block_shape[1]]``.
         """
@@ -207,7 +223,10 @@ class tensor_descriptor_base(base_value):  # noqa: N801
 
     @builtin
     def scatter(self, value: Any, *args: Any, _semantic: Any = None) -> None:
-        """``scatter(value, x_offsets, y_offset)``: write ``value`` to the rows ``x_offsets`` from column ``y_offset`` on."""
+        """``scatter(value, x_offsets, y_offset)``: write rows from column ``y_offset`` on.
+
+        ``value`` goes to the rows ``x_offsets``.
+        """
         x_offsets, y_offset = _rows(_semantic, self, args, "scatter")
         value = _semantic.cast(_semantic.to_tensor(value), self.dtype)
         extents = (x_offsets.extents[0], self.block_type.shape[1])

@@ -1,4 +1,4 @@
-"""Builtins that work element by element on any numbers: arithmetic by name, choice, minimum and maximum, hints."""
+"""Elementwise builtins on any numbers: named arithmetic, selection, extrema and hints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilewright.language.value_types.values import constexpr, is_negative_zero, 
 
 
 class PropagateNan(enum.Enum):
-    """What ``minimum``, ``maximum`` and ``clamp`` give where an operand is NaN: NONE the other operand, ALL NaN."""
+    """Choice of what extrema and ``clamp`` return for a NaN: NONE the other operand, ALL NaN."""
 
     NONE = 0
     ALL = 0xFFFF
@@ -65,7 +65,7 @@ def sub(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) ->
 
 @builtin
 def mul(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) -> Any:
-    """The product, as ``x * y``, with a say about overflow.
+    """Multiply as ``x * y`` does, with a choice of overflow checks.
 
     Args:
         x: a tensor or a number.
@@ -92,7 +92,9 @@ def _arithmetic(semantic: Any, op: str, x: Any, y: Any, sanitize_overflow: Any) 
 
 @builtin
 def where(condition: Any, x: Any, y: Any, _semantic: Any = None) -> tensor:
-    """One of two values, element by element. Both are computed; to keep memory from being read, mask the ``load``.
+    """Select one of two values, element by element.
+
+    Both are computed; to keep memory from being read, mask the ``load``.
 
     Args:
         condition: ``int1``; other numbers count as ``condition != 0``, with a warning.
@@ -121,7 +123,7 @@ def where(condition: Any, x: Any, y: Any, _semantic: Any = None) -> tensor:
 
 
 def _strong(x: Any, semantic: Any) -> tensor:
-    """An operand of minimum, maximum and clamp: numbers keep their own type, bf16 is computed as fp32."""
+    """Convert an operand of an extremum or clamp: numbers keep their own type, bf16 is fp32."""
     x = semantic.to_tensor(x)
     return semantic.cast(x, float32) if x.dtype is bfloat16 else x
 
@@ -189,7 +191,7 @@ def maximum(x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE, _semantic: A
 
 @builtin
 def clamp(x: Any, min: Any, max: Any, propagate_nan: Any = PropagateNan.NONE, _semantic: Any = None) -> tensor:
-    """A value held between two limits. Undefined where the lower limit is above the upper one.
+    """Clamp a value between two limits; undefined where the lower limit is above the upper one.
 
     Args:
         x: a tensor or a number.
@@ -268,13 +270,19 @@ def _python_extremum(semantic: Any, args: tuple[Any, ...], propagate_nan: Any, o
 
 @builtin
 def builtin_max(*args: Any, propagate_nan: Any = _NOTHING, _semantic: Any = None) -> Any:
-    """Python's ``max`` in a kernel: of constexprs a constexpr (NaN and -0.0 are refused), of tensors like :func:`maximum`."""
+    """Python's ``max`` in a kernel: a constexpr of constexprs, else like :func:`maximum`.
+
+    Among constexprs NaN and -0.0 are refused.
+    """
     return _python_extremum(_semantic, args, propagate_nan, "max")
 
 
 @builtin
 def builtin_min(*args: Any, propagate_nan: Any = _NOTHING, _semantic: Any = None) -> Any:
-    """Python's ``min`` in a kernel: of constexprs a constexpr (NaN and -0.0 are refused), of tensors like :func:`minimum`."""
+    """Python's ``min`` in a kernel: a constexpr of constexprs, else like :func:`minimum`.
+
+    Among constexprs NaN and -0.0 are refused.
+    """
     return _python_extremum(_semantic, args, propagate_nan, "min")
 
 
@@ -306,14 +314,19 @@ def _promise(semantic: Any, name: str, attribute: str, input: Any, values: Any) 
 
 
 def _is_made_here(semantic: Any, x: tensor) -> bool:
-    """Whether ``x`` was made in the region that is being written, so that a value made now can be read wherever ``x`` can from now on."""
+    """Return whether ``x`` is defined in the region that is being written.
+
+    Then a value made now can be read wherever ``x`` can from now on.
+    """
     owner = x.handle.owner
     return (owner.parent if isinstance(owner, ir.Operation) else owner) is semantic.builder.region
 
 
 @builtin
 def multiple_of(input: Any, values: Any, _semantic: Any = None) -> tensor:
-    """The operand itself, with the promise that the first value of each contiguous run is a multiple of a number.
+    """Hint that the first value of each contiguous run is a multiple of a number.
+
+    The result is the operand itself.
 
     Args:
         input: an integer or pointer tensor, or a scalar.

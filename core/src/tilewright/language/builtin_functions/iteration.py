@@ -8,7 +8,9 @@ from tilewright.language.value_types.values import constexpr, unwrap_if_constexp
 
 
 class range:  # noqa: N801
-    """A loop's iterations, as Python's ``range`` gives them, with hints to the compiler. The hints never change what the loop computes.
+    """A loop's iterations, as of Python's ``range``, with hints to the compiler.
+
+    The hints never change the loop's results.
 
     Args:
         arg1: the end, where it is alone; else the start: a scalar of any integer type.

@@ -38,7 +38,7 @@ def dot(
     out_dtype: Any = None,
     _semantic: Any = None,
 ) -> tensor:
-    """The matrix product ``input @ other + acc`` over the last two axes; leading axes are batches.
+    """Matmul ``input @ other + acc`` over the last two axes; leading axes are batches.
 
     Args:
         input: ``[..., M, K]`` of int8, fp16, bf16, fp32, fp64 or an fp8 kind.
@@ -191,7 +191,9 @@ def dot_scaled(
     out_dtype: Any = float32,
     _semantic: Any = None,
 ) -> tensor:
-    """The matrix product of block-scaled operands: every group of 32 elements along K shares a power-of-two scale. Leading axes are batches.
+    """Matmul of block-scaled operands: every 32 elements along K share a power-of-two scale.
+
+    Leading axes are batches.
 
     Scales of both sides may be of any size: one of 2**127 may meet one of 2**-126. GPUs whose
     matrix instructions take no scales bring each side to bf16 (f16 beside unscaled fp16, f32 for

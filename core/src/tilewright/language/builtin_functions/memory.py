@@ -29,7 +29,7 @@ def load(
     volatile: Any = False,
     _semantic: Any = None,
 ) -> tensor:
-    """The values in memory.
+    """Load values from memory.
 
     Args:
         pointer: a pointer, a tensor of pointers, or a block pointer.
@@ -155,7 +155,7 @@ def store(
 
 @builtin
 def debug_barrier(_semantic: Any = None) -> None:
-    """Wait for all threads of this program; what they wrote before is visible to all of them after it.
+    """Wait for all threads of this program; all of them see the earlier writes after it.
 
     Example:
         tl.debug_barrier()

@@ -29,7 +29,10 @@ _OF_ELEMENTS = {"and": "&", "or": "|"}
 
 
 class Operators(Conversion):
-    """Evaluates operators. Operands are tensors, constexprs or Python numbers; aggregates may overload operators."""
+    """Evaluator of operators.
+
+    Operands are tensors, constexprs or Python numbers; aggregates may overload operators.
+    """
 
     __slots__ = ("generator",)
 
@@ -89,7 +92,9 @@ class Operators(Conversion):
     # -- Python's operators ------------------------------------------------------------------------
 
     def binary(self, op: str, lhs: Any, rhs: Any) -> Any:
-        """``lhs op rhs`` with op one of add sub mul truediv floordiv mod pow and or xor lshift rshift.
+        """Evaluate ``lhs op rhs``.
+
+        ``op`` is one of add sub mul truediv floordiv mod pow and or xor lshift rshift.
 
         Compile-time operands give a constexpr (tuples a tuple); otherwise the result is a tensor.
         """
@@ -196,7 +201,7 @@ class Operators(Conversion):
         return tensor(getattr(self.builder, op)(a.handle, b.handle), a.type)
 
     def is_checked(self, element: Any) -> bool:
-        """Whether sums, differences and products of a type are checked for overflow."""
+        """Return whether additions, subtractions and multiplications of a type have overflow checks."""
         checked = self.options.debug and self.options.sanitize_overflow
         return bool(checked and element is not int1 and element._is_int and element.int_bitwidth < 64)
 
@@ -273,7 +278,10 @@ class Operators(Conversion):
         return tensor(self.builder.shl(a.handle, b.handle), a.type)
 
     def rshift(self, lhs: Any, rhs: Any) -> tensor:
-        """``lhs >> rhs`` of integers: the sign bit comes in where ``lhs`` is signed (``rhs``, where ``lhs`` is a number)."""
+        """Evaluate ``lhs >> rhs`` of integers.
+
+        The sign bit comes in where ``lhs`` is signed (``rhs``, where ``lhs`` is a number).
+        """
         self._warn_of_wide_shift(lhs, rhs)
         a, b = self._bitwise(lhs, rhs, ">>")
         arithmetic = (lhs if isinstance(lhs, tensor) else rhs).type.scalar.is_int_signed()
@@ -338,14 +346,14 @@ _MIRRORED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "
 
 
 def _of_tensors(lhs: Any, rhs: Any) -> bool:
-    """Whether an operator works on a tensor, and no aggregate has a say in it."""
+    """Return whether an operator has a tensor operand and no overload of an aggregate."""
     if isinstance(lhs, tensor):
         return isinstance(rhs, tensor) or not getattr(rhs, "_is_aggregate", False)
     return isinstance(rhs, tensor) and not getattr(lhs, "_is_aggregate", False)
 
 
 def _narrowed(number: Any, own: dtype, target: dtype) -> Any:
-    """The number after a conversion from its own type: what is fp32 loses precision before it becomes fp64."""
+    """Return a number converted from its own type: fp32 loses precision before it becomes fp64."""
     if number is not None and own is float32 and target is float64:
         return struct.unpack("f", struct.pack("f", number))[0]
     return number

@@ -19,7 +19,7 @@ def _both(a, b):
 
 @device_function
 def _everywhere(found):
-    """Whether a boolean, or every element of a tensor of them, holds."""
+    """Return whether a boolean, or every element of a tensor of them, holds."""
     if len(found.shape) == 0:
         return found
     else:
@@ -28,7 +28,10 @@ def _everywhere(found):
 
 @device_function
 def poll(pointer, expected, timeout, timed: constexpr, sem: constexpr, scope: constexpr):
-    """Read until every element was seen with its expected value, or ``timeout`` nanoseconds have passed; which ones were."""
+    """Read until every element had its expected value, or ``timeout`` nanoseconds have passed.
+
+    The result says which elements had it.
+    """
     found = atomics.atomic_load(pointer, sem=sem, scope=scope) == expected
     if timed:
         start = atomics.clock()

@@ -15,7 +15,7 @@ from tilewright.language.value_types.values import unwrap_if_constexpr
 
 @builtin
 def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: Any = False, _semantic: Any = None) -> Any:
-    """The elements along an axis combined into one, in any order and grouping.
+    """Combine the elements along an axis into one, in any order and grouping.
 
     Args:
         input: a tensor, or a tuple of n tensors of one shape that are reduced together.
@@ -81,7 +81,7 @@ def associative_scan(input: Any, axis: Any, combine_fn: Any, reverse: Any = Fals
 
 @builtin
 def map_elementwise(scalar_fn: Any, *args: Any, pack: Any = 1, _semantic: Any = None) -> Any:
-    """A function of scalars run on every element, where it may branch and loop.
+    """Run a function of scalars, which may branch and loop, on every element.
 
     Args:
         scalar_fn: a function of the language over scalars. With ``pack`` above 1 it takes that many
@@ -144,8 +144,11 @@ def _inputs(semantic: Any, input: Any, function: str) -> tuple[list[tensor], boo
 
 
 def _combined(semantic: Any, op: str, combine_fn: Any, inputs: Sequence[tensor], function: str, **attributes: Any) -> list[tensor]:
-    """A reduction or scan. Sums that are checked for overflow are taken in 64 bits, where they are exact: what may overflow on the way depends on the order,
-    and a sum of another order is the same number. The checks of other functions are in them."""
+    """Emit a reduction or scan, with overflow checks of additions.
+
+    Checked additions are done in 64 bits, where they are exact: an overflow on the way depends on
+    the order, while the exact sum does not. The checks of other functions are in them.
+    """
     element = inputs[0].dtype
     if len(inputs) == 1 and semantic.is_checked(element):
         exact = int64 if element.is_int_signed() else uint64
@@ -161,7 +164,7 @@ def _combined(semantic: Any, op: str, combine_fn: Any, inputs: Sequence[tensor],
 
 
 def _is_sum(region: Any) -> bool:
-    """Whether a function is ``a + b``."""
+    """Return whether a function is ``a + b``."""
     first, last = region.first, region.terminator
     if first is None or first.name != "add" or first.next is not last:
         return False
@@ -181,6 +184,6 @@ def _combine(semantic: Any, combine_fn: Any, inputs: Sequence[tensor], function:
 
 
 def _scalars(type_: Any) -> list[Any]:
-    """The scalar types of a value, tuples taken apart."""
+    """Return the scalar types of a value, with tuples flattened."""
     parts = getattr(type_, "types", None)
     return [type_] if parts is None else [flat for part in parts for flat in _scalars(part)]

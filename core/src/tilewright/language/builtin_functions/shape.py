@@ -106,7 +106,9 @@ def reshape(input: Any, *shape: Any, can_reorder: Any = False, _semantic: Any = 
 
 @builtin
 def view(input: Any, *shape: Any, _semantic: Any = None) -> tensor:
-    """The same elements in another shape, in any order. Deprecated: use :func:`reshape`, with ``can_reorder=True`` where the order does not matter.
+    """Reshape, with elements in any order.
+
+    Deprecated: use :func:`reshape`, with ``can_reorder=True`` where the order does not matter.
 
     Args:
         input: a tensor.
@@ -361,7 +363,7 @@ def gather(src: Any, index: Any, axis: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def histogram(input: Any, num_bins: Any, mask: Any = None, _semantic: Any = None) -> tensor:
-    """How often each of the numbers from 0 to ``num_bins - 1`` occurs.
+    """Count the occurrences of each number from 0 to ``num_bins - 1``.
 
     Args:
         input: a 1-D integer tensor. Numbers outside of the bins are not counted.

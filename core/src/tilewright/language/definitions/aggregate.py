@@ -143,7 +143,7 @@ def _initialise(self: aggregate_value, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 def _assign_fields(self: aggregate_value, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """The constructor of a class that writes none: fields by position or name, defaults for the rest."""
+    """Default constructor of an aggregate: fields by position or name, defaults for the rest."""
     cls = type(self)
     names = list(cls._annotations)
     if len(args) > len(names):
@@ -179,7 +179,10 @@ def _field_value(cls: type[aggregate_value], name: str, value: Any, semantic: An
 
 
 def _annotation(cls: type[aggregate_value], name: str) -> Any:
-    """The class a field is annotated with; texts are read in the module of the class. None where it cannot be found."""
+    """Return the class a field is annotated with; None where it cannot be found.
+
+    Texts are read in the module of the class.
+    """
     wanted = cls._annotations[name]
     if isinstance(wanted, str):
         namespace = vars(sys.modules.get(cls.__module__, object())) if cls.__module__ in sys.modules else {}
@@ -275,7 +278,9 @@ def _own_annotations(cls: type) -> dict[str, Any]:
 
 @mark_builtin
 def aggregate_replace(instance: Any, _semantic: Any = None, **changes: Any) -> Any:
-    """A copy of an aggregate with other values of some fields. ``__init__`` is not run. Works on the host too.
+    """Copy an aggregate with other values of some fields, without running ``__init__``.
+
+    This works on the host, too.
 
     Args:
         instance: an instance of an aggregate, which stays as it is.

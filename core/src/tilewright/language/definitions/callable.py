@@ -1,4 +1,7 @@
-"""A function written in the language: its source, syntax tree, parameters and the key of everything its meaning depends on."""
+"""A function of the language: its source, syntax tree, parameters and cache key.
+
+The key covers everything that its meaning depends on.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +88,10 @@ def _annotations_of(fn: Any) -> dict[str, Any]:
 
 
 def _declared(fn: Any) -> list[inspect.Parameter]:
-    """A function's parameters: those of ``__signature__`` where it has one, which is how programs that write functions say them, else its code's."""
+    """Return a function's parameters: those of ``__signature__`` where it has one, else its code's.
+
+    Programs that generate functions declare them by ``__signature__``.
+    """
     if "__signature__" in vars(fn):
         return list(fn.__signature__.parameters.values())
     code, kind = fn.__code__, inspect.Parameter
@@ -137,7 +143,9 @@ def _resolve_dotted(text: str, namespace: dict[str, Any]) -> Any:
 
 
 class JitCallable:
-    """A function of the language. Calling it is for the compiler: see :func:`device_function` and ``tilewright.jit``.
+    """A function of the language, which the compiler alone calls.
+
+    See :func:`device_function` and ``tilewright.jit``.
 
     Attributes:
         fn: the Python function.
@@ -237,7 +245,7 @@ class JitCallable:
 
     @property
     def indent(self) -> int:
-        """How many columns :attr:`src` stands left of the file's text."""
+        """Return the number of columns that :attr:`src` stands left of the file's text."""
         return self._source.indent
 
     def parse(self) -> ast.FunctionDef:
@@ -250,7 +258,9 @@ class JitCallable:
 
     @property
     def params(self) -> list[FunctionParameter]:
-        """The parameters in order; a ``*name`` parameter comes after the positional ones, keyword-only ones last.
+        """Return the parameters in order.
+
+        A ``*name`` parameter comes after the positional ones, keyword-only ones last.
 
         Raises:
             CompilationError: a constexpr parameter is not to be specialised.
@@ -303,7 +313,9 @@ class JitCallable:
 
     @property
     def cache_key(self) -> str:
-        """SHA-256 (hex) of the source, its line, and the same of every function it calls, with the values of the globals they read.
+        """Return the SHA-256 (hex) of the source, its line, and the same of each function it calls.
+
+        The values of the globals that they read are in it, too.
 
         Computing it fills :attr:`used_global_vals`:
         ``(name, id of its namespace) -> (value, namespace)``.
@@ -323,7 +335,10 @@ class JitCallable:
         self._callers.add(caller)
 
     def _replaced(self) -> None:
-        """Another function is about to take this one's name, as in a notebook's cell that is run again: what calls it by that name is another one, too."""
+        """Make callers forget what they know of this function; another one is taking its name.
+
+        This happens where a notebook's cell is run again.
+        """
         for caller in list(self._callers or ()):
             caller.forget_meaning()
 
@@ -348,7 +363,10 @@ class JitCallable:
     # -- copying -----------------------------------------------------------------------------------
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """By name where the module holds this very object under it; else by value, without the Python function."""
+        """Pickle by name where the module holds this object under it; else by value.
+
+        The value is without the Python function.
+        """
         found: Any = sys.modules.get(self.__module__)
         for name in self.__qualname__.split("."):
             found = getattr(found, name, None)
@@ -371,7 +389,9 @@ class JitCallable:
 
 
 class ConstexprFunction(JitCallable):
-    """A Python function that runs at compile time: on the values of its arguments, giving a constexpr.
+    """A Python function that runs at compile time on the values of its arguments.
+
+    Its result is a constexpr.
 
     Called from the host it is the plain function. As a method it is bound to its instance.
     """
@@ -418,7 +438,9 @@ def device_function(fn: Callable[..., Any], *, noinline: bool = False) -> JitCal
 @overload
 def device_function(fn: None = None, *, noinline: bool = False) -> Callable[[Callable[..., Any]], JitCallable]: ...
 def device_function(fn: Callable[..., Any] | None = None, *, noinline: bool = False) -> JitCallable | Callable[[Callable[..., Any]], JitCallable]:
-    """A function of the language that kernels call and that is no kernel itself; with ``noinline`` it is compiled once and called.
+    """Make a function of the language that kernels call and that is no kernel itself.
+
+    With ``noinline`` it is compiled once and called.
 
     Raises:
         ValueError: the function was not written in a file.
@@ -429,7 +451,7 @@ def device_function(fn: Callable[..., Any] | None = None, *, noinline: bool = Fa
 
 
 def constexpr_function(fn: Callable[..., Any] | ConstexprFunction) -> ConstexprFunction:
-    """A Python function that kernels may call while they are compiled.
+    """Make a Python function that kernels may call while they are compiled.
 
     In a kernel it takes the values of constexpr arguments and gives a constexpr; on the host it is
     called as it is. Its source is part of the key of the functions that call it.

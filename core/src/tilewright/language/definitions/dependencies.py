@@ -28,7 +28,7 @@ _SIMPLE = (bool, int, float, complex, str, bytes, type(None))
 
 
 class Dependencies:
-    """One function's own part: the digest of its text and of the values it reads, those values, and the functions it names."""
+    """One function's own part of a key: a digest of its text and globals, and its callees."""
 
     __slots__ = ("callees", "digest", "globals")
 
@@ -63,7 +63,10 @@ def digests(function: JitCallable) -> dict[str, str]:
 
 
 def _reached(function: JitCallable) -> Iterator[tuple[JitCallable, Dependencies | None, str]]:
-    """``function`` and every function that it reaches through calls, with its own part, where that is looked at, and the digest it counts by."""
+    """Yield ``function`` and every function that it reaches through calls.
+
+    Each comes with its own part, where that is looked at, and the digest that counts.
+    """
     seen: dict[int, JitCallable] = {}
     pending = [function]
     while pending:
@@ -82,7 +85,7 @@ def _reached(function: JitCallable) -> Iterator[tuple[JitCallable, Dependencies 
 
 
 def _is_own(function: JitCallable) -> bool:
-    """Whether a function is this package's, at the top level of a module, as it is written there."""
+    """Return whether a function is this package's, at the top level of a module, unmodified."""
     module = sys.modules.get(function.__module__)
     return (
         (function.__module__ or "").partition(".")[0] == _PACKAGE
@@ -139,7 +142,7 @@ _TRUSTED = sys.stdlib_module_names | {"tilewright", "triton", "numpy"}
 
 
 def _is_trusted(value: FunctionType) -> bool:
-    """Whether constexpr functions may call a plain function: its version is in their keys."""
+    """Return whether constexpr functions may call a plain function, whose version is in their keys."""
     # there is none where a program makes functions without a `__name__` among its globals
     module = value.__module__ or ""
     return module.partition(".")[0] in _TRUSTED or plugin_version(module) != ""
@@ -193,7 +196,10 @@ def _add_class(cls: type, callees: list[JitCallable], parts: list[str]) -> None:
 
 
 def describe(value: Any, callees: list[JitCallable]) -> str:
-    """A text that changes with the value and is the same in every process; empty for what has no such text. Functions are added to ``callees``."""
+    """Return a text that changes with the value and is the same in every process.
+
+    It is empty for a value without such a text. Functions are added to ``callees``.
+    """
     if isinstance(value, int) and value.bit_length() > _LONG:
         return f"{type(value).__name__}:{value:#x}"
     if isinstance(value, _SIMPLE):
@@ -218,7 +224,10 @@ def describe(value: Any, callees: list[JitCallable]) -> str:
 
 
 def _code_text(function: FunctionType, callees: list[JitCallable], seen: dict[FunctionType, int]) -> str:
-    """A text of a plain function that kernels call at compile time: of its code, its defaults, and the values and functions that it may name."""
+    """Return a text of a plain function that kernels call at compile time.
+
+    It covers its code, its defaults, and the values and functions that it may name.
+    """
     if function in seen:
         return f"again {seen[function]}"
     seen[function] = len(seen)
@@ -244,7 +253,9 @@ def _code_text(function: FunctionType, callees: list[JitCallable], seen: dict[Fu
 
 
 def _free_chains(tree: ast.FunctionDef) -> Iterator[tuple[str, ...]]:
-    """The names, with the attributes read of them, that are not the function's own: ``tl.math.exp`` is ``("tl", "math", "exp")``.
+    """Yield the free names of a function, each with the attributes read of it.
+
+    ``tl.math.exp`` is ``("tl", "math", "exp")``.
 
     A name is the function's own from where it is first assigned, in the order of the text.
     """

@@ -22,7 +22,7 @@ class OpenCopies:
         self._pairs: dict[int, tuple[aggregate_value, aggregate_value]] = {}
 
     def of(self, value: Any) -> Any:
-        """Return ``value`` with copies in the place of its aggregates: of itself, of its fields, of the items of a tuple."""
+        """Return ``value`` with its aggregates copied, also those in fields and in tuples."""
         if isinstance(value, aggregate_value):
             known = self._pairs.get(id(value))
             return known[1] if known is not None else self._copy(value)
@@ -37,7 +37,7 @@ class OpenCopies:
         return copy
 
     def close(self) -> list[tuple[aggregate_value, aggregate_value]]:
-        """Make the copies immutable, and return (original, copy) of those with fields that were assigned."""
+        """Make the copies immutable; return (original, copy) of those with assigned fields."""
         # The fields of an aggregate are copied before it, so that they are settled here before it
         # is compared.
         for _, copy in self._pairs.values():
@@ -47,7 +47,7 @@ class OpenCopies:
         return [(original, copy) for original, copy in self._pairs.values() if is_changed(original, copy)]
 
     def settled(self, value: Any) -> Any:
-        """Return what stands for a value of the call after it: the original of a copy that has no field assigned."""
+        """Return the value to use after the call: for an unassigned copy its original."""
         if isinstance(value, aggregate_value):
             for original, copy in self._pairs.values():
                 if copy is value:
@@ -63,7 +63,7 @@ def is_changed(original: aggregate_value, copy: aggregate_value) -> bool:
 
 
 def replaced(value: Any, original: aggregate_value, copy: aggregate_value) -> Any:
-    """Return ``value`` with ``copy`` in the place of ``original``; ``value`` itself where it does not hold it."""
+    """Return ``value`` with ``copy`` in the place of ``original``, or unchanged without it."""
     if value is original:
         return copy
     if isinstance(value, tl_tuple):

@@ -78,7 +78,7 @@ class FunctionSource:
 
     @property
     def indent(self) -> int:
-        """How many columns :attr:`text` was moved to the left."""
+        """Return the number of columns by which :attr:`text` was dedented."""
         return self._definition()[2]
 
     def relocate(
@@ -90,7 +90,10 @@ class FunctionSource:
         indent: int | None = None,
         raw_lines: list[str] | None = None,
     ) -> None:
-        """Say that the function is written elsewhere, of which messages and tables of lines tell; its text stays. What is None stays, too."""
+        """Set another location of the function for messages and line tables; its text stays.
+
+        None leaves an attribute as it is.
+        """
         text, line, columns = self._definition()
         self._parsed = text, line if definition_line is None else definition_line, columns if indent is None else indent
         self.file = self.file if file is None else file
@@ -152,7 +155,10 @@ def _indent_of(line: str) -> int:
 
 
 def _dedent(lines: list[str]) -> str:
-    """The lines moved to the left by the indent of the first. Lines of strings and comments may stand further left, and go to the margin."""
+    """Dedent the lines by the indent of the first.
+
+    Lines of strings and comments that stand further left go to the margin.
+    """
     indent = _indent_of(lines[0])
     if not indent:
         return "".join(lines)

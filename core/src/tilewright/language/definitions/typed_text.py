@@ -26,12 +26,15 @@ _TYPED = 1000
 
 
 def is_of_another(fn: Callable[..., Any], lines: Sequence[str]) -> bool:
-    """Whether lines that :mod:`linecache` has for a function's file are those of another text of that name."""
+    """Return whether :mod:`linecache` has the lines of another text for a function's file name."""
     return fn.__code__.co_filename == _NO_NAME and not _makes("".join(lines), "exec", fn.__code__)
 
 
 def typed_text(fn: FunctionType, frame: FrameType | None) -> str | None:
-    """The text whose line ``fn.__code__.co_firstlineno`` begins the function; None where it is nowhere to be found. ``frame`` defines the function."""
+    """Return the text in which ``fn`` begins at line ``co_firstlineno``; None where none is found.
+
+    ``frame`` defines the function.
+    """
     code = fn.__code__
     for text, mode in _candidates(code, frame):
         if f"def {code.co_name}" in text and _makes(text, mode, code):
@@ -55,7 +58,7 @@ def _candidates(code: CodeType, frame: FrameType | None) -> Iterator[tuple[str, 
 
 
 def _standard_input() -> Iterator[str]:
-    """What a file holds that standard input was redirected from."""
+    """Yield the contents of the file that standard input was redirected from."""
     try:
         found = os.fstat(0)
         if stat.S_ISREG(found.st_mode):
@@ -65,7 +68,10 @@ def _standard_input() -> Iterator[str]:
 
 
 def _prompt(name: str) -> Iterator[str]:
-    """What was typed last, from each line on that may begin the function; the prompt's history has no empty lines."""
+    """Yield the latest input of the prompt, from each line on that may begin the function.
+
+    The prompt's history has no empty lines.
+    """
     readline = sys.modules.get("readline")
     if readline is None:
         return
@@ -78,7 +84,7 @@ def _prompt(name: str) -> Iterator[str]:
 
 
 def _makes(text: str, mode: str, code: CodeType) -> bool:
-    """Whether a function of this code comes out of a text."""
+    """Return whether compiling a text yields a function of this code."""
     try:
         whole = compile(text, code.co_filename, mode, flags=code.co_flags & _FUTURES, dont_inherit=True)
     except (SyntaxError, ValueError):

@@ -1,4 +1,4 @@
-"""The functions of ``tl.extra.libdevice`` that are no operations of the IR, written out in those that are: the same on every backend.
+"""Functions of ``tl.extra.libdevice`` composed of operations of the IR, alike on every backend.
 
 Each is Python code that emits arithmetic on
 :class:`~tilewright.language.device_math.numbers.Number`, element by element and without branches.

@@ -1,4 +1,7 @@
-"""How accurate the functions of this package are where arithmetic is strict: the documentation prints the table, the conformance tests demand it."""
+"""Error bounds of this package's functions under strict arithmetic.
+
+The documentation prints the table, and the conformance tests enforce it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Chebyshev series of :mod:`tilewright.language.device_math`, in fp64. Made by ``core/tools/fit_device_math.py``."""
+"""Chebyshev series of :mod:`tilewright.language.device_math`, in fp64.
+
+``core/tools/fit_device_math.py`` generates them.
+"""
 
 from __future__ import annotations
 

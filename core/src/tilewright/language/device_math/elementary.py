@@ -1,4 +1,7 @@
-"""Powers, logarithms, hyperbolic and inverse functions, from the exponential, the logarithm and the sine of the IR."""
+"""Powers, logarithms, hyperbolic and inverse functions.
+
+They are composed of the exponential, the logarithm and the sine of the IR.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from tilewright.language.device_math.numbers import INFINITY, NAN, Number, funct
 
 
 def constant_pair(x: Number, value: str) -> tuple[float, float]:
-    """A constant of many digits as two floats of the type of ``x``, the second the error of the first."""
+    """Split a constant of many digits into two floats of the type of ``x``: value and error."""
     exact = Decimal(value)
     high = _rounded(float(exact), x)
     return high, _rounded(float(exact - Decimal(high)), x)
@@ -57,7 +60,9 @@ def split(x: Number) -> tuple[Number, Number]:
 
 
 def log_pair(x: Number) -> tuple[Number, Number]:
-    """The logarithm of a positive finite x as a sum of two floats, to some 2**-58 (fp64) or 2**-29 (fp32) of its size.
+    """Logarithm of a positive finite x as an unevaluated sum of two floats.
+
+    Its relative error is some 2**-58 (fp64) or 2**-29 (fp32).
 
     log m = 2 atanh(s) with s = (m - 1) / (m + 1), s itself in two floats.
     """
@@ -90,7 +95,10 @@ _LN2 = "0.6931471805599453094172321214581765680755001343602552541206800094933936
 
 
 def power(x: Number, y: Number) -> Number:
-    """x to the y, by exp(y log x) with the logarithm and the product in two floats; special cases as in C's Annex F."""
+    """x to the y, by exp(y log x) with logarithm and exponent in two floats.
+
+    Special cases are as in C's Annex F.
+    """
     size = abs(x)
     high, low = log_pair(size)
     product = y * high
@@ -121,7 +129,7 @@ def power(x: Number, y: Number) -> Number:
 
 
 def expm1(x: Number) -> Number:
-    """exp(x) - 1. Near zero (u - 1) x / log(u) with u = exp(x): the errors of u cancel (W. Kahan)."""
+    """exp(x) - 1; near zero (u - 1) x / log(u) with u = exp(x), whose errors cancel (W. Kahan)."""
     u = exp(x)
     v = u - 1.0
     near = v * x / log(u)
@@ -150,7 +158,7 @@ def log10(x: Number) -> Number:
 
 
 def exp10(x: Number) -> Number:
-    """2 to the (x log2 10), the product in two floats."""
+    """2 to the (x log2 10), with the exponent in two floats."""
     high, low = constant_pair(x, _LOG2_10)
     product = x * high
     error = fma(x, high, -product) + x * low
@@ -168,7 +176,10 @@ _PART_OF_EXPONENT = {False: (1.0570602416992188, 1.4389491081237793), True: (0.8
 
 
 def _half_exponential(x: Number) -> Number:
-    """exp(x) / 2 that overflows only where it must: from there on a part of the exponent becomes a factor."""
+    """exp(x) / 2 without premature overflow.
+
+    For large x a part of the exponent becomes a factor.
+    """
     part, factor = _PART_OF_EXPONENT[x.wide]
     far = x > (700.0 if x.wide else 80.0)
     return exp(select(far, x - part, x)) * select(far, x.like(factor), 0.5)
@@ -249,7 +260,10 @@ def cospi(x: Number) -> Number:
 
 
 def atan(x: Number) -> Number:
-    """The arc tangent: 1/x above 1, then the nearest of 0, 1/4 ... 1 subtracted, then the Taylor series."""
+    """The arc tangent: range reduction, then the Taylor series.
+
+    Above 1 the argument is 1/x; the nearest of 0, 1/4 ... 1 is subtracted.
+    """
     size = abs(x)
     large = size > 1.0
     t = select(large, 1.0 / size, size)
@@ -308,7 +322,11 @@ def acos(x: Number) -> Number:
 
 
 def cbrt(x: Number) -> Number:
-    """The cube root: of m in [1/2, 2) times 2**(0..2) by two steps of Halley's method from a line, the rest in the exponent."""
+    """The cube root.
+
+    Two steps of Halley's method from a line compute it for m in [1/2, 2) times 2**(0..2); the rest
+    is in the exponent.
+    """
     size = abs(x)
     ordinary = (size > 0.0) & (size < INFINITY)
     m, e = split(select(ordinary, size, 1.0))
@@ -327,7 +345,10 @@ def rcbrt(x: Number) -> Number:
 
 
 def _root_and_scale(parts: tuple[Number, ...]) -> tuple[Number, Number, Number]:
-    """(r, s, the largest part): the length of a vector is r times s, a power of two, so that no square overflows; where parts are finite and not all 0."""
+    """Return (r, s, the largest part): the length of a vector is r times s.
+
+    s is a power of two, so that no square overflows. The parts must be finite and not all 0.
+    """
     sizes = [abs(part) for part in parts]
     largest = sizes[0]
     for size in sizes[1:]:
@@ -345,7 +366,7 @@ def _root_and_scale(parts: tuple[Number, ...]) -> tuple[Number, Number, Number]:
 
 
 def _with_specials(value: Number, parts: tuple[Number, ...], infinite: float) -> Number:
-    """``value``, NaN where a part is, and ``infinite`` where one is infinite, whatever the others are."""
+    """Return ``value``, NaN where a part is, and ``infinite`` where a part is infinite."""
     for part in parts:
         value = select(is_nan(part), NAN, value)
     for part in parts:

@@ -22,7 +22,7 @@ class Number(expressions.Number):
 
     @property
     def wide(self) -> bool:
-        """Whether the elements have 64 bits."""
+        """Return whether the elements have 64 bits."""
         return ir_types.bit_width(self.element) == 64
 
     # Methods here rely on what each operation rounds. A backend may contract a multiplication and
@@ -42,7 +42,7 @@ class Number(expressions.Number):
         return super().__sub__(other)
 
     def __mul__(self, other: Self | float) -> Self:
-        """The product, of floats as ``self * other - 0``."""
+        """Multiply; floats as ``self * other - 0``."""
         if isinstance(self.element, ir_types.FloatType):
             return self.apply("fma", other, -0.0)
         return super().__mul__(other)
@@ -83,7 +83,10 @@ def two_sum(a: Number, b: Number) -> tuple[Number, Number]:
 
 
 def _operands(values: tuple[Any, ...], semantic: Any, names: tuple[str, ...], what: str) -> list[tensor]:
-    """The arguments in one of the types ``names`` and one shape; a Python number takes the type of the tensors."""
+    """Return the arguments in one of the types ``names`` and in one shape.
+
+    A Python number takes the type of the tensors.
+    """
     found = [semantic.to_tensor(value) if isinstance(value, tensor) or len(values) == 1 else value for value in values]
     common = next((value for value in found if isinstance(value, tensor)), None)
     if common is None:
@@ -107,7 +110,7 @@ def function(
     through_f64: bool = False,
     result: dtype | None = None,
 ) -> Any:
-    """A builtin of the elementwise ``body``, which gets a Number for each parameter.
+    """Make a builtin of the elementwise ``body``, which gets a Number for each parameter.
 
     Args:
         parameters: their names, separated by blanks: one to four.

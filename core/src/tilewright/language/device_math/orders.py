@@ -1,4 +1,7 @@
-"""Bessel functions of any integer order, by recurrence on the order, one element at a time. fp32 is computed in fp64."""
+"""Bessel functions of any integer order, by recurrence on the order, one element at a time.
+
+fp32 is computed in fp64.
+"""
 
 # These functions are typed by the compiler, call by call; to Python they are untyped.
 # mypy: ignore-errors
@@ -18,7 +21,10 @@ _INFINITY = constexpr(float("inf"))
 
 @device_function
 def _upward(n, x, first, second):
-    """The value of order ``n`` from those of orders 0 and 1: stable for Y, and for J while n < x."""
+    """The value of order ``n`` by upward recurrence: stable for Y, and for J while n < x.
+
+    It starts from the values of orders 0 and 1.
+    """
     if n == 0:
         return first
     for i in range(1, n):
@@ -30,7 +36,10 @@ def _upward(n, x, first, second):
 
 @device_function
 def _downward(n, x):
-    """J of order ``n`` > 0 for x > 0 by J. Miller's algorithm: from an order where it is all but zero, scaled by J0 + 2 J2 + 2 J4 + ... = 1."""
+    """J of order ``n`` > 0 for x > 0 by J. Miller's algorithm.
+
+    It starts from an order where J is all but zero, and scales by J0 + 2 J2 + 2 J4 + ... = 1.
+    """
     start = 2 * ((n + math.sqrt(160.0 * n.to(core.float64)).to(core.int32)) // 2)
     above = core.full((), 0.0, core.float64)
     value = core.full((), 1.0, core.float64)
@@ -90,13 +99,19 @@ def _yn(n, x):
 
 @device_function
 def jn(x, y):
-    """The Bessel function of the first kind of the integer order ``x``, at ``y``; NaN for a negative order."""
+    """The Bessel function of the first kind of integer order ``x``, at ``y``.
+
+    NaN for a negative order.
+    """
     return _each(_jn, core.to_tensor(x), core.to_tensor(y))
 
 
 @device_function
 def yn(x, y):
-    """The Bessel function of the second kind of the integer order ``x``, at ``y``; NaN for a negative order."""
+    """The Bessel function of the second kind of integer order ``x``, at ``y``.
+
+    NaN for a negative order.
+    """
     return _each(_yn, core.to_tensor(x), core.to_tensor(y))
 
 

@@ -41,7 +41,10 @@ def fdim(x: Number, y: Number) -> Number:
 
 
 def remainder(x: Number, y: Number) -> Number:
-    """x - n y with n the integer nearest to x / y, ties to even: the remainder by 2 |y|, less |y| at most twice."""
+    """x - n y with n the integer nearest to x / y, ties to even.
+
+    It is the remainder by 2 |y|, less |y| at most twice.
+    """
     divisor = abs(y)
     largest = 2.0 ** (1022 if x.wide else 126)
     r = abs(x)
@@ -60,8 +63,11 @@ def remainder(x: Number, y: Number) -> Number:
 
 
 def away(x: Number) -> Number:
-    """To the nearest integer, ties away from zero: x is moved away from zero by the largest number below 0.5. The rounded sum reaches the next integer
-    from 0.5 on, and from nowhere before; whole numbers too great for fractions stay."""
+    """Round to the nearest integer, ties away from zero.
+
+    x is moved away from zero by the largest number below 0.5. The rounded sum reaches the next
+    integer from 0.5 on, and from nowhere before; whole numbers too large for fractions stay.
+    """
     below_half = 0.5 - 2.0 ** (-54 if x.wide else -25)
     return (x + copysign_of(x.like(below_half), x)).apply("trunc")
 
@@ -102,7 +108,7 @@ def byte_perm(x: Number, y: Number, s: Number) -> Number:
 
 
 def mul24(x: Number, y: Number) -> Number:
-    """The low 32 bits of the product of the low 24 bits, signed where the operands are."""
+    """Multiply the low 24 bits, signed where the operands are; the low 32 bits of the result."""
     return ((x << 8) >> 8) * ((y << 8) >> 8)
 
 

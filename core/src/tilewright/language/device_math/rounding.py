@@ -1,4 +1,6 @@
-"""Arithmetic and conversions with a stated rounding: ``rn`` to nearest even, ``rz`` towards zero, ``rd`` down, ``ru`` up.
+"""Arithmetic and conversions with a stated rounding.
+
+It is ``rn`` to nearest even, ``rz`` towards zero, ``rd`` down, ``ru`` up.
 
 A directed result is the nearest one, moved by a unit in its last place where the error has the
 wrong sign. fp32 is computed in fp64, where the error is exact. fp64 is computed on operands scaled
@@ -113,7 +115,10 @@ def _sqrt(a: Number) -> Exact:
 
 
 def _fma(a: Number, b: Number, c: Number) -> Exact:
-    """The error of a fused operation (S. Boldo and J.-M. Muller, Some functions computable with a fused-mac, 2005)."""
+    """Error of a fused multiply-add.
+
+    S. Boldo and J.-M. Muller, Some functions computable with a fused-mac, 2005.
+    """
     result = fma(a, b, c)
     product = a * b
     product_error = fma(a, b, -product)
@@ -126,7 +131,10 @@ def _fma(a: Number, b: Number, c: Number) -> Exact:
 
 
 def _parts(x: Number) -> tuple[Number, Number]:
-    """(m, e) with x = m * 2**e and |m| near 1, e an i32; zeros, infinities and NaN are their own m."""
+    """Return (m, e) with x = m * 2**e and |m| near 1, e an i32.
+
+    Zeros, infinities and NaN are their own m.
+    """
     size = abs(x)
     usable = (size > 0.0) & (size < INFINITY)
     m, e = split(select(usable, size, 1.0))
@@ -154,7 +162,10 @@ def _scaled_sqrt(a: Number) -> tuple[Exact, Number]:
 
 
 def _scaled_fma(a: Number, b: Number, c: Number) -> tuple[Exact, Number]:
-    """Product and summand are brought up or down together. One that then is too small to tell is any number of its sign that is smaller than all that do."""
+    """Fused multiply-add with a * b and c scaled together.
+
+    One that then is too small to matter is replaced by a number of its sign below all that do.
+    """
     (p, i), (q, j) = _parts(a), _parts(b)
     m, k = _parts(c)
     # The exponent of the larger of the two, of which zero has none.
@@ -216,7 +227,7 @@ def _operation(exact: Callable[..., Exact], mode: str) -> Callable[..., Number]:
 
 
 def _both_positive(exact: Callable[..., Exact], numbers: tuple[Number, ...]) -> Number:
-    """Whether neither of the two that are added has a sign, zeros included."""
+    """Return whether neither of the two summands has a sign, zeros included."""
     one = numbers[0].like(1.0)
     signs = [one.apply("copysign", x) for x in numbers]
     if exact is _fma:
@@ -225,7 +236,10 @@ def _both_positive(exact: Callable[..., Exact], numbers: tuple[Number, ...]) -> 
 
 
 def _nearest(exact: Callable[..., Exact], numbers: tuple[Number, ...]) -> Number:
-    """The operation itself, which rounds to nearest even, and which no backend contracts with what the caller adds to it."""
+    """The operation itself, which rounds to nearest even.
+
+    No backend contracts it with what the caller adds to it.
+    """
     first, others = numbers[0], numbers[1:]
     if exact in _OPERATORS:
         return _OPERATORS[exact](first, *others)

@@ -1,4 +1,7 @@
-"""The error function's relatives, the gamma function, and Bessel functions of orders 0 and 1. fp32 is computed in fp64."""
+"""The error function's relatives, the gamma function, and Bessel functions of orders 0 and 1.
+
+fp32 is computed in fp64.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ from tilewright.language.device_math.numbers import INFINITY, NAN, Number, cheby
 
 
 def _erfcx_positive(x: Number) -> Number:
-    """exp(x*x) erfc(x) for x >= 0: a series in (x - 3.75) / (x + 3.75), over 1 + 2x (M. Shepherd and J. Laframboise, 1981)."""
+    """exp(x*x) erfc(x) for x >= 0: a series in (x - 3.75) / (x + 3.75), over 1 + 2x.
+
+    M. Shepherd and J. Laframboise, 1981.
+    """
     t = select(x.equals(INFINITY), 1.0, (x - 3.75) / (x + 3.75))
     # Halves of both: 2x overflows where the quotient is subnormal.
     return chebyshev(t, SERIES["erfcx"]) * 0.5 / (x + 0.5)
@@ -50,7 +56,9 @@ def _slope(y: Number) -> Number:
 
 
 def _tail_inverse(q: Number) -> Number:
-    """The y with erfc(y) = q for q up to 1/2: S. Winitzki's formula, Newton's method on the logarithm, Halley's at the end.
+    """The y with erfc(y) = q for q up to 1/2.
+
+    It is S. Winitzki's formula, with Newton's method on the logarithm, and Halley's at the end.
 
     Where q is so small that exp(-y*y) would be subnormal, q and the exponential are both multiplied
     by a power of two.
@@ -87,7 +95,10 @@ def _middle_inverse(t: Number) -> Number:
 
 
 def erfcinv(q: Number) -> Number:
-    """Through erf where q is within 1/2 of 1, through erfc elsewhere; a q above 1 is mirrored. Both differences are exact."""
+    """Through erf where q is within 1/2 of 1, through erfc elsewhere; a q above 1 is mirrored.
+
+    Both differences are exact.
+    """
     mirrored = q > 1.0
     small = select(mirrored, 2.0 - q, q)
     central = small >= 0.5
@@ -174,7 +185,11 @@ def lgamma(x: Number) -> Number:
 
 
 def tgamma(x: Number) -> Number:
-    """gamma(x): from [1/2, 5/2] by its recurrence, by Stirling's formula beyond, from -1/2 down by reflection."""
+    """gamma(x): by its recurrence, by Stirling's formula, or by reflection.
+
+    The recurrence starts from [1/2, 5/2], reflection is used from -1/2 down, Stirling's formula for
+    large x.
+    """
     size = abs(x)
     tiny = size < 0.5
     y, product = _down(select(tiny, x + 1.0, select(size < 14.0, size, 1.0)))
@@ -199,7 +214,10 @@ def tgamma(x: Number) -> Number:
 
 
 def _phases(x: Number, order: int, shift: float) -> Number:
-    """sqrt(2 / (pi x)) (P cos c - Q sin c) with c = x - shift * pi/4, for x > 8; Y is the same with the shift greater by 2."""
+    """sqrt(2 / (pi x)) (P cos c - Q sin c) with c = x - shift * pi/4, for x > 8.
+
+    Y is the same with the shift greater by 2.
+    """
     w = 8.0 / x
     t = fma(w * w, 2.0, -1.0)
     p, q = chebyshev(t, SERIES[f"p{order}"]), chebyshev(t, SERIES[f"q{order}"]) * w

@@ -1,4 +1,6 @@
-"""Functions beyond the core language: ``tl.extra.libdevice``, and what backends bring for their targets, each under a name that its manifest gives.
+"""Functions beyond the core language: ``tl.extra.libdevice``, and backends' modules.
+
+Backends bring them for their targets, each under a name in its manifest.
 
     from tilewright.language.extra import libdevice
     from tilewright.language.extra.NAME import function

@@ -32,7 +32,9 @@ def sigmoid(x):
 
 @device_function
 def softmax(x, dim: core.constexpr = None, keep_dims: core.constexpr = False, ieee_rounding: core.constexpr = False):
-    """The exponentials along an axis, divided by their sum. The greatest value is taken off first, so nothing overflows.
+    """The exponentials along an axis, divided by their sum.
+
+    The maximum is subtracted first, so nothing overflows.
 
     Args:
         x: a tensor of fp32 or fp64.

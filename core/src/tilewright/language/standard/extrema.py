@@ -1,4 +1,4 @@
-"""The greatest and the smallest value along an axis, and where they are."""
+"""The maximum and the minimum along an axis, and their positions."""
 
 # These functions are typed by the compiler, call by call; to Python they are untyped.
 # mypy: ignore-errors
@@ -24,7 +24,10 @@ def _smaller(a, b):
 
 @device_function
 def _beats(a, b, maximum: core.constexpr):
-    """Return whether ``a`` is greater than ``b`` where the maximum is wanted, else whether it is less; every number beats NaN."""
+    """Return whether ``a`` is greater than ``b``, or less than it without ``maximum``.
+
+    Every number beats NaN.
+    """
     if a.dtype.is_floating():
         if maximum:
             return ~(a <= b) & (a == a)
@@ -36,7 +39,10 @@ def _beats(a, b, maximum: core.constexpr):
 
 @device_function
 def _better(value1, index1, value2, index2, tie_break_left: core.constexpr, maximum: core.constexpr):
-    """Return the maximum (else minimum) of two values and its index; of two that tie the lower index, or any."""
+    """Return the maximum (else minimum) of two values and its index.
+
+    Of two that tie it is the lower index, or any.
+    """
     first = _beats(value1, value2, maximum)
     if tie_break_left:
         first = first | (~_beats(value2, value1, maximum) & (index1 < index2))
@@ -108,7 +114,7 @@ def max(
     return_indices_tie_break_left: core.constexpr = True,
     keep_dims: core.constexpr = False,
 ):
-    """The greatest value along an axis. NaN counts only where nothing else is there.
+    """The maximum along an axis; NaN counts only where nothing else is there.
 
     The position is that of the value: of NaNs alone, as of equal values (0.0 and -0.0 are equal),
     the first one.
@@ -143,7 +149,7 @@ def min(
     return_indices_tie_break_left: core.constexpr = True,
     keep_dims: core.constexpr = False,
 ):
-    """The smallest value along an axis. NaN counts only where nothing else is there.
+    """The minimum along an axis; NaN counts only where nothing else is there.
 
     The position is that of the value: of NaNs alone, as of equal values (0.0 and -0.0 are equal),
     the first one.
@@ -172,7 +178,7 @@ def min(
 
 @device_function
 def argmax(input, axis, tie_break_left: core.constexpr = True, keep_dims: core.constexpr = False):
-    """The position of the greatest value along an axis. NaN counts only where nothing else is there.
+    """The position of the maximum along an axis; NaN counts only where nothing else is there.
 
     Args:
         input: a tensor of numbers.
@@ -192,7 +198,7 @@ def argmax(input, axis, tie_break_left: core.constexpr = True, keep_dims: core.c
 
 @device_function
 def argmin(input, axis, tie_break_left: core.constexpr = True, keep_dims: core.constexpr = False):
-    """The position of the smallest value along an axis. NaN counts only where nothing else is there.
+    """The position of the minimum along an axis; NaN counts only where nothing else is there.
 
     Args:
         input: a tensor of numbers.

@@ -30,7 +30,9 @@ def cdiv(x, div):
 
 @device_function
 def swizzle2d(i, j, size_i, size_j, size_g):
-    """Another place in a grid for each program, so that programs that run together share rows: groups of rows are walked column by column.
+    """Map each program to another place in a grid, so that concurrent programs share rows.
+
+    Groups of rows are walked column by column.
 
     Args:
         i: the program's row, as row-major order has it.

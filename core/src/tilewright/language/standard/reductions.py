@@ -1,4 +1,4 @@
-"""Sums along an axis, of numbers and of bits."""
+"""Additions along an axis: of numbers, and of bits by exclusive or."""
 
 # These functions are typed by the compiler, call by call; to Python they are untyped.
 # mypy: ignore-errors

@@ -22,7 +22,10 @@ def sum_dtype(given: Any, dtype: Any) -> Any:
 
 @constexpr_function
 def accumulator_dtype(dtype: Any) -> Any:
-    """The type in which a sum of ``dtype`` is kept on the way: fp32 for narrower floats, so that rounding does not add up."""
+    """Return the accumulator type of a sum of ``dtype``: fp32 for narrower floats.
+
+    Rounding does not add up so.
+    """
     return core.float32 if dtype.is_floating() and dtype.primitive_bitwidth < 32 else dtype
 
 
@@ -36,7 +39,7 @@ def prefix_dtype(given: Any, dtype: Any) -> Any:
 
 @constexpr_function
 def product_dtype(given: Any, dtype: Any) -> Any:
-    """The type in which a running product is taken: the operand's, and fp32 for bf16."""
+    """Return the type of a cumulative multiplication: the operand's, and fp32 for bf16."""
     if dtype is not None:
         return dtype
     return core.float32 if given.is_bf16() else given
@@ -44,7 +47,7 @@ def product_dtype(given: Any, dtype: Any) -> Any:
 
 @constexpr_function
 def extremum_dtype(given: Any, indices: Any) -> Any:
-    """The type in which a maximum or minimum is taken: fp32 for bf16; without indices at least 32 bits."""
+    """Return the type of a maximum or minimum: fp32 for bf16; without indices at least 32 bits."""
     if given.is_bf16():
         return core.float32
     if indices or given.primitive_bitwidth >= 32:

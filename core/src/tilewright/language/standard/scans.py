@@ -1,4 +1,4 @@
-"""Running sums and products."""
+"""Prefix scans: cumulative addition and multiplication."""
 
 # These functions are typed by the compiler, call by call; to Python they are untyped.
 # mypy: ignore-errors
@@ -18,7 +18,7 @@ def _mul(a, b):
 
 @device_function
 def cumsum(input, axis: core.constexpr = 0, reverse: core.constexpr = False, dtype: core.constexpr = None):
-    """Running sums along an axis.
+    """Cumulative sum along an axis.
 
     Args:
         input: a tensor of numbers.
@@ -38,7 +38,7 @@ def cumsum(input, axis: core.constexpr = 0, reverse: core.constexpr = False, dty
 
 @device_function
 def cumprod(input, axis: core.constexpr = 0, reverse: core.constexpr = False, dtype: core.constexpr = None):
-    """Running products along an axis.
+    """Cumulative multiplication along an axis.
 
     Args:
         input: a tensor of numbers.

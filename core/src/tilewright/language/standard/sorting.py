@@ -51,8 +51,10 @@ def _positions(x):
 
 @device_function
 def _compare_and_swap(x, index, distance, ascending):
-    """One step of a bitonic network along the last axis: each element meets the one whose index differs in bit ``distance``; the smaller one goes to
-    the lower index where ``ascending`` holds.
+    """One step of a bitonic network along the last axis.
+
+    Each element meets the one whose index differs in bit ``distance``; the smaller one goes to the
+    lower index where ``ascending`` holds.
     """
     partner = core.gather(x, core.broadcast_to(index ^ distance, x.shape), len(x.shape) - 1)
     wants_smaller = ((index & distance) == 0) == ascending
@@ -75,13 +77,16 @@ def _merge(x, bits, ascending):
 
 @device_function
 def _ascending_runs(x, length, descending: core.constexpr):
-    """Which elements of the last axis lie in runs of ``length`` that are to ascend: every other run."""
+    """Return a mask of elements in ascending runs of ``length``: every other run of the last axis."""
     return ((_positions(x) & length) == 0) != descending
 
 
 @device_function
 def _sort_runs(x, bits: core.constexpr, descending: core.constexpr):
-    """Sort runs of ``2**bits`` elements of the last axis; neighbouring runs in opposite orders, the first one descending where ``descending``."""
+    """Sort runs of ``2**bits`` elements of the last axis, neighbouring runs in opposite orders.
+
+    The first one is descending where ``descending``.
+    """
     for stage in core.range(1, bits + 1):
         x = _merge(x, stage, _ascending_runs(x, 1 << stage, descending))
     return x
@@ -89,7 +94,10 @@ def _sort_runs(x, bits: core.constexpr, descending: core.constexpr):
 
 @device_function
 def _best_of_pairs(x, length: core.constexpr, descending: core.constexpr):
-    """Of every two neighbouring runs of ``length`` elements, sorted in opposite orders, the ``length`` best, sorted in alternating orders."""
+    """Select the ``length`` best of every two neighbouring runs of ``length`` elements.
+
+    The runs come sorted in opposite orders; the results are sorted in alternating orders.
+    """
     last: core.constexpr = len(x.shape) - 1
     pairs: core.constexpr = x.shape[-1] // (2 * length)
     grouped = core.reshape(x, with_axes(x.shape, last, [pairs, 2, length]))
@@ -103,7 +111,7 @@ def _best_of_pairs(x, length: core.constexpr, descending: core.constexpr):
 
 @device_function
 def sort_impl(x, k: core.constexpr = None, dim: core.constexpr = None, descending: core.constexpr = core.CONSTEXPR_0):
-    """The best elements along the last axis, in order: what :func:`sort` and :func:`topk` are made of.
+    """Sort the best elements along the last axis, for :func:`sort` and :func:`topk`.
 
     Bitonic sort (K. Batcher, Sorting networks and their applications, 1968) of runs of ``k``; then,
     while several runs are left, the elementwise extrema of two neighbours that are sorted in
@@ -139,7 +147,7 @@ def sort_impl(x, k: core.constexpr = None, dim: core.constexpr = None, descendin
 
 @device_function
 def sort(x, dim: core.constexpr = None, descending: core.constexpr = core.CONSTEXPR_0):
-    """A tensor sorted along its last axis. NaN is greater than every number, and -0 less than 0.
+    """Sort along the last axis; NaN is greater than every number, and -0 less than 0.
 
     Args:
         x: a tensor of numbers.
@@ -160,7 +168,9 @@ def sort(x, dim: core.constexpr = None, descending: core.constexpr = core.CONSTE
 
 @device_function
 def topk(x, k: core.constexpr, dim: core.constexpr = None, descending: core.constexpr = True):
-    """The greatest elements along the last axis, in the order of :func:`sort`: NaN is greater than every number.
+    """The largest elements along the last axis, in the order of :func:`sort`.
+
+    NaN is greater than every number.
 
     Args:
         x: a tensor of numbers.
@@ -184,7 +194,9 @@ def topk(x, k: core.constexpr, dim: core.constexpr = None, descending: core.cons
 
 @device_function
 def bitonic_merge(x, dim: core.constexpr = None, descending: core.constexpr = core.CONSTEXPR_0):
-    """A bitonic tensor sorted along its last axis: one whose values rise and then fall, or a rotation of such, in the order of :func:`sort`.
+    """Sort a bitonic tensor along its last axis, in the order of :func:`sort`.
+
+    Bitonic are values that rise and then fall, or a rotation of such.
 
     Args:
         x: a tensor of numbers.

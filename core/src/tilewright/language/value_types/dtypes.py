@@ -94,7 +94,7 @@ class dtype(base_type):  # noqa: N801
     OTHER_TYPES: ClassVar[list[str]] = ["void"]
 
     class SIGNEDNESS(enum.Enum):
-        """Whether an integer type holds negative numbers."""
+        """The signedness of an integer type."""
 
         SIGNED = 0
         UNSIGNED = 1
@@ -259,7 +259,7 @@ class dtype(base_type):  # noqa: N801
 
     @staticmethod
     def is_dtype(type_str: str) -> bool:
-        """Whether ``type_str`` names a dtype."""
+        """Return whether ``type_str`` names a dtype."""
         return type_str in _INTEGERS or type_str in _FLOATS or type_str == "void"
 
     @staticmethod
@@ -281,11 +281,11 @@ class dtype(base_type):  # noqa: N801
         return dtype.KIND(self._kind)
 
     def get_int_max_value(self) -> int:
-        """The greatest value of an integer type."""
+        """Return the maximum of an integer type."""
         return self._integer().maximum
 
     def get_int_min_value(self) -> int:
-        """The least value of an integer type."""
+        """Return the minimum of an integer type."""
         return self._integer().minimum
 
     def _integer(self) -> ir_types.IntType:
@@ -400,7 +400,9 @@ class pointer_type(dtype):  # noqa: N801
 
 
 class block_type(dtype):  # noqa: N801
-    """The type of a tensor of ``shape`` with elements ``element_ty``: ``block_type(float32, [128, 64])``.
+    """The type of a tensor of ``shape`` with elements ``element_ty``.
+
+    An example is ``block_type(float32, [128, 64])``.
 
     Every extent is a power of two, and there are at most ``TRITON_MAX_TENSOR_NUMEL`` elements.
 
@@ -493,7 +495,7 @@ def _type_name(value: Any) -> str:
 
 
 class const:  # noqa: N801
-    """Annotation of a kernel's pointer parameter that is only read: ``def kernel(x: tl.const, n)``."""
+    """Annotation of a read-only pointer parameter: ``def kernel(x: tl.const, n)``."""
 
 
 void = dtype("void")
@@ -511,7 +513,9 @@ _UNSIGNED = {8: uint8, 16: uint16, 32: uint32, 64: uint64}
 
 
 def get_int_dtype(bitwidth: int, signed: bool) -> dtype:
-    """The integer type of ``bitwidth`` bits (1, 8, 16, 32 or 64); 1 is ``int1`` whatever ``signed`` says.
+    """Return the integer type of ``bitwidth`` bits (1, 8, 16, 32 or 64).
+
+    1 is ``int1`` whatever ``signed`` says.
 
     Raises:
         ValueError: there is no such type.
@@ -539,7 +543,10 @@ def from_ir(type_: ir_types.Type) -> dtype:
 
 
 def signature_dtype(text: str) -> dtype | None:
-    """The number or pointer type that a signature spells: ``i32``, ``*fp16``, ``*ki8``; None for any other text."""
+    """Return the number or pointer type that a signature spells, or None for any other text.
+
+    Examples are ``i32``, ``*fp16`` and ``*ki8``.
+    """
     if text.startswith("*"):
         is_const = text.startswith("*k")
         element = signature_dtype(text[2 if is_const else 1 :])

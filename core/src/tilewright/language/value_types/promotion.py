@@ -52,7 +52,11 @@ def scalar_type(value: float | bool) -> dtype:
 
 
 def integer_promote(a: dtype, b: dtype) -> dtype:
-    """The type of two integers together: the wider one where both are signed or both are not, else the unsigned one if it is at least as wide."""
+    """Return the common type of two integers.
+
+    It is the wider one where both are signed or both are not, else the unsigned one if it is at
+    least as wide.
+    """
     if a.int_signedness is b.int_signedness:
         return a if a.int_bitwidth > b.int_bitwidth else b
     unsigned, signed = (a, b) if a.is_int_unsigned() else (b, a)
@@ -97,5 +101,5 @@ def computation_type(a: dtype, a_is_scalar: bool, b: dtype, b_is_scalar: bool, d
 
 
 def _is_narrow(type_: dtype) -> bool:
-    """Whether a float has fewer bits than fp32."""
+    """Return whether a float has fewer bits than fp32."""
     return type_.is_floating() and type_.primitive_bitwidth < 32

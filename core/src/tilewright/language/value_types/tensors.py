@@ -140,7 +140,7 @@ class tensor(base_value):  # noqa: N801
 
 
 def _operator(family: str, name: str, dunder: str, reflected: bool = False) -> Callable[..., Any]:
-    """The member that evaluates a Python operator through the semantics of the kernel under construction."""
+    """Make the member that evaluates a Python operator by the semantics of the current kernel."""
     if family == "unary":
 
         def unary(self: tensor, _semantic: Any = None) -> Any:

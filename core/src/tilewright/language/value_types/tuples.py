@@ -14,7 +14,7 @@ from tilewright.language.value_types.values import base_value, constexpr, unwrap
 
 
 class tuple_type(base_type):  # noqa: N801
-    """The type of a tuple: the types of its items, and their names where it came from a namedtuple."""
+    """The type of a tuple: the types of its items, and their names if it came from a namedtuple."""
 
     __slots__ = ("fields", "types")
 
@@ -60,7 +60,9 @@ class tuple_type(base_type):  # noqa: N801
 
 
 class tuple(base_value):  # noqa: N801
-    """Several values as one. Items that are no values of a kernel become constexprs; Python's tuples and lists become tuples.
+    """Several values as one.
+
+    Items that are no values of a kernel become constexprs; Python's tuples and lists become tuples.
 
         t = (x, 3, BLOCK)        # len(t), t[0], t[1:], t + u, t * 2, t == u, f(*t)
         p = Point(x, y)          # a namedtuple: p.x
@@ -224,12 +226,12 @@ class slice(base_value):  # noqa: N801
 
     @property
     def is_full(self) -> bool:
-        """Whether it is ``:``."""
+        """Return whether the slice is ``:``."""
         return self.start.value is None and self.stop.value is None and self.step.value is None
 
 
 def listed(value: Any) -> list[Any]:
-    """The items of a list or a tuple, also of one that is a constexpr; a single value as a list of one."""
+    """Return the items of a list or tuple, also of a constexpr one; a single value as a list."""
     plain = value.value if isinstance(value, constexpr) else value
     return list(plain) if isinstance(plain, Sequence | tuple) else [plain]
 

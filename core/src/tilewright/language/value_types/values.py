@@ -207,12 +207,18 @@ CONSTEXPR_0 = constexpr(0)
 
 
 def unwrap_iterable(x: Any) -> Any:
-    """The one item of a sequence, where that is a sequence itself; else ``x``: shapes come as arguments, or as one."""
+    """Return the only item of a sequence, where that is a sequence itself; else ``x``.
+
+    Shapes come as separate arguments, or as one.
+    """
     return x[0] if len(x) == 1 and hasattr(type(x[0]), "__iter__") else x
 
 
 def unwrap_if_constexpr(o: Any) -> Any:
-    """The plain Python value behind a constexpr; lists and tuples are unwrapped item by item, anything else is given back."""
+    """Return the plain Python value behind a constexpr.
+
+    Lists and tuples are unwrapped item by item; any other value is returned as it is.
+    """
     kind = o.__class__
     if kind is constexpr:
         return o.value
@@ -230,7 +236,7 @@ def _itself(o: Any) -> Any:
 
 
 def check_bit_width(value: Any, shift_value: Any) -> None:
-    """Warn where a tensor is shifted by a constant of at least its width, which leaves no bit of it."""
+    """Warn where a tensor is shifted by a constant of at least its width, which clears all bits."""
     import warnings
 
     if isinstance(shift_value, constexpr):
@@ -240,7 +246,7 @@ def check_bit_width(value: Any, shift_value: Any) -> None:
 
 
 def is_negative_zero(x: Any) -> bool:
-    """Whether ``x`` is the float -0.0."""
+    """Return whether ``x`` is the float -0.0."""
     import math
 
     x = unwrap_if_constexpr(x)

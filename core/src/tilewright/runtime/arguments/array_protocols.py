@@ -70,8 +70,11 @@ class ArrayKind:
 
 
 class ArrayView:
-    """Memory of another library's array, kept alive by ``owner``. ``strides`` count elements; ``dtype`` is signature text; ``readonly`` memory must not be
-    stored to."""
+    """Memory of another library's array, kept alive by ``owner``.
+
+    ``strides`` count elements; ``dtype`` is signature text; ``readonly`` memory must not be stored
+    to.
+    """
 
     __slots__ = ("device", "dtype", "owner", "pointer", "readonly", "shape", "strides")
 

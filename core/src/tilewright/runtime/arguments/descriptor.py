@@ -27,12 +27,12 @@ _TENSORS = frozenset(("Tensor", "Parameter"))
 
 
 class DescriptorError(ValueError, AssertionError):
-    """A rule of :class:`TensorDescriptor` is broken. Programs written for Triton expect an AssertionError here."""
+    """A violated rule of :class:`TensorDescriptor`; Triton programs expect AssertionError."""
 
 
 @dataclass(init=False)
 class TensorDescriptor:
-    """A tensor of ``shape`` and ``strides`` (in elements) at ``base``, seen in blocks of ``block_shape``.
+    """A tensor at ``base`` of ``shape`` and ``strides`` (in elements), in ``block_shape`` blocks.
 
     Attributes:
         base: an array; its address is a multiple of 16.

@@ -1,4 +1,4 @@
-"""Element types of arrays from other libraries, as texts of the signature language (``fp32``, ``i64``, ``fp8e4nv``)."""
+"""Element types of other libraries' arrays as signature text (``fp32``, ``i64``, ``fp8e4nv``)."""
 
 from __future__ import annotations
 

@@ -39,7 +39,9 @@ class IntegerRangeError(ArgumentError, OverflowError):
 
 
 class ScalarKind:
-    """A number. ``type`` is signature text, ``"constexpr"`` for a value that becomes a constant; compared by identity.
+    """A number, compared by identity.
+
+    ``type`` is signature text, ``"constexpr"`` for a value that becomes a constant.
 
     ``convert`` converts the caller's value to the launcher's; None where it is the object itself.
     """
@@ -54,7 +56,10 @@ class ScalarKind:
 
 
 class DescriptorKind:
-    """A host-side tensor descriptor; interned, compared by identity. ``whole_rows``: the last extent is a multiple of 16 bytes."""
+    """A host-side tensor descriptor; interned, compared by identity.
+
+    ``whole_rows``: the last extent is a multiple of 16 bytes.
+    """
 
     __slots__ = ("base", "padding", "type", "whole_rows")
     _interned: dict[tuple[ArrayKind, str, str, bool], DescriptorKind] = {}  # noqa: RUF012 (the table of all instances)
@@ -342,7 +347,11 @@ class Signature:
         return found
 
     def add(self, position: int, name: str, kind: Any, value: Any, annotation: str | None = None, const: bool = False) -> None:
-        """Add a parameter's argument. ``annotation`` is the type its annotation fixes; ``const`` makes pointers point to constants."""
+        """Add a parameter's argument.
+
+        ``annotation`` is the type its annotation fixes; ``const`` makes pointers point to
+        constants.
+        """
         self.types[name] = self._entry((position,), name, kind, value, annotation, const)
 
     def add_constant(self, name: str, value: Any) -> None:

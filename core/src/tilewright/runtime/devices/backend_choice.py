@@ -31,7 +31,7 @@ class DeviceError(LaunchError, ValueError):
 
 
 class Choice:
-    """A backend asked for by name, with launch options. Interned: equal choices are the same object."""
+    """A backend chosen by name, with launch options; equal choices are the same object."""
 
     __slots__ = ("name", "options")
     _interned: dict[tuple[Any, ...], Choice] = {}  # noqa: RUF012 (the table of all instances)
@@ -55,7 +55,9 @@ current: contextvars.ContextVar[Choice | None] = contextvars.ContextVar("tilewri
 
 
 class backend:  # noqa: N801 (used as a statement: with tw.backend("reference"):)
-    """Run the launches of a ``with`` block on the backend called ``name``; ``options`` are launch options given to all of them.
+    """Run the launches of a ``with`` block on the backend called ``name``.
+
+    ``options`` are launch options passed to all of them.
 
         with tw.backend("reference", checked=True):
             kernel[grid](x, y, n)
@@ -185,7 +187,10 @@ def default_backend() -> tuple[Backend, Device]:
 
 
 def default_target() -> Target | None:
-    """Return the target of the device that a kernel without array arguments runs on now; None where no backend has a device."""
+    """Return the target of the device that runs a kernel without array arguments.
+
+    None where no backend has a device.
+    """
     try:
         return device_registry.target_of(*choose(current.get(), {}))
     except BackendError:

@@ -90,7 +90,7 @@ class _Here:
 
 
 class CompiledKernel:
-    """A kernel compiled for one specialisation and device. It is loaded on the device when it is first launched.
+    """A kernel compiled for one specialisation and device, loaded there at its first launch.
 
     Attributes:
         src: the :class:`Specialization` it was compiled from.
@@ -261,7 +261,7 @@ class CompiledKernel:
 
     @property
     def native_launcher(self) -> Callable[..., None]:
-        """The backend's launcher: called with a grid of three, a stream and the runtime arguments."""
+        """Return the backend's launcher; it takes a grid of three, a stream and runtime arguments."""
         self._init_handles()
         assert self._here.launcher is not None
         return self._here.launcher
@@ -289,7 +289,10 @@ class CompiledKernel:
         return found
 
     def launch(self, grid: tuple[int, int, int], stream: Any, args: tuple[Any, ...]) -> None:
-        """Launch with the arguments of all parameters in order, hooks included. A grid with a zero launches nothing."""
+        """Launch with the arguments of all parameters in order, hooks included.
+
+        A grid with a zero launches nothing.
+        """
         if 0 in grid:
             self._init_handles()
             return

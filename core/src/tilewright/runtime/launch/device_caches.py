@@ -53,7 +53,10 @@ class KernelCache(_Forgetting):
 
 
 class DeviceCaches(_Forgetting):
-    """``"backend:index"`` -> (kernels by key, plans by key, target, backend, binder). An integer finds the first entry of that device index."""
+    """``"backend:index"`` -> (kernels by key, plans by key, target, backend, binder).
+
+    An integer finds the first entry of that device index.
+    """
 
     def __missing__(self, key: Any) -> Any:
         if isinstance(key, int):

@@ -41,7 +41,9 @@ class Heuristics(KernelInterface):
         return partial(self._launch, grid)
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
-        """Compute the values in order, each from all arguments and the earlier results, and run the kernel with them.
+        """Compute the values in order and run the kernel with them.
+
+        Each is computed from all arguments and the earlier results.
 
         Launches call this method only where a subclass or a program has overridden it.
         """
@@ -75,7 +77,9 @@ class Heuristics(KernelInterface):
 
 
 def heuristics(values: Mapping[str, Callable[[dict[str, Any]], Any]]) -> Callable[[Any], Heuristics]:
-    """Decorate a kernel: compute the arguments named by ``values``, each by a function of a dict of all arguments.
+    """Decorate a kernel: compute the arguments that ``values`` names.
+
+    Each is computed by a function of a dict of all arguments.
 
     @tw.heuristics({"EVEN": lambda args: args["n"] % args["BLOCK"] == 0})
     @tw.jit

@@ -45,7 +45,7 @@ from tilewright.runtime.launch.launch_policy import LaunchPolicy
 
 
 class JITFunction(KernelInterface, KernelDefinition):
-    """A kernel: a function of the language that can be launched, and called from other functions of the language.
+    """A kernel: a function that can be launched, and called from functions of the language.
 
     Attributes:
         device_caches: the compiled kernels of each device; see :class:`DeviceCaches`.
@@ -91,7 +91,9 @@ class JITFunction(KernelInterface, KernelDefinition):
             self._warmer = Dispatcher(self, self.warm_up, self._known_warm_up)
 
     def clear_cache(self) -> None:
-        """Forget this kernel's compiled code and launch plans in this process: the next launch takes it from the disk cache or compiles it anew.
+        """Forget this kernel's compiled code and launch plans in this process.
+
+        The next launch takes the code from the disk cache or compiles it anew.
 
         Safe while other threads launch the kernel; their launches end as they began. The disk cache
         is cleared with ``tilewright cache clear``.
@@ -120,7 +122,10 @@ class JITFunction(KernelInterface, KernelDefinition):
         return dispatcher.native
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> CompiledKernel | None:
-        """Launch on ``grid`` and give the compiled kernel (None where ``hooks.jit_cache`` vetoed); with ``warmup`` compile only."""
+        """Launch on ``grid`` and return the compiled kernel; with ``warmup`` compile only.
+
+        The result is None where ``hooks.jit_cache`` vetoed the compilation.
+        """
         return self.warmup(*args, **kwargs) if warmup else self[grid](*args, **kwargs)
 
     _own_run = run

@@ -22,7 +22,9 @@ class KernelInterface:
     _own_run: Callable[..., Any] | None = None
 
     def warmup(self, *args: Any, grid: Any = (1,), **kwargs: Any) -> Any:
-        """Compile for arguments, or :class:`MockTensor` and element types standing for tensors, without running.
+        """Compile for arguments without running.
+
+        :class:`MockTensor` and element types may stand for tensors.
 
         An element type is a tensor's where the parameter is not constexpr.
         """

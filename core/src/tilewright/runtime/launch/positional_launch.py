@@ -68,7 +68,10 @@ class _Check:
         self.converters: list[Converter] = []
 
     def entry(self, path: tuple[int, ...], name: str, type_: Any, kind: Any, value: Any, any_element: bool = False) -> None:
-        """Check one argument, or one item of a tuple. ``any_element``: the parameter's annotation fixes the element type, whatever the array's is."""
+        """Check one argument, or one item of a tuple.
+
+        ``any_element``: the parameter's annotation fixes the element type, whatever the array's is.
+        """
         if isinstance(type_, tuple | list):
             if not isinstance(value, tuple) or len(value) != len(type_):
                 raise self._refuse(name, f"a tuple of {len(type_)}", kind, value)

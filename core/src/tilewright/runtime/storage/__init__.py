@@ -1,1 +1,1 @@
-"""Files: the disk cache, its keys and entries, and the checks that keep others from writing them."""
+"""Storage: the disk cache, its keys and entries, and checks that only the user can write them."""

@@ -214,7 +214,7 @@ class DiskCache:
                 os.utime(path)
 
     def _grow(self, size: int) -> None:
-        """Account for a new entry, and evict the least recently read ones beyond the cap.
+        """Account for a new entry, and evict the LRU entries beyond the cap.
 
         What other processes add is seen at the scan, which happens when this process starts to
         write and whenever its own count passes the cap.

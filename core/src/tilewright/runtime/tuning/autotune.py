@@ -479,7 +479,9 @@ def autotune(
     budget: float | None = None,
     mode: str | None = None,
 ) -> Callable[[Any], Autotuner]:
-    """Decorate a kernel: run the fastest of ``configs``, found by measuring when the values of ``key`` or the arrays' types are new.
+    """Decorate a kernel: run the fastest of ``configs``, found by measurement.
+
+    It is measured when the values of ``key`` or the arrays' types are new.
 
     A kernel that is measured runs many times. What it stores to has its values back after each
     configuration; while one is measured, each run goes on from what the last one left. Name

@@ -51,7 +51,7 @@ class Measurement:
         return self._tried == len(self._found)
 
     def run(self, args: tuple[Any, ...], grid: Any) -> None:
-        """Compile and measure the trials, until all are or the deadline has passed and one works."""
+        """Compile and measure all trials, or until the deadline has passed and one works."""
         tuner, by_config = self._tuner, {trial.config: trial for trial in self._found}
         if self._timer is not None:
             self._timer.flush_cache()  # allocates the flush buffer, which belongs to no trial

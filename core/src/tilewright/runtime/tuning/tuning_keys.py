@@ -22,7 +22,7 @@ _NUMBERS = frozenset((int, float, bool, type(None), str))
 
 
 def tuning_key(keys: Sequence[str], named: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the values of the key's arguments, the chosen backend, and the element type and device of every array.
+    """Return the values of the key's arguments, the backend, and each array's element type and device.
 
     Args:
         keys: the parameters that are in the key.
@@ -94,7 +94,9 @@ class RecordKey(NamedTuple):
 
 
 def record_key(kernel: Any, values: Sequence[Any], named: Mapping[str, Any], configs: Sequence[Config], place: Place) -> RecordKey | None:
-    """Return the key of a tuning's record; None where it has no text that is the same in every process.
+    """Return the key of a tuning's record.
+
+    None where it has no text that is the same in every process.
 
     Its text has the values of the key's arguments and the element type of each array, whichever
     library it is of and however it is passed.
