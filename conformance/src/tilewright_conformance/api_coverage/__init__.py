@@ -1,5 +1,5 @@
-"""Coverage of the public API: the table of its names, smoke tests of each, and ``tilewright surface``.
+"""Coverage of the public API: its table of names, smoke tests, and ``tilewright surface``.
 
-The command runs the smoke tests on every backend. What does not live here: cases, which prove what
-operations compute.
+The command runs the smoke tests on every backend. Cases, which prove what operations compute, live
+elsewhere.
 """

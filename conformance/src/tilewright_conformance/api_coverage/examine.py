@@ -1,4 +1,7 @@
-"""``tilewright surface``: every public name with what is known about it, by running the probe of each on every backend that has a device."""
+"""``tilewright surface``: the state of every public name on every backend that has a device.
+
+The state of a name comes from running the probes that use it.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ _GOOD = frozenset({WORKS, COMPILES, DECLARED, OUTSIDE, ABSENT})
 
 @dataclass
 class State:
-    """What is known about one name.
+    """State of one public name.
 
     Attributes:
         name: the name.
@@ -76,7 +79,10 @@ def surface_command(options: argparse.Namespace) -> int:
 
 
 def machines_of(backends: Sequence[str] = (), targets: Sequence[str] = ()) -> dict[str, Machine]:
-    """The machines to run on: the named backends, or all that have a device; and targets, ``BACKEND:ARCH`` each.
+    """Return the machines to run on, by name.
+
+    These are the named backends, or every backend that has a device, and the targets, each written
+    ``BACKEND:ARCH``.
 
     Raises:
         UsageError: a target is not one of its backend's.
@@ -98,7 +104,10 @@ def machines_of(backends: Sequence[str] = (), targets: Sequence[str] = ()) -> di
 
 
 def examine(machines: Mapping[str, Machine], seed: int = 0, wanted: Collection[str] | None = None) -> list[State]:
-    """Run the probes of names (all of them for None) on every machine, and put together what that says of each name."""
+    """Run the probes of the wanted names on every machine and derive the names' states.
+
+    None stands for all names.
+    """
     states = {full: State(name) for full, name in names().items() if wanted is None or full in wanted}
     shown = {state.name.alias or full for full, state in states.items()}
     probes = {title: probe for title, probe in all_probes().items() if shown.intersection(probe.names)}
@@ -131,7 +140,7 @@ def _resolve(state: State, machines: Iterable[str]) -> None:
 
 
 def is_absent(error: LookupError) -> bool:
-    """Whether a name is part of a language that no installed backend brings."""
+    """Return whether a name is part of a language that no installed backend provides."""
     return isinstance(error.__cause__, AbsentLanguageError)
 
 
@@ -147,7 +156,10 @@ def _add(state: State, title: str, outcomes: Mapping[str, tuple[str, str]]) -> N
 
 
 def _outcomes(probe: Probe, machines: Mapping[str, Machine], seed: int) -> dict[str, tuple[str, str]]:
-    """Machine -> what the probe says, and the error where it failed. A probe of the host is run once, and says the same of all."""
+    """Map each machine to the probe's outcome and, where the probe failed, its error.
+
+    A probe of the host runs once; its outcome holds for every machine.
+    """
     found: dict[str, tuple[str, str]] = {}
     for name, machine in machines.items():
         found[name] = next(iter(found.values())) if probe.host and found else run_probe(probe, machine, seed)

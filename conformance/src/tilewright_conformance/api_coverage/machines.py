@@ -1,4 +1,4 @@
-"""What probes launch on: a backend with a device, or a target to compile for.
+"""Machines that probes launch on: a backend with a device, or a target to compile for.
 
 ``machine(kernel)[grid](*args, **keywords)`` is ``kernel[grid](*args, **keywords)`` on that machine.
 Arrays are NumPy's, changed in place wherever the device is.
@@ -23,13 +23,14 @@ Launch = Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
 class Machine(Protocol):
-    """Where a probe's kernels run.
+    """A machine that runs a probe's kernels.
 
     Attributes:
         backend: the backend's name.
         kind: the kind of device, as kernels ask for it: ``"cuda"``, ``"hip"``, ``"cpu"`` …
         features: what the backend declares.
-        runs: kernels are run on the device of ``backend``; where it is False they are compiled for it, and run on the reference.
+        runs: kernels run on the device of ``backend``; where it is False they are compiled for it,
+            and run on the reference.
     """
 
     backend: str
@@ -80,7 +81,7 @@ class BackendMachine:
 
 
 class TargetMachine:
-    """A target that need not be there: kernels are compiled for it all the way, and the reference computes what the probe compares."""
+    """A target without a device: kernels are compiled for it, and the reference runs them."""
 
     runs = False
 
@@ -138,7 +139,7 @@ class _Copies:
         self._placed: dict[int, tuple[np.ndarray[Any, Any], Any, _OnDevice]] = {}
 
     def place(self, value: Any) -> Any:
-        """What the kernel is given for an argument."""
+        """Return a probe's argument as the kernel takes it, with its arrays on the machine."""
         if isinstance(value, np.ndarray):
             return self._array(value)
         if isinstance(value, TensorWrapper):

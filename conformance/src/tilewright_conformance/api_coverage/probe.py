@@ -1,4 +1,4 @@
-"""What a probe is: a small program that shows what public names do, with an oracle that is not ours.
+"""Probes: small programs that show the behavior of public names against an independent oracle.
 
     @tw.jit
     def running_sum(x, y, N: tl.constexpr):
@@ -11,9 +11,9 @@
         on(running_sum)[(1,)](x, y, N=64)
         np.testing.assert_allclose(y, np.cumsum(x))
 
-A probe raises where a name does not do what it should. It launches through the machine it is given,
-so that one text runs on every backend; the first probe of a function that has a page of its own is
-also the example of that page.
+A probe raises where a name does not do what it should. It launches through the machine that it
+receives, so that one text runs on every backend; the first probe of a function that has a page of
+its own is also the example of that page.
 """
 
 # Kernels are typed by the compiler, call by call; to Python they are untyped.

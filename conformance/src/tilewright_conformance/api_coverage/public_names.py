@@ -61,8 +61,9 @@ def names() -> dict[str, Name]:
 
 
 def resolve(name: Name) -> Any:
-    """The object a name stands for; None for operators and syntax. Names below ``triton`` need the shim, see
-    :func:`tilewright_conformance.api_coverage.shim.shim`.
+    """Return the object that a name stands for; None for operators and syntax.
+
+    Names below ``triton`` need the shim, see :func:`tilewright_conformance.api_coverage.shim.shim`.
 
     Raises:
         LookupError: there is none.

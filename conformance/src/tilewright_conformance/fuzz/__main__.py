@@ -25,7 +25,7 @@ from tilewright_conformance.random_programs import Program
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the fuzzer; gives the exit status."""
+    """Run the fuzzer and return the exit status."""
     given = _parser().parse_args(arguments)
     try:
         load = _loaded(given.backend, given.load)
@@ -79,7 +79,10 @@ class _Run:
 
 
 def _loaded(backend: str, reference: str) -> str:
-    """Register a backend that no distribution ships; gives the reference to its plugin, empty for one that is installed."""
+    """Register a backend that no distribution ships and return the reference to its plugin.
+
+    The reference is empty for an installed backend.
+    """
     if not reference and mutation.is_faulty(backend):
         mutation.register(backend)
         return mutation.load_reference(backend)

@@ -29,11 +29,13 @@ AGREES, UNDEFINED, UNDECLARED, MISMATCH, ERROR = "agrees", "undefined", "undecla
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a program.
+    """The outcome of a program.
 
     Attributes:
-        kind: ``agrees``; ``undefined`` (the reference refuses it, or found something: it says nothing about the backend); ``undeclared`` (it needs what the
-            backend does not declare); ``mismatch`` (a result differs, or memory around an array was written); ``error`` (the backend refused, or failed).
+        kind: ``agrees``; ``undefined`` (the reference refuses the program or found something, so it
+            proves nothing about the backend); ``undeclared`` (the program needs a feature that the
+            backend does not declare); ``mismatch`` (a result differs, or memory around an array was
+            written); ``error`` (the backend refused the program, or failed).
         message: what is wrong.
         expected: the arguments after the reference ran; empty where it did not.
     """
@@ -44,16 +46,19 @@ class Verdict:
 
     @property
     def fails(self) -> bool:
-        """Whether it is the backend's failure."""
+        """Return whether the backend failed."""
         return self.kind in (MISMATCH, ERROR)
 
 
 class Differential:
-    """Judges programs on a backend. Multiplications and additions are not fused, and functions are as exact as the shared ones.
+    """Judges programs on a backend.
+
+    Multiplications and additions are not fused, and functions are as exact as the shared ones.
 
     Args:
-        time_limit: seconds that the backend may take for a program, where not None. Then the process ends, with status 1, and says where it was: neither
-            machine code nor a compiler written in C can be stopped otherwise.
+        time_limit: seconds that the backend may take for a program, where not None. Past them the
+            process ends with status 1 and prints its stacks: nothing else stops machine code or a
+            compiler written in C.
         emulated: the device, where it is one that can be used again after a kernel that failed.
 
     Raises:
@@ -66,11 +71,14 @@ class Differential:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the backend declares: programs are drawn from that."""
+        """The backend's declared capabilities, which random programs stay within."""
         return self._session.capabilities
 
     def expected(self, program: Program) -> Verdict:
-        """Run the reference alone: ``agrees`` with the expected values, ``undefined``, or ``undeclared``."""
+        """Run the reference alone.
+
+        The verdict is ``agrees`` with the expected values, ``undefined`` or ``undeclared``.
+        """
         missing = needs_of(program.module).missing(self._session.capabilities)
         if missing:
             return Verdict(UNDECLARED, ", ".join(missing))
@@ -83,7 +91,7 @@ class Differential:
         return Verdict(AGREES, "", tuple(arguments))
 
     def _recovered(self) -> str:
-        """What an emulated device has found, which is then as good as new."""
+        """Return the error that an emulated device found, and reset the device."""
         if self._emulated is None or self._emulated.error is None:
             return ""
         found = f"\nThe emulated device found: {self._emulated.error}"
@@ -91,7 +99,8 @@ class Differential:
         return found
 
     def judge(self, program: Program, known: Verdict | None = None) -> Verdict:
-        """Run a program on both. ``known`` is what :meth:`expected` gave for it, where that is known."""
+        """Run a program on both; ``known`` is :meth:`expected`'s verdict, where the caller has it.
+        """
         known = known or self.expected(program)
         if known.kind != AGREES:
             return known

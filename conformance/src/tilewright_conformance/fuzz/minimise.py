@@ -1,4 +1,8 @@
-"""Making a failing program small: operations are deleted, or give way to one of their operands or a constant, while the failure stays."""
+"""Minimizer of failing programs.
+
+It deletes operations, or replaces them by one of their operands or by a constant, while the failure
+stays.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ Fails = Callable[[Program], bool]
 
 @dataclasses.dataclass(frozen=True)
 class Fewer(Program):
-    """A program that takes some of the arguments of another, ``whole``: those at the positions ``kept``."""
+    """The program ``whole`` with only the arguments at the positions ``kept``."""
 
     whole: Program
     kept: tuple[int, ...]
@@ -153,7 +157,11 @@ def _attempts(program: Fewer, position: int) -> Iterator[Fewer]:
 
 
 def _addressing(module: Module) -> set[Operation]:
-    """What the addresses of writes are computed from: two lanes that came to write one address would make the program undefined."""
+    """Collect the operations that compute the addresses of writes.
+
+    They stay as they are: two lanes that came to write one address would make the program
+    undefined.
+    """
     found: set[Operation] = set()
     pending = [operation.operands[0] for operation in module.walk() if Effect.WRITE in operation.spec.effects and operation.operands]
     while pending:
@@ -178,7 +186,8 @@ def _constant(operation: Operation, result: Value) -> Value | None:
 
 
 def _without_unused_arguments(program: Fewer) -> Fewer:
-    """The program without arguments that nobody reads, unless they are outputs, and without functions that nobody calls."""
+    """Remove arguments that nobody reads, unless they are outputs, and functions that nobody calls.
+    """
     module = copy_of(program.module)
     function = module.kernel
     outputs = {output.index for output in program.outputs}

@@ -1,4 +1,4 @@
-"""A failing program written out as a Python file that needs nothing but Tilewright, NumPy and the backend."""
+"""Writes a failing program as a Python file that needs only Tilewright, NumPy and the backend."""
 
 from __future__ import annotations
 

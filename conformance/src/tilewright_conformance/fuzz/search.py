@@ -36,11 +36,11 @@ class Found:
 
 @dataclass
 class Tally:
-    """What became of the programs, and what those that were judged are made of.
+    """Counts of the programs' outcomes, and of the operations and types of those that were judged.
 
     Attributes:
         kinds: how many programs had which verdict.
-        reasons: why programs were thrown out: undefined, or needing what is not declared.
+        reasons: why programs were thrown out: undefined, or needing an undeclared feature.
         operations: how many of the programs that were judged have each operation.
         elements: how many of them compute with each element type.
     """
@@ -94,7 +94,7 @@ class Search:
         self.tally = Tally()
 
     def run(self, count: int, first_seed: int) -> Iterator[Found]:
-        """Judge ``count`` programs; gives those on which the backend fails, made small."""
+        """Judge ``count`` programs and yield, minimized, those on which the backend fails."""
         number, idle = first_seed * _APART, 0
         while self.tally.judged < count and idle < _HOPELESS:
             program = random_program(number, self.differential.capabilities)

@@ -26,14 +26,18 @@ NULL = "null"
 
 
 def switches() -> tuple[Switch, ...]:
-    """Every switch of the broken backend that is safe to run in any process, in the order of the table."""
+    """Return the broken backend's switches that are safe in any process, in the order of the table.
+    """
     from tilewright_conformance.mutation.mutants import switches
 
     return switches()
 
 
 def disruptive_switches() -> tuple[Switch, ...]:
-    """The switches with which the backend ends the process, hangs or takes its memory, on kernels with an ``sqrt``: not to be run without a process apart."""
+    """Return the switches with which the backend ends the process, hangs or exhausts its memory.
+
+    They act on kernels with an ``sqrt``, and need a process of their own.
+    """
     from tilewright_conformance.mutation.mutants import disruptive_switches
 
     return disruptive_switches()
@@ -45,12 +49,15 @@ def backend_name(switch: Switch | str) -> str:
 
 
 def is_faulty(name: str) -> bool:
-    """Whether :func:`register` knows a backend of this name (a switch that does not exist included)."""
+    """Return whether :func:`register` takes a backend's name; it may still name no existing switch.
+    """
     return name in (HEALTHY, NULL) or name.startswith(PREFIX)
 
 
 def register(name: str) -> Backend:
-    """Register a faulty backend in this process, by its name: ``null``, ``broken`` or ``broken-<switch>``; again is no harm.
+    """Register a faulty backend in this process by its name, once.
+
+    The name is ``null``, ``broken`` or ``broken-<switch>``. Registering it again is no error.
 
     Raises:
         KeyError: there is no such backend or switch.
@@ -70,7 +77,10 @@ def unregister(name: str) -> None:
 
 
 def load_reference(name: str) -> str:
-    """The reference of a faulty backend's plugin, as ``module:object``, for a process that registers plugins by such references."""
+    """Return the reference (``module:object``) of a faulty backend's plugin.
+
+    Processes that register plugins by such references load it.
+    """
     return f"{__name__}.plugins:{name}"
 
 

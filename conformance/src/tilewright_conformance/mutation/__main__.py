@@ -1,4 +1,7 @@
-"""``python -m tilewright_conformance.mutation``: the table of switches; with ``--catch``, the case of the suite that catches each, run now."""
+"""``python -m tilewright_conformance.mutation``: the table of switches.
+
+With ``--catch`` it also runs the suite and prints the case that catches each switch.
+"""
 
 from __future__ import annotations
 

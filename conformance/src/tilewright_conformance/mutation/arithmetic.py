@@ -111,7 +111,7 @@ def _floors(operation: Operation, b: Builder) -> Any:
 
 
 def _other_signedness(applies: Applies) -> Rewrite:
-    """The operation on the same bits, taken for integers of the other signedness."""
+    """Apply the operation to the same bits as integers of the other signedness."""
 
     def rewrite(operation: Operation, b: Builder) -> Any:
         if not applies(operation.operands[0]):

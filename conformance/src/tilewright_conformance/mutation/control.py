@@ -76,7 +76,7 @@ def _without_last(operation: Operation, b: Builder) -> Any:
 
 
 def _zero_among_them(operation: Operation, b: Builder) -> Any:
-    """The greatest, the least or the product of the elements and zero: what a tile padded with zeros gives."""
+    """Include a zero in a min, max, mul or and reduction, as if the tile were padded with zeros."""
     combine = operation.regions[0].first
     if combine is None or combine.name not in ("min", "max", "mul", "and") or len(operation.results) != 1 or combine.next is not operation.regions[0].last:
         return None
@@ -86,7 +86,11 @@ def _zero_among_them(operation: Operation, b: Builder) -> Any:
 
 
 def _last_of_equals(operation: Operation, b: Builder) -> Any:
-    """Positions compared the other way round: in a combination of values with positions, or of the positions of what equals the best value."""
+    """Compare positions the other way round.
+
+    This mutates combinations of values with positions, and reductions of the positions at which the
+    best value stands.
+    """
     combine = operation.regions[0]
     if len(operation.operands) < 2:
         equal = operation.operands[0].definition

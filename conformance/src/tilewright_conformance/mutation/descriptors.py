@@ -69,7 +69,7 @@ def _from_first_column(operation: Operation, b: Builder) -> Any:
 
 
 def _nearest_row(operation: Operation, b: Builder) -> Any:
-    """Rows outside the tensor taken for the nearest row inside."""
+    """Clamp rows outside the tensor to the nearest row inside."""
     descriptor, rows = operation.operands[:2]
     last = b.sub(b.descriptor_extent(descriptor, axis=0), like(b, b.descriptor_extent(descriptor, axis=0), 1))
     last = as_type(b, last, element(rows)) if last.type is not element(rows) else last

@@ -1,5 +1,8 @@
-"""Bugs that do not stop at wrong results: backends that end the process, hang, or take all memory. Only kernels with a certain
-operation in them do it: ``sqrt``, or the one that the environment variable ``TILEWRIGHT_BROKEN_TRIGGER`` names."""
+"""Bugs worse than wrong results: backends that end the process, hang, or take all memory.
+
+Only kernels with a certain operation in them do it: ``sqrt``, or the one that the environment
+variable ``TILEWRIGHT_BROKEN_TRIGGER`` names.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ _kept: list[Any] = []
 
 
 def _is_chosen(module: Module) -> bool:
-    """Whether a kernel is one of those that disrupt."""
+    """Return whether a kernel has the operation that triggers the bug."""
     trigger = os.environ.get(ENVIRONMENT, "sqrt")
     return any(operation.name == trigger for operation in module.walk())
 

@@ -44,12 +44,12 @@ def _towards_zero(operation: Operation, b: Builder) -> Any:
     return b.trunc(operation.operands[0])
 
 
-#: The multipliers of Philox-4x, by which its rounds are known among other products.
+#: The multipliers of Philox-4x, which tell its rounds from other multiplications.
 _MULTIPLIERS = frozenset({0xD2511F53, 0xCD9E8D57, 0xD2E7470EE14C6C93, 0xCA5A826395121157})
 
 
 def _factor(operation: Operation) -> Value | None:
-    """What an operation of a round multiplies by one of the multipliers; None for another operation."""
+    """Return the operand that a Philox round multiplies by its constant, else None."""
     if operation.name in ("mul", "mulhi"):
         for multiplier, factor in (operation.operands, reversed(operation.operands)):
             number = constant_of(multiplier)
@@ -59,7 +59,7 @@ def _factor(operation: Operation) -> Value | None:
 
 
 def _leads_to_round(operation: Operation) -> bool:
-    """Whether another round works on what the operation gives."""
+    """Return whether another round reads the operation's result, directly or not."""
     pending, seen = list(operation.result.uses), set()
     while pending:
         reader = pending.pop()

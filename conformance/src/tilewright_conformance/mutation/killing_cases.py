@@ -1,7 +1,7 @@
-"""Which case of the suite catches which switch of the broken backend: a list that is checked in, the proof of a row of it, and the search for a new one.
+"""The case of the suite that catches each switch of the broken backend.
 
-A switch is caught by a case that passes on the broken backend with no switch on, and does not with
-it.
+The list is checked in; this module proves a row of it and searches for a new one. A case catches a
+switch where it passes on the broken backend with no switch on, and does not with the switch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from tilewright_conformance.suite.session import Session, Subject
 LIST = Path(__file__).with_name("killing_cases.toml")
 #: Statuses that tell a vendor that something is wrong.
 CAUGHT = frozenset({Status.FAILED, Status.ERROR, Status.CRASHED, Status.TIMED_OUT})
-#: Of a case's time limit, what a backend that hangs is given; and what memory one that leaks may take.
+#: Of a case's time limit, what a backend that hangs is given; and what memory one that leaks may
+#: take.
 _PATIENCE, _MEMORY = 0.2, 3 << 28
 
 
@@ -59,7 +60,10 @@ def _fresh_cache() -> Iterator[None]:
 
 
 def outcome(switch: Switch | None, case: Case) -> Outcome:
-    """What becomes of a case on the broken backend with a switch on, or with none. Switches that disrupt the process get one of their own."""
+    """Run a case on the broken backend with one switch on, or with none.
+
+    Switches that disrupt the process run in a process of their own.
+    """
     name = mutation.HEALTHY if switch is None else mutation.backend_name(switch)
     if switch is not None and switch.name in DISRUPTIVE:
         setup = Setup(name, load=(mutation.load_reference(name),), time_scale=_PATIENCE, memory=_MEMORY)
@@ -82,5 +86,8 @@ def search(switch: Switch, cases: Iterable[Case]) -> tuple[Case, Outcome] | None
 
 
 def likely(switch: Switch, catalogue: Catalogue, hint: str | None = None) -> list[Case]:
-    """All cases, those first that most likely catch a switch: ``hint``, then those of its operations, then the quick ones."""
+    """Sort all cases by how likely they catch a switch.
+
+    ``hint`` comes first, then cases of the switch's operations, then quick ones.
+    """
     return sorted(catalogue, key=lambda case: (case.id != hint, case.subject not in switch.operations, not case.quick))

@@ -1,6 +1,6 @@
-"""For each bug of lowering, and of the way of arguments to the kernel, a kernel whose results it changes.
+"""For each bug of lowering and of argument passing, a kernel whose results it changes.
 
-Most are samples of the operations; what those do not reach has a kernel here.
+Most are samples of the operations; the other bugs have kernels of their own here.
 """
 
 from __future__ import annotations
@@ -312,7 +312,10 @@ def witness(switch: str) -> Sample | None:
 
 @dataclass(frozen=True)
 class Observation:
-    """What a launch left behind: its arguments, the lines it printed (of all programs, sorted, addresses left out), the error it raised."""
+    """The effects of a launch: its arguments, the lines it printed, the error it raised.
+
+    The lines are those of all programs, sorted, without addresses.
+    """
 
     arguments: list[Any]
     printed: list[str]
@@ -331,7 +334,7 @@ class Observation:
         return cls(arguments, sorted(lines), error)
 
     def difference(self, sample: Sample, other: Observation) -> str:
-        """What is different in ``other``; empty where nothing is."""
+        """Describe the difference of ``other``; empty where there is none."""
         if self.error != other.error:
             return f"{self.error or 'no error'} in one, {other.error or 'no error'} in the other"
         if self.printed != other.printed:
@@ -351,7 +354,7 @@ def on_reference(sample: Sample, arguments: list[Any]) -> None:
 
 
 def on_backend(name: str) -> Callable[[Sample, list[Any]], None]:
-    """What runs a sample on a backend, as the runtime would."""
+    """Return a function that runs a sample on a backend, as the runtime would."""
     from tilewright_conformance.suite.session import Session, Subject
 
     session = Session(Subject(name), "witness")

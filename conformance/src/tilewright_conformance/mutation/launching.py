@@ -1,4 +1,5 @@
-"""Bugs of everything around the kernel: grids, arguments, errors, caches, capabilities, memory, timing and tuning."""
+"""Bugs around the kernel: grids, arguments, errors, caches, capabilities, memory, timing, tuning.
+"""
 
 from __future__ import annotations
 

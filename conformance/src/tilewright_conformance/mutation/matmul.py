@@ -1,4 +1,4 @@
-"""Bugs of matrix products."""
+"""Bugs of matmuls."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _accumulator_lost(operation: Operation, b: Builder) -> Any:
 
 
 def _transposed(position: int) -> Rewrite:
-    """A square operand turned over."""
+    """Transpose a square operand."""
 
     def rewrite(operation: Operation, b: Builder) -> Any:
         operand = operation.operands[position]

@@ -44,7 +44,7 @@ def _last_program_lost(operation: Operation, b: Builder) -> Any:
 
 
 def _bound_too_low(operation: Operation, b: Builder) -> Any:
-    """``offset < n`` in a mask taken for ``offset < n - 1``."""
+    """Replace ``offset < n`` in a mask by ``offset < n - 1``."""
     mask = operation.operand("mask")
     compared = defined_by(mask, Cmp) if mask is not None else None
     if mask is None or compared is None or compared.predicate != "lt" or not isinstance(element(compared.a), IntType):
@@ -117,7 +117,8 @@ def _early(after: Collection[str]) -> Rewrite:
 
 
 def _hoist(operation: Operation, anchor: Operation) -> bool:
-    """Move an operation, and what it needs, to before ``anchor`` of the same region; False where that cannot be."""
+    """Move an operation and its operands before ``anchor`` in the same region; False if impossible.
+    """
     later, current = set(), anchor.next
     while current is not None:
         later.add(current)

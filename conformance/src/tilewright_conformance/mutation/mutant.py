@@ -1,4 +1,4 @@
-"""What a switch of the broken backend is: a named bug, made of wrappers around the hooks of a backend that works."""
+"""Switches of the broken backend: named bugs, made of wrappers around a working backend's hooks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from tilewright_conformance.mutation.rewriting import Rewrite, rewritten
 
 
 class Healthy:
-    """The hooks of the backend that works: ``healthy("tilewright_lower", module=...)``. ``kept`` is memory of one broken backend, for bugs of caches."""
+    """The hooks of the working backend: ``healthy("tilewright_lower", module=...)``.
+
+    ``kept`` is memory of one broken backend, for bugs of caches.
+    """
 
     def __init__(self, call: Callable[..., Any]) -> None:
         self._call = call
@@ -22,7 +25,7 @@ class Healthy:
         return self._call(hook, **arguments)
 
 
-#: A hook with a bug: (the hooks that work, **the hook's arguments) -> what the hook gives.
+#: A hook with a bug: (the hooks that work, **the hook's arguments) -> the hook's result.
 Wrapper = Callable[..., Any]
 
 
@@ -46,7 +49,10 @@ class Switch:
 
 
 def rewriting(name: str, bug_class: str, operations: str, rewrite: Rewrite, description: str, **own: Any) -> Switch:
-    """A bug of the lowering of some operations (names with blanks between). ``own`` are launch options that lowering gets in place of the user's."""
+    """A bug of the lowering of some operations, whose names are separated by blanks.
+
+    ``own`` are launch options that lowering gets in place of the user's.
+    """
     names = tuple(operations.split())
 
     def lower(healthy: Healthy, *, module: Module, target: Any, options: Mapping[str, Any]) -> Any:
@@ -56,7 +62,8 @@ def rewriting(name: str, bug_class: str, operations: str, rewrite: Rewrite, desc
 
 
 Grid = tuple[int, int, int]
-#: (grid, argument values, parameters) -> the grid and values that the kernel is started with in their place.
+#: (grid, argument values, parameters) -> the grid and values that the kernel is started with in
+#: their place.
 Disturb = Callable[[Grid, tuple[Any, ...], tuple[Parameter, ...]], tuple[Grid, tuple[Any, ...]]]
 
 

@@ -55,7 +55,8 @@ class BrokenBackend:
         from tilewright.runtime.storage.cache_keys import backend_version, digest
 
         manifest: Manifest = self._call("tilewright_backend")
-        # Code of one bug, or of one state of the base's files, is never taken for that of another.
+        # The version keeps the code of one bug, or of one state of the base's files, apart from
+        # another's.
         version = f"{manifest.version}+{self.switch.name if self.switch else 'healthy'}.{digest(backend_version(registry().get(BASE)))[:12]}"
         summary = f"the {BASE} backend, with a bug: {self.switch.description}" if self.switch else f"the {BASE} backend, without a bug"
         return dataclasses.replace(manifest, name=self.name, version=version, summary=summary, priority=-1000)

@@ -1,4 +1,7 @@
-"""The null backend: it accepts everything and writes nothing. A suite that it passes anywhere tests nothing there."""
+"""The null backend, which accepts everything and writes nothing.
+
+Cases that it passes test nothing.
+"""
 
 from __future__ import annotations
 

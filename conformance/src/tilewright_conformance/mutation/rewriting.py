@@ -1,4 +1,5 @@
-"""Rewrites of Tile IR that make it wrong: one visit to each operation of a copy of the module, which stays well formed."""
+"""Rewrites that make Tile IR wrong: one visit to each operation of a copy that stays well formed.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +11,10 @@ from tilewright.ir import Builder, Function, Module, Operation, Value, verify
 from tilewright.ir.types import I32, FloatType, IntType, TileType, Type, element_type, shape_of, with_element
 from tilewright.passes.clone import clone_operation
 
-#: What a rewrite gives back that changed the operation in place.
+#: Returned by a rewrite that changed the operation in place.
 CHANGED: Final = object()
-#: (an operation, a builder in front of it) -> values for its results, :data:`CHANGED`, or None to leave it as it is.
+#: (an operation, a builder in front of it) -> values for its results, :data:`CHANGED`, or None to
+#: leave it as it is.
 Rewrite = Callable[[Operation, Builder], Any]
 
 
@@ -75,7 +77,7 @@ def is_signed(value: Value) -> bool:
 
 
 def is_unsigned(value: Value) -> bool:
-    """Whether it is an unsigned integer; the boolean is none."""
+    """Return whether a value is of an unsigned integer type; booleans are not."""
     type_ = element(value)
     return isinstance(type_, IntType) and not type_.signed and type_.bits > 1
 
@@ -115,7 +117,10 @@ def number_of_each(b: Builder, shape: tuple[int, ...]) -> Value:
 
 
 def picked(b: Builder, value: Value, axis: int, index: Callable[[Value], Value], extent: int | None = None) -> Value:
-    """The tile gathered along ``axis`` at ``index(coordinate)``; ``extent`` elements of it, else as many as it has."""
+    """Gather along ``axis`` at ``index(coordinate)``.
+
+    The result has ``extent`` elements along the axis; for None, as many as the tile.
+    """
     shape = list(shape_of(value.type))
     shape[axis] = shape[axis] if extent is None else extent
     found: Value = b.gather(value, index(positions(b, tuple(shape), axis)), axis=axis)

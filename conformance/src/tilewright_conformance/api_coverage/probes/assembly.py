@@ -137,7 +137,10 @@ def clocks(out):
 
 
 def _compiled_only(on: Machine, kernel: Any, out: Any) -> bool:
-    """Whether the machine only compiles; launching there fails on the reference, which has no such assembly."""
+    """Return whether the machine only compiles.
+
+    Launching a kernel with inline assembly there fails, because the reference has no such assembly.
+    """
     try:
         on(kernel)[(4,)](out)
     except TilewrightError:

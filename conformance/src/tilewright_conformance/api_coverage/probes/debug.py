@@ -27,7 +27,7 @@ from tilewright_conformance.api_coverage.probe import probe
 
 @contextlib.contextmanager
 def output_of_kernels() -> Iterator[io.StringIO]:
-    """What is printed, by Python and by native code. Filled when the block ends."""
+    """Capture what Python and native code print; the buffer is filled when the block ends."""
     result = io.StringIO()
     python = io.StringIO()
     flush = ctypes.CDLL(None).fflush if os.name == "posix" else lambda _: None

@@ -14,7 +14,8 @@ from tilewright_conformance.api_coverage.machines import Machine
 from tilewright_conformance.api_coverage.probe import add_probe, probe
 from tilewright_conformance.api_coverage.shim import shim
 
-#: setting -> (environment variable, text in the environment, what that reads as, another value and its text)
+#: setting -> (environment variable, text in the environment, what that reads as, another value and
+#: its text)
 _ON = ("1", True, False, "0")
 _TEXT = ("probe", "probe", "other", "other")
 SETTINGS: dict[str, tuple[str, str, Any, Any, str]] = {

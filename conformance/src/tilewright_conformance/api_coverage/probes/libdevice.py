@@ -1,4 +1,5 @@
-"""``tl.extra.libdevice``: every function against NumPy and the standard library, on random operands."""
+"""``tl.extra.libdevice``: each function against NumPy and the standard library, on random operands.
+"""
 
 # Functions of NumPy on arrays of many types.
 # mypy: ignore-errors
@@ -22,7 +23,8 @@ Draw = Callable[[Any, int], list[Any]]
 
 COUNT = 64
 
-# -- operands -------------------------------------------------------------------------------------------------------------------------------------------
+# -- operands
+# -------------------------------------------------------------------------------------------------------------------------------------------
 
 
 def reals(low: float, high: float, operands: int = 1, dtype: Any = np.float64) -> Draw:
@@ -44,7 +46,8 @@ def mixed(*draws: Draw) -> Draw:
 
 F32, F64 = np.float32, np.float64
 
-# -- exact functions ------------------------------------------------------------------------------------------------------------------------------------
+# -- exact functions
+# ------------------------------------------------------------------------------------------------------------------------------------
 
 _erf, _erfc, _gamma, _lgamma = (np.vectorize(function, otypes=[float]) for function in (math.erf, math.erfc, math.gamma, math.lgamma))
 _quantile = np.vectorize(NormalDist().inv_cdf, otypes=[float])
@@ -59,7 +62,11 @@ def bessel_j(order: Any, x: Any) -> Any:
 
 
 def bessel_y(order: int, x: Any) -> Any:
-    """The integral of the second kind: its periodic part is no full period, so both parts go by Gauss-Legendre."""
+    """Compute the Bessel function of the second kind of an integer order from its integral.
+
+    The periodic part of the integral does not span a full period, so Gauss-Legendre quadrature
+    computes both parts.
+    """
     nodes, weights = _GAUSS
     theta = (nodes + 1) * np.pi / 2
     first = (np.sin(np.multiply.outer(x, np.sin(theta)) - order * theta) * weights).sum(-1) / 2
@@ -114,11 +121,15 @@ def join_words(high: Any, low: Any) -> Any:
     return ((high.astype(np.int64) << 32) | (low.astype(np.int64) & 0xFFFFFFFF)).view(np.float64)
 
 
-# -- a directed rounding --------------------------------------------------------------------------------------------------------------------------------
+# -- a directed rounding
+# --------------------------------------------------------------------------------------------------------------------------------
 
 
 def rounded(exact: Any, dtype: Any, mode: str) -> Any:
-    """The neighbour of an exact fraction (or of a square root, given as its square) in the direction of ``mode``."""
+    """Round an exact fraction to its neighbor in the direction of ``mode``.
+
+    Where the exact value is a square root, the argument is its square.
+    """
     nearest = dtype(float(exact))
     for _ in range(2):  # float() rounds to float64 first, so a step may be needed
         error = exact - Fraction(float(nearest))
@@ -133,7 +144,7 @@ def rounded(exact: Any, dtype: Any, mode: str) -> Any:
 
 
 def exact_values(operation: str, operands: tuple[Any, ...]) -> list[Fraction]:
-    """The exact results of an operation on numbers, element by element. A root is given to 200 bits."""
+    """Return an operation's exact results, element by element; square roots have 200 exact bits."""
     results = []
     for numbers in zip(*(x.tolist() for x in operands), strict=True):
         a, *rest = (Fraction(number) for number in numbers)
@@ -192,9 +203,11 @@ def _narrow(mode: str) -> Callable[[Machine, Any], None]:
     return run
 
 
-# -- the table ------------------------------------------------------------------------------------------------------------------------------------------
+# -- the table
+# ------------------------------------------------------------------------------------------------------------------------------------------
 
-#: function of fp32 and fp64 -> (exact, operands, ULP in fp32 in relaxed mode, ULP in fp64 next to the oracle's own error)
+#: function of fp32 and fp64 -> (exact, operands, ULP in fp32 in relaxed mode, ULP in fp64 next to
+#: the oracle's own error)
 FLOATS: dict[str, tuple[Callable[..., Any], Draw, float, float]] = {
     "abs": (np.abs, reals(-9, 9), 0, 0),
     "acos": (np.arccos, reals(-1, 1), 8, 4),

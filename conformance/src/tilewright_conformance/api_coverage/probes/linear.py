@@ -1,4 +1,4 @@
-"""Matrix products."""
+"""Matmuls."""
 
 # Kernels are typed by the compiler, call by call; to Python they are untyped.
 # mypy: ignore-errors

@@ -1,4 +1,4 @@
-"""Functions of ``tl`` and ``tl.math``: each with its bound in units in the last place of the exact value."""
+"""Functions of ``tl`` and ``tl.math``: each with its error bound in units in the last place."""
 
 # Kernels are typed by the compiler, call by call; to Python they are untyped.
 # mypy: ignore-errors
@@ -46,7 +46,9 @@ APPLY = (apply_one, apply_two, apply_three, apply_four)
 
 
 def check(on: Machine, function: Any, exact: Callable[..., Any], operands: list[Any], ulps: float, result: Any = None) -> None:
-    """Run a function of the language and compare with ``exact``, which gives float64 (or the result's integers).
+    """Run a function of the language and compare its results with those of ``exact``.
+
+    ``exact`` returns float64, or integers where the result is of an integer type.
 
     Raises:
         AssertionError: an element is further than ``ulps`` units in the last place away.
@@ -72,7 +74,8 @@ def check(on: Machine, function: Any, exact: Callable[..., Any], operands: list[
 
 _erf = np.vectorize(math.erf)
 
-#: name -> (exact function, lowest and highest operand, ULP for float32 in relaxed mode, ULP for float64)
+#: name -> (exact function, lowest and highest operand, ULP for float32 in relaxed mode, ULP for
+#: float64)
 UNARY: dict[str, tuple[Callable[[Any], Any], float, float, float, float]] = {
     "exp": (np.exp, -20.0, 20.0, 30, 4),
     "exp2": (np.exp2, -20.0, 20.0, 4, 4),

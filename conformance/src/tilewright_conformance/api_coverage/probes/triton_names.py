@@ -1,4 +1,4 @@
-"""What only the module ``triton`` has, through the shim: drivers, cache, compiler, tools."""
+"""Names that only the module ``triton`` has, through the shim: drivers, cache, compiler, tools."""
 
 # The names of the shim are not known to a checker of types.
 # mypy: ignore-errors

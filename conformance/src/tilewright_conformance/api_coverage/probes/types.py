@@ -39,7 +39,7 @@ def float8_values(codes: Any, exponent_bits: int, bias: int, finite: bool, unsig
     """The numbers that 8-bit codes stand for.
 
     Args:
-        finite: the greatest exponent holds numbers; otherwise infinities and NaN.
+        finite: the maximum exponent holds numbers; otherwise infinities and NaN.
         unsigned_zero: the code of -0.0 is the only NaN.
     """
     mantissa_bits = 7 - exponent_bits
@@ -55,7 +55,7 @@ def float8_values(codes: Any, exponent_bits: int, bias: int, finite: bool, unsig
     return np.where(codes == 0x80, np.nan, value) if unsigned_zero else value
 
 
-#: format -> (bits of the exponent, bias, the greatest exponent holds numbers, -0.0 is NaN)
+#: format -> (exponent bits, bias, the maximum exponent holds numbers, -0.0 is NaN)
 FLOAT8 = {"float8e4nv": (4, 7, True, False), "float8e5": (5, 15, False, False), "float8e4b8": (4, 8, True, True), "float8e5b16": (5, 16, True, True)}
 
 
