@@ -1,1 +1,4 @@
-"""Exact and float64 answers that cases and tests compare with, and how far a correct backend may be off. NumPy only: nothing here runs a backend."""
+"""Exact and float64 results that cases and tests compare with, and error bounds.
+
+It needs NumPy only: nothing here runs a backend.
+"""

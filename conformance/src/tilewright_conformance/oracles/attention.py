@@ -10,13 +10,16 @@ Array = np.ndarray[Any, Any]
 
 
 def forward(q: Array, k: Array, v: Array, scale: float, causal: bool) -> tuple[Array, Array]:
-    """(softmax(q kᵀ scale) v, the natural logarithm of the sums of exponentials) of [heads, length, depth]."""
+    """(softmax(q kᵀ scale) v, the natural logarithm of the softmax's denominators).
+
+    The operands are of the shape [heads, length, depth].
+    """
     p, lse = _weights(q, k, scale, causal)
     return p @ v.astype(np.float64), lse
 
 
 def gradients(q: Array, k: Array, v: Array, do: Array, scale: float, causal: bool) -> tuple[Array, Array, Array]:
-    """(of q, of k, of v), where ``do`` is the gradient of what :func:`forward` gives."""
+    """(of q, of k, of v), where ``do`` is the gradient of :func:`forward`'s result."""
     p, _ = _weights(q, k, scale, causal)
     k64, q64, v64, do64 = (array.astype(np.float64) for array in (k, q, v, do))
     ds = p * (do64 @ v64.swapaxes(1, 2) - (p @ v64 * do64).sum(-1, keepdims=True))

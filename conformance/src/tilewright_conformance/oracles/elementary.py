@@ -1,7 +1,7 @@
 """Elementary functions in decimal arithmetic, to more than forty digits.
 
-Everything takes and gives ``Decimal`` and works in the context of :func:`working`. Sums end where
-another term changes nothing.
+Everything takes and returns ``Decimal`` and works in the context of :func:`working`. A series ends
+where another term changes nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DIGITS = 60
 
 @contextlib.contextmanager
 def working(digits: int = DIGITS) -> Iterator[None]:
-    """Arithmetic of so many digits. Overflow gives infinity and underflow zero; what is no number is an error."""
+    """Arithmetic of so many digits: overflow yields infinity, underflow zero; NaN is an error."""
     with decimal.localcontext(decimal.Context(prec=digits, traps=[decimal.InvalidOperation, decimal.DivisionByZero])):
         yield
 
@@ -55,7 +55,10 @@ def pi(digits: int = DIGITS + 10) -> Decimal:
 
 
 def _alternating(first: Decimal, square: Decimal, start: int) -> Iterator[Decimal]:
-    """``first``, and each term ``-square / (k (k + 1))`` times the one before, with k from ``start`` in steps of 2."""
+    """Yield ``first`` and each next term, the one before times ``-square / (k (k + 1))``.
+
+    ``k`` goes from ``start`` in steps of 2.
+    """
     term, k = first, start
     while True:
         yield term

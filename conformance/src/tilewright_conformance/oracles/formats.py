@@ -1,7 +1,7 @@
-"""Narrow float formats by their definition: what every pattern of bits is worth, and the nearest pattern of a number.
+"""Narrow float formats by their definition: the value of each bit pattern, and rounding to them.
 
-Written apart from the compiler, as the oracle of its conversions: a conversion looks for its place
-among all values of a format.
+It shares no code with the compiler, as the oracle of its conversions: a conversion searches all
+values of a format.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Format:
         name: its name in the language.
         text: its name in Tile IR.
         exponent, fraction: bits of each.
-        bias: what is taken off the exponent.
-        special: which patterns are no finite numbers. ``ieee``: the greatest exponent, for infinity and NaN. ``nan``: all ones, for NaN.
-            ``unsigned_zero``: negative zero, for NaN.
+        bias: the exponent's bias.
+        special: the patterns that are no finite numbers. ``ieee``: the maximum exponent, for infinity
+            and NaN. ``nan``: all ones, for NaN. ``unsigned_zero``: negative zero, for NaN.
     """
 
     name: str
@@ -64,7 +64,10 @@ class Format:
         return float(self._magnitudes[-1])
 
     def nearest(self, values: NDArray[Any], rounding: str) -> NDArray[np.int64]:
-        """The patterns of finite values of a size up to :attr:`greatest`: ``rtne`` the nearest, ties to even, ``rtz`` the next towards zero."""
+        """Round finite values of magnitudes up to :attr:`maximum` to patterns.
+
+        ``rtne`` rounds to nearest, ties to even, ``rtz`` towards zero.
+        """
         values = values.astype(np.float64)
         size, known = np.abs(values), self._magnitudes
         below = np.searchsorted(known, size, side="right") - 1
@@ -76,10 +79,10 @@ class Format:
         return np.asarray(below | np.where(negative, 1 << (self.bits - 1), 0), np.int64)
 
     def saturated(self, values: Any) -> Any:
-        """Clamp numbers (an array, a float or a rational) to the finite range of a format of 8 bits.
+        """Clamp numbers to the finite range of a format of 8 bits.
 
-        A conversion to nearest, and arithmetic in the format, rounds what this returns. NaN, and
-        numbers of wider formats, stay as they are.
+        The numbers are an array, a float or a rational. A conversion to nearest, and arithmetic in
+        the format, rounds the clamped numbers. NaN, and numbers of wider formats, stay as they are.
         """
         if self.bits > 8:
             return values
@@ -88,9 +91,9 @@ class Format:
         return values if values != values else max(-self.greatest, min(values, self.greatest))
 
     def rounded(self, values: NDArray[Any], rounding: str = "rtne") -> NDArray[np.float64]:
-        """What any numbers become in this format, as float64.
+        """Round any numbers to this format; the result is float64.
 
-        To nearest, what would round to the number after the greatest one overflows to infinity, but
+        To nearest, numbers that would round to the one after the maximum overflow to infinity, but
         formats of 8 bits saturate. Towards zero, a finite number stays finite, and infinity becomes
         NaN in a format without.
         """
@@ -103,7 +106,7 @@ class Format:
         found = np.where(inside, found, np.copysign(self.greatest, values))
         if rounding == "rtne":
             middle = self.greatest + (self._magnitudes[-1] - self._magnitudes[-2]) / 2
-            # In the middle the even pattern wins, and the greatest number's is even in one format alone.
+            # A tie goes to the even pattern; the maximum's pattern is even in one format alone.
             over = (size > middle) | ((size == middle) & (len(self._magnitudes) % 2 == 0))
             found = np.where(over, np.copysign(overflow, values), found)
         found = np.where(np.isinf(values), np.copysign(overflow, values), found)
@@ -126,6 +129,7 @@ _BY_TEXT = {row.text: row for row in FORMATS.values()}
 
 
 def saturated(values: Any, format_: object) -> Any:
-    """Clamp numbers as :meth:`Format.saturated` does; the format is a float type, or its name in Tile IR."""
+    """Clamp numbers as :meth:`Format.saturated` does; a format is a float type or its Tile IR name.
+    """
     row = _BY_TEXT.get(str(format_))
     return values if row is None else row.saturated(values)

@@ -1,4 +1,7 @@
-"""The exact values of mathematical functions on arrays, as ``longdouble``: enough digits to measure errors of f64 in units in the last place."""
+"""Exact values of mathematical functions on arrays, as ``longdouble``.
+
+It has enough digits to measure errors of f64 in units in the last place.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ _LEAST, _GREATEST = (int(np.log10(np.finfo(np.longdouble).smallest_normal)) + 2,
 
 
 def _kept(value: Decimal) -> np.longdouble:
-    """What is beyond all float formats becomes zero or infinity."""
+    """Round to ``longdouble``; magnitudes beyond all float formats become zero or infinity."""
     if _LEAST < value.adjusted() < _GREATEST and value:
         return np.longdouble(f"{value:.30e}")
     return np.longdouble(float(value))

@@ -1,4 +1,4 @@
-"""Matrix products in float64, the accumulation-length bound on their errors, and operands of every type a product takes."""
+"""Matmuls in float64, the bound on their errors by length, and operands of every type."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from tilewright_conformance.oracles.formats import FORMATS
 
 Array = np.ndarray[Any, Any]
 
-#: accumulator -> the spacing of its numbers at 1: what one addition may lose where a machine cuts off in place of rounding.
+#: accumulator -> the spacing of its numbers at 1: what one addition may lose where a machine cuts
+#: off in place of rounding.
 UNITS = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-23, "f64": 2.0**-52}
-#: fp32 operands under each ``input_precision``: (what a product may be off, the sums that are added up for one). A part of an operand that is cut off to p
-#: bits leaves 2**-p of what it was cut from; two or three parts leave that of the last one, once an operand and once for the product of the leftovers.
+#: fp32 operands under each ``input_precision``: (relative error of a multiplication, additions to
+#: the accumulator for one term). An operand cut off to p bits leaves a remainder of 2**-p; two or
+#: three parts leave the remainder of the last one, once an operand and once for the omitted term of
+#: the remainders.
 PRECISIONS: dict[str, tuple[float, int]] = {
     "ieee": (0.0, 1),
     "tf32": (2.1 * 2.0**-10, 1),
@@ -24,17 +27,20 @@ PRECISIONS: dict[str, tuple[float, int]] = {
     "bf16x3": (3 * 2.0**-14, 3),
     "bf16x6": (6 * 2.0**-21, 6),
 }
-#: What an fp8 product may lose each 16 terms where the machine keeps 13 bits behind the point of the greatest term; the default leaves it the choice.
+#: Error that an fp8 matmul may add every 16 terms where the hardware keeps 13 bits behind the point
+#: of the maximum term; the default leaves it the choice.
 _IMPRECISE, _IMPRECISE_TERMS = 2.0**-12, 16
 
 
 def bound(a: Array, b: Array, c: Any, accumulator: str, precision: str = "ieee", *, imprecise: bool = False) -> Array:
-    """How far ``a @ b + c`` may be off, element by element: a unit of the accumulator for each of its additions, of the sum of magnitudes.
+    """Error bound of ``a @ b + c``, element by element.
+
+    It is a unit of the accumulator, of the accumulated magnitudes, for each addition to it.
 
     Args:
         a, b, c: the operands' values in float64; ``a`` [..., M, K], ``b`` [..., K, N].
         accumulator: ``"f16"``, ``"f32"`` or ``"f64"``.
-        imprecise: fp8 operands, whose sums a machine may keep in fewer bits.
+        imprecise: fp8 operands, for which hardware may keep an accumulator of fewer bits.
     """
     terms = a.shape[-1]
     with np.errstate(all="ignore"):
@@ -51,13 +57,14 @@ def bound(a: Array, b: Array, c: Any, accumulator: str, precision: str = "ieee",
 
 @dataclass(frozen=True)
 class Operand:
-    """An operand of a product: ``given`` is what a kernel is launched with, ``values`` the numbers it stands for, in float64."""
+    """An operand of a matmul: the kernel's argument ``given``, and its ``values`` in float64."""
 
     given: Any
     values: Array
 
 
-#: Tile IR text -> (NumPy's dtype of the array, the language's type, the name of the narrow format where NumPy has none)
+#: Tile IR text -> (NumPy's dtype of the array, the language's type, the name of the narrow format
+#: where NumPy has none)
 _TYPES: dict[str, tuple[Any, Any, str]] = {
     "f16": (np.float16, tl.float16, ""),
     "f32": (np.float32, tl.float32, ""),
@@ -95,7 +102,10 @@ def encoded(type_: str, numbers: Array) -> Operand:
 
 
 def few_bits(rng: np.random.Generator, type_: str, *shape: int) -> Operand:
-    """Multiples of 1/4 of size up to 1 (integers: up to 4), whose products and sums of them are exact in every accumulator."""
+    """Multiples of 1/4 of magnitude up to 1 (integers: up to 4), whose matmuls are exact.
+
+    They are so in every accumulator.
+    """
     numbers = rng.integers(0 if type_ == "u8" else -4, 5, shape)
     return encoded(type_, numbers if type_[0] in "iu" else numbers / 4)
 
@@ -106,7 +116,10 @@ def whole(rng: np.random.Generator, type_: str, *shape: int, most: int = 2) -> O
 
 
 def spread(rng: np.random.Generator, type_: str, *shape: int) -> Operand:
-    """Numbers of every size from 2**-6 to 1 and of both signs, all bits used; integers over their whole range."""
+    """Numbers of magnitudes from 2**-6 to 1 and of both signs, all bits used.
+
+    Integers are of their whole range.
+    """
     if type_[0] in "iu":
         limits = np.iinfo(_TYPES[type_][0])
         return encoded(type_, rng.integers(limits.min, limits.max + 1, shape))
@@ -115,13 +128,16 @@ def spread(rng: np.random.Generator, type_: str, *shape: int) -> Operand:
 
 #: The sixteen values of e2m1, whose pairs lie in a byte, the first in the low half.
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
-#: formats of block-scaled products that are fp8, by the language's names for them there
+#: formats of block-scaled matmuls that are fp8, by the language's names for them there
 SCALED = {"e4m3": "float8e4nv", "e5m2": "float8e5"}
 _ELEMENTS = {"bf16": "bf16", "fp16": "f16"}
 
 
 def scaled_operand(rng: np.random.Generator, kind: str, shape: tuple[int, ...], pack_axis: int) -> Operand:
-    """An operand of a block-scaled product; pairs of e2m1 lie along ``pack_axis``. fp8 ones are given as their bits, of values up to 8."""
+    """An operand of a block-scaled matmul; pairs of e2m1 lie along ``pack_axis``.
+
+    An fp8 operand is an array of its bits, of values up to 8.
+    """
     if kind == "e2m1":
         codes = rng.integers(0, 16, shape).astype(np.uint8)
         low, high = (np.moveaxis(np.moveaxis(codes, pack_axis, 0)[i::2], 0, pack_axis) for i in (0, 1))

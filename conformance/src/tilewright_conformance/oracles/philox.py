@@ -1,4 +1,7 @@
-"""Philox-4x (J. Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011) in Python's integers, and what is made of its words."""
+"""Philox-4x in Python's integers, and random numbers derived from its words.
+
+The algorithm is J. Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011.
+"""
 
 from __future__ import annotations
 
@@ -35,21 +38,31 @@ def philox(counter: Sequence[Any], key: tuple[int, int], bits: int = 32, rounds:
 
 
 def words(seed: int, offset: NDArray[Any], rounds: int = 10) -> NDArray[np.uint32]:
-    """What ``randint4x`` gives: the seed's 64 bits are the key, an offset's lower and upper 32 bits the first two words of the counter."""
+    """Compute the words that ``randint4x`` returns.
+
+    The seed's 64 bits are the key, an offset's lower and upper 32 bits the first two words of the
+    counter.
+    """
     unsigned = offset.view(f"u{offset.dtype.itemsize}").astype(np.uint64)
     low, high = (unsigned >> np.uint64(shift) & np.uint64(0xFFFFFFFF) for shift in (0, 32))
     return philox((low, high, 0, 0), (seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF), rounds=rounds)
 
 
 def uniform(bits: NDArray[Any]) -> NDArray[np.float32]:
-    """Random bits as fp32 in [0, 1): the negative half folded onto the other, times just less than 2**-31 or 2**-63."""
+    """Random bits as fp32 in [0, 1).
+
+    The negative half is folded onto the other, times just less than 2**-31 or 2**-63.
+    """
     signed = bits.view(f"i{bits.dtype.itemsize}")
     scale = np.float32(4.6566127342e-10 if bits.dtype.itemsize == 4 else 1.0842020432385337e-19)
     return np.asarray(np.where(signed < 0, ~signed, signed).astype(np.float32) * scale)
 
 
 def normal(first: NDArray[np.float32], second: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Two numbers of the normal distribution of two uniform ones (G. Box, M. Muller, 1958), and the length of the vector that they are."""
+    """Two numbers of the normal distribution from two uniform ones, and the length of their vector.
+
+    The method is that of G. Box and M. Muller (1958).
+    """
     radius = np.sqrt(-2.0 * np.log(np.maximum(first, np.float32(1e-7)).astype(np.float64)))
     angle = 6.283185307179586 * second.astype(np.float64)
     return radius * np.cos(angle), radius * np.sin(angle), radius

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-#: Tile IR text -> (bits of the fraction, exponent of the least normal number, exponent of the greatest number)
+#: Tile IR text -> (bits of the fraction, exponent of the minimum normal number, exponent of the
+#: maximum)
 _FORMATS = {"f16": (10, -14, 15), "bf16": (7, -126, 127), "f32": (23, -126, 127), "f64": (52, -1022, 1023)}
 
 
 def rounded(exact: Fraction, mode: str, format_: str) -> float:
-    """The number of a format next to ``exact``: ``rn`` to nearest, ties to even, ``rz`` towards zero, ``rd`` down, ``ru`` up.
+    """Round ``exact`` to a number of a format.
 
-    What is too great becomes infinity or the greatest number, as the mode has it. A zero that a
-    number is rounded to has its sign; zero itself is positive.
+    ``rn`` rounds to nearest, ties to even, ``rz`` towards zero, ``rd`` down, ``ru`` up. A number
+    beyond the range becomes infinity or the maximum, as the mode has it. A zero that a number is
+    rounded to has its sign; zero itself is positive.
     """
     fraction, least, greatest = _FORMATS[format_]
     size = abs(exact)

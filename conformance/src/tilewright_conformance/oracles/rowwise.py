@@ -1,4 +1,4 @@
-"""What kernels that go row by row should give, in float64; the rows of ``x`` are its first axis."""
+"""Results of kernels that work row by row, in float64; the rows of ``x`` are its first axis."""
 
 from __future__ import annotations
 
@@ -52,14 +52,20 @@ def layer_norm_gradient(x: Array, w: Array, dy: Array, mean: Array, rstd: Array)
 
 
 def rotated(q: Array, angle: Array) -> Array:
-    """Rotary embedding: the halves of the last axis of ``q`` [positions, heads, 2 * half] as complex numbers, turned by ``angle`` [positions, half]."""
+    """Apply the rotary embedding to ``q`` [positions, heads, 2 * half].
+
+    The halves of the last axis are complex numbers, rotated by ``angle`` [positions, half].
+    """
     half = q.shape[-1] // 2
     turned = (q[..., :half] + 1j * q[..., half:].astype(np.float64)) * np.exp(1j * angle)[:, None, :]
     return np.concatenate([turned.real, turned.imag], -1)
 
 
 def cross_entropy(x: Array, target: Array, ignored: int, smoothing: float = 0.0, cap: float | None = None) -> tuple[Array, Array]:
-    """(loss of each row, gradient of the logits); logits above ``cap`` are squashed by tanh, rows whose target is ``ignored`` count for nothing."""
+    """(loss of each row, gradient of the logits).
+
+    Logits above ``cap`` are squashed by tanh; rows whose target is ``ignored`` count for nothing.
+    """
     wide = x.astype(np.float64)
     rows, classes = x.shape
     z = wide if cap is None else cap * np.tanh(wide / cap)
@@ -72,7 +78,11 @@ def cross_entropy(x: Array, target: Array, ignored: int, smoothing: float = 0.0,
 
 
 def selective_scan(x: Array, delta: Array, a: Array, b: Array, c: Array, reverse: bool) -> Array:
-    """A state of [channels, states] that decays by 1 / (1 - delta a), an implicit step of length delta, is driven by delta x b, and is read out through c."""
+    """Run a state-space scan with a state of [channels, states].
+
+    The state decays by 1 / (1 - delta a), an implicit step of length delta, is driven by delta x b,
+    and is read out through c.
+    """
     length, channels = x.shape
     state, out = np.zeros((channels, a.shape[1])), np.empty((length, channels))
     for t in reversed(range(length)) if reverse else range(length):

@@ -1,4 +1,7 @@
-"""The error function's relatives, the gamma function and Bessel functions in decimal arithmetic, to more than twenty-five digits."""
+"""Error function, gamma function and Bessel functions in decimal arithmetic.
+
+Results are exact to more than twenty-five digits.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +96,10 @@ def _bernoulli(count: int) -> tuple[Fraction, ...]:
 
 
 def logarithm_of_gamma(x: Decimal) -> Decimal:
-    """The logarithm of the absolute value: J. Stirling's series from 25 on, the recurrence below, the reflection below 0."""
+    """The logarithm of the gamma function's absolute value.
+
+    It uses J. Stirling's series from 25 on, the recurrence below, the reflection below 0.
+    """
     if x < 0:
         return (pi() / abs(x * of_half_turns(x)[0])).ln() - logarithm_of_gamma(-x)
     product = Decimal(1)
@@ -114,7 +120,8 @@ def gamma(x: Decimal) -> Decimal:
 
 # ---- Bessel functions
 
-#: From here on the asymptotic series are right to 25 digits, and before the power series lose less than what is computed with beyond that.
+#: From here on the asymptotic series are right to 25 digits, and before the power series lose less
+#: than what is computed with beyond that.
 _FAR = 30
 
 
@@ -161,7 +168,10 @@ def _second_kind(order: int, x: Decimal) -> Decimal:
 
 
 def bessel(order: int, x: Decimal, *, second: bool) -> Decimal:
-    """J or Y of an integer order: orders 0 and 1, then the recurrence upwards, which is stable for Y, and for J below ``x``."""
+    """J or Y of an integer order: orders 0 and 1, then the upward recurrence.
+
+    The recurrence is stable for Y, and for J below ``x``.
+    """
     if not second and (abs(x) < _FAR or x == 0):
         with working(100):
             return _power_series(order, x, -1)

@@ -1,19 +1,19 @@
-"""Random tile programs, well defined by construction, by number and as a hypothesis strategy, and how the results of two runs of one are compared.
+"""Random tile programs, well defined by construction, and the comparison of two runs of one.
 
-    program.py       what a program is: arguments, outputs, comparing
-    language.py      what programs for a backend are drawn from, by its capabilities and the op table
-    state.py         a program that is being built
+    program.py       a program: arguments, outputs, comparison
+    language.py      the types and operations that a backend's programs may have
+    state.py         a program under construction
     expressions.py   element by element
     shapes.py        moving, repeating, counting elements
-    folds.py         reductions, scans, maps, matrix products
+    folds.py         reductions, scans, maps, matmuls
     memory.py        loads, stores, atomics
-    descriptors.py   tensors seen in blocks
+    descriptors.py   descriptors and their blocks
     control.py       branches, loops, calls
-    strategy.py      the whole
+    strategy.py      a whole program, by number or as a hypothesis strategy
 
-What an operation leaves undefined is kept out as the program is built: divisors are made non-zero,
-shift amounts are masked, floats are clamped before they become integers, addresses of stores are
-kept apart. What does not live here: running programs (``fuzz``).
+The generator avoids undefined behavior as it builds the program: it makes divisors non-zero, masks
+shift amounts, clamps floats before they become integers, and keeps the addresses of stores apart.
+Running programs is the task of ``fuzz``.
 """
 
 from tilewright_conformance.random_programs.language import PORTABLE

@@ -1,4 +1,5 @@
-"""Steps with regions that hold steps: branches, loops, calls; and what a program may say of itself."""
+"""Steps with regions that hold steps: branches, loops, calls; and what a program may say of itself.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ _DEEPEST = 2
 
 
 def _carried(state: State, most: int = 3) -> list[Value]:
-    """Exact values that a loop carries, or whose types a branch gives."""
+    """Pick exact values that a loop carries, or whose types a branch returns."""
     found = [state.exact(lambda type_: True) for _ in range(state.number(1, most))]
     if found[0] is not None and state.chance(3):  # two of one type, which must not come out in each other's place
         found.append(state.partner(found[0]))
@@ -74,7 +75,10 @@ def branch(state: State) -> None:
 
 
 def _bounds(state: State) -> tuple[Value, Value, Value]:
-    """Bounds and step of a loop of a few iterations, in any integer type; constants, or the first one what a program has."""
+    """Bounds and step of a loop of a few iterations, in any integer type.
+
+    They are constants, or the lower bound is a value of the program.
+    """
     type_ = state.one_of((I32, I32, *state.language.integers))
     step = state.number(1, 3)
     low = state.one_of([type_.minimum, 0, 1, type_.maximum // 2 - 2, type_.maximum - 20, type_.maximum // 2 + 1])
@@ -171,7 +175,7 @@ def call(state: State) -> None:
 
 
 def promises(state: State) -> None:
-    """What holds anyway: the compiler may rely on it, or check it."""
+    """Assert or assume a true condition, which the compiler may use or check."""
     b = state.builder
     with state.guarding():
         program = b.program_id(axis=state.number(0, 2))

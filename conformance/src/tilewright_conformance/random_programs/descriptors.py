@@ -13,7 +13,8 @@ _OFFSET_TYPES = (I32, I32, I64)
 
 
 class _Tensor:
-    """A tensor of an argument: one for all programs where it is read, one each where it is written."""
+    """A tensor of an argument: one for all programs where it is read, one each where it is written.
+    """
 
     def __init__(self, state: State, element: Type, rank: int, fill: str, written: tuple[float, float] | None = None, rows: int = 0) -> None:
         self.state = state
@@ -36,7 +37,7 @@ class _Tensor:
         return found
 
     def offsets(self, block: tuple[int, ...]) -> list[Value]:
-        """Where a block begins: inside, over an edge, or beyond."""
+        """Offsets of a block that begins inside the tensor, across an edge, or beyond it."""
         found: list[Value] = []
         for extent, own in zip(self.extents, block, strict=True):
             type_ = self.state.one_of(_OFFSET_TYPES)

@@ -20,7 +20,7 @@ def _apply(b: Builder, name: str, *operands: Value, **attributes: Any) -> Value:
 
 
 def computes(type_: Type) -> bool:
-    """Whether the type has arithmetic: the fp8 kinds are for storage and products."""
+    """Return whether the type has arithmetic; the fp8 types only have storage and matmuls."""
     return is_number(type_) and not (isinstance(type_, FloatType) and type_.is_fp8)
 
 
@@ -40,7 +40,7 @@ def extremes(state: State) -> None:
 
 
 def product_and_sum(state: State) -> None:
-    """Not to be fused: the product is rounded."""
+    """Add a multiplication and an addition that must not be fused: the first one rounds."""
     a = state.exact(lambda type_: is_float(type_) and computes(type_))
     if a is not None:
         product = state.builder.mul(a, state.partner(a))
@@ -156,7 +156,8 @@ def function(state: State) -> None:
         element = element_type(a.type)
         assert isinstance(element, FloatType)
         name = state.one_of(tuple(name for name, type_ in MATH if type_ is element))
-        # The table's bound is from the exact result; the reference's own rounding is half a unit more.
+        # The table's bound is from the exact result; the reference's own rounding is half a unit
+        # more.
         state.add(_apply(state.builder, name, a), (MATH[name, element].strict_ulp + 1.0, 0.0))
 
 
@@ -202,7 +203,11 @@ def _within(state: State, value: Value, target: IntType) -> Value:
 
 
 def bits(state: State) -> None:
-    """The bits of a value as another type. What becomes a float may be a NaN that signals, and is moved only; one without NaN besides is computed with."""
+    """Reinterpret the bits of a value as another type.
+
+    A float made so may be a signaling NaN, so it is moved only; a copy without NaN is computed
+    with.
+    """
     a = state.exact(is_number)
     if a is None:
         return

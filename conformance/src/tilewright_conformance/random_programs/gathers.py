@@ -1,4 +1,7 @@
-"""Loops that load indices, gather rows of a table by them, multiply those, and use the indices again: as paged and sparse attention do."""
+"""Loops that load indices, gather rows of a table by them and multiply the rows.
+
+They use the indices again, as paged and sparse attention do.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,14 @@ from tilewright.ir import Region, Value
 from tilewright.ir.types import F32, F64, I1, I32, I64, FloatType, IntType, PointerType, TileType
 from tilewright_conformance.random_programs.state import State
 
-#: Rows of the table; indices are below (``place`` of :data:`~tilewright_conformance.random_programs.program.FILLS`).
+#: Rows of the table; indices are below (``place`` of
+#: :data:`~tilewright_conformance.random_programs.program.FILLS`).
 _ROWS = 16
 
 
 @dataclass(frozen=True)
 class _Extents:
-    """A product of ``m`` rows by ``k`` gathered rows of ``n`` elements."""
+    """Extents of a matmul of ``m`` rows by ``k`` gathered rows of ``n`` elements."""
 
     m: int
     k: int
@@ -24,7 +28,10 @@ class _Extents:
 
 
 def gathered_product(state: State) -> None:
-    """A counted loop over products with gathered rows; every number is whole and small, so all is exact."""
+    """Add a counted loop of matmuls with gathered rows.
+
+    Every number is whole and small, so all results are exact.
+    """
     dots = [(operand, sums) for operand, sums in state.language.dots if sums in (F32, F64, I32) and not (isinstance(operand, FloatType) and operand.is_fp8)]
     least = max(state.language.capabilities.min_dot)
     extents = _Extents(*(max(least, state.one_of((16, 16, 32))) for _ in range(3)))
@@ -101,7 +108,7 @@ class _Gather:
         return scores
 
     def signs(self, scores: Value) -> Value:
-        """The left operand of the second product: one where a score is above zero, two elsewhere."""
+        """The left operand of the second matmul: one where a score is above zero, two elsewhere."""
         b = self.state.builder
         shape = (self.extents.m, self.extents.k)
         positive: Value = b.cmp(scores, self.constant(shape, 0, self.sums), predicate="gt")

@@ -1,4 +1,4 @@
-"""What programs for a backend may be made of: the part of Tile IR that its capabilities declare, by the rules of the op table."""
+"""The part of Tile IR that programs for a backend may use, by its capabilities and the op table."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Language:
     capabilities: Capabilities
 
     def has(self, type_: Type) -> bool:
-        """Whether the backend has an element type."""
+        """Return whether the backend has an element type."""
         return str(type_) in self.capabilities.dtypes
 
     def feature(self, name: str) -> bool:
@@ -61,7 +61,10 @@ class Language:
 
     @cached_property
     def integers(self) -> tuple[IntType, ...]:
-        """Integers other than the boolean. Masks, offsets and program ids need i1, i32 and i64, which every backend has."""
+        """Integers other than the boolean.
+
+        Masks, offsets and program ids need i1, i32 and i64, which every backend has.
+        """
         return tuple(type_ for type_ in INTEGERS if type_ is not I1 and (self.has(type_) or type_ in (I32, I64)))
 
     @cached_property
@@ -106,7 +109,7 @@ class Language:
         return count
 
     def fits(self, *shapes: tuple[int, ...]) -> bool:
-        """Whether tiles of these shapes may be made."""
+        """Return whether tiles of these shapes may be made."""
         for shape in shapes:
             if self.numel(shape) > self.most_elements:
                 return False
@@ -126,7 +129,8 @@ class Language:
 
     @cached_property
     def atomics(self) -> tuple[tuple[IntType | FloatType, str], ...]:
-        """Pairs (element, kind) of atomic updates that the IR and the backend both have; ``cas`` among the kinds."""
+        """Pairs (element, kind) of atomic updates that the IR and the backend have; ``cas`` is one kind.
+        """
         found: list[tuple[IntType | FloatType, str]] = []
         for name in sorted(self.capabilities.atomics):
             element = parse_type(name)

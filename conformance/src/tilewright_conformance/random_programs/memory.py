@@ -38,7 +38,10 @@ def _layout(state: State, shape: tuple[int, ...]) -> tuple[Value, int]:
 
 
 def _strided(state: State, shape: tuple[int, ...]) -> tuple[Value, int]:
-    """A coordinate times a stride, summed over the axes, which lie in memory in any order, with gaps between."""
+    """Offsets of a tile's elements: the sum over the axes of a coordinate times a stride.
+
+    The axes lie in memory in any order, with gaps between.
+    """
     order = state.random.sample(range(len(shape)), len(shape))
     strides, span = [0] * len(shape), 1
     for axis in order:
@@ -55,7 +58,7 @@ def _strided(state: State, shape: tuple[int, ...]) -> tuple[Value, int]:
 
 
 def _moved(state: State, base: Value, offsets: Value, greatest: int) -> Value:
-    """Pointers at offsets, which are of any type that holds the greatest."""
+    """Pointers at offsets, which are of any type that holds ``maximum``."""
     types = [type_ for type_ in (I32, I32, I64, *state.language.integers) if type_.maximum >= greatest]
     target = with_element(offsets.type, state.one_of(types))
     with state.guarding() as b:
@@ -86,7 +89,10 @@ def _region(state: State, element: Type, shape: tuple[int, ...], fill: str, name
 
 
 def _global(state: State, element: Type, shape: tuple[int, ...], fill: str, name: str, written: tuple[float, float] | None = None) -> tuple[Value, Value]:
-    """(pointers, mask) of the program's tile of an array that ends inside a tile: the lanes beyond are masked off."""
+    """(pointers, mask) of the program's tile of an array that ends inside a tile.
+
+    The lanes beyond the array's end are masked off.
+    """
     numel = state.language.numel(shape)
     total = numel * state.programs
     count = state.number(1, total)
@@ -198,7 +204,10 @@ def store(state: State) -> None:
 
 
 def store_and_load(state: State) -> None:
-    """Write a tile and read it in another order; a barrier on either side, for the lanes that read are not those that wrote."""
+    """Write a tile and read it in another order.
+
+    A barrier on either side is needed, because a lane reads elements that other lanes wrote.
+    """
     item = state.pick(lambda item: isinstance(item.type, TileType))
     if item is None:
         return

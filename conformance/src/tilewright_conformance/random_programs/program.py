@@ -1,4 +1,4 @@
-"""What a random program is: a module, its grid, its arguments, and how far the results of two runs may be apart."""
+"""A random program: a module, its grid, its arguments, and the tolerances of its outputs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ class Program:
     seed: int
 
     def arguments(self) -> list[Any]:
-        """Fresh arguments in the function's order. Elements of bf16 and the fp8 kinds are raw bits."""
+        """Fresh arguments in the function's order. Elements of bf16 and the fp8 kinds are raw bits.
+        """
         rng = np.random.default_rng(self.seed)
         return [one.value if isinstance(one, NumberArgument) else FILLS[one.fill](rng, one.element, one.count) for one in self.parameters]
 
@@ -70,7 +71,10 @@ class Program:
 
 
 def random_array(rng: np.random.Generator, element: Type, count: int) -> Array:
-    """Random data with a share of special values: zeros of both signs, ones, extremes, and for floats infinities, NaN and subnormals."""
+    """Random data with a share of special values.
+
+    These are zeros of both signs, ones and extremes, and for floats infinities, NaN and subnormals.
+    """
     if isinstance(element, FloatType):
         numbers = rng.standard_normal(count) * 10.0 ** rng.integers(-3, 4, count)
         infinities = (np.inf, -np.inf) if element.has_infinity else ()
@@ -87,7 +91,7 @@ def random_array(rng: np.random.Generator, element: Type, count: int) -> Array:
 
 
 def _near_ties(element: FloatType) -> list[float]:
-    """Numbers half-way between two of a narrower format, and next to there: where two roundings are not one."""
+    """Numbers at or next to a tie of a narrower format, where rounding twice differs from once."""
     found = []
     for other in FLOATS:
         if other.mantissa + 2 < element.mantissa and element.bias >= other.bias:
@@ -113,7 +117,7 @@ def special_numbers(element: Type) -> tuple[int | float, ...]:
 
 
 def _whole(rng: np.random.Generator, element: Type, count: int) -> Array:
-    """Integers of a small size: sums of a few are exact in every type, and none is NaN or a negative zero."""
+    """Small integers: adding a few is exact in every type, and none is NaN or a negative zero."""
     most = 1 if isinstance(element, FloatType) and element.is_fp8 else 8
     least = 0 if isinstance(element, IntType) and not element.signed else -most
     numbers = rng.integers(least, most, count, endpoint=True)
@@ -159,7 +163,7 @@ def _unit(element: FloatType, scale: float) -> float:
 
 
 def mismatch(output: Output, expected: Array, found: Array) -> str:
-    """What is wrong with an output; empty where nothing is."""
+    """Describe the difference of an output; empty where there is none."""
     if np.array_equal(expected.view(np.uint8), found.view(np.uint8)):
         return ""
     rules = Rules()

@@ -1,4 +1,4 @@
-"""Steps over regions of elements, reductions, scans and maps, and matrix products."""
+"""Steps over regions of elements, reductions, scans and maps, and matmuls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def _operation(name: str) -> Combine:
 
 
 def _extreme_with_position(predicate: str, tie: str) -> Combine:
-    """The greater or smaller of two values with its position; of equal ones the first or the last position."""
+    """The greater or smaller of two values with its position; a tie goes to the first or last one.
+    """
 
     def combine(b: Builder, left: Sequence[Value], right: Sequence[Value]) -> Sequence[Value]:
         better = b.cmp(left[0], right[0], predicate=predicate)
@@ -107,7 +108,7 @@ def scan(state: State) -> None:
 
 
 def exact_sum(state: State) -> None:
-    """Sums of small integers in a float type, exact in any order."""
+    """Add up small integers in a float type, exactly in any order."""
     tile = state.exact_tile(lambda type_: True)
     floats = [type_ for type_ in state.language.floats if not type_.is_fp8]
     if tile is None or not floats:
@@ -123,7 +124,7 @@ def exact_sum(state: State) -> None:
 
 
 def rounded_sum(state: State) -> None:
-    """Sums of floats of a size up to one, in whatever order."""
+    """Add up floats of magnitude up to one, in whatever order."""
     value = state.exact_tile(lambda type_: is_wide_float(type_.element))
     if value is None:
         return
@@ -173,7 +174,7 @@ def steps(state: State, how_many: int, table: dict[Callable[[State], None], int]
         state.one_of(choices)(state)
 
 
-# ---- products
+# ---- matmuls
 
 
 def _room(element: Type) -> int:
@@ -187,7 +188,7 @@ def _scale(element: Type) -> float:
 
 
 def dot(state: State) -> None:
-    """A product of whole numbers, exact in every order of its sums."""
+    """Add a matmul of whole numbers, whose accumulation is exact in every order."""
     if not state.language.dots:
         return
     operand, accumulator = state.one_of(state.language.dots)
@@ -222,7 +223,8 @@ def dot(state: State) -> None:
     if state.number(0, 2):
         state.add(state.builder.dot(a, b, c, **attributes))
         return
-    # What is added to a product may be taken into its sums, in any order: exact for whole numbers alone, so the product itself is not computed with.
+    # The accumulator's initial value may be added in any order. That is exact for whole numbers
+    # alone, so nothing computes with the matmul without one.
     product = state.builder.dot(a, b, state.builder.constant_like(c.type, 0), **attributes)
     if isinstance(accumulator, IntType) or state.chance(2):
         state.add(product, None if isinstance(accumulator, IntType) else (0.0, 0.0))
@@ -242,7 +244,7 @@ def _matrix(state: State, shape: tuple[int, ...], element: Type, bits: int, scal
 
 
 def scaled_dot(state: State) -> None:
-    """A product of block-scaled operands whose sums are exact."""
+    """Add a matmul of block-scaled operands whose accumulation is exact."""
     if not state.language.feature("dot_scaled"):
         return
     formats = [name for name, type_ in SCALED_FORMATS.items() if state.language.has(type_)]

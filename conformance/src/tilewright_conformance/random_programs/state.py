@@ -1,13 +1,13 @@
-"""A program that is being built: its values, what is known of them, its arguments, and the operations that keep it defined.
+"""A program under construction: its values and their attributes, its arguments, and its guards.
 
 Every value is either *exact* (a backend must reproduce it bit for bit) or not: results of math
-functions and of sums in any order. An inexact value is moved and stored but not computed with,
+functions and of additions in any order. An inexact value is moved and stored but not computed with,
 since a comparison or a rounding could turn a tolerated difference into any other. Its output
 carries the bound to hold.
 
-Operations made in :meth:`State.guarding` keep an operation behind them defined and its result
-exact: divisors are made non-zero, shift amounts masked, NaN taken out, addresses kept apart. They
-have locations in the file ``guard``; the minimiser leaves them alone.
+Guards, the operations made in :meth:`State.guarding`, keep a later operation defined and its result
+exact: they make divisors non-zero, mask shift amounts, replace NaN, keep addresses apart. They have
+locations in the file ``guard``; the minimiser leaves them alone.
 """
 
 from __future__ import annotations
@@ -30,13 +30,16 @@ T = TypeVar("T")
 
 
 def is_guard(operation: Operation) -> bool:
-    """Whether the operation is there to keep another one defined."""
+    """Return whether an operation keeps another one defined."""
     return operation.location is not None and operation.location.file == GUARD
 
 
 @dataclass
 class Item:
-    """A value of the program with what is known of it. ``bound`` is (ulp, scale) of an inexact one; (0, 0) of one that may be moved only."""
+    """A value of the program with its attributes.
+
+    ``bound`` is (ulp, scale) of an inexact value; (0, 0) means that the value may be moved only.
+    """
 
     value: Value
     bound: tuple[float, float] | None = None
@@ -85,13 +88,13 @@ class State:
         return self.random.randint(low, high)
 
     def chance(self, one_in: int) -> bool:
-        """Whether a thing that happens once in so many times happens."""
+        """Return True once in so many times."""
         return self.number(1, one_in) == one_in
 
     # ---- values
 
     def pick(self, accept: Callable[[Item], bool]) -> Item | None:
-        """A visible value, the younger ones rather: what is made of what was made is what finds bugs."""
+        """Pick a visible value, preferring recent ones: long chains of operations find bugs."""
         found = [item for item in self.pool if accept(item)]
         if not found:
             return None
@@ -113,7 +116,11 @@ class State:
         return found.value if found is not None else None
 
     def partner(self, like: Value) -> Value:
-        """An exact value of the same type as an operand: another or the same one, a constant, a number spread out, or one of another type cast to it."""
+        """Return an exact value of the same type as an operand.
+
+        It is the same or another value, a constant, a splat number, or a value of another type cast
+        to it.
+        """
         way = self.number(0, 5)
         found = self.exact_of(like.type) if way < 3 else None
         if found is None and way < 5:
@@ -172,7 +179,10 @@ class State:
         return found
 
     def ordered(self, value: Value) -> Value:
-        """A finite float without a negative zero: which of two zeros is the smaller is open, and so is a chain of NaN-ignoring steps on NaN."""
+        """Make a float finite and without a negative zero.
+
+        Which of two zeros is the smaller is open, and so is a chain of NaN-ignoring steps on NaN.
+        """
         if not isinstance(element_type(value.type), FloatType):
             return value
         with self.guarding() as b:
@@ -189,7 +199,10 @@ class State:
         return found
 
     def whole(self, type_: Type, bits: int, scale: float = 1.0) -> Value:
-        """A value of a type that holds integers of at most ``bits`` bits, signed where the type is, times ``scale``: made of a value at hand."""
+        """Derive a value of a type that holds integers of at most ``bits`` bits, times ``scale``.
+
+        The integers are signed where the type is.
+        """
         element, shape = element_type(type_), shape_of(type_)
         signed = not isinstance(element, IntType) or element.signed
         with self.guarding() as b:
@@ -245,7 +258,7 @@ class State:
 
     @property
     def programs(self) -> int:
-        """How many programs the grid has."""
+        """Number of programs in the grid."""
         return self.grid[0] * self.grid[1] * self.grid[2]
 
     # ---- arguments
@@ -268,7 +281,7 @@ class State:
 
     @contextlib.contextmanager
     def inside(self, region: Region, values: Sequence[Value], *, closed: bool = False) -> Iterator[None]:
-        """Build in a region, of which ``values`` are visible besides those outside; in a closed one nothing else is."""
+        """Build in a region that sees ``values`` and, unless it is closed, the values outside."""
         outer = self.pool
         self.pool = [*([] if closed else outer), *(Item(value) for value in values)]
         self.depth += 1
@@ -286,7 +299,7 @@ def is_int(type_: Type) -> bool:
 
 
 def _casts_freely(source: Type, target: Type) -> bool:
-    """Whether no value of one number type is undefined as another."""
+    """Return whether casting every value of one number type to another is defined."""
     return source is not target and not isinstance(source, PointerType) and not (isinstance(source, FloatType) and isinstance(target, IntType))
 
 

@@ -45,7 +45,7 @@ def random_program(seed: int, capabilities: Capabilities = PORTABLE, max_steps: 
 
 
 def programs(capabilities: Capabilities = PORTABLE, max_steps: int = 24) -> st.SearchStrategy[Program]:
-    """Random programs as a hypothesis strategy, which draws their numbers; see :func:`random_program`."""
+    """Random programs as a hypothesis strategy over their seeds; see :func:`random_program`."""
     return st.integers(0, 2**64 - 1).map(lambda seed: random_program(seed, capabilities, max_steps))
 
 
@@ -72,7 +72,7 @@ def _number(state: State, type_: IntType | FloatType) -> int | float | bool:
 
 
 def _end(state: State) -> None:
-    """Store what nothing reads, and some of the rest: what is not stored, and leads to nothing that is, does not count."""
+    """Store unread values and some of the rest: values that reach no store are not tested."""
     unread = [item for item in state.pool if not item.value.uses]
     rest = [item for item in state.pool if item.value.uses]
     for item in [*unread[-_MOST_RESULTS:], *state.random.sample(rest, min(2, len(rest)))]:
