@@ -1,6 +1,6 @@
 """``python -m tilewright_conformance.mutation``: the table of switches.
 
-With ``--catch`` it also runs the suite and prints the case that catches each switch.
+With ``--catch`` it runs the case of the suite that catches each switch.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Samples of every operation of the op table: valid kernels with arguments, for round-trip, verifier, reference and backend tests.
+"""Samples of every operation of the op table: valid kernels with arguments.
 
     for sample in samples("add"):
         arguments = sample.make_arguments(np.random.default_rng(0))
         run(sample.module, arguments, sample.grid)
 
-The values avoid what the table calls undefined. Two runs of one sample are compared with
-:func:`check_outputs`. Each family of operations has a file, whose ``SAMPLES`` map operations to
-functions that give samples. What ``tilewright ops`` tells of an operation is read off them.
+Round-trip, verifier, reference and backend tests run them. The values avoid undefined behavior as
+the table defines it. :func:`check_outputs` compares two runs of one sample. Each family of
+operations has a file, whose ``SAMPLES`` map operations to generators of samples. ``tilewright ops``
+derives an operation's types and examples from them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tilewright.reference.numerics import decode, is_raw
 from tilewright_conformance.op_samples import arithmetic, by_trait, casts, control, debug, descriptors, linear, memory, shape
 from tilewright_conformance.op_samples.kernel import Argument, Sample, SampleKernel
 
-#: operation -> a function that gives its samples; those by trait give way to a family of its own
+#: operation -> a function that yields its samples; an operation's own family overrides its trait's
 FAMILIES: dict[str, Callable[[], Iterator[Sample]]] = by_trait.SAMPLES | merged(
     *(module.SAMPLES for module in (arithmetic, casts, shape, memory, descriptors, linear, control, debug))
 )
@@ -75,7 +76,8 @@ def _numbers(array: NDArray[Any], type_: Type) -> NDArray[Any]:
 
 
 def _agree(a: NDArray[Any], b: NDArray[Any], type_: Type, ulp: float) -> NDArray[np.bool_]:
-    """Element by element: integers equal; floats equal, both NaN, or at most ``ulp`` units in the last place apart."""
+    """Compare element by element: integers equal; floats equal, both NaN, or within ``ulp`` units.
+    """
     if not isinstance(type_, FloatType):
         return np.asarray(a == b)
     numbers = [_numbers(array, type_) for array in (a, b)]

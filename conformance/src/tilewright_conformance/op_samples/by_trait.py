@@ -1,7 +1,8 @@
-"""Samples of elementwise operations whose operands are of one type: the types are those that the operation's rule takes, so that no operation is named here.
+"""Samples of elementwise operations whose operands are of one type, derived from their traits.
 
-Integers are any; floats are moderate, and compared within four units in the last place. An
-operation that needs other arguments has a family of its own.
+The types are those that the operation's rule accepts, so that no operation is named here. Integers
+are any; floats are moderate, and compared within four units in the last place. An operation that
+needs other arguments has a family of its own.
 """
 
 from __future__ import annotations

@@ -324,7 +324,8 @@ def _scan() -> Samples:
         for result in kernel.b.region_op("scan", _with_positions(kernel, (4, 16)), regions=[_greater(kernel)], axis=1, reverse=reverse).results:
             kernel.store(result)
         yield kernel.finish()
-        # x -> a * x + b composed: associative, not commutative, so that the order of the operands shows.
+        # x -> a * x + b composed: associative, not commutative, so that the order of the operands
+        # shows.
         kernel = SampleKernel(f"scan/affine/u32{'/reverse' if reverse else ''}")
         b = kernel.b
         combine = kernel.region((U32,) * 4, lambda a, s, c, t, b=b: (b.mul(a, c), b.add(b.mul(s, c), t)), names=("a", "s", "c", "t"))
@@ -360,7 +361,7 @@ def _map() -> Samples:
     b = kernel.b
 
     def digits(x: Value) -> Value:
-        """How often x can be halved."""
+        """Count how often x can be halved."""
         zero, one = kernel.constant(I32, 0), kernel.constant(I32, 1)
         before = kernel.region((I32, I32), lambda v, n: (b.cmp(v, zero, predicate="gt"), v, n), "condition")
         after = kernel.region((I32, I32), lambda v, n: (b.shr(v, one), b.add(n, one)))

@@ -16,7 +16,8 @@ def _print() -> Samples:
         shape = ((), (4,), (2, 2))[index % 3]
         kernel = SampleKernel(f"print/{type_}/{shape_text(shape)}")
         value = kernel.load(type_, shape)
-        # An element of a tile is printed once all the same, so that every target prints the same lines.
+        # An element of a tile is printed once all the same, so that every target prints the same
+        # lines.
         kernel.b.print([value], prefix=f"{type_} value", hex=type_ in (I32, U64), each_thread=shape == (2, 2))
         kernel.store(value)
         yield kernel.finish()

@@ -1,4 +1,7 @@
-"""What a sample of an operation is, and the harness that builds one: a kernel that loads inputs, applies the operation, stores results."""
+"""Samples of operations, and the harness that builds one.
+
+A sample is a kernel that loads inputs, applies the operation, and stores the results.
+"""
 
 from __future__ import annotations
 
@@ -50,12 +53,14 @@ SHAPES: tuple[tuple[int, ...], ...] = ((16,), (4, 8), (2, 4, 8), (64,), (1, 16),
 
 @dataclass(frozen=True)
 class Draw:
-    """Which random values an array or scalar gets.
+    """The distribution of an array's or a scalar's random values.
 
     Attributes:
         low, high: the closed range; by default all integers, or floats of many magnitudes.
-        special: mix in the ends of the range, for floats also zeros, infinities, NaN, the least and greatest numbers.
-        integral: floats without a fraction (in the range -4 .. 4 by default), whose sums and products come out exact in any order.
+        special: mix in the ends of the range, for floats also zeros, infinities, NaN, the smallest and
+            largest numbers.
+        integral: floats without a fraction (in the range -4 .. 4 by default), which add and multiply
+            exactly in any order.
         array: the values themselves, as a function of the generator and the number of elements.
     """
 
@@ -146,7 +151,8 @@ class Argument:
     block: tuple[int, ...] = ()
 
     def make(self, rng: np.random.Generator) -> Any:
-        """The value to launch with: an array, a Python number, or a descriptor of the reference's."""
+        """The value to launch with: an array, a Python number, or a descriptor of the reference's.
+        """
         values = self.draw.values(rng, self.type, math.prod(self.shape))
         if self.kind == "scalar":
             return decode(values, self.type)[0].item() if isinstance(self.type, FloatType) and is_raw(self.type) else values[0].item()
@@ -187,7 +193,7 @@ class Sample:
         return tuple(index for index, argument in enumerate(self.arguments) if argument.output)
 
     def make_arguments(self, rng: np.random.Generator) -> list[Any]:
-        """Fresh arguments in the kernel's order: arrays (bf16 and fp8 as bits), Python numbers, descriptors."""
+        """Make fresh arguments: arrays (bf16 and fp8 as bits), Python numbers, descriptors."""
         return [argument.make(rng) for argument in self.arguments]
 
 
@@ -257,7 +263,10 @@ class SampleKernel:
         return self.b.constant_like(type_, value)
 
     def region(self, arguments: Sequence[Type], body: Callable[..., Any], terminator: str = "yield", names: Sequence[str] = ()) -> Region:
-        """A region whose body is ``body(*arguments)`` and that ends with the values it returns (None, one, or several)."""
+        """Build a region with ``body(*arguments)`` in it, which ends with the values that ``body`` returns.
+
+        These are None, one value, or several.
+        """
         region = Region(arguments, names)
         with self.b.at_region(region):
             found = body(*region.arguments)

@@ -1,4 +1,8 @@
-"""Matrix products. Operands are small integers, so that every order of summation and every precision gives the same result; or positive fractions."""
+"""Samples of matmuls.
+
+Operands are small integers, so that every order of accumulation and every precision has the same
+result; or positive fractions.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +66,8 @@ def _dot() -> Samples:
         _product(kernel, (F32, F32, F32), (16, 16, 32), (INTEGRAL, INTEGRAL, INTEGRAL), precision=precision)
         yield kernel.finish()
     for type_, accumulator in ((F32, F32), (F64, F64), (F16, F32), (BF16, F32)):
-        # Positive terms: no cancellation, so that the error stays below K roundings of the accumulator.
+        # Positive terms: no cancellation, so that the error stays below K roundings of the
+        # accumulator.
         kernel = SampleKernel(f"dot/{type_}/fractions")
         positive = Draw(0.5, 2.0)
         _product(kernel, (type_, type_, accumulator), (16, 16, 64), (positive, positive, positive))
@@ -74,7 +79,7 @@ def _dot() -> Samples:
 
 
 def _accumulated() -> Sample:
-    """A product accumulated over a loop, the operands' rows strided."""
+    """A matmul accumulated over a loop, the operands' rows strided."""
     kernel = SampleKernel("dot/f16/loop")
     b, steps = kernel.b, 4
     inputs = [kernel.pointer(F16, (steps, 16, 16), INTEGRAL) for _ in range(2)]

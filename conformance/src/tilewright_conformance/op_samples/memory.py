@@ -180,7 +180,10 @@ def _atomic_rmw() -> Samples:
 
 
 def _colliding(kind: str, type_: Type, draw: Draw, settings: dict[str, Any]) -> Sample:
-    """Lanes and programs that meet at few addresses. Old values depend on the order and stay unread."""
+    """Atomics of lanes and programs that collide at few addresses.
+
+    Old values depend on the order and stay unread.
+    """
     kernel = SampleKernel(f"atomic_rmw/{kind}/{type_}/collisions", grid=(3, 2, 1))
     base = kernel.pointer(type_, (4,), draw, output=True)
     index = kernel.load(I32, (16,), Draw(0, 3))
@@ -242,7 +245,7 @@ def _atomic_store() -> Samples:
 
 
 def _clock() -> Samples:
-    """Time passes, and no faster than it does: the difference of two readings is between nothing and an hour."""
+    """The difference of two readings of the clock, which lies between zero and an hour."""
     kernel = SampleKernel("clock/difference")
     b = kernel.b
     passed = b.sub(b.sub(b.constant(value=0, result=I64), b.clock()), b.neg(b.clock()))

@@ -1,7 +1,8 @@
-"""Which types an operation takes and gives, found out by asking its rule: the op table says it in code, and here it is read out as a table.
+"""The types of an operation's operands and results, found by querying its rule.
 
-The rule is tried with every combination of element types in place of those that a sample of the
-operation has, so what is told is what the verifier holds to.
+The op table states types in code; this module derives a table from it. It tries the rule with every
+combination of element types in place of those that a sample of the operation has, so the table
+states exactly what the verifier accepts.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from tilewright.ir.table import OpSpec, RuleError
 from tilewright.ir.types import F32, FLOATS, INTEGERS, DescriptorType, PointerType, TileType, Type
 from tilewright_conformance.op_samples import FAMILIES
 
-#: What values hold, beside numbers: pointers, of which one stands for all. It is none that points to numbers: those stand for the numbers.
+#: What values hold, beside numbers: pointers, of which one stands for all. It is none that points
+#: to numbers: those stand for the numbers.
 POINTER = PointerType(PointerType(F32))
 _CANDIDATES: tuple[Type, ...] = (*INTEGERS, *FLOATS, POINTER)
-#: Combinations that are tried for one operation; where there are more, its samples are what is told.
+#: Combinations to try for one operation; where there are more, the table lists its samples' types.
 _MOST = 120_000
 #: Letters of an attribute that may be a choice, and not a text.
 _SHORT = 12
@@ -58,7 +60,8 @@ class _Use:
 
 @functools.cache
 def op_types(spec: OpSpec) -> OpTypes | None:
-    """The types of an operation; None for one that has no samples, or neither operands nor results."""
+    """The types of an operation; None for one that has no samples, or neither operands nor results.
+    """
     uses = [use for use in _uses(spec) if any(use.groups) or use.results]
     if not uses:
         return None
@@ -95,7 +98,10 @@ def _use(operation: Operation) -> _Use:
 
 
 def _bases(uses: Sequence[_Use]) -> list[_Use]:
-    """Uses to begin from, all with the same operands and results, as many operands as there are: every choice of every attribute is in one."""
+    """Uses to begin from, all with the same operands and results, as many operands as possible.
+
+    Every choice of every attribute is in one.
+    """
     form = max(map(_form, uses))
     chosen: list[_Use] = []
     met: set[tuple[str, str]] = set()
@@ -109,14 +115,17 @@ def _bases(uses: Sequence[_Use]) -> list[_Use]:
 
 
 def _kind(value: Any) -> str:
-    """What of an attribute a rule may read: a choice, or the type and sign of a number."""
+    """The part of an attribute that a rule may read: a choice, or the type and sign of a number."""
     if isinstance(value, str) and len(value) < _SHORT:
         return value
     return f"{type(value).__name__} {isinstance(value, int | float) and value < 0}"
 
 
 def _form(use: _Use) -> tuple[Any, ...]:
-    """Which groups there are and how many results, the most groups greatest, then the fewest results, one at least."""
+    """The operand groups of a use and how its results sort.
+
+    Uses with the most groups are the maximum, then those with the fewest results, one at minimum.
+    """
     given = tuple(bool(group) for group in use.groups)
     return sum(given), -abs(len(use.results) - 1), given
 
@@ -177,13 +186,13 @@ def _rows(found: set[tuple[tuple[str, Type], ...]]) -> tuple[tuple[Row, ...], li
 
 
 def _alike(combinations: Sequence[Mapping[str, Type]], first: str, second: str) -> bool:
-    """Whether two roles always have one type, which is not the same in all combinations."""
+    """Return whether two roles always have one type, which is not the same in all combinations."""
     both = [(one[first], one[second]) for one in combinations if first in one and second in one]
     return bool(both) and all(a is b for a, b in both) and len({a for a, _ in both}) > 1
 
 
 def _refusal(spec: OpSpec, uses: Sequence[_Use], names: list[str], together: Sequence[tuple[str, ...]]) -> str:
-    """What the rule says where one of several operands that always have one type has another."""
+    """The rule's error where one of several operands that always have one type has another."""
     pair = next((operands for group in together if len(operands := [name for name in group if name in names]) > 1), None)
     if pair is None:
         return ""
@@ -204,7 +213,10 @@ def _refusal(spec: OpSpec, uses: Sequence[_Use], names: list[str], together: Seq
 
 
 def _leaf(type_: Type) -> Type | None:
-    """What a value holds: a number type, or a pointer type below a pointer; None where it holds nothing that could be another."""
+    """The number type that a value holds, or a pointer type below a pointer.
+
+    None where it holds nothing that could be another.
+    """
     type_ = _below(type_)
     if isinstance(type_, PointerType):
         return POINTER if isinstance(type_.pointee, PointerType) else type_.pointee

@@ -1,4 +1,8 @@
-"""``tilewright ops``: what each operation of Tile IR is, read off the op table: meaning, operands, attributes, types, who may take it apart, an example."""
+"""``tilewright ops``: each operation of Tile IR, as the op table declares it.
+
+It prints the meaning, operands, attributes, types, the passes that decompose the operation, and an
+example.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +39,8 @@ _EFFECTS = {Effect.READ: "reads memory", Effect.WRITE: "writes memory", Effect.O
 #: How a row of the catalogue of decompositions is asked for.
 _CATALOGUE = "Manifest.lowers"
 _DESCRIPTORS = ("make_descriptor", *(f"descriptor_{what}" for what in ("load", "store", "reduce", "gather", "scatter", "extent", "stride")))
-#: operation -> the pass or stage that replaces it by others, which a backend may run in place of lowering it. Functions and casts: :func:`decomposed_by`.
+#: operation -> the pass or stage that replaces it by others, which a backend may run in place of
+#: lowering it. Functions and casts: :func:`decomposed_by`.
 _DECOMPOSED: Mapping[str, str] = {
     "call": "tilewright.passes.inline.inline puts the function's body in its place",
     "dot_scaled": "tilewright.simt.passes.scaled.expand_scaled makes a dot of unpacked and scaled operands of it; a stage of the GPU toolkit",
@@ -52,7 +57,7 @@ _DECLARED: Mapping[str, str] = {
 
 
 def ops_command(options: argparse.Namespace) -> int:
-    """Run the command; gives the exit code.
+    """Run the command and return the exit code.
 
     Raises:
         UsageError: there is no such operation.
@@ -84,7 +89,10 @@ def family_of(spec: OpSpec) -> str:
 
 
 def decomposed_by(spec: OpSpec) -> list[str]:
-    """Who replaces an operation by others, each with what they make of it; empty where every backend lowers it itself."""
+    """List the passes that decompose an operation, each with its replacement.
+
+    The list is empty where every backend lowers the operation itself.
+    """
     from tilewright.passes.decompose.catalogue import CATALOGUE
     from tilewright.passes.decompose.widen import WIDENED
     from tilewright.passes.math.math_library import MATH, cast_function, math_function
@@ -113,7 +121,10 @@ def decomposed_by(spec: OpSpec) -> list[str]:
 
 
 def lowered_by(spec: OpSpec, backend: Backend | None) -> str:
-    """What becomes of an operation for a backend: ``lowered``, ``taken apart`` or ``refused``; empty where its manifest does not say."""
+    """A backend's treatment of an operation: ``lowered``, ``decomposed`` or ``refused``.
+
+    It is empty where the backend's manifest does not say.
+    """
     from tilewright.passes.decompose.catalogue import CATALOGUE
 
     if backend is None or not backend.manifest.lowers:
@@ -124,7 +135,7 @@ def lowered_by(spec: OpSpec, backend: Backend | None) -> str:
 
 
 def declared_by(spec: OpSpec) -> str:
-    """What of a manifest says that a target has an operation; empty where every backend has to."""
+    """The part of a manifest that declares an operation; empty where every backend must have it."""
     if spec.name in FEATURES:
         return f"the feature {FEATURES[spec.name]!r}"
     return _DECLARED.get(spec.name, "")

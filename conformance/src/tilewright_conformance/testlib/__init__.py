@@ -1,5 +1,4 @@
-"""What families of cases are written with: tables of cases, numbers and bits of every type, tiles in dense arrays, threads, settings of the environment.
+"""Test utilities of the families: tables of cases, numbers and bits, tiles, threads, environment.
 
-What does not live here: what one family alone needs, which is in its package below ``cases``, and
-whole kernels.
+The needs of a single family are in its package below ``cases``; whole kernels are in ``kernels``.
 """

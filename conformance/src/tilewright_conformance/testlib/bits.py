@@ -14,7 +14,8 @@ from tilewright_conformance.testlib.numbers import IR
 
 Array = NDArray[Any]
 
-#: element type in Tile IR -> its name in the language: the table of :mod:`tilewright_conformance.testlib.numbers` the other way round
+#: element type in Tile IR -> its name in the language: the table of
+#: :mod:`tilewright_conformance.testlib.numbers` the other way round
 ELEMENTS: dict[str, str] = {text: name for name, text in IR.items()}
 #: What every backend of a profile has.
 PORTABLE = ("i1", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "bf16", "f32")
@@ -55,7 +56,8 @@ def same_bits(session: Session, found: Array, expected: Array, name: str = "resu
 
 
 def poison(element: str, shape: int | tuple[int, ...]) -> Array:
-    """An array whose every byte is 0x5A (booleans: true), for results that are to be written, or not."""
+    """An array whose every byte is 0x5A (booleans: true), for results that are to be written, or not.
+    """
     dtype = storage(element)
     if element == "i1":
         return np.ones(shape, dtype)

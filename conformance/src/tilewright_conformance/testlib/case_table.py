@@ -14,7 +14,9 @@ NOTHING = Needs()
 
 
 def elements(*names: str, tile: int = 1, features: Collection[str] = (), **more: Any) -> Needs:
-    """The needs of a kernel of some element types, by their texts in Tile IR; booleans lie in memory as i8.
+    """The needs of a kernel of some element types, by their names in Tile IR.
+
+    Booleans lie in memory as i8.
 
     Args:
         tile: elements of the largest tile.
@@ -24,7 +26,7 @@ def elements(*names: str, tile: int = 1, features: Collection[str] = (), **more:
 
 
 class Table:
-    """Cases made of the functions that are their bodies; iterating gives them in the order of the text.
+    """Cases made of the functions that are their bodies, iterated in the order of the text.
 
         case = Table("memory", "memory")
 
@@ -37,7 +39,7 @@ class Table:
     Args:
         family: the first word of the ids.
         profile: of the cases; those that need an fp8 type are of profile fp8.
-        source: what the expected values come from.
+        source: the origin of the expected values.
     """
 
     def __init__(self, family: str, profile: str, source: str = "NumPy") -> None:

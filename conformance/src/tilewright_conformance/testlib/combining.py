@@ -1,4 +1,7 @@
-"""What reductions and scans combine with, kernels that run them on a tile of any shape, and the error that sums of floats may have."""
+"""Combine functions of reductions and scans, kernels that run them, and error bounds of additions.
+
+The kernels take a tile of any shape.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +32,18 @@ def at_least_32_bits(name: str) -> str:
 
 
 def extremum_type(name: str) -> str:
-    """The type of the greatest or least of numbers of a type."""
+    """The type of the maximum or minimum of numbers of a type."""
     if name in ("float16", "bfloat16"):
         return "float32"
     return "int32" if name in ("int8", "int16", "uint8", "uint16") else name
 
 
 def sum_bound(x: Array, axis: int | None, name: str) -> Array:
-    """How far a sum along an axis may be off: each of n terms is rounded n - 1 times at most, in fp32 where the type is narrower, and the sum once more."""
+    """Error bound of adding up numbers along an axis.
+
+    Each of n terms is rounded n - 1 times at most, in fp32 where the type is narrower, and the
+    total once more.
+    """
     count = x.size if axis is None else x.shape[axis]
     half = min(_HALF[name], _HALF["float32"])
     total = np.abs(x).sum(axis)
@@ -45,7 +52,7 @@ def sum_bound(x: Array, axis: int | None, name: str) -> Array:
 
 
 def running_bound(x: Array, axis: int, name: str) -> Array:
-    """The same for running sums along an axis, in the type itself."""
+    """Error bound of running totals along an axis, in the type itself."""
     count = np.arange(1, x.shape[axis] + 1).reshape([-1 if i == axis else 1 for i in range(x.ndim)])
     return np.asarray(1.01 * count * _HALF[name] * np.abs(x).cumsum(axis))
 
@@ -75,7 +82,7 @@ def both(a, b):
 
 @tw.jit
 def circle(a, b):
-    """One less than the product of one more than each: 0 is its neutral element, and -1 stays."""
+    """(a + 1) * (b + 1) - 1: 0 is its neutral element, and -1 stays."""
     return a * b + a + b
 
 
@@ -112,7 +119,7 @@ def latest(a, b):
 
 @tw.jit
 def segmented(value_a, start_a, value_b, start_b):
-    """Sums that begin anew at marks."""
+    """Addition that begins anew at marks."""
     return tl.where(start_b != 0, value_b, value_a + value_b), start_a | start_b
 
 

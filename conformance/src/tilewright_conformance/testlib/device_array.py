@@ -1,4 +1,4 @@
-"""An array in a backend's own memory that the autotuner can set to zero, copy and give its values back."""
+"""An array in a backend's memory, which the autotuner can zero, copy and restore."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from tilewright_conformance.suite.session import Session
 
 
 class DeviceArray(ArrayView):
-    """A copy of an array of NumPy's on the device under test; :meth:`numpy` copies it back. It has as much of a tensor as tuning needs."""
+    """A copy of a NumPy array on the device under test; :meth:`numpy` copies it back.
+
+    It has as much of a tensor's interface as tuning needs.
+    """
 
     __slots__ = ("_kind", "_memory", "_session")
 
@@ -27,7 +30,7 @@ class DeviceArray(ArrayView):
         super().__init__(buffer, int(buffer.data_ptr()), dtype_text(array.dtype), array.shape, strides, (subject.device.kind, subject.device.index))
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """What it holds when all launches have ended."""
+        """Return the array's values after all launches have ended."""
         self._memory.synchronize()
         found = np.empty(self.shape, self._kind)
         self._memory.copy_to_host(self.owner, _bytes(found))

@@ -240,7 +240,11 @@ ODD = {*("sin", "tan", "sinpi", "asin", "atan", "sinh", "tanh", "asinh", "atanh"
 
 
 def size(name: str, x: float, wanted: Any) -> Any:
-    """What errors of a value are measured by: itself, but where the function oscillates between zeros or is a difference, the numbers around it."""
+    """The number that errors of a value are relative to.
+
+    It is the value itself, but where the function oscillates between zeros or is a difference, the
+    magnitude of the numbers around it.
+    """
     if name in ("j0", "j1", "y0", "y1") and abs(x) > 0.5:
         return max(abs(wanted), 1 / mp.sqrt(abs(mp.mpf(x))))
     if name == "lgamma" and x <= -0.5:
@@ -249,7 +253,10 @@ def size(name: str, x: float, wanted: Any) -> Any:
 
 
 def error(found: float, wanted: Any, mantissa: int, bias: int, of: Any = None) -> float:
-    """How far ``found`` is off, in units in the last place of ``of``, or of the exact value; an infinity counts as the number after the greatest one."""
+    """The error of ``found`` in units in the last place of ``of``, or of the exact value.
+
+    An infinity counts as the number after the maximum.
+    """
     limit = mp.mpf(2) ** (bias + 1)
     with mp.workprec(PRECISION):
         if mp.isinf(wanted) or abs(wanted) >= limit:

@@ -1,4 +1,8 @@
-"""Arguments of the elementary functions: random ones over every exponent, where a function is lively, and those whose results are settled."""
+"""Arguments of the elementary functions.
+
+They are random ones over every exponent, ones in the range where a function varies, and ones whose
+results a standard defines.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +21,14 @@ INF, NAN = math.inf, math.nan
 
 @dataclass(frozen=True)
 class Arguments:
-    """What a function of one number is tried on.
+    """Test arguments of a function of one number.
 
     Attributes:
-        single, double: ranges where it is lively, of f32 and f64.
-        settled: arguments and results that IEEE 754 or C's Annex F settles, or that are numbers; the sign of zero counts.
-        double_nearest: the function of a Python float, to 53 bits or so: exact enough to judge f32 and narrower.
+        single, double: ranges where the function varies, of f32 and f64.
+        settled: arguments and results that IEEE 754 or C's Annex F defines, or that are numbers; the
+            sign of zero counts.
+        double_nearest: the function of a Python float, to 53 bits or so: exact enough to judge f32 and
+            narrower.
         positive: the domain is the numbers above 0.
     """
 
@@ -119,7 +125,10 @@ def random_arguments(rng: np.random.Generator, name: str, dtype: Any, count: int
 
 
 def large_angles(dtype: Any) -> Array:
-    """Angles that are hard to reduce: powers of two, numbers next to multiples of pi/2, the greatest number, and known worst cases."""
+    """Angles that are hard to reduce.
+
+    They are powers of two, numbers next to multiples of pi/2, the maximum, and known worst cases.
+    """
     wide = np.dtype(dtype).itemsize == 8
     powers = np.exp2(np.arange(0, 1024 if wide else 128, 3 if wide else 1))
     multiples = np.pi / 2 * np.concatenate([np.arange(1, 200), np.exp2(np.arange(8, 60)), np.exp2(np.arange(8, 60)) + 1, 3.0 ** np.arange(5, 36)])
@@ -130,7 +139,10 @@ def large_angles(dtype: Any) -> Array:
 
 
 def double_nearest(name: str, x: Array) -> NDArray[np.float64]:
-    """A function of numbers of which some are no numbers or outside of the domain, in double precision: good to judge f32 and narrower."""
+    """Evaluate a function in double precision, which is exact enough to judge f32 and narrower.
+
+    Some arguments may be NaN or outside of the domain.
+    """
     row = ARGUMENTS[name]
     settled = {(argument, math.copysign(1, argument)): result for argument, result in row.settled if argument == argument}
 

@@ -1,4 +1,4 @@
-"""Number types for kernels of the language: their names, arrays, random and special values, and comparing results."""
+"""Number types of kernels: names, arrays, random and special values, and comparison of results."""
 
 from __future__ import annotations
 
@@ -60,19 +60,26 @@ def needs(*names: str, elements: int = 1, any_extent: bool = False) -> Needs:
 def case_of(
     family: str, profile: str, source: str, id_: str, subject: str, run: Callable[[Session], None], *names: str, elements: int, quick: bool = False
 ) -> Case:
-    """A case of a kernel of some types, by name; families bind the first three arguments. ``id_`` is what follows the family."""
+    """A case of a kernel of some types, by name; families bind the first three arguments.
+
+    ``id_`` is the part of the id behind the family.
+    """
     return Case(f"{family}/{id_}", profile, subject, run, needs(*names, elements=elements), quick=quick, source=source)
 
 
 def unset(shape: int | tuple[int, ...], dtype: Any) -> Array:
-    """An array for results, of bytes that are seldom one: a kernel that stores nothing is found out."""
+    """An array for results, of bytes that are rarely 1: it reveals a kernel that stores nothing."""
     kept = np.dtype(dtype)
     count = int(np.prod(shape))
     return np.full(count * kept.itemsize, 0x5B, np.uint8).view(kept).reshape(shape)
 
 
 def draw(rng: np.random.Generator, name: str, shape: int | tuple[int, ...], limit: int = 40) -> Array:
-    """Numbers of which some are equal: integers of a size up to ``limit``, and floats that are multiples of an eighth, up to an eighth of it."""
+    """Random numbers, some of them equal.
+
+    They are integers of a magnitude up to ``limit``, or floats that are multiples of an eighth, up
+    to an eighth of it.
+    """
     if name in FLOATS:
         return (rng.integers(-limit, limit + 1, shape) / 8).astype(kind(name))
     if name == "bool":
@@ -81,7 +88,7 @@ def draw(rng: np.random.Generator, name: str, shape: int | tuple[int, ...], limi
 
 
 def wide(rng: np.random.Generator, name: str, shape: int | tuple[int, ...]) -> Array:
-    """Numbers of the whole range of an integer type, its ends among them, or floats of many magnitudes."""
+    """Numbers of the whole range of an integer type with its ends, or floats of many magnitudes."""
     count = int(np.prod(shape))
     if name == "bool":
         return draw(rng, name, shape)
@@ -97,7 +104,7 @@ def wide(rng: np.random.Generator, name: str, shape: int | tuple[int, ...]) -> A
 
 
 def special(name: str) -> Array:
-    """Zeros of both signs, infinities, NaN, the least and greatest numbers of a float type, and usual ones."""
+    """Zeros of both signs, infinities, NaN, smallest and largest floats, and usual numbers."""
     about = ml_dtypes.finfo(kind(name))
     least, greatest, normal = (float(number) for number in (about.smallest_subnormal, about.max, about.smallest_normal))
     few = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, -2.5, 3.0, greatest, -greatest, least, -least, normal, -normal, normal - least]
@@ -105,7 +112,7 @@ def special(name: str) -> Array:
 
 
 def check(session: Session, found: Array, expected: ArrayLike, **rules: Any) -> None:
-    """``session.check`` for arrays of any number type: bf16 is compared by value, though it is kept as bits."""
+    """``session.check`` for arrays of any number type; it compares bf16 bits by value."""
     if found.dtype == ml_dtypes.bfloat16:
         wanted = np.asarray(expected)
         session.check(found.view(np.uint16), wanted.astype(np.float64), type_="bf16", **rules)

@@ -1,4 +1,4 @@
-"""Operands out of range: division by zero, shifts past the width, casts of floats to integers that cannot hold them."""
+"""Operands out of range: division by zero, too large shifts, casts of floats that do not fit."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ def converted(x_ptr, out, BLOCK: tl.constexpr):
 
 
 def _results(x: Array, y: Array) -> list[Array]:
-    """Quotient and remainder of a division by 1 where the divisor is 0; shifts that lose all bits, but for a sign, past the width."""
+    """Quotient and remainder, with divisor 1 in place of 0, and shifts.
+
+    A shift past the width loses all bits but a sign.
+    """
     bits = 8 * x.itemsize
     found: list[list[int]] = [[], [], [], []]
     for a, b in zip(x.tolist(), y.tolist(), strict=True):
@@ -92,7 +95,10 @@ def check_integers(name: str, session: Session) -> None:
 
 
 def _integer(x: float, wide: bool, name: str) -> int:
-    """A float as an integer: saturating, by way of 16 bits where it has 8; NaN is 0, or the sign bit alone where 64 bits take part."""
+    """Convert a float to an integer, saturating, by way of 16 bits where it has 8.
+
+    NaN is 0, or the sign bit alone where 64 bits take part.
+    """
     limits = np.iinfo(name)
     through = np.iinfo({"int8": "int16", "uint8": "uint16"}.get(name, name))
     if x != x:

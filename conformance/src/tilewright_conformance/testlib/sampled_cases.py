@@ -1,4 +1,5 @@
-"""Cases from :mod:`tilewright_conformance.op_samples`: modules of one operation, against the reference."""
+"""Cases from :mod:`tilewright_conformance.op_samples`: one operation each, against the reference.
+"""
 
 from __future__ import annotations
 
@@ -53,11 +54,12 @@ def _run(sample: Sample, zero_sign: bool, session: Session) -> None:
 
 
 def _spoil(sample: Sample, given: Sequence[Any], expected: Sequence[Any], found: Sequence[Any]) -> None:
-    """Where the kernel stores what was there before, let ``found`` begin with something else, so that a store that is lost shows.
+    """Change the initial bits of output elements that the kernel leaves alone.
 
-    Which elements those are is told by a second run of the reference, on outputs whose bits are the
-    other way round: it gives the same value for what is stored whatever was there. Kernels that
-    read their outputs as well are left as they are.
+    Where ``found`` begins with other bits than the reference, a store that is lost shows. A second
+    run of the reference, on outputs with inverted bits, finds the elements that the kernel stores:
+    it yields the same value for them whatever was there. Kernels that read their outputs as well
+    are left as they are.
     """
     outputs = [position for position in sample.outputs if np.array_equal(_bits(given[position]), _bits(expected[position]))]
     if not outputs:

@@ -1,4 +1,8 @@
-"""Arguments of the sweeps: every exponent with random significands, neighbourhoods of the points where a function or our way to it changes, lively ranges."""
+"""Arguments of the sweeps: every exponent with random significands, and critical ranges.
+
+Critical are the neighborhoods of points where a function or its implementation changes, and the
+ranges in which the function varies.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +37,7 @@ def around(points: Any, dtype: Any, steps: int = 2) -> Array:
 
 
 def _thresholds(dtype: Any) -> list[float]:
-    """Where exponentials over- and underflow, and formats end."""
+    """Arguments at which exponentials overflow or underflow, or formats end."""
     wide = np.dtype(dtype).itemsize == 8
     info = np.finfo(dtype)
     most, least, tiny = float(info.max), float(info.tiny), float(info.smallest_subnormal)
@@ -45,7 +49,8 @@ def _thresholds(dtype: Any) -> list[float]:
     return found
 
 
-#: Points where functions change, or the way to one does: cut-overs of polynomials, zeros, ends of domains.
+#: Points where functions change, or the way to one does: cut-overs of polynomials, zeros, ends of
+#: domains.
 _POINTS = (
     *(k / 8 for k in range(81)),
     *(k / 4 * math.pi for k in range(1, 41)),
@@ -87,7 +92,10 @@ def special(dtype: Any) -> Array:
 
 
 def several(rng: np.random.Generator, dtype: Any, operands: int, count: int) -> list[Array]:
-    """Every pair of special numbers, numbers of every exponent, neighbours in size, small ones and integers; further operands are those shuffled."""
+    """Operands of several arguments: pairs of special numbers, of every exponent, and of close sizes.
+
+    There are also small numbers and integers; further operands are a shuffle of those.
+    """
     few, every = special(dtype), every_exponent(rng, dtype, 1)
     a, b = rng.choice(every, count), rng.choice(every, count)
     with np.errstate(all="ignore"):

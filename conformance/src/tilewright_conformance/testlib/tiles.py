@@ -8,7 +8,7 @@ import tilewright.language as tl
 
 @tw.jit
 def positions(SHAPE: tl.constexpr):
-    """Where the elements of a tile of one to four axes stand in row-major order, from each axis's coordinates."""
+    """Row-major positions of a tile's elements, of one to four axes."""
     if len(SHAPE) == 1:
         found = tl.arange(0, SHAPE[0])
     elif len(SHAPE) == 2:
