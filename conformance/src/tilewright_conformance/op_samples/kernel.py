@@ -263,7 +263,7 @@ class SampleKernel:
         return self.b.constant_like(type_, value)
 
     def region(self, arguments: Sequence[Type], body: Callable[..., Any], terminator: str = "yield", names: Sequence[str] = ()) -> Region:
-        """Build a region with ``body(*arguments)`` in it, which ends with the values that ``body`` returns.
+        """Build a region with ``body(*arguments)`` in it, which ends with the values of ``body``.
 
         These are None, one value, or several.
         """

@@ -1,5 +1,5 @@
-"""The suite: cases and the catalogue of them, running cases, reports, profiles and the command line.
+"""The suite: the catalogue of cases, running them, reports, profiles and the command line.
 
-What does not live here: the cases themselves (:mod:`tilewright_conformance.cases`), and what they
-are written with (:mod:`tilewright_conformance.testlib`, :mod:`tilewright_conformance.oracles`).
+The cases themselves are in :mod:`tilewright_conformance.cases`, their tools in
+:mod:`tilewright_conformance.testlib` and :mod:`tilewright_conformance.oracles`.
 """

@@ -1,4 +1,4 @@
-"""What native code writes to the process's standard output and standard error: drivers print for kernels behind Python's back."""
+"""Capture of native output: drivers print for kernels to the process's own descriptors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from collections.abc import Iterator, Sequence
 
 @contextlib.contextmanager
 def captured_output(descriptors: Sequence[int] = (1,)) -> Iterator[list[str]]:
-    """Send file descriptors (1 is standard output, 2 standard error) to a file during the block; gives a list that holds the text when the block has ended."""
+    """Capture what is written to file descriptors during the block.
+
+    Descriptor 1 is standard output, 2 standard error. The block gets a list that holds the text
+    when it has ended.
+    """
     found: list[str] = []
     with tempfile.TemporaryFile() as kept, contextlib.ExitStack() as stack:
         _flush()

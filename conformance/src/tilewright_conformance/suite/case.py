@@ -1,4 +1,4 @@
-"""What a case of the suite is, what it needs of a backend, and what became of it.
+"""A case of the suite, its requirements on a backend, and its outcome.
 
     def body(session: Session) -> None:
         x = session.rng.standard_normal(1000).astype(np.float32)
@@ -8,7 +8,7 @@
 
     Case("math/exp/f32/random", profile="math", subject="exp", run=body, needs=Needs(dtypes=frozenset({"f32"})))
 
-A case says nothing about a backend that lacks what it needs: the engine demands a refusal there
+A case does not test a backend that lacks what the case needs: the engine demands a refusal there
 (see :mod:`tilewright_conformance.suite.engine.judge`).
 """
 
@@ -36,7 +36,7 @@ _ID = re.compile(r"[a-z0-9][A-Za-z0-9_.+-]*(/[A-Za-z0-9_.+-]+)+")
 
 
 class Status(StrEnum):
-    """What became of a case."""
+    """The status of a case after its run."""
 
     PASSED = "passed"
     FAILED = "failed"  #: a wrong result, a broken promise, or silent acceptance of what the backend does not declare
@@ -49,7 +49,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Needs:
-    """What a case takes for granted, in the terms of :class:`tilewright.plugins.manifest.Capabilities`.
+    """A case's requirements, in the terms of :class:`tilewright.plugins.manifest.Capabilities`.
 
     Attributes:
         dtypes: element types, by their text in Tile IR (``"f32"``, ``"f8e4m3fn"``).
@@ -72,7 +72,7 @@ class Needs:
     tile_elements: int = 1
 
     def missing(self, capabilities: Capabilities) -> tuple[str, ...]:
-        """What a backend does not declare, in words, in a fixed order; empty where it declares all."""
+        """Describe the requirements that a backend does not declare, in a fixed order."""
         found = [f"dtype {name}" for name in sorted(self.dtypes - capabilities.dtypes)]
         found += [f"dot {a} into {b}" for a, b in sorted(self.dot) if b not in capabilities.dot.get(a, ())]
         found += [f"dot precision {name}" for name in sorted(self.dot_precisions.difference(capabilities.dot_precisions))]
@@ -87,7 +87,7 @@ class Needs:
         return tuple(found)
 
     def capabilities(self) -> Capabilities:
-        """What a backend declares that has this and nothing more."""
+        """The capabilities of a backend that declares these requirements and nothing more."""
         dot: dict[str, tuple[str, ...]] = {}
         for operand, accumulator in sorted(self.dot):
             dot[operand] = (*dot.get(operand, ()), accumulator)
@@ -163,14 +163,15 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one case.
+    """The outcome of one case.
 
     Attributes:
         case: the case's id.
         status: see :class:`Status`.
         message: why, where it did not pass; for ``not-supported`` the backend's own diagnostic.
         exception: name of the exception's type, where there was one.
-        numbers: what was measured: ``ulp`` (greatest error in units in the last place), ``compared`` (elements), and what the case noted.
+        numbers: measurements: ``ulp`` (maximum error in units in the last place), ``compared``
+            (elements), and what the case noted.
         seconds: wall time.
     """
 
@@ -198,5 +199,5 @@ class Outcome:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Outcome:
-        """Raises TypeError or ValueError where ``data`` is not what :meth:`as_json` gives."""
+        """Raises TypeError or ValueError where ``data`` is not of the form of :meth:`as_json`."""
         return cls(**data)

@@ -89,7 +89,10 @@ class Catalogue:
         return found
 
     def matching(self, pattern: str) -> list[Case]:
-        """The cases whose ids match a pattern of the shell (``math/exp/*``); an id matches itself, and a prefix that ends in a slash all below it."""
+        """The cases whose ids match a pattern of the shell (``math/exp/*``).
+
+        An id matches itself, and a prefix that ends in a slash all below it.
+        """
         if pattern.endswith("/"):
             pattern += "*"
         literal = pattern.partition("/")[0]
@@ -97,7 +100,9 @@ class Catalogue:
         return [case for name in families for case in self.family(name).values() if case.id == pattern or fnmatchcase(case.id, pattern)]
 
     def select(self, *, profiles: Iterable[str] = (), patterns: Iterable[str] = (), quick: bool = False) -> list[Case]:
-        """The cases of some profiles (of all, where none is named) that match one of some patterns (all, where there is none), in the catalogue's order.
+        """The cases of the named profiles that match one of the patterns, in the catalogue's order.
+
+        No profile or no pattern stands for all.
 
         Raises:
             CatalogueError: there is no such profile, or a pattern matches nothing.
@@ -115,14 +120,18 @@ class Catalogue:
         return [case for case in self if (not profiles or case.profile in profiles) and (chosen is None or case.id in chosen) and (case.quick or not quick)]
 
     def digest(self) -> str:
-        """A digest over the ids and profiles of all cases: equal where two installations have the same cases."""
+        """A digest of the ids and profiles of all cases, equal where two catalogues have the same.
+        """
         text = "\n".join(sorted(f"{case.id} {case.profile}" for case in self))
         return hashlib.sha256(text.encode()).hexdigest()
 
 
 @contextlib.contextmanager
 def _uncollected() -> Iterator[None]:
-    """No garbage is looked for in the block: where thousands of objects are made to stay, that takes half as long again as making them."""
+    """Disable garbage collection in the block.
+
+    Collections while thousands of lasting objects are made take half as long again as making them.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,7 @@
-"""Comparing what a kernel left in an array with what it should have: errors in units in the last place, and rules for NaN, infinity and signed zeros."""
+"""Comparison of a kernel's results with the expected values.
+
+It measures errors in units in the last place, and has rules for NaN, infinity and signed zeros.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,13 @@ class MismatchError(AssertionError):
 
 @dataclass(frozen=True)
 class Rules:
-    """What counts as equal. NaN equals NaN alone, whatever its bits; an infinity equals itself.
+    """The rules of equality. NaN equals NaN alone, whatever its bits; an infinity equals itself.
 
     Attributes:
-        ulp: units in the last place (of the expected value, in the type of the result) that a float may be off.
-        rtol, atol: further allowance, ``atol + rtol * |expected|``; ``atol`` may be an array: the bound of each element.
+        ulp: units in the last place (of the expected value, in the type of the result) that a float may
+            be off.
+        rtol, atol: further allowance, ``atol + rtol * |expected|``; ``atol`` may be an array: the bound
+            of each element.
         zero_sign: the sign of a zero counts.
         flush: a result below the normal numbers may come out as zero.
     """
@@ -38,13 +43,15 @@ class Rules:
 
 
 def compare(found: Array, expected: ArrayLike, type_: Type | str | None = None, rules: Rules = Rules(), name: str = "result") -> float:
-    """Compare element by element; gives the greatest error in units in the last place (0 for integers).
+    """Compare element by element and return the maximum error in ULP (0 for integers).
 
     Args:
         found: values as the reference keeps them: bf16 and fp8 as raw bits.
-        expected: an array of the same shape (or one that is broadcast to it): either kept like ``found``, of its dtype, or float64 (or longdouble)
-            numbers, which need not be numbers of the type: errors are measured from them, and equality is with the nearest number of the type.
-        type_: the Tile IR type of the elements; told by the dtype of ``found`` where it is None.
+        expected: an array of the same shape (or one that is broadcast to it): either kept like
+            ``found``, of its dtype, or float64 (or longdouble) numbers, which need not be numbers of
+            the type: errors are measured from them, and equality is with the nearest number of the
+            type.
+        type_: the Tile IR type of the elements; None: derived from the dtype of ``found``.
 
     Raises:
         MismatchError: they differ.
@@ -71,7 +78,7 @@ def compare(found: Array, expected: ArrayLike, type_: Type | str | None = None, 
 
 
 def _float_errors(found: Array, wanted: Array, type_: FloatType, rules: Rules) -> tuple[float, Array, Array]:
-    """(greatest error of finite results in ULP, which are wrong, all errors in ULP)."""
+    """(maximum error of finite results in ULP, which are wrong, all errors in ULP)."""
     wide = np.longdouble if type_.bits == 64 else np.float64
     numbers = np.asarray(decode(found, type_)).astype(wide)
     exact = wanted.astype(wide)
@@ -80,7 +87,8 @@ def _float_errors(found: Array, wanted: Array, type_: FloatType, rules: Rules) -
     exponent = np.frexp(np.where(np.isfinite(exact), exact, 1))[1] - 1
     unit = np.ldexp(wide(1), np.where(exact == 0, least, np.clip(exponent, least, most)) - type_.mantissa)
     beyond = np.ldexp(wide(1), most + 1)
-    # An infinity that should be a number is as far off as the number that would follow the greatest one, and the other way round.
+    # An infinity that should be a number is as far off as the number that would follow the maximum,
+    # and the other way round.
     found_number = np.where(np.isinf(numbers), np.copysign(beyond, numbers), numbers)
     distance = np.abs(found_number - exact) / unit
     settled = np.isnan(rounded) | np.isinf(exact)

@@ -71,7 +71,7 @@ class Expectation:
             raise ExpectationError(f"what is {self.kind} is refused with one of {', '.join(sorted(REFUSALS))}, not with {self.exception}")
 
     def agrees(self, outcome: Outcome) -> bool:
-        """Whether a case became what the entry says."""
+        """Return whether a case's outcome is the one that the entry expects."""
         return outcome.status in KINDS[self.kind][1] and outcome.exception == self.exception
 
 
@@ -114,7 +114,7 @@ class Expectations:
         return self._by_case.get(case)
 
     def verdict(self, outcome: Outcome) -> Verdict:
-        """What to make of an outcome."""
+        """Judge an outcome by the expectations."""
         if outcome.status is Status.SKIPPED:
             return Verdict.NOT_RUN
         entry = self.of(outcome.case)
@@ -153,7 +153,7 @@ def entries_from(tables: Iterable[Mapping[str, Any]]) -> list[Expectation]:
     """Entries from the tables of a file or report.
 
     Raises:
-        ExpectationError: one breaks a rule; the message gives its number, from 1.
+        ExpectationError: one breaks a rule; the message has its number, from 1.
     """
     found = []
     for number, table in enumerate(tables, 1):

@@ -1,10 +1,12 @@
-"""The least backend that can claim a profile: the reference interpreter, which declares exactly what the profile requires, lowers exactly its operations, and
-computes in no float narrower than f32. All else is taken apart before it gets a module.
+"""The minimal backend that can claim a profile, made of the reference interpreter.
+
+It declares exactly the profile's requirements, lowers exactly its operations, and computes in no
+float narrower than f32. All else is decomposed before it gets a module.
 
     python -m tilewright_conformance profiles --claimable
 
 A profile whose cases need more than it states cannot be claimed by this backend, nor by any that
-takes the statement for the whole.
+relies on the statement.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ class Minimal:
 
     @hookimpl
     def tilewright_passes(self) -> tuple[()]:
-        """None: a pass may take away what the kernel's author wrote, and what a backend without that pass would have to do."""
+        """No passes: a pass could remove operations that other backends would have to lower."""
         return ()
 
     @hookimpl
@@ -86,7 +88,7 @@ class Minimal:
 
     @hookimpl
     def tilewright_launcher(self, loaded: Module, parameters: Sequence[Parameter], options: Mapping[str, Any]) -> Launcher:
-        """Descriptors are given to kernels as what they were taken apart to."""
+        """Pass descriptors to kernels as the arguments that they were decomposed to."""
         launch = reference_backend.tilewright_launcher(loaded=loaded, parameters=(), options=options)
         apart = [parameter.type.startswith("desc<") and len(parameters) != len(loaded.kernel.arguments) for parameter in parameters]
         guard = write_guard(loaded.kernel.name, parameters)
@@ -112,10 +114,11 @@ def __getattr__(name: str) -> Minimal:
 
 
 def claims(catalogue: Catalogue, profiles: Iterable[str] = PROFILES, *, workers: int = 0) -> Iterator[tuple[Claim, list[Outcome]]]:
-    """Run all cases of each profile on its minimal backend; gives the claim and the outcomes it rests on.
+    """Run all cases of each profile on its minimal backend and yield the claim with its outcomes.
 
     Args:
-        workers: processes at once; 0 for as many as there are processors. Cases that measure time run one at a time, after the others.
+        workers: processes at once; 0 for as many as there are processors. Cases that measure time run
+            one at a time, after the others.
     """
     for profile in profiles:
         cases = catalogue.select(profiles=[profile])

@@ -1,7 +1,8 @@
-"""Where the arrays of a launch lie: the backend's own memory, through its hook ``tilewright_memory``, between zones that no kernel may write.
+"""Placement of a launch's arrays in the backend's own memory, between guard zones.
 
-The caller's arrays are NumPy's. The memory behind an array is placed once and whole, however many
-views of it are given, so that views that overlap on the host overlap on the device, with the same
+The memory is that of the hook ``tilewright_memory``; no kernel may write to the guard zones. The
+caller's arrays are NumPy's. The memory behind an array is placed once and whole, however many views
+of it are passed, so that views that overlap on the host overlap on the device, with the same
 offsets and strides.
 """
 
@@ -34,7 +35,8 @@ class OutOfBoundsWriteError(AssertionError):
 
 
 class Addresses:
-    """An argument that is a table of pointers (64-bit integers) to arrays, wherever these lie when the kernel runs."""
+    """An argument that is a table of 64-bit pointers to arrays, wherever these lie at the launch.
+    """
 
     def __init__(self, arrays: Sequence[Array]) -> None:
         self.arrays = tuple(arrays)
@@ -42,7 +44,10 @@ class Addresses:
 
 @dataclasses.dataclass(eq=False)
 class _Block:
-    """The memory behind some arrays, and its place: ``buffer`` holds a guard, the bytes from ``low`` to ``high``, and a guard."""
+    """The memory behind some arrays, and its place on the device.
+
+    ``buffer`` holds a guard, the bytes from ``low`` to ``high``, and a guard.
+    """
 
     root: Array
     low: int
@@ -63,10 +68,13 @@ class Placement:
         self._blocks: dict[int, _Block] = {}
 
     def __call__(self, value: Any, element: str = "") -> Any:
-        """What the kernel is given for an argument; what is no array stays as it is, and tuples and dicts are gone through.
+        """Return the kernel's argument for a value.
+
+        A value that is no array stays as it is; tuples and dicts are converted recursively.
 
         Args:
-            element: the element type as Tile IR text, where the array's own dtype does not tell it: bits of bf16 and fp8, addresses.
+            element: the element type as Tile IR text, where the array's own dtype does not show it: bits of
+                bf16 and fp8, addresses.
         """
         if isinstance(value, np.ndarray):
             return self._view(value, _SIGNATURE_TEXT.get(element, "i64") if element else dtype_text(value.dtype))

@@ -1,5 +1,7 @@
-"""Telling people how a run gets on: one line that is rewritten on a terminal, a line now and then elsewhere, and at once which cases go wrong; of those that go
-wrong in one way, the first ones."""
+"""Progress of a run: one line that is rewritten on a terminal, a line now and then elsewhere.
+
+Cases that go wrong are printed at once; of those that go wrong in one way, only the first ones.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from tilewright_conformance.suite.report.failure_groups import general, missing_
 
 #: Seconds between lines, on a terminal and elsewhere.
 _ON_TERMINAL, _ELSEWHERE = 0.1, 10.0
-#: Cases that go wrong in one way, of which each is told. A backend that lowers little yet has thousands; the end of a run and its reports have them by cause.
+#: Cases that go wrong in one way and are printed. A backend that lowers little yet has thousands;
+#: the end of a run and its reports have them by cause.
 _TOLD = 5
 
 

@@ -1,4 +1,4 @@
-"""What was tested, with what: versions, the contents of the installed distributions, device and driver."""
+"""Provenance of a run: versions, contents of the installed distributions, device and driver."""
 
 from __future__ import annotations
 
@@ -37,16 +37,17 @@ class WheelError(ValueError):
 
 
 def distribution_facts(name: str, wheels: Sequence[Path] = ()) -> dict[str, Any]:
-    """What is installed of a distribution.
+    """Describe an installed distribution.
 
     Args:
-        wheels: files, one of which may be what it was installed from: installers keep no hash of what they took from an index.
+        wheels: files, one of which may be the wheel it was installed from: installers keep no hash of
+            a wheel from an index.
 
     Returns:
-        ``name``, ``version``, ``editable``; ``wheel``: the SHA-256 of the wheel it was installed from, where the installer kept it or it is among ``wheels``,
-        and its packages are imported from there;
-        ``content``: the SHA-256 over the paths and contents of its files; ``modified``: files that are not as the wheel had them (for an editable
-        installation always empty).
+        ``name``, ``version``, ``editable``; ``wheel``: the SHA-256 of the wheel it was installed from,
+        where the installer kept it or it is among ``wheels``, and its packages are imported from there;
+        ``content``: the SHA-256 over the paths and contents of its files; ``modified``: files that are
+        not as the wheel had them (for an editable installation always empty).
     """
     try:
         distribution = importlib.metadata.distribution(name)
@@ -82,7 +83,8 @@ def distribution_facts(name: str, wheels: Sequence[Path] = ()) -> dict[str, Any]
 
 
 def _is_hidden(files: Mapping[str, Path]) -> bool:
-    """Whether a package of an installation is imported from elsewhere, such as a folder of PYTHONPATH."""
+    """Return whether a package of an installation is imported from elsewhere, such as PYTHONPATH.
+    """
     packages = {name.removesuffix("/__init__.py"): path for name, path in files.items() if name.count("/") == 1 and name.endswith("/__init__.py")}
     found = {name: importlib.util.find_spec(name) for name in packages}
     return any(spec is None or spec.origin is None or Path(spec.origin).resolve() != packages[name].resolve() for name, spec in found.items())
@@ -105,7 +107,8 @@ def wheel_name(path: Path) -> str:
 
 
 def built_on_the_core(name: str) -> list[str]:
-    """A distribution, and those it requires that require the core themselves: what a backend is made of."""
+    """A distribution and those of its requirements that require the core: the parts of a backend.
+    """
     found: list[str] = []
     waiting = [name]
     while waiting:
@@ -182,14 +185,16 @@ def capabilities_from_json(data: Mapping[str, Any]) -> Capabilities:
 
 
 def provenance(subject: Subject, wheels: Sequence[Path] = ()) -> dict[str, Any]:
-    """The parts of a report that say what was tested, with what: ``core``, ``backend``, ``distributions``, ``device``, ``host``. The distributions are the
-    suite, the core, the backend's own, and others on the core that it requires.
+    """The parts of a report that identify the software and the device under test.
+
+    They are ``core``, ``backend``, ``distributions``, ``device``, ``host``. The distributions are
+    the suite, the core, the backend's own, and others on the core that it requires.
 
     Args:
         wheels: files that distributions were installed from.
 
     Raises:
-        WheelError: one of them is of none, or is not what is installed.
+        WheelError: one of them is of none, or is not the installed one.
     """
     manifest, device = subject.backend.manifest, subject.device
     shipped_by = subject.backend.distribution.partition(" ")[0]

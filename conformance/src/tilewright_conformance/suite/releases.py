@@ -1,7 +1,7 @@
-"""What is published with each release of the suite: a seed, drawn when the release was made.
+"""The seed of each release of the suite, drawn when the release was made.
 
-Whoever checks a report runs cases with it that the report's author did not choose, and everybody
-who does so runs the same.
+Anybody who checks a report runs cases with a seed that the report's author did not choose, and
+everybody who does so runs the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a module of Tile IR needs of a backend, read off its operations and types."""
+"""The requirements of a Tile IR module on a backend, derived from its operations and types."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a case really needs: read off the modules that reach the backend while it runs, on the reference interpreter.
+"""The real requirements of a case, derived from the modules that reach the backend in its run.
 
-A case that declares less than its kernels use would count as a defect of every backend that lacks
-the rest; a test holds families to it.
+The case runs on the reference interpreter. A case that declares less than its kernels use would
+count as a defect of every backend that lacks the rest; a test holds families to it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _numbers = itertools.count()
 
 @dataclasses.dataclass(frozen=True)
 class Used:
-    """What reached the backend: the needs of all modules, and the names of the operations in them."""
+    """The needs of all modules that reached the backend, and the names of their operations."""
 
     needs: Needs
     operations: frozenset[str]
@@ -37,7 +37,7 @@ class Used:
 
 
 def used_by(module: Module) -> Used:
-    """What a module's kernel and all functions it has use."""
+    """The needs and operations of a module's kernel and all its functions."""
     names = (operation.name for function in module.functions.values() for operation in function.body.walk())
     return Used(needs_of(module), frozenset(names))
 
@@ -51,7 +51,8 @@ class _Recorder:
 
     def __init__(self, name: str, precisions: Iterable[str]) -> None:
         self.name = name
-        #: of a dot. A kernel may ask for whichever there is, so none are offered but those that the case declares.
+        #: of a dot. A kernel may ask for whichever there is, so none are offered but those that the
+        #: case declares.
         self.precisions = ("ieee", *sorted(precisions))
         self.found = Used(Needs(), frozenset())
 
@@ -72,7 +73,7 @@ class _Recorder:
 
     @hookimpl
     def tilewright_passes(self) -> tuple[()]:
-        """None: a pass may take away what the kernel's author wrote, and what a backend without that pass would have to do."""
+        """No passes: a pass could remove operations that other backends would have to lower."""
         return ()
 
     @hookimpl
@@ -82,7 +83,10 @@ class _Recorder:
 
 
 def used(case: Case, seed: int = 0) -> Used:
-    """What the kernels of a case use. The disk cache must be one that no audit before has used: what is found there is not lowered again.
+    """The needs and operations of a case's kernels.
+
+    The disk cache must be one that no earlier audit has used: a kernel found there is not lowered
+    again.
 
     Raises:
         AssertionError: the case fails on the reference.
@@ -98,7 +102,7 @@ def used(case: Case, seed: int = 0) -> Used:
 
 
 def undeclared(case: Case, found: Used) -> list[str]:
-    """What ``found`` needs beyond the declared needs of a case, in words."""
+    """Describe the needs of ``found`` beyond the declared ones of a case."""
     declared, needs = case.needs, found.needs
     texts = [f"dtype {name}" for name in sorted(needs.dtypes - declared.dtypes)]
     texts += [f"dot {a} into {b}" for a, b in sorted(needs.dot - declared.dot)]

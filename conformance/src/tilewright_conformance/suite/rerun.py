@@ -1,4 +1,4 @@
-"""Running a part of a report again, to see whether this machine gives what the report says."""
+"""Running a part of a report again, to check its results on this machine."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from tilewright_conformance.suite.report.document import Document, outcomes_of
 from tilewright_conformance.suite.report.plain_text import plain
 from tilewright_conformance.suite.session import Subject
 
-#: Measurements that a case gives again exactly on the same device with the same software.
+#: Measurements of a case that are exactly repeatable on the same device with the same software.
 _REPEATABLE = ("ulp", "ulp_allowed", "compared")
 
 
 @dataclasses.dataclass(frozen=True)
 class Rerun:
-    """What became of it.
+    """The result of running a report's cases again.
 
     Attributes:
         cases: how many were run.
-        others: what of software and device is not the report's; where it is empty, errors had to come out equal to the last digit, not statuses alone.
-        differences: what did not come out as the report says, in words.
+        others: software and device that are not the report's; where it is empty, errors had to come out
+            equal to the last digit, not statuses alone.
+        differences: deviations from the report, in words.
         seed: with which they were run the second time.
     """
 
@@ -40,14 +41,15 @@ class Rerun:
 
 
 def rerun(document: Document, count: int, *, seed: int | None = None, load: tuple[str, ...] = ()) -> Rerun:
-    """Run ``count`` cases of a report again, twice: with the report's own seed, when results and errors have to come out as it says, and with another, when
-    results alone have to.
+    """Run ``count`` cases of a report again, with the report's own seed and with another.
 
-    Which cases, is drawn by the report's checksum and that other seed, so that whoever checks the
+    With the report's seed results and errors have to come out as it says, with the other results
+    alone. The report's checksum and that other seed draw the cases, so that whoever checks the
     report gets the same.
 
     Args:
-        seed: the other one; that of the release of the suite where it is None. An author who wants to deceive can know that one, and no seed of one's own.
+        seed: the other one; that of the release of the suite where it is None. An author who wants to
+            deceive can know that one, and no seed of one's own.
 
     Raises:
         BackendError, WorkerRefusedError: the backend is not here.
@@ -78,7 +80,7 @@ def rerun(document: Document, count: int, *, seed: int | None = None, load: tupl
 
 
 def _others(document: Document, about: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a report was made with that is not here."""
+    """Name the software and device of a report that differ here."""
     here = {facts["name"]: facts for facts in about["distributions"]}
     found = [facts["name"] for facts in document["distributions"] if facts != plain(here.get(facts["name"]))]
     return *found, *(name for name in ("core", "backend", "device") if plain(about[name]) != document[name])

@@ -23,25 +23,27 @@ from tilewright_conformance.suite.provenance import provenance
 from tilewright_conformance.suite.report import badge, document, html, junit
 from tilewright_conformance.suite.session import Subject
 
-#: Called before the first case, and after each: (cases in all, cases that are done, the outcome and its verdict or None).
+#: Called before the first case, and after each: (cases in all, cases that are done, the outcome and
+#: its verdict or None).
 Progress = Callable[[int, int, Outcome | None, Verdict | None], None]
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a run is asked to do.
+    """The options of a run.
 
     Attributes:
-        setup: how cases are run.
+        setup: the configuration with which cases run.
         profiles, patterns: which cases; all where neither is given.
         workers: processes at once; 0 for as many as there are processors.
         folder: where the journal and the reports go; made where it is missing.
         resume: go on with the journal in the folder.
         expectations: the vendor's file.
         sample: run so many of the chosen cases, drawn by the seed; 0 for all.
-        wheels: files that the distributions under test were installed from; where there is an executor, at the same place on its workers.
-        executor: where cases are run, as :mod:`tilewright.runtime.executors` names it, each of its workers running ``workers`` processes, or one for 0; empty:
-            on this machine.
+        wheels: files that the distributions under test were installed from; where there is an executor,
+            at the same place on its workers.
+        executor: where cases are run, as :mod:`tilewright.runtime.executors` names it, each of its
+            workers running ``workers`` processes, or one for 0; empty: on this machine.
     """
 
     setup: Setup
@@ -57,12 +59,14 @@ class Options:
 
 
 def run(options: Options, progress: Progress = lambda total, done, outcome, verdict: None) -> document.Document:
-    """Run the suite; gives the report, which is also written to the folder as ``report.json``, ``junit.xml``, ``report.html`` and ``badge.svg``.
+    """Run the suite, write the report to the folder, and return it.
+
+    The files are ``report.json``, ``junit.xml``, ``report.html`` and ``badge.svg``.
 
     Raises:
         CatalogueError, ExpectationError, JournalError: a wrong question.
         BackendError, WorkerRefusedError: the backend cannot be tested.
-        WheelError: a wheel is not what is installed.
+        WheelError: a wheel is not the installed one.
         ExecutorError: there is no such executor.
     """
     with opened(options.executor) if options.executor else contextlib.nullcontext() as executor:
@@ -127,5 +131,8 @@ def write_all(report: document.Document, folder: Path) -> None:
 
 
 def _slow_first(cases: Sequence[Case]) -> list[Case]:
-    """Cases that may take long come first, so that no worker is left alone with one at the end; else the order stays."""
+    """Sort cases that may take long to the front, so that none runs alone at the end.
+
+    Else the order stays.
+    """
     return sorted(cases, key=lambda case: -case.time_limit)

@@ -1,4 +1,4 @@
-"""One command for people with hardware: a part of the suite and its measurements of speed, and one report of both to send."""
+"""One command for people with hardware: cases and speed measurements, and a report to send."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ _SPEED = "perf"
 
 
 def selftest(backend: str, folder: Path, *, whole: bool = False, emulate: str = "", sample: int = 0, workers: int = 0) -> int:
-    """Test a backend on this machine, print what came of it, and leave ``report.json`` in a folder; gives the exit code: 1 where something is wrong.
+    """Test a backend on this machine and return the exit code: 1 where something is wrong.
+
+    It prints a summary and leaves ``report.json`` in a folder.
 
     Args:
         whole: all cases, and not only the quick ones: valid for a claim.
@@ -40,7 +42,7 @@ def selftest(backend: str, folder: Path, *, whole: bool = False, emulate: str = 
 
 
 def summary(report: dict[str, Any]) -> str:
-    """What a report says, for people: the device, counts, what went wrong, figures of speed."""
+    """Summarize a report for people: the device, counts, failures, figures of speed."""
     device, total = report["device"], report["summary"]["total"]
     emulated = report["run"].get("emulate", "")
     where = f"{device['name']} ({device['target']}{', emulated: nothing of this was run on hardware' if emulated else ''})"

@@ -1,4 +1,4 @@
-"""The backend under test, as the cases of the suite see it: launching, placing arrays, comparing, and asking what it can do."""
+"""The backend under test, as cases see it: launches, arrays, comparison and capabilities."""
 
 from __future__ import annotations
 
@@ -50,19 +50,22 @@ def _reference() -> Subject:
 
 
 class Session:
-    """What one run of one case works with.
+    """The context of one run of one case.
 
     Args:
         subject: the backend under test.
-        case_id: with ``seed``, what the random numbers depend on.
+        case_id: with ``seed``, it determines the random numbers.
         seed: of the run.
         quick: a case may do less.
 
     Attributes:
-        rng: the case's random numbers: the same for a case and a seed in every process, whatever ran before.
-        numbers: measurements for the report; ``ulp`` (the greatest error where units in the last place are the only bound), ``ulp_allowed`` (there) and
-            ``compared`` (elements) are kept by :meth:`check`.
-        checks: how many demands were made so far. A case that makes none is an error: it could not fail.
+        rng: the case's random numbers: the same for a case and a seed in every process, whatever ran
+            before.
+        numbers: measurements for the report; ``ulp`` (the maximum error where units in the last place
+            are the only bound), ``ulp_allowed`` (there) and ``compared`` (elements) are kept by
+            :meth:`check`.
+        checks: how many demands were made so far. A case that makes none is an error: it could not
+            fail.
     """
 
     def __init__(self, subject: Subject, case_id: str, seed: int = 0, *, quick: bool = False) -> None:
@@ -81,32 +84,41 @@ class Session:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the backend declares."""
+        """The backend's declared capabilities."""
         return self.subject.capabilities
 
     @property
     def strict(self) -> dict[str, Any]:
-        """Launch options that keep the backend to functions as exact as the shared ones: ``session.launch(..., **session.strict)``."""
+        """Launch options for functions as exact as the shared ones.
+
+        Pass them as ``session.launch(..., **session.strict)``.
+        """
         return {"math": "strict"} if "math" in self.subject.backend.manifest.options else {}
 
     @property
     def reference(self) -> Session:
-        """The same case on the reference interpreter, for expected values; its random numbers are a fresh start of this session's."""
+        """The same case on the reference interpreter, for expected values.
+
+        Its random numbers are a fresh start of this session's.
+        """
         return Session(_reference(), self.case_id, self.seed, quick=self.quick)
 
     # ---- running
 
     def launch(self, kernel: Any, grid: Any, *args: Any, **options: Any) -> Any:
-        """``kernel[grid](*args, **options)`` on the backend, wait for it, and copy the arrays back.
+        """Run ``kernel[grid](*args, **options)`` on the backend and copy the arrays back.
 
         Args:
-            kernel: a kernel of ``tilewright.jit``, with whatever stands around it (heuristics, an autotuner).
-            args: NumPy arrays of any strides (views of one array share memory on the device as they do on the host), ``TensorDescriptor`` over such,
-                ``tilewright.reinterpret`` of such (bits of bf16 and fp8), :class:`~tilewright_conformance.suite.placement.Addresses`, numbers, tuples of these.
+            kernel: a kernel of ``tilewright.jit``, with whatever stands around it (heuristics, an
+                autotuner).
+            args: NumPy arrays of any strides (views of one array share memory on the device as they do on
+                the host), ``TensorDescriptor`` over such, ``tilewright.reinterpret`` of such (bits of bf16
+                and fp8), :class:`~tilewright_conformance.suite.placement.Addresses`, numbers, tuples of
+                these.
             options: constants, further arguments by name, launch options.
 
         Returns:
-            What the kernel's launch gives.
+            The kernel launch's result.
 
         Raises:
             OutOfBoundsWriteError: the kernel wrote to memory around an array.
@@ -120,12 +132,17 @@ class Session:
         return found
 
     def run_module(self, module: Module, arguments: Sequence[Any], grid: tuple[int, int, int] = (1, 1, 1), *, with_passes: bool = True, **options: Any) -> None:
-        """Run a module's kernel as the runtime would: the backend's passes, lowering, loading and launching. ``module`` stays as it is.
+        """Run a module's kernel as the runtime would: passes, lowering, loading and launching.
+
+        ``module`` stays as it is.
 
         Args:
-            arguments: as the reference takes them: arrays (bf16 and fp8 as bits), numbers, ``DescriptorValue``; arrays are changed in place.
-            with_passes: run the passes; without them the backend lowers the module as it stands, but for what its manifest wants taken apart.
-            options: launch options, beyond the manifest's defaults; multiplication and addition are not fused unless they say so.
+            arguments: as the reference takes them: arrays (bf16 and fp8 as bits), numbers,
+                ``DescriptorValue``; arrays are changed in place.
+            with_passes: run the passes; without them the backend lowers the module as it stands, except
+                for operations that its manifest wants decomposed.
+            options: launch options, beyond the manifest's defaults; multiplication and addition are not
+                fused unless they say so.
         """
         from tilewright.ir.parser import parse_module
         from tilewright.runtime.compiler.compile import lower_module, take_apart
@@ -156,11 +173,17 @@ class Session:
             run(module, list(arguments), grid)
 
     def placement(self) -> Placement:
-        """A place for arrays that outlive a launch: ``place = session.placement(); x = place(array); ...; place.fetch()``."""
+        """A place for arrays that outlive a launch.
+
+        ``place = session.placement(); x = place(array); ...; place.fetch()``
+        """
         return Placement(self.subject.device, self.subject.memory)
 
     def use(self) -> contextlib.AbstractContextManager[Any]:
-        """``with session.use(): kernel[grid](...)``: launches of the block run on the backend, with arrays of a :meth:`placement`."""
+        """Run the block's launches on the backend, with arrays of a :meth:`placement`.
+
+        ``with session.use(): kernel[grid](...)``
+        """
         return tw.backend(self.backend)
 
     def synchronize(self) -> None:
@@ -169,10 +192,12 @@ class Session:
 
     @contextlib.contextmanager
     def printed(self, errors: bool = False) -> Iterator[list[str]]:
-        """Collect what kernels print in the block, as lines, complete when the block ends: by way of Python or straight to the process's output.
+        """Collect the lines that kernels print in the block, complete when the block ends.
+
+        Kernels print by way of Python or straight to the process's output.
 
         Args:
-            errors: collect what goes to standard error, too.
+            errors: collect standard error, too.
         """
         lines: list[str] = []
         text = io.StringIO()
@@ -197,7 +222,10 @@ class Session:
         flush: bool = False,
         name: str = "result",
     ) -> None:
-        """Demand that an array holds what is expected; see :func:`~tilewright_conformance.suite.comparison.compare` and ``Rules`` for the arguments.
+        """Demand that an array holds the expected values.
+
+        See :func:`~tilewright_conformance.suite.comparison.compare` and ``Rules`` for the
+        arguments.
 
         Raises:
             MismatchError: it does not.
@@ -220,10 +248,11 @@ class Session:
 
     @contextlib.contextmanager
     def raises(self, kind: type[BaseException] | tuple[type[BaseException], ...] = TilewrightError, match: str = "") -> Iterator[None]:
-        """Demand that the block raises an exception of a kind, whose text has the pattern ``match`` somewhere.
+        """Demand that the block raises an exception of a kind whose text matches ``match``.
 
         Raises:
-            MismatchError: nothing was raised, or the text is another; an exception of another kind goes through.
+            MismatchError: nothing was raised, or the text is another; an exception of another kind
+                propagates.
         """
         self.checks += 1
         wanted = kind.__name__ if isinstance(kind, type) else " or ".join(one.__name__ for one in kind)
@@ -241,7 +270,8 @@ class Session:
 
 
 def _element(type_: Type) -> str:
-    """The element type behind a pointer or descriptor argument, as Tile IR text; empty for others."""
+    """The element type behind a pointer or descriptor argument, as Tile IR text; empty for others.
+    """
     if isinstance(type_, PointerType):
         return str(type_.pointee)
     return str(type_.element) if isinstance(type_, DescriptorType) else ""

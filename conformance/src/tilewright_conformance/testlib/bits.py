@@ -56,8 +56,7 @@ def same_bits(session: Session, found: Array, expected: Array, name: str = "resu
 
 
 def poison(element: str, shape: int | tuple[int, ...]) -> Array:
-    """An array whose every byte is 0x5A (booleans: true), for results that are to be written, or not.
-    """
+    """An array whose every byte is 0x5A (booleans: true), for results to be written, or not."""
     dtype = storage(element)
     if element == "i1":
         return np.ones(shape, dtype)

@@ -54,12 +54,12 @@ def _run(sample: Sample, zero_sign: bool, session: Session) -> None:
 
 
 def _spoil(sample: Sample, given: Sequence[Any], expected: Sequence[Any], found: Sequence[Any]) -> None:
-    """Change the initial bits of output elements that the kernel leaves alone.
+    """Change the initial bits of output elements that the kernel overwrites with the same value.
 
-    Where ``found`` begins with other bits than the reference, a store that is lost shows. A second
-    run of the reference, on outputs with inverted bits, finds the elements that the kernel stores:
-    it yields the same value for them whatever was there. Kernels that read their outputs as well
-    are left as they are.
+    Where ``found`` begins with other bits there, a store that is lost shows. A second run of the
+    reference, on outputs with inverted bits, finds the elements that the kernel stores: it yields
+    the same value for them whatever was there. Kernels that read their outputs as well are left as
+    they are.
     """
     outputs = [position for position in sample.outputs if np.array_equal(_bits(given[position]), _bits(expected[position]))]
     if not outputs:

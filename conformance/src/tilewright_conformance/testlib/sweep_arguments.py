@@ -92,7 +92,7 @@ def special(dtype: Any) -> Array:
 
 
 def several(rng: np.random.Generator, dtype: Any, operands: int, count: int) -> list[Array]:
-    """Operands of several arguments: pairs of special numbers, of every exponent, and of close sizes.
+    """Operands of several arguments: pairs of special numbers, any exponents, and close sizes.
 
     There are also small numbers and integers; further operands are a shuffle of those.
     """

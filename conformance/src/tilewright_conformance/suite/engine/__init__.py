@@ -1,5 +1,5 @@
-"""Running cases: what an outcome is judged to be, the worker processes, the pool that feeds them, and the journal that a run resumes from.
+"""Running cases: judging outcomes, the worker processes and their pool, and the journal.
 
-What does not live here: what the cases demand (``session``, ``cases``), and what is made of the
-outcomes (``report``).
+A run resumes from its journal. The demands of cases are elsewhere (``session``, ``cases``), and so
+is the use of outcomes (``report``).
 """

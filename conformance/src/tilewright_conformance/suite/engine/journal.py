@@ -1,4 +1,7 @@
-"""The journal of a run: a file of JSON lines, one for the run and one for each outcome as it comes, from which an interrupted run goes on."""
+"""The journal of a run, from which an interrupted run resumes.
+
+It is a file of JSON lines, one for the run and one for each outcome as it comes.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +20,23 @@ class JournalError(ValueError):
 
 
 class Journal:
-    """Outcomes on disk. Each is written out before the next case is waited for, so that a killed run loses only what was running.
+    """Outcomes on disk.
+
+    Each is written before the next case is waited for, so that a killed run loses only the cases in
+    flight.
 
     Args:
         path: the file; its folder exists.
-        identity: what the outcomes depend on (versions, seed, device); a run goes on only where all of it is the same.
+        identity: everything outcomes depend on (versions, seed, device); a run resumes only where all
+            of it is the same.
         resume: go on with the file, where there is one, rather than begin it anew.
 
     Attributes:
         done: the outcomes that were in the file, by case.
 
     Raises:
-        JournalError: the file is of another run (the message names what differs), or damaged elsewhere than in its last line.
+        JournalError: the file is of another run (the message names the difference), or damaged
+            elsewhere than in its last line.
     """
 
     def __init__(self, path: Path, identity: Mapping[str, Any], *, resume: bool) -> None:
@@ -62,7 +70,7 @@ class Journal:
         self._file.flush()
 
     def _read(self, path: Path, identity: Mapping[str, Any]) -> int:
-        """Take the outcomes of the file; gives the bytes of it that are whole."""
+        """Read the file's outcomes and return the number of bytes of its whole lines."""
         text = path.read_bytes()
         whole = text.rfind(b"\n") + 1  # what follows was being written when the run was cut off
         lines = text[:whole].decode("utf-8", errors="replace").splitlines()

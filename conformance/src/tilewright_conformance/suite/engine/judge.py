@@ -1,4 +1,4 @@
-"""What becomes of one run of one case, in the process that runs it: the rule of declared capabilities, and which exceptions mean what."""
+"""Judging one run of one case in its process: the rule of declared capabilities, and exceptions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _LONGEST = 4000
 
 
 def execute(case: Case, session: Session) -> Outcome:
-    """Run a case and judge it. Where the backend declares less than the case needs, only a refusal is right."""
+    """Run a case and judge it.
+
+    Where the backend declares less than the case needs, only a refusal is right.
+    """
     missing = case.needs.missing(session.capabilities)
     started = time.perf_counter()
     error: BaseException | None = None
@@ -53,13 +56,17 @@ def _judge(error: BaseException | None, missing: tuple[str, ...], session: Sessi
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether an exception is a diagnostic that was meant: an error of the compiler's own kinds that says something, and not one around a defect.
-    What a backend does not do may show in a launch option that it does not have."""
+    """Return whether an exception is an intended diagnostic.
+
+    It is an error of the compiler's own kinds, with a message, and not one around a defect. A
+    backend's limits may also show in a launch option that it does not have.
+    """
     if not str(error).strip():
         return False
     if isinstance(error, CompilationError | LoweringError | OutOfResources | UnknownOptionError):
         return True
     if isinstance(error, AutotunerError):  # no configuration works: the last one's reason counts
         return error.__cause__ is not None and is_refusal(error.__cause__)
-    # The registry wraps what a plugin raised by mistake in a plain BackendError, chained to its cause.
+    # The registry wraps what a plugin raised by mistake in a plain BackendError, chained to its
+    # cause.
     return isinstance(error, BackendError) and (error.__cause__ is None or isinstance(error.__cause__, TilewrightError))

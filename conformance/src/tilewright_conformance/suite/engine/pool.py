@@ -1,4 +1,4 @@
-"""Running many cases on several worker processes, each case on one of them, whatever becomes of the others."""
+"""Running many cases on several worker processes, each case isolated from the others."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tilewright_conformance.suite.case import Case, Outcome, Status
 from tilewright_conformance.suite.engine.process import WorkerProcess, WorkerRefusedError
 from tilewright_conformance.suite.engine.setup import Setup
 
-#: Workers in a row that may fail to start before a lane gives up.
+#: Workers in a row that may fail to start before a lane stops.
 _ATTEMPTS = 3
 
 
 def default_workers() -> int:
-    """How many workers run at once where the caller does not say: a processor each."""
+    """The default number of concurrent workers: one for each processor."""
     import os
 
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -26,16 +26,20 @@ def default_workers() -> int:
 
 @contextlib.contextmanager
 def fresh_caches() -> Iterator[dict[str, str]]:
-    """Variables of the environment for workers that share a kernel cache of their own: no result of an older compiler is met in a run."""
+    """Environment variables for workers that share a kernel cache of their own.
+
+    No run sees a result of an older compiler.
+    """
     with tempfile.TemporaryDirectory(prefix="tilewright-conformance-") as folder:
         yield {"TILEWRIGHT_CACHE_DIR": folder}
 
 
 class Lane:
-    """Runs cases one after the other on a worker process, which is replaced when it is lost or has grown.
+    """Runs cases one after the other on a worker process, replaced when it is lost or has grown.
 
     Raises:
-        WorkerRefusedError: (on construction, and from :meth:`run` after several attempts) no worker can be started.
+        WorkerRefusedError: (on construction, and from :meth:`run` after several attempts) no worker can
+            be started.
     """
 
     def __init__(self, setup: Setup, environment: dict[str, str]) -> None:
@@ -45,7 +49,10 @@ class Lane:
         self._renew()
 
     def run(self, case: Case) -> Outcome:
-        """Run a case on the worker of this lane, as often as the setup says; where a run that passes ends the worker, the next one takes over."""
+        """Run a case on this lane's worker, as often as the setup says.
+
+        Where a run that passes ends the worker, the next one takes over.
+        """
         passed = 0
         while True:
             if self._worker is None or not self._worker.alive:
@@ -83,14 +90,15 @@ class Lane:
 
 
 def run_cases(cases: Sequence[Case], setup: Setup, *, workers: int = 0, on_outcome: Callable[[Outcome], None] = lambda outcome: None) -> list[Outcome]:
-    """Run cases in parallel; gives the outcomes in the order of ``cases``.
+    """Run cases in parallel and return the outcomes in the order of ``cases``.
 
     Args:
         workers: how many processes run at once; as many as there are processors for 0.
         on_outcome: called, on the thread of the caller, for each outcome as it comes.
 
     Raises:
-        WorkerRefusedError: the backend cannot be loaded, at first or any more. What has run by then was given to ``on_outcome``.
+        WorkerRefusedError: the backend cannot be loaded, at first or any more. ``on_outcome`` has
+            received the outcomes until then.
     """
     waiting = deque(cases)
     found: queue.SimpleQueue[Outcome | BaseException | None] = queue.SimpleQueue()

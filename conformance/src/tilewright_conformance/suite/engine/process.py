@@ -1,4 +1,4 @@
-"""One worker process as the pool sees it: started, given a case, watched while it runs it, and stopped."""
+"""One worker process as the pool sees it: it starts, gets a case, is watched, and stops."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ class WorkerRefusedError(RuntimeError):
 
 
 class WorkerProcess:
-    """A worker. :meth:`run` gives an outcome whatever the backend does to the process; a worker that is not :attr:`alive` after it is to be replaced.
+    """A worker, whose :meth:`run` returns an outcome whatever the backend does to the process.
+
+    A worker that is not :attr:`alive` after it must be replaced.
 
     Args:
         environment: variables of the process beyond this one's.
@@ -65,7 +67,7 @@ class WorkerProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it can be given another case."""
+        """Return whether it can take another case."""
         return self._process.poll() is None
 
     @property

@@ -1,6 +1,7 @@
-"""Running cases on the workers of an executor: a part of the cases a job, each case in a process of its worker's machine, as in a run without one.
+"""Running cases on the workers of an executor, a part of the cases a job.
 
-A report is of one device and one installation. Each job tells where it runs, and a worker where
+Each case has a process of its own on the worker's machine, as in a run without an executor. A
+report is of one device and one installation. Each job reports where it runs, and a worker where
 anything differs that outcomes depend on ends the run.
 """
 
@@ -24,7 +25,7 @@ PART = 16
 
 
 def described(setup: Setup, wheels: Sequence[Path]) -> dict[str, Any]:
-    """What a worker tests, and with what: see :func:`~tilewright_conformance.suite.provenance.provenance`."""
+    """A worker's provenance: see :func:`~tilewright_conformance.suite.provenance.provenance`."""
     return dict(_described(setup.as_text(), tuple(wheels)))
 
 
@@ -39,10 +40,10 @@ def _described(setup: str, wheels: tuple[Path, ...]) -> dict[str, Any]:
 
 
 def run_part(setup: Setup, ids: Sequence[str], identity: Mapping[str, Any], workers: int) -> list[dict[str, Any]]:
-    """What a worker does: the outcomes of some cases, as JSON-able data.
+    """Run some cases on a worker and return their outcomes as JSON-able data.
 
     Raises:
-        WorkerRefusedError: this is not the place that ``identity`` tells of, or its backend cannot be loaded.
+        WorkerRefusedError: this place is not the one of ``identity``, or its backend cannot be loaded.
     """
 
     cases = catalogue(setup.packages)
@@ -63,15 +64,19 @@ def run_shards(
     part: int = PART,
     on_outcome: Callable[[Outcome], None] = lambda outcome: None,
 ) -> list[Outcome]:
-    """Run cases on an executor's workers, at last those that must run alone, one job at a time; gives the outcomes in the order of ``cases``.
+    """Run cases on an executor's workers and return the outcomes in the order of ``cases``.
+
+    Cases that must run alone come last, one job at a time.
 
     Args:
-        identity: what the outcomes depend on, as JSON-able data; see :func:`~tilewright_conformance.suite.engine.setup.identity_of`.
+        identity: everything outcomes depend on, as JSON-able data; see
+            :func:`~tilewright_conformance.suite.engine.setup.identity_of`.
         workers: processes that each worker runs at once.
         on_outcome: called, on the thread of the caller, for each outcome as its job ends.
 
     Raises:
-        WorkerRefusedError: a worker cannot load the backend, or has another device or installation. What has run by then was given to ``on_outcome``.
+        WorkerRefusedError: a worker cannot load the backend, or has another device or installation.
+            ``on_outcome`` has received the outcomes until then.
     """
     found: dict[str, Outcome] = {}
 

@@ -1,11 +1,11 @@
-"""A worker process: reads from standard input which cases to run, and writes outcomes as lines of JSON.
+"""A worker process: it reads cases to run from standard input and writes outcomes as JSON lines.
 
 Its arguments are the setup and the number of the process that starts it.
 
 A line of standard input is ``[id of the case, how many runs of it have passed]``.
 
-The lines go to what was standard output when the process started. After that, standard output is
-standard error: whatever backends and kernels print cannot be taken for an outcome.
+The lines go to the standard output with which the process started. After that, standard output is
+standard error: nothing that backends and kernels print can pass for an outcome.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def repeated(case: Case, subject: Subject, setup: Setup, passed: int) -> tuple[Outcome, int]:
-    """Run a case until it has passed as often as the setup says, does not pass, or leaves a device that works no more for this process.
+    """Run a case until it has passed as often as the setup says, fails, or breaks the device.
 
     Args:
         passed: how many runs of it have passed in earlier processes.
@@ -92,13 +92,19 @@ def repeated(case: Case, subject: Subject, setup: Setup, passed: int) -> tuple[O
 
 
 def _collect() -> None:
-    """Garbage of one case must not be freed, with whatever its finalizers do, in the time of another. What a case leaves behind is not looked at again."""
+    """Collect a case's garbage and freeze the rest.
+
+    No finalizer then runs in another case's time.
+    """
     gc.collect()
     gc.freeze()
 
 
 def _answers(memory: Memory) -> bool:
-    """Whether the device still works for this process: of some, one failed kernel is the end, and says nothing about the cases that come after."""
+    """Return whether the device still works for this process.
+
+    On some devices one failed kernel is the end, and proves nothing about later cases.
+    """
     try:
         memory.synchronize()
     except Exception:

@@ -1,9 +1,9 @@
-"""Waivers: cases that need not pass for a claim of one backend, on one device, with one version of the suite, until a day.
+"""Waivers: cases that need not pass for a claim of one backend on one device, until a day.
 
-They are rows of ``waivers.toml`` beside this file, each with its reason and the issue in which it
-was granted: what the suite's own release holds, and no list of a vendor's (that is
-``tilewright_conformance.suite.expectations``, which spares no case that must pass). A report names
-the waived cases of each claim.
+They hold for one version of the suite. They are rows of ``waivers.toml`` beside this file, each
+with its reason and the issue in which it was granted. They belong to the suite's own release, and
+are no list of a vendor's (that is ``tilewright_conformance.suite.expectations``, which spares no
+case that must pass). A report names the waived cases of each claim.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FILE = Path(__file__).with_name("waivers.toml")
 
 
 class WaiverError(ValueError):
-    """A row breaks a rule; the message gives its number, from 1."""
+    """A row breaks a rule; the message has its number, from 1."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Waiver:
             raise WaiverError(f"expires must be a day, as 2027-06-30, not {self.expires!r}")
 
     def holds(self, backend: str, device: str, suite: str, day: datetime.date) -> bool:
-        """Whether it is for runs of a backend on a device, with a version of the suite, on a day."""
+        """Return whether it holds for a backend, a device and a version of the suite on a day."""
         return backend == self.backend and suite == self.suite and fnmatchcase(device, self.device) and day <= self.expires
 
 

@@ -1,4 +1,5 @@
-"""What is made of a run: the report document with its schema, checksum and signature, and the views of it (JUnit, HTML, badge, comparison, scoreboard).
+"""Reports of a run: the document with schema, checksum and signature, and its views.
 
-Every view is a function of documents alone, so that anyone who has a report can make it.
+The views are JUnit, HTML, badge, comparison and scoreboard. Each is a function of documents alone,
+so that anyone who has a report can make it.
 """

@@ -1,4 +1,4 @@
-"""A badge of a report: a small SVG picture with backend, version and device, and the profiles that are claimed."""
+"""A badge of a report: a small SVG picture of backend, version, device and claimed profiles."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ _DEVICE = 32
 
 
 def badge(document: Document) -> str:
-    """The badge: green where every profile that was run is claimed, yellow where some are, red where cases went wrong, grey for quick runs."""
+    """Draw the badge of a report.
+
+    It is green where every profile that was run is claimed, yellow where some are, red where cases
+    went wrong, grey for quick runs.
+    """
     held = [claim["profile"] for claim in document["claims"] if claim["holds"]]
     bad = sum(result["verdict"] in BAD for result in document["results"])
     if document["run"]["quick"]:

@@ -1,4 +1,5 @@
-"""Two reports side by side: cases whose result differs, and cases that became less exact or slower."""
+"""Two reports side by side: cases whose result differs, and cases that became less exact or slower.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +8,18 @@ from typing import Any
 
 from tilewright_conformance.suite.report.document import Document
 
-#: A greatest error that grows by more than this factor, and by more than this many units in the last place, is worth a line.
+#: A maximum error that grows by more than this factor, and by more than this many units in the last
+#: place, is worth a line.
 _FACTOR, _UNITS = 1.25, 0.25
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One case that is not alike in two reports; a report that has no result for it says ``absent``.
+    """One case that differs between two reports; a report without a result for it says ``absent``.
 
     Attributes:
-        kind: ``worse`` (good before and not after), ``better``, ``other`` (neither is good, or neither is bad), ``less exact`` or ``more exact``.
+        kind: ``worse`` (good before and not after), ``better``, ``other`` (neither is good, or neither
+            is bad), ``less exact`` or ``more exact``.
         before, after: statuses, or errors in units in the last place.
     """
 
@@ -27,7 +30,7 @@ class Difference:
 
 
 def differences(first: Document, second: Document) -> list[Difference]:
-    """What differs, the worst first."""
+    """List the differences of two reports, the worst first."""
     before, after = ({result["case"]: result for result in document["results"]} for document in (first, second))
     found = []
     for case in dict.fromkeys((*before, *after)):

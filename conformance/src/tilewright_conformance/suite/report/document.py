@@ -1,4 +1,4 @@
-"""The report document: JSON that says what was tested, with what, and what came of each case, with a checksum.
+"""The report document: JSON with the tested software and device, each outcome, and a checksum.
 
 The checksum is a SHA-256 over the canonical form of everything but a signature. It shows that a
 file is undamaged, and no more: whoever edits a report can recompute it. A signature
@@ -128,7 +128,10 @@ def read(path: Path) -> Document:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object. Of two fields of one name readers take either, and the checksum sees one of them."""
+    """Build a JSON object; a name that is there twice is an error.
+
+    Readers take either field of the two, and the checksum sees one of them.
+    """
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError(f"{next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)!a:.80} is there twice in one object")
@@ -136,7 +139,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _number(text: str) -> int | float:
-    """A number that every reader of JSON takes for the same: no NaN, no infinity, no integer beyond 64 bits."""
+    """Parse a number that every reader of JSON reads alike: finite, and within 64 bits."""
     number = float(text)
     if not math.isfinite(number) or (text.lstrip("-").isdecimal() and abs(number) >= 2**64):
         raise ValueError(f"{text:.40} is no number of a report")
@@ -180,7 +183,7 @@ def verify(document: Document, catalogue: Catalogue) -> None:
 
 
 def check_wheels(document: Document, wheels: Iterable[Path]) -> None:
-    """That a report is of certain wheels.
+    """Check that a report is of certain wheels.
 
     Raises:
         ReportError: it is of another wheel of the same distribution, or that took no part in it.
@@ -198,7 +201,10 @@ def check_wheels(document: Document, wheels: Iterable[Path]) -> None:
 
 
 def _verify_results(document: Document, catalogue: Catalogue) -> None:
-    """That results are of the suite's own cases, each once, and that verdicts, summary and claims follow from them."""
+    """Check that results are of the suite's own cases, each once, and imply the report's verdicts.
+
+    The summary and the claims must follow from them, too.
+    """
     try:
         expectations = Expectations(entries_from(document["expectations"]), catalogue)
     except ExpectationError as error:
@@ -281,7 +287,7 @@ def _claims(document: Document, expectations: Expectations, catalogue: Catalogue
 
 
 def _without_wheel(document: Document) -> list[str]:
-    """Names of what took part in the run and is no wheel whose hash the report has: nobody else could get the same."""
+    """Names of software in the run that is no wheel with a known hash, and so not reproducible."""
     found = [facts["name"] for facts in document["distributions"] if facts["editable"] or not facts["wheel"]]
     backend = document["backend"]
     if " from " in backend["distribution"]:  # loaded from a module, which no distribution brought

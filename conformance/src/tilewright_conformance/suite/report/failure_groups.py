@@ -1,6 +1,6 @@
-"""Why cases went wrong or were not supported, put together: what to do next, and what a backend's users have to do without.
+"""Failed and unsupported cases grouped by cause: what to do next, and what users do without.
 
-All of it is read off the results of a report: messages of refusals name operations and
+The causes are derived from the results of a report: messages of refusals name operations and
 capabilities, other messages are alike but for names and numbers.
 """
 
@@ -28,7 +28,7 @@ _LONGEST = 160
 
 @dataclass(frozen=True)
 class Cause:
-    """What several cases have in common.
+    """The common cause of several cases.
 
     Attributes:
         text: what to do, or what is wrong.
@@ -51,7 +51,11 @@ class Cause:
 
 
 def failures(document: Document) -> list[Cause]:
-    """The causes of the cases that went wrong: operations to lower, in the order in which each unblocks most, and the rest by how many they are."""
+    """The causes of the cases that went wrong.
+
+    Operations to lower come in the order in which each unblocks most cases, the other causes by
+    their number of cases.
+    """
     waiting: dict[str, frozenset[str]] = {}
     others: dict[str, list[str]] = {}
     for result in document["results"]:
@@ -68,7 +72,7 @@ def failures(document: Document) -> list[Cause]:
     return [*lowered, *rest]
 
 
-#: Causes that are told at the end of a run; reports have all.
+#: Causes that are printed at the end of a run; reports have all.
 _TOLD = 8
 
 
@@ -86,7 +90,10 @@ def lines(document: Document) -> list[str]:
 
 
 def unsupported(document: Document) -> list[Cause]:
-    """What the backend does not declare, each with the cases that need it, the most first; a case may need several."""
+    """The undeclared capabilities, each with the cases that need it, the most first.
+
+    A case may need several.
+    """
     found: dict[str, list[str]] = {}
     for result in document["results"]:
         if result["status"] == "not-supported" and result["verdict"] not in BAD:
@@ -107,7 +114,11 @@ def missing_operations(message: str) -> frozenset[str]:
 
 
 def _to_lower(waiting: Mapping[str, frozenset[str]]) -> Iterable[Cause]:
-    """Operations in the order in which to lower them: next is always the one that most cases wait for, where a case counts a quarter for each further one."""
+    """Sort operations in the order in which to lower them.
+
+    Next is always the one that most cases wait for, where a case counts a quarter for each further
+    one.
+    """
     left = {case: set(operations) for case, operations in waiting.items()}
     while any(left.values()):
         weight: dict[str, float] = {}
@@ -125,7 +136,7 @@ def _to_lower(waiting: Mapping[str, frozenset[str]]) -> Iterable[Cause]:
 
 
 def _failure(result: Mapping[str, Any]) -> str:
-    """What is wrong with a case, in words that are the same for cases that fail alike."""
+    """Describe a case's failure, in words that are the same for cases that fail alike."""
     status, subject = result["status"], result["subject"]
     if result["verdict"] == "unexpected-pass":
         return "the vendor's list says that they do not pass, and they do: take them out"

@@ -1,7 +1,8 @@
-"""A report as one HTML page that needs nothing else: what was tested and what it can do, what went wrong and what is not supported by cause, and then all cases
-with filters, and plots of the greatest errors in units in the last place.
+"""A report as one self-contained HTML page.
 
-The page's frame is ``page.html`` beside this file; the report itself is put into it as JSON.
+It shows the software and device under test, the capabilities, the failures and unsupported cases by
+cause, then all cases with filters, and plots of the maximum errors in units in the last place. The
+page's frame is ``page.html`` beside this file; the report itself is put into it as JSON.
 """
 
 from __future__ import annotations

@@ -13,7 +13,11 @@ _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 
 def junit(document: Document) -> str:
-    """A test suite for each profile. Bad verdicts are failures (errors, where a process died or an exception was no result), expected ones are skipped."""
+    """A JUnit document with a test suite for each profile.
+
+    Bad verdicts are failures (errors, where a process died or an exception was no result), expected
+    ones are skipped.
+    """
     root = ElementTree.Element("testsuites", name=f"tilewright conformance, backend {document['backend']['name']}")
     suites: dict[str, ElementTree.Element] = {}
     counts: dict[str, dict[str, float]] = {}

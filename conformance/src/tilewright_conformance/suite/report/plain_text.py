@@ -1,7 +1,7 @@
-"""Texts of a report that are what they look like: without characters that move the cursor, begin a line, or turn the direction of writing.
+"""Sanitizing of a report's texts: no characters that move the cursor or begin a line.
 
-Whoever writes a report could otherwise forge what is printed of it, such as a line that says who
-signed it.
+Nor may they turn the direction of writing. Whoever writes a report could otherwise forge the
+printed output, such as a line that names the signer.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any, Final
 _FORBIDDEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 #: The field whose texts have several lines: what a case's exception said.
 _OF_LINES: Final = "message"
-#: What Markdown gives a meaning, and what links begin with.
+#: Characters with a meaning in Markdown, and beginnings of links.
 _MARKDOWN: Final = re.compile(r"[\\`*_{}\[\]<>()#+!|~&:@$]|(?<=www)\.", re.IGNORECASE)
 
 
 def objections(value: Any, place: str = "report", lines: bool = False) -> list[str]:
-    """The texts among a report's values and names that hold what no text of a report may, each with its place."""
+    """The texts of a report's values and names with forbidden characters, each with its place."""
     if isinstance(value, str):
         found = _FORBIDDEN.search(value.replace("\n", "").replace("\t", "") if lines else value)
         return [f"{place} holds {found[0]!a}, which no text of a report may: {value!a:.80}"] if found else []
@@ -31,7 +31,10 @@ def objections(value: Any, place: str = "report", lines: bool = False) -> list[s
 
 
 def plain(value: Any, lines: bool = False) -> Any:
-    """A value with such characters replaced: ends of lines and tabs by spaces, where a text has one line alone, others by their numbers."""
+    """Replace forbidden characters of a value's texts.
+
+    Ends of lines and tabs become spaces, where a text has one line alone, others their numbers.
+    """
     if isinstance(value, str):
         return _FORBIDDEN.sub(lambda found: _replaced(found[0], lines), value)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The published JSON schema of reports (``schema.json`` beside this file), and checking a document against it.
+"""The public JSON schema of reports (``schema.json`` beside this file), and its checker.
 
 The schema uses ``type``, ``enum``, ``pattern``, ``properties``, ``required``,
 ``additionalProperties`` and ``items`` of JSON Schema 2020-12; this checker knows these and no
@@ -32,7 +32,7 @@ def schema() -> dict[str, Any]:
 
 
 def violations(value: Any, rule: dict[str, Any], place: str = "report") -> list[str]:
-    """What in a value breaks the rules of a schema, each with its place; empty where nothing does."""
+    """The places in a value that break the rules of a schema; empty where none does."""
     unknown = set(rule) - _KNOWN
     if unknown:
         raise ValueError(f"this checker does not know {', '.join(sorted(unknown))} of JSON Schema")

@@ -1,4 +1,7 @@
-"""The table of many reports: a row a backend and device, a column a profile; as text, as a page, as a static site with all the reports."""
+"""The table of many reports: a row a backend and device, a column a profile.
+
+It comes as text, as a page, and as a static site with all the reports.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,12 @@ _HEAD = ("backend", "device", "driver", "suite", "tilewright")
 
 
 def rows(documents: Sequence[Document], links: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """One row a report, those with the most claims first: ``about`` texts by column, ``profiles``: profile -> (claimed, passed, cases), ``wrong`` cases,
-    ``checksum``, the ``signer``'s public key where the report is signed, the ``link`` where it has one."""
+    """One row a report, those with the most claims first.
+
+    A row has ``about`` texts by column, ``profiles``: profile -> (claimed, passed, cases),
+    ``wrong`` cases, ``checksum``, the ``signer``'s public key where the report is signed, the
+    ``link`` where it has one.
+    """
     found = []
     for document, link in zip_longest(documents, links, fillvalue=""):
         assert not isinstance(document, str)
@@ -41,7 +48,7 @@ def rows(documents: Sequence[Document], links: Sequence[str] = ()) -> list[dict[
 
 
 def markdown(documents: Sequence[Document]) -> str:
-    """The table as Markdown. ``yes`` stands for a claimed profile, counts for one that was run and is not claimed."""
+    """The table as Markdown; ``yes`` stands for a claimed profile, counts for an unclaimed one."""
     table = rows(documents)
     columns = _columns(table)
     lines = [f"| {' | '.join((*_HEAD, *columns, 'wrong'))} |", f"|{'---|' * (len(_HEAD) + len(columns) + 1)}"]
@@ -77,7 +84,9 @@ def page(documents: Sequence[Document], links: Sequence[str] = ()) -> str:
 
 
 def write_site(documents: Sequence[Document], folder: Path) -> None:
-    """Write the page as ``index.html``, and each report as a folder beside it: ``report.json``, ``report.html``, ``badge.svg``.
+    """Write the page as ``index.html``, and each report as a folder beside it.
+
+    The folder has ``report.json``, ``report.html`` and ``badge.svg``.
 
     Raises:
         OSError: a file cannot be written.

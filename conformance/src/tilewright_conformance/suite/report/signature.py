@@ -1,8 +1,9 @@
-"""Signatures of reports, by Ed25519: who vouches for one. They need the package ``cryptography``: ``pip install tilewright-conformance[signatures]``.
+"""Signatures of reports by Ed25519, which show who vouches for one.
 
-A signature is over the report's checksum, and so over all of it. It says that whoever has the
-private key signed this report, and neither who that is nor that the report is true: a reader has
-the public key from the vendor's own pages, and runs cases again.
+They need the package ``cryptography``: ``pip install tilewright-conformance[signatures]``. A
+signature is over the report's checksum, and so over all of it. It says that whoever has the private
+key signed this report, and neither who that is nor that the report is true: a reader has the public
+key from the vendor's own pages, and runs cases again.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class KeyFileError(ValueError):
 
 
 def new_key(path: Path) -> str:
-    """Write a new private key (PEM, readable by its owner alone), and give the public key in hexadecimal.
+    """Write a new private key (PEM, readable by its owner alone), and return the public key in hex.
 
     Raises:
         KeyFileError: the file is there already: no key is overwritten.
@@ -46,7 +47,7 @@ def new_key(path: Path) -> str:
 
 
 def signed(document: Document, key: Path) -> Document:
-    """A copy of a report with a signature by the private key of a PEM file; one that it had is replaced.
+    """A copy of a report signed with the private key of a PEM file; an old signature is replaced.
 
     Raises:
         ReportError: the checksum is not that of the content.
