@@ -1,13 +1,16 @@
 """The command line of the suite.
 
-python -m tilewright_conformance run --backend NAME [--profile PROFILE] [--without PROFILE] [--quick] [-j N] [--resume] [--sample N] [--expectations FILE]
-                                     [--report DIR] [--seed N] [--emulate TARGET] [--executor dask://HOST:PORT]
-python -m tilewright_conformance verify REPORT... [--rerun N [--seed N]] [--signed-by KEY] [--wheel FILE]
-python -m tilewright_conformance sign REPORT... --key FILE
-python -m tilewright_conformance keygen FILE
-python -m tilewright_conformance compare REPORT REPORT
-python -m tilewright_conformance scoreboard REPORT... [--html | --site DIR]
-python -m tilewright_conformance list [--profile PROFILE] [--without PROFILE] [--required] [--json]
+python -m tilewright_conformance run --backend NAME [--profile PROFILE] [--without PROFILE]
+[--quick]
+                                     [-j N] [--resume] [--sample N] [--expectations FILE]
+                                     [--report DIR] [--seed N] [--emulate TARGET]
+                                     [--executor dask://HOST:PORT]
+python -m tilewright_conformance verify REPORT... [--rerun N [--seed N]] [--signed-by KEY]
+                                        [--wheel FILE]
+python -m tilewright_conformance sign REPORT... --key FILE python -m tilewright_conformance keygen
+FILE python -m tilewright_conformance compare REPORT REPORT python -m tilewright_conformance
+scoreboard REPORT... [--html | --site DIR] python -m tilewright_conformance list [--profile PROFILE]
+[--without PROFILE] [--required] [--json]
                                       [PATTERN...]
 python -m tilewright_conformance profiles --check | --write | --claimable [--profile PROFILE] [-j N]
 """
@@ -35,7 +38,8 @@ from tilewright_conformance.suite.provenance import WheelError
 from tilewright_conformance.suite.report.document import ReportError
 from tilewright_conformance.suite.report.signature import KeyFileError
 
-#: Exit codes: all is well; a case went wrong, or a report is refused; the question is wrong, or the backend cannot be tested.
+#: Exit codes: all is well; a case went wrong, or a report is refused; the question is wrong, or the
+#: backend cannot be tested.
 GOOD, WRONG, USAGE = 0, 1, 2
 _USAGE_ERRORS = (
     *(CatalogueError, ExecutorError, ExpectationError, JournalError, KeyFileError, ProfileError, WheelError, WorkerRefusedError),
@@ -118,7 +122,7 @@ def _command(commands: Any, name: str, text: str, function: Callable[[argparse.N
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line; gives the exit code."""
+    """Run a command line and return the exit code."""
     options = build_parser().parse_args(arguments)
     try:
         code: int = options.function(options)
@@ -165,7 +169,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _profiles_left(options: argparse.Namespace) -> tuple[str, ...]:
-    """The profiles that ``--profile`` and ``--without`` leave, which a report names; none where that is all of them.
+    """The profiles that ``--profile`` and ``--without`` select, for the report; empty for all.
 
     Raises:
         CatalogueError: none is left.
@@ -219,7 +223,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _signed(report: dict[str, Any], keys: set[str]) -> str:
-    """Who signed a report, in words.
+    """Describe the signer of a report.
 
     Raises:
         ReportError: the signature is not of this report, or by none of ``keys``.

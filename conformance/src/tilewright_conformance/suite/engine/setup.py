@@ -1,4 +1,4 @@
-"""What a run is: the data that a worker process needs to run cases as every other worker of the run does."""
+"""The setup of a run: data that makes every worker process run cases alike."""
 
 from __future__ import annotations
 
@@ -19,20 +19,23 @@ _EMULATED = 20.0
 
 @dataclass(frozen=True)
 class Setup:
-    """How cases are run.
+    """The configuration with which cases run.
 
     Attributes:
         backend: the name of the backend under test.
         seed: of the random numbers.
         quick: cases may do less; the run is not valid for a claim.
-        load: modules (``module`` or ``module:object``) that are registered as plugins named ``backend``, for one that no distribution ships.
+        load: modules (``module`` or ``module:object``) that are registered as plugins named
+            ``backend``, for one that no distribution ships.
         packages: where the families of cases are.
         memory: bytes that a worker may grow by while it runs one case.
-        time_scale: what the time limits are multiplied with.
+        time_scale: the factor of the time limits.
         start_limit: seconds that a worker has for loading the backend.
         repeat: how often each case is run in a row, in one process as long as the device works for it:
-            once compiled, its kernels run with warm caches and outputs that are filled anew. The first run that fails counts.
-        emulate: the target to emulate; see :func:`tilewright.plugins.emulators.emulate`. Empty: the backend's own devices.
+            once compiled, its kernels run with warm caches and outputs that are filled anew. The first
+            run that fails counts.
+        emulate: the target to emulate; see :func:`tilewright.plugins.emulators.emulate`. Empty: the
+            backend's own devices.
     """
 
     backend: str
@@ -48,7 +51,7 @@ class Setup:
 
     @property
     def patience(self) -> float:
-        """What the time limits of cases are multiplied with, in all."""
+        """The factor of the cases' time limits, in all."""
         return self.time_scale * (_EMULATED if self.emulate else 1.0) * self.repeat
 
     def as_text(self) -> str:
@@ -62,10 +65,10 @@ class Setup:
 
 
 def load_plugins(setup: Setup) -> EmulatedDevice | None:
-    """Register the plugins that the setup names, in this process, and give the backend an emulated device where that is asked for; gives that.
+    """Register the plugins that the setup names, and return the emulated device, if any.
 
     Raises:
-        BackendError: one is malformed; what is asked for cannot be emulated.
+        BackendError: one is malformed; the hardware cannot be emulated.
         ImportError, AttributeError: there is no such module or object.
     """
     import importlib
@@ -84,7 +87,10 @@ def load_plugins(setup: Setup) -> EmulatedDevice | None:
 
 
 def identity_of(setup: Setup, about: Mapping[str, Any], cases: Catalogue) -> dict[str, Any]:
-    """Return everything that the outcomes of a run depend on; ``about`` is the provenance of what is tested."""
+    """Return everything that a run's outcomes depend on.
+
+    ``about`` is the provenance of the software and device under test.
+    """
     given = asdict(setup)
     return {
         **{name: given[name] for name in ("backend", "seed", "quick", "load", "time_scale", "memory", "emulate", "repeat")},

@@ -1,13 +1,13 @@
 """Profiles: what a backend must declare, lower and pass to claim one.
 
 The cases that must pass follow from the catalogue: those that need no more than the profile
-requires. ``required_cases.toml`` has their number and hash by profile and family, so that they
-cannot change unseen. ``python -m tilewright_conformance profiles --write`` writes it, ``--check``
+requires. ``required_cases.toml`` has their number and hash by profile and family, so that every
+change of them shows. ``python -m tilewright_conformance profiles --write`` writes it, ``--check``
 names the families that have changed, and ``list --required`` prints the ids.
 
 A claim rests on four things: the backend declares what the profile requires, each case of the list
-passed, of the profile's other cases none was anything but passed or refused, and all that took part
-is in wheels whose hashes are known. Cases with a waiver (``waivers.toml``) do not count.
+passed, each of the profile's other cases passed or was refused, and all software that took part is
+in wheels whose hashes are known. Cases with a waiver (``waivers.toml``) do not count.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ _CORE_USES = frozenset(
 )
 _WHILE = ("while", "condition")
 
-#: What the kernels of each profile use: the operations of core, and these. A case that must pass uses no others.
+#: What the kernels of each profile use: the operations of core, and these. A case that must pass
+#: uses no others.
 USES: dict[str, frozenset[str]] = {
     **dict.fromkeys(PROFILES, _CORE_USES),
     "math": _CORE_USES | {"exp", "exp2", "log", "log2", "sin", "cos", "tanh", "erf", "rsqrt"},
@@ -69,7 +70,8 @@ USES: dict[str, frozenset[str]] = {
     "perf": _CORE_USES | {"dot", "exp"},
 }
 
-#: What a backend has to lower for each profile, where all else is taken apart (``Manifest.lowers``); products are to be fast in perf.
+#: Operations that a backend has to lower for each profile, where all others are decomposed
+#: (``Manifest.lowers``); perf needs fast matmuls.
 OPERATIONS: dict[str, frozenset[str]] = {
     profile: remaining(used - {"dot"}) | (used & {"dot"}) if profile == "perf" else remaining(used) for profile, used in USES.items()
 }
@@ -94,7 +96,13 @@ class Fingerprint:
 
 @dataclass(frozen=True)
 class Claim:
-    """Whether a run shows that a backend has a profile; ``reasons`` say why not, and are empty where it does; ``waived`` are the cases that did not count."""
+    """The judgment of a run's claim to a profile.
+
+    Attributes:
+        profile: the profile.
+        reasons: why the run does not show that the backend has the profile; empty where it does.
+        waived: the cases that did not count.
+    """
 
     profile: str
     reasons: tuple[str, ...]
@@ -223,7 +231,7 @@ def _examples(ids: list[str]) -> str:
 
 
 def _covers(required: Needs, needs: Needs) -> bool:
-    """Whether a backend that declares no more than ``required`` has what a case needs."""
+    """Return whether a backend that declares no more than ``required`` has what a case needs."""
     shape = required.dot_shape or (1 << 30,) * 3
     return (
         needs.dtypes <= required.dtypes
