@@ -129,7 +129,6 @@ _BY_TEXT = {row.text: row for row in FORMATS.values()}
 
 
 def saturated(values: Any, format_: object) -> Any:
-    """Clamp numbers as :meth:`Format.saturated` does; a format is a float type or its Tile IR name.
-    """
+    """Clamp numbers as :meth:`Format.saturated` does; a format is a float type or its Tile IR name."""
     row = _BY_TEXT.get(str(format_))
     return values if row is None else row.saturated(values)

@@ -1,5 +1,4 @@
-"""Steps with regions that hold steps: branches, loops, calls; and what a program may say of itself.
-"""
+"""Steps with regions that hold steps: branches, loops, calls; and what a program may say of itself."""
 
 from __future__ import annotations
 

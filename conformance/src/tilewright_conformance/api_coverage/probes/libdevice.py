@@ -1,5 +1,4 @@
-"""``tl.extra.libdevice``: each function against NumPy and the standard library, on random operands.
-"""
+"""``tl.extra.libdevice``: each function against NumPy and the standard library, on random operands."""
 
 # Functions of NumPy on arrays of many types.
 # mypy: ignore-errors

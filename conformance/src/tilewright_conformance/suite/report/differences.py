@@ -1,5 +1,4 @@
-"""Two reports side by side: cases whose result differs, and cases that became less exact or slower.
-"""
+"""Two reports side by side: cases whose result differs, and cases that became less exact or slower."""
 
 from __future__ import annotations
 
