@@ -256,25 +256,25 @@ WORDS: dict[str, tuple[str, int]] = {
     "by turns": ("in turn, ping-pong", 2),
     "copy engine": ("TMA", 5),
     "functionals": ("linear forms", 6),
-    "gives": ("returns, yields", 142),
-    "greatest": ("maximum", 207),
-    "least": ("minimum", 285),
-    "left out": ("masked off", 65),
-    "machine s own": ("tensor memory, target's", 6),
+    "gives": ("returns, yields", 129),
+    "greatest": ("maximum", 205),
+    "least": ("minimum", 284),
+    "left out": ("masked off", 62),
+    "machine s own": ("tensor memory, target's", 3),
     "meetings": ("barriers, rendezvous", 10),
     "multiprocessor": ("SM, CU", 9),
     "paced": ("throttled", 10),
     "parted": ("partitioned", 5),
-    "product": ("matmul, dot, MMA", 509),
-    "products": ("matmuls, dots, MMAs", 137),
-    "promised": ("assumed, hinted", 26),
+    "product": ("matmul, dot, MMA", 507),
+    "products": ("matmuls, dots, MMAs", 134),
+    "promised": ("assumed, hinted", 24),
     "published": ("fenced, visible to the async proxy", 19),
     "slab": ("swizzle atom", 9),
     "slabs": ("swizzle atoms", 25),
-    "sums": ("accumulator, partial sums", 508),
+    "sums": ("accumulator, partial sums", 506),
     "taken apart": ("decomposed, legalized", 12),
     "taken for": ("assumed", 13),
-    "told": ("reported, emitted", 191),
+    "told": ("reported, emitted", 185),
     "trails": ("deferred wait", 6),
     "turned": ("transposed", 124),
     "under way": ("in flight", 24),
@@ -323,19 +323,18 @@ LONG_LINES: dict[str, int] = {
     "backends/cpu/src": 1093,
     "backends/nvidia/src": 539,
     "conformance/src": 2973,
-    "core/src": 5599,
+    "core/src": 5150,
 }
 #: Distribution -> docstrings with a longer first line. The numbers may only fall.
 LONG_TITLES: dict[str, int] = {
     "backends/amd/emulator/src": 98,
     "conformance/src": 178,
-    "core/src": 400,
 }
 #: Distribution -> docstrings that begin with a relative clause. The numbers may only fall.
 RELATIVE_TITLES: dict[str, int] = {
     "backends/amd/emulator/src": 17,
     "conformance/src": 26,
-    "core/src": 155,
+    "core/src": 6,
 }
 RELATIVE = re.compile(r"(What|Which|Whether|Who|How|That)\b")
 

@@ -85,7 +85,8 @@ def __getattr__(name: str) -> Any:
     with setting_up():
         if name in _MODULES:
             found = getattr(importlib.import_module(_MODULES[name]), name)
-        elif name in _SUBMODULES or PathFinder.find_spec(f"{__name__}.{name}", __path__) is not None:  # which loads no backend to ask it
+        # without loading a backend
+        elif name in _SUBMODULES or PathFinder.find_spec(f"{__name__}.{name}", __path__) is not None:
             found = importlib.import_module(f"tilewright.{name}")
         else:
             found = _of_a_backend(name)

@@ -17,5 +17,5 @@ provider: Callable[[], Any] = _of_the_runtime
 
 
 def current() -> Any:
-    """Return the :class:`~tilewright.plugins.manifest.Target`; None where no backend has a device."""
+    """Return the :class:`~tilewright.plugins.manifest.Target`; None if no backend has a device."""
     return provider()

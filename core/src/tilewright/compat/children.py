@@ -33,7 +33,10 @@ def inherit() -> None:
 
 
 def _site_directories() -> list[str]:
-    """Where this interpreter takes such lines from; none under ``-S``, whose children may have other flags."""
+    """Return the directories where this interpreter finds ``.pth`` lines.
+
+    There are none under ``-S``, whose children may have other flags.
+    """
     if sys.flags.no_site:
         return []
     return [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]

@@ -1,4 +1,6 @@
-"""PyTorch programs that ask for tensors on a GPU, on a machine without one: within :class:`HostTensors` they get tensors on the CPU.
+"""CPU tensors for PyTorch programs that ask for a GPU, on a machine without one.
+
+:class:`HostTensors` is the block in which they get them.
 
 What is told of the GPU is what programs ask before they run: that there is one, its number, its
 name. ``x.is_cuda`` is true of every tensor, while ``x.device`` says where it lies.
@@ -23,7 +25,10 @@ _IS_ON_GPU: Final[Any] = vars(torch._C.TensorBase)["is_cuda"].__get__
 
 
 def _nothing() -> Callable[..., None]:
-    """A function that does nothing, not the same for two names: PyTorch's compiler refuses to import where two of its names are one function."""
+    """Make a function that does nothing, different for each name.
+
+    PyTorch's compiler refuses to import where two of its names are one function.
+    """
     return lambda *args, **kwargs: None
 
 
@@ -34,7 +39,7 @@ class _Current(contextlib.nullcontext[None]):
 
 
 def _properties(device: Any = None) -> Any:
-    """What is told of the GPU where all of it is asked for: the processor's own numbers, under PyTorch's names."""
+    """Return the GPU's properties: the processor's own numbers, under PyTorch's names."""
     cores = os.cpu_count() or 1
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -219,7 +219,8 @@ def names_in(nodes: Iterable[ast.AST]) -> tuple[set[str], set[str]]:
         elif kind in (ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp):
             inner, bound = names_in(ast.iter_child_nodes(node))
             reads |= inner - bound
-            pending.append(node.generators[0].iter)  # type: ignore[attr-defined]  # evaluated outside, where a bound name means another variable
+            # evaluated outside, where a bound name means another variable
+            pending.append(node.generators[0].iter)  # type: ignore[attr-defined]
         elif kind is ast.comprehension:
             # The variables of a comprehension are its own: as stores here they hide its reads of
             # the same name in the case above.

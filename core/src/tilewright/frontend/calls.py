@@ -157,7 +157,7 @@ def invoke(g: Generator, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
             fn, args = fn.fn, [fn.receiver, *args]
         elif type(fn) is constexpr:
             fn, stated = fn.value, True
-        elif getattr(fn, "_is_aggregate", False) and not isinstance(fn, type) and hasattr(fn, "__call__"):  # noqa: B004  # of the class: it may be no callable of Python
+        elif getattr(fn, "_is_aggregate", False) and not isinstance(fn, type) and hasattr(fn, "__call__"):  # noqa: B004
             fn = fn.__call__
         else:
             break

@@ -1,6 +1,7 @@
 """Launch hooks for backends with a :class:`~tilewright.gpu_host.table.DriverTable`.
 
-    tilewright_load, tilewright_launcher, tilewright_memory, tilewright_pointer_device, tilewright_timer = launching(driver)
+    (tilewright_load, tilewright_launcher, tilewright_memory,
+     tilewright_pointer_device, tilewright_timer) = launching(driver)
 
 in a plugin's module. They import their dependencies when called, so that reading the manifest stays
 cheap.

@@ -5,7 +5,7 @@
     m = b.cmp(x, n, predicate="lt")                   # attributes by name
     v = b.load(p, mask=m)                             # optional operands by name; None is absent
     d = b.make_descriptor(p, shape=[m, n], strides=[s, t], result=DescriptorType(...))
-    y = b.cast(x, result=F32)                         # where the table says explicit_results: ``result=`` or ``results=``
+    y = b.cast(x, result=F32)  # explicit_results in the table: ``result=`` or ``results=``
 
 A method gives back the result, a tuple of results, or None. Types are checked by the op's rule as
 it is built. Operations with regions are made with :meth:`Builder.region_op`, region first.

@@ -4,7 +4,7 @@
 
     kernel @add(%x: ptr<f32> {divisibility = 16}, %n: i32) {
       %pid = program_id 0 : i32
-      %v = load %p, mask=%m, other=%z {eviction = first} : tile<1024xf32> loc("add.py":12:4 in "add")
+      %v = load %p, mask=%m {eviction = first} : tile<1024xf32> loc("add.py":12:4 in "add")
       %acc#1 = for %lo, %hi, %step, inits=[%acc] {num_stages = 3} : f32 body(%i: i32, %acc#2: f32) {
         yield %acc#2
       }

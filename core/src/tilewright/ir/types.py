@@ -4,7 +4,8 @@ Every type is interned: two equal types are the same object, so passes compare t
 
     i1 i8 i16 i32 i64          signed integers (i1 is the boolean)
     u8 u16 u32 u64             unsigned integers
-    f16 bf16 f32 f64           floats, and the fp8 kinds f8e4m3fn f8e5m2 f8e4m3fnuz f8e5m2fnuz f8e4b15
+    f16 bf16 f32 f64           floats, and the fp8 kinds f8e4m3fn f8e5m2 f8e4m3fnuz
+                               f8e5m2fnuz f8e4b15
     ptr<f32>  ptr<f32, shared> pointers with an address space (``global`` is the default)
     tile<128x64xf32>           a tile: rank >= 1, every extent >= 1
     desc<64x64xf16>            a descriptor of a tensor in memory, seen in blocks of that shape

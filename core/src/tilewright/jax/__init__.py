@@ -2,7 +2,8 @@
 
     import tilewright.jax
 
-    y = tilewright.jax.call(add, x, y, n, grid=(cdiv(n, 1024),), out={"out": jax.ShapeDtypeStruct(x.shape, x.dtype)}, BLOCK=1024)
+    out = {"out": jax.ShapeDtypeStruct(x.shape, x.dtype)}
+    y = tilewright.jax.call(add, x, y, n, grid=(cdiv(n, 1024),), out=out, BLOCK=1024)
 
 Under ``jax.jit`` the kernel is a call of XLA's foreign function interface; under ``jax.vmap`` the
 grid gets another axis.

@@ -1,4 +1,4 @@
-"""The executable specification of Tile IR: for each operation a NumPy definition, an interpreter over modules, and its checked mode.
+"""The executable specification of Tile IR: operations in NumPy, an interpreter, and checks.
 
 What does not live here: the rules that types keep (``ir``), anything about speed on hardware (the
 backends), running kernels by name (``runtime``).

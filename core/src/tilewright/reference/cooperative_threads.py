@@ -31,7 +31,7 @@ class Turns:
         self._error: BaseException | None = None
 
     def run(self, kernel: str, grid: tuple[int, int, int], program: Callable[[int], None]) -> None:
-        """Run ``program(number)`` for each program of the grid, and raise what the first that fails raises.
+        """Run ``program(number)`` for each program of the grid; raise the first failure.
 
         Raises:
             ResidencyError: there are more programs than the process can start threads. None has
@@ -76,7 +76,10 @@ class Turns:
             raise _StoppedError
 
     def never_goes_on(self, version: int) -> bool:
-        """Return whether no program goes on: the running one will not before memory changes, whose state is ``version``, and neither will the others."""
+        """Return whether no program can make progress while memory is in state ``version``.
+
+        The running one cannot before memory changes, and neither can the others.
+        """
         assert self._current is not None
         self._stuck[self._current[0]] = version
         return all(self._stuck.get(number) == version for number, _ in self._waiting)

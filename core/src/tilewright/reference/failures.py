@@ -1,4 +1,4 @@
-"""The text of what went wrong while a kernel ran: where in the kernel's source, in which program, at which lane."""
+"""Texts of runtime failures of a kernel: source location, program and lane."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ def program_coordinates(pid: int, grid: tuple[int, int, int]) -> tuple[int, int,
 
 
 def where(location: Location | None, calls: Sequence[Location | None] = ()) -> str:
-    """A location with its chain of calls, innermost first; ``calls`` are those of functions that were not inlined, innermost first."""
+    """Format a location with its chain of calls, innermost first.
+
+    ``calls`` are those of functions that were not inlined, innermost first.
+    """
     chain = location.chain() if location is not None else []
     for call in calls:
         chain = [*chain, *(call.chain() if call is not None else [])]

@@ -18,12 +18,15 @@ from tilewright.reference.values import Indices, RuntimeValue, Tracked, take
 
 
 class Watch(Protocol):
-    """What the checked mode has operations ask, as they go on: see :class:`~tilewright.reference.checks.checker.Checker`."""
+    """Interface of the checked mode to operations.
+
+    See :class:`~tilewright.reference.checks.checker.Checker`.
+    """
 
     def access(
         self, frame: Frame, operation: Operation, kind: str, addresses: Array, mask: Array | None, size: int, rank: int, argument: int | None
     ) -> Array | None:
-        """Check the accesses an operation is about to make; the mask comes back without those that must not be made."""
+        """Check the accesses of an operation; return the mask without the invalid ones."""
         ...
 
     def decided(self, frame: Frame, operation: Operation, value: Tracked, what: str) -> Array:
@@ -32,7 +35,9 @@ class Watch(Protocol):
 
 
 class Run(Protocol):
-    """The run of a module that a frame is part of: see :class:`~tilewright.reference.interpreter.Interpreter`.
+    """The run of a module that a frame belongs to.
+
+    See :class:`~tilewright.reference.interpreter.Interpreter`.
 
     Attributes:
         printer: gets each line that the kernel prints.
@@ -50,16 +55,22 @@ class Run(Protocol):
     def checker(self) -> Watch | None: ...
 
     def closed(self, region: Region) -> bool:
-        """Whether a region reads nothing but its arguments, of programs and of memory."""
+        """Return whether a region depends on its arguments alone, not on programs or memory."""
         ...
 
     def execute(self, frame: Frame, region: Region) -> list[RuntimeValue]:
-        """Run a region for the rows of a frame, its arguments being set there; the operands of its terminator come back."""
+        """Run a region for the rows of a frame, whose arguments are set; its results are returned.
+
+        The results are the operands of its terminator.
+        """
         ...
 
 
 class Frame:
-    """Rows that run in step. A row is a program, or, in the regions of ``reduce``, ``scan`` and ``map``, one of many lanes of a program.
+    """Rows that run in step.
+
+    A row is a program, or, in the regions of ``reduce``, ``scan`` and ``map``, one of many lanes of
+    a program.
 
     A frame made from another one by a choice of rows reads that one's values through the choice
     (``selection``: for each row its row in the parent). ``pids`` has the linear program id of each

@@ -39,7 +39,10 @@ BATCH_BYTES = 1 << 25
 
 
 class DescriptorValue:
-    """A tensor descriptor as a kernel's argument. ``shape`` and ``strides`` count elements; ``padding`` is ``zero`` or ``nan``."""
+    """A tensor descriptor as a kernel's argument.
+
+    ``shape`` and ``strides`` count elements; ``padding`` is ``zero`` or ``nan``.
+    """
 
     __slots__ = ("base", "padding", "shape", "strides")
 
@@ -70,14 +73,17 @@ class Interpreter:
         self._closed: dict[Region, bool] = {}
 
     def closed(self, region: Region) -> bool:
-        """Whether a region reads nothing but its arguments, of programs and of memory."""
+        """Return whether a region depends on its arguments alone, not on programs or memory."""
         found = self._closed.get(region)
         if found is None:
             found = self._closed[region] = is_closed(region)
         return found
 
     def execute(self, frame: Frame, region: Region) -> list[RuntimeValue]:
-        """Run a region for the rows of a frame, its arguments being set there; the operands of its terminator come back."""
+        """Run a region for the rows of a frame, whose arguments are set; its results are returned.
+
+        The results are the operands of its terminator.
+        """
         plan = self._plans.get(region)
         if plan is None:
             plan = self._plans[region] = self._plan(region)
@@ -237,7 +243,7 @@ def type_wrap(address: int) -> int:
 
 
 def _sequential(module: Module, buffers: dict[int, Buffer]) -> bool:
-    """Whether programs must run one after the other."""
+    """Return whether programs must run one after the other."""
     if any(isinstance(operation, Breakpoint) for operation in module.walk()):
         return True  # who steps through a kernel follows one program to its end
     order = provenance.order_of(module)

@@ -1,4 +1,4 @@
-"""How Tile IR's element types are kept in NumPy arrays, and the rounding between float formats.
+"""Representation of Tile IR's element types in NumPy arrays, and float rounding.
 
     i1                       bool
     i8 .. i64, u8 .. u64     the NumPy integer of that width and signedness
@@ -52,7 +52,7 @@ def bits_dtype(bits: int) -> np.dtype[Any]:
 
 
 def is_raw(type_: Type) -> bool:
-    """Whether values of the type are kept as raw bits: bf16 and the fp8 kinds."""
+    """Return whether values of the type are kept as raw bits: bf16 and the fp8 kinds."""
     return isinstance(type_, FloatType) and type_ not in _FLOAT_DTYPES
 
 
@@ -68,7 +68,7 @@ def nan_bits(format_: FloatType) -> int:
 
 
 def largest_bits(format_: FloatType) -> int:
-    """The encoding of the greatest finite number."""
+    """The encoding of the maximum finite number."""
     everything = (1 << (format_.exponent + format_.mantissa)) - 1
     if format_.has_infinity:
         return everything ^ (1 << format_.mantissa)
@@ -76,7 +76,7 @@ def largest_bits(format_: FloatType) -> int:
 
 
 def overflow_bits(format_: FloatType) -> int:
-    """What a magnitude too great rounds to, to nearest: infinity, or NaN where the format has none."""
+    """Return the encoding that overflow rounds to, to nearest: infinity, or NaN without one."""
     return ((1 << format_.exponent) - 1) << format_.mantissa if format_.has_infinity else nan_bits(format_)
 
 
@@ -105,7 +105,10 @@ def _decoding_table(format_: FloatType) -> NDArray[np.float32]:
 
 
 def decode(values: Array, format_: FloatType) -> Array:
-    """The numbers of kept values: float32, exactly, for bf16 and the fp8 kinds; f16, f32 and f64 come back as they are."""
+    """Decode kept values: float32, exactly, for bf16 and the fp8 kinds.
+
+    f16, f32 and f64 come back as they are.
+    """
     if format_ is BF16:
         return (np.asarray(values).astype(np.uint32) << np.uint32(16)).view(np.float32)
     if format_.is_fp8:
@@ -117,7 +120,9 @@ def decode(values: Array, format_: FloatType) -> Array:
 
 
 def encode(values: Array, format_: FloatType, rounding: str = "rtne") -> Array:
-    """Round numbers to a format and give them as they are kept: raw bits for bf16 and the fp8 kinds, else floats.
+    """Round numbers to a format, in its representation.
+
+    That is raw bits for bf16 and the fp8 kinds, else floats.
 
     ``rounding`` is ``rtne`` (to nearest, ties to even: overflow gives infinity, or NaN where the
     format has none) or ``rtz`` (towards zero: a finite number never leaves the finite range).
@@ -138,8 +143,10 @@ def encode(values: Array, format_: FloatType, rounding: str = "rtne") -> Array:
 
 
 def rounded(values: Array, format_: FloatType) -> Array:
-    """Numbers as ``cast`` rounds them to nearest: as :func:`encode`, but fp8 saturates as GPUs do,
-    so that overflow and infinity give the greatest finite number."""
+    """Round numbers to nearest as ``cast`` does: as :func:`encode`, but fp8 saturates as on GPUs.
+
+    Overflow and infinity become the maximum finite number.
+    """
     if format_.is_fp8:
         largest = float(_decoding_table(format_)[largest_bits(format_)])
         values = np.clip(values, -largest, largest)
@@ -147,7 +154,7 @@ def rounded(values: Array, format_: FloatType) -> Array:
 
 
 def encode_bits(values: Array, format_: FloatType, rounding: str) -> NDArray[Any]:
-    """The encodings of float64 numbers in a format of at most 32 bits, by the definition of rounding.
+    """Encode float64 numbers in a format of at most 32 bits, by the definition of rounding.
 
     With E the exponent of the number, not below the least normal one, the format's numbers near it
     are multiples of 2**(E - mantissa): scale by that, round to an integer, and that integer is the
@@ -175,7 +182,7 @@ def encode_bits(values: Array, format_: FloatType, rounding: str) -> NDArray[Any
 
 
 def _bf16_from_float32(values: NDArray[np.float32]) -> NDArray[np.uint16]:
-    """bf16 is the upper half of f32: add half a unit of it, less one where the tie would not go to even."""
+    """Round f32 to bf16, its upper half: add half a unit, less one where a tie would go odd."""
     bits = values.view(np.uint32)
     rounded = (bits + (((bits >> np.uint32(16)) & np.uint32(1)) + np.uint32(0x7FFF))) >> np.uint32(16)
     result = rounded.astype(np.uint16)
@@ -196,7 +203,9 @@ def _fp8_from_float16(format_: FloatType) -> NDArray[np.uint8]:
 
 
 def round_to_odd(total: Array, error: Array) -> Array:
-    """The float64 ``total`` made odd in its last bit where the exact number is ``total + error`` with a nonzero error.
+    """Set the last bit of the float64 ``total`` where the exact number is ``total + error``.
+
+    The error is nonzero there.
 
     Rounding that to a format of at most 51 bits rounds the exact number once (Boldo and Melquiond,
     "Emulation of a FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008).
@@ -214,7 +223,10 @@ def round_to_odd(total: Array, error: Array) -> Array:
 
 
 def float64_of_integers(values: Array) -> NDArray[np.float64]:
-    """Integers as float64, rounded to odd where 64 bits do not fit, so that another rounding to a narrower float is the only one."""
+    """Convert integers to float64, rounded to odd where 64 bits do not fit.
+
+    Another rounding to a narrower float is then the only one.
+    """
     values = np.asarray(values)
     near = values.astype(np.float64)
     if values.dtype.itemsize < 8:
@@ -235,7 +247,7 @@ def float_of_integers(values: Array, format_: FloatType) -> Array:
 
 
 def integers_of_floats(values: Array, source: FloatType, type_: IntType) -> Array:
-    """Numbers of ``source`` truncated to integers, by the rules of :mod:`tilewright.ir.float_to_int`."""
+    """Truncate numbers of ``source`` to integers, see :mod:`tilewright.ir.float_to_int`."""
     values = np.asarray(values)
     if type_.bits == 1:
         return values != 0

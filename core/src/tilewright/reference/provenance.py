@@ -1,4 +1,4 @@
-"""Which argument a pointer comes from, and whether the programs of a grid must run one after the other.
+"""The arguments that pointers come from, and whether programs must run one after the other.
 
 Running all programs in step is one of the orders the language allows, whatever they read and write,
 as long as no program waits for another: then only one that runs to its end first can be waited for.
@@ -36,7 +36,10 @@ def _union(a: Roots, b: Roots) -> Roots:
 
 
 class Provenance:
-    """The arguments that each pointer and descriptor of a module's kernel may come from: a forward analysis to a fixed point."""
+    """The arguments that each pointer and descriptor of a module's kernel may come from.
+
+    It is a forward analysis to a fixed point.
+    """
 
     def __init__(self, module: Module) -> None:
         self.module = module
@@ -120,8 +123,11 @@ def _handed_on(region: Region) -> list[Value]:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What the order of programs hangs on: ``sequential`` asks for one after the other in any case; otherwise they must run so if a loop may
-    wait for a write: if ``awaited`` and ``written`` (arguments) share memory."""
+    """Conditions on the order of programs.
+
+    ``sequential`` asks for one after the other in any case; otherwise they must run so if a loop
+    may wait for a write: if ``awaited`` and ``written`` (arguments) share memory.
+    """
 
     sequential: bool
     awaited: Roots
@@ -129,8 +135,12 @@ class Order:
 
 
 def order_of(module: Module) -> Order:
-    """Static and conservative: a ``while`` loop with an atomic or a volatile load may wait for another program, and so may one that loads what
-    the module writes. Prints come out in the order of programs only if these run in it."""
+    """Return the constraints on the order of programs, statically and conservatively.
+
+    A ``while`` loop with an atomic or a volatile load may wait for another program, and so may one
+    that loads memory that the module writes. Prints come out in the order of programs only if these
+    run in it.
+    """
     loops = [operation for operation in module.walk() if isinstance(operation, While)]
     reached = [inner for loop in loops for inner in _reached(module, loop)]
     waits = any(isinstance(inner, ATOMICS) or (isinstance(inner, Load) and inner.volatile) for inner in reached)
@@ -168,7 +178,7 @@ def _reached(module: Module, operation: Operation) -> Iterator[Operation]:
 
 
 def loads_pointers(module: Module) -> bool:
-    """Whether the kernel may use addresses that it found in memory or made of integers."""
+    """Return whether the kernel may use addresses from memory or made of integers."""
     return any(
         any(isinstance(element_type(result.type), PointerType) for result in operation.results)
         and (operation.spec.effects & Effect.READ or (isinstance(operation, Bitcast) and not _is_address(operation.x)))
@@ -178,7 +188,10 @@ def loads_pointers(module: Module) -> bool:
 
 
 def synchronizes(module: Module) -> bool:
-    """Whether programs may order their accesses among one another, by atomics that are not relaxed or by volatile loads."""
+    """Return whether programs may order their accesses among one another.
+
+    They do by atomics that are not relaxed or by volatile loads.
+    """
     return any(
         (isinstance(operation, ATOMICS) and operation.order != "relaxed") or (isinstance(operation, Load) and operation.volatile) for operation in module.walk()
     )

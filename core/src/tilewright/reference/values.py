@@ -1,4 +1,4 @@
-"""What a value is while a kernel runs, for many programs at once.
+"""Runtime values of a kernel, for many programs at once.
 
 An array has the shape of its type where it is the same for all programs at hand, or one leading
 axis more, over those programs. Descriptors hold such arrays. In the checked mode a value of which
@@ -22,8 +22,12 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """A tensor in memory: its first element's address, extents and strides in elements, whether a load of floats gives NaN outside of it (else zero), and the
-    position of the kernel argument it came from, where it came from one."""
+    """A tensor in memory.
+
+    It has its first element's address, extents and strides in elements, whether a load of floats
+    yields NaN outside of it (else zero), and the position of the kernel argument it came from,
+    where it came from one.
+    """
 
     base: Array
     shape: tuple[Array, ...]
@@ -39,14 +43,20 @@ class Descriptor:
         return Descriptor(fields[0], tuple(fields[1 : 1 + rank]), tuple(fields[1 + rank : -1]), fields[-1], self.argument)
 
     def of_one_argument(self, origins: Sequence[Descriptor]) -> Descriptor:
-        """The descriptor as it came from these: of several arguments none is the one that accesses are held to."""
+        """Return the descriptor with the origins' common argument, else without one.
+
+        Accesses are checked against that argument.
+        """
         return self if all(origin.argument == self.argument for origin in origins) else replace(self, argument=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Tracked:
-    """A value with undefined lanes: ``origins``, of the array's shape, holds 0 where a lane is as the program says, else what left it undefined or out
-    (:mod:`.checks.undefined_lanes`)."""
+    """A value with undefined lanes.
+
+    ``origins``, of the array's shape, holds 0 where a lane is as the program says, else the origin
+    of its undefined or masked-off state (:mod:`.checks.undefined_lanes`).
+    """
 
     array: Array
     origins: Array
@@ -56,7 +66,7 @@ RuntimeValue = Any  # Array | Descriptor | Tracked
 
 
 def is_varying(value: RuntimeValue, type_: Type) -> bool:
-    """Whether a value differs among programs, that is, has an axis over them."""
+    """Return whether a value differs among programs, that is, has an axis over them."""
     if isinstance(value, Descriptor):
         return any(field.ndim > 0 for field in value.fields())
     if isinstance(value, Tracked):
@@ -82,7 +92,10 @@ def expanded(array: Array, shape: tuple[int, ...], programs: int) -> Array:
 
 
 def merge(parts: Sequence[tuple[Indices | None, RuntimeValue]], type_: Type, programs: int) -> RuntimeValue:
-    """One value from its parts, each for the programs at some indices. ``None`` stands for all programs; then there is one part."""
+    """Merge a value from its parts, each for the programs at some indices.
+
+    ``None`` stands for all programs; then there is one part.
+    """
     if len(parts) == 1 and parts[0][0] is None:
         return parts[0][1]
     first = parts[0][1]

@@ -2,12 +2,15 @@
 
 processes[:N]     N processes of this machine, as many as it has processors otherwise
 threads[:N]       threads of this process
-dask://HOST:PORT the workers of a Dask cluster, whose scheduler listens there; needs the extra
-``tilewright[dask]``
-ray://HOST:PORT   those of a Ray cluster, whose client server listens there; ``ray://auto`` is the cluster of this machine, ``ray://local`` one that is
-                  started for it; ``?gpus=N`` gives each worker so many GPUs of its own; needs the extra ``tilewright[ray]``
-MODULE:NAME       an executor of yours (``concurrent.futures.Executor``), or a function without arguments that makes one; modules of the directory where
-                  the command is given are found, too
+dask://HOST:PORT  the workers of a Dask cluster, whose scheduler listens there; needs the extra
+                  ``tilewright[dask]``
+ray://HOST:PORT   those of a Ray cluster, whose client server listens there; ``ray://auto`` is
+                  the cluster of this machine, ``ray://local`` one that is started for it;
+                  ``?gpus=N`` assigns each worker N GPUs of its own; needs the extra
+                  ``tilewright[ray]``
+MODULE:NAME       an executor of yours (``concurrent.futures.Executor``), or a function without
+                  arguments that makes one; modules of the directory where the command runs are
+                  found, too
 """
 
 from __future__ import annotations

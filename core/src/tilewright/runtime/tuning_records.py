@@ -5,17 +5,19 @@ There is one JSON record per kernel source, tuning key, device, target, and spac
 Records lie in the folder ``tuning`` of the kernel cache's directory. They are plain data, so that a
 library can ship the ones its kernels were tuned to: :func:`export` writes the records of this
 machine to a file, :func:`load` adds a file's records to this process, where they come before the
-machine's own. :mod:`tilewright.runtime.shipped_records` documents the other locations of record
+local ones. :mod:`tilewright.runtime.shipped_records` documents the other locations of record
 files.
 
 ``TILEWRIGHT_AUTOTUNE`` sets the mode of tuning:
 
     on             (default) tune, and keep the result
     off            never measure: the recorded best
-    deterministic  never measure, and look only at loaded and shipped records: the same choice on every machine
+    deterministic  never measure, and look only at loaded and shipped records: the same choice
+                   on every machine
     refresh        measure even what is recorded, and keep the result
     memory         measure, and keep nothing on disk
-    model          never measure, and look at no record: the configuration that the backend's estimate takes for the fastest
+    model          never measure, and look at no record: the configuration with the lowest
+                   estimate of the backend
 
 Where nothing is recorded, ``off`` and ``deterministic`` choose as ``model`` does; without an
 estimate, all three take the first.

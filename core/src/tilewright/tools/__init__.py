@@ -1,1 +1,1 @@
-"""The command line ``tilewright``: what is installed, what a kernel compiles to, the cache, and a check of the installation."""
+"""The command line ``tilewright``: installed backends, a kernel's stages, the cache, a check."""

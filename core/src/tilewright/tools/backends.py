@@ -13,7 +13,11 @@ from tilewright.tools.trial import trial_run
 
 
 def backends_report() -> dict[str, Any]:
-    """What is installed, as JSON-able data: backends in the order in which they are chosen, and the disabled plugins with their errors."""
+    """Return the installation as JSON-able data.
+
+    It has backends in the order in which they are chosen, and the disabled plugins with their
+    errors.
+    """
     return {
         "ir_version": list(IR_VERSION),
         "backends": [_backend(backend) for backend in registry().backends()],

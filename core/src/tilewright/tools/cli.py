@@ -152,7 +152,10 @@ def _command(commands: Any, name: str, text: str, run: Callable[[argparse.Namesp
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line; gives the exit code: 0, 1 where something is broken, 2 for wrong usage."""
+    """Run a command line, and return the exit code.
+
+    It is 0, 1 where something is broken, 2 for wrong usage.
+    """
     parser = build_parser()
     if not (sys.argv[1:] if arguments is None else arguments):
         parser.print_help(sys.stderr)
@@ -174,7 +177,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _plugins_print_elsewhere() -> contextlib.AbstractContextManager[Any]:
-    """What plugins print while they are imported and tried goes to standard error: standard output is the report's, which may be JSON."""
+    """Redirect the output of plugins at import and trial to standard error.
+
+    Standard output is the report's, which may be JSON.
+    """
     return contextlib.redirect_stdout(sys.stderr)
 
 
@@ -277,7 +283,9 @@ def _selftest(options: argparse.Namespace) -> int:
 
 
 def _suite(name: str) -> ModuleType:
-    """A module of the conformance suite, which brings samples of each operation, probes of each public name and the cases.
+    """Import a module of the conformance suite.
+
+    The suite has samples of each operation, probes of each public name and the cases.
 
     Raises:
         UsageError: it is not installed.

@@ -22,7 +22,7 @@ from tilewright.tools.usage import UsageError
 
 
 def compile_command(options: argparse.Namespace) -> int:
-    """Compile what the command line names and write its files; see ``tilewright compile --help``."""
+    """Compile a command line's kernel and write its files; see ``tilewright compile --help``."""
     backend, target = place(options.backend, options.arch)
     kernel = find_kernel(options.kernel)
     name = options.name or kernel.__name__
@@ -52,7 +52,9 @@ def export(
 
 
 def write(program: CProgram, directory: Path, name: str) -> list[Path]:
-    """Write the files, and link them where the machine has a C compiler (``CC``, else ``cc``); gives the paths.
+    """Write the files, link them with a C compiler (``CC``, else ``cc``), and return the paths.
+
+    Without a compiler they are not linked.
 
     Raises:
         UsageError: the directory cannot be written.

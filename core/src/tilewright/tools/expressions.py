@@ -1,4 +1,7 @@
-"""Expressions of a command line: numbers, names, arithmetic, comparisons, and calls of given functions. Python's syntax, and nothing else of Python."""
+"""Expressions of a command line: numbers, names, arithmetic, comparisons, and calls.
+
+They have Python's syntax, and nothing else of Python.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,9 @@ _UNARY: Final[dict[type[ast.AST], Callable[[Any], Any]]] = {ast.UAdd: operator.p
 
 
 def evaluate(text: str, names: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]]) -> Any:
-    """The value of an expression: a number, a truth value, None, or a tuple of those; where it is a name, whatever that means.
+    """Evaluate an expression to a number, a truth value, None, or a tuple of those.
+
+    A name alone has whatever value it stands for.
 
     Raises:
         SyntaxError: it is none, or has what these expressions do not.
@@ -70,7 +75,7 @@ def _value(node: ast.expr, names: Mapping[str, Any], functions: Mapping[str, Cal
 
 
 def _number(value: Any) -> int | float:
-    """What is calculated with. Objects with operators of their own are not."""
+    """Check that a value is a number; objects with operators of their own are not."""
     if not isinstance(value, int | float):
         raise TypeError(f"{type(value).__name__} is no number")
     return value

@@ -1,4 +1,4 @@
-"""``tilewright inspect``: a kernel compiled for stated types, with the text and time of every stage."""
+"""``tilewright inspect``: compile a kernel for stated types, and print every stage and its time."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ def inspect_command(options: argparse.Namespace) -> int:
 
 
 def place(name: str | None, arch: str | None) -> tuple[Backend, Target]:
-    """The backend and target to compile with: of the backend's first device, or of an architecture it generates code for.
+    """Return the backend and target to compile with.
+
+    The target is of the backend's first device, or of an architecture it generates code for.
 
     Raises:
         UsageError: the backend has no such target.
@@ -69,7 +71,10 @@ def place(name: str | None, arch: str | None) -> tuple[Backend, Target]:
 
 
 def device_of(backend: Backend, arch: str | None) -> Device | None:
-    """The device of a backend that :func:`place` has chosen the target of; None where an architecture was named, whether a device of it is there or not."""
+    """Return the device whose target :func:`place` has chosen.
+
+    None where an architecture was named, whether a device of it is there or not.
+    """
     return device_registry.find(backend, None) if arch is None else None
 
 
@@ -84,7 +89,9 @@ def find_kernel(reference: str) -> JITFunction:
 
 
 def find_decorated(reference: str) -> tuple[Path, str, Any]:
-    """(file, name, object) of a kernel ``FILE:NAME``, with its decorations; without a name, of the only one of the file.
+    """Return (file, name, object) of a kernel ``FILE:NAME``, with its decorations.
+
+    Without a name it is the only one of the file.
 
     Raises:
         UsageError: there is no such file or kernel.
@@ -155,14 +162,17 @@ def specialize(
 
 
 def as_launched(kernel: Specialization) -> Specialization:
-    """A specialization with what every launch knows of descriptors, whatever a signature says: a TensorDescriptor's address and strides are multiples of 16
-    bytes, and its last stride is 1."""
+    """Return a specialization with the facts that every launch knows of descriptors.
+
+    A TensorDescriptor's address and strides are multiples of 16 bytes, and its last stride is 1,
+    whatever a signature says.
+    """
     known = {name: {"divisibility": ALIGNMENT} for name, type_ in kernel.signature.items() if isinstance(type_, str) and type_.startswith("tensordesc<")}
     return replace(kernel, attributes={**known, **kernel.attributes})
 
 
 def with_listing(artifact: Artifact, backend: Backend, target: Target) -> Artifact:
-    """The artifact, with the stage ``asm`` where its backend lists machine code that is no stage."""
+    """Return the artifact with the stage ``asm`` where its backend lists machine code apart."""
     text = backend.call("tilewright_listing", code=artifact.code, target=target)
     if text is not None:
         artifact.code.stages["asm"] = text
@@ -255,7 +265,7 @@ def _checked_type(text: str, name: str) -> str:
 
 
 def _facts(type_: str, divisibility: int) -> dict[str, int]:
-    """What is known of a parameter: of a descriptor its rows, too, are of a multiple of so many bytes."""
+    """Return the facts of a parameter: a descriptor's rows have the divisibility in bytes, too."""
     if not type_.startswith("tensordesc<"):
         return {"divisibility": divisibility}
     size = ITEM_SIZE[type_.removeprefix("tensordesc<").partition("[")[0]]
@@ -282,7 +292,9 @@ def split_top(text: str) -> list[str]:
 
 
 def parse_assignments(texts: Sequence[str]) -> dict[str, Any]:
-    """``NAME=VALUE`` texts, several to a text with commas. A value that is no Python literal is a string.
+    """Parse ``NAME=VALUE`` texts, several to a text with commas.
+
+    A value that is no Python literal is a string.
 
     Raises:
         UsageError: a text has no ``=``.
@@ -311,7 +323,7 @@ def _stage(artifact: Artifact, name: str) -> str | bytes:
 
 
 def _shown(stage: str | bytes, locations: bool) -> str:
-    """A stage as text: bytes that are no text are told by their size."""
+    """Return a stage as text; binary data as its size."""
     if isinstance(stage, bytes):
         try:
             stage = stage.decode()
@@ -349,7 +361,7 @@ def report_text(artifact: Artifact, target: Target, locations: bool) -> str:
 
 
 def resources_text(resources: Mapping[str, Any]) -> str:
-    """What a program takes, a line each."""
+    """Format a program's resources, a line each."""
     return "\n".join(["\n## resources\n", *(f"{name:<24} {value}" for name, value in resources.items())])
 
 

@@ -37,7 +37,9 @@ _ALIGNMENT = 256
 
 
 def evaluated(text: str, names: Mapping[str, Any], what: str) -> Any:
-    """The value of an expression in which ``names`` may occur; see :mod:`tilewright.tools.expressions`.
+    """Return the value of an expression in which ``names`` may occur.
+
+    See :mod:`tilewright.tools.expressions`.
 
     Raises:
         UsageError: it is none.

@@ -1,4 +1,6 @@
-"""``tilewright new-backend``: a package that installs, registers, and lowers nothing yet, for a vendor to fill in.
+"""``tilewright new-backend``: write a skeleton package for a vendor to fill in.
+
+It installs, registers, and lowers nothing yet.
 
 The files are those of ``backend_template``, with the names put in; ``package`` in a path stands for
 the package's name.
@@ -21,7 +23,7 @@ _LONGEST = 40
 
 
 def new_backend(name: str, directory: Path) -> list[Path]:
-    """Write the package of a new backend to ``directory/tilewright-NAME``; gives its files.
+    """Write the package of a new backend to ``directory/tilewright-NAME``; return its files.
 
     Raises:
         UsageError: the name cannot be a backend's or is taken, the folder exists, or it cannot be
@@ -68,7 +70,7 @@ def _write(template: Path, folder: Path, name: str) -> Path:
 
 
 def next_steps(files: list[Path]) -> str:
-    """What to do with a new package, for people."""
+    """Return instructions for a new package."""
     folder = files[0].parent
     lines = [f"wrote {len(files)} files:", *(f"  {file}" for file in files), "", "next:", f"  cd {folder}"]
     lines += ["  make install     # this package, pytest and the conformance suite, into the Python that runs make", "  make test        # its own tests"]

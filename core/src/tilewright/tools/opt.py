@@ -1,4 +1,7 @@
-"""``tilewright opt``: passes run on a text, which is printed: those of Tile IR, and the stages of the GPU toolkit for a machine that is built on it."""
+"""``tilewright opt``: run passes of Tile IR and stages of the GPU toolkit on a text.
+
+The result is printed. Stages run for a target that is built on the toolkit.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ class NamedPass:
 
 @dataclass(slots=True)
 class Place:
-    """What the passes run for.
+    """The target and options that the passes run for.
 
     Attributes:
         options: the launch options.
@@ -60,7 +63,11 @@ class Place:
 
     @property
     def table(self) -> OpTable:
-        """The operations that a text may have: those of the toolkit always, so that what it printed can be read without its target."""
+        """Return the operations that a text may have.
+
+        Those of the toolkit are always among them, so that its output can be read without its
+        target.
+        """
         from tilewright.simt.dialect.ops import SIMT_TABLE
 
         table = self.machine.table if self.machine is not None else SIMT_TABLE
@@ -88,7 +95,9 @@ def opt_command(options: argparse.Namespace) -> int:
 
 
 def place_of(name: str | None, given: Mapping[str, Any]) -> Place:
-    """What ``--target`` and ``--options`` name: ``emulator``, ``emulator:LANES``, ``BACKEND`` or ``BACKEND:ARCH``.
+    """Parse ``--target`` and ``--options``.
+
+    The target is ``emulator``, ``emulator:LANES``, ``BACKEND`` or ``BACKEND:ARCH``.
 
     Raises:
         UsageError: there is no such target or option.
@@ -122,7 +131,10 @@ def _portable(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def passes_of(place: Place) -> dict[str, NamedPass]:
-    """The passes of a place by name: those of Tile IR, those that the backend adds for the target, the stages of the toolkit."""
+    """Return the passes of a place by name.
+
+    They are those of Tile IR, those that the backend adds for the target, and the toolkit's stages.
+    """
     from tilewright.passes import pipeline
     from tilewright.passes.expand_math import expand_math
     from tilewright.passes.inline import inline
@@ -148,7 +160,10 @@ def _named(pass_: Callable[[Module], Any]) -> NamedPass:
 
 
 def _decomposition(place: Place) -> NamedPass:
-    """Taking apart what the backend does not lower; without one whose manifest says so, all that can be."""
+    """Return the pass that decomposes the operations that the backend does not lower.
+
+    Without a backend whose manifest names its operations, all are decomposed that can be.
+    """
     from tilewright.passes.decompose.catalogue import CATALOGUE, decompose
 
     manifest = None if place.backend is None else place.backend.manifest

@@ -1,4 +1,4 @@
-"""How commands print."""
+"""Output formats of commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pytest --tilewright[=cpu|reference|checked]``: tests of kernels written for Triton, on a machine without a GPU.
+"""``pytest --tilewright[=cpu|reference|checked]``: run tests of Triton kernels without a GPU.
 
 ``import triton`` finds Tilewright in the tests, in the workers of pytest-xdist and in processes
 that they start; kernels run
@@ -117,7 +117,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """Report an error of ours without the frames of this package, whose text has all that they tell. Others find it as it was raised."""
+    """Report a Tilewright error, whose text is complete, without the frames of this package.
+
+    Others find it as it was raised.
+    """
     raised = call.excinfo
     kept = None if raised is None or item.config.getoption("fulltrace", False) else _kept(raised.value)
     if raised is None or kept is None:
@@ -136,7 +139,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def _kept(error: BaseException) -> TracebackType | None:
-    """The traceback of an error of ours without the frames of this package; None where it is to be shown as it is."""
+    """Return the traceback of a Tilewright error without the frames of this package.
+
+    None where it is to be shown as it is.
+    """
     errors = sys.modules.get("tilewright.errors")
     if errors is None or not isinstance(error, errors.TilewrightError):
         return None
@@ -157,11 +163,17 @@ def _kept(error: BaseException) -> TracebackType | None:
 
 
 def _explains_itself(error: BaseException) -> bool:
-    """Return whether an error's text has all that its causes say: those of a kernel's source, whose causes were raised within the compiler."""
+    """Return whether an error's text has all that its causes say.
+
+    That is so for errors of a kernel's source, whose causes were raised within the compiler.
+    """
     return isinstance(error, sys.modules["tilewright.errors"].CompilationError)
 
 
 def _is_internal(frame: FrameType) -> bool:
-    """Return whether a frame is of this package, of a backend, of what is generated for a kernel's launches, or of a context manager around those."""
+    """Return whether a frame belongs to this package, a backend, or generated launch code.
+
+    Frames of context managers around those count, too.
+    """
     package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
     return package == "contextlib" or package.partition("_")[0] == "tilewright" or frame.f_code.co_filename.startswith("<launcher of ")

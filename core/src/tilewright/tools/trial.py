@@ -16,7 +16,7 @@ _EMPTY_KERNEL = f"tilewright.ir {IR_VERSION[0]}.{IR_VERSION[1]}\n\nkernel @tilew
 
 
 def trial_run(backend: Backend, device: Device) -> str:
-    """Compile, load and launch a kernel that does nothing; what went wrong, naming the backend, or the empty string."""
+    """Compile, load and launch an empty kernel; return the failure, naming the backend, or ""."""
     from tilewright.ir.parser import parse_module
 
     try:

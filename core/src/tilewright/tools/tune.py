@@ -1,4 +1,4 @@
-"""``tilewright tune``: the configurations of a kernel measured for a launch, as a table; on this machine, or on a fleet."""
+"""``tilewright tune``: measure a kernel's configurations, on this machine or on a fleet."""
 
 from __future__ import annotations
 
@@ -89,11 +89,9 @@ def _on_fleet(job: Job, configs: Sequence[Config] | None, executor: str) -> list
 
 
 def given_configs(texts: Sequence[str], space: Sequence[str]) -> list[Config] | None:
-    """The configurations that the command line spells: each ``--config``, and every choice of a value of each ``--space NAME=VALUE|VALUE``; None where it
-    spells none.
+    """Return the configurations that the command line spells, or None.
 
-    Raises:
-        UsageError: a text is no assignment.
+    They are each ``--config``, and every choice of a value of each ``--space NAME=VALUE|VALUE``.
     """
     found = [_config(parse_assignments([text])) for text in texts]
     axes: dict[str, list[Any]] = {}
@@ -132,7 +130,10 @@ def ranked(outcome: Outcome) -> list[tuple[str, list[float]]]:
 
 
 def outcome_text(name: str, outcome: Outcome) -> str:
-    """What was measured on a device, as a table, its times in milliseconds; options that the backend ignores are left out, which is said."""
+    """Format a device's measurements as a table, with times in milliseconds.
+
+    It omits options that the backend ignores, and says so.
+    """
     backend = outcome.target.partition("|")[0]
     ignored = _ignored_options(backend)
 
@@ -176,7 +177,10 @@ def _pyplot() -> Any:
 
 
 def _draw(pyplot: Any, name: str, outcomes: Sequence[Outcome], path: Path) -> None:
-    """A bar for each configuration on each kind of device, the fastest on top; its ends are the quantiles."""
+    """Draw a bar for each configuration on each kind of device, the fastest on top.
+
+    Its ends are the quantiles.
+    """
     figure, axes = pyplot.subplots(len(outcomes), 1, squeeze=False, figsize=(8, sum(1.5 + 0.3 * len(outcome.timings) for outcome in outcomes)))
     for (axis,), outcome in zip(axes, outcomes, strict=True):
         rows = ranked(outcome)[::-1]

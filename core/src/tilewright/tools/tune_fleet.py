@@ -1,4 +1,4 @@
-"""Measuring the configurations of a kernel on the workers of an executor: one record for each kind of device among them.
+"""Measurement of a kernel's configurations on an executor's workers: a record per kind of device.
 
 An executor says neither what devices its workers have nor which worker takes a job. So each part of
 the configurations is measured wherever it goes; once a kind of device has been seen, what it has
@@ -25,7 +25,7 @@ _Kind = tuple[str, str]
 
 @dataclass
 class _Seen:
-    """A kind of device: what was measured on it so far, and how often jobs for it came back in a row."""
+    """A kind of device: its measurements so far, and how often jobs for it came back in a row."""
 
     outcome: Outcome
     returned: int = 0
@@ -40,7 +40,9 @@ def measure_on(
     part: int = 4,
     on_step: Callable[[Outcome], None] = lambda outcome: None,
 ) -> list[Outcome]:
-    """Measure every configuration on every kind of device that the workers have; gives an outcome for each kind, in the order they were met.
+    """Measure every configuration on every kind of device that the workers have.
+
+    The result has an outcome for each kind, in the order they were met.
 
     Args:
         executor: where; jobs and results can be pickled. A worker is to have its device for itself.

@@ -1,4 +1,7 @@
-"""Measuring configurations of a kernel for a launch that is described in text, so that any process can do it: this one, or a worker of a fleet."""
+"""Measurement of a kernel's configurations for a launch that is described in text.
+
+Any process can do it: this one, or a worker of a fleet.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,10 @@ class Job:
         return cls(str(file), name, file.read_text(encoding="utf-8"), arguments, grid, **others)
 
     def kernel(self) -> Any:
-        """The kernel with its decorations. Where the file is not at its path, as on another machine, a copy of it is imported."""
+        """Return the kernel with its decorations.
+
+        Where the file is not at its path, as on another machine, a copy of it is imported.
+        """
         path = Path(self.file)
         try:
             here = path.read_text(encoding="utf-8") == self.text
@@ -74,7 +80,10 @@ class Job:
 
 @functools.cache
 def _folder(process: int) -> Path:
-    """A folder of a process's own for files that it was sent, of a name that nobody can guess; it goes with the process."""
+    """Make a folder for files that a process received, of an unguessable name.
+
+    It is removed with the process.
+    """
     folder = Path(tempfile.mkdtemp(prefix="tilewright-tune-"))
     atexit.register(_remove, folder, process)
     return folder
@@ -86,7 +95,10 @@ def _remove(folder: Path, process: int) -> None:
 
 
 def _copied(name: str, text: str) -> Path:
-    """A file of a text, which stays while the process does: its lines are read again for messages."""
+    """Write a text to a file that stays while the process does.
+
+    Its lines are read again for messages.
+    """
     folder = _folder(os.getpid()) / hashlib.sha256(text.encode()).hexdigest()[:16]
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / name
@@ -96,7 +108,7 @@ def _copied(name: str, text: str) -> Path:
 
 @dataclass
 class Outcome:
-    """What was measured on one device.
+    """Measurements on one device.
 
     Attributes:
         device, target: name of the device, key of its target.
@@ -135,7 +147,9 @@ def space_of(configs: Sequence[Config]) -> str:
 
 
 def measure(job: Job, configs: Sequence[Config] | None, only: tuple[str, str] | None = None) -> Outcome:
-    """Measure configurations on this process's device: of None, the kernel's own, else what the backend proposes.
+    """Measure configurations on this process's device.
+
+    None stands for the kernel's own, else those that the backend proposes.
 
     Args:
         only: the kind of device to measure on.
@@ -189,7 +203,10 @@ def measure(job: Job, configs: Sequence[Config] | None, only: tuple[str, str] | 
 
 
 def _prepared(kernel: Any, configs: Sequence[Config] | None, job: Job) -> tuple[Any, Autotuner]:
-    """A copy of a decorated kernel that measures the configurations whatever is recorded; and the autotuner in it, which is new where there was none."""
+    """Copy a decorated kernel so that it measures the configurations whatever is recorded.
+
+    The second result is its autotuner, which is new where there was none.
+    """
     if isinstance(kernel, Heuristics):
         outer = copy.copy(kernel)
         outer.fn, tuner = _prepared(kernel.fn, configs, job)

@@ -1,4 +1,7 @@
-"""The error of a wrong command line, in a module of its own: ``python -m tilewright.tools.cli`` runs ``cli`` under another name."""
+"""The error of a wrong command line.
+
+It has a module of its own: ``python -m tilewright.tools.cli`` runs ``cli`` under another name.
+"""
 
 from tilewright.errors import TilewrightError
 

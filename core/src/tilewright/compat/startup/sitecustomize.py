@@ -1,6 +1,9 @@
-"""What an interpreter runs at its start where this directory is the first of PYTHONPATH and no site directory has ``tilewright_triton.pth``: the shim, if
-``TILEWRIGHT_TRITON`` asks for it, and then the ``sitecustomize`` that this file stands before, if
-there is one."""
+"""Start-up code of an interpreter where this directory is the first of PYTHONPATH.
+
+It is needed where no site directory has ``tilewright_triton.pth``. It runs the shim, if
+``TILEWRIGHT_TRITON`` asks for it, and then the ``sitecustomize`` that this file shadows, if there
+is one.
+"""
 
 import importlib.machinery
 import importlib.util

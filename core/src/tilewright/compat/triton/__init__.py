@@ -1,4 +1,4 @@
-"""The module ``triton``, answered by Tilewright: importing it makes ``import triton`` find Tilewright in this process.
+"""The module ``triton``: importing it makes ``import triton`` find Tilewright in this process.
 
     import tilewright.compat.triton  # before anything imports triton
     import triton

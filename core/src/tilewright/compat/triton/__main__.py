@@ -1,4 +1,7 @@
-"""``python -m tilewright.compat.triton script.py args`` or ``-m module args``: run a program with ``import triton`` answered by Tilewright."""
+"""``python -m tilewright.compat.triton script.py args``: run a program on Tilewright's ``triton``.
+
+``-m module args`` runs a module.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``triton._filecheck``: running the frontend alone. Comparing what it writes with MLIR is not possible."""
+"""``triton._filecheck``: the frontend alone; its text cannot be compared with MLIR."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ class MatchError(ValueError):
 
 
 def run_parser(kernel_fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, target: GPUTarget = stub_target) -> Any:
-    """A kernel as a module of Tile IR, for arguments (or types in their place) and launch options. For the active target where none is made for ``target``.
+    """Return a kernel as a module of Tile IR, for arguments (or types) and launch options.
+
+    It is for the active target where none is made for ``target``.
 
     Raises:
         CompilationError: the kernel breaks a rule of the language.

@@ -160,12 +160,15 @@ def get_hip_lds_size() -> int:
 
 
 def supports_tma(byval_only: bool = False) -> bool:
-    """Whether the hardware copies tiles by descriptors (or the interpreter stands for it). Descriptors work everywhere."""
+    """Return whether the hardware, or the interpreter in its place, copies tiles by descriptors.
+
+    Descriptors work everywhere.
+    """
     return is_interpreter() or is_hopper_or_newer()
 
 
 def supports_ws() -> bool:
-    """Whether warps can be specialised."""
+    """Return whether warps can be specialised."""
     return is_interpreter() or is_hopper_or_newer()
 
 
@@ -180,7 +183,9 @@ requires_tma = pytest.mark.skipif("not __import__('triton._internal_testing')._i
 
 
 def numpy_random(shape: Any, dtype_str: str, rs: RandomState | None = None, low: Any = None, high: Any = None) -> Any:
-    """Random numbers: integers of their whole range but never zero, so that they may divide; normal floats; bit patterns of small numbers for ``float8``.
+    """Random numbers: nonzero integers, normal floats, or bit patterns for ``float8``.
+
+    Integers are of their whole range, and may divide; the patterns are of small numbers.
 
     bfloat16 is given as float32 of that precision. Without ``rs`` every call gives the same.
 
@@ -209,7 +214,11 @@ def numpy_random(shape: Any, dtype_str: str, rs: RandomState | None = None, low:
 
 
 def to_triton(x: Any, device: Any, dst_type: str | None = None) -> Any:
-    """A NumPy array as a tensor on a device; as ``dst_type`` where that is bfloat16 or a ``float8``, of which it has the bits or the values."""
+    """Convert a NumPy array to a tensor on a device.
+
+    ``dst_type`` is its type where that is bfloat16 or a ``float8``, of which it has the bits or the
+    values.
+    """
     name = x.dtype.name
     if name in uint_dtypes:
         return reinterpret(torch.tensor(x.astype(name[1:]), device=device), getattr(tl, name))
@@ -262,20 +271,27 @@ def default_alloc_fn(size: int, align: int, _: Any) -> Any:
 
 
 def _fresh_knobs_impl(skipped_attr: Iterable[str] | None = None) -> tuple[Callable[[], Any], Callable[[], None]]:
-    """(put settings into place that were never set, put the old ones back). Environment variables of the settings are unset in between."""
+    """Return (install fresh settings, restore the old ones).
+
+    Environment variables of the settings are unset in between.
+    """
     return fresh_settings(skipped_attr)
 
 
 @dataclass
 class ProcessResult:
-    """How a function ended in a process of its own: the exception it raised, if any, and what the process wrote to stderr."""
+    """The end of a function in a process of its own: its exception, if any, and its stderr."""
 
     exc: BaseException | None
     driver_stderr_output: str
 
 
 def _child(call: bytes, environment: Mapping[str, str], errors: str, connection: Any) -> None:
-    """Runs in the process. The call is a pickle of its own: its modules are imported when the shim and the environment are in place."""
+    """Run the call in the process.
+
+    It is a pickle of its own: its modules are imported when the shim and the environment are in
+    place.
+    """
     os.environ.update(environment)
     target = os.open(errors, os.O_WRONLY | os.O_CREAT)
     os.dup2(target, 2)
@@ -294,7 +310,10 @@ def _child(call: bytes, environment: Mapping[str, str], errors: str, connection:
 def run_in_process(
     client_fn: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None
 ) -> ProcessResult:
-    """Call a function in a new process, with further environment variables, so that a device it breaks is not ours."""
+    """Call a function in a new process, with further environment variables.
+
+    A device it breaks is not ours.
+    """
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     with tempfile.TemporaryDirectory() as folder:

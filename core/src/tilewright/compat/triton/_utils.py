@@ -75,7 +75,7 @@ def is_power_of_two(x: int) -> bool:
 
 
 def validate_block_shape(shape: Any) -> int:
-    """How many elements a block has.
+    """Return the number of elements of a block.
 
     Raises:
         TypeError: an extent is no integer.
@@ -106,7 +106,7 @@ def set_iterable_path(iterable: Any, path: tuple[int, ...], val: Any) -> None:
 
 
 def find_paths_if(iterable: Any, pred: Callable[[tuple[int, ...], Any], bool]) -> list[tuple[int, ...]]:
-    """The paths of all items, within nested lists and tuples, for which ``pred(path, item)`` holds."""
+    """Return the paths of all items of lists and tuples for which ``pred(path, item)`` holds."""
     from tilewright.language import core
 
     found: dict[tuple[int, ...], None] = {}
@@ -123,5 +123,5 @@ def find_paths_if(iterable: Any, pred: Callable[[tuple[int, ...], Any], bool]) -
 
 
 def is_namedtuple(val: Any) -> bool:
-    """Whether a class is one of named tuples."""
+    """Return whether a class is one of named tuples."""
     return isinstance(val, type) and issubclass(val, tuple) and hasattr(val, "_fields")

@@ -1,4 +1,4 @@
-"""Settings that are attributes of an object and environment variables at once: the machinery of ``triton.knobs``.
+"""Settings that are attributes and environment variables at once, for ``triton.knobs``.
 
 Reading an attribute gives what was assigned to it, else what the environment says now, else its
 default. Assigning one also sets the environment variable, so that processes started later agree,
@@ -47,7 +47,7 @@ def getenv_bool(key: str, default: bool | None) -> bool | None:
 
 
 def setenv(key: str, value: str | None) -> None:
-    """Set an environment variable, or remove it for None; nothing while ``propagate_env`` is false."""
+    """Set an environment variable, or remove it for None; nothing if ``propagate_env`` is false."""
     from tilewright.compat.triton import knobs
 
     if not knobs.propagate_env:
@@ -96,11 +96,11 @@ class env_base(Generic[S, G]):  # noqa: N801 (Triton's names)
         instance.__dict__.pop(self.name, None)
 
     def get(self) -> G:
-        """What the environment says."""
+        """Return the value in the environment."""
         raise NotImplementedError(f"{type(self).__name__} must define get()")
 
     def transform(self, val: S) -> G:
-        """What an assigned value reads as."""
+        """Convert an assigned value."""
         return val  # type: ignore[return-value]
 
 
@@ -157,7 +157,7 @@ class env_opt_bool(env_base[bool | None, bool | None]):  # noqa: N801
 
 
 class env_class(env_base[type | None, type | None]):  # noqa: N801
-    """A class, written ``module:Class`` in the environment, that has a class called ``type`` among its bases."""
+    """A class, written ``module:Class`` in the environment, with a base class called ``type``."""
 
     def __init__(self, key: str, type: str) -> None:
         super().__init__(key)
@@ -196,7 +196,10 @@ class NvidiaTool:
 
 
 class env_nvidia_tool(env_base[str, NvidiaTool]):  # noqa: N801
-    """A program of the CUDA toolkit: where the environment says, else of an installed toolkit wheel, else on ``PATH``."""
+    """A program of the CUDA toolkit.
+
+    The environment says where it is, else it is of an installed toolkit wheel, else on ``PATH``.
+    """
 
     def __init__(self, binary: str) -> None:
         self.binary = binary + (sysconfig.get_config_var("EXE") or "")
@@ -222,7 +225,10 @@ class env_nvidia_tool(env_base[str, NvidiaTool]):  # noqa: N801
 
 
 class env_opt_nvidia_tool(env_base[str, NvidiaTool | None]):  # noqa: N801
-    """As :class:`env_nvidia_tool`, of a program without which all else works: None where it is not installed."""
+    """An optional :class:`env_nvidia_tool`: None where it is not installed.
+
+    All else works without it.
+    """
 
     def __init__(self, binary: str) -> None:
         self.tool = env_nvidia_tool(binary)
@@ -282,7 +288,10 @@ class base_knobs:  # noqa: N801
 
 
 def fresh_settings(skipped: Iterable[str] | None = None) -> tuple[Callable[[], Any], Callable[[], None]]:
-    """(put settings into place that were never set, put the old ones back). Environment variables of the settings are unset in between."""
+    """Return (install fresh settings, restore the old ones).
+
+    Environment variables of the settings are unset in between.
+    """
     from tilewright.compat.triton import knobs
 
     left_alone = set(skipped or ())

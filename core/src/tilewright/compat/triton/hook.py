@@ -55,7 +55,7 @@ class TritonFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return module
 
     def get_code(self, fullname: str) -> CodeType | None:
-        """What ``python -m`` runs of a module."""
+        """Return the code that ``python -m`` runs of a module."""
         name = counterpart(fullname)
         loader = getattr(importlib.util.find_spec(name), "loader", None)
         return loader.get_code(name) if isinstance(loader, importlib.abc.InspectLoader) else None
@@ -116,7 +116,7 @@ _finder = TritonFinder()
 
 
 def activate() -> None:
-    """Let ``import triton`` find Tilewright in this process from now on. Doing it again changes nothing.
+    """Let ``import triton`` find Tilewright in this process from now on; idempotent.
 
     Raises:
         ImportError: the process has imported another ``triton`` already, so that there would be two
@@ -135,7 +135,10 @@ def activate() -> None:
 
 
 def deactivate() -> None:
-    """Take the finder back and forget the names below ``triton``: the next ``import triton`` finds an installed one, if there is any."""
+    """Remove the finder and forget the names below ``triton``.
+
+    The next ``import triton`` finds an installed one, if there is any.
+    """
     if _finder in sys.meta_path:
         sys.meta_path.remove(_finder)
     ours = [
@@ -149,5 +152,5 @@ def deactivate() -> None:
 
 
 def is_active() -> bool:
-    """Whether ``import triton`` finds Tilewright."""
+    """Return whether ``import triton`` finds Tilewright."""
     return _finder in sys.meta_path

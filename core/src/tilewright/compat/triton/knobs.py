@@ -1,4 +1,4 @@
-"""``triton.knobs``: every setting of Triton, by the names of its attributes and environment variables.
+"""``triton.knobs``: every setting of Triton, by its attributes and environment variables.
 
 What each does here is in the reference page of the shim. In short: those of ``cache``, ``runtime``,
 ``language``, ``compilation`` and ``autotuning`` act on Tilewright; those that steer one vendor's
@@ -40,7 +40,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class CompileTimes:
-    """How long one compilation took, in microseconds.
+    """Times of one compilation, in microseconds.
 
     Attributes:
         ir_initialization: the frontend.
@@ -94,7 +94,10 @@ class CompilationListener(Protocol):
 
 
 class AutotuneListener(Protocol):
-    """Called after each tuning. ``duration`` is in seconds; None for a result that was found on disk."""
+    """A listener called after each tuning.
+
+    ``duration`` is in seconds; None for a result that was found on disk.
+    """
 
     def __call__(self, *, fn: Any, key: Any, best_config: Any, configs_timings: Any, duration: float | None, cache_hit: bool) -> None: ...
 
@@ -112,7 +115,7 @@ class InitHandleHook(Protocol):
 
 
 class JITHookCompileInfo(TypedDict):
-    """What hooks of a compilation are told of it."""
+    """Data for hooks of a compilation."""
 
     key: Any
     signature: dict[str, Any]
@@ -148,7 +151,7 @@ class BuildImpl(Protocol):
 
 
 class build_knobs(base_knobs):  # noqa: N801 (Triton's names)
-    """How C code is compiled (``triton.runtime.build``)."""
+    """Settings of compiling C code (``triton.runtime.build``)."""
 
     cc = env_opt_str("CC")
     cudacrt_path = env_opt_str("TRITON_CUDACRT_PATH")
@@ -188,7 +191,7 @@ class cache_knobs(base_knobs):  # noqa: N801
 
 
 class compilation_knobs(base_knobs):  # noqa: N801
-    """How kernels are compiled."""
+    """Settings of compiling kernels."""
 
     override = env_bool("TRITON_KERNEL_OVERRIDE")
     dump_ir = env_bool("TRITON_KERNEL_DUMP")
@@ -206,7 +209,7 @@ class compilation_knobs(base_knobs):  # noqa: N801
 
 
 class autotuning_knobs(base_knobs):  # noqa: N801
-    """What tuning keeps and tells."""
+    """Settings of the cache and output of tuning."""
 
     cache = env_bool("TRITON_CACHE_AUTOTUNING")
     print = env_bool("TRITON_PRINT_AUTOTUNING")
@@ -239,7 +242,7 @@ class language_knobs(base_knobs):  # noqa: N801
     force_disable_fp_fusion = env_bool("TRITON_FORCE_DISABLE_FP_FUSION")
 
     def fp_fusion_enabled(self, requested: bool | None) -> bool:
-        """Whether products and sums are fused, where a launch asked for it or said nothing (None)."""
+        """Return whether multiply-add is fused: what a launch requested, or the default."""
         if self.force_disable_fp_fusion:
             return False
         return self.default_fp_fusion if requested is None else bool(requested)
@@ -283,7 +286,10 @@ class amd_knobs(base_knobs):  # noqa: N801
 
 
 class proton_knobs(base_knobs):  # noqa: N801
-    """Switches of :mod:`tilewright.compat.triton.profiler`: ``disable`` records nothing, ``enable_nvtx`` makes scopes NVTX ranges too."""
+    """Settings of :mod:`tilewright.compat.triton.profiler`.
+
+    ``disable`` records nothing, ``enable_nvtx`` makes scopes NVTX ranges too.
+    """
 
     disable = env_bool("TRITON_PROTON_DISABLE")
     cupti_lib_dir = env_opt_str("TRITON_CUPTI_LIB_PATH")

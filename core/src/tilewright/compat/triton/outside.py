@@ -1,4 +1,4 @@
-"""What Triton has and Tilewright has not, and the errors that say so.
+"""Features of Triton that Tilewright lacks, and the errors that say so.
 
 Tilewright has no MLIR, no vendor dialects and no compiler written in C++: what shows those, or is
 written for them, cannot be answered here, and a made-up answer would be worse than none.

@@ -167,7 +167,10 @@ def _argument(name: str, type_: Any, value: Any, attributes: Mapping[str, Mappin
 
 
 def _layout(tensor: Any) -> dict[str, Any]:
-    """Shape and strides, in elements, of an object that a kernel takes as a pointer; nothing where it does not tell them."""
+    """Return shape and strides, in elements, of an object that a kernel takes as a pointer.
+
+    Empty where it does not have them.
+    """
     shape, stride = getattr(tensor, "shape", None), getattr(tensor, "stride", None)
     if shape is None:
         return {}
@@ -206,12 +209,15 @@ def _constant(value: Any) -> Any:
 
 
 def _is_fake(type_: type) -> bool:
-    """Whether the instances of a type are PyTorch's fake tensors; does not import PyTorch."""
+    """Return whether a type's instances are PyTorch's fake tensors, without importing PyTorch."""
     return any(base.__name__ == "FakeTensor" and base.__module__ == "torch._subclasses.fake_tensor" for base in type_.__mro__)
 
 
 def _stands(value: Any) -> bool:
-    """Whether a launch of these arguments is not to be run: one is a fake tensor, or none is run at all."""
+    """Return whether a launch of these arguments is not to be run.
+
+    One is a fake tensor, or none is run at all.
+    """
     if not runs_launches:
         return True
     if isinstance(value, Mapping):
@@ -224,7 +230,7 @@ def _stands(value: Any) -> bool:
 
 
 def _find_fake(type_: type) -> Callable[[Any], ArrayKind] | None:
-    """How fake tensors are described: their memory begins at a multiple of 16 bytes."""
+    """Return the describer of fake tensors: their memory begins at a multiple of 16 bytes."""
     return _describe_fake if _is_fake(type_) else None
 
 

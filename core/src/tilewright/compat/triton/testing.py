@@ -39,7 +39,10 @@ def do_bench_cudagraph_proton(
     quantiles: Sequence[float] | None = None,
     return_mode: str = "mean",
 ) -> Any:
-    """Raises OutsideNameError: it measures with the Proton profiler. Like :func:`do_bench_cudagraph` it refuses to run within a capture."""
+    """Raise OutsideNameError: it measures with the Proton profiler.
+
+    Like :func:`do_bench_cudagraph` it refuses to run within a capture.
+    """
     refuse_within_capture()
     raise _proton()
 
@@ -69,7 +72,9 @@ def _bits(dtype: Any) -> int:
 
 
 def get_max_tensorcore_tflops(dtype: Any, clock_rate: float, device: int | None = None) -> float:
-    """The most that an NVIDIA GPU's tensor cores do, in 10^12 operations a second, at a clock rate in kHz.
+    """Return the peak of an NVIDIA GPU's tensor cores, in 10^12 operations a second.
+
+    The clock rate is in kHz.
 
     Raises:
         RuntimeError: they have no products of this type.
@@ -90,7 +95,9 @@ def get_max_tensorcore_tflops(dtype: Any, clock_rate: float, device: int | None 
 
 
 def get_max_simd_tflops(dtype: Any, clock_rate: float, device: int | None = None) -> float:
-    """The most that an NVIDIA GPU does without its tensor cores, in 10^12 operations a second, at a clock rate in kHz.
+    """Return the peak of an NVIDIA GPU without its tensor cores, in 10^12 operations a second.
+
+    The clock rate is in kHz.
 
     Raises:
         RuntimeError: the type is neither float16, bfloat16 nor float32.
@@ -106,7 +113,10 @@ def get_max_simd_tflops(dtype: Any, clock_rate: float, device: int | None = None
 
 
 def cuda_memcheck(**target_kwargs: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Run a test that is called with these arguments again under ``compute-sanitizer``, in a process of its own. The test takes pytest's ``request``."""
+    """Run a test with these arguments again under ``compute-sanitizer``, in a new process.
+
+    The test takes pytest's ``request``.
+    """
 
     def decorate(test: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(test)
@@ -128,7 +138,10 @@ def cuda_memcheck(**target_kwargs: Any) -> Callable[[Callable[..., Any]], Callab
 
 @contextlib.contextmanager
 def set_gpu_clock(ref_sm_clock: int = 1350, ref_mem_clock: int = 1215) -> Iterator[tuple[float, float]]:
-    """Hold the first NVIDIA GPU's clocks (MHz) in the block; gives what an A100 does at them: (10^12 operations, 10^9 bytes) a second."""
+    """Lock the first NVIDIA GPU's clocks (MHz) in the block.
+
+    It yields the rates of an A100 at them: (10^12 operations, 10^9 bytes) a second.
+    """
 
     def smi(*arguments: str) -> None:
         subprocess.check_output(["nvidia-smi", "-i", "0", *arguments])

@@ -1,4 +1,4 @@
-"""How long calls take: the benchmarks of ``triton.testing``."""
+"""Timing of calls: the benchmarks of ``triton.testing``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def do_bench_cudagraph(
     quantiles: Sequence[float] | None = None,
     return_mode: str = "mean",
 ) -> Any:
-    """Milliseconds that ``fn()`` takes on a CUDA GPU without the host's part: calls recorded in a graph that is replayed. Needs PyTorch.
+    """Return the milliseconds of ``fn()`` on a CUDA GPU without the host's part.
+
+    Calls are recorded in a graph that is replayed. Needs PyTorch.
 
     Args:
         rep: milliseconds that one replay takes, about.
@@ -84,7 +86,10 @@ def refuse_within_capture() -> None:
 
 @contextlib.contextmanager
 def cuda_graph_without_gc(*args: Any, **kwargs: Any) -> Iterator[None]:
-    """``torch.cuda.graph(*args, **kwargs)`` without garbage collection while it is recorded: what a collected object does to the GPU would be recorded too."""
+    """``torch.cuda.graph(*args, **kwargs)`` without garbage collection while recording.
+
+    A collected object's GPU work would be recorded too.
+    """
     import gc
 
     import torch

@@ -40,7 +40,9 @@ def inline_asm_elementwise(asm: Any, constraints: Any, args: Any, dtype: Any, is
             ``debug_barrier``.
 
     Example:
-        y = tl.inline_asm_elementwise("add.s32 $0, $1, 1;", "=r,r", [n], dtype=tl.int32, is_pure=True, pack=1)
+        y = tl.inline_asm_elementwise(
+            "add.s32 $0, $1, 1;", "=r,r", [n], dtype=tl.int32, is_pure=True, pack=1
+        )
     """
     text, constraint_text = _semantic.constant(asm, "asm"), _semantic.constant(constraints, "constraints")
     group = _semantic.constant(pack, "pack")

@@ -206,7 +206,7 @@ class tensor_descriptor_base(base_value):  # noqa: N801
 
     @builtin
     def atomic_xor(self, offsets: Any, value: Any, _semantic: Any = None) -> None:
-        """Bitwise exclusive or of ``value`` into the block at ``offsets``, each element as one step."""
+        """Bitwise exclusive or of ``value`` into the block at ``offsets``, atomic by element."""
         _reduce(_semantic, self, "xor", offsets, value)
 
     @builtin

@@ -63,7 +63,7 @@ class range:  # noqa: N801
 
 
 class static_range:  # noqa: N801
-    """A loop that is unrolled while compiling: its variable is a constexpr in every copy of the body.
+    """A loop that is unrolled while compiling; its variable is a constexpr in every copy.
 
     Args:
         arg1: the end, where it is alone; else the start: a constexpr integer.

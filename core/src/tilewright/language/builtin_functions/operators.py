@@ -201,7 +201,7 @@ class Operators(Conversion):
         return tensor(getattr(self.builder, op)(a.handle, b.handle), a.type)
 
     def is_checked(self, element: Any) -> bool:
-        """Return whether additions, subtractions and multiplications of a type have overflow checks."""
+        """Return whether arithmetic of a type (``+``, ``-`` and ``*``) has overflow checks."""
         checked = self.options.debug and self.options.sanitize_overflow
         return bool(checked and element is not int1 and element._is_int and element.int_bitwidth < 64)
 

@@ -142,7 +142,7 @@ _TRUSTED = sys.stdlib_module_names | {"tilewright", "triton", "numpy"}
 
 
 def _is_trusted(value: FunctionType) -> bool:
-    """Return whether constexpr functions may call a plain function, whose version is in their keys."""
+    """Return whether constexpr functions may call a plain function: its version is in keys."""
     # there is none where a program makes functions without a `__name__` among its globals
     module = value.__module__ or ""
     return module.partition(".")[0] in _TRUSTED or plugin_version(module) != ""

@@ -75,7 +75,7 @@ def _across(reduced, axis: core.constexpr):
 
 @device_function
 def _reduce_with_indices(input, axis: core.constexpr, maximum: core.constexpr, keep_dims: core.constexpr):
-    """Reduce values along ``axis`` (None: in row-major order), and find the first position of the result.
+    """Reduce values along ``axis`` (None: in row-major order) with the result's first position.
 
     Two reductions whose combinations are single instructions cost less than one of pairs, which
     compares and selects for each pair of elements.

@@ -77,7 +77,7 @@ def _merge(x, bits, ascending):
 
 @device_function
 def _ascending_runs(x, length, descending: core.constexpr):
-    """Return a mask of elements in ascending runs of ``length``: every other run of the last axis."""
+    """Return a mask of elements in ascending runs of ``length``: every other run of the axis."""
     return ((_positions(x) & length) == 0) != descending
 
 

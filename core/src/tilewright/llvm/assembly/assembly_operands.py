@@ -26,7 +26,7 @@ class AssemblyOperand:
 
 
 def _share(element: Type) -> int:
-    """How many elements a 32-bit operand holds; 0 for elements that have an operand of their own."""
+    """Return the elements per 32-bit operand; 0 for elements with an operand of their own."""
     bits = max(8, bit_width(element))
     return 32 // bits if bits < 32 else 0
 
@@ -41,7 +41,10 @@ def operand_types(element: Type, pack: int) -> list[AssemblyOperand]:
 
 
 def to_operands(w: FunctionWriter, element: Type, names: Sequence[str]) -> list[AssemblyOperand]:
-    """The operands for a group of elements in register form. Bits to spare are zero; a signed integer that is alone is extended by its sign."""
+    """Pack a group of elements in register form into operands.
+
+    Bits to spare are zero; a signed integer that is alone is sign-extended.
+    """
     share, type_ = _share(element), register_type(element)
     operands = operand_types(element, len(names))
     if not share:

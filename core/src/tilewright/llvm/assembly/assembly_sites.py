@@ -1,4 +1,4 @@
-"""Sites of inline assembly in the source, to which the assembler's errors are attributed.
+"""Source sites of inline assembly, to which the assembler's errors are attributed.
 
 Each call is marked by ``!srcloc !{i64 n}``, where the n-th operand of the module's
 ``!tilewright.assembly`` lists its location and those of the calls that it was inlined at. LLVM
@@ -29,7 +29,7 @@ _MISFIT: Final = re.compile(r"(?:error: )?(?P<reason>.*) at line (?P<site>\d+)")
 
 
 def site(module: ModuleWriter, location: Location | None) -> str:
-    """What is put behind a call of assembly that comes from a location; empty where that is not known."""
+    """Return the metadata suffix of an inline assembly call; "" without a known location."""
     if location is None:
         return ""
     places = ", ".join(f'!"{_quoted(str(place))}"' for place in location.chain())
@@ -71,11 +71,14 @@ class Sites:
 
     @property
     def several(self) -> bool:
-        """Whether a line of assembly alone does not say which call it is of."""
+        """Return whether a line number within the assembly does not identify the call."""
         return len(self._texts) > 1
 
     def numbered(self) -> str:
-        """The module's text with the assembly of each call moved down so far that no two have a line of the same number."""
+        """Return the module's text with unique line numbers in the assembly of all calls.
+
+        The assembly of each call is moved down so far that no two have a line of the same number.
+        """
         first = self._first_lines()
 
         def moved(match: re.Match[str]) -> str:
@@ -93,7 +96,7 @@ class Sites:
         return found
 
     def error(self, said: str, *, numbered: bool = False) -> LoweringError | None:
-        """The error at a line of the user's for what LLVM said; None where that does not tell the place.
+        """Attribute LLVM's message to a source line; None where it does not name the place.
 
         Args:
             numbered: LLVM was given the text of :meth:`numbered`.
@@ -119,7 +122,10 @@ class Sites:
         return LoweringError(f"the target's assembler rejects the inline assembly of this kernel{where}:\n{said}")
 
     def rejected_call(self, line: int, reason: str) -> LoweringError | None:
-        """The error for a line of the module's text that LLVM does not take as IR, where it is a call of assembly whose constraints do not fit."""
+        """Return the error for a module line that LLVM rejects as IR.
+
+        None unless it is a call of assembly whose constraints do not fit.
+        """
         lines = self._text.splitlines()
         match = _CALL.search(lines[line - 1]) if 0 < line <= len(lines) else None
         if match is None:

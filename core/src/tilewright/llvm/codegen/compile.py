@@ -41,8 +41,10 @@ _options: list[str] = []
 
 
 def set_option(option: str) -> None:
-    """Set an option of LLVM's, ``--name=value``, for this process and those that generate code for it; once is enough. It must come before the first target
-    machine that it is for."""
+    """Set an LLVM option, ``--name=value``, for this process and its code generators.
+
+    Once is enough. It must come before the first target machine that it is for.
+    """
     if option not in _options:
         llvm.set_option("", option)
         _options.append(option)
@@ -55,7 +57,10 @@ def options_set() -> tuple[str, ...]:
 
 @functools.cache
 def host_target() -> tuple[str, str, str]:
-    """(triple, cpu, features) of this machine, as LLVM names them. Features that a hypervisor hides are in the list with a minus."""
+    """Return (triple, cpu, features) of this machine, as LLVM names them.
+
+    Features that a hypervisor hides are in the list with a minus.
+    """
     _initialize(False)
     try:
         features = sorted(f"{'+' if on else '-'}{name}" for name, on in llvm.get_host_cpu_features().items())
@@ -66,7 +71,9 @@ def host_target() -> tuple[str, str, str]:
 
 @functools.cache
 def target_machine(triple: str, cpu: str = "", features: str = "", opt: int = 2, reloc: str = "pic", codemodel: str = "small") -> llvm.TargetMachine:
-    """The target machine for a triple, one per process and set of arguments. ``opt`` is the code generator's level, 0 to 3.
+    """Return the target machine of a triple, one per process and set of arguments.
+
+    ``opt`` is the code generator's level, 0 to 3.
 
     Raises:
         LoweringError: this LLVM has no such target.
@@ -106,9 +113,11 @@ def parse(ir_text: str) -> llvm.ModuleRef:
 
 
 def run_passes(module: llvm.ModuleRef, machine: llvm.TargetMachine, passes: Sequence[str]) -> None:
-    """Run LLVM's IR passes on a module. A name is a level, ``O1`` to ``O3``, or a pass as llvmlite names it (``sroa``, ``instruction_combine``); ``pairs``
-    is the second level without changes to loops, and with neighbouring scalars made vectors where
-    the machine computes with those.
+    """Run LLVM's IR passes on a module.
+
+    A name is a level, ``O1`` to ``O3``, or a pass as llvmlite names it (``sroa``,
+    ``instruction_combine``); ``pairs`` is the second level without changes to loops, and with
+    neighbouring scalars made vectors where the target computes with those.
 
     Raises:
         ValueError: no such pass.
@@ -167,7 +176,9 @@ def compile_to_object(
     if_long: Sequence[str] = (),
     timings: dict[str, float] | None = None,
 ) -> bytes:
-    """Object code of LLVM IR text. No IR pass runs unless ``passes`` names it: see :func:`run_passes`.
+    """Compile LLVM IR text to object code.
+
+    No IR pass runs unless ``passes`` names it: see :func:`run_passes`.
 
     Args:
         opt: the code generator's level, 0 to 3.
@@ -226,7 +237,7 @@ def assembly_and_object(
     if_long: Sequence[str] = (),
     assembler: str = "",
 ) -> tuple[str, bytes]:
-    """:func:`assembly` and :func:`compile_to_object` of the same text, which goes through the passes once.
+    """Compile a text as :func:`assembly` and :func:`compile_to_object`, with passes run once.
 
     Args:
         assembler: the module that generates code where there is inline assembly, which this LLVM
@@ -249,7 +260,9 @@ def _assembly_and_object(ir_text: str, triple: str, cpu: str, features: str, opt
 
 
 def _generated_apart(ir_text: str, *forms: Form, if_long: Sequence[str], generator: str = "", **settings: Any) -> list[bytes] | None:
-    """Return what a child process generates of text that is long, or whose inline assembly an assembler reads; None for other text.
+    """Return the code that a child process generates; None where none is needed.
+
+    It is needed for long text, and for inline assembly that an assembler reads.
 
     Args:
         generator: serves where there is inline assembly.

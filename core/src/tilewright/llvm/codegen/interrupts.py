@@ -26,7 +26,10 @@ R = TypeVar("R")
 
 
 class _Deferred:
-    """A ``with`` block that notes interrupts and raises them at its end. Elsewhere than in the main thread there are none."""
+    """A ``with`` block that defers interrupts to its end.
+
+    Only the main thread has any.
+    """
 
     def __init__(self) -> None:
         self.came = False
@@ -81,7 +84,7 @@ class _Call(threading.Thread):
 
 
 def abandonable(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, whose calls from the main thread end at once with what a signal's handler raises."""
+    """Wrap a function: its calls from the main thread end at once when a signal handler raises."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -110,7 +113,10 @@ def abandonable(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def let_abandoned_end() -> None:
-    """Wait, with signals handled, until no abandoned call needs LLVM any more: for who calls it without the means to be interrupted."""
+    """Wait, with signals handled, until no abandoned call needs LLVM any more.
+
+    It is for callers of LLVM without the means to be interrupted.
+    """
     while _abandoned:
         work = _abandoned[0]
         while work.is_alive():

@@ -26,7 +26,9 @@ _UNSEEN: Final = (llvm.Linkage.internal, llvm.Linkage.private, llvm.Linkage.appe
 
 
 def paths_of(given: Any) -> dict[str, Path]:
-    """The files of the launch option ``extern_libs``: a mapping of names to paths, or pairs of them; None stands for none.
+    """Return the files of the launch option ``extern_libs``.
+
+    The option is a mapping of names to paths, or pairs of them; None stands for none.
 
     Raises:
         LoweringError: it is neither.

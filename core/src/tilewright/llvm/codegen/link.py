@@ -37,7 +37,10 @@ class _Mapped(llvm.orcjit.ResourceTracker):  # type: ignore[misc]  # llvmlite ha
 
 
 class LoadedObject:
-    """Object code mapped into the process. The code is unmapped when this is collected: keep it as long as any address taken from it."""
+    """Object code mapped into the process.
+
+    The code is unmapped when this is collected: keep it as long as any address taken from it.
+    """
 
     __slots__ = ("_addresses", "_tracker")
 

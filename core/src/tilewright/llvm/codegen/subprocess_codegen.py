@@ -33,7 +33,10 @@ _FUNCTION: Final = re.compile(r'^define (?!internal|private|linkonce)[^@]*@"?([^
 
 
 def has_inline_assembly(ir_text: str) -> bool:
-    """Whether IR text may have inline assembly that an assembler reads: cheap, and never wrong where it says no."""
+    """Return whether IR text may have inline assembly that an assembler reads.
+
+    The test is cheap, and never wrong where it says no.
+    """
     return " asm " in ir_text and ASSEMBLY.search(ir_text) is not None
 
 
@@ -48,7 +51,9 @@ def generate_in_subprocess(
     options: Sequence[str] = (),
     generator: str = "",
 ) -> list[bytes]:
-    """Object code, assembly, or both of IR text, in the order asked for, made by one child process, which has ``options`` besides those of this one.
+    """Generate object code, assembly, or both of IR text, in the order of ``forms``.
+
+    One child process does it, which has ``options`` besides those of this one.
 
     Args:
         generator: the module whose function ``generate`` makes them of the bitcode after the
@@ -92,7 +97,7 @@ class _FailedError(Exception):
 
 
 def _generated(ir_text: str, settings: Mapping[str, Any]) -> list[bytes]:
-    """What a child makes."""
+    """Return the code that a child process generates."""
     from tilewright.llvm.codegen.compile import options_set
 
     request = json.dumps({**settings, "ir": ir_text, "options": [*options_set(), *settings["options"]]})
@@ -109,7 +114,10 @@ def _generated(ir_text: str, settings: Mapping[str, Any]) -> list[bytes]:
 
 
 def _ran(request: bytes, ir_text: str) -> subprocess.CompletedProcess[bytes]:
-    """A child that was given a request, at its end. It ends with this process: it waits for the end of a pipe, too, whose other end is here."""
+    """Run a child on a request to its end.
+
+    The child ends with this process: it waits for the end of a pipe, whose other end is here, too.
+    """
     limit = time_limit()
     theirs, ours = os.pipe()
     try:
@@ -134,8 +142,11 @@ def _ran(request: bytes, ir_text: str) -> subprocess.CompletedProcess[bytes]:
 
 
 def _serve() -> None:
-    """The child: a request on standard input; on standard output a line with the sizes of what was made, then that; or a line with what is wrong with the
-    request, or, under ``failed``, what another code generator says."""
+    """The child: serve the request on standard input.
+
+    Standard output gets a line with the sizes of the code, then the code; or a line with the error
+    of the request, or, under ``failed``, the error of another code generator.
+    """
     end_with_parent(int(sys.argv[1]))
     if os.name == "posix":
         end_with_pipe(int(sys.argv[2]))

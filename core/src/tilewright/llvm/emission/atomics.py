@@ -27,7 +27,7 @@ _ORDERS: dict[str, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How an atomic access reaches memory.
+    """Address space, scope and metadata of an atomic access.
 
     Attributes:
         pointer: LLVM type of the pointer.
@@ -74,7 +74,10 @@ def atomic_update(context: ElementContext, kind: str, element: Type, pointer: st
 
 
 def atomic_sum(w: FunctionWriter, type_: str, size: int, pointer: str, value: str, order: str, reach: Reach) -> str:
-    """Add a float of an LLVM type of ``size`` bytes, or a vector of such, to memory in one step; what was there."""
+    """Add a float of an LLVM type of ``size`` bytes, or a vector of such, to memory atomically.
+
+    The result is the old value.
+    """
     success, _ = _ORDERS[order]
     return w.emit(f"atomicrmw fadd {reach.pointer} {pointer}, {type_} {value} {reach.order(success)}, align {size}{reach.sums}")
 
@@ -93,7 +96,10 @@ def atomic_write(context: ElementContext, element: Type, pointer: str, value: st
 
 
 def _exchange_loop(context: ElementContext, element: Type, pointer: str, order: str, reach: Reach, compute: Callable[[str], str]) -> str:
-    """Replace the element's bits by ``compute(bits)`` until no one else changed them in between; the old element."""
+    """Replace the element's bits by ``compute(bits)`` in a compare-and-swap loop.
+
+    The result is the old element.
+    """
     w, bits, size = context.writer, _bits_type(element), storage_size(element)
     success, failure = _ORDERS[order]
     first = w.emit(f"load atomic {bits}, {reach.pointer} {pointer} {reach.order('monotonic')}, align {size}")
@@ -114,7 +120,10 @@ def _exchange_loop(context: ElementContext, element: Type, pointer: str, order: 
 
 
 def _sum_of_bits(context: ElementContext, old: str, value: str, element: FloatType) -> str:
-    """The sum of narrow floats, through f32: 24 bits are enough for the second rounding to change nothing (2p + 2, p at most 11)."""
+    """Add narrow floats through f32, whose 24 bits make the second rounding harmless.
+
+    That takes 2p + 2 bits, and p is at most 11.
+    """
     w = context.writer
     a = emit_cast(context, _from_bits(context, old, element), element, F32, 0)
     b = emit_cast(context, value, element, F32, 0)
@@ -122,7 +131,10 @@ def _sum_of_bits(context: ElementContext, old: str, value: str, element: FloatTy
 
 
 def extreme_of_bits(w: FunctionWriter, kind: str, bits: str, a: str, b: str) -> str:
-    """The lesser (``min``) or greater of the bits, of type ``bits``, of two floats in their total order: sign and magnitude read as an integer."""
+    """Return the lesser (``min``) or greater of the bits of two floats in their total order.
+
+    ``bits`` is their type; sign and magnitude are compared as an integer.
+    """
 
     def key(x: str) -> str:
         sign = w.emit(f"ashr {bits} {x}, {int(bits[1:]) - 1}")
@@ -154,7 +166,10 @@ def _from_bits(context: ElementContext, name: str, element: Type) -> str:
 
 
 def compare_and_swap(context: ElementContext, element: Type, pointer: str, compare: str, value: str, order: str, reach: Reach = EVERYWHERE) -> str:
-    """Where the element at a pointer has the bits of ``compare``, replace it by ``value``; the old one."""
+    """Replace the element at a pointer by ``value`` if it has the bits of ``compare``.
+
+    The result is the old element.
+    """
     w, bits = context.writer, _bits_type(element)
     success, failure = _ORDERS[order]
     expected, new = (_to_bits(context, name, element) for name in (compare, value))

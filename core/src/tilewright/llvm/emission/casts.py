@@ -94,8 +94,10 @@ def _to_int(context: ElementContext, name: str, source: FloatType, result: IntTy
 
 
 def _saturated(context: ElementContext, name: str, source: FloatType, ends: IntType, computed: IntType, width: int) -> str:
-    """Floats within the range of ``ends`` as numbers of ``computed``; NaN becomes some number. LLVM's saturating conversion goes element by element on vectors
-    of many machines."""
+    """Convert floats within the range of ``ends`` to ``computed``; NaN becomes some number.
+
+    LLVM's saturating conversion is scalarized on vectors of many targets.
+    """
     writer, from_, mask, to = context.writer, vector_type(source, width), vector("i1", width), vector_type(computed, width)
     how = f"fpto{'s' if computed.signed else 'u'}i"
 
@@ -152,7 +154,10 @@ def _float_to_float(context: ElementContext, name: str, source: FloatType, resul
 
 
 def rounded_upper_half(writer: FunctionWriter, bits: str, width: int = 0) -> str:
-    """The bits of an f32 number whose upper half is the number rounded to bf16, to nearest even; of a NaN any bits. Numbers of ``width`` are a vector."""
+    """Return the bits of an f32 number whose upper half is the number rounded to bf16.
+
+    Rounding is to nearest even; a NaN has any bits. Numbers of ``width`` are a vector.
+    """
     i32 = vector("i32", width)
     one, half, sixteen = (splat_constant("i32", str(value), width) for value in (1, 0x7FFF, 16))
     odd = writer.emit(f"and {i32} {writer.emit(f'lshr {i32} {bits}, {sixteen}')}, {one}")
@@ -176,9 +181,12 @@ def _round_to_bf16(context: ElementContext, name: str, width: int) -> str:
 
 
 def _round_to_odd(context: ElementContext, name: str, width: int) -> str:
-    """f64 to f32 rounded to odd: towards zero, with the last bit set where that was not exact. Rounding the result again to a narrower format
-    then gives what rounding once would have (Boldo and Melquiond, "When double rounding is
-    odd")."""
+    """Convert f64 to f32, rounded to odd.
+
+    That is towards zero, with the last bit set where that was not exact. Rounding the result again
+    to a narrower format then yields the result of rounding once (Boldo and Melquiond, "When double
+    rounding is odd").
+    """
     writer = context.writer
     double, float_, i32, i1 = (vector(type_, width) for type_ in ("double", "float", "i32", "i1"))
     near = writer.emit(f"fptrunc {double} {name} to {float_}")

@@ -33,12 +33,12 @@ class LineTable:
         self._known: dict[tuple[Location | None, bool], str] = {}
 
     def mark(self, location: Location | None) -> str:
-        """What is put behind an instruction for a place; empty where there is none."""
+        """Return an instruction's metadata suffix for a place; "" without a place."""
         return f", !dbg {self._place(location, False)}" if location is not None else ""
 
     @property
     def generated(self) -> str:
-        """What is put behind instructions that come from no line: LLVM's line 0 of the kernel."""
+        """Return the metadata suffix of instructions without a line: line 0 of the kernel."""
         return f", !dbg {self._module.metadata(f'!DILocation(line: 0, scope: {self._kernel})')}"
 
     def _place(self, location: Location, inlined: bool) -> str:

@@ -19,7 +19,7 @@ from tilewright.llvm.emission.writer import FunctionWriter, vector
 
 
 class ElementContext(Protocol):
-    """What emitters need of a backend's lowering.
+    """Interface of a backend's lowering to the emitters.
 
     Attributes:
         writer: where instructions go.
@@ -49,11 +49,11 @@ class ElementContext(Protocol):
         ...
 
     def machine_operation(self, name: str, operands: list[str], width: int, element: Type, attributes: Mapping[str, Any]) -> str | None:
-        """The machine's own way to compute an operation of the table; None where the common one serves."""
+        """Emit an operation of the table by the target's own code; None for the common code."""
         ...
 
     def machine_cast(self, operand: str, source: Type, result: Type, width: int, rounding: str) -> str | None:
-        """The machine's own conversion between number types; None where the common one serves."""
+        """Emit the target's own conversion of number types; None for the common one."""
         ...
 
 
@@ -80,7 +80,7 @@ def compute_type(element: Type) -> Type:
 def _widened(
     context: ElementContext, operands: list[str], element: Type, width: int, compute: Callable[[list[str], str, Type], str], through: Type | None = None
 ) -> str:
-    """Run ``compute(operands, LLVM type, element)`` in a type that can, and bring the result back."""
+    """Run ``compute(operands, LLVM type, element)`` in a type that can, and convert back."""
     inner = through or compute_type(element)
     if inner is element:
         return compute(operands, vector_type(element, width), element)
@@ -107,8 +107,10 @@ def _bitwise(name: str) -> Emitter:
 
 
 def _shift(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
-    """A shift whose amount may be past the width: all bits are shifted out, and the sign stays where it comes in. Machines whose own shifts do that need no
-    instruction more, for LLVM finds them in this form."""
+    """Emit a shift whose amount may exceed the width: all bits but the sign are shifted out.
+
+    Targets whose own shifts do that need no further instruction, for LLVM matches this form.
+    """
     assert isinstance(element, IntType)
     w, type_, (a, b) = context.writer, vector_type(element, width), operands
     if element is I1:
@@ -142,7 +144,10 @@ def _constant_operand(operand: str) -> int | None:
 
 
 def guarded_divisor(context: ElementContext, a: str, b: str, width: int, element: IntType) -> str:
-    """``b``, or 1 where dividing by ``b`` would trap: by zero, and the most negative integer by -1, whose quotient wraps around to itself."""
+    """Return ``b``, or 1 where dividing by ``b`` would trap: for 0, and -1 under the minimum.
+
+    The quotient of the most negative integer by -1 wraps around to itself.
+    """
     known = _constant_operand(b)
     if known not in (None, 0, -1):
         return b
@@ -294,7 +299,9 @@ def _fma(context: ElementContext, operation: Operation, operands: list[str], wid
 
 
 def _product_and_sum_to_odd(context: ElementContext, operands: list[str], type_: str, width: int) -> str:
-    """``a * b + c`` of bf16 numbers in f64, its last bit set where it is not exact, so that the rounding to bf16 is the only one.
+    """Compute ``a * b + c`` of bf16 numbers in f64, rounded to odd.
+
+    The last bit is set where the result is not exact, so that the rounding to bf16 is the only one.
 
     bf16 has the range of f32: a term far below the last bit of f64 may decide what looks like a tie
     of bf16 there (rounding to odd after Boldo and Melquiond, "Emulation of a FMA and correctly
@@ -333,7 +340,10 @@ def _move_pointer(context: ElementContext, operation: Operation, operands: list[
 
 
 def move_pointer(context: ElementContext, pointer: str, pointer_width: int, offset: str, width: int, offset_type: Type, element: Type) -> str:
-    """``pointer + offset`` in elements. A scalar pointer may meet a vector of offsets: a gather then has it as its base register."""
+    """Compute ``pointer + offset`` in elements.
+
+    A scalar pointer may meet a vector of offsets: a gather then has it as its base register.
+    """
     assert isinstance(element, PointerType)
     offset = emit_cast(context, offset, offset_type, I64, width)
     return context.writer.emit(f"getelementptr {storage_type(element.pointee)}, {vector('ptr', pointer_width)} {pointer}, {vector('i64', width)} {offset}")
@@ -362,7 +372,10 @@ def library_function(context: ElementContext, name: str, operands: list[str], wi
 
 
 def run_function(context: ElementContext, function: object, operands: list[str], width: int) -> str:
-    """A pure scalar function of one result, inlined lane by lane. Its own roundings count: nothing is contracted."""
+    """Inline a pure scalar function of one result lane by lane.
+
+    Its own roundings count: nothing is contracted.
+    """
     from tilewright.ir.core import Function
     from tilewright.llvm.emission.scalar_regions import evaluate_vectors
 

@@ -1,4 +1,4 @@
-"""Exact remainder of floats (C's ``fmod``), for machines that have none.
+"""Exact remainder of floats (C's ``fmod``), for targets without such an instruction.
 
 ``x - trunc(x / y) * y`` is wrong where the quotient has many digits.
 
@@ -39,7 +39,11 @@ def emit_remainder(w: FunctionWriter, a: str, b: str, element: FloatType) -> str
 
 
 def _write(outer: FunctionWriter, symbol: str, element: FloatType) -> None:
-    """Integers: with x = m * 2**e and y = n * 2**f, the remainder is (m * 2**(e - f) mod n) * 2**f; the power of two is taken in steps that fit a word."""
+    """Write the function on integers, in steps that fit a word.
+
+    With x = m * 2**e and y = n * 2**f, the remainder is (m * 2**(e - f) mod n) * 2**f; the steps
+    divide the power of two.
+    """
     type_, bits, mantissa = register_type(element), element.bits, element.mantissa
     word = f"i{bits}"
     w = outer.module.function(symbol, [(type_, "x"), (type_, "y")], type_, linkage="internal")
@@ -95,7 +99,10 @@ def _write(outer: FunctionWriter, symbol: str, element: FloatType) -> None:
 
 
 def _parts(w: FunctionWriter, size: str, word: str, bits: int, mantissa: int) -> tuple[str, str]:
-    """(m, e) with the magnitude = m * 2**(e - constant), m with the leading bit at ``mantissa`` for normal numbers, e at least 1."""
+    """Split a magnitude into (m, e) with magnitude = m * 2**(e - constant).
+
+    m has the leading bit at ``mantissa`` for normal numbers, e is at least 1.
+    """
     field = w.emit(f"lshr {word} {size}, {mantissa}")
     fraction = w.emit(f"and {word} {size}, {(1 << mantissa) - 1}")
     normal = w.emit(f"icmp ne {word} {field}, 0")

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 def call_guarded(context: ElementContext, name: str, operand: str, width: int, element: FloatType, limit: float) -> str:
-    """The function of ``width`` lanes: the short form, and the full one where some lane is beyond ``limit``."""
+    """Call the function of ``width`` lanes: the short form, or the full one beyond ``limit``.
+
+    One lane beyond it is enough for the full one.
+    """
     type_ = vector_type(element, width)
     symbol = f"tilewright_{name}_{element}_{width}"
     if all(function.name != symbol for function in context.writer.module.functions):

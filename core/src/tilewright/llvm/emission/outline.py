@@ -11,7 +11,7 @@ and every edge from one leads to one, or to the function's way out in the middle
 function gives true. So only straight code, whole branches and whole loops are moved; where one of
 those is too long itself, the stretches lie inside it.
 
-    define internal i1 @NAME.cut3(ptr %cut.frame, T %t7 …)    (void where no edge leads to the way out)
+    define internal i1 @NAME.cut3(ptr %cut.frame, T %t7 …)    (void without an edge to the way out)
 
 Values keep their names. What a stretch reads of the function around it is passed. What it computes
 and others read goes through a frame, a structure in the caller's stack memory: the stretch stores
@@ -51,7 +51,7 @@ class _Stretch:
 
 
 def cut_function(writer: FunctionWriter, stop: Block | None = None, *, long: int = LONG, longest: int = LONGEST, shortest: int = SHORTEST) -> int:
-    """Move stretches of a finished function into functions of their own if it has more than ``long`` lines; how many.
+    """Outline stretches of a finished function of more than ``long`` lines; return their number.
 
     Args:
         stop: the block that leaves the function in the middle, which has no phis and reads nothing
@@ -73,7 +73,7 @@ def cut_function(writer: FunctionWriter, stop: Block | None = None, *, long: int
 
 
 class _Graph:
-    """A function's blocks by number, and for each the span of numbers its edges lead to and come from."""
+    """A function's blocks by number, each with the spans of its predecessors and successors."""
 
     __slots__ = ("blocks", "into", "out", "phis", "stops")
 
@@ -102,8 +102,11 @@ class _Graph:
             self.phis.append(next((line for line, text in enumerate(block.lines) if " = phi " not in text), len(block.lines)))
 
     def closing(self, first: int, most: int) -> tuple[int, int] | None:
-        """The nearest block after ``first`` such that control between the two stays inside, and how many lines lie between, the phis of the last with
-        them; None if there is none within ``most`` lines."""
+        """Find the nearest block after ``first`` such that control between the two stays inside.
+
+        The second result counts the lines between, the phis of the last with them; None if there is
+        none within ``most`` lines.
+        """
         furthest = latest = first
         lines = 0
         for at in range(first, len(self.blocks) - 1):
@@ -255,7 +258,10 @@ class _Cut:
         return f'{name[:-1]}.cut{number}"' if name.endswith('"') else f"{name}.cut{number}"
 
     def _taken(self, stretch: _Stretch) -> list[Block]:
-        """The blocks of a stretch, taken out of the function: those that lie inside wholly, of the others their lines, which are left empty here."""
+        """Take the blocks of a stretch out of the function.
+
+        Of blocks that lie inside partly it takes the lines, which are left empty here.
+        """
         (first, top), (last, bottom) = stretch.start, stretch.end
         blocks = self.graph.blocks
         taken: list[Block] = []

@@ -1,10 +1,10 @@
-"""How Tile IR's element types are held in LLVM registers and in memory.
+"""Representation of Tile IR's element types in LLVM registers and in memory.
 
     IR type            register   memory
     i1                 i1         i8 (0 or 1)
     i8 … u64           i8 … i64   the same
     f16, f32, f64      half, float, double
-    bf16               i16        its bits: LLVM's own conversions flush subnormals on some processors
+    bf16               i16        its bits: LLVM's conversions flush subnormals on some CPUs
     fp8 kinds          i8         their bits
     pointers           ptr        ptr (8 bytes)
 
@@ -51,7 +51,10 @@ def vector_type(element: Type, width: int) -> str:
 
 
 def encode_float(value: float, format_: FloatType) -> int:
-    """The bits of the number of ``format_`` nearest to ``value``, ties to even; overflow goes to infinity, or to NaN where there is none."""
+    """Return the bits of the number of ``format_`` nearest to ``value``, ties to even.
+
+    Overflow goes to infinity, or to NaN where there is none.
+    """
     import math
 
     sign = 1 << (format_.bits - 1)

@@ -62,7 +62,10 @@ def _of_lanes(lanes: str, element: str) -> str:
 
 
 def result_type(text: str, type_of: Callable[[str], str]) -> str:
-    """The type of an instruction's result. ``text`` is the instruction without the name of its result; ``type_of`` gives the type of another value.
+    """Return the type of an instruction's result.
+
+    ``text`` is the instruction without its result's name; ``type_of`` returns the type of another
+    value.
 
     Raises:
         ValueError: it is no instruction that is known here.

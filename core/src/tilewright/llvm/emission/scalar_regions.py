@@ -12,7 +12,10 @@ from tilewright.llvm.emission.registers import constant
 
 
 def is_straight_line(region: Region) -> bool:
-    """Whether a region has elementwise operations and constants only, apart from its terminator, and reads scalars only."""
+    """Return whether a region has only elementwise operations and constants, and reads scalars.
+
+    Its terminator does not count.
+    """
     for operation in region:
         if operation.spec.terminator:
             continue
@@ -22,7 +25,7 @@ def is_straight_line(region: Region) -> bool:
 
 
 def evaluate_vectors(context: ElementContext, region: Region, arguments: Sequence[str], width: int) -> list[str]:
-    """What a straight-line region yields for vectors of ``width`` lanes (scalars for width 0)."""
+    """Evaluate a straight-line region on vectors of ``width`` lanes (scalars for width 0)."""
     names: dict[Value, str] = dict(zip(region.arguments, arguments, strict=True))
 
     def operand(value: Value) -> str:

@@ -32,7 +32,7 @@ def vector(type_: str, width: int) -> str:
 
 
 def mangle(type_: str) -> str:
-    """The suffix of an overloaded intrinsic for a type: ``<16 x float>`` gives ``v16f32``."""
+    """Return the suffix of an overloaded intrinsic for a type: ``v16f32`` of ``<16 x float>``."""
     if type_.startswith("<"):
         count, element = type_[1:-1].split(" x ")
         return f"v{count}{_MANGLED.get(element, element)}"
@@ -40,7 +40,10 @@ def mangle(type_: str) -> str:
 
 
 def float_constant(type_: str, value: float) -> str:
-    """The exact text of a float of LLVM type ``half``, ``float`` or ``double``, rounded to nearest where it does not fit."""
+    """Return the exact text of a float of LLVM type ``half``, ``float`` or ``double``.
+
+    It is rounded to nearest where it does not fit.
+    """
     if type_ == "half":
         try:
             bits = struct.unpack("<H", struct.pack("<e", value))[0]
@@ -163,7 +166,10 @@ class FunctionWriter:
         return f"%{hint}{self._count}"
 
     def emit(self, text: str, type_: str = "") -> str:
-        """Append ``name = text`` to the current block and return the name. ``type_`` is remembered for :meth:`type_of` where given."""
+        """Append ``name = text`` to the current block and return the name.
+
+        ``type_`` is remembered for :meth:`type_of` where passed.
+        """
         self._count += 1
         name = f"%t{self._count}"
         self.current.lines.append(f"  {name} = {text}{self.mark}")
@@ -194,7 +200,10 @@ class FunctionWriter:
 
     @contextlib.contextmanager
     def inserting(self, block: Block) -> Iterator[None]:
-        """Append to ``block``, before its terminator, for the length of a ``with`` block that writes no control flow."""
+        """Append to ``block``, before its terminator, within a ``with`` block.
+
+        The ``with`` block may write no control flow.
+        """
         saved = self.current
         self.current = block
         try:
@@ -207,8 +216,11 @@ class FunctionWriter:
         self.current.terminator = f"  br label %{block.label}"
 
     def branch_if(self, condition: str, then: Block, otherwise: Block, *, likely: bool | None = None, loop: str = "") -> None:
-        """Branch on an i1. ``likely`` tells which way is the usual one; ``loop`` is a hint for the loop that
-        the branch closes (:meth:`ModuleWriter.loop_hint`)."""
+        """Branch on an i1.
+
+        ``likely`` marks the usual way; ``loop`` is a hint for the loop that the branch closes
+        (:meth:`ModuleWriter.loop_hint`).
+        """
         assert not self.current.terminator, f"block {self.current.label} has a terminator already"
         hint = "" if likely is None else f", !prof {self.module.metadata(_LIKELY if likely else _UNLIKELY)}"
         hint += f", !llvm.loop {loop}" if loop else ""
@@ -239,7 +251,9 @@ class FunctionWriter:
         type_: str = "i64",
         signed: bool = True,
     ) -> Loop:
-        """Open ``for index in range(lower, upper, step)`` with carried values given as (type, first value); end it with :meth:`end_loop`.
+        """Open ``for index in range(lower, upper, step)``; :meth:`end_loop` ends it.
+
+        ``carried`` has the loop-carried values as (type, initial value).
 
         ``nonempty`` promises one iteration at least. The step is positive.
         """
@@ -295,7 +309,7 @@ class FunctionWriter:
         return loop.results
 
     def _multiplies(self, loop: Loop) -> bool:
-        """Whether a loop that holds no other multiplies its index."""
+        """Return whether an innermost loop multiplies its index."""
         if loop._number != self._loops:
             return False
         factors = f" {loop.index},", f", {loop.index}"
@@ -303,12 +317,15 @@ class FunctionWriter:
         return any(" = mul " in line and (factors[0] in line or line.endswith(factors[1])) for line in lines)
 
     def is_last(self, loop: Loop) -> str:
-        """An i1: no iteration of an open loop follows the one at hand. The index after the last one must be a number of its type."""
+        """Return an i1: the current iteration of an open loop is the last one.
+
+        The index after the last one must be a number of its type.
+        """
         following = self.emit(f"add {loop._type} {loop.index}, {loop._step}")
         return self.emit(f"icmp {'sge' if loop._signed else 'uge'} {loop._type} {following}, {loop._upper}")
 
     def turns(self, loop: Loop) -> tuple[str, str]:
-        """(how many iterations of an open loop came before the one at hand, how many come before its last one), i64s."""
+        """Return the i64s (iterations before the current one, iterations before the last one)."""
         type_ = loop._type
         last = self.emit(f"sub {type_} {loop._upper}, 1")
         found = []
@@ -322,14 +339,17 @@ class FunctionWriter:
 
     @contextlib.contextmanager
     def loop(self, lower: str, upper: str, step: str | int = 1, carried: Sequence[tuple[str, str]] = (), *, nonempty: bool = False) -> Iterator[Loop]:
-        """A loop as a ``with`` block: read ``index`` and ``values``, set ``next_values`` inside; read ``results`` after it."""
+        """Write a loop as a ``with`` block.
+
+        Read ``index`` and ``values``, set ``next_values`` inside; read ``results`` after it.
+        """
         loop = self.begin_loop(lower, upper, step, carried, nonempty=nonempty)
         yield loop
         self.end_loop(loop, loop.next_values)
 
     @contextlib.contextmanager
     def when(self, condition: str, *, likely: bool | None = None) -> Iterator[None]:
-        """Run the ``with`` block's code where an i1 holds. It gives no value."""
+        """Run the ``with`` block's code where an i1 holds; it has no result."""
         then, join = self.new_block("then"), self.new_block("join")
         self.branch_if(condition, then, join, likely=likely)
         self.place(then)
@@ -353,7 +373,7 @@ class FunctionWriter:
         self.current.lines.append(f"  store {type_} {value}, ptr {pointer}, align {align}{suffix}{self.mark}")
 
     def gep(self, type_: str, pointer: str, index: str | int) -> str:
-        """The address of element ``index`` (i64) of type ``type_``; the pointer itself for index 0."""
+        """Return the address of element ``index`` (i64) of type ``type_``; for 0 the pointer."""
         if index in (0, "0"):
             return pointer
         return self.emit(f"getelementptr {type_}, ptr {pointer}, i64 {index}")
@@ -372,12 +392,15 @@ class FunctionWriter:
         return f"<{', '.join(f'{type_} {i * step}' for i in range(width))}>"
 
     def intrinsic(self, name: str, result: str, operands: Sequence[tuple[str, str]], overloads: Sequence[str] | None = None, flags: str = "") -> str:
-        """Call an intrinsic whose name is ``name`` plus the mangled ``overloads`` (default: the result type), declaring it."""
+        """Call an intrinsic, declaring it.
+
+        Its name is ``name`` plus the mangled ``overloads`` (default: the result type).
+        """
         full = ".".join((name, *map(mangle, (result,) if overloads is None else overloads)))
         return self.call(full, result, operands, flags)
 
     def call(self, name: str, result: str, operands: Sequence[tuple[str, str]], flags: str = "") -> str:
-        """Call a function by name, declaring it unless the module defines it; ``""`` for a void result."""
+        """Call a function by name, declaring it unless the module defines it; ``""`` is void."""
         self.module.declare(name, result, [type_ for type_, _ in operands])
         text = f"call {flags + ' ' if flags else ''}{result} @{name}({', '.join(f'{type_} {value}' for type_, value in operands)})"
         if result == "void":
@@ -402,7 +425,7 @@ _UNLIKELY: Final = '!{!"branch_weights", i32 1, i32 2000}'
 
 
 class ModuleWriter:
-    """Writes a module: functions, the declarations they need, constants, attributes and metadata.
+    """Writer of a module: functions, their declarations, constants, attributes and metadata.
 
     Args:
         attributes: the text of attribute group #0, which :class:`FunctionWriter` gives to each
@@ -460,12 +483,15 @@ class ModuleWriter:
         return name
 
     def loop_hint(self, hint: str) -> str:
-        """The number of a node that tells LLVM about one loop, such as ``llvm.loop.unroll.full``: each call makes another."""
+        """Add a distinct metadata node with a loop hint, such as ``llvm.loop.unroll.full``."""
         told = self.metadata(f'!{{!"{hint}"}}')
         return self.metadata(f"distinct !{{!{len(self._metadata)}, {told}}}")
 
     def number_in(self, named: str, node: str) -> int:
-        """The number, from 1 on, of a node among the operands of named metadata, which gets it if it is new."""
+        """Return the number, from 1 on, of a node among the operands of named metadata.
+
+        A new node is added.
+        """
         operands = self._named.setdefault(named, [])
         if node not in operands:
             operands.append(node)

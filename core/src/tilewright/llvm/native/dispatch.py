@@ -64,7 +64,10 @@ def _write_extent(module: ModuleWriter, objects: native_functions.Layout) -> Non
 
 
 def _write_grid(module: ModuleWriter, objects: native_functions.Layout) -> None:
-    """``grid_of(grid)``: a new reference to a tuple of three sizes; null without an exception where the grid is not a tuple of plain ints or an int."""
+    """Write ``grid_of(grid)``: a new reference to a tuple of three sizes.
+
+    It is null without an exception where the grid is neither a tuple of plain ints nor an int.
+    """
     f = Writer(module, objects, "grid_of", [("ptr", "grid")], "ptr")
     w = f.w
     failed, number, sizes, checked = (w.new_block(name) for name in ("failed", "number", "sizes", "checked"))
@@ -102,7 +105,10 @@ def _write_grid(module: ModuleWriter, objects: native_functions.Layout) -> None:
 
 
 def _write_ask_grid(module: ModuleWriter, objects: native_functions.Layout) -> None:
-    """``ask_grid(seen, arguments)``: what the grid function says of the arguments by name, a new reference; null where it raises."""
+    """Write ``ask_grid(seen, arguments)``: call the grid function on the arguments by name.
+
+    The result is a new reference; null where the function raises.
+    """
     f = Writer(module, objects, "ask_grid", [("ptr", "seen"), ("ptr", "arguments")], "ptr")
     w = f.w
     header, defaults = f.table_of("%seen"), f.item("%seen", ENTRY.index("defaults"))
@@ -113,9 +119,11 @@ def _write_ask_grid(module: ModuleWriter, objects: native_functions.Layout) -> N
 
 
 def _write_start(module: ModuleWriter, objects: native_functions.Layout) -> None:
-    """``start(self, seen, arguments, given, total, keywords)``: launch what an entry describes; a new reference to its kernel, null where something raised,
-    ``@declined`` where nothing was done yet. ``given`` counts positional arguments, ``total``
-    all."""
+    """Write ``start(self, seen, arguments, given, total, keywords)``: launch an entry's kernel.
+
+    The result is a new reference to the kernel, null where something raised, ``@declined`` where
+    nothing was done yet. ``given`` counts positional arguments, ``total`` all.
+    """
     parameters = [("ptr", "self"), ("ptr", "seen"), ("ptr", "arguments"), ("i64", "given"), ("i64", "total"), ("ptr", "keywords")]
     f = Writer(module, objects, "start", parameters, "ptr")
     w = f.w

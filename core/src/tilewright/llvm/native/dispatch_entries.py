@@ -25,7 +25,10 @@ MAX_ARGUMENTS: Final = 400
 
 
 def entry_items(first: str, second: str, third: str) -> tuple[str, ...]:
-    """Return the items of an entry: those that the search reads, and three of the dispatcher's own. ``keep`` is whatever the table refers to."""
+    """Return the items of an entry: those that the search reads, and three of the dispatcher's own.
+
+    ``keep`` holds references for the table.
+    """
     return ("table", first, second, "keywords", third, "defaults", "choice", "keep")
 
 
@@ -34,7 +37,7 @@ _ENTRY: Final = entry_items("", "", "")
 
 
 class Condition(enum.IntEnum):
-    """What a check demands of an argument."""
+    """Kinds of requirements on an argument."""
 
     #: to be the object at ``a``
     OBJECT = 0
@@ -63,7 +66,7 @@ class Condition(enum.IntEnum):
 
 
 class Alignment(enum.IntEnum):
-    """What is demanded of an integer or an address modulo 16."""
+    """Requirements on an integer or an address modulo 16."""
 
     ANY = 0
     DIVISIBLE = 1
@@ -86,9 +89,12 @@ class Check(ctypes.Structure):
 
 
 class Described(ctypes.Structure):
-    """What is demanded of a tensor descriptor: to be of exactly the type at ``type``, its block shape a list equal to that at ``block_shape``, its padding the
-    object at ``padding``, its last extent of the alignment ``whole`` modulo ``divisor``, its tensor
-    as ``base`` says."""
+    """Requirements on a tensor descriptor.
+
+    It must be of exactly the type at ``type``, its block shape a list equal to that at
+    ``block_shape``, its padding the object at ``padding``, its last extent of the alignment
+    ``whole`` modulo ``divisor``, its tensor as ``base`` says.
+    """
 
     _fields_ = (
         ("type", ctypes.c_int64),
@@ -101,7 +107,11 @@ class Described(ctypes.Structure):
 
 
 class Header(ctypes.Structure):
-    """The beginning of an entry's table: how many arguments a call has, grid and keywords included, how many of them by keyword; and the lengths behind it."""
+    """The beginning of an entry's table: the number of a call's arguments, and lengths.
+
+    The first number counts grid and keywords, another the keywords alone; the lengths are of the
+    parts behind the header.
+    """
 
     _fields_ = (
         ("given", ctypes.c_int64),
@@ -147,7 +157,7 @@ class Writer:
         return self.at(values, self.objects.size, "i64")
 
     def is_type(self, value: str, type_: str) -> str:
-        """Whether an object is of the type at an address."""
+        """Return whether an object is of the type at an address."""
         return self.w.emit(f"icmp eq ptr {self.at(value, self.objects.type_offset)}, {type_}")
 
     def table_of(self, entry: str) -> str:
@@ -174,7 +184,7 @@ class Writer:
 
 
 def _is_aligned(w: FunctionWriter, value: str, wanted: str) -> str:
-    """Whether a number is of an :class:`Alignment`."""
+    """Return whether a number is of an :class:`Alignment`."""
     divisible = w.emit(f"icmp eq i64 {w.emit(f'and i64 {value}, 15')}, 0")
     found = w.emit(f"select i1 {divisible}, i64 {int(Alignment.DIVISIBLE)}, i64 {int(Alignment.INDIVISIBLE)}")
     same, unasked = w.emit(f"icmp ne i64 {w.emit(f'and i64 {found}, {wanted}')}, 0"), w.emit(f"icmp eq i64 {wanted}, {int(Alignment.ANY)}")
@@ -182,7 +192,10 @@ def _is_aligned(w: FunctionWriter, value: str, wanted: str) -> str:
 
 
 def _write_holds(module: ModuleWriter, objects: native_functions.Layout) -> None:
-    """``holds(check, object)``: whether the condition of a check holds; no exception is left behind."""
+    """Write ``holds(check, object)``: whether the condition of a check holds.
+
+    No exception is left behind.
+    """
     f = Writer(module, objects, "holds", [("ptr", "check"), ("ptr", "object")], "i1")
     w = f.w
     failed, slot = w.new_block("failed"), w.alloca("i64", 1, 8)
@@ -278,7 +291,7 @@ def _write_holds(module: ModuleWriter, objects: native_functions.Layout) -> None
 
 
 def _need_number(f: Writer, number: str, wanted: Sequence[str], failed: Block) -> None:
-    """Go to a block unless an i64 is what a check of an integer demands by its ``a``, ``b``, ``c`` and ``d``."""
+    """Branch to ``failed`` unless an i64 satisfies a check's ``a``, ``b``, ``c`` and ``d``."""
     w, (low, high, excluded, alignment) = f.w, wanted
     for comparison, bound in (("sge", low), ("sle", high), ("ne", excluded)):
         f.need(w.emit(f"icmp {comparison} i64 {number}, {bound}"), failed)
@@ -286,7 +299,10 @@ def _need_number(f: Writer, number: str, wanted: Sequence[str], failed: Block) -
 
 
 def _write_described(module: ModuleWriter, objects: native_functions.Layout) -> None:
-    """``described(wanted, object)``: whether a tensor descriptor is as a :class:`Described` says; no exception is left behind."""
+    """Write ``described(wanted, object)``: whether a descriptor fits a :class:`Described`.
+
+    No exception is left behind.
+    """
     f = Writer(module, objects, "described", [("ptr", "wanted"), ("ptr", "object")], "i1")
     w = f.w
     failed, dropped, held, number = w.new_block("failed"), w.new_block("dropped"), w.alloca("ptr", 1, 8), w.alloca("i64", 1, 8)
@@ -343,7 +359,7 @@ def _write_described(module: ModuleWriter, objects: native_functions.Layout) -> 
 
 
 def _write_matches(module: ModuleWriter, objects: native_functions.Layout) -> None:
-    """``matches(seen, arguments, given, keywords, named, choice)``: whether an entry describes a call."""
+    """Write ``matches(seen, arguments, given, keywords, named, choice)``: match call and entry."""
     parameters = [("ptr", "seen"), ("ptr", "arguments"), ("i64", "given"), ("ptr", "keywords"), ("i64", "named"), ("ptr", "choice")]
     f = Writer(module, objects, "matches", parameters, "i1")
     w = f.w
@@ -383,7 +399,10 @@ def _write_matches(module: ModuleWriter, objects: native_functions.Layout) -> No
 
 
 def pick(f: Writer, source: str, defaults: str) -> str:
-    """The object that a source (i32) names for a call of ``%arguments``, borrowed; ``defaults`` is the tuple of what is not among them."""
+    """Return the object that a source (i32) names for a call of ``%arguments``, borrowed.
+
+    ``defaults`` is the tuple of values that are not among the arguments.
+    """
     w = f.w
     given, default, join = w.new_block("given"), w.new_block("default"), w.new_block("join")
     w.branch_if(w.emit(f"icmp ult i32 {source}, {DEFAULT}"), given, default, likely=True)
@@ -400,7 +419,7 @@ def pick(f: Writer, source: str, defaults: str) -> str:
 
 
 def pick_all(f: Writer, sources: str, count: str, defaults: str, items: str) -> None:
-    """Put the objects that ``count`` sources name into a new tuple's ``items``, as references of its own."""
+    """Put the objects that ``count`` sources name into a new tuple's ``items``, owned by it."""
     w = f.w
     with w.loop("0", count, 1) as loop:
         value = pick(f, w.load("i32", w.gep("i32", sources, loop.index), 4), defaults)
@@ -409,7 +428,10 @@ def pick_all(f: Writer, sources: str, count: str, defaults: str, items: str) -> 
 
 
 def call_with_names(f: Writer, function: str, names: str, count: str, sources: str, defaults: str) -> str:
-    """Call a function with a dict of the objects that ``count`` sources name, under the names of a tuple: its result, a new reference; null where it raises."""
+    """Call a function with a dict of the objects that ``count`` sources name.
+
+    The names are those of a tuple. The result is a new reference; null where the function raises.
+    """
     w = f.w
     failed, dropped, called = w.new_block("failed"), w.new_block("dropped"), w.new_block("called")
     first = w.emit(f"getelementptr i8, ptr {names}, i64 {f.objects.tuple_items}")
@@ -443,7 +465,9 @@ def sources_of(f: Writer, header: str, checks: str) -> str:
 
 
 def write_entry_search(module: ModuleWriter, objects: native_functions.Layout, name: str, start: str, bound: tuple[str, ...]) -> None:
-    """The builtin function ``name``: search the entries for one that describes the call, and have the function ``start`` start it; else call Python.
+    """Write the builtin function ``name``: search the entries for one that describes the call.
+
+    The function ``start`` starts that entry; without one, Python is called.
 
     Args:
         bound: the items of what the function is bound to.

@@ -5,7 +5,8 @@ bound to. Whatever is not as expected goes to the Python launcher with the same 
 does the work or reports the error. A backend's writer goes
 
     frame = LauncherFrame(objects, Context)
-    ...                                         # checks with frame.need, reads frame.extent and frame.read_values, starts the kernel
+    # check with frame.need, read frame.extent and frame.read_values, start the kernel
+    ...
     text = frame.finish(ok, words)
 """
 
@@ -60,7 +61,7 @@ class LauncherFrame:
         self.w.place(fine)
 
     def at(self, base: str, offset: int, type_: str = "ptr") -> str:
-        """What lies ``offset`` bytes behind an address."""
+        """Load the value ``offset`` bytes behind an address."""
         return self.w.load(type_, self.w.emit(f"getelementptr i8, ptr {base}, i64 {offset}"), 4 if type_ == "i32" else 8)
 
     def item(self, values: str, position: int) -> str:
@@ -72,7 +73,7 @@ class LauncherFrame:
         return self.at(self._context, getattr(self._context_type, name).offset, type_)
 
     def extent(self, axis: int, limit: int, into: str) -> str:
-        """The grid's extent along an axis, an i64 of 1 to ``limit``, also stored to the address ``into``."""
+        """Return the grid's extent along an axis, an i64 of 1 to ``limit``, stored to ``into``."""
         self.need(self.w.emit(f"call i1 @read_signed(ptr {self.item(self.grid, axis)}, ptr {into})"))
         extent = self.w.load("i64", into, 8)
         # an empty or negative extent, or one that is too large, is the Python launcher's business
@@ -84,7 +85,11 @@ class LauncherFrame:
         self.need(self.w.emit(f"call i1 @read_values(ptr {self._values}, ptr {self.field('kinds', 'ptr')}, i64 {self.count}, ptr {slots})"))
 
     def finish(self, ok: str, words: Sequence[str]) -> str:
-        """End the launcher: give None where the i1 ``ok`` holds, else what the function that raises failures says of ``words`` (i32). The module's text."""
+        """End the launcher, and return the module's text.
+
+        It returns None where the i1 ``ok`` holds, else the result of the function that raises
+        failures, on ``words`` (i32).
+        """
         w = self.w
         failed, fine = w.new_block("failed"), w.new_block("fine")
         w.branch_if(ok, fine, failed, likely=True)

@@ -72,7 +72,10 @@ def _word(address: int) -> int:
 
 @functools.cache
 def layout() -> Layout | None:
-    """The layout of this interpreter's objects, verified on live ones; None where it is not the one this module can read."""
+    """Return the layout of this interpreter's objects, verified on live ones.
+
+    None where it is not the one this module can read.
+    """
     if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED") or struct.calcsize("P") != 8:
         return None
     import numpy as np
@@ -129,7 +132,10 @@ class _MethodDefinition(ctypes.Structure):
 
 
 def make_builtin(address: int, name: str, self_object: object, keep: object = None, *, keywords: bool = False) -> Callable[..., Any]:
-    """A builtin function that runs native code: ``PyObject *(PyObject *self, PyObject *const *args, Py_ssize_t nargs)``, positional arguments only.
+    """Make a builtin function that runs native code.
+
+    The code is ``PyObject *(PyObject *self, PyObject *const *args, Py_ssize_t nargs)``, with
+    positional arguments only.
 
     With ``keywords`` it takes a fourth argument, the tuple of the names of those behind the
     positional ones, or NULL. The code must stay mapped as long as the function lives: ``keep`` is
@@ -159,7 +165,9 @@ ADDRESSES: Final = (
 
 
 def fill_addresses(table: int, writable_address: Callable[[Any], int] | None = None) -> None:
-    """Set the entries of ``@addresses`` at ``table``; again whenever PyTorch may have been loaded since.
+    """Set the entries of ``@addresses`` at ``table``.
+
+    Call it again whenever PyTorch may have been loaded since.
 
     ``writable_address`` gives the address of an object that may be stored to and raises for all
     others; it is asked of what is neither a NumPy array nor a PyTorch tensor. Without it such
@@ -195,7 +203,7 @@ TENSOR_OFFSET: Final = object.__basicsize__
 
 
 class TensorFacts(NamedTuple):
-    """What PyTorch's C interface tells of a tensor, in its own codes."""
+    """Facts of a tensor from PyTorch's C interface, in its own codes."""
 
     dtype: int
     device_kind: int
@@ -213,7 +221,7 @@ _FACTS: Final = {
 
 
 def _ask(function: Any, tensor: Any) -> int:
-    """What one of the functions says of a tensor.
+    """Call one of the functions on a tensor, and return its answer.
 
     Raises:
         RuntimeError: it fails.
@@ -226,7 +234,7 @@ def _ask(function: Any, tensor: Any) -> int:
 
 @functools.cache
 def _tensor_functions() -> dict[str, Any]:
-    """The functions of :data:`_FACTS`; none where PyTorch's objects are not laid out as expected."""
+    """Return the functions of :data:`_FACTS`; none where PyTorch's objects differ in layout."""
     torch = sys.modules["torch"]
     try:
         from pathlib import Path
@@ -262,7 +270,10 @@ def _tensor_entries() -> dict[str, int]:
 
 
 def tensor_facts(tensor: Any) -> TensorFacts | None:
-    """What native code will read of a plain PyTorch tensor or parameter; None where it cannot."""
+    """Return the facts that native code reads of a plain PyTorch tensor or parameter.
+
+    None where it cannot read them.
+    """
     entries = _tensor_addresses()
     if id(type(tensor)) not in (entries.get("tensor"), entries.get("parameter")):
         return None

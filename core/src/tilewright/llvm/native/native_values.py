@@ -35,7 +35,10 @@ MOST_AXES: Final = 5
 
 
 def _descriptor_byte(rank: int, stored: bool) -> int:
-    """The kind of a descriptor of a rank: how many slots it takes, and, by the upper bit, whether it is stored through."""
+    """Return the kind of a descriptor of a rank: its number of slots.
+
+    The upper bit says that it is stored through.
+    """
     return (0x80 if stored else 0) | (1 + 2 * rank)
 
 
@@ -74,7 +77,11 @@ class _Reader:
 
 
 def _write_pointer(module: ModuleWriter, objects: Layout, name: str, *, stored: bool, host_arrays: bool) -> None:
-    """The reader of addresses; where they are ``stored`` to, of memory that may be; of NumPy arrays only with ``host_arrays``."""
+    """Write the reader of addresses.
+
+    Where they are ``stored`` to, it accepts only writable memory; NumPy arrays only with
+    ``host_arrays``.
+    """
     r = _Reader(module, name, objects)
     w = r.writer
     array, other, tensor, method = w.new_block("array"), w.new_block("other"), w.new_block("tensor"), w.new_block("method")
@@ -138,7 +145,7 @@ def _write_integer(module: ModuleWriter, objects: Layout, name: str, convert: st
 
 
 def _give_short_integer(r: _Reader, *, negative: bool) -> None:
-    """Return an int of one digit at the most, ``negative`` ones too; go on for every other object."""
+    """Return an int of at most one digit, ``negative`` ones too; go on for every other object."""
     w, other = r.writer, r.writer.new_block("other")
     w.store("i64", read_short_integer(w, r.objects, "%object", other, negative=negative), "%slot", 8)
     w.ret("i1 true")
@@ -146,8 +153,10 @@ def _give_short_integer(r: _Reader, *, negative: bool) -> None:
 
 
 def read_short_integer(w: FunctionWriter, objects: Layout, value: str, other: Block, *, negative: bool = True) -> str:
-    """An object as an i64, where it is an int of one digit at the most, ``negative`` ones too; for every other object goes to a block. Not for a layout without
-    ``int_signs``."""
+    """Read an int of at most one digit as an i64, ``negative`` ones too.
+
+    Every other object branches to ``other``. Not for a layout without ``int_signs``.
+    """
 
     def at(type_: str, offset: int) -> str:
         return w.load(type_, w.emit(f"getelementptr i8, ptr {value}, i64 {offset}"), 4 if type_ == "i32" else 8)
@@ -169,7 +178,10 @@ def read_short_integer(w: FunctionWriter, objects: Layout, value: str, other: Bl
 
 
 def _write_descriptor(module: ModuleWriter, objects: Layout, name: str, pointer: str) -> None:
-    """The reader of tensor descriptors; ``pointer`` is that of their addresses. Extents and strides are lists of plain ints, as descriptors make them."""
+    """Write the reader of tensor descriptors; ``pointer`` reads their addresses.
+
+    Extents and strides are lists of plain ints, as descriptors make them.
+    """
     w = module.function(name, [("ptr", "object"), ("ptr", "slot"), ("i64", "rank")], "i1", linkage="internal")
     failed, dropped = w.new_block("failed"), w.new_block("dropped")
 
@@ -213,7 +225,10 @@ def _write_descriptor(module: ModuleWriter, objects: Layout, name: str, pointer:
 
 
 def write_read_signed(module: ModuleWriter, objects: Layout) -> None:
-    """Add ``i1 @read_signed(ptr object, ptr slot)``, which reads an integer of 64 bits with sign; it gives false, with no exception set, for what is none."""
+    """Add ``i1 @read_signed(ptr object, ptr slot)``, which reads a signed integer of 64 bits.
+
+    It returns false, with no exception set, for any other object.
+    """
     _write_integer(module, objects, "read_signed", "PyLong_AsLongLong")
 
 
@@ -246,7 +261,10 @@ def _write_boolean(module: ModuleWriter, objects: Layout) -> None:
 
 
 def write_readers(module: ModuleWriter, objects: Layout, *, host_arrays: bool = True) -> None:
-    """Add ``@read_values`` and what it calls to a module (see the module's documentation). ``host_arrays``: whether NumPy arrays are read, or refused."""
+    """Add ``@read_values`` and its callees to a module (see the module's documentation).
+
+    ``host_arrays``: whether NumPy arrays are read, or refused.
+    """
     declare_addresses(module)
     _write_pointer(module, objects, "read_pointer", stored=False, host_arrays=host_arrays)
     _write_pointer(module, objects, "read_stored", stored=True, host_arrays=host_arrays)
@@ -306,7 +324,9 @@ def write_readers(module: ModuleWriter, objects: Layout, *, host_arrays: bool = 
 
 
 def kinds_of(types: Sequence[str], stored: Sequence[bool] = ()) -> bytes | None:
-    """The kind of each runtime argument from its IR type in text (``ptr<f32>``, ``i32``); None where one has no native reader.
+    """Return the kind of each runtime argument from its IR type in text (``ptr<f32>``, ``i32``).
+
+    None where one has no native reader.
 
     ``stored`` tells which pointers are stored through; none are where it is left out.
     """
@@ -315,7 +335,7 @@ def kinds_of(types: Sequence[str], stored: Sequence[bool] = ()) -> bytes | None:
 
 
 def slots_of(kinds: bytes) -> int:
-    """How many slots arguments of these kinds take."""
+    """Return the number of slots of arguments of these kinds."""
     plain = frozenset(letter[0] for letter in KINDS.values())
     return sum(1 if kind in plain else kind & 0x7F for kind in kinds)
 

@@ -50,7 +50,7 @@ CHOSEN: Final = ("config", "settings", "known", "keywords", "sources", "values",
 
 
 def dispatchers_ir(objects: Layout) -> str:
-    """The module with the functions ``dispatch`` and ``dispatch_tuned`` and the global ``addresses``."""
+    """Return the module of the functions ``dispatch`` and ``dispatch_tuned``, and ``addresses``."""
     module = dispatch_module(objects)
     _write_key(module, objects)
     _write_config_of(module, objects)
@@ -63,7 +63,10 @@ def dispatchers_ir(objects: Layout) -> str:
 
 class _Writer(Writer):
     def attribute(self, object_: str, name: str, otherwise: Block) -> str:
-        """An attribute of an object, a new reference; goes to a block, with an exception set, where it has none."""
+        """Return an attribute of an object, a new reference.
+
+        Without it, branch to ``otherwise`` with an exception set.
+        """
         found = self.w.call("PyObject_GetAttr", "ptr", [("ptr", object_), ("ptr", native_functions.address(self.w, f"{name}_name"))])
         self.need(self.w.emit(f"icmp ne ptr {found}, null"), otherwise)
         return found
@@ -79,7 +82,10 @@ class _Writer(Writer):
 
 
 def _write_key(module: ModuleWriter, objects: Layout) -> None:
-    """``key_of(seen, arguments)``: the tuning key of a call that an entry describes, a new reference; null with an exception where there is no memory."""
+    """Write ``key_of(seen, arguments)``: the tuning key of a call that an entry describes.
+
+    It is a new reference; null with an exception where there is no memory.
+    """
     f = _Writer(module, objects, "key_of", [("ptr", "seen"), ("ptr", "arguments")], "ptr")
     w = f.w
     failed = w.new_block("failed")
@@ -100,7 +106,10 @@ def _write_key(module: ModuleWriter, objects: Layout) -> None:
 
 
 def _write_config_of(module: ModuleWriter, objects: Layout) -> None:
-    """``config_of(self, seen, arguments)``: the configuration of a call that an entry describes, a new reference; null where Python is to look for it."""
+    """Write ``config_of(self, seen, arguments)``: the configuration of a call.
+
+    An entry describes the call. It is a new reference; null where Python is to look for it.
+    """
     f = _Writer(module, objects, "config_of", [("ptr", "self"), ("ptr", "seen"), ("ptr", "arguments")], "ptr")
     w = f.w
     failed, unlike, keyed, single, many = (w.new_block(name) for name in ("failed", "unlike", "keyed", "single", "many"))
@@ -147,7 +156,10 @@ def _write_config_of(module: ModuleWriter, objects: Layout) -> None:
 
 
 def _write_chosen_of(module: ModuleWriter, objects: Layout) -> None:
-    """``chosen_of(seen, config)``: what calls of a configuration add, a new reference; null where Python is to find it."""
+    """Write ``chosen_of(seen, config)``: the arguments that a configuration adds to calls.
+
+    It is a new reference; null where Python is to find it.
+    """
     f = _Writer(module, objects, "chosen_of", [("ptr", "seen"), ("ptr", "config")], "ptr")
     w = f.w
     failed, found = w.new_block("failed"), w.new_block("found")
@@ -177,7 +189,10 @@ def _write_chosen_of(module: ModuleWriter, objects: Layout) -> None:
 
 
 def _write_call_hook(module: ModuleWriter, objects: Layout) -> None:
-    """``call_hook(chosen, arguments)``: call the hook of a configuration with the arguments by name; false where it raises."""
+    """Write ``call_hook(chosen, arguments)``: call a configuration's hook on arguments by name.
+
+    It is false where the hook raises.
+    """
     f = _Writer(module, objects, "call_hook", [("ptr", "chosen"), ("ptr", "arguments")], "i1")
     w = f.w
     failed = w.new_block("failed")
@@ -190,7 +205,10 @@ def _write_call_hook(module: ModuleWriter, objects: Layout) -> None:
 
 
 def _write_start(module: ModuleWriter, objects: Layout) -> None:
-    """``tuned_start(self, seen, arguments, given, total, keywords)``: as ``start`` of :mod:`.dispatch`."""
+    """Write ``tuned_start(self, seen, arguments, given, total, keywords)``.
+
+    It does as ``start`` of :mod:`.dispatch`.
+    """
     parameters = [("ptr", "self"), ("ptr", "seen"), ("ptr", "arguments"), ("i64", "given"), ("i64", "total"), ("ptr", "keywords")]
     f = _Writer(module, objects, "tuned_start", parameters, "ptr")
     w = f.w
@@ -277,7 +295,10 @@ def _write_start(module: ModuleWriter, objects: Layout) -> None:
 
 
 def sources_bytes(sources: tuple[int, ...]) -> bytes:
-    """Sources as :data:`CHOSEN` has them: positions in the call, or with :data:`DEFAULT` set among the values."""
+    """Encode sources for :data:`CHOSEN`.
+
+    They are positions in the call, or with :data:`DEFAULT` set among the values.
+    """
     return bytes((ctypes.c_uint32 * len(sources))(*sources))
 
 

@@ -13,7 +13,7 @@ from tilewright.reference.failures import where
 
 @dataclass(frozen=True, slots=True)
 class CheckedOptions:
-    """What to look for. Bounds are always checked.
+    """Options of the checked mode, which always checks bounds.
 
     Attributes:
         uninitialized: names or positions of arguments that hold nothing yet: reading what no
@@ -49,7 +49,7 @@ class CheckedOptions:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing wrong with a kernel, at the first lane it was seen at; ``count`` lanes of that run of the operation have it.
+    """A defect of a kernel, at the first lane with it; ``count`` lanes of the operation have it.
 
     ``kind`` is one of ``out-of-bounds uninitialized-read undefined-value left-out-lane race
     integer-overflow division-by-zero shift-out-of-range cast-out-of-range index-out-of-range
@@ -74,7 +74,7 @@ class Finding:
 
 
 class CheckError(KernelError):
-    """The checked mode found something. ``findings`` has all of it, at most one an operation and kind."""
+    """The checked mode found defects; ``findings`` has them, at most one an operation and kind."""
 
     def __init__(self, findings: Sequence[Finding], complete: bool = True) -> None:
         self.findings = tuple(findings)

@@ -76,8 +76,11 @@ _CAUSES = {
 
 
 class Checker:
-    """Watches one run. ``buffers`` has the memory of the arguments by position, ``names`` the name of every argument.
-    ``in_turns`` says that programs take turns."""
+    """Checker of one run.
+
+    ``buffers`` has the memory of the arguments by position, ``names`` the name of every argument.
+    ``in_turns`` says that programs take turns.
+    """
 
     def __init__(
         self,
@@ -110,7 +113,10 @@ class Checker:
             raise CheckError(list(self.findings.values()))
 
     def report(self, frame: Frame, operation: Operation, kind: str, message: str, bad: NDArray[np.bool_], argument: str | None = None) -> None:
-        """Keep a finding for the lanes that are bad: an array of the operation's tile, or of that for each row. One is kept an operation and kind."""
+        """Keep a finding for the lanes in ``bad``, one per operation and kind.
+
+        ``bad`` is an array of the operation's tile, or of that for each row.
+        """
         key = (kind, operation, argument)
         if key in self.findings:
             return
@@ -123,7 +129,7 @@ class Checker:
             raise CheckError(list(self.findings.values()), complete=False)
 
     def _number(self, frame: Frame, operation: Operation) -> int:
-        """A number, from 1, that stands for an operation as the origin of undefined lanes or as a site of accesses."""
+        """Return an operation's number, from 1, for origins of undefined lanes and access sites."""
         found = self._numbers.get(operation)
         if found is None:
             self._sites.append((operation, frame.calls()))
@@ -137,7 +143,7 @@ class Checker:
     # -- operations --------------------------------------------------------------------------------
 
     def run(self, frame: Frame, operation: Operation, meaning: Meaning, operands: list[Any]) -> Any:
-        """Check an operation's operands, compute it, and say which lanes of its result are undefined."""
+        """Check an operation's operands, compute it, and mark the undefined lanes of its result."""
         arrays = [[_array(x) for x in operand] if isinstance(operand, list) else _array(operand) for operand in operands]
         origins = [[_origins(x) for x in operand] if isinstance(operand, list) else _origins(operand) for operand in operands]
         tracked = any(any(x is not None for x in origin) if isinstance(origin, list) else origin is not None for origin in origins)
@@ -169,7 +175,7 @@ class Checker:
         return _tracked(result, undefined_lanes.union(left, fresh))
 
     def _left_undefined(self, frame: Frame, operation: Operation, arrays: list[Any]) -> Any:
-        """The lanes that an operation leaves undefined itself, masked off with nothing to put there, or leaves out."""
+        """Return the lanes that an operation itself leaves undefined or masked off."""
         if isinstance(operation, Load):
             missing = None if arrays[1] is None or arrays[2] is not None else ~arrays[1]
             return None if missing is None or not missing.any() else np.where(missing, np.int32(-self._number(frame, operation)), np.int32(0))
@@ -225,7 +231,7 @@ class Checker:
     def access(
         self, frame: Frame, operation: Operation, kind: str, addresses: Array, mask: Array | None, size: int, rank: int, argument: int | None
     ) -> Array | None:
-        """Check the accesses an operation is about to make; the mask comes back without those that must not be made."""
+        """Check the accesses of an operation; return the mask without the invalid ones."""
         shape = np.broadcast_shapes(addresses.shape, () if mask is None else mask.shape)
         uniform = len(shape) == rank
         full = (frame.rows, *shape) if uniform else shape
@@ -281,7 +287,10 @@ class Checker:
         self.report(frame, operation, "overlapping-arguments", message, bad, self.names[argument])
 
     def _inside(self, addresses: NDArray[np.int64], size: int, argument: int | None) -> tuple[NDArray[np.bool_], str | None]:
-        """Which accesses lie in the argument that the address came from, where that is known, else in any."""
+        """Return a mask of the accesses within the argument that the address came from.
+
+        Where that is not known, any argument counts.
+        """
         inside = self.memory.inside(addresses, size)
         if argument is None or self.buffers[argument].own == (0, 0):
             return inside, None

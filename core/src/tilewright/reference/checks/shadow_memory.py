@@ -27,8 +27,9 @@ _CONFLICTS: dict[str, tuple[str, ...]] = {
 
 
 class _Accesses:
-    """For each granule two programs that accessed it in one way: the first and the latest other one. A write by a third program conflicts with
-    one of them whenever it conflicts with any.
+    """For each granule two programs that accessed it in one way: the first and the latest other.
+
+    A write by a third program conflicts with one of them whenever it conflicts with any.
 
     ``programs`` holds linear program ids plus one (0 is none), ``sites`` numbers of operations,
     ``clocks`` the programs' times.
@@ -50,7 +51,10 @@ class _Accesses:
     def conflicts(
         self, granules: NDArray[np.int64], programs: NDArray[np.int64], clocks: Clocks | None
     ) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
-        """Which of the accesses to come meet one of another program with no order between them, and that one's site and program."""
+        """Find conflicts of new accesses with unordered accesses of other programs.
+
+        The result has a mask, and site and program of the other access.
+        """
         bad = np.zeros(granules.shape, dtype=np.bool_)
         sites, others = np.zeros(granules.shape, dtype=np.int64), np.zeros(granules.shape, dtype=np.int64)
         for slot in (0, 1):
@@ -118,7 +122,7 @@ class Shadow:
             accesses.split(factor)
 
     def granules(self, addresses: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], int]:
-        """The granules of accesses of ``size`` bytes, those of one access together, and how many each has."""
+        """Return the granules of accesses of ``size`` bytes, grouped by access, and their count."""
         offsets = addresses - self.start
         self._split_for(int(np.bitwise_or.reduce(offsets)) if offsets.size else 0, size)
         count = size // self.granule
@@ -128,7 +132,7 @@ class Shadow:
         return (first[:, np.newaxis] + np.arange(count)).ravel(), count
 
     def unwritten(self, granules: NDArray[np.int64]) -> NDArray[np.bool_] | None:
-        """Which granules nothing wrote; None where all of memory was."""
+        """Return a mask of granules without a write; None where all of memory was written."""
         return None if self.written is None else ~self.written[granules]
 
     def mark_written(self, granules: NDArray[np.int64]) -> None:
@@ -138,7 +142,7 @@ class Shadow:
     def races(
         self, kind: str, granules: NDArray[np.int64], programs: NDArray[np.int64], site: int
     ) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]] | None:
-        """Record accesses; those that race, with the site and the program of the other one, come back."""
+        """Record accesses; return a mask of races, with site and program of the other access."""
         result: Any = None
         for other in _CONFLICTS[kind]:
             if other in self.accesses:
@@ -152,7 +156,7 @@ class Shadow:
         return result if result is not None and result[0].any() else None
 
     def synchronize(self, granules: NDArray[np.int64], order: str) -> None:
-        """Let an atomic at these granules take in what earlier ones released there, and release in turn."""
+        """Let an atomic acquire earlier releases at these granules, and release in turn."""
         assert self.clocks is not None
         if self.released is None:
             self.released = np.zeros(self._granules, dtype=np.int32)

@@ -33,7 +33,7 @@ _NOT_SETTLED = np.iinfo(np.int32).min
 
 
 def union(*origins: Origins) -> Origins:
-    """Undefined where any of several is; else left out where any is."""
+    """Undefined where any of several is; else masked off where any is."""
     result = None
     for part in origins:
         if part is not None:
@@ -67,7 +67,10 @@ def _select(frame: Frame, operation: Operation, meaning: Meaning, operands: list
 
 
 def _absorbing(absorbs: Callable[[Array], Array]) -> Rule:
-    """A binary operation of which one defined operand can settle the result: ``absorbs`` tells where it does."""
+    """Make the rule of a binary operation whose result one defined operand can settle.
+
+    ``absorbs`` marks the lanes where it does.
+    """
 
     def rule(frame: Frame, operation: Operation, meaning: Meaning, operands: list[Any], origins: list[Origins]) -> Origins:
         a, b = operands

@@ -27,7 +27,10 @@ def _element(operation: Binary) -> IntType | None:
 
 
 def _overflow(exact: Callable[[Array, Array], Array], in_64_bits: Callable[[Array, Array], Array]) -> Check:
-    """Signed overflow: by the exact result in 64 bits where it fits, else by a formula on wrapped 64-bit numbers."""
+    """Make the check of signed overflow: by the exact result in 64 bits where it fits.
+
+    For 64-bit numbers it is a formula on the wrapped ones.
+    """
 
     def check(operation: Binary, a: Array, b: Array) -> Array | None:
         element = _element(operation)
@@ -91,7 +94,9 @@ def _assume_fails(operation: Assume, condition: Array) -> Array:
 
 
 def _hint_fails(operation: Hint, x: Array) -> Array | None:
-    """Along each axis: runs of the promised lengths, and the first value of each run of consecutive ones a multiple of the promised number.
+    """Check a hint: along each axis, runs of the hinted lengths start at multiples.
+
+    The first value of each run of consecutive ones is a multiple of the hinted number.
 
     Pointers run by elements and are multiples in bytes.
     """

@@ -13,7 +13,11 @@ from numpy.typing import NDArray
 
 
 class Clocks:
-    """``view[q]`` is the time of program q up to which its accesses are in order before the running program's."""
+    """Vector clocks of programs.
+
+    ``view[q]`` is the time of program q up to which its accesses are in order before the running
+    program's.
+    """
 
     def __init__(self, programs: int, in_turns: bool) -> None:
         self._left: dict[int, tuple[int, NDArray[np.int32]]] | None = {} if in_turns else None
@@ -35,7 +39,7 @@ class Clocks:
         self.program, (self.now, self.view) = program, begun or (0, np.zeros_like(self.view))
 
     def sees(self, programs: NDArray[np.int32], times: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Whether accesses of programs at times of theirs are in order before what the running one does."""
+        """Return whether accesses of programs at given times come before the running one's."""
         return self.view[programs] > times
 
     def acquire(self, numbers: NDArray[np.int32]) -> None:
@@ -44,7 +48,10 @@ class Clocks:
                 self.view = np.maximum(self.view, self._released[number])
 
     def synchronize(self, released: NDArray[np.int32], granules: NDArray[np.int64], order: str) -> None:
-        """An atomic of the running program. ``released`` numbers, for each granule, the clock that the last release there left."""
+        """Execute an atomic of the running program.
+
+        ``released`` numbers, for each granule, the clock that the last release there left.
+        """
         earlier = released[granules]
         if order in ("acquire", "acq_rel"):
             self.acquire(earlier)

@@ -29,9 +29,11 @@ class Buffer:
 
 
 def describe(value: object) -> Buffer:
-    """The memory behind an argument: a NumPy array, anything with ``__array_interface__`` or ``__dlpack__`` on the CPU, or an object with
-    ``data_ptr()`` such as a torch tensor. An integer is an address of memory nothing is known
-    about, None the null pointer.
+    """Return the memory behind an argument.
+
+    The argument is a NumPy array, anything with ``__array_interface__`` or ``__dlpack__`` on the
+    CPU, or an object with ``data_ptr()`` such as a torch tensor. An integer is an address of memory
+    nothing is known about, None the null pointer.
 
     Raises:
         LaunchError: the argument is none of these.
@@ -74,7 +76,7 @@ def _address(array: NDArray[Any]) -> int:
 
 
 def strided_bounds(address: int, shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[int, int]:
-    """``[low, high)`` of a strided array whose first element is at ``address``; strides in bytes."""
+    """Return ``[low, high)`` of a strided array that begins at ``address``; strides in bytes."""
     if math.prod(shape) == 0:
         return address, address
     reaches = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]
@@ -96,7 +98,10 @@ def _of_array(array: NDArray[Any]) -> Buffer:
 
 
 def _of_tensor(tensor: Any) -> Buffer:
-    """An object with ``data_ptr()``, in torch's terms where it knows them: strides in elements, ``untyped_storage()`` for the allocation."""
+    """Return the memory of an object with ``data_ptr()``, in torch's terms where it knows them.
+
+    They are strides in elements, and ``untyped_storage()`` for the allocation.
+    """
     device = getattr(tensor, "device", None)
     kind = device[0] if isinstance(device, tuple) and device else getattr(device, "type", "cpu")
     if kind != "cpu":

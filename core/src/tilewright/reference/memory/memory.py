@@ -1,4 +1,4 @@
-"""The memory a kernel may touch: typed gathers and scatters at int64 addresses, within known ranges only."""
+"""A kernel's accessible memory: typed gathers and scatters at int64 addresses in known ranges."""
 
 from __future__ import annotations
 
@@ -74,7 +74,9 @@ class Memory:
         return result.reshape(addresses.shape)
 
     def store(self, addresses: Array, values: Array) -> None:
-        """Write ``values`` to ``addresses`` (values may broadcast to their shape). Of equal addresses the last one wins.
+        """Write ``values`` to ``addresses`` (values may broadcast to their shape).
+
+        Of equal addresses the last one wins.
 
         Raises:
             OutsideError: a lane is outside the memory known, or that memory is read-only.
@@ -104,7 +106,7 @@ class Memory:
         return None
 
     def inside(self, addresses: Array, size: int) -> NDArray[np.bool_]:
-        """Which addresses (rank 1) hold ``size`` bytes of some block."""
+        """Return a mask of addresses (rank 1) with ``size`` bytes of some block."""
         if not self.blocks:
             return np.zeros(addresses.shape, dtype=np.bool_)
         place = np.searchsorted(self.starts, addresses, side="right") - 1

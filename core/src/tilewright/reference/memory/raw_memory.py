@@ -1,4 +1,6 @@
-"""Reading and writing memory that no argument names, for kernels that load pointers from memory, without ever faulting.
+"""Probed access to memory outside all arguments, without ever faulting.
+
+It is for kernels that load pointers from memory.
 
 Pages are probed before they are touched, by system calls that copy from or to an address and report
 a bad one instead of raising a signal.
@@ -19,7 +21,10 @@ _PAGE = 4096
 
 
 class RawMemory:
-    """Probed access to the process's memory. ``supported`` is false where the system has no pipes that can probe (Windows)."""
+    """Probed access to the process's memory.
+
+    ``supported`` is false where the system has no pipes that can probe (Windows).
+    """
 
     def __init__(self) -> None:
         self.supported = os.name == "posix"
@@ -40,7 +45,7 @@ class RawMemory:
             self._pipe = None
 
     def refused(self, addresses: NDArray[np.int64], size: int, write: bool) -> int | None:
-        """The position of the first address at which ``size`` bytes cannot be accessed; None where all can."""
+        """Return the position of the first address without ``size`` accessible bytes, or None."""
         if not self.supported:
             return 0
         unsigned = addresses.astype(np.uint64)

@@ -56,12 +56,15 @@ def _pointee(operation: _Pointed) -> Type:
 
 
 def _selected(mask: Array | None) -> bool:
-    """Whether no lane is masked off."""
+    """Return whether no lane is masked off."""
     return mask is None or bool(mask.all())
 
 
 def _outside(frame: Frame, operation: Operation, error: OutsideError, shape: tuple[int, ...], rank: int, lanes: NDArray[Any] | None = None) -> KernelError:
-    """The error of an access outside; ``lanes`` maps the error's lane to a flat position in ``shape``."""
+    """Make the error of an access outside of memory.
+
+    ``lanes`` maps the error's lane to a flat position in ``shape``.
+    """
     position = error.lane if lanes is None else int(lanes[error.lane])
     index = tuple(int(i) for i in np.unravel_index(position, shape)) if shape else ()
     row, lane = (index[0], index[1:]) if len(index) > rank else (0, index)
@@ -126,8 +129,11 @@ def update(
     dtype: np.dtype[Any] | None = None,
     kind: str = "atomic",
 ) -> Array:
-    """Atomic updates, each row's lanes after those of the row before: ``step(addresses, *operands)``, all of rank 1, gives the old values, whose
-    dtype is that of the operands where it is not said."""
+    """Do atomic updates, each row's lanes after those of the row before.
+
+    ``step(addresses, *operands)``, all of rank 1, returns the old values, whose dtype is by default
+    that of the operands.
+    """
     if dtype is None:
         dtype = operands[0].dtype
     if frame.checker is not None:
@@ -221,7 +227,7 @@ def _descriptor_type(operation: DescriptorBlocks | DescriptorRows) -> Descriptor
 
 
 def padding(descriptor: Descriptor, type_: DescriptorType, rank: int) -> Array:
-    """What a load of a block of ``rank`` axes gives outside the tensor. Integers have no NaN and give zero."""
+    """Return the padding of a load of a block of ``rank`` axes; integers have no NaN but zero."""
     zero = np.zeros((), dtype=numpy_dtype(type_.element))
     if not isinstance(type_.element, FloatType) or not descriptor.pads_nan.any():
         return zero
@@ -230,7 +236,10 @@ def padding(descriptor: Descriptor, type_: DescriptorType, rank: int) -> Array:
 
 
 def _elements(descriptor: Descriptor, coordinates: Sequence[Array], itemsize: int) -> tuple[Array, Array]:
-    """Addresses of elements, and whether they are in the tensor; coordinates broadcast to the block, extents and strides to them."""
+    """Return addresses of elements, and whether they are in the tensor.
+
+    Coordinates broadcast to the block, extents and strides to them.
+    """
     rank = len(coordinates)
     address, inside = _spread(descriptor.base, rank), np.True_
     for coordinate, extent, stride in zip(coordinates, descriptor.shape, descriptor.strides, strict=True):

@@ -35,7 +35,10 @@ def _quarter() -> int:
 
 
 def _careful(x: float, value: float, odd: int) -> float:
-    """``value`` with the digits of the angle's rest, which the result is up to its sign; ``odd``: of an odd multiple of pi/2."""
+    """Recompute ``value`` from the digits of the angle's rest, which it is up to its sign.
+
+    ``odd``: of an odd multiple of pi/2.
+    """
     scaled = int(Fraction(abs(x)) * (1 << _DIGITS))
     multiple = round(Fraction(scaled, _quarter()))
     if multiple == 0 or multiple % 2 != odd:

@@ -38,7 +38,10 @@ def _int_type(type_: Type) -> IntType:
 
 
 def numbers(compute: Callable[..., Array]) -> Meaning:
-    """A meaning computed in the operands' type; bf16 and fp8 in float32, from which the result is rounded once, as ``cast`` does."""
+    """Make a meaning computed in the operands' type; bf16 and fp8 are computed in float32.
+
+    The result is rounded from that once, as ``cast`` does.
+    """
 
     def meaning(frame: Frame, operation: Unary | Binary, *operands: Array) -> Array:
         element = element_type((operation.x if isinstance(operation, Unary) else operation.a).type)
@@ -152,7 +155,10 @@ def shift_right(frame: Frame, operation: Binary, a: Array, b: Array) -> Array:
 
 
 def _shifted(shift: Callable[..., Array], a: Array, b: Array) -> Array:
-    """Amounts past the width, negative ones among them, shift all bits out; a sign that comes in stays."""
+    """Shift; amounts past the width, negative ones among them, shift all bits out.
+
+    A sign that comes in stays.
+    """
     if a.dtype.kind == "b":
         return a & ~b
     width = 8 * a.dtype.itemsize
@@ -166,7 +172,7 @@ def multiply_high(frame: Frame, operation: Binary, a: Array, b: Array) -> Array:
 
 
 def high_product(a: Array, b: Array, type_: IntType) -> Array:
-    """The upper half of the double-width product of 32-bit or 64-bit integers."""
+    """The upper half of a double-width multiplication of 32-bit or 64-bit integers."""
     dtype = numpy_dtype(type_)
     if type_.bits == 32:
         wide = np.int64 if type_.signed else np.uint64

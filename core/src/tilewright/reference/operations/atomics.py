@@ -16,7 +16,10 @@ Update = Callable[[Array, Array], Array]
 
 
 def ordered_bits(values: Array) -> Array:
-    """Floats as signed integers in the total order of IEEE 754: -0.0 below 0.0, a positive NaN above infinity, a negative one below."""
+    """Map floats to signed integers in the total order of IEEE 754.
+
+    -0.0 is below 0.0, a positive NaN above infinity, a negative one below.
+    """
     signed = np.dtype(f"int{8 * values.dtype.itemsize}")
     bits = values.view(signed)
     return np.where(bits < 0, bits ^ np.iinfo(signed).max, bits).astype(signed)
@@ -50,7 +53,10 @@ def apply(kind: str, element: Type, old: Array, value: Array) -> Array:
 
 
 def _accumulate(kind: str, element: Type, values: NDArray[Any]) -> NDArray[Any] | None:
-    """All prefixes of updating the first value by the others in turn; None where only one by one will do."""
+    """Return all prefixes of updating the first value by the others in turn.
+
+    None where only updates one by one will do.
+    """
     if kind == "xchg":
         return values
     if isinstance(element, FloatType) and kind in ("min", "max"):
@@ -61,7 +67,10 @@ def _accumulate(kind: str, element: Type, values: NDArray[Any]) -> NDArray[Any] 
 
 
 def read_modify_write(memory: Memory, kind: str, element: Type, addresses: NDArray[np.int64], values: NDArray[Any]) -> NDArray[Any]:
-    """Update ``addresses`` (rank 1) by ``values``; the old values come back, each lane seeing what the lanes before it left."""
+    """Update ``addresses`` (rank 1) by ``values``; return the old values.
+
+    Each lane sees the results of the lanes before it.
+    """
     dtype = numpy_dtype(element)
     old = memory.load(addresses, dtype)
     groups = _groups(addresses)
@@ -84,7 +93,10 @@ def read_modify_write(memory: Memory, kind: str, element: Type, addresses: NDArr
 
 
 def compare_and_swap(memory: Memory, element: Type, addresses: NDArray[np.int64], expected: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
-    """Replace what has the bits of ``expected`` by ``values`` (all of rank 1); the old values come back."""
+    """Replace elements with the bits of ``expected`` by ``values`` (all of rank 1).
+
+    The result is the old values.
+    """
     dtype = numpy_dtype(element)
     bits = bits_dtype(8 * dtype.itemsize)
 
@@ -103,7 +115,10 @@ Groups = tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]
 
 
 def _groups(addresses: NDArray[np.int64]) -> Groups | None:
-    """Lanes sorted by address, in lane order within one, with each group's start and length; None where no address occurs twice."""
+    """Return lanes sorted by address, in lane order within one.
+
+    Each group has its start and length; None where no address occurs twice.
+    """
     order = np.argsort(addresses, kind="stable")
     ordered = addresses[order]
     first = np.concatenate([[True], ordered[1:] != ordered[:-1]]) if len(ordered) else np.empty(0, dtype=np.bool_)

@@ -1,4 +1,4 @@
-"""The meaning of a breakpoint: Python's debugger, in a frame that has the kernel's file and line and the kernel's variables."""
+"""The meaning of a breakpoint: Python's debugger in a frame with kernel lines and variables."""
 
 from __future__ import annotations
 
@@ -22,13 +22,19 @@ if TYPE_CHECKING:
 
 
 class _Debugger(pdb.Pdb):
-    """Python's debugger, in which every way of stepping goes on to the next breakpoint: what runs in between is the interpreter, not the kernel's lines."""
+    """Python's debugger, in which every way of stepping goes on to the next breakpoint.
+
+    The code in between is the interpreter's, not the kernel's.
+    """
 
     do_n = do_next = do_s = do_step = do_r = do_return = do_unt = do_until = pdb.Pdb.do_continue
 
 
 def breakpoint_(frame: Frame, operation: Breakpoint, values: list[Array]) -> None:
-    """Stop once for each program: scalars are numbers, tiles are arrays that cannot be written to, pointers are addresses."""
+    """Stop once for each program.
+
+    Scalars are numbers, tiles are read-only arrays, pointers are addresses.
+    """
     for row in range(frame.rows):
         program = frame.coordinates(row)
         variables: dict[str, Any] = {"program_id": program}
@@ -86,7 +92,10 @@ def _with_tuples(variables: dict[str, Any]) -> dict[str, Any]:
 
 
 def _stop(operation: Operation, variables: dict[str, Any], program: tuple[int, int, int]) -> None:
-    """Enter the debugger in a frame of the kernel's: its file, its name, the line after the breakpoint, its variables."""
+    """Enter the debugger in a frame with the kernel's file, name, variables and line.
+
+    The line is the one after the breakpoint.
+    """
     place = operation.location
     file, line, name = (place.file, place.line, place.function) if place is not None else ("<kernel>", 1, "kernel")
     print(f"breakpoint in {name}, program {program}", flush=True)
@@ -95,7 +104,7 @@ def _stop(operation: Operation, variables: dict[str, Any], program: tuple[int, i
 
 
 def _debugger() -> Any:
-    """What stops: Python's ``breakpoint`` where the user has chosen a debugger, else its own."""
+    """Return the debugger: Python's ``breakpoint`` where the user has chosen one, else our own."""
     if sys.breakpointhook is not sys.__breakpointhook__ or os.environ.get("PYTHONBREAKPOINT"):
         return breakpoint
     return lambda: _Debugger(nosigint=True).set_trace(sys._getframe(1))

@@ -1,4 +1,4 @@
-"""Fused multiply-add in every float format: products and sums rounded once."""
+"""Fused multiply-add in every float format, rounded once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def two_product(a: Array, b: Array) -> tuple[Array, Array]:
-    """The rounded product and its error, exactly, short of overflow and underflow (Dekker, with Veltkamp's splitting)."""
+    """Multiply exactly: the rounded result and its error, short of overflow and underflow.
+
+    This is Dekker's algorithm, with Veltkamp's splitting.
+    """
     product = a * b
     a_high, a_low = _split(a)
     b_high, b_low = _split(b)
@@ -47,7 +50,10 @@ def _split(a: Array) -> tuple[Array, Array]:
 
 
 def _fma64(a: NDArray[Any], b: NDArray[Any], c: NDArray[Any]) -> NDArray[np.float64]:
-    """Boldo and Melquiond's algorithm where no part can overflow or underflow, rational arithmetic for the few lanes left."""
+    """Boldo and Melquiond's algorithm where no part can overflow or underflow.
+
+    The few lanes left use rational arithmetic.
+    """
     product, product_error = two_product(a, b)
     high, low = two_sum(c, product_error)
     sum_high, sum_low = two_sum(product, high)
@@ -63,7 +69,10 @@ def _fma64(a: NDArray[Any], b: NDArray[Any], c: NDArray[Any]) -> NDArray[np.floa
 
 
 def _moderate(x: NDArray[Any]) -> NDArray[np.bool_]:
-    """Where products and their errors stay in the normal range: magnitudes from 2**-400 to 2**400."""
+    """Return a mask of magnitudes from 2**-400 to 2**400.
+
+    Results of multiplication and their errors stay in the normal range for them.
+    """
     magnitude = np.abs(x)
     return (magnitude >= 2.0**-400) & (magnitude <= 2.0**400)
 

@@ -1,4 +1,7 @@
-"""The meaning of matrix products: operands exactly in float64, sums there too, and one rounding to the accumulator's type."""
+"""The meaning of matmuls: exact operands and accumulation in float64, then one rounding.
+
+The rounding is to the accumulator's type.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,10 @@ def dot_scaled(frame: Frame, operation: DotScaled, a: Array, a_scale: Array | No
 
 
 def _unpacked(operand: Value, x: Array, format_: str, *, pack_k: bool, k_axis: int) -> Array:
-    """An operand in float64; pairs of e2m1 in a byte, the low half first, spread along K or along the other axis."""
+    """Convert an operand to float64.
+
+    Pairs of e2m1 in a byte, the low half first, spread along K or along the other axis.
+    """
     if format_ != "e2m1":
         element = element_type(operand.type)
         assert isinstance(element, FloatType)

@@ -50,7 +50,7 @@ class _Exits:
         self.parts: list[tuple[Indices | None, Results]] = []
 
     def leave(self, values: Results, leaving: NDArray[np.bool_] | None = None) -> Results:
-        """Let some of the active rows go, all of them by default; the values of those that stay come back."""
+        """Remove some of the active rows, by default all; return the values of the rest."""
         if leaving is None or leaving.all():
             self.parts.append((self.active if self.parts else None, values))
             self.active = self.active[:0]
@@ -159,7 +159,7 @@ def run_while(frame: Frame, operation: While) -> Results:
 
 
 def _identical(a: RuntimeValue, b: RuntimeValue) -> bool:
-    """Whether two values have the same bits."""
+    """Return whether two values have the same bits."""
     if isinstance(a, Descriptor):
         return all(map(_identical, a.fields(), b.fields()))
     if isinstance(a, Tracked) or isinstance(b, Tracked):
@@ -208,7 +208,9 @@ def _tile(operation: Reduce | Scan | Map) -> TileType:
 
 
 class _Lanes:
-    """The inputs of a ``reduce``, ``scan`` or ``map`` laid out as lines of elements: rank 2, one line for each row and each remaining coordinate.
+    """The inputs of a ``reduce``, ``scan`` or ``map`` as lines of elements.
+
+    They have rank 2, with one line for each row and each remaining coordinate.
 
     Element regions run in a frame in which every element (or pair of them) is a row of its own, so
     that they may do whatever a program may.
@@ -237,7 +239,7 @@ class _Lanes:
         self.rows: Indices = np.repeat(np.arange(frame.rows), lines // frame.rows) if self.varying else np.zeros(lines, dtype=np.int64)
 
     def run(self, arguments: Sequence[RuntimeValue], columns: int) -> list[RuntimeValue]:
-        """Run the region on rank-2 arguments of ``columns`` columns; its values come back in that shape."""
+        """Run the region on rank-2 arguments of ``columns`` columns; values have that shape."""
         inner = self.frame.select(np.repeat(self.rows, columns))
         shape = (len(self.rows), columns)
         values = _execute(inner, self.region, [_mapped(argument, np.ravel) for argument in arguments])
@@ -323,7 +325,9 @@ _PLAIN: dict[tuple[str, str], np.ufunc] = {
 
 
 def _plain_combination(frame: Frame, operation: Reduce | Scan) -> np.ufunc | None:
-    """The NumPy function that a combine region comes to, where it is one operation that NumPy reduces and scans by in the same type.
+    """Return the NumPy function that is equivalent to a combine region, or None.
+
+    The region must be one operation that NumPy reduces and scans by in the same type.
 
     16-bit floats round every step, which NumPy's sums do not; in the checked mode signed sums and
     products are watched for overflow.
@@ -361,7 +365,10 @@ CONTROL: dict[str, Callable[[Frame, Any], Results]] = {
 
 
 def is_closed(region: Region) -> bool:
-    """Whether a region's values follow from its arguments alone, so that they are the same for all programs if these are."""
+    """Return whether a region's values follow from its arguments alone.
+
+    They are then the same for all programs if the arguments are.
+    """
     own: set[Value] = set(region.arguments)
     for operation in region.walk():
         if not (operation.spec.pure or operation.spec.terminator) or isinstance(operation, ProgramId) or operation.regions:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def leading(operation: Moved, x: Array) -> tuple[int, ...]:
-    """The extent over programs of the operand's array, as a shape of rank 1, or of rank 0 where it has none."""
+    """Return the extent over programs of the operand's array, as a shape of rank 1 or 0."""
     rank = len(shape_of(operation.x.type))
     return x.shape[: x.ndim - rank]
 

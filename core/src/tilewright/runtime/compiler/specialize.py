@@ -62,7 +62,7 @@ class DescriptorKind:
     """
 
     __slots__ = ("base", "padding", "type", "whole_rows")
-    _interned: dict[tuple[ArrayKind, str, str, bool], DescriptorKind] = {}  # noqa: RUF012 (the table of all instances)
+    _interned: dict[tuple[ArrayKind, str, str, bool], DescriptorKind] = {}  # noqa: RUF012
     base: ArrayKind
     type: str
     padding: str

@@ -4,7 +4,8 @@ For ``def add(x, y, n, BLOCK: tl.constexpr = 64)`` the launcher that is generate
 helper's name prefixed by ``_tw_``:
 
     def add(grid, /, x, y, n, BLOCK=default_3, **options):
-        key = (s0[type(x)](x), s1[type(y)](y), s2[type(n)](n), BLOCK if type(BLOCK) is int else constant(BLOCK), choice())
+        block = BLOCK if type(BLOCK) is int else constant(BLOCK)
+        key = (s0[type(x)](x), s1[type(y)](y), s2[type(n)](n), block, choice())
         if options: key = (*key, *options.items())
         args = (x, y, n, BLOCK)
         plan = plans.get(key)

@@ -261,7 +261,7 @@ class CompiledKernel:
 
     @property
     def native_launcher(self) -> Callable[..., None]:
-        """Return the backend's launcher; it takes a grid of three, a stream and runtime arguments."""
+        """Return the backend's launcher, of a grid of three, a stream and runtime arguments."""
         self._init_handles()
         assert self._here.launcher is not None
         return self._here.launcher

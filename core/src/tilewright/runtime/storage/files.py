@@ -36,7 +36,8 @@ def write_whole(path: Path, data: bytes, mode: int = 0o666) -> None:
             file.write(data)
         try:
             os.replace(temporary, path)
-        except (IsADirectoryError, PermissionError):  # how systems refuse to replace a directory; an empty one is in nobody's way
+        except (IsADirectoryError, PermissionError):
+            # how systems refuse to replace a directory; an empty one is in nobody's way
             os.rmdir(path)
             os.replace(temporary, path)
     except BaseException:

@@ -22,7 +22,7 @@ _NUMBERS = frozenset((int, float, bool, type(None), str))
 
 
 def tuning_key(keys: Sequence[str], named: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the values of the key's arguments, the backend, and each array's element type and device.
+    """Return the values of the key's arguments, the backend, and each array's dtype and device.
 
     Args:
         keys: the parameters that are in the key.

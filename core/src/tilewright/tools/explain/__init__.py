@@ -1,4 +1,4 @@
-"""``tilewright explain`` and ``tilewright.explain``: what the compiler made of a kernel, as one HTML page.
+"""``tilewright explain`` and ``tilewright.explain``: a kernel's compilation as one HTML page.
 
 Here are the places that lines of stages come from, the layouts as pictures need them, what is told
 of each line of the source, and the page. How a kernel is compiled, and what is decided about it, is

@@ -1,4 +1,4 @@
-"""``tilewright.explain``: a kernel compiled with its lines, and all that is told of it."""
+"""``tilewright.explain``: compile a kernel with its lines, and collect all findings about it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _BEFORE = ("source", "frontend", "tileir", "layouts")
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """What the compiler made of a kernel; in a notebook it shows itself as a page.
+    """The compiler's decisions about a kernel; in a notebook it shows itself as a page.
 
     Attributes:
         kernel: its name.
@@ -116,8 +116,10 @@ def _line_text(place: Place | None) -> str:
 
 
 def explain(kernel: Any, *args: Any, grid: Any = None, backend: str | None = None, arch: str | None = None, **keywords: Any) -> Explanation:
-    """Compile a kernel and tell what the compiler did: each line of the source beside what became of it, what left the fast path, what a program takes of
-    the machine, and its roofline.
+    """Compile a kernel and explain the compiler's decisions.
+
+    The explanation has each line of the source beside its code, missed optimizations, the resources
+    of a program, and the roofline.
 
     Args:
         kernel: a kernel, with or without decorations such as ``autotune``, whose configurations are
@@ -156,7 +158,10 @@ def explain(kernel: Any, *args: Any, grid: Any = None, backend: str | None = Non
 
 
 def explain_command(options: argparse.Namespace) -> int:
-    """Explain what the command line names, and write the page; see ``tilewright explain --help``."""
+    """Explain the kernel of a command line, and write the page.
+
+    See ``tilewright explain --help``.
+    """
     kernel = find_kernel(options.kernel)
     constants, given = parse_assignments(options.constants), parse_assignments(options.option)
     if options.arguments:
@@ -183,8 +188,10 @@ def _grid(text: str | None, names: Mapping[str, Any]) -> Any:
 
 
 def explain_specialization(kernel: Specialization, backend: Backend, target: Target, launch: Launch = UNKNOWN, device: Device | None = None) -> Explanation:
-    """Compile a kernel for a target, with the lines that its code comes from, and tell what was done. The roofline is that of ``device``, or of the usual
-    device of the target."""
+    """Compile a kernel for a target, with the lines that its code comes from, and explain it.
+
+    The roofline is that of ``device``, or of the usual device of the target.
+    """
     if "line_info" in backend.manifest.options:
         kernel = replace(kernel, options={**kernel.options, "line_info": True})
     kept: list[tuple[str, list[Place], Traffic, list[told.Finding]]] = []
@@ -234,7 +241,7 @@ def _panes(artifact: Artifact) -> dict[str, tuple[Line, ...]]:
 
 
 def _toolkit(artifact: Artifact, backend: Backend, target: Target, options: Mapping[str, Any]) -> tuple[list[told.Finding], list[dict[str, Any]]]:
-    """What the GPU toolkit decided, and its layouts; nothing of backends without."""
+    """Return the findings and layouts of the GPU toolkit, or nothing of backends without it."""
     stage = artifact.code.stages.get("simt")
     machine = backend.call("tilewright_simt_target", target=target, options=options) if stage is not None else None
     if machine is None:

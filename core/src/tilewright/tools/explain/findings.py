@@ -1,4 +1,4 @@
-"""What is told of each line of the source: what left the fast path, conversions and their price, how memory is accessed, and how much code there is."""
+"""Findings by source line: missed optimizations, conversions, accesses and instruction counts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SLOW, CONVERSION, DECISION, ACCESS = KINDS = ("left the fast path", "conversion"
 
 
 class Finding(NamedTuple):
-    """Something told of a line; ``place`` is None where it is of no line."""
+    """A finding about a line; ``place`` is None where it is of no line."""
 
     kind: str
     place: Place | None
@@ -32,8 +32,10 @@ class Finding(NamedTuple):
 
 
 def of_toolkit(function: Function, machine: SimtTarget, numbers: Mapping[LinearLayout, int]) -> list[Finding]:
-    """What the GPU toolkit decided about a kernel whose tiles have layouts, which are called by their numbers. Layouts alone are no news: they are in the
-    stage, and have pictures."""
+    """Return the GPU toolkit's findings about a kernel, whose layouts are named by number.
+
+    Layouts alone are no findings: they are in the stage, and have pictures.
+    """
     found = [Finding(SLOW, _place(operation), told) for operation, told in notes_of(function)]
     report = Report(function, machine)
     report.numbers.update(numbers)
@@ -71,7 +73,10 @@ _ACCESSES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 
 
 def of_llvm(lines: Iterable[Line]) -> list[Finding]:
-    """How memory is accessed, for code that says it in LLVM IR itself. Lanes that have an address each left the fast path."""
+    """Return findings about memory accesses in LLVM IR.
+
+    Accesses with an address per lane are missed optimizations.
+    """
     counts: dict[tuple[str, Place], Counter[str]] = {}
     for line in lines:
         if line.place is None:
@@ -90,7 +95,10 @@ def of_llvm(lines: Iterable[Line]) -> list[Finding]:
 
 
 def scattered(module: Module) -> list[Finding]:
-    """Accesses of which no two addresses are known to be consecutive, and whose doing that is: for backends that do not tell it themselves."""
+    """Return accesses without consecutive addresses, and their causes.
+
+    It is for backends that do not report them themselves.
+    """
     function = module.kernel
     axes = axis_info(function)
     causes, found = AccessCauses(function, axes), []
@@ -106,11 +114,11 @@ def scattered(module: Module) -> list[Finding]:
 
 
 def instructions(lines: Iterable[Line]) -> Counter[Place]:
-    """How many instructions of machine code each line of the source came to."""
+    """Count the machine instructions of each line of the source."""
     return Counter(line.place for line in lines if line.place is not None and is_instruction(line.text))
 
 
 def ordered(findings: Sequence[Finding], places: Sequence[Place]) -> list[Finding]:
-    """By kind, then in the order of the source; the same thing told twice of a line once."""
+    """Sort by kind, then in the order of the source, without repetitions for a line."""
     rank = {place: number for number, place in enumerate(sorted(places))}
     return sorted(dict.fromkeys(findings), key=lambda found: (KINDS.index(found.kind), rank.get(found.place, -1) if found.place is not None else -1))

@@ -1,4 +1,4 @@
-"""What is known of the launch that a kernel is explained for: its grid, and the arguments that its work depends on."""
+"""The launch that a kernel is explained for: its grid, and the arguments of its work."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Launch:
         return cls(None if grid is None else grid_of(grid, named), found)
 
     def traffic(self, module: Module) -> Traffic:
-        """What the launch computes and moves."""
+        """Return the work and memory traffic of the launch."""
         return traffic_of(module, self.arguments, self.sizes)
 
 
@@ -66,7 +66,9 @@ def _entries(name: str, value: Any) -> dict[str, Any]:
 
 
 def bound_to(kernel: JITFunction, args: tuple[Any, ...], keywords: dict[str, Any], backend: Backend) -> tuple[Sequence[Any], Specialization]:
-    """What a launch binds the parameters to, and its specialization for a target of a backend that need not be there.
+    """Return a launch's bound parameters, and its specialization for a target.
+
+    The backend need not have a device.
 
     Raises:
         KeyError: an option is unknown.
@@ -78,7 +80,9 @@ def bound_to(kernel: JITFunction, args: tuple[Any, ...], keywords: dict[str, Any
 
 
 def stand_ins(text: str) -> dict[str, Any]:
-    """The arguments that a text tells of (:mod:`tilewright.tools.launch_arguments`), without memory for arrays.
+    """Return mock arguments of a text, without memory for arrays.
+
+    See :mod:`tilewright.tools.launch_arguments`.
 
     Raises:
         UsageError: an entry is no argument.

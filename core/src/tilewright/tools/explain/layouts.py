@@ -13,13 +13,16 @@ from tilewright.simt.report import describe
 
 
 def numbered(stage: str) -> dict[LinearLayout, int]:
-    """The layouts that a stage of the toolkit names in its header, with their numbers: that of ``#L3`` is 3."""
+    """Return the layouts in a stage's header with their numbers: that of ``#L3`` is 3."""
     return {LinearLayout.parse(text): int(number) for number, text in re.findall(r"^#L(\d+) = layout<(.*)>$", stage, re.M)}
 
 
 def pictures(function: Function, numbers: Mapping[LinearLayout, int]) -> list[dict[str, Any]]:
-    """Each layout of a kernel in the toolkit's IR: its name, extents, images of register, lane, warp and block bits, what it is in words, and the tiles that
-    have it."""
+    """Describe each layout of a kernel in the toolkit's IR.
+
+    It has its name, extents, images of register, lane, warp and block bits, a description in words,
+    and its tiles.
+    """
     return [
         {
             "name": f"L{numbers[layout]}",

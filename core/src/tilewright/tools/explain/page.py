@@ -1,4 +1,7 @@
-"""An explanation as one HTML page that needs nothing else. Its frame is ``page.html`` beside this file; what it shows is put into it as JSON."""
+"""An explanation as one self-contained HTML page.
+
+Its frame is ``page.html`` beside this file; its contents are put into it as JSON.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which line of the source each line of a stage comes from.
+"""Mapping of each line of a stage to its source line.
 
 Before a kernel is lowered, each of its operations gets one place: the innermost line of the user's
 own in its chain of calls. So whatever comes after says lines of the user's: Tile IR by
@@ -47,7 +47,10 @@ class Section:
 
 
 def flatten(module: Module) -> None:
-    """Leave each operation the innermost place of its chain that is not in a library: the language's own, or a backend's."""
+    """Reduce each operation's location to the innermost one outside of libraries.
+
+    Libraries are the language's own, and backends'.
+    """
     libraries = _libraries()
     for function in module.functions.values():
         for operation in function.walk():
@@ -56,7 +59,10 @@ def flatten(module: Module) -> None:
 
 
 def own_place(location: Location, libraries: Sequence[str]) -> Location:
-    """The innermost frame of a chain that is in none of the folders; the outermost where all are."""
+    """Return the innermost frame of a chain that is in none of the folders.
+
+    Where all are, it is the outermost.
+    """
     chain = location.chain()
     found = next((frame for frame in chain if not frame.file.startswith(tuple(libraries))), chain[-1])
     return Location(found.file, found.line, found.column, found.function)
@@ -81,7 +87,10 @@ def places_of(function: Function) -> list[Place]:
 
 
 def sections(places: Iterable[Place]) -> list[Section]:
-    """The functions that the places are in, whole, in the order of the first place of each; nothing of files that cannot be read."""
+    """Return the functions that the places are in, whole, in the order of first places.
+
+    Files that cannot be read have none.
+    """
     found: dict[tuple[str, int], Section] = {}
     trees: dict[str, ast.Module | None] = {}
     for place in places:
@@ -104,7 +113,10 @@ def _tree(lines: Sequence[str]) -> ast.Module | None:
 
 
 def _function_around(tree: ast.Module | None, line: int) -> tuple[int, int]:
-    """The first and last line of the innermost function around a line, decorators included; the line alone where there is none."""
+    """Return the first and last line of the innermost function around a line.
+
+    Decorators are included; without a function it is the line alone.
+    """
     found = (line, line)
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
@@ -140,7 +152,10 @@ def lines_of(text: str) -> list[Line]:
 
 
 def _of_ir(text: str) -> list[Line]:
-    """An operation with regions says its place behind the last of them: its first line has it, too."""
+    """Return the lines of IR; an operation with regions has its place in its first line, too.
+
+    The text has it behind the last region.
+    """
     found: list[Line] = []
     opened: dict[int, int] = {}  # indentation -> the line that last opened a region there
     for line in text.splitlines():
@@ -206,7 +221,7 @@ def _of_assembly(text: str) -> list[Line]:
 
 
 def is_instruction(line: str) -> bool:
-    """Whether a line of assembly is an instruction, and no label, directive or comment."""
+    """Return whether a line of assembly is an instruction, and no label, directive or comment."""
     body = line.strip()
     return bool(body) and line[:1].isspace() and not body.startswith((".", "//", "#", ";", "{", "}", ")", "(")) and not body.endswith(":")
 
@@ -216,7 +231,7 @@ def _unquoted(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """A text in which bytes may be written ``\\5C``, as LLVM does, or ``\\134``, as assemblers do."""
+    """Decode a text with bytes written ``\\5C``, as LLVM does, or ``\\134``, as assemblers do."""
     data = re.sub(rb"\\([0-7]{3})", lambda found: bytes([int(found[1], 8)]), text.encode())
     data = re.sub(rb"\\([0-9A-Fa-f]{2})", lambda found: bytes([int(found[1], 16)]), data)
     return data.replace(b"\\\\", b"\\").replace(b'\\"', b'"').decode(errors="replace")

@@ -1,4 +1,4 @@
-"""The roofline of a kernel: what it computes and moves beside the ceilings of a device, and which of them bounds it."""
+"""The roofline of a kernel: its work and traffic beside a device's ceilings, and its bound."""
 
 from __future__ import annotations
 
@@ -37,11 +37,14 @@ class Roofline:
 
     @property
     def intensity(self) -> float | None:
-        """Operations for each byte that must move; None where that is not known, or nothing is computed."""
+        """Return operations for each byte that must move; None if unknown or without compute."""
         return self.operations / self.traffic.least if self.traffic.whole and self.operations and self.traffic.least else None
 
     def times(self) -> dict[str, float]:
-        """Ceiling -> seconds that the launch takes at the least for it; empty where the launch is not known. Ceilings that are not known are left out."""
+        """Return ceiling -> the minimum seconds of the launch; empty where the launch is not known.
+
+        Unknown ceilings are absent.
+        """
         ceilings, traffic = self.ceilings, self.traffic
         if ceilings is None or not traffic.whole or not traffic.programs:
             return {}
@@ -102,7 +105,7 @@ class Roofline:
             yield f"Predicted floor: {_seconds(times[bound])}."
 
     def _idle(self) -> str:
-        """What is said of processors that have no program."""
+        """Return the remark about processors without a program."""
         programs = self.traffic.programs or 0
         if self.ceilings is None or programs >= self.ceilings.processors:
             return ""
@@ -157,7 +160,7 @@ class Roofline:
                 yield text
 
     def _step_text(self, step: Step) -> str:
-        """What one run of the kernel or of a loop's body does."""
+        """Describe the work of one run of the kernel or of a loop's body."""
         kinds = [f"{_si(count, _unit(name))} of {name}" for name, count, _ in _kinds(step.matmuls, step.arithmetic, self.ceilings) if count]
         bytes_ = [f"{verb} {_si(count, 'B')}" for verb, count in (("loads", step.loaded), ("stores", step.stored)) if count]
         if not kinds and not bytes_:
@@ -220,7 +223,10 @@ def _kinds(matmuls: Mapping[str, int], arithmetic: Mapping[str, int], ceilings: 
 
 
 def _slowest(kinds: Iterable[tuple[str, int, float | None]], ceilings: Ceilings | None) -> tuple[str, float]:
-    """The kind of compute that takes the longest, and the operations a byte at which it takes as long as memory; 0 where that is not known."""
+    """Return the slowest kind of compute, and its ridge point in operations a byte.
+
+    At the ridge it takes as long as memory; 0 where that is not known.
+    """
     known = [(count / rate, name, rate) for name, count, rate in kinds if rate and count]
     if not known or ceilings is None or not ceilings.bandwidth:
         return "", 0.0
@@ -229,7 +235,7 @@ def _slowest(kinds: Iterable[tuple[str, int, float | None]], ceilings: Ceilings 
 
 
 def _unit(kind: str) -> str:
-    """How operations of a kind are counted: of floats, or of anything."""
+    """Return the unit of operations of a kind: of floats, or of anything."""
     return "FLOP" if kind.startswith(("f", "bf", "e")) else "OP"
 
 

@@ -32,7 +32,10 @@ def _wrap(name: str) -> Backend:
 
 
 class Backends(Mapping[str, Backend]):
-    """Every backend that could be loaded, except the reference, which is not a device. Made when asked for: plugins may be registered at any time."""
+    """All loadable backends, except the reference, which is not a device.
+
+    They are made when asked for: plugins may be registered at any time.
+    """
 
     def __init__(self) -> None:
         self._made: dict[str, Backend] = {}

@@ -17,7 +17,7 @@ from tilewright.plugins.registry import Backend, registry
 
 
 class Language(enum.Enum):
-    """What a kernel is written in."""
+    """Source languages of kernels."""
 
     TRITON = 0
     GLUON = 1
@@ -35,7 +35,7 @@ class BaseBackend(metaclass=ABCMeta):
     @staticmethod
     @abstractmethod
     def supports_target(target: GPUTarget) -> bool:
-        """Whether it compiles for a target."""
+        """Return whether the backend compiles for a target."""
 
     @abstractmethod
     def hash(self) -> str:
@@ -59,7 +59,7 @@ class BaseBackend(metaclass=ABCMeta):
 
     @staticmethod
     def parse_attr(desc: str) -> list[list[Any]]:
-        """What the letters of a specialisation say: ``D`` is divisible by 16."""
+        """Parse the letters of a specialisation: ``D`` is divisible by 16."""
         return [["tt.divisibility", 16]] if "D" in desc else []
 
     @staticmethod
@@ -87,7 +87,7 @@ class TilewrightCompiler(BaseBackend):
 
     @property
     def binary_ext(self) -> str:
-        """What the code is called among a kernel's stages."""
+        """Return the name of the code among a kernel's stages."""
         return BINARY.get(self.kind, "binary")
 
     @property
@@ -124,7 +124,11 @@ class TilewrightCompiler(BaseBackend):
         return f"{backend.name}-{backend.manifest.version}-{self.target.arch}"
 
     def parse_options(self, options: Mapping[str, Any]) -> TritonOptions:
-        """Raises ValueError for a precision of ``dot`` that the target lacks, and for ``num_ctas`` where it has no clusters."""
+        """Parse launch options.
+
+        Raises ValueError for a precision of ``dot`` that the target lacks, and for ``num_ctas``
+        where it has no clusters.
+        """
         capabilities = self.own.capabilities
         values: dict[str, Any] = {**COMMON, **BY_KIND.get(self.kind, {}), **self.backend().manifest.options}
         values["arch"] = self.target.arch if self.kind != "cuda" else f"sm_{self.target.arch}"
@@ -158,7 +162,10 @@ class TilewrightCompiler(BaseBackend):
         """Nothing is to be prepared: see :mod:`tilewright.compat.triton._C.libtriton.ir`."""
 
     def get_codegen_implementation(self, options: Any) -> dict[str, Any]:
-        """Functions the language asks the target through: ``min_dot_size(lhs type, rhs type)`` -> the smallest (M, N, K)."""
+        """Return functions that the language queries the target by.
+
+        ``min_dot_size(lhs type, rhs type)`` is the smallest (M, N, K).
+        """
         capabilities = self.own.capabilities
         least = (1, 1, 1) if capabilities is None else capabilities.min_dot
         by_bits = MIN_DOT.get(self.kind, {})

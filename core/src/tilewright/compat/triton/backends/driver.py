@@ -1,4 +1,4 @@
-"""``triton.backends.driver``: the devices of each installed Tilewright backend as Triton sees a driver."""
+"""``triton.backends.driver``: each installed Tilewright backend's devices as a Triton driver."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class DriverBase(metaclass=ABCMeta):
     @classmethod
     @abstractmethod
     def is_active(cls) -> bool:
-        """Whether kernels run there where nothing else is said."""
+        """Return whether kernels run there by default."""
 
     @abstractmethod
     def map_python_to_cpp_type(self, ty: str) -> str:
@@ -71,7 +71,7 @@ class DriverBase(metaclass=ABCMeta):
 
     @abstractmethod
     def get_benchmarker(self) -> Benchmarker:
-        """What times calls."""
+        """Return the function that times calls."""
 
     def allocate_default_profile_scratch(self, size: int, alignment: int, stream: Any) -> Any:
         """Memory for an instrumented kernel.
@@ -104,7 +104,10 @@ class Utilities:
         self._driver = driver
 
     def load_binary(self, name: str, kernel: bytes, shared: int, device: int) -> tuple[Any, Any, int, int, int]:
-        """Load a kernel's code, ``compiled.kernel``; gives (module, function, registers, spills, most threads)."""
+        """Load a kernel's code, ``compiled.kernel``.
+
+        The result is (module, function, registers, spills, most threads).
+        """
         code = CodeObject(name, kernel, {}, {"kernel": name, "shared": shared, "num_warps": 1})
         module = self._driver.backend().require("tilewright_load", code=code, device=self._driver.device(device))
         facts = [int(getattr(module, fact, 0) or 0) for fact in ("n_regs", "n_spills", "n_max_threads")]
@@ -114,10 +117,13 @@ class Utilities:
         """Loaded code is unloaded when nothing refers to it any more."""
 
     def set_printf_fifo_size(self, size: int) -> None:
-        """What kernels print is passed on as they run; there is no queue to size."""
+        """Do nothing: output of kernels is passed on as they run; there is no queue to size."""
 
     def get_device_properties(self, device: int) -> dict[str, Any]:
-        """Facts of a device; those that the driver of the hardware does not tell are 0. Clock rates are in kHz, the bus width in bits."""
+        """Return facts of a device; those that the hardware's driver does not report are 0.
+
+        Clock rates are in kHz, the bus width in bits.
+        """
         return dict(_properties(self._driver, device))
 
 
@@ -138,7 +144,7 @@ class TilewrightDriver(GPUDriver):
 
     @classmethod
     def has_devices(cls) -> bool:
-        """Whether kernels can run on this backend at all."""
+        """Return whether kernels can run on this backend at all."""
         try:
             return _has_devices(cls.backend())
         except BackendError:
@@ -146,7 +152,11 @@ class TilewrightDriver(GPUDriver):
 
     @classmethod
     def is_active(cls) -> bool:
-        """Whether this is the backend that the environment names (``TRITON_DEFAULT_BACKEND``, ``TRITON_CPU_BACKEND=1``), else the first that has a device."""
+        """Return whether this is the backend that the environment names, or else the first usable.
+
+        The variables are ``TRITON_DEFAULT_BACKEND`` and ``TRITON_CPU_BACKEND=1``; the first usable
+        one has a device.
+        """
         return cls.backend_name == active_backend_name()
 
     @classmethod
@@ -235,7 +245,9 @@ def _properties(driver: TilewrightDriver, index: int) -> tuple[tuple[str, Any], 
 
 
 def active_backend_name() -> str | None:
-    """The backend that kernels run on where neither their arguments nor the program say; None where none has a device.
+    """Return the default backend of kernels; None where none has a device.
+
+    It counts where neither their arguments nor the program name one.
 
     ``TRITON_DEFAULT_BACKEND`` names it (a backend or a kind of target); ``TRITON_CPU_BACKEND=1`` is
     the CPU; else the first by priority that has a device.
@@ -250,8 +262,11 @@ def active_backend_name() -> str | None:
 
 
 def _has_devices(backend: Backend) -> bool:
-    """Whether a backend can run kernels here; or could, if this process were not forked from one that uses the devices, whose driver does not start anew: such
-    a process compiles for its parent, and PyTorch knows of the devices without the driver."""
+    """Return whether a backend can run kernels here, or could but for a fork.
+
+    The driver does not start anew in a process forked from one that uses the devices: such a
+    process compiles for its parent, and PyTorch knows of the devices without the driver.
+    """
     if backend.manifest.status:
         return False
     with contextlib.suppress(BackendError):

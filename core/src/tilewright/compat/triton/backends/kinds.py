@@ -1,4 +1,4 @@
-"""What ``triton.backends.<vendor>.compiler`` has in common: options of a kind of target, the least products, and the compilers of installed backends."""
+"""Common parts of ``triton.backends.<vendor>.compiler``: options, minimal dots, compilers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def least_dot(target: GPUTarget) -> Callable[[Any, Any], tuple[int, int, int]]:
 
 
 def compiler_for(kind: str, module: str, name: str) -> type[BaseBackend]:
-    """The compiler class of the installed backend for a kind of target, which is what ``module.name`` is here.
+    """Return the compiler class of the backend for a kind of target: ``module.name`` here.
 
     Raises:
         OutsideNameError: there is none.

@@ -1,4 +1,4 @@
-"""Launch options as Triton's backends have them: names, defaults, and what becomes of each in Tilewright.
+"""Launch options of Triton's backends: names, defaults, and their effect in Tilewright.
 
 An option is either one of the Tilewright backend's own, or it is kept: it is accepted, is part of
 the kernel's key, shows in ``metadata``, and changes no code.
@@ -95,7 +95,9 @@ BINARY: Mapping[str, str] = {"cuda": "cubin", "hip": "hsaco"}
 
 
 def require_clusters(kind: str, arch: Any, num_ctas: Any) -> None:
-    """Refuse ``num_ctas`` above 1 where Triton has no clusters of thread blocks. ``arch`` is a target's, or text as ``sm80`` or ``gfx942``.
+    """Refuse ``num_ctas`` above 1 where Triton has no clusters of CTAs.
+
+    ``arch`` is a target's, or text as ``sm80`` or ``gfx942``.
 
     Raises:
         ValueError: the architecture has none.

@@ -16,7 +16,7 @@ from tilewright.runtime.devices import device_registry
 
 @dataclass(frozen=True)
 class GPUTarget:
-    """What a kernel is compiled for.
+    """The target of a kernel.
 
     Attributes:
         backend: the kind of device: ``"cuda"``, ``"hip"``, ``"cpu"`` …
@@ -45,13 +45,18 @@ def _arch(kind: str, name: str) -> int | str:
 
 
 def overridden(target: GPUTarget) -> GPUTarget:
-    """The target of compilations for ``target``: another architecture, where ``knobs.runtime.override_arch`` names one."""
+    """Return the target of compilations for ``target``.
+
+    It has another architecture where ``knobs.runtime.override_arch`` names one.
+    """
     arch = knobs.runtime.override_arch
     return target if not arch else GPUTarget(target.backend, _arch(target.backend, arch), target.warp_size)
 
 
 def place_of(target: GPUTarget, backend: Backend) -> tuple[Target, Device | None]:
-    """A backend's target, and its device, for a target in Triton's terms: the current device, if it is of that kind. None where this machine has none.
+    """Return a backend's target, and its device, for a target in Triton's terms.
+
+    It is the current device, if it is of that kind. The device is None where this machine has none.
 
     Raises:
         BackendError: the backend does not compile for it.
@@ -82,6 +87,9 @@ def target_for(backend: Backend, target: Target) -> Target:
 
 
 def arch_name(backend: Backend, target: GPUTarget) -> str | None:
-    """The backend's name of an architecture: the longest, which is the most special, of those that Triton has one number for."""
+    """Return the backend's name of an architecture.
+
+    Of those that Triton has one number for, the longest is the most special one.
+    """
     names = sorted(backend.manifest.targets, key=len, reverse=True)
     return next((name for name in names if _arch(target.backend, name) == target.arch), None)

@@ -7,12 +7,15 @@ from typing import Any
 
 
 def torch_kind(kind: str) -> str:
-    """What PyTorch calls a kind of devices."""
+    """Return PyTorch's name of a kind of devices."""
     return "cuda" if kind == "hip" else kind  # AMD's GPUs too
 
 
 def interface(kind: str) -> Any:
-    """PyTorch's module for a kind of devices, where PyTorch is loaded and serves them; None for the CPU."""
+    """Return PyTorch's module for a kind of devices; None for the CPU.
+
+    None, too, where PyTorch is not loaded or does not serve them.
+    """
     kind = torch_kind(kind)
     module = None if kind == "cpu" else getattr(sys.modules.get("torch"), kind, None)
     if module is None:

@@ -1,4 +1,4 @@
-"""Which of the installed backends compiles for a target."""
+"""Choice of the installed backend that compiles for a target."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from tilewright.plugins.registry import Backend, registry
 
 
 def chosen_among(candidates: Sequence[Backend], target: GPUTarget) -> Backend | None:
-    """The backend that compiles for a target, of those that serve its kind, in their default order. One with code for the architecture comes before one
-    without, and then the active driver's before others; None where there are none.
+    """Return the backend that compiles for a target, of those that serve its kind.
+
+    They come in their default order. One with code for the architecture comes before one without,
+    and then the active driver's before others; None where there are none.
     """
     from tilewright.compat.triton.runtime.driver import driver
 
@@ -38,7 +40,9 @@ def backend_of(target: GPUTarget) -> Backend:
 
 
 def make_backend(target: GPUTarget) -> BaseBackend:
-    """The compiler for a target: the active driver's, where that serves the kind of device, else the one that serves it by default.
+    """Return the compiler for a target: the active driver's if that serves the kind of device.
+
+    Otherwise it is the one that serves it by default.
 
     Raises:
         RuntimeError: no installed backend compiles for it.

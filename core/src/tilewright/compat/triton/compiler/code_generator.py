@@ -1,4 +1,4 @@
-"""``triton.compiler.code_generator``: the frontend. What it is made of is Tilewright's own; see ``tilewright.frontend``."""
+"""``triton.compiler.code_generator``: Tilewright's frontend; see ``tilewright.frontend``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tilewright.compat.triton.outside import OutsideNameError
 
 
 def ast_to_ttir(fn: Any, src: Any, context: Any = None, options: Any = None, codegen_fns: Any = None, module_map: Any = None, module: Any = None) -> Any:
-    """What a kernel reads and writes, for the active driver's target; its ``tile_ir`` is the kernel."""
+    """Return the accesses of a kernel for the active driver's target; ``tile_ir`` is the kernel."""
     from tilewright.compat.triton.runtime.driver import driver
 
     return src.make_ir(driver.active.get_current_target(), options, codegen_fns, module_map, context)

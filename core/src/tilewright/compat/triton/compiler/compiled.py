@@ -119,13 +119,18 @@ class CompiledKernel(own.CompiledKernel):
 
     @property
     def metadata_group(self) -> dict[str, Any]:
-        """The paths of the kernel's files by name, where they are kept (:mod:`.kept`); else the stages themselves."""
+        """Return the paths of the kernel's files by name; without files the stages themselves.
+
+        See :mod:`.kept`.
+        """
         return self._files or files_of(self) or super().metadata_group
 
     @property
     def launch_metadata_schema(self) -> dict[str, Any]:
-        """What others need to launch the code themselves: ``entry_name``, ``num_warps``, ``shared_mem`` in bytes, and ``tensordesc_meta``, None because a
-        descriptor is passed as its address, extents and strides.
+        """Return the data that other launchers need.
+
+        They are ``entry_name``, ``num_warps``, ``shared_mem`` in bytes, and ``tensordesc_meta``,
+        None because a descriptor is passed as its address, extents and strides.
 
         Code that takes more than its arguments, which Tilewright's launcher makes, is compiled
         again without: who asks for this gets that code's stages by ``asm`` from then on. ``run``
@@ -182,7 +187,7 @@ class CompiledKernel(own.CompiledKernel):
 
     @property
     def was_read(self) -> bool:
-        """Whether it was made of files."""
+        """Return whether it was made of files."""
         return self._files is not None
 
     def result(self, ignore_errors: bool = False) -> CompiledKernel:

@@ -43,7 +43,10 @@ class CompileTimer:
         self.lowering_stage_ends.append((stage_name, time.time()))
 
     def end(self) -> knobs.CompileTimes:
-        """What was measured, in microseconds. A compilation that never got past the frontend was a hit of the cache."""
+        """Return the times in microseconds.
+
+        A compilation that never got past the frontend was a hit of the cache.
+        """
         now = time.time()
         if self.ir_initialization_end is None:
             self.ir_initialization_end = now
@@ -106,7 +109,10 @@ def max_shared_mem(device: int) -> int:
 
 
 def filter_traceback(e: BaseException) -> None:
-    """Triton leaves its compiler's frames out of tracebacks by this; Tilewright's errors show the kernel's source, and keep theirs."""
+    """Do nothing: errors of Tilewright show the kernel's source, and keep their frames.
+
+    Triton removes its compiler's frames from tracebacks by this.
+    """
 
 
 _OUTSIDE = {"parse": "it reads MLIR", "convert_type_repr": "it reads MLIR types", "ir": "MLIR has no counterpart: see tilewright.ir", "passes": "MLIR's passes"}

@@ -1,6 +1,8 @@
-"""The directory of the kernel cache in Triton's terms: where the program or its environment names one, the cache of Tilewright keeps its entries there, each
-in the directory of its kernel, so that who carries a kernel's directory to another machine carries
-the kernel."""
+"""The directory of the kernel cache in Triton's terms.
+
+Where the program or its environment names one, Tilewright's cache keeps its entries there, each in
+the directory of its kernel: copying a kernel's directory to another machine copies the kernel.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,20 @@ _KEY_LENGTH: Final = 52
 
 
 def directory() -> str | None:
-    """The directory of the kernel cache, where the program or its environment names one in Triton's terms."""
+    """Return the directory of the kernel cache named in Triton's terms, or None.
+
+    The program or its environment names it.
+    """
     settings = knobs.cache
     chosen = "dir" in settings.__dict__ or "home_dir" in settings.__dict__
     return settings.dir if chosen or os.environ.get("TRITON_CACHE_DIR") or os.environ.get("TRITON_HOME") else None
 
 
 class TritonDirectory(disk_cache.DiskCache):
-    """The cache of Tilewright in a directory of Triton's: an entry is one file in the directory of its kernel, and goes with all of it."""
+    """Tilewright's cache in a Triton directory: an entry is one file in its kernel's directory.
+
+    It goes with that directory.
+    """
 
     def path(self, key: str) -> Path:
         from tilewright.compat.triton.runtime.cache import base32

@@ -1,4 +1,7 @@
-"""``triton.compiler.errors``: the errors of a kernel's source. They are Tilewright's own, with ``src``, ``node`` and ``error_message``."""
+"""``triton.compiler.errors``: Tilewright's errors of a kernel's source.
+
+They have ``src``, ``node`` and ``error_message``.
+"""
 
 from tilewright.errors import CompilationError, CompileTimeAssertionFailure, UnsupportedLanguageConstruct
 

@@ -1,4 +1,4 @@
-"""The files of which a compiled kernel is made: what ``CompiledKernel(src, metadata_group, hash)`` takes, as in Triton.
+"""The files of a compiled kernel: ``CompiledKernel(src, metadata_group, hash)``, as in Triton.
 
 ``<name>.json`` has the facts that ``metadata`` tells; beside them, under :data:`RECORD`, what
 Tilewright launches the kernel by, and the ending of the file that holds the code. A kernel that was
@@ -34,11 +34,11 @@ CODE: Final = "binary"
 
 
 class ForeignFilesError(TilewrightError):
-    """Files of a compiled kernel were made by another compiler, or by another version of this one."""
+    """Files of a compiled kernel are from another compiler, or another version of this one."""
 
 
 class Parts(NamedTuple):
-    """What a kernel in memory is made of."""
+    """The parts of a kernel in memory."""
 
     artifact: Artifact
     specialization: Specialization
@@ -49,7 +49,7 @@ class Parts(NamedTuple):
 
 
 class InMemory(dict[str, Any]):
-    """The files of a kernel in memory: name -> the text or bytes, None for those that are made when they are written."""
+    """The files of a kernel in memory: name -> text or bytes, None until they are written."""
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
@@ -64,13 +64,13 @@ class InMemory(dict[str, Any]):
 
 
 def file_name(specialization: Specialization) -> str:
-    """What the files of a kernel are called."""
+    """Return the name of a kernel's files."""
     name: str = specialization.fn.__name__
     return name[:150]
 
 
 def record_of(parts: Parts, ending: str) -> dict[str, Any]:
-    """What is kept in ``<name>.json`` under :data:`RECORD`.
+    """Return the data for ``<name>.json`` under :data:`RECORD`.
 
     Args:
         ending: that of the file that holds the code.
@@ -130,7 +130,7 @@ def _read(src: Any, given: Mapping[str, Any], key: str) -> Parts:
 
 
 def _content(given: Mapping[str, Any], file: str) -> str | bytes | None:
-    """What a file holds; what a kernel in memory has, where no path was given in its place."""
+    """Return the content of a file, or of a kernel in memory where no path replaced it."""
     if isinstance(given, InMemory) and file not in given.replaced():
         found: str | bytes | None = given[file]
         return found

@@ -1,4 +1,6 @@
-"""The files of compiled kernels, as Triton lays them out: ``<directory>/<key>/<name>.<stage>``, with ``<name>.json`` for the facts and
+"""The files of compiled kernels, as Triton lays them out.
+
+They are ``<directory>/<key>/<name>.<stage>``, with ``<name>.json`` for the facts and
 ``__grp__<name>.json`` for the paths of all.
 
 They are written where the program or its environment names a directory in Triton's terms
@@ -26,7 +28,10 @@ _PLAIN: Final = frozenset({"i1", "i8", "i16", "i32", "i64", "u8", "u16", "u32", 
 
 
 def keep(kernel: CompiledKernel) -> None:
-    """Write the files of a kernel, unless they are there or nobody asks for them. What cannot be written is warned of."""
+    """Write the files of a kernel, unless they are there or nobody asks for them.
+
+    A failure to write is a warning.
+    """
     if not kernel.hash or not (knobs.cache.manager_class or directory()):
         return
     from tilewright.compat.triton.runtime.cache import get_cache_manager
@@ -58,12 +63,14 @@ def files_of(kernel: CompiledKernel) -> dict[str, str] | None:
 
 
 def parts_of(kernel: CompiledKernel) -> Parts:
-    """What a kernel is made of."""
+    """Return the parts of a kernel."""
     return Parts(kernel.artifact, kernel.specialization, kernel.backend, kernel.target, kernel.device, list(kernel.converters or ()))
 
 
 def launches_alone(kernel: CompiledKernel) -> bool:
-    """Whether others may load the code and launch it with the arguments alone, each as its type says: it has the function's name, takes nothing beside the
+    """Return whether others may load the code and launch it with the arguments alone.
+
+    Each is passed as its type says: the code has the function's name, takes nothing beside the
     arguments, and is launched as it is.
     """
     facts = kernel.artifact.code.metadata

@@ -2,7 +2,8 @@
 
 Such a package takes two files of a kernel: one with its code, under the kernel's name, and one with
 
-    void run_from_nativert(uint32_t x, uint32_t y, uint32_t z, int threads, void **arguments, void *kernel)
+    void run_from_nativert(uint32_t x, uint32_t y, uint32_t z, int threads,
+                           void **arguments, void *kernel)
 
 ``arguments`` has an entry for each parameter of the Python function: the address of a tensor's
 memory, the address of a number, or nothing of a constant. Real numbers are ``float`` there, also

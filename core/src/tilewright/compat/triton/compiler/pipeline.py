@@ -21,7 +21,7 @@ DUMPED = {"tileir": "ttir", "llir": "llir", "ptx": "ptx", "cubin": "cubin", "amd
 
 
 def compile_artifact(specialization: Specialization, backend: Backend, target: Target) -> tuple[Artifact, knobs.CompileTimes]:
-    """Compile, or find in the disk cache, as ``triton.knobs.compilation`` says; and how long it took.
+    """Compile, or find in the disk cache, as ``triton.knobs.compilation`` says; return the times.
 
     Raises:
         CompilationError: the source breaks a rule of the language.
@@ -63,7 +63,7 @@ def _globals_allowed(allowed: bool) -> Any:
 
 
 def _times(artifact: Artifact, taken: float) -> knobs.CompileTimes:
-    """``taken`` in microseconds, split by stage; what no stage accounts for is spent on keeping the result."""
+    """Split ``taken``, in microseconds, by stage; the remainder is spent on keeping the result."""
     if artifact.cache_hit:
         return knobs.CompileTimes(max(1, int(taken)), [], 0)
     stages = [(name, max(1, int(artifact.timings.get(name, 0.0) * 1e3))) for name in ("passes", "lower")]

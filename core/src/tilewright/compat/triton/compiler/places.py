@@ -1,4 +1,4 @@
-"""``USE_IR_LOC``: places in a kernel's Tile IR instead of its Python source, in what errors, assertions and prints of the device name."""
+"""``USE_IR_LOC``: places in Tile IR instead of Python source, in errors, assertions and prints."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ _MARKED = re.compile(_MARK.format(r"(\d+)"))
 
 
 def located_in_text(specialization: Specialization, stage: str | None) -> Preparation | None:
-    """What ``USE_IR_LOC`` asks for: ``"ttir"`` writes the kernel's Tile IR to the cache and has its operations say where they are in it; None for nothing.
+    """Return the preparation for ``USE_IR_LOC``, or None.
+
+    ``"ttir"`` writes the kernel's Tile IR to the cache and locates its operations there.
 
     Raises:
         OutsideStageError: another stage is asked for.
@@ -39,7 +41,7 @@ def located_in_text(specialization: Specialization, stage: str | None) -> Prepar
 
 
 def relocate(module: Module, path: str) -> None:
-    """Let every operation and function say where it is in the text of the module, which is in the file ``path``."""
+    """Locate every operation and function in the text of the module, in the file ``path``."""
     operations = list(module.walk())
     before = [operation.location for operation in operations]
     for number, operation in enumerate(operations):

@@ -1,4 +1,4 @@
-"""What ``triton.compile`` takes: a kernel with the types of its arguments, or a file of Tile IR."""
+"""Inputs of ``triton.compile``: a kernel with its arguments' types, or a file of Tile IR."""
 
 from __future__ import annotations
 
@@ -82,7 +82,10 @@ class ASTSource:
         return {}
 
     def make_ir(self, target: Any, options: Any, codegen_fns: Any = None, module_map: Any = None, context: Any = None) -> Any:
-        """The accesses of the kernel; see :mod:`tilewright.compat.triton._C.libtriton.ir`. The ``tile_ir`` of that is the kernel as Tile IR."""
+        """Return the kernel's accesses, whose ``tile_ir`` is the kernel as Tile IR.
+
+        See :mod:`tilewright.compat.triton._C.libtriton.ir`.
+        """
         from tilewright.compat.triton._C.libtriton import ir
         from tilewright.compat.triton.backends.targets import place_of
         from tilewright.compat.triton.compiler.choice import backend_of
@@ -142,7 +145,7 @@ class ASTSource:
 
 
 def type_converters(signature: dict[str, Any]) -> list[Converter]:
-    """How the values of a launch are taken from all arguments, from types alone."""
+    """Return the converters that select a launch's values from all arguments, by types alone."""
     found: list[Converter] = []
 
     def visit(type_: Any, path: tuple[int, ...]) -> None:
@@ -226,5 +229,5 @@ class IRSource:
 
 
 def with_override(specialization: Specialization, path: str | None) -> Specialization:
-    """A specialisation that is compiled from a file of Tile IR in place of its source, where there is one."""
+    """Replace a specialisation's source by a file of Tile IR, where there is one."""
     return specialization if path is None else replace(specialization, ir_override=path)

@@ -46,7 +46,9 @@ class TileText(str):
 
 
 class Asm(Mapping[str, str | bytes]):
-    """``kernel.asm``: stage -> text, or bytes of code. ``source`` is the Python source, ``ttir`` the Tile IR; then what the backend makes of it.
+    """``kernel.asm``: stage -> text, or bytes of code.
+
+    ``source`` is the Python source, ``ttir`` the Tile IR; then come the backend's stages.
 
     Args:
         made: stages that are made when they are asked for.

@@ -1,1 +1,1 @@
-"""``triton.experimental``: of what is in it, programs import Gluon without asking whether they need it."""
+"""``triton.experimental``: Gluon, which programs import without asking whether they need it."""

@@ -1,4 +1,6 @@
-"""``triton.profiler``: what programs ask of the Proton profiler. Launches are timed by events of their device, and by the wall clock on CPUs.
+"""``triton.profiler``: the Proton profiler's interface.
+
+Launches are timed by events of their device, and by the wall clock on CPUs.
 
     import triton.profiler as proton
 

@@ -1,5 +1,8 @@
-"""``triton.profiler.language``: names for parts of a kernel. They are for sessions that instrument kernels, of which there are none here: in all others they
-write no code, in Triton as here."""
+"""``triton.profiler.language``: names for parts of a kernel.
+
+They are for sessions that instrument kernels, of which there are none here: in all others they
+write no code, in Triton as here.
+"""
 
 from __future__ import annotations
 

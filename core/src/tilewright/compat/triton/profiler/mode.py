@@ -1,4 +1,4 @@
-"""``triton.profiler.mode``: how a session records. There is one way here, :class:`Default`: every launch, by events."""
+"""``triton.profiler.mode``: modes of recording; :class:`Default` times every launch by events."""
 
 from __future__ import annotations
 

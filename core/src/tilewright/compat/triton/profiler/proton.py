@@ -1,4 +1,7 @@
-"""``python -m triton.profiler.proton script.py``: a program, or a module with ``-m``, as one session."""
+"""``python -m triton.profiler.proton script.py``: run a program, or a module, as one session.
+
+``-m`` runs a module.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Scopes: names that launches are recorded under, of each thread its own. They are NVTX ranges, too, where PyTorch or the package ``nvtx`` brings these."""
+"""Scopes: names that launches are recorded under, for each thread.
+
+They are NVTX ranges, too, where PyTorch or the package ``nvtx`` brings these.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ from tilewright.compat.triton import knobs
 
 
 class _Open(threading.local):
-    """The scopes and states that a thread is in, outermost first. ``states`` are recorded innermost, below the scopes."""
+    """The scopes and states that a thread is in, outermost first.
+
+    ``states`` are recorded innermost, below the scopes.
+    """
 
     def __init__(self) -> None:
         self.scopes: list[tuple[str, int]] = []
@@ -29,7 +35,10 @@ def path() -> tuple[str, ...]:
 
 
 def enter_scope(name: str, *, metrics: Mapping[str, Any] | None = None) -> int:
-    """Begin a scope; gives how many the thread is in. ``metrics`` are added to those of the scope in every active session."""
+    """Begin a scope, and return the thread's number of scopes.
+
+    ``metrics`` are added to those of the scope in every active session.
+    """
     from tilewright.compat.triton.profiler import session
 
     open_.scopes.append((name, time.perf_counter_ns()))
@@ -97,7 +106,7 @@ class cpu_timed_scope(scope):  # noqa: N801
 
 
 def enter_state(name: str) -> None:
-    """Let launches of this thread be recorded below ``name``, inside whatever scope they are in, until :func:`exit_state`."""
+    """Record launches of this thread below ``name``, in any scope, until :func:`exit_state`."""
     open_.states.append(name)
 
 
@@ -132,7 +141,11 @@ def _range(begins: bool, name: str) -> None:
 
 
 def _ranges() -> tuple[Callable[[str], Any], Callable[[], Any]] | None:
-    """What begins and ends a range: of the package ``nvtx`` or of PyTorch, where the program has imported one of them and PyTorch has CUDA."""
+    """Return the functions that begin and end a range, or None.
+
+    They are of the package ``nvtx`` or of PyTorch, where the program has imported one of them and
+    PyTorch has CUDA.
+    """
     package = sys.modules.get("nvtx")
     if package is not None:
         return package.push_range, package.pop_range

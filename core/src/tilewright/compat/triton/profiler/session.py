@@ -40,7 +40,10 @@ _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.
 
 @dataclass
 class Launch:
-    """A launch whose time is not read yet. ``start`` and ``end`` are moments of the timer, or nanoseconds where there is none."""
+    """A launch whose time is not read yet.
+
+    ``start`` and ``end`` are moments of the timer, or nanoseconds where there is none.
+    """
 
     kernel: Any
     timer: MomentTimer | None
@@ -53,7 +56,7 @@ class Launch:
 
 @dataclass
 class Session:
-    """What was recorded under one name.
+    """The records under one name.
 
     Attributes:
         context: ``"shadow"`` for scopes alone, ``"python"`` for the frames of Python before them.
@@ -141,7 +144,10 @@ _sessions = _Sessions()
 
 
 def _time_of(session: Session, launch: Launch) -> tuple[float, float]:
-    """Nanoseconds that a launch took, and from the first one on its device to it. 0 where its stream was being captured: it has not run."""
+    """Return a launch's duration, and its start after the first one on its device, in ns.
+
+    0 where its stream was being captured: it has not run.
+    """
     place = launch.kernel.target.kind, 0 if launch.kernel.device is None else launch.kernel.device.index
     begin = session.begins.setdefault(place, launch).start
     if launch.timer is None:
@@ -154,7 +160,10 @@ def _time_of(session: Session, launch: Launch) -> tuple[float, float]:
 
 
 def _timer_of(backend: Backend, device: Device) -> MomentTimer | None:
-    """What marks moments of a device; None where launches have ended when they return, and the wall clock does."""
+    """Return a device's timer of moments.
+
+    None where launches have ended when they return, and the wall clock serves.
+    """
     place = backend.name, device.index
     if place not in _timers:
         found = backend.call("tilewright_timer", device=device)
@@ -203,7 +212,10 @@ def _frames() -> tuple[str, ...]:
 
 
 def facts_of(kernel: Any) -> dict[str, Any]:
-    """What a profile says of the device of a kernel. Clock rates are in kHz, the bus width in bits; 0 where nobody tells."""
+    """Return the facts of a kernel's device for a profile.
+
+    Clock rates are in kHz, the bus width in bits; 0 where they are unknown.
+    """
     from tilewright.compat.triton.backends import backends
 
     properties: Mapping[str, Any] = {}
@@ -240,7 +252,9 @@ def start(
     mode: modes.BaseMode | str | None = None,
     hook: str | None = None,
 ) -> int | None:
-    """Begin a session; gives its number, None where ``knobs.proton.disable`` is set. A name that has a session already goes on with that.
+    """Begin a session, or continue the one of that name, and return its number.
+
+    The result is None where ``knobs.proton.disable`` is set.
 
     Args:
         name: of the file that ``finalize`` writes, without its ending.
@@ -318,7 +332,9 @@ def _chosen(number: int | None) -> list[Session]:
 
 
 def finalize(session: int | None = None, output_format: str = "") -> None:
-    """End sessions, all for None, and write what each recorded to ``<name>.hatchet``, or ``<name>.chrome_trace`` for time lines.
+    """End sessions, all for None, and write their records.
+
+    The files are ``<name>.hatchet``, or ``<name>.chrome_trace`` for time lines.
 
     Raises:
         ValueError: there is no such session, or it cannot be written in that format.
@@ -342,7 +358,7 @@ def finalize(session: int | None = None, output_format: str = "") -> None:
 
 
 def data(session: int = 0) -> Any:
-    """What a session has recorded so far, as its file will have it.
+    """Return the records of a session so far, as its file will have it.
 
     Raises:
         ValueError: there is no such session.

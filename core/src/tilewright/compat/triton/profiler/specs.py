@@ -23,7 +23,9 @@ def max_flops(device_type: str, arch: str, width: int, num_sms: int, clock_rate:
 
 
 def max_bps(device_type: str, arch: str, bus_width: int, memory_clock_rate: float) -> float:
-    """Bytes a second of memory: twice a cycle over a bus of so many bits; ``memory_clock_rate`` in kHz.
+    """Return the bytes a second of memory: twice a cycle over the bus's width.
+
+    ``memory_clock_rate`` is in kHz.
 
     Raises:
         ValueError: the device is unknown.

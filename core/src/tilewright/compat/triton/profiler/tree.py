@@ -1,4 +1,4 @@
-"""What a session records: a tree of scopes with the launches below them, in the form that Hatchet reads, and a list of launches for a time line."""
+"""Records of a session: a tree of scopes and launches for Hatchet, and a list for a time line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``triton.profiler.viewer``: profiles as trees. ``python -m triton.profiler.viewer -m time/ms run.hatchet`` prints one."""
+"""``triton.profiler.viewer``: profiles as trees.
+
+``python -m triton.profiler.viewer -m time/ms run.hatchet`` prints one.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,9 @@ _RATES = {"": 1.0, "g": 1e9, "t": 1e12}
 
 
 def read(filename: str) -> tuple[Any, list[str], list[str], dict[str, Any]]:
-    """A profile as Hatchet's data: (graph frame, inclusive metrics, exclusive metrics, facts of devices by kind and number).
+    """Read a profile as Hatchet's data.
+
+    It is (graph frame, inclusive metrics, exclusive metrics, facts of devices by kind and number).
 
     Raises:
         ImportError: Hatchet is not installed.
@@ -81,7 +86,9 @@ class Profile:
 def parse(
     metrics: Sequence[str], filename: str, include: str | None = None, exclude: str | None = None, threshold: float | None = None
 ) -> tuple[Profile, list[str]]:
-    """Read a profile: (what :func:`print_tree` takes, the metrics). The arguments are those of :func:`tree_text`.
+    """Read a profile: (input of :func:`print_tree`, metrics).
+
+    The arguments are those of :func:`tree_text`.
 
     Raises:
         OSError: there is no such file.
@@ -93,7 +100,10 @@ def parse(
 
 
 def print_tree(tree: Profile, metrics: Sequence[str], depth: int = 100, format: str | None = None, print_sorted: bool = False) -> None:
-    """Print a profile by the first of ``metrics``; ``format`` and ``print_sorted`` change nothing here."""
+    """Print a profile by the first of ``metrics``.
+
+    ``format`` and ``print_sorted`` change nothing here.
+    """
     print(tree_text(tree.filename, metrics[0], depth, tree.include, tree.exclude, tree.threshold))
 
 

@@ -20,7 +20,10 @@ class NullAllocator:
 
 
 class _OfContext:
-    """The allocator of this context, as programs look at it and put others in its place: where there is none it is a :class:`NullAllocator`."""
+    """The allocator of this context, which programs read and replace.
+
+    Where there is none it is a :class:`NullAllocator`.
+    """
 
     def get(self) -> Any:
         found = current.get()
@@ -56,7 +59,7 @@ _profile_allocator = _AllocatorHolder()
 
 
 def set_profile_allocator(allocator: Any) -> None:
-    """Keep an allocator for instrumented kernels. Kernels of Tilewright are not instrumented, so none asks for its memory."""
+    """Keep an allocator for instrumented kernels, of which Tilewright has none."""
     _profile_allocator.set(NullAllocator() if allocator is None else allocator)
 
 

@@ -1,4 +1,7 @@
-"""``triton.runtime._async_compile``: compiling kernels in the background. It is :mod:`tilewright.runtime.compiler.async_compile` with Triton's constructors."""
+"""``triton.runtime._async_compile``: compiling kernels in the background.
+
+It is :mod:`tilewright.runtime.compiler.async_compile` with Triton's constructors.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,9 @@ from tilewright.runtime.compiler.async_compile import active_mode
 
 
 class FutureKernel(own.FutureKernel):
-    """A kernel that is being compiled; see :class:`tilewright.runtime.compiler.async_compile.FutureKernel`.
+    """A kernel that is being compiled.
+
+    See :class:`tilewright.runtime.compiler.async_compile.FutureKernel`.
 
     Made as ``FutureKernel(finalize, future)``, or as ``FutureKernel(future)`` with
     ``add_callbacks``, as later releases of Triton do.
@@ -27,7 +32,9 @@ class FutureKernel(own.FutureKernel):
 
 
 class AsyncCompileMode(own.AsyncCompileMode):
-    """Compile the kernels that are warmed up or launched in a ``with`` block by ``executor``; the block ends when all are done.
+    """Compile the kernels that are warmed up or launched in a ``with`` block by ``executor``.
+
+    The block ends when all are done.
 
         with ThreadPoolExecutor(8) as pool, triton.AsyncCompileMode(pool):
             kernel.warmup(torch.float32, 64, grid=(1,))

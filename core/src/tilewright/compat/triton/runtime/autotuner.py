@@ -1,4 +1,7 @@
-"""``triton.runtime.autotuner``: Tilewright's autotuner with Triton's defaults: results are kept on disk only where that is asked for."""
+"""``triton.runtime.autotuner``: Tilewright's autotuner with Triton's defaults.
+
+Results are kept on disk only where that is asked for.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +110,10 @@ class Autotuner(own.Autotuner):
         return self._pruned(self.configs, kwargs)
 
     def check_disk_cache(self, tuning_key: Any, configs: Sequence[Config], bench_fn: Callable[[], Any]) -> bool:
-        """Whether the result of a tuning is in memory; else it is measured by ``bench_fn``. What lies on disk is found by the tuning itself."""
+        """Return whether the result of a tuning is in memory; else measure it by ``bench_fn``.
+
+        Results on disk are found by the tuning itself.
+        """
         if tuning_key in self.cache:
             return True
         bench_fn()
@@ -115,7 +121,7 @@ class Autotuner(own.Autotuner):
 
     @property
     def _do_bench(self) -> Callable[..., Any] | None:
-        """What was given as ``do_bench``."""
+        """Return the argument ``do_bench``."""
         return self._given_bench
 
     @_do_bench.setter
@@ -160,14 +166,19 @@ class Autotuner(own.Autotuner):
         return [Trial(config, []) for config in configs]  # nothing to compile ahead
 
     def _ordered(self, found: list[Trial], place: Place, grid: Any, kwargs: dict[str, Any]) -> list[Trial]:
-        """All of them, in the order that they were given: programs count on every one being tried, and ``post_hook`` on being told what does not fit."""
+        """Return all of the trials, in the given order.
+
+        Programs count on every one being tried, and on ``post_hook`` for those that do not fit.
+        """
         return found
 
     def _races(self) -> bool:
         return super()._races() and not self.use_cuda_graph
 
     def _bench(self, *args: Any, config: Config, **meta: Any) -> list[float]:
-        """[median, 20 % quantile, 80 % quantile] in ms of a configuration for a launch, whose ``grid`` is among ``meta``; infinite where it fails.
+        """Return [median, 20 % quantile, 80 % quantile] in ms of a configuration for a launch.
+
+        ``grid`` is among ``meta``; the times are infinite where it fails.
 
         Tuning asks this method where a subclass or a program has put another in its place.
 
@@ -226,7 +237,10 @@ def autotune(
     do_bench: Callable[..., Any] | None = None,
     cache_results: bool = False,
 ) -> Callable[[Any], Autotuner]:
-    """Run the fastest of ``configs``, found by measuring; see :func:`tilewright.autotune`. Results are kept on disk only with ``cache_results``."""
+    """Run the fastest of ``configs``, found by measuring; see :func:`tilewright.autotune`.
+
+    Results are kept on disk only with ``cache_results``.
+    """
 
     def decorate(fn: Any) -> Autotuner:
         others = (reset_to_zero, restore_value, pre_hook, post_hook, prune_configs_by, warmup, rep, use_cuda_graph, do_bench, cache_results)

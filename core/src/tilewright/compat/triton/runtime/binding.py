@@ -1,5 +1,7 @@
-"""The binder of a kernel as Triton has it, and the keys of compiled kernels that follow from what it gives: for programs that ask which kernel a launch
-would run without launching it."""
+"""The binder of a kernel as Triton has it, and the keys of compiled kernels from its results.
+
+They are for programs that ask which kernel a launch would run without launching it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ KeyOfLaunch = Callable[[tuple[Any, ...], dict[str, Any]], str]
 
 
 class BoundSpecialization(list[tuple[Any, Any]]):
-    """(signature text, what is assumed) of each parameter, of a launch that :class:`TritonBinder` bound."""
+    """(signature text, assumption) of each parameter that :class:`TritonBinder` bound."""
 
     def __init__(self, key_of_launch: KeyOfLaunch, args: tuple[Any, ...], named: dict[str, Any], pairs: list[tuple[Any, Any]]) -> None:
         super().__init__(pairs)
@@ -32,7 +34,10 @@ class BoundSpecialization(list[tuple[Any, Any]]):
 
 
 class TritonBinder:
-    """``binder(*args, **keywords)`` -> ({parameter: argument}, [(signature text, what is assumed)], the other keywords).
+    """Binder of a kernel's arguments.
+
+    ``binder(*args, **keywords)`` -> ({parameter: argument}, [(signature text, assumption)], the
+    other keywords).
 
     What is assumed of a constant is the constant itself; of others it is letters of the active
     driver's compiler, or None.
@@ -97,7 +102,10 @@ def serialize_specialization_data(
     key: Any,
     target: Any = None,
 ) -> str:
-    """A specialisation as text (JSON), for those who record what was compiled. What ``preload`` takes is the text that hooks of a compilation are given."""
+    """Return a specialisation as text (JSON), to record compilations.
+
+    ``preload`` takes the text that hooks of a compilation get.
+    """
     return json.dumps(
         {
             "name": name,

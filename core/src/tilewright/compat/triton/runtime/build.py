@@ -76,7 +76,9 @@ def compile_module_from_src(
     libraries: list[str] | None = None,
     ccflags: list[str] | None = None,
 ) -> ModuleType:
-    """The extension module of C source; compiled once, and again where what was kept cannot be loaded.
+    """Build the extension module of C source.
+
+    It is compiled once, and again where the kept one cannot be loaded.
 
     Raises:
         RuntimeError: there is no C compiler.

@@ -1,5 +1,7 @@
-"""``triton.runtime.cache``: directories of files by key, for the files of kernels (:mod:`tilewright.compat.triton.compiler.kept`), and for tools that
-keep things beside them.
+"""``triton.runtime.cache``: directories of files by key.
+
+They have the files of kernels (:mod:`tilewright.compat.triton.compiler.kept`), and other files of
+tools.
 """
 
 from __future__ import annotations
@@ -21,9 +23,12 @@ from tilewright.runtime.storage.files import warn_user
 
 
 class CacheManager(ABC):
-    """The files of one key. ``override`` and ``dump`` say that they lie in the directories of those names."""
+    """The files of one key.
 
-    def __init__(self, key: str, override: bool = False, dump: bool = False) -> None:  # noqa: B027 (subclasses need not call it)
+    ``override`` and ``dump`` say that they lie in the directories of those names.
+    """
+
+    def __init__(self, key: str, override: bool = False, dump: bool = False) -> None:  # noqa: B027
         pass
 
     @abstractmethod
@@ -44,9 +49,11 @@ class CacheManager(ABC):
 
 
 class FileCacheManager(CacheManager):
-    """Files in ``<directory>/<key>``. A file is written beside its place and renamed, so that a reader sees all of it or nothing. Programs run what is in
-    them: folders and files are for their owner alone, and those that others could write to are not
-    used (:mod:`tilewright.runtime.storage.private_folder`).
+    """Files in ``<directory>/<key>``.
+
+    A file is written beside its place and renamed, so that a reader sees all of it or nothing.
+    Programs run the files: they and their folders are for their owner alone, and those that others
+    could write to are not used (:mod:`tilewright.runtime.storage.private_folder`).
 
     Raises:
         RuntimeError: there is no directory to use.
@@ -70,7 +77,10 @@ class FileCacheManager(CacheManager):
         return os.path.exists(self._make_path(filename))
 
     def get_file(self, filename: str) -> str | None:
-        """The path of a file; None where there is none, and, with a warning, where another user could have written it."""
+        """Return the path of a file, or None.
+
+        A file that another user could have written counts as missing, with a warning.
+        """
         path = self._make_path(filename)
         if not os.path.exists(path):
             return None
@@ -99,7 +109,7 @@ class FileCacheManager(CacheManager):
 
 
 def _members(path: str) -> dict[str, str] | None:
-    """The files of a group by name; None where what lies at the path tells none, as where it was cut."""
+    """Return the files of a group by name; None where the file at the path is damaged."""
     try:
         members = json.loads(Path(path).read_bytes())["child_paths"]
     except (OSError, ValueError, RecursionError, TypeError, KeyError):
@@ -123,7 +133,7 @@ class RemoteCacheBackend:
 
 
 class RedisRemoteCacheBackend(RemoteCacheBackend):
-    """A Redis server (``TRITON_REDIS_HOST``, ``TRITON_REDIS_PORT``). Needs the package ``redis``."""
+    """A Redis server (``TRITON_REDIS_HOST``, ``TRITON_REDIS_PORT``); needs the package redis."""
 
     def __init__(self, key: str) -> None:
         import redis  # type: ignore[import-not-found]
@@ -144,7 +154,9 @@ class RedisRemoteCacheBackend(RemoteCacheBackend):
 
 
 class RemoteCacheManager(CacheManager):
-    """Files of a :class:`RemoteCacheBackend` (``TRITON_REMOTE_CACHE_BACKEND``), written to local files when they are asked for.
+    """Files of a :class:`RemoteCacheBackend`, written to local files on demand.
+
+    ``TRITON_REMOTE_CACHE_BACKEND`` names the backend.
 
     Raises:
         RuntimeError: no backend is set.

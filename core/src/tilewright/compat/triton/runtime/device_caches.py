@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 class TritonDeviceCaches(DeviceCaches):
-    """``"backend:index"`` -> (kernels by key, keys, target, compiler, binder), target and compiler as Triton has them.
+    """``"backend:index"`` -> (kernels by key, keys, target, compiler, binder).
+
+    Target and compiler are as Triton has them.
 
     Also asked by what programs have at hand: an index is that device of the active driver, else of
     any backend; ``"cpu"`` or ``"cuda"`` the first device of that kind; a ``torch.device`` both.
@@ -37,7 +39,7 @@ class TritonDeviceCaches(DeviceCaches):
         return found[0][1] if found else self._make(kind, index)
 
     def _make(self, kind: str | None, index: int | None) -> Any:
-        """What there is of a device that was not launched on yet."""
+        """Make the entry of a device that was not launched on yet."""
         kernel = cast("JITFunction | None", self._kernel())
         if kernel is None:
             return {}, {}, None, None, None
@@ -55,7 +57,7 @@ class TritonDeviceCaches(DeviceCaches):
 
 
 def _is_called(kind: str, name: str) -> bool:
-    """Whether a kind of devices has this name, here or in PyTorch."""
+    """Return whether a kind of devices has this name, here or in PyTorch."""
     return name in (kind, torch_kind(kind))
 
 

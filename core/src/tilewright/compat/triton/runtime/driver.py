@@ -1,4 +1,7 @@
-"""``triton.runtime.driver``: where kernels run. ``triton.runtime.driver`` is the object ``driver`` of this module."""
+"""``triton.runtime.driver``: the devices that kernels run on.
+
+``triton.runtime.driver`` is the object ``driver`` of this module.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The constants of a module that kernels were compiled with, and what is checked of them before a launch."""
+"""The module constants that kernels were compiled with, and their check before a launch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _first_seen: weakref.WeakKeyDictionary[JitCallable, dict[tuple[str, int], tuple[
 
 
 class GlobalValues:
-    """What one kernel was compiled with.
+    """The constants that one kernel was compiled with.
 
     Attributes:
         mutable: (name, the constexpr, its value when the kernel was compiled) of every constexpr
@@ -51,7 +51,7 @@ class GlobalValues:
         self.mutable[:] = mutable  # the same list: launches look at it
 
     def check(self) -> None:
-        """Raises RuntimeError where a constexpr has another value than the kernel was compiled with."""
+        """Raise RuntimeError if a constexpr has another value than the kernel was compiled with."""
         for name, holder, value in self.mutable:
             if holder.value is not value and holder.value != value:
                 raise RuntimeError(f"Global variable {name} has changed since we compiled this kernel, from {constexpr(value)!r} to {holder!r}")

@@ -1,4 +1,7 @@
-"""``triton.runtime.interpreter``: kernels that run on Tilewright's reference, where ``TRITON_INTERPRET=1`` when they are decorated."""
+"""``triton.runtime.interpreter``: kernels that run on Tilewright's reference.
+
+They are decorated with ``TRITON_INTERPRET=1`` set.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,9 @@ class InterpreterPolicy(TritonPolicy):
 
 
 class InterpretedFunction(JITFunction):
-    """A kernel that is interpreted with NumPy. Tensors of any device are copied to the host and back. Launches and warm-ups give None.
+    """A kernel that is interpreted with NumPy.
+
+    Tensors of any device are copied to the host and back. Launches and warm-ups return None.
 
     Raises:
         InterpreterError: at launch: the kernel breaks a rule of the language, or fails; the cause

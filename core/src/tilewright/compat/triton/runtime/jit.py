@@ -84,7 +84,7 @@ class JITFunction(own.JITFunction):
     def_file_col_number = property(lambda self: self._source.indent + 1, lambda self, column: self._relocate(indent=column - 1))
 
     def is_gluon(self) -> bool:
-        """Whether the kernel is written in Gluon: never."""
+        """Return whether the kernel is written in Gluon: never."""
         return False
 
     def get_capture_scope(self) -> dict[str, Any]:
@@ -92,7 +92,10 @@ class JITFunction(own.JITFunction):
         return {**self.__globals__, **self.nonlocals}
 
     def create_binder(self) -> tuple[dict[Any, Any], dict[Any, Any], Any, Any, Callable[..., Any]]:
-        """(kernels, keys, target, compiler, binder) for the active driver; see :class:`.binding.TritonBinder`."""
+        """Return (kernels, keys, target, compiler, binder) for the active driver.
+
+        See :class:`.binding.TritonBinder`.
+        """
         from tilewright.compat.triton.compiler.choice import make_backend
         from tilewright.compat.triton.runtime.driver import driver
 
@@ -110,7 +113,9 @@ class JITFunction(own.JITFunction):
     def _pack_args(
         self, backend: BaseBackend, kwargs: Mapping[str, Any], bound_args: Mapping[str, Any], specialization: Sequence[tuple[Any, Any]], options: Any
     ) -> tuple[Any, dict[str, Any], dict[tuple[int, ...], Any], dict[tuple[int, ...], Any]]:
-        """What :attr:`ASTSource` and :attr:`compile` take of a launch that ``binder`` of ``device_caches`` bound.
+        """Return the inputs of :attr:`ASTSource` and :attr:`compile` for a bound launch.
+
+        ``binder`` of ``device_caches`` bound it.
 
         Args:
             backend: the compiler that ``device_caches`` has beside the binder.
@@ -142,7 +147,7 @@ class JITFunction(own.JITFunction):
         return every, signature, constants, attributes
 
     def key_of_launch(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> str:
-        """The key of the kernel that a launch with these arguments runs, among those of its device."""
+        """Return the key, among those of its device, of the kernel that a launch runs."""
         return self.policy.key(self.selected(args, keywords))
 
     # -- ahead of launches
@@ -200,13 +205,16 @@ class JITFunction(own.JITFunction):
         return dispatcher.native
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
-        """See :meth:`tilewright.runtime.launch.jit.JITFunction.run`. Launches ask this method where a subclass or a program has put another in its place."""
+        """See :meth:`tilewright.runtime.launch.jit.JITFunction.run`.
+
+        Launches call this method where a subclass or a program has replaced it.
+        """
         return self.compile_only(*args, grid=grid, **kwargs) if warmup else self.launch_on(grid)(*args, **kwargs)
 
     _own_run = run
 
     def launch_on(self, grid: Any) -> Callable[..., Any]:
-        """What launches on a grid, without asking :meth:`run`."""
+        """Return the function that launches on a grid, without calling :meth:`run`."""
         if knobs.runtime.debug or self.policy.mutable:
             return partial(self._launch_checked, grid)
         return super().__getitem__(grid)
@@ -218,20 +226,26 @@ class JITFunction(own.JITFunction):
         return self.compile_only(*args, grid=grid, **kwargs)
 
     def compile_only(self, *args: Any, grid: Any, **kwargs: Any) -> Any:
-        """What warm-ups do, without asking :meth:`run`."""
+        """Compile as warm-ups do, without calling :meth:`run`."""
         if (knobs.runtime.debug or self.policy.mutable) and collecting.get() is None:
             return self.warm_up((1,), *args, **kwargs)
         return super().warmup(*args, grid=grid, **kwargs)
 
     def _launch_checked(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """A launch with what cannot be part of a plan's key: the debug switch of the process, and constants that may change their value in place."""
+        """Launch with facts that cannot be part of a plan's key.
+
+        They are the debug switch of the process, and constants that may change their value in
+        place.
+        """
         self.policy.check_globals()
         if knobs.runtime.debug:
             kwargs["debug"] = True
         return super().__getitem__(grid)(*args, **kwargs)
 
     def preload(self, specialization_data: str) -> Any:
-        """Compile the specialisation that a hook was told of (``compile["specialization_data"]``), here or in another process.
+        """Compile the specialisation of a hook's data (``compile["specialization_data"]``).
+
+        The data may be of this or of another process.
 
         Raises:
             RuntimeError: it is of another kernel, or of another target than the one here.
@@ -258,7 +272,10 @@ def jit(
     debug: bool | None = None,
     noinline: bool | None = None,
 ) -> JITFunction | Callable[[Callable[..., Any]], JITFunction]:
-    """Make a kernel of a Python function; with ``TRITON_INTERPRET=1`` one that runs on the reference. See :func:`tilewright.jit`."""
+    """Make a kernel of a Python function; see :func:`tilewright.jit`.
+
+    With ``TRITON_INTERPRET=1`` it runs on the reference.
+    """
     options: JitOptions = {
         "version": version,
         "repr": repr,

@@ -1,4 +1,4 @@
-"""What kernels with Triton's launch contract decide of their launches: Triton's options, keys, hooks and listeners."""
+"""Launch policies of Triton's launch contract: options, keys, hooks and listeners."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class TritonPolicy(LaunchPolicy):
         self.mutable = self._globals.mutable
 
     def check_globals(self) -> None:
-        """Raises RuntimeError where a constexpr has another value than the kernel was compiled with."""
+        """Raise RuntimeError if a constexpr has another value than the kernel was compiled with."""
         self._globals.check()
 
     def select(self, kernel: KernelDefinition, args: tuple[Any, ...], kinds: tuple[Any, ...], options: Mapping[str, Any], choice: Choice | None) -> Selected:
@@ -114,7 +114,10 @@ class TritonPolicy(LaunchPolicy):
         return len(selected.signature.devices) < 2
 
     def key(self, selected: Selected) -> str:
-        """A text, as Triton's keys are: it begins with a pair of each parameter, whose constants programs read from it."""
+        """Return a text, as Triton's keys are.
+
+        It begins with a pair of each parameter, whose constants programs read from it.
+        """
         specialization, signature = selected.specialization, selected.signature
         parts = (
             [_pair(type_, signature.constants.get(name), signature.attributes.get(name)) for name, type_ in signature.types.items()],
@@ -137,7 +140,7 @@ class TritonPolicy(LaunchPolicy):
         _told(knobs.runtime.jit_post_compile_hook, kernel, selected, key, warmup)
 
     def compile_job(self, selected: Selected, executor: Executor | None) -> Callable[[], Any]:
-        """What compiles a selection, and gives with it the times that took."""
+        """Return the function that compiles a selection, and returns the times with it."""
         return partial(compile_artifact, selected.specialization, selected.backend, selected.target)
 
     def compiled(self, kernel: KernelDefinition, result: Any, selected: Selected) -> own.CompiledKernel:
@@ -160,24 +163,33 @@ class TritonPolicy(LaunchPolicy):
 
 
 def _pair(type_: Any, constant: Any, facts: Mapping[str, Any] | None) -> tuple[Any, Any]:
-    """(type, what is assumed) of a parameter, as in Triton's keys: a constant is assumed to be itself."""
+    """Return (type, assumption) of a parameter, as in Triton's keys.
+
+    A constant is assumed to be itself.
+    """
     if type_ == "constexpr":
         return type_, constant if isinstance(constant, bool | int | float | str) else constant_key(constant)
     return type_, "D" if facts else None
 
 
 def _other_than_default(kept: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that say something: programs that ask for the key of a launch give what the launch itself leaves out."""
+    """Return the options other than their default.
+
+    Programs that ask for the key of a launch pass options that the launch itself omits.
+    """
     return {name: value for name, value in kept.items() if value != defaults.get(name)}
 
 
 def _artifact_and_times(result: Any) -> tuple[Any, knobs.CompileTimes]:
-    """What a job gave, and how long it took: jobs of Tilewright do not say."""
+    """Return a job's artifact and times, which jobs of Tilewright do not report."""
     return result if isinstance(result, tuple) else (result, knobs.CompileTimes(0, [], 0))
 
 
 def _first_launch(plan: Plan, launcher: Callable[..., None], check: Callable[[Sequence[Any]], None], grid: Any, stream: Any, values: Any) -> None:
-    """The first launch of a plan: refused where it is sure to write outside an argument's memory. Later launches are not looked at."""
+    """Launch a plan for the first time: refuse sure writes outside an argument's memory.
+
+    Later launches are not checked.
+    """
     check(values)
     plan.launcher, plan.settled = launcher, True
     launcher(grid, stream, values)

@@ -13,7 +13,7 @@ from tilewright.runtime.launch.jit import JITFunction
 
 
 def has_arrays(kinds: tuple[Any, ...]) -> bool:
-    """Whether any argument lies on a device."""
+    """Return whether any argument lies on a device."""
     for kind in kinds:
         if isinstance(kind, tuple):
             if has_arrays(kind):

@@ -1,4 +1,4 @@
-"""What hooks of a compilation are told, and the check of what they give to ``kernel.preload``."""
+"""Data for hooks of a compilation, and the check of their data for ``kernel.preload``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check_target(text: str, name: str) -> None:
 
 
 def hook_facts(selected: Selected, key: str, name: str, options: Any, is_warmup: bool) -> dict[str, Any]:
-    """What hooks of a compilation are told: the keyword ``compile``."""
+    """Return the keyword ``compile`` for hooks of a compilation."""
     source = ASTSource.of(selected.specialization)
     facts = dict(options.__dict__)
     facts.update(

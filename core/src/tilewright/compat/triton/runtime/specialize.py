@@ -1,4 +1,4 @@
-"""What a launch specialises on of one argument, in Triton's terms: other compilers ask for it to compile ahead."""
+"""Specialisation on one argument, in Triton's terms, for other compilers that compile ahead."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """``triton.tools.compile``: a kernel, at given types and grid, as a function of C.
 
-    python -m triton.tools.compile kernels.py --kernel-name add --signature '*fp32:16, *fp32:16, i32, 1024' --grid '(n + 1023) / 1024, 1, 1'
+    python -m triton.tools.compile kernels.py --kernel-name add
+        --signature '*fp32:16, *fp32:16, i32, 1024' --grid '(n + 1023) / 1024, 1, 1'
 
 writes ``add.<key>.h`` and ``add.<key>.c`` with the function ``add_<key>(stream, arguments …)``. See
 ``tilewright compile`` for a grid that is given at launch, and :mod:`.link` for one function over
@@ -41,7 +42,7 @@ from tilewright.runtime.launch.grid import MAX_EXTENT
 
 @dataclass
 class CompileArgs:
-    """What to compile.
+    """Arguments of a compilation.
 
     Attributes:
         path: the file of the kernel.
@@ -103,7 +104,7 @@ def compile_kernel(args: CompileArgs) -> tuple[str, list[Path]]:
 
 
 def _specialization(name: str, kernel: str, args: CompileArgs, kind: str, source: ASTSource, parameters: Sequence[Parameter]) -> Specialization:
-    """What the linker is told of a compiled kernel."""
+    """Return the linker's data of a compiled kernel."""
     by_name = {parameter.name: parameter for parameter in parameters}
     linked: list[LinkedParameter] = []
     fixed: list[str] = []
@@ -197,7 +198,7 @@ def _target(text: str) -> GPUTarget:
 
 
 def _parts(text: str) -> list[str]:
-    """What stands between the commas that are outside of brackets."""
+    """Split a text at the commas outside of brackets."""
     found, depth = [""], 0
     for letter in text:
         depth += (letter in "([{") - (letter in ")]}")

@@ -1,4 +1,7 @@
-"""``triton.tools.disasm``: the machine code of NVIDIA GPUs as text. Needs ``cuobjdump`` of the CUDA toolkit."""
+"""``triton.tools.disasm``: the machine code of NVIDIA GPUs as text.
+
+It needs ``cuobjdump`` of the CUDA toolkit.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ def get_sass(cubin_asm: bytes, fun: str | None = None) -> str:
 
 
 def extract(file_path: str, fun: str | None) -> str:
-    """The instructions of a cubin file: a header for each function, one instruction a line, without addresses and encodings."""
+    """Return the instructions of a cubin file, one a line, with a header for each function.
+
+    Addresses and encodings are removed.
+    """
     command = [path_to_cuobjdump()[0], *(["-fun", fun] if fun else []), "-sass", file_path]
     printed = subprocess.check_output(command, text=True)
     parts = []

@@ -1,4 +1,4 @@
-"""``triton.tools.link``: one function of C over the specializations of a kernel that :mod:`.compile` wrote.
+"""``triton.tools.link``: one C function over the specializations that :mod:`.compile` wrote.
 
     python -m triton.tools.link add.*.h -o add_kernel
 
@@ -91,7 +91,10 @@ class _Kernel:
         self.given = ", ".join(("stream", *(each.name for each in parameters)))
 
     def _parameter(self, parameter: LinkedParameter) -> str:
-        """A parameter of the functions over all: addresses have one type, whoever stores to them."""
+        """Declare a parameter of the functions over all: addresses have one type.
+
+        It does not matter who stores to them.
+        """
         if not parameter.is_pointer:
             return parameter.declaration
         return f"CUdeviceptr {parameter.name}" if self.kind == "cuda" else f"const void *{parameter.name}"
@@ -136,7 +139,7 @@ class _Kernel:
         return lines
 
     def _choices(self, group: Iterable[Specialization]) -> list[str]:
-        """A call of each function, the most specialized first, under the condition that the arguments fit."""
+        """Return a call of each function, the most specialized first, if the arguments fit."""
         lines = []
         for each in sorted(group, key=lambda each: -sum(parameter.hint != 0 for parameter in each.parameters)):
             conditions = [_condition(parameter) for parameter in each.parameters if parameter.hint]

@@ -1,4 +1,6 @@
-"""``triton.tools.mxfp``: the microscaling formats of the Open Compute Project, as PyTorch tensors of bit patterns.
+"""``triton.tools.mxfp``: the Open Compute Project's microscaling formats as bit patterns.
+
+The patterns are in PyTorch tensors.
 
 Source: OCP Microscaling Formats (MX) specification 1.0.
 """
@@ -20,7 +22,10 @@ def _size(size: Any) -> tuple[int, ...]:
 
 
 class _Patterns:
-    """Numbers of a narrow format as bit patterns, one in each byte of ``data``: rounded from ``data``, or to be made at random in a shape."""
+    """Numbers of a narrow format as bit patterns, one in each byte of ``data``.
+
+    They are rounded from ``data``, or drawn at random in a shape.
+    """
 
     data: torch.Tensor
 
@@ -40,7 +45,9 @@ class _Patterns:
 
 
 class MXFP4Tensor(_Patterns):
-    """Four-bit floats (E2M1), one in each byte of ``data``; :meth:`to_packed_tensor` puts two into a byte.
+    """Four-bit floats (E2M1), one in each byte of ``data``.
+
+    :meth:`to_packed_tensor` puts two into a byte.
 
     Args:
         data: numbers to round to the format: to the nearest, ties to the even pattern; too large
@@ -72,7 +79,10 @@ class MXFP4Tensor(_Patterns):
         return torch.signbit(values).to(torch.uint8) << 3 | pattern
 
     def to_packed_tensor(self, dim: int) -> torch.Tensor:
-        """Two neighbours along ``dim`` in each byte, the first one in the low bits; an odd extent is filled up with zero."""
+        """Pack two neighbours along ``dim`` in each byte, the first one in the low bits.
+
+        An odd extent is filled up with zero.
+        """
         data = self.data
         assert 0 <= dim < data.ndim, "The dimension to pack along is not within the range of tensor dimensions"
         if data.shape[dim] % 2:

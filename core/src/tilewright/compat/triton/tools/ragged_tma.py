@@ -1,4 +1,4 @@
-"""``triton.tools.ragged_tma``: descriptors of tensors whose rows belong to batches of different lengths.
+"""``triton.tools.ragged_tma``: descriptors of tensors with batches of rows of different lengths.
 
 A batch is a range of rows, found at run time. A block that passes the range's end must not touch
 the next batch, though it is inside the tensor. So the descriptor gets two leading dimensions whose
@@ -27,7 +27,9 @@ _LARGE = 0x7FFF0000
 
 
 def create_ragged_descriptor(T: Any, block_shape: Any, ragged_dim: int = 0) -> TensorDescriptor:
-    """A descriptor of ``T`` (2 or 3 dimensions) for :func:`load_ragged`, :func:`store_ragged` and :func:`atomic_add_ragged`.
+    """Make a descriptor of ``T`` (2 or 3 dimensions) for the functions on ragged rows.
+
+    They are :func:`load_ragged`, :func:`store_ragged` and :func:`atomic_add_ragged`.
 
     Args:
         block_shape: the block's extents, as many as ``T`` has.
@@ -50,13 +52,16 @@ def create_ragged_descriptor(T: Any, block_shape: Any, ragged_dim: int = 0) -> T
 
 @jit
 def to_ragged_indices(batch_offset, batch_size, row):
-    """Where a row of a batch lies: the positions in the two leading dimensions and in the ragged one."""
+    """Return a row's positions in the two leading dimensions and in the ragged one."""
     return _ROWS, batch_offset + batch_size, _ROWS - batch_size + row
 
 
 @jit
 def load_ragged(TMA, batch_offset, batch_size, coords, ragged_dim: tl.constexpr = 0):
-    """The block at ``coords`` of rows ``batch_offset`` to ``batch_offset + batch_size``; zeros outside of them."""
+    """Load the block at ``coords`` of rows ``batch_offset`` to ``batch_offset + batch_size``.
+
+    Outside of them it has zeros.
+    """
     tl.static_assert(len(TMA.shape) == len(coords) + 2, "the descriptor must be made by create_ragged_descriptor")
     first, second, row = to_ragged_indices(batch_offset, batch_size, coords[ragged_dim])
     block = TMA.load([first, second, *coords[:ragged_dim], row, *coords[ragged_dim + 1 :]])
@@ -65,14 +70,20 @@ def load_ragged(TMA, batch_offset, batch_size, coords, ragged_dim: tl.constexpr 
 
 @jit
 def store_ragged(TMA, batch_offset, batch_size, coords, data, ragged_dim: tl.constexpr = 0):
-    """Write a block at ``coords`` of rows ``batch_offset`` to ``batch_offset + batch_size``; what lies outside of them is left out."""
+    """Store a block at ``coords`` of rows ``batch_offset`` to ``batch_offset + batch_size``.
+
+    Elements outside of them are not stored.
+    """
     first, second, row = to_ragged_indices(batch_offset, batch_size, coords[ragged_dim])
     TMA.store([first, second, *coords[:ragged_dim], row, *coords[ragged_dim + 1 :]], tl.reshape(data, [1, 1, *data.shape]))
 
 
 @jit
 def atomic_add_ragged(TMA, batch_offset, batch_size, coords, data, ragged_dim: tl.constexpr = 0):
-    """Add a block to the one at ``coords`` of rows ``batch_offset`` to ``batch_offset + batch_size``; what lies outside of them is left out."""
+    """Add a block at ``coords`` of rows ``batch_offset`` to ``batch_offset + batch_size``.
+
+    Elements outside of them are not added.
+    """
     first, second, row = to_ragged_indices(batch_offset, batch_size, coords[ragged_dim])
     TMA.atomic_add([first, second, *coords[:ragged_dim], row, *coords[ragged_dim + 1 :]], tl.reshape(data, [1, 1, *data.shape]))
 

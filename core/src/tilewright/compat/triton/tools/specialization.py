@@ -1,4 +1,4 @@
-"""What the header of a compiled kernel tells the linker: a line of JSON in a comment."""
+"""The data for the linker in a compiled kernel's header: a line of JSON in a comment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``triton._C.libtriton``: the accesses of kernels (:mod:`.ir`), a vendor's matmul (:mod:`.nvidia`), and small questions that other projects ask."""
+"""``triton._C.libtriton``: a kernel's accesses (:mod:`.ir`), cuBLASLt (:mod:`.nvidia`), queries."""
 
 from __future__ import annotations
 

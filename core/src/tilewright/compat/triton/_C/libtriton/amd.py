@@ -8,7 +8,7 @@ from tilewright.compat.triton import outside
 
 
 def supports_tdm(arch: str) -> bool:
-    """Whether an architecture, such as ``"gfx1250"``, copies tiles by descriptor in hardware."""
+    """Return whether an architecture, such as ``"gfx1250"``, copies tiles by descriptor."""
     return arch.startswith("gfx125")
 
 

@@ -207,7 +207,10 @@ class module(operation):  # noqa: N801
         function.block.add("tt.return")
 
     def _positions(self, parameters: Sequence[str]) -> dict[str, int]:
-        """Parameter -> its position among the function's arguments; under the empty name, how many there are."""
+        """Return parameter -> its position among the function's arguments.
+
+        Under the empty name is their number.
+        """
         ranks = {argument.name: argument.type.rank for argument in self.tile_ir.kernel.arguments if isinstance(argument.type, DescriptorType)}
         found, count = {}, 0
         for name in parameters:
@@ -216,7 +219,7 @@ class module(operation):  # noqa: N801
         return {**found, "": count}
 
     def _shown(self, access: Access) -> Iterator[str]:
-        """The names an access is shown under; that of a function which is called from several places as often as there are."""
+        """Yield the names an access is shown under, once per call of its function."""
         known = _NAMES.get(access.operation.name)
         names = [known] if known else [name for effect, name in _BY_EFFECT.items() if effect & access.effects]
         yield from names * self._calls(access)
@@ -231,7 +234,7 @@ class module(operation):  # noqa: N801
         return Counter(call.attributes["callee"] for call in self.tile_ir.walk() if call.name == "call")[function.name]
 
     def verify(self) -> bool:
-        """Whether the kernel keeps the rules of Tile IR."""
+        """Return whether the kernel keeps the rules of Tile IR."""
         try:
             verify(self.tile_ir)
         except VerificationError:

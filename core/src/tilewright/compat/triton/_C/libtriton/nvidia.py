@@ -1,4 +1,4 @@
-"""``triton._C.libtriton.nvidia``: matrix products by cuBLASLt, which programs compare their kernels with."""
+"""``triton._C.libtriton.nvidia``: matmul by cuBLASLt, to compare kernels with."""
 
 from __future__ import annotations
 
@@ -95,7 +95,9 @@ class CublasLt:
             _library().cublasLtDestroy(self._handle)
 
     def matmul(self, A: Any, B: Any, C: Any) -> None:  # noqa: N803
-        """``C = A @ B.T``: tensors of shapes (m, k), (n, k) and (m, n), contiguous, of one dtype, which is f32, f16, bf16 or fp8 (e4m3).
+        """``C = A @ B.T``: contiguous tensors of shapes (m, k), (n, k) and (m, n), of one dtype.
+
+        The dtype is f32, f16, bf16 or fp8 (e4m3).
 
         Raises:
             LaunchError: shapes or dtypes do not fit, or the library refused.
@@ -103,7 +105,10 @@ class CublasLt:
         self.gemm(A, B, None, C, 1.0, 0.0)
 
     def gemm(self, A: Any, B: Any, C: Any, D: Any, alpha: float, beta: float) -> None:  # noqa: N803
-        """``D = alpha * A @ B.T + beta * C``, with C, which is None for ``beta=0``, of f16 where the others are fp8; see :meth:`matmul`."""
+        """``D = alpha * A @ B.T + beta * C``, with C None for ``beta=0``; see :meth:`matmul`.
+
+        C is f16 where the others are fp8.
+        """
         (m, k), (n, inner), dtype = A.shape, B.shape, A.dtype
         if inner != k or tuple(D.shape) != (m, n) or B.dtype != dtype or D.dtype != dtype or str(dtype) not in _TYPES:
             shapes = ", ".join(f"{tensor.dtype}{list(tensor.shape)}" for tensor in (A, B, D))

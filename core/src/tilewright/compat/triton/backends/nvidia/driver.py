@@ -20,7 +20,10 @@ _LDCONFIG = "/sbin/ldconfig"
 
 
 def _include_dirs() -> list[str]:
-    """The directories with ``cuda.h``: of NVIDIA's packages, and of a CUDA toolkit that is set or installed."""
+    """Return the directories with ``cuda.h``: of NVIDIA's packages and CUDA toolkits.
+
+    A toolkit is set or installed.
+    """
     spec = importlib.util.find_spec("nvidia")
     packages = list(spec.submodule_search_locations or []) if spec is not None else []
     roots = [folder for root in packages for folder in sorted(glob.glob(os.path.join(root, "*")))]
@@ -31,7 +34,9 @@ def _include_dirs() -> list[str]:
 
 @functools.lru_cache
 def libcuda_dirs() -> list[str]:
-    """The directories with the library of the driver (``libcuda.so.1``): the one that is set, else those the dynamic linker knows.
+    """Return the directories with the driver's library (``libcuda.so.1``).
+
+    It is the one that is set, else those the dynamic linker knows.
 
     Raises:
         AssertionError: there is none.
@@ -64,4 +69,4 @@ def __getattr__(name: str) -> Any:
     raise absent("triton.backends.nvidia.driver", name, why)
 
 
-__all__ = ["include_dirs", "libcuda_dirs", "library_dirs"]  # noqa: F822  # the first is found when it is asked for
+__all__ = ["include_dirs", "libcuda_dirs", "library_dirs"]  # noqa: F822 (see __getattr__)

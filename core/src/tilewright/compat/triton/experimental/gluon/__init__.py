@@ -1,4 +1,4 @@
-"""``triton.experimental.gluon``: a language of one vendor's hardware, which Tilewright does not compile.
+"""``triton.experimental.gluon``: a language of one vendor's hardware, without a compiler here.
 
 Programs that have kernels in Gluon beside portable ones, as vLLM has, import it whether or not they
 launch any. Such kernels are defined here as anywhere; a launch is refused.
