@@ -10,7 +10,7 @@ import pytest
 
 from tilewright.errors import CompilationError
 from tilewright_conformance.cases.core.operators.kernels import PAIRS, common, limited, meet, not_numbers, one_division, usual
-from tilewright_conformance.testlib.numbers import FLOATS, INTEGERS, SIGNED, UNSIGNED, kind
+from tilewright_conformance.oracles.dtypes import FLOATS, INTEGERS, SIGNED, UNSIGNED, kind
 
 Run = Callable[..., None]
 

@@ -13,8 +13,8 @@ import pytest
 
 from tilewright.language.extra import libdevice
 from tilewright_conformance.cases.math.libdevice import _BLOCK, _bound, _run
-from tilewright_conformance.cases.math.libdevice.exact import DTYPES
 from tilewright_conformance.cases.math.libdevice.values import PAIRS
+from tilewright_conformance.oracles.dtypes import storage
 from tilewright_conformance.suite.session import Session, Subject
 from tilewright_conformance.testlib import sweep_arguments
 
@@ -51,7 +51,7 @@ def test_functions_of_one_number(session: Session, name: str, type_: str) -> Non
     from tilewright_conformance.testlib import function_sweep
 
     plain = EXACT_NAMES.get(name, name)
-    x = sweep_arguments.one(np.random.default_rng(1), DTYPES[type_], each=4 if type_ == "f32" else 1, count=100)
+    x = sweep_arguments.one(np.random.default_rng(1), storage(type_), each=4 if type_ == "f32" else 1, count=100)
     found = _run(session, name, [x], type_)
     inside, poles = function_sweep.INSIDE.get(plain, lambda x: True), function_sweep.POLES.get(plain, lambda x: False)
     bound, faults = _stated(name, type_), []
@@ -118,7 +118,7 @@ def test_functions_of_several_numbers(session: Session, name: str, type_: str) -
     from tilewright_conformance.testlib import function_sweep
 
     count, exact = SEVERAL[name]
-    operands = sweep_arguments.several(np.random.default_rng(2), DTYPES[type_], count, 1200)
+    operands = sweep_arguments.several(np.random.default_rng(2), storage(type_), count, 1200)
     found = _run(session, name, operands, type_)
     bound = 0.0 if name in ("fmod", "remainder", "copysign") else _stated(name, type_)
     faults = []

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tilewright_conformance.oracles.dtypes import INTEGERS
 from tilewright_conformance.testlib import out_of_range
-from tilewright_conformance.testlib.numbers import INTEGERS
 
 
 @pytest.mark.parametrize("name", INTEGERS)

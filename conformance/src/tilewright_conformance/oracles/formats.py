@@ -1,6 +1,6 @@
 """Narrow float formats by their definition: the value of each bit pattern, and rounding to them.
 
-It shares no code with the compiler, as the oracle of its conversions: a conversion searches all
+It shares no code with the conversions of the compiler, as their oracle: a conversion searches all
 values of a format.
 """
 
@@ -13,22 +13,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.ir import types
+from tilewright_conformance.oracles.dtypes import ELEMENTS
+
 
 @dataclass(frozen=True)
 class Format:
     """A binary float of sign, exponent and fraction.
 
     Attributes:
-        name: its name in the language.
-        text: its name in Tile IR.
         exponent, fraction: bits of each.
         bias: the exponent's bias.
         special: the patterns that are no finite numbers. ``ieee``: the maximum exponent, for infinity
             and NaN. ``nan``: all ones, for NaN. ``unsigned_zero``: negative zero, for NaN.
     """
 
-    name: str
-    text: str
     exponent: int
     fraction: int
     bias: int
@@ -113,19 +112,19 @@ class Format:
         return np.asarray(np.where(np.isnan(values), np.nan, found))
 
 
-FORMATS: dict[str, Format] = {
-    row.name: row
-    for row in (
-        Format("float16", "f16", 5, 10, 15, "ieee"),
-        Format("bfloat16", "bf16", 8, 7, 127, "ieee"),
-        Format("float8e5", "f8e5m2", 5, 2, 15, "ieee"),
-        Format("float8e4nv", "f8e4m3fn", 4, 3, 7, "nan"),
-        Format("float8e4b8", "f8e4m3fnuz", 4, 3, 8, "unsigned_zero"),
-        Format("float8e5b16", "f8e5m2fnuz", 5, 2, 16, "unsigned_zero"),
-        Format("float8e4b15", "f8e4b15", 4, 3, 15, "nan"),
-    )
-}
-_BY_TEXT = {row.text: row for row in FORMATS.values()}
+def _format(type_: types.FloatType) -> Format:
+    special = "ieee" if type_.has_infinity else "nan" if type_.has_negative_zero else "unsigned_zero"
+    return Format(type_.bits - 1 - type_.mantissa, type_.mantissa, type_.bias, special)
+
+
+_BY_TEXT = {str(type_): _format(type_) for type_ in types.FLOATS if type_.bits <= 16}
+#: name in the language -> format of at most 16 bits
+FORMATS: dict[str, Format] = {ELEMENTS[text]: row for text, row in _BY_TEXT.items()}
+
+
+def format_of(name: str) -> Format:
+    """Return the format of a type, by its text in Tile IR or its name in the language."""
+    return _BY_TEXT.get(name) or FORMATS[name]
 
 
 def saturated(values: Any, format_: object) -> Any:

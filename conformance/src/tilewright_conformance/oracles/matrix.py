@@ -7,15 +7,9 @@ from typing import Any
 
 import numpy as np
 
-import tilewright as tw
-import tilewright.language as tl
-from tilewright_conformance.oracles.formats import FORMATS
+from tilewright_conformance.oracles.dtypes import Array, given, spacing, storage
+from tilewright_conformance.oracles.formats import format_of
 
-Array = np.ndarray[Any, Any]
-
-#: accumulator -> the spacing of its numbers at 1: what one addition may lose where a machine cuts
-#: off in place of rounding.
-UNITS = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-23, "f64": 2.0**-52}
 #: fp32 operands under each ``input_precision``: (relative error of a multiplication, additions to
 #: the accumulator for one term). An operand cut off to p bits leaves a remainder of 2**-p; two or
 #: three parts leave the remainder of the last one, once an operand and once for the omitted term of
@@ -46,7 +40,7 @@ def bound(a: Array, b: Array, c: Any, accumulator: str, precision: str = "ieee",
     with np.errstate(all="ignore"):
         magnitude = np.matmul(np.abs(a), np.abs(b)) + np.abs(c)
         lost, sums = PRECISIONS[precision]
-        relative = lost + (sums * terms + 2) * UNITS[accumulator]
+        relative = lost + (sums * terms + 2) * spacing(accumulator)
         if imprecise:
             relative += (terms // _IMPRECISE_TERMS + 2) * _IMPRECISE
         return np.asarray(magnitude * relative)
@@ -63,41 +57,17 @@ class Operand:
     values: Array
 
 
-#: Tile IR text -> (NumPy's dtype of the array, the language's type, the name of the narrow format
-#: where NumPy has none)
-_TYPES: dict[str, tuple[Any, Any, str]] = {
-    "f16": (np.float16, tl.float16, ""),
-    "f32": (np.float32, tl.float32, ""),
-    "f64": (np.float64, tl.float64, ""),
-    "i8": (np.int8, tl.int8, ""),
-    "u8": (np.uint8, tl.uint8, ""),
-    "i32": (np.int32, tl.int32, ""),
-    "bf16": (np.uint16, tl.bfloat16, "bfloat16"),
-    "f8e4m3fn": (np.uint8, tl.float8e4nv, "float8e4nv"),
-    "f8e5m2": (np.uint8, tl.float8e5, "float8e5"),
-    "f8e4m3fnuz": (np.uint8, tl.float8e4b8, "float8e4b8"),
-    "f8e5m2fnuz": (np.uint8, tl.float8e5b16, "float8e5b16"),
-    "f8e4b15": (np.uint8, tl.float8e4b15, "float8e4b15"),
-}
-
-
-def language_type(type_: str) -> Any:
-    """The language's type of a Tile IR type."""
-    return _TYPES[type_][1]
-
-
 def is_fp8(type_: str) -> bool:
     return type_.startswith("f8")
 
 
 def encoded(type_: str, numbers: Array) -> Operand:
     """Numbers rounded to a type; finite, and for the narrow formats within their range."""
-    dtype, own, narrow = _TYPES[type_]
-    if narrow:
-        format_ = FORMATS[narrow]
-        bits = format_.nearest(numbers, "rtne").astype(dtype)
-        return Operand(tw.reinterpret(bits, own), format_.worth(bits))
-    array = np.asarray(numbers).astype(dtype)
+    if type_ == "bf16" or is_fp8(type_):
+        format_ = format_of(type_)
+        bits = format_.nearest(numbers, "rtne").astype(storage(type_))
+        return Operand(given(bits, type_), format_.worth(bits))
+    array = np.asarray(numbers).astype(storage(type_))
     return Operand(array, array.astype(np.float64))
 
 
@@ -121,7 +91,7 @@ def spread(rng: np.random.Generator, type_: str, *shape: int) -> Operand:
     Integers are of their whole range.
     """
     if type_[0] in "iu":
-        limits = np.iinfo(_TYPES[type_][0])
+        limits = np.iinfo(storage(type_))
         return encoded(type_, rng.integers(limits.min, limits.max + 1, shape))
     return encoded(type_, rng.uniform(-1, 1, shape) * np.exp2(rng.integers(-6, 1, shape)))
 
@@ -129,7 +99,7 @@ def spread(rng: np.random.Generator, type_: str, *shape: int) -> Operand:
 #: The sixteen values of e2m1, whose pairs lie in a byte, the first in the low half.
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
 #: formats of block-scaled matmuls that are fp8, by the language's names for them there
-SCALED = {"e4m3": "float8e4nv", "e5m2": "float8e5"}
+SCALED = {"e4m3": "f8e4m3fn", "e5m2": "f8e5m2"}
 _ELEMENTS = {"bf16": "bf16", "fp16": "f16"}
 
 
@@ -143,7 +113,7 @@ def scaled_operand(rng: np.random.Generator, kind: str, shape: tuple[int, ...], 
         low, high = (np.moveaxis(np.moveaxis(codes, pack_axis, 0)[i::2], 0, pack_axis) for i in (0, 1))
         return Operand(np.ascontiguousarray(low | high << 4), E2M1[codes])
     if kind in SCALED:
-        worth = FORMATS[SCALED[kind]].worth(np.arange(256))
+        worth = format_of(SCALED[kind]).worth(np.arange(256))
         small = np.flatnonzero(np.abs(np.nan_to_num(worth, nan=99.0, posinf=99.0, neginf=99.0)) <= 8)
         codes = rng.choice(small, shape).astype(np.uint8)
         return Operand(codes, worth[codes])
@@ -165,4 +135,4 @@ def bits_of(operand: Operand) -> Array:
 
 def worth(type_: str, bits: Array) -> Array:
     """The values of bits of a type that NumPy has not."""
-    return FORMATS[_TYPES[type_][2]].worth(bits)
+    return format_of(type_).worth(bits)

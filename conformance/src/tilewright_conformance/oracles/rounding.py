@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-#: Tile IR text -> (bits of the fraction, exponent of the minimum normal number, exponent of the
-#: maximum)
-_FORMATS = {"f16": (10, -14, 15), "bf16": (7, -126, 127), "f32": (23, -126, 127), "f64": (52, -1022, 1023)}
+from tilewright_conformance.oracles.dtypes import float_type
 
 
 def rounded(exact: Fraction, mode: str, format_: str) -> float:
@@ -17,7 +15,8 @@ def rounded(exact: Fraction, mode: str, format_: str) -> float:
     beyond the range becomes infinity or the maximum, as the mode has it. A zero that a number is
     rounded to has its sign; zero itself is positive.
     """
-    fraction, least, greatest = _FORMATS[format_]
+    type_ = float_type(format_)
+    fraction, least, greatest = type_.mantissa, 1 - type_.bias, type_.bias
     size = abs(exact)
     if size == 0:
         return 0.0

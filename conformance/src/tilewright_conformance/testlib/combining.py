@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright_conformance.testlib.numbers import INTEGERS, SIGNED
+from tilewright_conformance.oracles.dtypes import INTEGERS, SIGNED, spacing
 from tilewright_conformance.testlib.tiles import positions
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
 
 #: Half a unit in the last place, as a part of the value.
-_HALF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
 
 
 def at_least_32_bits(name: str) -> str:
@@ -45,16 +44,16 @@ def sum_bound(x: Array, axis: int | None, name: str) -> Array:
     total once more.
     """
     count = x.size if axis is None else x.shape[axis]
-    half = min(_HALF[name], _HALF["float32"])
+    half = min((spacing(name) / 2), (spacing("float32") / 2))
     total = np.abs(x).sum(axis)
-    rounded = _HALF[name] * np.abs(x.sum(axis)) if half < _HALF[name] else 0.0
+    rounded = (spacing(name) / 2) * np.abs(x.sum(axis)) if half < (spacing(name) / 2) else 0.0
     return np.asarray(1.01 * (count * half * total + rounded))
 
 
 def running_bound(x: Array, axis: int, name: str) -> Array:
     """Error bound of running totals along an axis, in the type itself."""
     count = np.arange(1, x.shape[axis] + 1).reshape([-1 if i == axis else 1 for i in range(x.ndim)])
-    return np.asarray(1.01 * count * _HALF[name] * np.abs(x).cumsum(axis))
+    return np.asarray(1.01 * count * (spacing(name) / 2) * np.abs(x).cumsum(axis))
 
 
 # ---- combinations: all associative and commutative but the last ones

@@ -1,4 +1,4 @@
-"""Number types of kernels: names, arrays, random and special values, and comparison of results."""
+"""Numbers of every type for kernels: random and special values, and comparison of results."""
 
 from __future__ import annotations
 
@@ -7,48 +7,11 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-import tilewright.language as tl
+from tilewright_conformance.oracles.dtypes import FLOATS, IR, UNSIGNED, Array, kind
 from tilewright_conformance.suite.case import Case, Needs
 from tilewright_conformance.suite.session import Session
-
-Array = NDArray[Any]
-
-SIGNED = ("int8", "int16", "int32", "int64")
-UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
-INTEGERS = (*SIGNED, *UNSIGNED)
-FLOATS = ("float16", "bfloat16", "float32", "float64")
-NUMBERS = (*INTEGERS, *FLOATS)
-
-#: name of a type in the language (and in NumPy) -> its text in Tile IR
-IR: dict[str, str] = {
-    "bool": "i1",
-    **{f"{sign}int{bits}": f"{sign or 'i'}{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "float32": "f32",
-    "float64": "f64",
-    "float8e4nv": "f8e4m3fn",
-    "float8e5": "f8e5m2",
-    "float8e4b8": "f8e4m3fnuz",
-    "float8e5b16": "f8e5m2fnuz",
-    "float8e4b15": "f8e4b15",
-}
-
-
-def kind(name: str) -> np.dtype[Any]:
-    """The NumPy dtype of a type."""
-    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
-
-
-def language(name: str) -> Any:
-    """The type as the language has it."""
-    return tl.int1 if name == "bool" else getattr(tl, name)
-
-
-def is_integer(name: str) -> bool:
-    return name in INTEGERS
 
 
 def needs(*names: str, elements: int = 1, any_extent: bool = False) -> Needs:

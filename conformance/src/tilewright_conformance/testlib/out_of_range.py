@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright_conformance.oracles.dtypes import INTEGERS
 from tilewright_conformance.suite.session import Session
-from tilewright_conformance.testlib.numbers import INTEGERS, unset
+from tilewright_conformance.testlib.numbers import unset
 
 Array = NDArray[Any]
 

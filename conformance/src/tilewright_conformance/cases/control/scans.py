@@ -14,11 +14,12 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright_conformance.oracles.dtypes import FLOATS, INTEGERS, IR, NUMBERS, SIGNED, Array, kind, language, spacing
 from tilewright_conformance.suite.case import Case
 from tilewright_conformance.suite.session import Session
 from tilewright_conformance.testlib import combining
 from tilewright_conformance.testlib.combining import Shape
-from tilewright_conformance.testlib.numbers import FLOATS, INTEGERS, IR, NUMBERS, SIGNED, Array, case_of, check, draw, kind, language, unset, wide
+from tilewright_conformance.testlib.numbers import case_of, check, draw, unset, wide
 from tilewright_conformance.testlib.sampled_cases import sampled
 from tilewright_conformance.testlib.tiles import positions
 
@@ -117,7 +118,7 @@ def _product(function: Any, name: str, result: str, shape: Shape, axis: int, rev
     check(session, found, along(x.astype(np.float64), axis, reverse, lambda v: v.cumprod(0)), name="powers of two")
     x = session.rng.uniform(0.97, 1.03, shape).astype(kind(name))
     found = _scan(function, x, result, axis, reverse, session)
-    half = {"float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}[result]
+    half = spacing(result) / 2
     check(session, found, along(x.astype(np.longdouble), axis, reverse, lambda v: v.cumprod(0)), rtol=1.1 * shape[axis] * half, name="near 1")
 
 

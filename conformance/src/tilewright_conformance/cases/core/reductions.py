@@ -14,11 +14,12 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright_conformance.oracles.dtypes import FLOATS, INTEGERS, IR, NUMBERS, Array, kind, language
 from tilewright_conformance.suite.case import Case
 from tilewright_conformance.suite.session import Session
 from tilewright_conformance.testlib import combining
 from tilewright_conformance.testlib.combining import Shape, at_least_32_bits, extremum_type
-from tilewright_conformance.testlib.numbers import FLOATS, INTEGERS, IR, NUMBERS, Array, case_of, check, draw, kind, language, special, unset, wide
+from tilewright_conformance.testlib.numbers import case_of, check, draw, special, unset, wide
 from tilewright_conformance.testlib.sampled_cases import sampled
 from tilewright_conformance.testlib.tiles import positions
 

@@ -16,9 +16,10 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.ir.ops import TABLE
 from tilewright.ir.table import Trait
+from tilewright_conformance.oracles.dtypes import IR, Array, kind
 from tilewright_conformance.suite.case import Case
 from tilewright_conformance.suite.session import Session
-from tilewright_conformance.testlib.numbers import IR, Array, check, kind, needs, unset, wide
+from tilewright_conformance.testlib.numbers import check, needs, unset, wide
 from tilewright_conformance.testlib.sampled_cases import sampled
 from tilewright_conformance.testlib.tiles import positions
 

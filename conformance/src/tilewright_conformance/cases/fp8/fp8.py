@@ -12,33 +12,18 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright_conformance.oracles.formats import FORMATS, Format
-from tilewright_conformance.oracles.matrix import E2M1, bound
+from tilewright_conformance.oracles.dtypes import ELEMENTS, FLOATS, FP8, IR, Array, given, storage
+from tilewright_conformance.oracles.formats import FORMATS, Format, format_of
+from tilewright_conformance.oracles.matrix import E2M1, SCALED, bound
 from tilewright_conformance.suite.case import Case, Needs
 from tilewright_conformance.suite.session import Session
 
-Array = NDArray[Any]
-
-#: name in the language -> Tile IR text
-KINDS = {
-    "float8e4nv": "f8e4m3fn",
-    "float8e5": "f8e5m2",
-    "float8e4b8": "f8e4m3fnuz",
-    "float8e5b16": "f8e5m2fnuz",
-    "float8e4b15": "f8e4b15",
-}
+#: names in the language
+KINDS = tuple(ELEMENTS[text] for text in FP8)
 _COMMON = ("float8e4nv", "float8e5")
-#: wider types: name in the language -> (Tile IR text, how NumPy keeps it)
-WIDE: dict[str, tuple[str, Any]] = {
-    "float16": ("f16", np.float16),
-    "bfloat16": ("bf16", np.uint16),
-    "float32": ("f32", np.float32),
-    "float64": ("f64", np.float64),
-}
 _BLOCK = 256
 _BYTES = np.arange(256, dtype=np.uint8)
 _SOURCE = "the definition of the format"
@@ -54,18 +39,13 @@ def cases() -> Iterator[Case]:
 
 
 def _case(name: str, id_: str, subject: str, body: Callable[[Session], None], *types: str, quick: bool = False, tile: int = _BLOCK, **needs: Any) -> Case:
-    declared = Needs(frozenset({KINDS[name], *types}), tile_elements=tile, **needs)
-    return Case(f"fp8/{KINDS[name]}/{id_}", "fp8", subject, body, declared, quick=quick, source=_SOURCE)
-
-
-def _given(bits: Array, name: str) -> Any:
-    """Bits as an array of the type, for a launch."""
-    return tw.reinterpret(bits, getattr(tl, name)) if name in FORMATS and name != "float16" else bits
+    declared = Needs(frozenset({IR[name], *types}), tile_elements=tile, **needs)
+    return Case(f"fp8/{IR[name]}/{id_}", "fp8", subject, body, declared, quick=quick, source=_SOURCE)
 
 
 def _check(session: Session, found: Array, expected: Array, name: str, label: str = "result") -> None:
     """Bits of a format, against numbers: a NaN has many patterns."""
-    session.check(found, expected, type_=KINDS[name], name=label)
+    session.check(found, expected, type_=IR[name], name=label)
 
 
 # ---- conversions
@@ -81,10 +61,9 @@ def convert(x_ptr, y_ptr, n, ROUNDING: tl.constexpr, BLOCK: tl.constexpr):
 def _wider(name: str, target: str, session: Session) -> None:
     """Every number, exactly; in an order that changes from lane to lane too."""
     bits = np.concatenate([_BYTES, session.rng.permutation(_BYTES), _BYTES[::-1][:77]])
-    text, dtype = WIDE[target]
-    found = np.zeros(len(bits), dtype)
-    session.launch(convert, (-(-len(bits) // _BLOCK),), _given(bits, name), _given(found, target), len(bits), ROUNDING=None, BLOCK=_BLOCK)
-    session.check(found, FORMATS[name].worth(bits), type_=text)
+    found = np.zeros(len(bits), storage(target))
+    session.launch(convert, (-(-len(bits) // _BLOCK),), given(bits, name), given(found, target), len(bits), ROUNDING=None, BLOCK=_BLOCK)
+    session.check(found, FORMATS[name].worth(bits), type_=IR[target])
 
 
 def _decisive(form: Format, dtype: Any) -> Array:
@@ -111,7 +90,7 @@ def _arguments(session: Session, name: str, source: str) -> tuple[Array, Array]:
     if source in ("float16", "bfloat16"):
         bits = np.arange(1 << 16, dtype=np.uint16)
         return (bits.view(np.float16) if source == "float16" else bits), FORMATS[source].worth(bits)
-    dtype = WIDE[source][1]
+    dtype = storage(source).type
     form = FORMATS[name]
     with np.errstate(over="ignore"):
         special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, 1e-40, -1e-38, 3e38, -3e38, 1e300, 5e-324]).astype(dtype)
@@ -121,9 +100,9 @@ def _arguments(session: Session, name: str, source: str) -> tuple[Array, Array]:
 
 
 def _narrower(name: str, source: str, rounding: str, session: Session) -> None:
-    given, values = _arguments(session, name, source)
-    found = np.zeros(len(given), np.uint8)
-    session.launch(convert, (-(-len(given) // 1024),), _given(given, source), _given(found, name), len(given), ROUNDING=rounding, BLOCK=1024)
+    x, values = _arguments(session, name, source)
+    found = np.zeros(len(x), np.uint8)
+    session.launch(convert, (-(-len(x) // 1024),), given(x, source), given(found, name), len(x), ROUNDING=rounding, BLOCK=1024)
     _check(session, found, FORMATS[name].rounded(values, rounding), name)
 
 
@@ -132,7 +111,7 @@ def _across(name: str, session: Session) -> None:
     for target in KINDS:
         if target != name:
             found = np.zeros(256, np.uint8)
-            session.launch(convert, (1,), _given(_BYTES.copy(), name), _given(found, target), 256, ROUNDING=None, BLOCK=_BLOCK)
+            session.launch(convert, (1,), given(_BYTES.copy(), name), given(found, target), 256, ROUNDING=None, BLOCK=_BLOCK)
             _check(session, found, FORMATS[target].rounded(FORMATS[name].worth(_BYTES)), target, f"to {target}")
 
 
@@ -147,7 +126,7 @@ def _round_trip(name: str, session: Session) -> None:
     worth = FORMATS[name].rounded(FORMATS[name].worth(_BYTES))
     for middle in ("float16", "bfloat16", "float32"):
         found = np.zeros(256, np.uint8)
-        session.launch(there_and_back, (1,), _given(_BYTES.copy(), name), _given(found, name), MIDDLE=getattr(tl, middle), BLOCK=_BLOCK)
+        session.launch(there_and_back, (1,), given(_BYTES.copy(), name), given(found, name), MIDDLE=getattr(tl, middle), BLOCK=_BLOCK)
         _check(session, found, worth, name, f"through {middle}")
     x = (session.rng.standard_normal(_BLOCK) * FORMATS[name].greatest / 3).astype(np.float32)
     y = np.zeros_like(x)
@@ -156,15 +135,17 @@ def _round_trip(name: str, session: Session) -> None:
 
 
 def _conversions(name: str) -> Iterator[Case]:
-    for target, (text, _) in WIDE.items():
+    for target in FLOATS:
+        text = IR[target]
         body = functools.partial(_wider, name, target)
         yield _case(name, f"to-{text}/every-number", "tl.cast", body, text, quick=target in ("float32", "bfloat16") and name in _COMMON)
-    for source, (text, _) in WIDE.items():
+    for source in FLOATS:
+        text = IR[source]
         for rounding in ("rtne", "rtz"):
             body = functools.partial(_narrower, name, source, rounding)
             quick = name in _COMMON and (source, rounding) in (("float32", "rtne"), ("float64", "rtne"), ("float16", "rtz"))
             yield _case(name, f"from-{text}/{rounding}", "tl.cast", body, text, quick=quick, tile=1024)
-    yield _case(name, "across/every-number", "tl.cast", functools.partial(_across, name), *KINDS.values(), quick=name == "float8e5")
+    yield _case(name, "across/every-number", "tl.cast", functools.partial(_across, name), *FP8, quick=name == "float8e5")
     yield _case(name, "round-trip/every-number", "tl.cast", functools.partial(_round_trip, name), "f16", "bf16", "f32", quick=name == "float8e4b8")
 
 
@@ -187,7 +168,7 @@ def _copied(name: str, session: Session) -> None:
     expected = FORMATS[name].worth(found)
     expected[:rows, :64] = FORMATS[name].rounded(np.array([1.3]))[0]
     expected[:rows, :columns] = FORMATS[name].worth(x[:rows, 3 : 3 + columns])
-    session.launch(copy_rows, (4,), _given(x.reshape(-1)[3:], name), _given(found, name), rows, columns, 64, 67, OTHER=1.3, R=4, C=64)
+    session.launch(copy_rows, (4,), given(x.reshape(-1)[3:], name), given(found, name), rows, columns, 64, 67, OTHER=1.3, R=4, C=64)
     _check(session, found, expected, name)
 
 
@@ -204,7 +185,7 @@ def _bits(name: str, session: Session) -> None:
     bits = _BYTES[~np.isnan(FORMATS[name].worth(_BYTES))]
     bits = np.resize(bits, _BLOCK)
     signed, back = np.zeros(_BLOCK, np.int8), np.zeros(_BLOCK, np.uint8)
-    session.launch(as_bytes, (1,), _given(bits, name), signed, _given(back, name), BLOCK=_BLOCK)
+    session.launch(as_bytes, (1,), given(bits, name), signed, given(back, name), BLOCK=_BLOCK)
     session.check(signed.view(np.uint8), bits)
     _check(session, back, FORMATS[name].worth(bits ^ np.uint8(0x80)), name)
 
@@ -220,7 +201,7 @@ def _gathered(name: str, session: Session) -> None:
     """Loads and stores at addresses in any order, a choice, and a constant of the type."""
     index = session.rng.permutation(_BLOCK).astype(np.int32)
     found = np.zeros(_BLOCK, np.uint8)
-    session.launch(gathered, (1,), _given(_BYTES.copy(), name), index, _given(found, name), BLOCK=_BLOCK)
+    session.launch(gathered, (1,), given(_BYTES.copy(), name), index, given(found, name), BLOCK=_BLOCK)
     expected = np.full(_BLOCK, 0.5)
     expected[index[::3]] = FORMATS[name].worth(_BYTES)[index[::3]]
     _check(session, found, expected, name)
@@ -296,7 +277,7 @@ _COMPARISONS: dict[str, tuple[Any, Callable[[Array, Array], Array]]] = {
 def _every_pair(name: str, other: str = "") -> tuple[list[Any], Array, Array]:
     """The two operands as a kernel takes them, and their values as a column and a row."""
     x, y = FORMATS[name].worth(_BYTES), FORMATS[other or name].worth(_BYTES)
-    return [_given(_BYTES.copy(), name), _given(_BYTES.copy(), other or name)], x[:, None], y[None, :]
+    return [given(_BYTES.copy(), name), given(_BYTES.copy(), other or name)], x[:, None], y[None, :]
 
 
 def _arithmetic(name: str, operation: str, session: Session) -> None:
@@ -304,7 +285,7 @@ def _arithmetic(name: str, operation: str, session: Session) -> None:
     function, exact = _ARITHMETIC[operation]
     operands, x, y = _every_pair(name)
     found = np.zeros((256, 256), np.uint8)
-    session.launch(all_pairs, (256,), *operands, _given(found, name), FUNCTION=function, RESULT=getattr(tl, name), BLOCK=_BLOCK)
+    session.launch(all_pairs, (256,), *operands, given(found, name), FUNCTION=function, RESULT=getattr(tl, name), BLOCK=_BLOCK)
     with np.errstate(invalid="ignore"):
         _check(session, found, FORMATS[name].rounded(exact(x, y)), name)
 
@@ -351,7 +332,7 @@ def one_operand(x_ptr, negated_ptr, size_ptr, scaled_ptr, wide_ptr, BLOCK: tl.co
 def _one_operand(name: str, session: Session) -> None:
     """Negation and magnitude, which are exact, a number of the program text, which takes the type, and fp32, which does not."""
     found, wide = np.zeros((3, 256), np.uint8), np.zeros(256, np.float32)
-    session.launch(one_operand, (1,), *(_given(part, name) for part in (_BYTES.copy(), *found)), wide, BLOCK=_BLOCK)
+    session.launch(one_operand, (1,), *(given(part, name) for part in (_BYTES.copy(), *found)), wide, BLOCK=_BLOCK)
     x = FORMATS[name].worth(_BYTES)
     product = FORMATS[name].rounded(x * FORMATS[name].rounded(np.array([0.75])))
     for part, expected, label in zip(found, (-x, np.abs(x), product), ("-x", "abs", "x * 0.75"), strict=True):
@@ -378,7 +359,7 @@ def _upcast(name: str, session: Session) -> None:
     bits = np.resize(bits[small], 256).reshape(4, 64)
     total, greatest, root = np.zeros(4, np.float32), np.zeros(4, np.float32), np.zeros((4, 64), np.uint8)
     options = {"ROWS": 4, "COLUMNS": 64}
-    session.launch(rows_reduced, (1,), _given(bits, name), total, greatest, _given(root, name), **options, **session.strict)
+    session.launch(rows_reduced, (1,), given(bits, name), total, greatest, given(root, name), **options, **session.strict)
     session.check(total, form.worth(bits).sum(1), zero_sign=False)
     session.check(greatest, form.worth(bits).max(1), zero_sign=False)
     _check(session, root, form.rounded(np.sqrt(np.abs(form.worth(bits)))), name, "the root")
@@ -425,7 +406,7 @@ def _by_unit(name: str, accumulator: str, session: Session) -> None:
     unit = form.nearest(np.eye(size), "rtne").astype(np.uint8)
     found = np.zeros((16, size), np.float16 if accumulator == "f16" else np.float32)
     out = tl.float16 if accumulator == "f16" else tl.float32
-    session.launch(by_unit, (1,), _given(bits, name), _given(unit, name), found, M=16, K=size, OUT=out)
+    session.launch(by_unit, (1,), given(bits, name), given(unit, name), found, M=16, K=size, OUT=out)
     session.check(found, form.worth(bits), zero_sign=False)
 
 
@@ -436,7 +417,7 @@ def _quantised(name: str, session: Session) -> None:
     scale = np.exp2(np.ceil(np.log2(np.abs(x).max(1) / form.greatest))).astype(np.float32)
     weights = form.nearest(session.rng.integers(-1, 2, (64, 32)).astype(np.float64), "rtne").astype(np.uint8)
     found = np.zeros((16, 32), np.float32)
-    session.launch(quantised, (1,), x, scale, _given(weights, name), found, M=16, N=32, K=64)
+    session.launch(quantised, (1,), x, scale, given(weights, name), found, M=16, N=32, K=64)
     rows = form.rounded((x / scale[:, None]).astype(np.float64))
     exact = rows @ form.worth(weights)
     lost = bound(rows, form.worth(weights), 0.0, "f32", imprecise=True)
@@ -444,7 +425,7 @@ def _quantised(name: str, session: Session) -> None:
 
 
 def _products(name: str) -> Iterator[Case]:
-    text = KINDS[name]
+    text = IR[name]
     for accumulator in ("f32", "f16") if name in _COMMON else ("f32",):
         pair = ("f16" if name == "float8e4b15" else text, accumulator)
         body = functools.partial(_by_unit, name, accumulator)
@@ -470,16 +451,13 @@ def scaled_by_unit(x_ptr, scale_ptr, unit_ptr, out_ptr, FORMAT: tl.constexpr, BY
     tl.store(out_ptr + row[:, None] * K + column[None, :], out)
 
 
-_ELEMENTS = {"e2m1": "", "e4m3": "float8e4nv", "e5m2": "float8e5"}
-
-
 def _scaled_unit(format_: str, session: Session) -> None:
     m, k = 16, 64
     if format_ == "e2m1":
         codes = np.resize(session.rng.permutation(_BYTES), m * k // 2).reshape(m, k // 2)
         values = E2M1[np.stack([codes & 15, codes >> 4], -1).reshape(m, k)]
     else:
-        form = FORMATS[_ELEMENTS[format_]]
+        form = format_of(SCALED[format_])
         finite = _BYTES[np.isfinite(form.worth(_BYTES))]
         codes = np.resize(session.rng.permutation(finite), m * k).reshape(m, k)
         values = form.worth(codes)
@@ -489,15 +467,15 @@ def _scaled_unit(format_: str, session: Session) -> None:
     unit = np.ascontiguousarray((np.eye(k, dtype=np.float32).view(np.uint32) >> 16).astype(np.uint16))
     found = np.zeros((m, k), np.float32)
     options = {"FORMAT": format_, "BYTES": codes.shape[1], "M": m, "K": k}
-    session.launch(scaled_by_unit, (1,), codes, scales, _given(unit, "bfloat16"), found, **options)
+    session.launch(scaled_by_unit, (1,), codes, scales, given(unit, "bfloat16"), found, **options)
     expected = values * factor
     expected[1] = np.nan  # a scale that is no number spoils its row
     session.check(found, expected, zero_sign=False)
 
 
 def _scaled() -> Iterator[Case]:
-    for format_, name in _ELEMENTS.items():
-        types = {"u8", "bf16", "f32"} | ({KINDS[name]} if name else set())
+    for format_ in ("e2m1", *SCALED):
+        types = {"u8", "bf16", "f32", SCALED.get(format_, "u8")}
         needs = Needs(frozenset(types), features=frozenset({"dot_scaled"}), tile_elements=4096)
         body = functools.partial(_scaled_unit, format_)
         yield Case(f"fp8/scaled/{format_}/every-code", "fp8", "tl.dot_scaled", body, needs, quick=format_ != "e5m2", source=_SOURCE)

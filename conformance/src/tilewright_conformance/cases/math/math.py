@@ -22,7 +22,8 @@ from tilewright.errors import CompilationError
 from tilewright.ir.types import F32, F64
 from tilewright.language.extra import libdevice
 from tilewright.passes.math.math_library import MATH
-from tilewright_conformance.oracles.formats import FORMATS
+from tilewright_conformance.oracles.dtypes import given, language, spacing, storage
+from tilewright_conformance.oracles.formats import format_of
 from tilewright_conformance.oracles.functions import exact
 from tilewright_conformance.oracles.rounding import rounded
 from tilewright_conformance.suite.case import Case, Needs
@@ -33,7 +34,6 @@ from tilewright_conformance.testlib.sampled_cases import sampled
 Array = NDArray[Any]
 
 _BLOCK = 1024
-_DTYPES: dict[str, Any] = {"f32": np.float32, "f64": np.float64}
 #: name -> the function of the language
 _FUNCTIONS: dict[str, Any] = {name: getattr(tl, name, None) or getattr(libdevice, name) for name in ARGUMENTS}
 #: The least normal number of f32, and what is so near above it that an error as great as relaxed bounds may bring it below.
@@ -43,7 +43,7 @@ _NORMAL, _NEAR_NORMAL = 2.0**-126, 2.0**-126 * (1 + 2.0**-12)
 def cases() -> Iterator[Case]:
     yield from sampled("math", "math", dict.fromkeys(("exp", "exp2", "log", "log2", "sin", "cos", "tanh", "erf", "rsqrt"), True))
     for name in ARGUMENTS:
-        for type_ in _DTYPES:
+        for type_ in _WIDE:
             yield _case(name, type_, "strict", functools.partial(_strict, name, type_), quick=type_ == "f32", source="decimal arithmetic of forty digits")
             yield _case(name, type_, "relaxed", functools.partial(_relaxed, name, type_), quick=name in ("exp", "log2"), source="double precision")
             yield _case(name, type_, "special", functools.partial(_special, name, type_), quick=type_ == "f32", source="IEEE 754 and C's Annex F")
@@ -51,7 +51,7 @@ def cases() -> Iterator[Case]:
             body = functools.partial(_exhaustive, name, type_)
             yield _case(name, type_, "every-number", body, "f32", quick=name in ("sin", "exp", "tanh") and type_ == "bf16", source="double precision")
     for name in ("sin", "cos"):
-        for type_ in _DTYPES:
+        for type_ in _WIDE:
             yield _case(name, type_, "large", functools.partial(_large, name, type_), quick=type_ == "f32", source="decimal arithmetic")
     yield from _rounding_cases()
     yield from _arithmetic_cases()
@@ -103,7 +103,7 @@ def _unit_of_the_oracle(type_: str) -> float:
 
 
 def _strict(name: str, type_: str, session: Session) -> None:
-    x = random_arguments(session.rng, name, _DTYPES[type_], 100)
+    x = random_arguments(session.rng, name, storage(type_), 100)
     found = _apply(session, _FUNCTIONS[name], x, **session.strict)
     session.check(found, exact(name, x), ulp=_bound(name, type_, strict=True) + _unit_of_the_oracle(type_))
     if type_ == "f32":
@@ -114,7 +114,7 @@ def _strict(name: str, type_: str, session: Session) -> None:
 
 def _relaxed(name: str, type_: str, session: Session) -> None:
     """The bound of exp grows with its argument; results below the normal numbers may be zero."""
-    x = random_arguments(session.rng, name, _DTYPES[type_], 1000)
+    x = random_arguments(session.rng, name, storage(type_), 1000)
     expected = double_nearest(name, x)
     near = (expected >= _NORMAL) & (expected < _NEAR_NORMAL)
     x, expected = x[~near], expected[~near]
@@ -131,8 +131,8 @@ def _relaxed(name: str, type_: str, session: Session) -> None:
 
 def _special(name: str, type_: str, session: Session) -> None:
     arguments, results = zip(*ARGUMENTS[name].settled, strict=True)
-    x = np.array([*arguments, NAN_OF_OTHER_BITS], _DTYPES[type_])
-    expected = np.array([*results, math.nan], _DTYPES[type_])
+    x = np.array([*arguments, NAN_OF_OTHER_BITS], storage(type_))
+    expected = np.array([*results, math.nan], storage(type_))
     for options in (session.strict, {}):
         session.check(_apply(session, _FUNCTIONS[name], x, **options), expected)
     if name in ("sin", "tanh"):
@@ -145,7 +145,7 @@ NAN_OF_OTHER_BITS = float(np.array(0xFFF8000000000123, np.uint64).view(np.float6
 
 
 def _large(name: str, type_: str, session: Session) -> None:
-    x = large_angles(_DTYPES[type_])
+    x = large_angles(storage(type_))
     expected = exact(name, x)
     for options, strict in ((session.strict, True), ({}, False)):
         found = _apply(session, _FUNCTIONS[name], x, **options)
@@ -155,13 +155,11 @@ def _large(name: str, type_: str, session: Session) -> None:
 def _exhaustive(name: str, type_: str, session: Session) -> None:
     """Every number of 16 bits, computed in fp32 and rounded: the error is half a unit and fp32's own."""
     bits = np.arange(1 << 16, dtype=np.uint16)
-    x = FORMATS["float16" if type_ == "f16" else "bfloat16"].worth(bits)
+    x = format_of(type_).worth(bits)
     found = np.zeros_like(bits)
-    kind = tl.float16 if type_ == "f16" else tl.bfloat16
-    arrays = [tw.reinterpret(array, kind) for array in (bits, found)]
+    arrays = [tw.reinterpret(array, language(type_)) for array in (bits, found)]
     session.launch(through_fp32, (len(bits) // _BLOCK,), *arrays, len(bits), FUNCTION=_FUNCTIONS[name], BLOCK=_BLOCK, **session.strict)
-    fraction = 10 if type_ == "f16" else 7
-    ulp = 0.5 + 2 * 2.0 ** (fraction - 23)
+    ulp = 0.5 + 2 * spacing("f32") / spacing(type_)
     result = found.view(np.float16) if type_ == "f16" else found
     session.check(result, double_nearest(name, x), ulp=ulp, type_=type_)
 
@@ -170,7 +168,7 @@ def _exhaustive(name: str, type_: str, session: Session) -> None:
 
 
 def _rounding_arguments(session: Session, type_: str) -> Array:
-    dtype = _DTYPES[type_]
+    dtype = storage(type_)
     fraction = np.finfo(dtype).nmant
     large = [2.0 ** (fraction - 1) + 0.5, 2.0**fraction - 0.5, 2.0**fraction + 1, 2.0 ** (fraction + 2), np.inf]
     whole = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.5, 8.0, *large])
@@ -194,7 +192,7 @@ def _rounding_cases() -> Iterator[Case]:
         session.check(_apply(session, function, x), wanted(x))
 
     for name in _ROUNDINGS:
-        for type_ in _DTYPES:
+        for type_ in _WIDE:
             yield _case(name, type_, "values", functools.partial(body, name, type_), quick=type_ == "f32" and name in ("floor", "rint"), source="NumPy")
     yield _case("sqrt_rn", "f32", "values", _root_rounded, quick=True, source="exact fractions")
     yield _case("sqrt_rn", "f32", "special", _root_special, source="IEEE 754")
@@ -230,20 +228,17 @@ def binary(x_ptr, y_ptr, out_ptr, n, FUNCTION: tl.constexpr, RESULT: tl.constexp
     tl.store(out_ptr + at, value, mask=at < n)
 
 
-_KINDS: dict[str, Any] = {"f16": tl.float16, "bf16": tl.bfloat16, "f32": tl.float32, "f64": tl.float64}
-
-
 def _encode(numbers: Array, type_: str) -> tuple[Any, Array]:
     """(what a kernel is given, the numbers it stands for in float64) of numbers rounded to a type."""
     if type_ == "bf16":
-        form = FORMATS["bfloat16"]
+        form = format_of("bf16")
         with np.errstate(invalid="ignore"):
             kept = np.where(np.abs(numbers) <= form.greatest, numbers, 0.0)
         bits = form.nearest(kept, "rtne").astype(np.uint16)
         bits = np.where(np.isinf(numbers), np.where(numbers > 0, 0x7F80, 0xFF80), np.where(np.isnan(numbers), 0x7FC0, bits)).astype(np.uint16)
         return tw.reinterpret(bits, tl.bfloat16), form.worth(bits)
     with np.errstate(over="ignore"):
-        array = numbers.astype({"f16": np.float16, **_DTYPES}[type_])
+        array = numbers.astype(storage(type_))
     return array, array.astype(np.float64)
 
 
@@ -253,15 +248,13 @@ def _fma(type_: str, session: Session) -> None:
     spread = {"f16": 4, "bf16": 40, "f32": 40, "f64": 300}[type_]
     x, y = (rng.standard_normal(3 * count) * np.exp2(rng.integers(-spread, spread, 3 * count)) for _ in range(2))
     z = np.concatenate([-x[:count] * y[:count], x[count : 2 * count] * np.exp2(rng.integers(-20, 20, count)), rng.standard_normal(count)])
-    fraction = {"f16": 10, "bf16": 7, "f32": 23, "f64": 52}[type_]
-    unit = 2.0**-fraction
+    unit = spacing(type_)
     hard = [(1 + unit, 1 + unit, -1.0), (1 + unit, 1 - unit, -1.0), (1 + unit, 1.0, unit / 2), (1.0, 1.0, unit / 2), (3.0, 1 + unit, unit**3), (2.0, 0.5, -1.0)]
     zeros = [(0.0, -1.0, 0.0), (0.0, -1.0, -0.0), (-0.0, 1.0, -0.0), (np.inf, 0.0, 1.0), (np.inf, 1.0, -np.inf), (np.inf, -2.0, 1.0), (np.nan, 1.0, 1.0)]
     x, y, z = (np.concatenate([many, few]) for many, few in zip((x, y, z), zip(*hard, *zeros, strict=True), strict=True))
     (a, x), (b, y), (c, z) = (_encode(numbers, type_) for numbers in (x, y, z))
-    found = np.zeros(len(x), {"f16": np.float16, "bf16": np.uint16, **_DTYPES}[type_])
-    given = tw.reinterpret(found, tl.bfloat16) if type_ == "bf16" else found
-    session.launch(ternary, (-(-len(x) // 128),), a, b, c, given, len(x), FUNCTION=tl.fma, BLOCK=128)
+    found = np.zeros(len(x), storage(type_))
+    session.launch(ternary, (-(-len(x) // 128),), a, b, c, given(found, type_), len(x), FUNCTION=tl.fma, BLOCK=128)
     session.check(found, np.array([_fused(*numbers, type_) for numbers in zip(x.tolist(), y.tolist(), z.tolist(), strict=True)]), type_=type_)
 
 
@@ -277,7 +270,7 @@ _WIDE = ("f32", "f64")
 
 def _quotient(function: Any, type_: str, bound: float, session: Session) -> None:
     """``bound`` 0: correctly rounded, whatever the numbers; otherwise normal quotients by divisors below 2**126."""
-    dtype = _DTYPES[type_]
+    dtype = storage(type_)
     x, y = (any_bits(session.rng, dtype, 3000) for _ in range(2))
     near = session.rng.uniform(0.5, 2, (2, 2000)).astype(dtype)
     x, y = np.concatenate([x, near[0]]), np.concatenate([y, near[1]])
@@ -339,7 +332,7 @@ def _sigmoid(type_: str, session: Session) -> None:
     """1 / (1 + exp(-x)), of which each step may add its error, and exp twice its own."""
     reach = 87 if type_ == "f32" else 700
     few = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e4])
-    x = np.concatenate([session.rng.uniform(-reach, reach, 500), session.rng.uniform(-2, 2, 500), few]).astype(_DTYPES[type_])
+    x = np.concatenate([session.rng.uniform(-reach, reach, 500), session.rng.uniform(-2, 2, 500), few]).astype(storage(type_))
     expected = np.array([v if v != v else 1 / (1 + math.exp(-v)) if v > -reach else 0.0 for v in x.astype(float).tolist()])
     session.check(_apply(session, tl.sigmoid, x, **session.strict), expected, ulp=4)
 
@@ -379,10 +372,10 @@ def _half_magnitude(type_: str, session: Session) -> None:
     """Every number of 16 bits without its sign."""
     bits = np.arange(1 << 16, dtype=np.uint16)
     found = np.zeros_like(bits)
-    arrays = [tw.reinterpret(array, _KINDS[type_]) for array in (bits, found)]
+    arrays = [tw.reinterpret(array, language(type_)) for array in (bits, found)]
     session.launch(integer_unary, (64,), *arrays, len(bits), FUNCTION=tl.abs, BLOCK=_BLOCK)
     result = found.view(np.float16) if type_ == "f16" else found
-    session.check(result, np.abs(FORMATS["float16" if type_ == "f16" else "bfloat16"].worth(bits)), type_=type_)
+    session.check(result, np.abs(format_of(type_).worth(bits)), type_=type_)
 
 
 def _integer_cases() -> Iterator[Case]:

@@ -10,10 +10,11 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright_conformance.oracles.dtypes import INTEGERS, IR, SIGNED
 from tilewright_conformance.suite.case import Case
 from tilewright_conformance.suite.session import Session
 from tilewright_conformance.testlib.combining import Shape
-from tilewright_conformance.testlib.numbers import INTEGERS, IR, SIGNED, case_of, check, wide
+from tilewright_conformance.testlib.numbers import case_of, check, wide
 from tilewright_conformance.testlib.sampled_cases import sampled
 from tilewright_conformance.testlib.tiles import positions
 

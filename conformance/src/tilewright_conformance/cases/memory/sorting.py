@@ -9,10 +9,11 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright_conformance.oracles.dtypes import FLOATS, IR, NUMBERS, Array, kind, language
 from tilewright_conformance.suite.case import Case
 from tilewright_conformance.suite.session import Session
 from tilewright_conformance.testlib.combining import Shape, extremum_type
-from tilewright_conformance.testlib.numbers import FLOATS, IR, NUMBERS, Array, case_of, check, draw, kind, language, unset, wide
+from tilewright_conformance.testlib.numbers import case_of, check, draw, unset, wide
 from tilewright_conformance.testlib.tiles import positions
 
 _case = functools.partial(case_of, "sorting", "memory", "NumPy")

@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tilewright.ir.types import BF16, F16, F32, INTEGERS
 from tilewright.passes.decompose.catalogue import remaining
 from tilewright.plugins.manifest import Capabilities
 from tilewright_conformance.suite.case import PROFILES, Needs, Outcome, Status
@@ -27,8 +28,7 @@ from tilewright_conformance.suite.expectations import Expectations, Verdict
 
 _FILE = Path(__file__).with_name("required_cases.toml")
 
-_INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
-_CORE = Needs(frozenset(("i1", *_INTEGERS, "f16", "bf16", "f32")), tile_elements=1 << 16)
+_CORE = Needs(frozenset(map(str, (*INTEGERS, F16, BF16, F32))), tile_elements=1 << 16)
 
 #: What a backend has to declare for each profile. A case that needs no more than this must pass.
 REQUIRES: dict[str, Needs] = {

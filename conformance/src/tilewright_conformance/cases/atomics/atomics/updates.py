@@ -8,9 +8,10 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright_conformance.oracles.dtypes import Array, float_type, given, storage
 from tilewright_conformance.suite.case import Needs
 from tilewright_conformance.suite.session import Session
-from tilewright_conformance.testlib.bits import Array, given, poison, random_bits, same_bits, storage
+from tilewright_conformance.testlib.bits import poison, random_bits, same_bits
 from tilewright_conformance.testlib.case_table import Table, elements
 
 case = Table("atomics", "atomics")
@@ -323,7 +324,7 @@ def reduce_half(x, total, BLOCK: tl.constexpr):
 @case("many/rounding", "atomic_rmw", each=("f16", "bf16", "f32"), needs=lambda element: atomic("add", element, tile=32), quick=("f16",))
 def roundings(session: Session, element: str) -> None:
     """Sums of floats that are rounded, within the bound of so many roundings in any order."""
-    programs, digits = 20, {"f16": 11, "bf16": 8, "f32": 24}[element]
+    programs, digits = 20, float_type(element).mantissa + 1
     x = session.rng.standard_normal((programs, 32)).astype(np.float32)
     if element == "bf16":
         x = (x.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)

@@ -8,6 +8,7 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright_conformance.oracles import dtypes
 from tilewright_conformance.suite.session import Session
 from tilewright_conformance.testlib import numbers
 from tilewright_conformance.testlib.case_table import Table, elements
@@ -36,8 +37,8 @@ def call_on_scalars(x, y, out, n):
 @CASES(
     "noinline/scalars",
     "call",
-    each={numbers.IR[name]: name for name in ("int8", "int16", "int32", "int64", "uint32", "uint64", "float16", "bfloat16", "float32", "float64")},
-    needs=lambda name: elements(numbers.IR[name], features={"noinline"}),
+    each={dtypes.IR[name]: name for name in ("int8", "int16", "int32", "int64", "uint32", "uint64", "float16", "bfloat16", "float32", "float64")},
+    needs=lambda name: elements(dtypes.IR[name], features={"noinline"}),
     quick=("i32", "f32"),
 )
 def functions_of_scalars(session: Session, name: str) -> None:

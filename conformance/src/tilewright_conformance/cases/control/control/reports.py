@@ -12,6 +12,7 @@ import numpy as np
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.errors import CompilationError, CompileTimeAssertionFailure, KernelError, TilewrightError
+from tilewright_conformance.oracles import dtypes
 from tilewright_conformance.suite.session import Session
 from tilewright_conformance.testlib import numbers
 from tilewright_conformance.testlib.case_table import Table, elements
@@ -53,7 +54,7 @@ PRINTED: dict[str, list[Any]] = {
 
 @CASES("print/type", "device_print", each={n: n for n in PRINTED}, needs=lambda name: elements(name, tile=4, features={"print"}), quick=("i8", "u64", "f32"))
 def numbers_of_every_type(session: Session, name: str) -> None:
-    kind = numbers.kind({text: own for own, text in numbers.IR.items()}[name])
+    kind = dtypes.kind({text: own for own, text in dtypes.IR.items()}[name])
     x, bits = np.array(PRINTED[name], kind), int(name.lstrip("iubf"))
     for hexadecimal in (False, True) if name[0] in "iu" else (False,):
         texts = [_text(value, bits if hexadecimal else None) for value in PRINTED[name]]

@@ -15,9 +15,10 @@ import numpy as np
 import tilewright as tw
 import tilewright.language as tl
 from tilewright_conformance.cases.core.access.masked_off import left_out
+from tilewright_conformance.oracles.dtypes import INTEGERS, IR, NUMBERS, SIGNED, kind, language
 from tilewright_conformance.suite.case import Case
 from tilewright_conformance.suite.session import Session
-from tilewright_conformance.testlib.numbers import INTEGERS, IR, NUMBERS, SIGNED, case_of, check, kind, language, wide
+from tilewright_conformance.testlib.numbers import case_of, check, wide
 from tilewright_conformance.testlib.sampled_cases import sampled
 from tilewright_conformance.testlib.tiles import positions
 

@@ -13,9 +13,10 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright_conformance.oracles.dtypes import IR, NUMBERS
 from tilewright_conformance.suite.case import Case, Needs
 from tilewright_conformance.suite.session import Session
-from tilewright_conformance.testlib.numbers import IR, NUMBERS, case_of, check, wide
+from tilewright_conformance.testlib.numbers import case_of, check, wide
 
 _case = functools.partial(case_of, "access", "core", "NumPy")
 

@@ -8,6 +8,7 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright_conformance.oracles import dtypes
 from tilewright_conformance.suite.session import Session
 from tilewright_conformance.testlib import numbers
 from tilewright_conformance.testlib.case_table import Table, elements
@@ -80,7 +81,7 @@ def choose_type(conditions, a, b, out, scalars, BLOCK: tl.constexpr):
 @CASES(
     "if/results",
     "if",
-    each={numbers.IR[name]: name for name in numbers.NUMBERS},
+    each={dtypes.IR[name]: name for name in dtypes.NUMBERS},
     needs=lambda name: numbers.needs(name, elements=32),
     quick=("f16", "i8", "u64"),
 )
@@ -221,19 +222,19 @@ def truth(x, out):
     tl.store(out + pid, found)
 
 
-@CASES("condition", "if", each={numbers.IR[name]: name for name in ("bool", *numbers.NUMBERS)}, needs=numbers.needs, quick=("i1", "f32", "u8"))
+@CASES("condition", "if", each={dtypes.IR[name]: name for name in ("bool", *dtypes.NUMBERS)}, needs=numbers.needs, quick=("i1", "f32", "u8"))
 def numbers_are_conditions(session: Session, name: str) -> None:
     """As in Python: what is not zero is true, NaN and the least number included, and zeros of both signs are false."""
     if name == "bool":
         x = np.array([False, True])
-    elif name in numbers.FLOATS:
+    elif name in dtypes.FLOATS:
         x = numbers.special(name)
     else:
         about = np.iinfo(name)
         x = np.array([0, 1, about.max, about.min, 2, 1 << (about.bits - 2), about.max - 1], name)
     out = np.zeros(len(x), np.int32)
     session.launch(truth, (len(x),), x, out)
-    session.check(out, np.array([101 if bool(value) else 210 for value in x.astype(np.float64 if name in numbers.FLOATS else x.dtype)], np.int32))
+    session.check(out, np.array([101 if bool(value) else 210 for value in x.astype(np.float64 if name in dtypes.FLOATS else x.dtype)], np.int32))
 
 
 @tw.jit

@@ -9,6 +9,7 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright_conformance.oracles import dtypes
 from tilewright_conformance.suite.case import Needs
 from tilewright_conformance.suite.session import Session
 from tilewright_conformance.testlib import numbers
@@ -53,7 +54,7 @@ def list_fixed_step(bounds, out, counts, STEP: tl.constexpr, ROOM: tl.constexpr)
 
 def _ranges(name: str, rng: np.random.Generator) -> list[tuple[int, int, int]]:
     """(start, stop, step) of loops of at most :data:`ROOM` iterations, the ends of the type among them."""
-    low, high = np.iinfo(numbers.kind(name)).min, np.iinfo(numbers.kind(name)).max
+    low, high = np.iinfo(dtypes.kind(name)).min, np.iinfo(dtypes.kind(name)).max
     third = high // 3
     found = [
         *((0, 5, 1), (3, 20, 4), (5, 5, 1), (7, 2, 2), (1, 2, 10), (0, 16, 1), (0, 1, 127)),
@@ -67,13 +68,13 @@ def _ranges(name: str, rng: np.random.Generator) -> list[tuple[int, int, int]]:
         middle = high // 2  # unsigned numbers on both sides of the sign bit
         found += [(middle - 2, middle + 4, 1), (middle + 1, high, third), (middle, low, 1), (low, middle + 1, middle), (middle + 3, middle - 3, 1)]
     for _ in range(12):
-        start = int(rng.integers(low, high, dtype=numbers.kind(name)))
-        step = int(rng.integers(1, min(high, 1 << 20), dtype=numbers.kind(name)))
+        start = int(rng.integers(low, high, dtype=dtypes.kind(name)))
+        step = int(rng.integers(1, min(high, 1 << 20), dtype=dtypes.kind(name)))
         found.append((start, min(high, start + step * int(rng.integers(0, ROOM))), step))
     return found
 
 
-def _check_ranges(session: Session, ranges: list[tuple[int, int, int]], out: numbers.Array, counts: numbers.Array) -> None:
+def _check_ranges(session: Session, ranges: list[tuple[int, int, int]], out: dtypes.Array, counts: dtypes.Array) -> None:
     expected = np.full(out.shape, -1).astype(out.dtype)
     for row, bounds in enumerate(ranges):
         values = np.array(range(*bounds), out.dtype)
@@ -82,12 +83,12 @@ def _check_ranges(session: Session, ranges: list[tuple[int, int, int]], out: num
     session.check(out, expected, name="values of the loop variable")
 
 
-@CASES("for/bounds", "for", each={numbers.IR[name]: name for name in numbers.INTEGERS}, needs=_and_wide, quick=("i8", "i32", "u32", "u64"))
+@CASES("for/bounds", "for", each={dtypes.IR[name]: name for name in dtypes.INTEGERS}, needs=_and_wide, quick=("i8", "i32", "u32", "u64"))
 def bounds_of_a_type(session: Session, name: str) -> None:
     """The variable, of the bounds' type, is stored with 64 bits, so that its sign shows."""
     ranges = _ranges(name, session.rng)
     assert max(len(range(*bounds)) for bounds in ranges) <= ROOM
-    wide = np.uint64 if name in numbers.UNSIGNED else np.int64
+    wide = np.uint64 if name in dtypes.UNSIGNED else np.int64
     out = np.full((len(ranges), ROOM), -1).astype(wide)
     counts = np.full(len(ranges), -1, np.int32)
     session.launch(list_range, (len(ranges),), np.array(ranges, wide).astype(name), out, counts, ROOM=ROOM)
@@ -162,7 +163,7 @@ def add_rows(x, out, n, TYPE: tl.constexpr, BLOCK: tl.constexpr):
 @CASES(
     "carried/tile",
     "for",
-    each={numbers.IR[name]: name for name in numbers.NUMBERS},
+    each={dtypes.IR[name]: name for name in dtypes.NUMBERS},
     needs=lambda name: numbers.needs(name, elements=64),
     quick=("f32", "bf16", "u8", "i64"),
 )
@@ -170,9 +171,9 @@ def tiles_are_carried(session: Session, name: str) -> None:
     """A tile of every type is added up in a loop; small numbers, whose sums are exact."""
     for rows in (0, 1, 7):
         x = numbers.draw(session.rng, name, (max(rows, 1), 64), limit=8)
-        out = np.full(64, 3, numbers.kind(name))
-        session.launch(add_rows, (1,), x, out, rows, TYPE=numbers.language(name), BLOCK=64)
-        numbers.check(session, out, x[:rows].astype(np.float64).sum(0).astype(out.dtype) if name in numbers.FLOATS else x[:rows].sum(0).astype(out.dtype))
+        out = np.full(64, 3, dtypes.kind(name))
+        session.launch(add_rows, (1,), x, out, rows, TYPE=dtypes.language(name), BLOCK=64)
+        numbers.check(session, out, x[:rows].astype(np.float64).sum(0).astype(out.dtype) if name in dtypes.FLOATS else x[:rows].sum(0).astype(out.dtype))
 
 
 @tw.jit

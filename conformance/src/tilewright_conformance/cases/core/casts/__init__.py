@@ -15,10 +15,11 @@ import numpy as np
 import tilewright as tw
 import tilewright.language as tl
 from tilewright_conformance.cases.core.casts import conversions
+from tilewright_conformance.oracles.dtypes import FLOATS, INTEGERS, IR, NUMBERS, is_integer, kind, language
 from tilewright_conformance.oracles.formats import FORMATS
 from tilewright_conformance.suite.case import Case
 from tilewright_conformance.suite.session import Session
-from tilewright_conformance.testlib.numbers import FLOATS, INTEGERS, IR, NUMBERS, check, is_integer, kind, language, needs, special, wide
+from tilewright_conformance.testlib.numbers import check, needs, special, wide
 from tilewright_conformance.testlib.sampled_cases import sampled
 
 _FP8 = tuple(name for name in FORMATS if name.startswith("float8"))

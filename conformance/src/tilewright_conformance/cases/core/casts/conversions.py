@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright_conformance.oracles.dtypes import FLOATS, INTEGERS, float_type, kind
 from tilewright_conformance.oracles.formats import FORMATS
-from tilewright_conformance.testlib.numbers import INTEGERS, kind, special
+from tilewright_conformance.testlib.numbers import special
 
 Array = NDArray[Any]
 
 #: (bits of the fraction, greatest number) of the float types
-_FRACTION = {"float16": 10, "bfloat16": 7, "float32": 23, "float64": 52}
 
 
 def cast(x: Array, target: str, rounding: str = "rtne") -> Array:
@@ -76,7 +76,7 @@ def _integers(rng: np.random.Generator, source: str, target: str) -> Array:
     ends = np.iinfo(source)
     powers = [1 << bit for bit in range(ends.bits)]
     numbers = [0, ends.min, ends.max, *(power + off for power in powers for off in (-2, -1, 0, 1, 2))]
-    fraction = _FRACTION.get(target, 0)
+    fraction = float_type(target).mantissa if target in FLOATS else 0
     for power in powers[fraction + 1 :]:
         unit = power >> fraction
         numbers += [power + unit * place + unit // 2 + off for place in (0, 1, 6, 7) for off in (-1, 0, 1)]

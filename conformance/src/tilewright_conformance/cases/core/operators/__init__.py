@@ -17,9 +17,10 @@ import tilewright.language as tl
 from tilewright.language.extra import libdevice
 from tilewright_conformance.cases.core.operators import kernels as ops
 from tilewright_conformance.cases.core.operators.kernels import common, meet
+from tilewright_conformance.oracles.dtypes import FLOATS, INTEGERS, IR, NUMBERS, SIGNED, UNSIGNED, kind, language
 from tilewright_conformance.suite.case import Case
 from tilewright_conformance.suite.session import Session
-from tilewright_conformance.testlib.numbers import FLOATS, INTEGERS, IR, NUMBERS, SIGNED, UNSIGNED, case_of, check, draw, kind, language, special, unset, wide
+from tilewright_conformance.testlib.numbers import case_of, check, draw, special, unset, wide
 
 _BLOCK = 256
 _case = functools.partial(case_of, "operators", "core", "NumPy, exact integers", elements=_BLOCK)

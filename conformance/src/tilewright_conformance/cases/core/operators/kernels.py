@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 import tilewright as tw
 import tilewright.language as tl
 from tilewright_conformance.cases.core.casts import conversions
-from tilewright_conformance.testlib.numbers import FLOATS, INTEGERS, NUMBERS, SIGNED, UNSIGNED, kind, special, wide
+from tilewright_conformance.oracles.dtypes import FLOATS, INTEGERS, NUMBERS, SIGNED, UNSIGNED, kind
+from tilewright_conformance.testlib.numbers import special, wide
 
 Array = NDArray[Any]
 

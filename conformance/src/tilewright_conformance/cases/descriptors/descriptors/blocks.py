@@ -10,9 +10,10 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.runtime.arguments.descriptor import TensorDescriptor
 from tilewright_conformance.cases.memory.memory.blocks import paste, window
+from tilewright_conformance.oracles.dtypes import ELEMENTS, Array, given, storage
 from tilewright_conformance.suite.case import Needs
 from tilewright_conformance.suite.session import Session
-from tilewright_conformance.testlib.bits import ELEMENTS, Array, given, poison, random_bits, same_bits, storage
+from tilewright_conformance.testlib.bits import poison, random_bits, same_bits
 from tilewright_conformance.testlib.case_table import Table, elements
 
 case = Table("descriptors", "descriptors")

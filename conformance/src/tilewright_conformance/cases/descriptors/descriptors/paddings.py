@@ -7,8 +7,9 @@ from typing import Any
 import tilewright as tw
 import tilewright.language as tl
 from tilewright_conformance.cases.descriptors.descriptors.blocks import demand_padded, described, on_host, spaced
+from tilewright_conformance.oracles.dtypes import given
 from tilewright_conformance.suite.session import Session
-from tilewright_conformance.testlib.bits import given, poison
+from tilewright_conformance.testlib.bits import poison
 from tilewright_conformance.testlib.case_table import Table
 
 case = Table("descriptors", "descriptors")

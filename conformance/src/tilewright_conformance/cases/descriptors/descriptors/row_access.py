@@ -9,9 +9,10 @@ import tilewright.language as tl
 from tilewright_conformance.cases.atomics.atomics.updates import combine, stored, values
 from tilewright_conformance.cases.descriptors.descriptors.blocks import PLACES, described, on_host, spaced
 from tilewright_conformance.cases.memory.memory.blocks import paste, window
+from tilewright_conformance.oracles.dtypes import Array, given, storage
 from tilewright_conformance.suite.case import Needs
 from tilewright_conformance.suite.session import Session
-from tilewright_conformance.testlib.bits import Array, given, poison, random_bits, same_bits, storage
+from tilewright_conformance.testlib.bits import poison, random_bits, same_bits
 from tilewright_conformance.testlib.case_table import Table
 
 case = Table("descriptors", "descriptors")

@@ -16,7 +16,7 @@ from tilewright.ir.types import F32, F64
 from tilewright.language.device_math.accuracy import ULP
 from tilewright.language.extra import libdevice
 from tilewright.passes.math.math_library import MATH
-from tilewright_conformance.cases.math.libdevice.exact import DTYPES, Row, rows
+from tilewright_conformance.cases.math.libdevice.exact import Row, rows
 from tilewright_conformance.cases.math.libdevice.values import (
     ANY_ZERO,
     DOMAINS,
@@ -29,6 +29,7 @@ from tilewright_conformance.cases.math.libdevice.values import (
     settled_edge,
     spread,
 )
+from tilewright_conformance.oracles.dtypes import language, storage
 from tilewright_conformance.oracles.functions import exact
 from tilewright_conformance.suite.case import Case, Needs
 from tilewright_conformance.suite.session import Session
@@ -38,13 +39,6 @@ Array = NDArray[Any]
 
 _BLOCK = 128
 _INF, _NAN = float("inf"), float("nan")
-#: the language's name of an element type of Tile IR
-_KINDS: dict[str, Any] = {
-    "i1": tl.int1,
-    "f32": tl.float32,
-    "f64": tl.float64,
-    **{f"{sign}{bits}": getattr(tl, f"{'u' * (sign == 'u')}int{bits}") for sign in "iu" for bits in (32, 64)},
-}
 #: name -> the function it is another name of, where accuracy is strict
 _FAST = {
     "fast_sinf": "sin",
@@ -103,9 +97,9 @@ def _case(name: str, type_: str, variant: str, body: Callable[[Session], None], 
 def _run(session: Session, name: str, operands: list[Array], result: str) -> Array:
     """What the device gives; the last program has a part of its lanes masked off."""
     count = len(operands[0])
-    found = np.zeros(count, np.int32 if result == "i1" else DTYPES[result])
+    found = np.zeros(count, np.int32 if result == "i1" else storage(result))
     given = [*operands, *(operands[:1] * (4 - len(operands)))]
-    constants = {"FUNCTION": getattr(libdevice, name), "COUNT": len(operands), "RESULT": _KINDS[result], "BLOCK": _BLOCK}
+    constants = {"FUNCTION": getattr(libdevice, name), "COUNT": len(operands), "RESULT": language(result), "BLOCK": _BLOCK}
     session.launch(apply, (-(-count // _BLOCK),), *given, found, count, **constants, **_STRICT, **session.strict)
     return found
 
@@ -128,7 +122,7 @@ def _bound(name: str, type_: str) -> float:
 
 
 def _accuracy(name: str, plain: str, type_: str, session: Session) -> None:
-    dtype = DTYPES[type_]
+    dtype = storage(type_)
     if plain in ARGUMENTS:
         operands = [random_arguments(session.rng, plain, dtype, 60)]
     else:
@@ -155,7 +149,7 @@ def _accurate() -> Iterator[Case]:
 
 
 def _settled_values(name: str, type_: str, session: Session) -> None:
-    found = _run(session, name, [np.array([0.0, -0.0, _INF, -_INF, _NAN], DTYPES[type_])], type_)
+    found = _run(session, name, [np.array([0.0, -0.0, _INF, -_INF, _NAN], storage(type_))], type_)
     ulp = _bound(name, type_) if name in ULP or name in ULP_OF_OTHERS else 2.0 if name in ANY_ZERO else 0.0
     session.check(found, np.array(SETTLED[name]), ulp=ulp, zero_sign=name not in ANY_ZERO)
     if name in EDGES:
@@ -165,7 +159,7 @@ def _settled_values(name: str, type_: str, session: Session) -> None:
 def _edges(name: str, type_: str, session: Session) -> None:
     """Arguments where ways to the function end: what is settled there, exact values elsewhere."""
     with np.errstate(over="ignore", under="ignore"):
-        x = np.array(EDGES[name]).astype(DTYPES[type_])
+        x = np.array(EDGES[name]).astype(storage(type_))
     x = x[np.isfinite(x)]
     settled = [settled_edge(name, value) for value in x.tolist()]
     inside = np.array([value is None for value in settled])
@@ -177,7 +171,7 @@ def _edges(name: str, type_: str, session: Session) -> None:
 
 
 def _special_pairs(name: str, type_: str, session: Session) -> None:
-    x, y, expected = pairs_of_special_numbers(name, DTYPES[type_])
+    x, y, expected = pairs_of_special_numbers(name, storage(type_))
     found = _run(session, name, [x, y], type_)
     inexact = name in ULP or name in ULP_OF_OTHERS
     with np.errstate(over="ignore"):
@@ -186,7 +180,7 @@ def _special_pairs(name: str, type_: str, session: Session) -> None:
 
 def _extremes(name: str, count: int, type_: str, session: Session) -> None:
     """Parts whose squares are out of range, parts that are subnormal, and infinities, which prevail over NaN."""
-    dtype = DTYPES[type_]
+    dtype = storage(type_)
     greatest, least = float(np.finfo(dtype).max), float(np.finfo(dtype).smallest_subnormal)
     sizes = [greatest / 4, greatest, least * 1000, least * 2.0**12]
     parts = [np.array([*sizes, _INF, _NAN], dtype), *(np.array([*sizes, 1.0, 1.0], dtype) for _ in range(count - 1))]
@@ -218,22 +212,22 @@ def _settled() -> Iterator[Case]:
 
 
 def _of_order_0_or_1(name: str, type_: str, session: Session) -> None:
-    x = np.abs(spread(session.rng, 200, 1e-3, 1e3)).astype(DTYPES[type_])
+    x = np.abs(spread(session.rng, 200, 1e-3, 1e3)).astype(storage(type_))
     expected = exact(name, x)
     size = np.maximum(np.abs(expected), 1 / np.sqrt(np.maximum(x, 1).astype(np.float64)))
     session.check(_run(session, name, [x], type_), expected, atol=size * (2e-7 if type_ == "f32" else 4e-15))
 
 
 def _of_any_order(name: str, type_: str, session: Session) -> None:
-    n, x = session.rng.integers(0, 20, 64).astype(np.int32), np.abs(spread(session.rng, 64, 0.1, 60)).astype(DTYPES[type_])
+    n, x = session.rng.integers(0, 20, 64).astype(np.int32), np.abs(spread(session.rng, 64, 0.1, 60)).astype(storage(type_))
     expected = exact(name, n, x)
     # Beyond the order they oscillate; before it J is small, and Y large.
     size = np.maximum(np.abs(expected), np.where(x > n, 1 / np.sqrt(np.maximum(x, 1).astype(np.float64)), 0))
     session.check(_run(session, name, [n, x], type_), expected, atol=size * (2e-7 if type_ == "f32" else 2e-13))
     few = np.array([-1, 3, 0, 2, 5], np.int32)
-    found = _run(session, name, [few, np.array([1.0, 0.0, 0.0, _INF, _NAN], DTYPES[type_])], type_)
+    found = _run(session, name, [few, np.array([1.0, 0.0, 0.0, _INF, _NAN], storage(type_))], type_)
     settled = [_NAN, 0, 1, 0, _NAN] if name == "jn" else [_NAN, -_INF, -_INF, 0, _NAN]
-    session.check(found, np.array(settled, DTYPES[type_]), zero_sign=False, name="settled values")
+    session.check(found, np.array(settled, storage(type_)), zero_sign=False, name="settled values")
 
 
 def _bessel() -> Iterator[Case]:

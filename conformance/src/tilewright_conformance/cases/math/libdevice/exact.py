@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright_conformance.cases.math.libdevice.values import PAIRS, spread
+from tilewright_conformance.oracles.dtypes import storage
 from tilewright_conformance.oracles.rounding import rounded
 from tilewright_conformance.testlib.math_values import any_bits
 
@@ -41,16 +43,6 @@ class Row:
     expected: Callable[..., Array]
     through: tuple[str, ...] = ()
     zero_sign: bool = True
-
-
-DTYPES: dict[str, Any] = {
-    "f32": np.float32,
-    "f64": np.float64,
-    "i32": np.int32,
-    "u32": np.uint32,
-    "i64": np.int64,
-    "u64": np.uint64,
-}
 
 
 def rows() -> Iterator[Row]:
@@ -88,7 +80,7 @@ def _directed_operands(type_: str, count: int) -> Callable[[np.random.Generator]
     """Ordinary numbers, exact results, sums that cancel, and sums with a part too small to show but in the direction."""
 
     def make(rng: np.random.Generator) -> list[Array]:
-        found = [spread(rng, 160, 1e-6, 1e6).astype(DTYPES[type_]) for _ in range(count)]
+        found = [spread(rng, 160, 1e-6, 1e6).astype(storage(type_)) for _ in range(count)]
         for operand, value in zip(found, (3.0, 0.5, 0.25), strict=False):
             operand[:10] = value
         if count > 1:
@@ -103,7 +95,7 @@ def _directed_operands(type_: str, count: int) -> Callable[[np.random.Generator]
 
 def _extreme_operands(rng: np.random.Generator, type_: str, count: int) -> list[Array]:
     """Numbers of every exponent, whose results are out of range as often as not; some with results just in range, subnormal ones among them."""
-    dtype = DTYPES[type_]
+    dtype = storage(type_)
     found = [_not_zero(any_bits(rng, dtype, 120)) for _ in range(count)]
     info = np.finfo(dtype)
     with np.errstate(all="ignore"):
@@ -126,14 +118,14 @@ def _directed_result(name: str, mode: str, type_: str) -> Callable[..., Array]:
             exact = OPERATIONS[name](*map(Fraction, numbers))
             # A sum that is exactly zero is -0.0 where rounding is down.
             found.append(rounded(exact, mode, type_) if exact else -0.0 if mode == "rd" else 0.0)
-        return np.array(found, DTYPES[type_])
+        return np.array(found, storage(type_))
 
     return result
 
 
 def _root_operands(type_: str) -> Callable[[np.random.Generator], list[Array]]:
     def make(rng: np.random.Generator) -> list[Array]:
-        x = np.abs(np.concatenate([spread(rng, 160, 1e-6, 1e6).astype(DTYPES[type_]), any_bits(rng, DTYPES[type_], 120)]))
+        x = np.abs(np.concatenate([spread(rng, 160, 1e-6, 1e6).astype(storage(type_)), any_bits(rng, storage(type_), 120)]))
         x[:3] = [4.0, 2.25, 0.0]
         return [x]
 
@@ -151,7 +143,7 @@ def _directed_root(mode: str, type_: str) -> Callable[[Array], Array]:
         root = 2 * root + (root * root != numerator << shift)
         return rounded(Fraction(root, exact.denominator << (shift // 2 + 1)), mode, type_)
 
-    return lambda x: np.array([one(value) for value in x.tolist()], DTYPES[type_])
+    return lambda x: np.array([one(value) for value in x.tolist()], storage(type_))
 
 
 # ---- conversions with a stated rounding
@@ -173,26 +165,26 @@ def _conversions() -> Iterator[Row]:
 
 def _floats(type_: str) -> Callable[[np.random.Generator], list[Array]]:
     few = [0.5, 1.5, 2.5, -0.5, -1.5, 1e30, -1e30, 2.0**31, 2.0**32, 2.0**63, 2.0**64, -(2.0**31), -(2.0**63), NAN, INF, -INF, 0.0, -0.0]
-    return lambda rng: [np.concatenate([spread(rng, 150, 0.1, 1e6), spread(rng, 50, 1e6, 1e20), few]).astype(DTYPES[type_])]
+    return lambda rng: [np.concatenate([spread(rng, 150, 0.1, 1e6), spread(rng, 50, 1e6, 1e20), few]).astype(storage(type_))]
 
 
 def _to_integer(mode: str, integer: str) -> Callable[[Array], Array]:
     """Saturating, and 0 for NaN."""
-    limits = np.iinfo(DTYPES[integer])
+    limits = np.iinfo(storage(integer))
 
     def one(value: float) -> int:
         if value != value:
             return 0
         return limits.max if value == INF else limits.min if value == -INF else int(min(max(int(_WHOLE[mode](value)), limits.min), limits.max))
 
-    return lambda x: np.array([one(value) for value in x.tolist()], DTYPES[integer])
+    return lambda x: np.array([one(value) for value in x.tolist()], storage(integer))
 
 
 def _integers(type_: str) -> Callable[[np.random.Generator], list[Array]]:
-    limits = np.iinfo(DTYPES[type_])
+    limits = np.iinfo(storage(type_))
 
     def make(rng: np.random.Generator) -> list[Array]:
-        x = rng.integers(limits.min, limits.max, 200, dtype=DTYPES[type_], endpoint=True) >> rng.integers(0, limits.bits - 2, 200).astype(DTYPES[type_])
+        x = rng.integers(limits.min, limits.max, 200, dtype=storage(type_), endpoint=True) >> rng.integers(0, limits.bits - 2, 200).astype(storage(type_))
         x[:6] = limits.min, limits.max, 0, 1, limits.max - 1, (1 << 24) + 1
         return [x]
 
@@ -200,7 +192,7 @@ def _integers(type_: str) -> Callable[[np.random.Generator], list[Array]]:
 
 
 def _from_integer(mode: str, type_: str) -> Callable[[Array], Array]:
-    return lambda x: np.array([rounded(Fraction(int(value)), mode, type_) for value in x], DTYPES[type_])
+    return lambda x: np.array([rounded(Fraction(int(value)), mode, type_) for value in x], storage(type_))
 
 
 def _narrowing(rng: np.random.Generator) -> list[Array]:
@@ -216,7 +208,7 @@ def _narrowed(mode: str) -> Callable[[Array], Array]:
 
 def _parts() -> Iterator[Row]:
     for type_ in ("f32", "f64"):
-        dtype = DTYPES[type_]
+        dtype = storage(type_)
         bits = "i32" if type_ == "f32" else "i64"
         for name, function in (("floor", np.floor), ("ceil", np.ceil), ("trunc", np.trunc), ("rint", np.rint), ("nearbyint", np.rint), ("abs", np.abs)):
             yield Row(name, (type_,), type_, _any(type_), function)
@@ -246,23 +238,23 @@ def _parts() -> Iterator[Row]:
 def _any(type_: str) -> Callable[[np.random.Generator], list[Array]]:
     """Numbers of any bits, halves, and special ones."""
     few = [0.0, -0.0, INF, -INF, NAN, 1.0, 0.99999994, 0.5, 1.5, 2.5, -0.5, -2.5, 8388607.5, 1e-40, -1e-45, 0.49999997]
-    return lambda rng: [np.concatenate([any_bits(rng, DTYPES[type_], 200), spread(rng, 100, 0.01, 1e4), few]).astype(DTYPES[type_])]
+    return lambda rng: [np.concatenate([any_bits(rng, storage(type_), 200), spread(rng, 100, 0.01, 1e4), few]).astype(storage(type_))]
 
 
 def _inside(type_: str) -> Callable[[np.random.Generator], list[Array]]:
     few = [0.5, 1.5, -2.5, 2.4999, -0.5, 0.0, 4503599627370497.0, 8388609.0]
-    return lambda rng: [np.concatenate([spread(rng, 100, 0.1, 1e15), few]).astype(DTYPES[type_])]
+    return lambda rng: [np.concatenate([spread(rng, 100, 0.1, 1e15), few]).astype(storage(type_))]
 
 
 def _two(type_: str) -> Callable[[np.random.Generator], list[Array]]:
     """Numbers of any bits whose exponents are at most some dozens apart, half of them neighbours."""
 
     def make(rng: np.random.Generator) -> list[Array]:
-        x = any_bits(rng, DTYPES[type_], 100)
+        x = any_bits(rng, storage(type_), 100)
         with np.errstate(all="ignore"):
-            y = (x * np.exp2(rng.integers(-30, 30, 100)) * rng.uniform(-2, 2, 100)).astype(DTYPES[type_])
-        y = np.where(np.isfinite(y) & (y != 0), y, 1).astype(DTYPES[type_])
-        near = [spread(rng, 100, 1e-3, 1e3).astype(DTYPES[type_]) for _ in range(2)]
+            y = (x * np.exp2(rng.integers(-30, 30, 100)) * rng.uniform(-2, 2, 100)).astype(storage(type_))
+        y = np.where(np.isfinite(y) & (y != 0), y, 1).astype(storage(type_))
+        near = [spread(rng, 100, 1e-3, 1e3).astype(storage(type_)) for _ in range(2)]
         return [np.concatenate([x, near[0]]), np.concatenate([y, near[1]])]
 
     return make
@@ -280,7 +272,7 @@ def _scaled(type_: str) -> Callable[[np.random.Generator], list[Array]]:
 
 
 def _each(name: str, type_: str) -> Callable[[Array, Array], Array]:
-    return lambda x, y: np.array([PAIRS[name](a, b) for a, b in zip(x.tolist(), y.tolist(), strict=True)], DTYPES[type_])
+    return lambda x, y: np.array([PAIRS[name](a, b) for a, b in zip(x.tolist(), y.tolist(), strict=True)], storage(type_))
 
 
 def _away(x: Array) -> Array:
@@ -309,7 +301,7 @@ def _upper_reciprocal(x: Array) -> Array:
 
 def _bits() -> Iterator[Row]:
     for type_ in ("i32", "u32", "i64", "u64"):
-        bits, dtype = int(type_[1:]), DTYPES[type_]
+        bits, dtype = int(type_[1:]), storage(type_)
         own = lambda values, d=dtype, b=bits: np.array([int(v) % (1 << b) for v in values], f"u{b // 8}").view(d)  # noqa: E731
         plain = lambda x, b=bits: [int(v) % (1 << b) for v in x]  # noqa: E731
         unsigned = (f"u{bits}",)
@@ -338,7 +330,7 @@ def _words(type_: str, count: int) -> Callable[[np.random.Generator], list[Array
         many = [rng.integers(0, 1 << bits, 200, dtype=f"u{bits // 8}") >> rng.integers(0, bits, 200).astype(f"u{bits // 8}") for _ in range(count)]
         ends = np.array([few[i] for i in range(len(few)) for _ in range(len(few))], f"u{bits // 8}")
         sides = [ends, np.tile(np.array(few, ends.dtype), len(few)), rng.permutation(ends)]
-        return [np.concatenate(parts).view(DTYPES[type_]) for parts in zip(many, sides, strict=False)]
+        return [np.concatenate(parts).view(storage(type_)) for parts in zip(many, sides, strict=False)]
 
     return make
 
@@ -358,6 +350,10 @@ def _low(value: Any, type_: str) -> int:
 # ---- reinterpretation
 
 
+def _viewed(dtype: np.dtype[Any], x: Array) -> Array:
+    return x.view(dtype)
+
+
 def _reinterpretations() -> Iterator[Row]:
     for name, source, target in (
         ("float_as_int", "f32", "i32"),
@@ -367,7 +363,7 @@ def _reinterpretations() -> Iterator[Row]:
         ("double_as_longlong", "f64", "i64"),
         ("longlong_as_double", "i64", "f64"),
     ):
-        yield Row(name, (source,), target, _patterns(source), lambda x, d=DTYPES[target]: x.view(d))
+        yield Row(name, (source,), target, _patterns(source), functools.partial(_viewed, storage(target)))
     yield Row("double2loint", ("f64",), "i32", _patterns("f64"), lambda x: x.view(np.int32)[::2].copy(), ("i64",))
     yield Row("double2hiint", ("f64",), "i32", _patterns("f64"), lambda x: x.view(np.int32)[1::2].copy(), ("i64",))
     halves = lambda rng: [np.ascontiguousarray(half) for half in _patterns("f64")(rng)[0].view(np.int32).reshape(-1, 2).T[::-1]]  # noqa: E731
@@ -380,6 +376,6 @@ def _patterns(type_: str) -> Callable[[np.random.Generator], list[Array]]:
     def make(rng: np.random.Generator) -> list[Array]:
         floating = np.float32 if type_.endswith("32") else np.float64
         x = np.concatenate([any_bits(rng, floating, 200), np.array([0.0, -0.0, INF, -INF], floating)])
-        return [x.view(DTYPES[type_])]
+        return [x.view(storage(type_))]
 
     return make

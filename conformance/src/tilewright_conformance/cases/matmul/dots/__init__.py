@@ -16,6 +16,7 @@ import numpy as np
 
 from tilewright_conformance.cases.matmul.dots import kernels
 from tilewright_conformance.oracles import matrix
+from tilewright_conformance.oracles.dtypes import language, storage
 from tilewright_conformance.oracles.matrix import Operand
 from tilewright_conformance.suite.case import Case, Needs
 from tilewright_conformance.suite.session import Session
@@ -129,8 +130,8 @@ def _launch_product(
     """Run ``a @ b + c`` and ``a @ b`` and compare them: equal, or within the bound where ``rounded``."""
     *batches, m, k = a.values.shape
     n = b.values.shape[-1]
-    found = np.zeros((2, *batches, m, n), _DTYPES[result])
-    options = {"BATCHES": batches, "M": m, "N": n, "K": k, "OUT": matrix.language_type(out) if out else None}
+    found = np.zeros((2, *batches, m, n), storage(result))
+    options = {"BATCHES": batches, "M": m, "N": n, "K": k, "OUT": language(out) if out else None}
     session.launch(kernels.product, (1,), a.given, b.given, c.given, found, **options, PRECISION=precision if precision != "ieee" else None)
     with np.errstate(all="ignore"):
         exact = np.matmul(a.values, b.values)
@@ -140,7 +141,6 @@ def _launch_product(
 
 
 #: accumulator -> NumPy's dtype of it
-_DTYPES: dict[str, Any] = {"f16": np.float16, "f32": np.float32, "f64": np.float64, "i32": np.int32}
 
 
 # ---- precisions of fp32
@@ -232,7 +232,7 @@ def _special(type_: str, result: str, session: Session) -> None:
         left[2, 4] = infinity
         left[3, [0, 6]] = infinity, _negated(type_, infinity)
         right[8, 11] = infinity
-    left[4], right[7] = 0, matrix.encoded(type_, np.array(4.0)).given if type_ in _DTYPES else matrix.bits_of(matrix.encoded(type_, np.array(4.0)))
+    left[4], right[7] = 0, matrix.encoded(type_, np.array(4.0)).given if type_ not in _BITS else matrix.bits_of(matrix.encoded(type_, np.array(4.0)))
     left[4, 7] = greatest
     c.given[6, 3], c.given[7, 3], c.given[8] = np.nan, np.inf, -np.inf
     a, b, c = (_revalued(type_, a), _revalued(type_, b), Operand(c.given, c.given.astype(np.float64)))
@@ -240,17 +240,17 @@ def _special(type_: str, result: str, session: Session) -> None:
 
 
 def _negated(type_: str, pattern: Any) -> Any:
-    return -pattern if type_ in _DTYPES else pattern | 1 << (15 if type_ == "bf16" else 7)
+    return -pattern if type_ not in _BITS else pattern | 1 << (15 if type_ == "bf16" else 7)
 
 
 def _greatest(type_: str) -> Any:
-    return np.finfo(_DTYPES[type_]).max if type_ in _DTYPES else 0
+    return np.finfo(storage(type_)).max if type_ not in _BITS else 0
 
 
 def _revalued(type_: str, operand: Operand) -> Operand:
     """An operand whose patterns were changed, with the values that they stand for now."""
     bits = matrix.bits_of(operand)
-    return Operand(operand.given, bits.astype(np.float64) if type_ in _DTYPES else matrix.worth(type_, bits))
+    return Operand(operand.given, bits.astype(np.float64) if type_ not in _BITS else matrix.worth(type_, bits))
 
 
 def _subnormal(session: Session) -> None:
@@ -330,7 +330,7 @@ def _loop(type_: str, result: str, block: tuple[int, int, int], layout: str, for
         c = matrix.few_bits(session.rng, result, m, n)
         found = c.given.copy()
         strides = (*_strides(a), *_strides(b), n)
-        options = {"FORM": form, "OUT": matrix.language_type(result), "PRECISION": None if precision == "ieee" else precision, "BM": bm, "BN": bn, "BK": bk}
+        options = {"FORM": form, "OUT": language(result), "PRECISION": None if precision == "ieee" else precision, "BM": bm, "BN": bn, "BK": bk}
         options |= own
         session.launch(kernels.looped, (-(-m // bm), -(-n // bn)), a.given, b.given, found, m, n, k, *strides, **options)
         exact = a.values @ b.values + c.values
@@ -466,13 +466,13 @@ def _converted(stored: str, type_: str, session: Session) -> None:
     a, b = matrix.whole(session.rng, stored, 16, 32, most=4), matrix.whole(session.rng, type_, 32, 32)
     scale = matrix.encoded("f32", np.exp2(session.rng.integers(-3, 3, 16)))
     found = np.zeros((16, 32), np.float32)
-    session.launch(kernels.converted, (1,), a.given, scale.given, b.given, found, TYPE=matrix.language_type(type_), M=16, N=32, K=32)
+    session.launch(kernels.converted, (1,), a.given, scale.given, b.given, found, TYPE=language(type_), M=16, N=32, K=32)
     session.check(found, (a.values * scale.values[:, None]) @ b.values, zero_sign=False)
 
 
 def _batches(type_: str, result: str, session: Session) -> None:
     a, b = matrix.whole(session.rng, type_, 4, 16, 16), matrix.whole(session.rng, type_, 4, 32, 16)
-    found = np.zeros((4, 16, 32), _DTYPES[result])
+    found = np.zeros((4, 16, 32), storage(result))
     session.launch(kernels.batches_turned, (1,), a.given, b.given, found, B=4, M=16, N=32, K=16)
     session.check(found, (a.values @ b.values.swapaxes(1, 2)).astype(found.dtype), zero_sign=False)
 

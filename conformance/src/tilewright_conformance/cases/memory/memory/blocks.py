@@ -9,8 +9,9 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright_conformance.oracles.dtypes import Array, given, storage
 from tilewright_conformance.suite.session import Session
-from tilewright_conformance.testlib.bits import Array, given, poison, random_bits, same_bits, storage
+from tilewright_conformance.testlib.bits import poison, random_bits, same_bits
 from tilewright_conformance.testlib.case_table import Table, elements
 
 case = Table("memory", "memory")

@@ -6,9 +6,10 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright_conformance.oracles.dtypes import language, storage
 from tilewright_conformance.suite.placement import Addresses
 from tilewright_conformance.suite.session import Session
-from tilewright_conformance.testlib.bits import bits, language, poison, random_bits, same_bits, storage
+from tilewright_conformance.testlib.bits import bits, poison, random_bits, same_bits
 from tilewright_conformance.testlib.case_table import Table, elements
 
 case = Table("memory", "memory")

@@ -13,11 +13,11 @@ from tilewright_conformance.cases.mixed.kernels.whole_kernel import Array, block
 from tilewright_conformance.kernels import matrices
 from tilewright_conformance.oracles import attention, matrix
 from tilewright_conformance.oracles import rowwise as oracles
+from tilewright_conformance.oracles.dtypes import spacing, storage
 from tilewright_conformance.suite.case import Case
 from tilewright_conformance.suite.placement import Addresses
 from tilewright_conformance.suite.session import Session
 
-_DTYPES: dict[str, Any] = {"f32": np.float32, "f16": np.float16}
 #: what attention may be off by, its weights being rounded to the operands' type
 _CLOSE = {"f32": 1e-4, "f16": 8e-3}
 
@@ -67,7 +67,7 @@ def _product(id_: str, body: Any, type_: str, shape: tuple[int, int, int], *, pr
 def _close(session: Session, found: Array, a: Array, b: Array, *, rounded: str = "", name: str = "c") -> None:
     """Compare a product summed in f32 (and then ``rounded`` to another type) with the one in float64, within the accumulation-length bound."""
     wide = a.astype(np.float64), b.astype(np.float64)
-    rtol = matrix.UNITS[rounded] if rounded else 0.0
+    rtol = spacing(rounded) if rounded else 0.0
     session.check(found, np.matmul(*wide), atol=matrix.bound(*wide, 0.0, "f32"), rtol=rtol, zero_sign=False, name=name)
 
 
@@ -96,7 +96,7 @@ def _problems(session: Session) -> None:
 
 def _split(type_: str, split: int, session: Session) -> None:
     m, n, k = 16, 32, 75
-    a, b = normal(session, m, k, dtype=_DTYPES[type_]), normal(session, n, k, dtype=_DTYPES[type_])
+    a, b = normal(session, m, k, dtype=storage(type_)), normal(session, n, k, dtype=storage(type_))
     c = np.zeros((m, n), np.float32)
     session.launch(matrices.split_k, (2 * 2, split), a, b, c, m, n, k, k, 1, 1, k, n, 1, BM=8, BN=16, BK=16, SPLIT=split)
     _close(session, c, a, b.T)
@@ -125,7 +125,7 @@ def _int8(session: Session) -> None:
 
 
 def _gated(type_: str, session: Session) -> None:
-    dtype = _DTYPES[type_]
+    dtype = storage(type_).type
     m, n, k = 21, 40, 70
     x, gate, up = normal(session, m, k, dtype=dtype), normal(session, k, n, dtype=dtype) / dtype(8), normal(session, k, n, dtype=dtype) / dtype(8)
     y = poisoned(m, n, dtype=dtype)
@@ -136,7 +136,7 @@ def _gated(type_: str, session: Session) -> None:
 
 def _described(type_: str, made_on: str, session: Session) -> None:
     """Rows of a multiple of 16 bytes, as descriptors ask for; blocks hang over every edge of a batch."""
-    dtype = _DTYPES[type_]
+    dtype = storage(type_)
     count, m, n, k = 3, 41, 56, 40
     a, b, c = normal(session, count, m, k, dtype=dtype), normal(session, count, k, n, dtype=dtype), poisoned(count, m, n, dtype=dtype)
     grid = (blocks(m, 32), blocks(n, 32), count)
@@ -152,12 +152,12 @@ def _described(type_: str, made_on: str, session: Session) -> None:
 def _attention(type_: str, causal: bool, backward: bool, session: Session, *, depth: int = 16, block: tuple[int, int] = (16, 16)) -> None:
     rows, columns = block
     for heads, length in ((2, 43), (1, 1)) if backward else ((2, 43), (1, 64), (3, 5), (1, 150)):
-        q, k, v, do = (normal(session, heads, length, depth, dtype=_DTYPES[type_]) for _ in range(4))
+        q, k, v, do = (normal(session, heads, length, depth, dtype=storage(type_)) for _ in range(4))
         scale, close = depth**-0.5, _CLOSE[type_]
         wanted, wanted_lse = attention.forward(q, k, v, scale, causal)
         grid = (blocks(length, rows), heads)
         if not backward:
-            o, lse = poisoned(heads, length, depth, dtype=_DTYPES[type_]), poisoned(heads, length)
+            o, lse = poisoned(heads, length, depth, dtype=storage(type_)), poisoned(heads, length)
             session.launch(matrices.attention_forward, grid, q, k, v, o, lse, length, scale, D=depth, BM=rows, BN=columns, CAUSAL=causal)
             session.check(o, wanted, rtol=close, atol=close / 2, zero_sign=False, name="attention")
             session.check(lse, wanted_lse, rtol=1e-5, atol=2e-5, name="log of sums")

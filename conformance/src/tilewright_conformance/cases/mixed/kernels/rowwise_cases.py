@@ -14,7 +14,7 @@ from tilewright_conformance.cases.mixed.kernels.whole_kernel import Array, norma
 from tilewright_conformance.kernels import rowwise_kernels, tiles
 from tilewright_conformance.oracles import matrix
 from tilewright_conformance.oracles import rowwise as oracles
-from tilewright_conformance.oracles.formats import FORMATS
+from tilewright_conformance.oracles.formats import format_of
 from tilewright_conformance.suite.case import Case
 from tilewright_conformance.suite.session import Session
 
@@ -203,7 +203,7 @@ def _quantise(type_: str, largest: float, session: Session) -> None:
     if type_ == "i8":
         session.check(q, np.rint(scaled).astype(np.int8))
     else:
-        bits = FORMATS[{"f8e4m3fn": "float8e4nv", "f8e5m2": "float8e5"}[type_]].nearest(np.clip(scaled, -largest, largest), "rtne")
+        bits = format_of(type_).nearest(np.clip(scaled, -largest, largest), "rtne")
         session.check(q, bits.astype(np.uint8), type_=type_)
 
 
