@@ -26,7 +26,7 @@ _CASE = "conformance_case"
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> None:
-    """Add the options, where the suite is named; here the command line is known, and not yet parsed for good."""
+    """Add the options, where the suite is named; the command line is not parsed for good yet."""
     if not any(argument.partition("::")[0].partition(".")[0] == _PACKAGE for argument in args):
         return
     group = parser.getgroup("tilewright conformance")

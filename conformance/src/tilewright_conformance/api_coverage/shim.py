@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def shim() -> Iterator[None]:
-    """``import triton`` finds Tilewright inside the block; afterwards it finds what it did before."""
+    """Let ``import triton`` find Tilewright inside the block, and restore the import afterwards."""
     known = "tilewright.compat.triton" in sys.modules  # importing it activates it
     from tilewright.compat.triton import hook
 

@@ -1,11 +1,10 @@
-"""The cases of the suite: a folder for each profile, and in it a module or package for each family, with ``cases() -> Iterator[Case]``.
+"""The cases of the suite: a folder for each profile, and in it a module or package a family.
 
-The ids of a family's cases begin with its name: ``cases/math/math.py`` has
-``math/exp/f32/special``. A family is in the folder of its main profile; some of its cases can be of
-another (those of fp8 types are of profile fp8). Making the cases must be cheap: each worker process
-makes those of the families it runs. What is slow (random data, expected values) belongs in a case's
-``run``.
+Each has ``cases() -> Iterator[Case]``. The ids of a family's cases begin with its name:
+``cases/math/math.py`` has ``math/exp/f32/special``. A family is in the folder of its main profile;
+some of its cases can be of another (those of fp8 types are of profile fp8). Making the cases must
+be cheap: each worker process makes those of the families it runs. Slow work (random data, expected
+values) belongs in a case's ``run``.
 
-What does not live here: helpers that are no family. Those of one family are in its package, those
-of several in ``tilewright_conformance.testlib``.
+Helpers of one family are in its package, those of several in ``tilewright_conformance.testlib``.
 """

@@ -186,7 +186,7 @@ def _constant(operation: Operation, result: Value) -> Value | None:
 
 
 def _without_unused_arguments(program: Fewer) -> Fewer:
-    """Remove arguments that nobody reads, unless they are outputs, and functions that nobody calls."""
+    """Remove unread arguments, unless they are outputs, and functions that nobody calls."""
     module = copy_of(program.module)
     function = module.kernel
     outputs = {output.index for output in program.outputs}

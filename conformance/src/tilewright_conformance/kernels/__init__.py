@@ -1,5 +1,5 @@
-"""Kernels as people write them, one file a kind: what cases, benchmarks and tests run when they do not mind which kernel it is.
+"""Kernels as people write them, for cases, benchmarks and tests that need just some kernel.
 
-What does not live here: kernels that show one rule of the language, which are beside the cases of
-that rule, and those of ``examples``, which people copy.
+Kernels that show one rule of the language are beside the cases of that rule; those that people copy
+are in ``examples``.
 """

@@ -1,4 +1,7 @@
-"""Kernels that read and write rows named by an index: gathers, scatters, paged keys and values, the operands of a mixture of experts."""
+"""Kernels that read and write rows named by an index: gathers, scatters, paged keys and values.
+
+Operands of a mixture of experts are among them.
+"""
 # Kernels are written in the language, whose types a checker of Python does not know.
 # mypy: ignore-errors
 
@@ -26,7 +29,10 @@ def scatter_rows(rows_ptr, index_ptr, out_ptr, stride, ROWS: tl.constexpr, COLUM
 
 @tw.jit
 def paged_values(q_ptr, keys_ptr, values_ptr, table_ptr, out_ptr, n, page, row, H: tl.constexpr, T: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr):
-    """``(q @ k.T) @ v`` of n keys and values that lie in pages of PAGE rows, named by a table; strides of pages and rows in elements."""
+    """``(q @ k.T) @ v`` of n keys and values in pages of PAGE rows, which a table names.
+
+    Strides of pages and rows are in elements.
+    """
     heads, d = tl.arange(0, H), tl.arange(0, D)
     q = tl.load(q_ptr + heads[:, None] * D + d[None, :])
     total = tl.zeros((H, D), tl.float32)
@@ -42,7 +48,10 @@ def paged_values(q_ptr, keys_ptr, values_ptr, table_ptr, out_ptr, n, page, row, 
 
 @tw.jit
 def expert_rows(a_ptr, b_ptr, order_ptr, expert_ptr, out_ptr, tokens, N, K, TOP: tl.constexpr, M: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    """Rows of ``a`` times the matrices of their experts: slot i of a program is row ``order[i] // TOP``, none where that is ``tokens * TOP`` or more."""
+    """Rows of ``a`` times the matrices of their experts.
+
+    Slot i of a program is row ``order[i] // TOP``, none where that is ``tokens * TOP`` or more.
+    """
     slots, columns, inner = tl.program_id(0) * M + tl.arange(0, M), tl.program_id(1) * BN + tl.arange(0, BN), tl.arange(0, BK)
     order = tl.load(order_ptr + slots)
     real = order < tokens * TOP

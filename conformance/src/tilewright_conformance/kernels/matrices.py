@@ -1,4 +1,7 @@
-"""Kernels around matrix products, as people write them: grouped, split, quantised, attention, convolution; and what stands beside those."""
+"""Kernels around matmuls, as people write them: grouped, split, quantized, attention, convolution.
+
+The kernels that go with those are here, too.
+"""
 # Kernels are written in the language, whose types a checker of Python does not know.
 # mypy: ignore-errors
 
@@ -117,7 +120,7 @@ def attention_block(
 def attention_forward(
     q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr, length, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAUSAL: tl.constexpr = True
 ):  # fmt: skip
-    """Softmax(q kᵀ scale) v a block of rows a program; blocks of keys that need no mask go first."""
+    """Softmax(q kᵀ scale) v, a block of rows a program; blocks of keys without a mask go first."""
     block, head = tl.program_id(0), tl.program_id(1)
     base = head * length * D
     rows, column = block * BM + tl.arange(0, BM), tl.arange(0, D)
@@ -138,7 +141,7 @@ def attention_forward(
 def attention_backward(
     q_ptr, k_ptr, v_ptr, do_ptr, lse_ptr, delta_ptr, dq_ptr, dk_ptr, dv_ptr, length, scale, D: tl.constexpr, B: tl.constexpr, CAUSAL: tl.constexpr = True
 ):  # fmt: skip
-    """Gradients of a block of keys against all queries, then of the same block of queries against all keys."""
+    """Gradients of a block of keys against all queries, then of queries against all keys."""
     block, head = tl.program_id(0), tl.program_id(1)
     base = head * length * D
     lse_ptr += head * length
@@ -263,7 +266,10 @@ def blocked_matmul(
     a_ptr, b_ptr, c_ptr, M, N, K, PROGRAMS: tl.constexpr, GROUP: tl.constexpr, ACTIVATION: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """Blocks of the result in groups; PROGRAMS of them walk all blocks, or each has its own where it is 0."""
+    """Compute blocks of the result in groups.
+
+    PROGRAMS programs walk all blocks, or each has its own where it is 0.
+    """
     tiles_m, tiles_n = tl.cdiv(M, BM), tl.cdiv(N, BN)
     inner = tl.arange(0, BK)
     for tile in range(tl.program_id(0), tiles_m * tiles_n, PROGRAMS if PROGRAMS > 0 else tiles_m * tiles_n):
@@ -299,7 +305,7 @@ def int8_matmul(a_ptr, b_ptr, a_scale, b_scale, c_ptr, M, N, K, BM: tl.constexpr
 
 @tw.jit
 def gated_mlp(x_ptr, gate_ptr, up_ptr, y_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    """silu(x @ gate) * (x @ up), two products in one loop."""
+    """silu(x @ gate) * (x @ up), two matmuls in one loop."""
     rows, columns = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN)
     gate, up = tl.zeros((BM, BN), tl.float32), tl.zeros((BM, BN), tl.float32)
     for start in range(0, K, BK):
@@ -314,7 +320,10 @@ def gated_mlp(x_ptr, gate_ptr, up_ptr, y_ptr, M, N, K, BM: tl.constexpr, BN: tl.
 
 @tw.jit
 def described_matmul(a, b, c, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    """A batch a program of the third axis; ``a`` [B, M, K], ``b`` [B, K, N] and ``c`` are descriptors."""
+    """Batched matmul through descriptors ``a`` [B, M, K], ``b`` [B, K, N] and ``c``.
+
+    Each program of the third axis has a batch.
+    """
     m, n, batch = tl.program_id(0) * BM, tl.program_id(1) * BN, tl.program_id(2)
     acc = tl.zeros((BM, BN), tl.float32)
     for start in range(0, K, BK):

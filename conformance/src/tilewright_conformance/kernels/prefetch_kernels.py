@@ -1,4 +1,4 @@
-"""Kernels whose loops copy ahead in every way that GPUs have, with what stands around such loops."""
+"""Kernels whose loops prefetch in every way that GPUs have, with code around such loops."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def blocks(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.conste
 
 @tw.jit
 def gathered(x, index, out, count, M, N, BM: tl.constexpr, BN: tl.constexpr):
-    """Sums of rows that an index names, running sums of them, and a sum over all programs."""
+    """Accumulate rows that an index names, with a scan and a reduction over all programs."""
     rows = tl.make_tensor_descriptor(x, shape=[M, N], strides=[N, 1], block_shape=[1, BN])
     row = tl.load(index + tl.arange(0, BM))
     total = tl.zeros((BN, BM), tl.float32)

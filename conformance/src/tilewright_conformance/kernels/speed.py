@@ -10,7 +10,10 @@ import tilewright.language as tl
 
 @tw.jit
 def copy(x_ptr, y_ptr, n, stride, BLOCK: tl.constexpr):
-    """Element i lies at ``i * stride % n + i * stride // n``, so that a stride which divides n reaches every element once."""
+    """Copy element ``i * stride % n + i * stride // n`` for each i.
+
+    A stride that divides n reaches every element once.
+    """
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     if stride > 1:
         far = at.to(tl.int64) * stride
@@ -20,7 +23,10 @@ def copy(x_ptr, y_ptr, n, stride, BLOCK: tl.constexpr):
 
 @tw.jit
 def work(x_ptr, y_ptr, turns, BLOCK: tl.constexpr):
-    """``turns`` dependent steps on each element, memory touched once: x -> x / 2 + 1, which comes to rest at 2."""
+    """``turns`` dependent steps on each element, memory touched once: x -> x / 2 + 1.
+
+    The iteration converges to 2.
+    """
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + at)
     for _ in range(turns):
@@ -30,7 +36,7 @@ def work(x_ptr, y_ptr, turns, BLOCK: tl.constexpr):
 
 @tw.jit
 def worked(x_ptr, y_ptr, TURNS: tl.constexpr, BLOCK: tl.constexpr):
-    """The same with a constant number of steps, for a tuner to choose; what is stored does not depend on it."""
+    """The same with a constant number of steps, for a tuner; the result does not depend on it."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + at)
     y = x
@@ -41,7 +47,7 @@ def worked(x_ptr, y_ptr, TURNS: tl.constexpr, BLOCK: tl.constexpr):
 
 @tw.jit
 def product(a_ptr, b_ptr, c_ptr, N, K, DOT: tl.constexpr, BLOCK: tl.constexpr):
-    """A product of matrices in blocks, by ``dot`` or by multiplying and adding up."""
+    """A matmul in blocks, by ``dot`` or by multiplying and adding up."""
     rows, columns = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inner = tl.arange(0, BLOCK)
     acc = tl.zeros((BLOCK, BLOCK), tl.float32)

@@ -1,4 +1,7 @@
-"""Kernels of every day, as people write them: elementwise ones, layouts, stencils, statistics of rows, sums over segments and prefixes."""
+"""Everyday kernels, as people write them: elementwise, layouts, stencils, row statistics.
+
+Reductions of segments and prefix scans are here, too.
+"""
 # Kernels are written in the language, whose types a checker of Python does not know.
 # mypy: ignore-errors
 
@@ -36,7 +39,10 @@ def softmax(x_ptr, out_ptr, x_row, out_row, columns, BLOCK: tl.constexpr):
 
 @tw.jit
 def online_softmax(x_ptr, out_ptr, lse_ptr, columns, BLOCK: tl.constexpr):
-    """Rows of any length in blocks: the greatest and the sum in one pass, with the sum brought to each new greatest."""
+    """Online softmax of rows of any length in blocks.
+
+    One pass computes the maximum and the total, which is rescaled to each new maximum.
+    """
     row = tl.program_id(0)
     x_ptr += row * columns
     out_ptr += row * columns
@@ -116,7 +122,7 @@ def welford(x_ptr, mean_ptr, variance_ptr, columns, BLOCK: tl.constexpr):
 
 @tw.jit
 def greatest_of_rows(x_ptr, value_ptr, place_ptr, least_ptr, columns, BLOCK: tl.constexpr):
-    """The first of the greatest values of each row, and the place of the first of the least, over blocks."""
+    """The first maximum of each row, and the position of its first minimum, over blocks."""
     row = tl.program_id(0)
     best, at_best = float("-inf"), 0
     worst, at_worst = float("inf"), 0
@@ -197,7 +203,7 @@ def five_points(x_ptr, y_ptr, rows, columns, alpha, ROWS: tl.constexpr, COLUMNS:
 
 @tw.jit
 def embedding(table_ptr, index_ptr, out_ptr, count, width, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
-    """Rows of a table by index, a block of them a program; an index below zero gives a row of zeros."""
+    """Rows of a table by index, a block a program; an index below zero yields a row of zeros."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     index = tl.load(index_ptr + at, mask=at < count, other=-1)
     column = tl.arange(0, WIDTH)[None, :]
@@ -216,7 +222,7 @@ def embedding_gradient(grad_ptr, index_ptr, table_ptr, width, WIDTH: tl.constexp
 
 @tw.jit
 def segment_sums(x_ptr, starts_ptr, out_ptr, most_ptr, BLOCK: tl.constexpr):
-    """Sum and greatest of each stretch of ``x``; a stretch may be empty."""
+    """Total and maximum of each segment of ``x``; a segment may be empty."""
     segment = tl.program_id(0)
     start, stop = tl.load(starts_ptr + segment), tl.load(starts_ptr + segment + 1)
     total = tl.zeros((BLOCK,), tl.float32)
@@ -273,7 +279,7 @@ def block_prefixes(x_ptr, y_ptr, totals_ptr, n, BLOCK: tl.constexpr):
 
 @tw.jit
 def add_totals(y_ptr, totals_ptr, n, BLOCK: tl.constexpr):
-    """What the blocks in front add up to, added to each block."""
+    """Add to each block the total of the blocks in front."""
     program = tl.program_id(0)
     before = tl.load(totals_ptr + program - 1, mask=program > 0, other=0)
     at = program * BLOCK + tl.arange(0, BLOCK)
@@ -282,10 +288,10 @@ def add_totals(y_ptr, totals_ptr, n, BLOCK: tl.constexpr):
 
 @tw.jit
 def one_pass_prefixes(x_ptr, y_ptr, state_ptr, ticket_ptr, n, BLOCK: tl.constexpr):
-    """Prefix sums in one launch: each block waits for the sum of all in front of it, which its neighbour leaves in one 64-bit word with a flag.
+    """Prefix scan in one launch: each block waits for the total of all blocks in front of it.
 
-    Blocks are numbered as their programs start, so that a program waits for none that has not
-    started.
+    Its neighbor leaves that in one 64-bit word with a flag. Blocks are numbered as their programs
+    start, so that a program waits for none that has not started.
     """
     block = tl.atomic_add(ticket_ptr, 1)
     at = block * BLOCK + tl.arange(0, BLOCK)

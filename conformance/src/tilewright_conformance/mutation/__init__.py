@@ -26,7 +26,7 @@ NULL = "null"
 
 
 def switches() -> tuple[Switch, ...]:
-    """Return the broken backend's switches that are safe in any process, in the order of the table."""
+    """Return the broken backend's switches that are safe in any process, in table order."""
     from tilewright_conformance.mutation.mutants import switches
 
     return switches()
@@ -48,7 +48,7 @@ def backend_name(switch: Switch | str) -> str:
 
 
 def is_faulty(name: str) -> bool:
-    """Return whether :func:`register` takes a backend's name; it may still name no existing switch."""
+    """Return whether :func:`register` takes a backend's name; the switch may not exist."""
     return name in (HEALTHY, NULL) or name.startswith(PREFIX)
 
 

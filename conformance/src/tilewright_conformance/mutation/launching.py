@@ -1,4 +1,4 @@
-"""Bugs around the kernel: grids, arguments, errors, caches, capabilities, memory, timing, tuning."""
+"""Bugs around the kernel: grids, arguments, errors, caches, capabilities, timing, tuning."""
 
 from __future__ import annotations
 

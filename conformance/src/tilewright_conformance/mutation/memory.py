@@ -117,7 +117,7 @@ def _early(after: Collection[str]) -> Rewrite:
 
 
 def _hoist(operation: Operation, anchor: Operation) -> bool:
-    """Move an operation and its operands before ``anchor`` in the same region; False if impossible."""
+    """Move an operation and its operands before ``anchor`` in the region; False if impossible."""
     later, current = set(), anchor.next
     while current is not None:
         later.add(current)

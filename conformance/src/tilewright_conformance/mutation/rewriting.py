@@ -1,4 +1,4 @@
-"""Rewrites that make Tile IR wrong: one visit to each operation of a copy that stays well formed."""
+"""Rewrites that make Tile IR wrong: one visit to each operation of a well-formed copy."""
 
 from __future__ import annotations
 

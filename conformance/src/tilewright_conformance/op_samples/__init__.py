@@ -76,7 +76,7 @@ def _numbers(array: NDArray[Any], type_: Type) -> NDArray[Any]:
 
 
 def _agree(a: NDArray[Any], b: NDArray[Any], type_: Type, ulp: float) -> NDArray[np.bool_]:
-    """Compare element by element: integers equal; floats equal, both NaN, or within ``ulp`` units."""
+    """Compare element by element: integers equal; floats equal, NaN, or within ``ulp`` units."""
     if not isinstance(type_, FloatType):
         return np.asarray(a == b)
     numbers = [_numbers(array, type_) for array in (a, b)]

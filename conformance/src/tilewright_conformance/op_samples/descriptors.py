@@ -62,7 +62,7 @@ def _make_descriptor() -> Samples:
 
 
 def _numbers(operation: str) -> Samples:
-    """Each extent, or each stride, of descriptors: arguments or made in the kernel, dense or not."""
+    """Each extent, or each stride, of descriptors: arguments or kernel-made, dense or not."""
     for index, (tensor, block, _) in enumerate(_PLACES):
         element = _ELEMENTS[(index + 2) % len(_ELEMENTS)]
         for made in (True, False):

@@ -151,7 +151,7 @@ class Argument:
     block: tuple[int, ...] = ()
 
     def make(self, rng: np.random.Generator) -> Any:
-        """The value to launch with: an array, a Python number, or a descriptor of the reference's."""
+        """The value to launch with: an array, a Python number, or a reference descriptor."""
         values = self.draw.values(rng, self.type, math.prod(self.shape))
         if self.kind == "scalar":
             return decode(values, self.type)[0].item() if isinstance(self.type, FloatType) and is_raw(self.type) else values[0].item()

@@ -60,7 +60,7 @@ class _Use:
 
 @functools.cache
 def op_types(spec: OpSpec) -> OpTypes | None:
-    """The types of an operation; None for one that has no samples, or neither operands nor results."""
+    """The types of an operation; None without samples, or with neither operands nor results."""
     uses = [use for use in _uses(spec) if any(use.groups) or use.results]
     if not uses:
         return None

@@ -128,6 +128,6 @@ def format_of(name: str) -> Format:
 
 
 def saturated(values: Any, format_: object) -> Any:
-    """Clamp numbers as :meth:`Format.saturated` does; a format is a float type or its Tile IR name."""
+    """Clamp numbers as :meth:`Format.saturated` does; the format is a type or a Tile IR name."""
     row = _BY_TEXT.get(str(format_))
     return values if row is None else row.saturated(values)

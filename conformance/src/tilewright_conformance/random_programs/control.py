@@ -1,4 +1,4 @@
-"""Steps with regions that hold steps: branches, loops, calls; and what a program may say of itself."""
+"""Steps with regions that hold steps: branches, loops, calls; assertions and assumptions."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ _OFFSET_TYPES = (I32, I32, I64)
 
 
 class _Tensor:
-    """A tensor of an argument: one for all programs where it is read, one each where it is written."""
+    """A tensor argument: one for all programs if it is read, one each if it is written."""
 
     def __init__(self, state: State, element: Type, rank: int, fill: str, written: tuple[float, float] | None = None, rows: int = 0) -> None:
         self.state = state

@@ -129,7 +129,7 @@ class Language:
 
     @cached_property
     def atomics(self) -> tuple[tuple[IntType | FloatType, str], ...]:
-        """Pairs (element, kind) of atomic updates that the IR and the backend have, with ``cas``."""
+        """Pairs (element, kind) of atomic updates of the IR and the backend, with ``cas``."""
         found: list[tuple[IntType | FloatType, str]] = []
         for name in sorted(self.capabilities.atomics):
             element = parse_type(name)

@@ -61,7 +61,7 @@ class Program:
     seed: int
 
     def arguments(self) -> list[Any]:
-        """Fresh arguments in the function's order. Elements of bf16 and the fp8 kinds are raw bits."""
+        """Fresh arguments in the function's order; bf16 and fp8 elements are raw bits."""
         rng = np.random.default_rng(self.seed)
         return [one.value if isinstance(one, NumberArgument) else FILLS[one.fill](rng, one.element, one.count) for one in self.parameters]
 

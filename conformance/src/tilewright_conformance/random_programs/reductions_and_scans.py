@@ -22,7 +22,7 @@ def _operation(name: str) -> Combine:
 
 
 def _extreme_with_position(predicate: str, tie: str) -> Combine:
-    """The greater or smaller of two values with its position; a tie goes to the first or last one."""
+    """The greater or smaller of two values with its position; ties go to the first or last."""
 
     def combine(b: Builder, left: Sequence[Value], right: Sequence[Value]) -> Sequence[Value]:
         better = b.cmp(left[0], right[0], predicate=predicate)

@@ -124,7 +124,7 @@ def gather(state: State) -> None:
 
 
 def below(state: State, value: Value, limit: int) -> Value:
-    """An integer from 0 to ``limit`` - 1 made of any integer; its type is one that holds the limit."""
+    """An integer from 0 to ``limit`` - 1 made of any integer; its type holds the limit."""
     types = [type_ for type_ in (I32, I64, *state.language.integers) if type_.maximum >= limit]
     target = state.one_of(types)
     with state.guarding() as b:

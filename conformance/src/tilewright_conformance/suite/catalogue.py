@@ -120,7 +120,7 @@ class Catalogue:
         return [case for case in self if (not profiles or case.profile in profiles) and (chosen is None or case.id in chosen) and (case.quick or not quick)]
 
     def digest(self) -> str:
-        """A digest of the ids and profiles of all cases, equal where two catalogues have the same."""
+        """A digest of the ids and profiles of all cases, equal for equal catalogues."""
         text = "\n".join(sorted(f"{case.id} {case.profile}" for case in self))
         return hashlib.sha256(text.encode()).hexdigest()
 

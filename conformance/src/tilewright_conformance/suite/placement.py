@@ -35,7 +35,7 @@ class OutOfBoundsWriteError(AssertionError):
 
 
 class Addresses:
-    """An argument that is a table of 64-bit pointers to arrays, wherever these lie at the launch."""
+    """An argument that is a table of 64-bit pointers to arrays, wherever these lie."""
 
     def __init__(self, arrays: Sequence[Array]) -> None:
         self.arrays = tuple(arrays)

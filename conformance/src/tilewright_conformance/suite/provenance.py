@@ -83,7 +83,7 @@ def distribution_facts(name: str, wheels: Sequence[Path] = ()) -> dict[str, Any]
 
 
 def _is_hidden(files: Mapping[str, Path]) -> bool:
-    """Return whether a package of an installation is imported from elsewhere, such as PYTHONPATH."""
+    """Return whether a package of an installation is imported from elsewhere (PYTHONPATH)."""
     packages = {name.removesuffix("/__init__.py"): path for name, path in files.items() if name.count("/") == 1 and name.endswith("/__init__.py")}
     found = {name: importlib.util.find_spec(name) for name in packages}
     return any(spec is None or spec.origin is None or Path(spec.origin).resolve() != packages[name].resolve() for name, spec in found.items())
@@ -106,7 +106,7 @@ def wheel_name(path: Path) -> str:
 
 
 def built_on_the_core(name: str) -> list[str]:
-    """A distribution and those of its requirements that require the core: the parts of a backend."""
+    """A distribution and those of its requirements that require the core."""
     found: list[str] = []
     waiting = [name]
     while waiting:

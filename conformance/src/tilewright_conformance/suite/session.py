@@ -270,7 +270,7 @@ class Session:
 
 
 def _element(type_: Type) -> str:
-    """The element type behind a pointer or descriptor argument, as Tile IR text; empty for others."""
+    """The element type of a pointer or descriptor argument, as Tile IR text; else empty."""
     if isinstance(type_, PointerType):
         return str(type_.pointee)
     return str(type_.element) if isinstance(type_, DescriptorType) else ""

@@ -1,4 +1,4 @@
-"""Cases from :mod:`tilewright_conformance.op_samples`: one operation each, against the reference."""
+"""Cases from :mod:`tilewright_conformance.op_samples`, compared with the reference."""
 
 from __future__ import annotations
 

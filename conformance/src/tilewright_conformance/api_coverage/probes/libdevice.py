@@ -1,4 +1,7 @@
-"""``tl.extra.libdevice``: each function against NumPy and the standard library, on random operands."""
+"""``tl.extra.libdevice``: each function against NumPy and the standard library.
+
+Operands are random.
+"""
 
 # Functions of NumPy on arrays of many types.
 # mypy: ignore-errors

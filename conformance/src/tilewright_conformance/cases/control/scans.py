@@ -1,7 +1,8 @@
-"""Scans: samples as Tile IR, running sums and products, and combinations of one and of several values, along each axis and in both directions.
+"""Scans: samples as Tile IR, running totals, and combinations of one and of several values.
 
-The order of a combination counts, its grouping does not: integers are exact, and each running sum
-of floats may be off by what its length allows.
+They run along each axis and in both directions. The order of a combination counts, its grouping
+does not: integers are exact, and each running total of floats may be off by the bound of its
+length.
 """
 
 from __future__ import annotations
@@ -54,13 +55,13 @@ def _text(shape: Shape, axis: int, reverse: bool) -> str:
 
 
 def along(x: Array, axis: int, reverse: bool, running: Callable[[Array], Array]) -> Array:
-    """A running combination along the first axis, done along another, from its end where ``reverse``."""
+    """Apply a combination along the first axis to another one, from its end where ``reverse``."""
     turned = np.moveaxis(x, axis, 0)
     found = running(turned[::-1] if reverse else turned)
     return np.moveaxis(found[::-1] if reverse else found, 0, axis)
 
 
-# ---- running sums and products
+# ---- cumsum and cumprod
 
 
 @tw.jit
@@ -111,7 +112,7 @@ def _product(function: Any, name: str, result: str, shape: Shape, axis: int, rev
         with np.errstate(over="ignore"):
             session.check(found, along(x.astype(result), axis, reverse, lambda v: v.cumprod(0, dtype=result)))
         return
-    # Powers of two, of which those that follow each other have a product of 2**-6 to 2**6: exact in any grouping.
+    # Powers of two; multiplying successive ones yields 2**-6 to 2**6: exact in any grouping.
     steps = np.diff(session.rng.integers(-3, 4, shape), axis=axis, prepend=0)
     x = (session.rng.choice([-1, 1], shape) * np.exp2(steps)).astype(kind(name))
     found = _scan(function, x, result, axis, reverse, session)
@@ -249,7 +250,7 @@ def sums_of_segments(x_ptr, mark_ptr, out, SHAPE: tl.constexpr, AXIS: tl.constex
 
 @tw.jit
 def carried_on(x_ptr, out, n, BLOCK: tl.constexpr):
-    """Running sums of an array of any length: each block goes on where the one before ended."""
+    """Scan an array of any length: each block continues the running totals of the one before."""
     before = 0
     for start in range(0, n, BLOCK):
         at = start + tl.arange(0, BLOCK)

@@ -1,7 +1,7 @@
-"""Reductions: samples as Tile IR, and the language's along every axis of tiles of one to four axes, of all types.
+"""Reductions: samples as Tile IR, and the language's along every axis of tiles of all types.
 
-Integers wrap around, and sums of floats that have few bits are exact; of others each may be off by
-what its length allows, in any order of the terms.
+Tiles have one to four axes. Integers wrap around, and floats of few bits add up exactly; each other
+result may be off by the bound of its length, in any order of the terms.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ def _text(shape: Shape, axis: int | None, keep: bool) -> str:
 
 
 def _run(function: Any, x: Array, result: str, place: tuple[Shape, int | None, bool], session: Session) -> Array:
-    """What a reduction of a tile leaves."""
+    """Reduce a tile on the backend and return the result."""
     shape, axis, keep = place
     found = unset(combining.extent_of(shape, axis, keep), kind(result))
     session.launch(combining.reduced, (1,), x, found, SHAPE=shape, FUNCTION=function, AXIS=axis, KEEP=keep, TYPE=language(result))
     return found
 
 
-# ---- sums
+# ---- tl.sum
 
 
 @tw.jit
@@ -108,7 +108,10 @@ def _sum(function: Any, name: str, result: str, place: tuple[Shape, int | None, 
 
 
 def _narrow(name: str, session: Session) -> None:
-    """1 and many terms of which each alone is lost beside it: narrow floats are summed in fp32, and rounded once."""
+    """Add to 1 many terms that each are lost beside it: narrow floats accumulate in fp32.
+
+    The result rounds once.
+    """
     x = np.full(1024, 2.0**-11).astype(kind(name))
     x[0] = 1
     found = _run(tl.sum, x, name, ((1024,), 0, False), session)
@@ -148,7 +151,7 @@ def _sums() -> Iterator[Case]:
             yield _case(f"tl.sum/{IR[name]}/narrow", "tl.sum", functools.partial(_narrow, name), name, *own, elements=1024, quick=True)
 
 
-# ---- the greatest and the least, and where
+# ---- maximum and minimum, and their positions
 
 
 def _extreme(name: str, place: tuple[Shape, int | None, bool], high: bool, session: Session) -> None:
@@ -183,7 +186,10 @@ def _extremes() -> Iterator[Case]:
 
 
 def _place(name: str, place: tuple[Shape, int | None, bool], high: bool, left: bool, session: Session) -> None:
-    """Check the position of a maximum or minimum: of equal values the first, or any; of a NaN only where all are."""
+    """Check the position of a maximum or minimum: the first of equal ones, or any.
+
+    A NaN's position counts only where all are NaN.
+    """
     shape, axis, keep = place
     sets = [draw(session.rng, name, shape, limit=3), wide(session.rng, name, shape), np.zeros(shape, kind(name))]
     for x in [*sets, *(_beside_nan(name, shape, session) if name in FLOATS else ())]:
@@ -209,7 +215,7 @@ def _place(name: str, place: tuple[Shape, int | None, bool], high: bool, left: b
 
 
 def _beside_nan(name: str, shape: Shape, session: Session) -> Iterator[Array]:
-    """Yield tiles of numbers and NaNs, few of either, of infinities of one sign and NaNs, and of NaNs alone."""
+    """Yield tiles of numbers and NaNs, few of either, of NaNs with infinities, and all NaNs."""
     for share, of in ((0.2, None), (0.9, None), (0.5, -np.inf), (0.5, np.inf), (1.0, None)):
         x = draw(session.rng, name, shape, limit=3) if of is None else np.full(shape, of, kind(name))
         x[session.rng.random(shape) < share] = np.nan
@@ -321,7 +327,7 @@ def _truth(every: bool, place: tuple[Shape, int | None, bool], session: Session)
 def _float_product(name: str, session: Session) -> None:
     x = session.rng.uniform(0.7, 1.4, (8, 64)).astype(kind(name))
     found = _run(product, x, name, ((8, 64), 1, False), session)
-    # Each of 63 products is rounded once.
+    # Each of 63 multiplications rounds once.
     half = {"float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}[name]
     check(session, found, x.astype(np.longdouble).prod(1).astype(np.float64), rtol=64 * half)
 
@@ -419,7 +425,7 @@ def _several() -> Iterator[Case]:
 
 @tw.jit
 def below_greatest(x_ptr, out, SHAPE: tl.constexpr, AXIS: tl.constexpr):
-    """How far each element is below the greatest along its axis."""
+    """Subtract each element from the maximum along its axis."""
     at = positions(SHAPE)
     x = tl.load(x_ptr + at)
     tl.store(out + at, tl.max(x, AXIS, keep_dims=True) - x)
@@ -427,7 +433,7 @@ def below_greatest(x_ptr, out, SHAPE: tl.constexpr, AXIS: tl.constexpr):
 
 @tw.jit
 def twice(x_ptr, out, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr):
-    """The least of the sums of the greatest: along each axis in turn."""
+    """Chain reductions along each axis: the minimum of the totals of maxima, and reversed."""
     x = tl.load(x_ptr + positions((A, B, C)))
     tl.store(out, tl.min(tl.sum(tl.max(x, 1), 1), 0))
     tl.store(out + 1, tl.max(tl.sum(tl.min(x, 0), 0), 0))

@@ -1,6 +1,7 @@
-"""Operations that move and repeat elements: samples as Tile IR, and compositions of the language's functions on tiles of one to four axes against NumPy.
+"""Operations that move and repeat elements: samples as Tile IR, and compositions in the language.
 
-Elements keep their bits, so all results are exact.
+Tiles have one to four axes, and NumPy the expected values. Elements keep their bits, so all results
+are exact.
 """
 
 from __future__ import annotations
@@ -181,7 +182,8 @@ _ONE: tuple[_Row, ...] = (
 @tw.jit
 def moved(x_ptr, out, SHAPE: tl.constexpr, FUNCTION: tl.constexpr, ARGUMENT: tl.constexpr, FLAT: tl.constexpr):
     y = FUNCTION(tl.load(x_ptr + positions(SHAPE)), ARGUMENT)
-    # Positions are broadcast themselves, so that they would go wrong together with a broadcast tile.
+    # Positions are broadcast themselves, so that they would go wrong together with a broadcast
+    # tile.
     tl.store(out + (tl.reshape(tl.arange(0, y.numel), y.shape) if FLAT else positions(y.shape)), y)
 
 
@@ -312,7 +314,7 @@ def filled(x_ptr, out, SHAPE: tl.constexpr):
 
 @tw.jit
 def single(x_ptr, out):
-    """The element of a tile of one, by reshaping it to a scalar, which fills a tile again; two scalars side by side, and apart again."""
+    """Reshape a tile of one element to a scalar and back; join two scalars and split them."""
     x = tl.load(x_ptr + tl.arange(0, 1))
     scalar = tl.reshape(x, ())
     tl.store(out + tl.arange(0, 4), tl.full((4,), scalar, x.dtype))

@@ -1,7 +1,7 @@
-"""The formats of 8 bits in the language: every number of each converted, moved, compared and computed with, and what wider numbers become in it.
+"""The formats of 8 bits in the language: conversions, moves, comparison and arithmetic.
 
-Samples of the operations are in the family of each (casts, dots, elementwise). Expected values come
-from the formats' definition.
+Every number of each format takes part. Samples of the operations are in the family of each (casts,
+dots, elementwise). Expected values come from the formats' definition.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ def _wider(name: str, target: str, session: Session) -> None:
 
 
 def _decisive(form: Format, dtype: Any) -> Array:
-    """Every number of the format, the middles of neighbours, and the numbers of ``dtype`` next to these; also around the middle behind the greatest number.
+    """Every number of the format, the ties between neighbors, and numbers of ``dtype`` nearby.
 
-    Of f64 also those off a middle by less than f32 or f16 can tell, where rounding by way of these
-    goes wrong.
+    The tie behind the maximum is among them. Of f64 also those off a tie by less than f32 or f16
+    can represent, where rounding by way of these goes wrong.
     """
     known = np.unique(form.worth(np.arange(256)))
     known = known[np.isfinite(known) & (known >= 0)]
@@ -86,7 +86,10 @@ def _decisive(form: Format, dtype: Any) -> Array:
 
 
 def _arguments(session: Session, name: str, source: str) -> tuple[Array, Array]:
-    """(what a kernel is given, float64 values) of a wider type: all numbers of 16 bits; decisive, random and special ones of the others."""
+    """(the kernel's argument, float64 values) of a wider type.
+
+    They are all numbers of 16 bits; decisive, random and special ones of the others.
+    """
     if source in ("float16", "bfloat16"):
         bits = np.arange(1 << 16, dtype=np.uint16)
         return (bits.view(np.float16) if source == "float16" else bits), FORMATS[source].worth(bits)
@@ -122,7 +125,10 @@ def there_and_back(x_ptr, y_ptr, MIDDLE: tl.constexpr, BLOCK: tl.constexpr):
 
 
 def _round_trip(name: str, session: Session) -> None:
-    """Up and down again is the same number, but for infinity, which saturates; and a wider number that went through the format has lost what it lost."""
+    """Widen and narrow again without a change, except for infinity, which saturates.
+
+    A wider number that went through the format is rounded to it.
+    """
     worth = FORMATS[name].rounded(FORMATS[name].worth(_BYTES))
     for middle in ("float16", "bfloat16", "float32"):
         found = np.zeros(256, np.uint8)
@@ -161,7 +167,7 @@ def copy_rows(x_ptr, y_ptr, rows, columns, x_row, y_row, OTHER: tl.constexpr, R:
 
 
 def _copied(name: str, session: Session) -> None:
-    """Rows of odd lengths out of a larger array; what is masked off has the value of ``other``, rounded to the type."""
+    """Copy rows of odd lengths out of a larger array; masked-off lanes load ``other``, rounded."""
     x = session.rng.permutation(np.tile(_BYTES, 4)).reshape(16, 64)
     rows, columns = 13, 45
     found = np.full((rows + 2, 67), 0x11, np.uint8)
@@ -281,7 +287,7 @@ def _every_pair(name: str, other: str = "") -> tuple[list[Any], Array, Array]:
 
 
 def _arithmetic(name: str, operation: str, session: Session) -> None:
-    """Sums, differences and products of every pair: exact, rounded once to the type."""
+    """Add, subtract and multiply every pair: exact, rounded once to the type."""
     function, exact = _ARITHMETIC[operation]
     operands, x, y = _every_pair(name)
     found = np.zeros((256, 256), np.uint8)
@@ -330,7 +336,10 @@ def one_operand(x_ptr, negated_ptr, size_ptr, scaled_ptr, wide_ptr, BLOCK: tl.co
 
 
 def _one_operand(name: str, session: Session) -> None:
-    """Negation and magnitude, which are exact, a number of the program text, which takes the type, and fp32, which does not."""
+    """Negate and take magnitudes exactly, and operate with a literal and with fp32.
+
+    The literal takes the format's type, fp32 does not.
+    """
     found, wide = np.zeros((3, 256), np.uint8), np.zeros(256, np.float32)
     session.launch(one_operand, (1,), *(given(part, name) for part in (_BYTES.copy(), *found)), wide, BLOCK=_BLOCK)
     x = FORMATS[name].worth(_BYTES)
@@ -351,7 +360,10 @@ def rows_reduced(x_ptr, sum_ptr, greatest_ptr, root_ptr, ROWS: tl.constexpr, COL
 
 
 def _upcast(name: str, session: Session) -> None:
-    """Reductions and functions in fp32: sums of a few bits are exact; the root of every number, rounded to the type."""
+    """Reduce and take square roots in fp32.
+
+    Additions of few bits are exact; the root of every number is rounded to the type.
+    """
     form = FORMATS[name]
     bits = session.rng.permutation(_BYTES)
     worth = form.worth(bits)
@@ -389,7 +401,7 @@ def by_unit(x_ptr, unit_ptr, out_ptr, M: tl.constexpr, K: tl.constexpr, OUT: tl.
 
 @tw.jit
 def quantised(x_ptr, scale_ptr, w_ptr, out_ptr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
-    """Rows of fp32 scaled into the range of the weights' format, rounded to it, multiplied, and scaled back."""
+    """Quantize rows of fp32 to the weights' format by a scale, multiply, and scale back."""
     row, inner, column = tl.arange(0, M), tl.arange(0, K), tl.arange(0, N)
     x = tl.load(x_ptr + row[:, None] * K + inner[None, :])
     scale = tl.load(scale_ptr + row)
@@ -411,7 +423,10 @@ def _by_unit(name: str, accumulator: str, session: Session) -> None:
 
 
 def _quantised(name: str, session: Session) -> None:
-    """Powers of two as scales, so that only the rounding to the format counts; sums of few bits are exact."""
+    """Quantize by powers of two, so that only the rounding to the format counts.
+
+    Additions of few bits are exact.
+    """
     form = FORMATS[name]
     x = session.rng.standard_normal((16, 64)).astype(np.float32)
     scale = np.exp2(np.ceil(np.log2(np.abs(x).max(1) / form.greatest))).astype(np.float32)

@@ -1,7 +1,8 @@
-"""Functions of floats, and a few of integers: as Tile IR, and as functions of the language, against exact values and the table of errors.
+"""Functions of floats, and a few of integers: as Tile IR, and as functions of the language.
 
-Strict bounds hold with the launch options of ``session.strict``, relaxed ones without. Both are
-columns of :data:`tilewright.passes.math.math_library.MATH`.
+They are compared with exact values and the table of errors. Strict bounds hold with the launch
+options of ``session.strict``, relaxed ones without. Both are columns of
+:data:`tilewright.passes.math.math_library.MATH`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ Array = NDArray[Any]
 _BLOCK = 1024
 #: name -> the function of the language
 _FUNCTIONS: dict[str, Any] = {name: getattr(tl, name, None) or getattr(libdevice, name) for name in ARGUMENTS}
-#: The least normal number of f32, and what is so near above it that an error as great as relaxed bounds may bring it below.
+#: The minimum normal number of f32, and a number so near above it that an error as large as relaxed
+#: bounds may bring it below.
 _NORMAL, _NEAR_NORMAL = 2.0**-126, 2.0**-126 * (1 + 2.0**-12)
 
 
@@ -98,7 +100,7 @@ def _bound(name: str, type_: str, *, strict: bool) -> float:
 
 
 def _unit_of_the_oracle(type_: str) -> float:
-    """What exact values of f64 may themselves be off, in units in its last place: half of one where ``longdouble`` is no wider."""
+    """The error of exact values of f64, in ULP: half of one where ``longdouble`` is no wider."""
     return 0.5 if type_ == "f64" and np.finfo(np.longdouble).nmant == 52 else 0.0
 
 
@@ -153,7 +155,10 @@ def _large(name: str, type_: str, session: Session) -> None:
 
 
 def _exhaustive(name: str, type_: str, session: Session) -> None:
-    """Every number of 16 bits, computed in fp32 and rounded: the error is half a unit and fp32's own."""
+    """Compute every number of 16 bits in fp32 and round.
+
+    The error is half a unit and fp32's own.
+    """
     bits = np.arange(1 << 16, dtype=np.uint16)
     x = format_of(type_).worth(bits)
     found = np.zeros_like(bits)
@@ -200,7 +205,8 @@ def _rounding_cases() -> Iterator[Case]:
 
 def _root_rounded(session: Session) -> None:
     x = np.abs(np.concatenate([any_bits(session.rng, np.float32, 3000), session.rng.uniform(0, 4, 2000).astype(np.float32)]))
-    # The root of a 24-bit number in 53 bits is never so near the middle of two that another rounding goes wrong.
+    # The root of a 24-bit number in 53 bits is never so near the middle of two that another
+    # rounding goes wrong.
     session.check(_apply(session, tl.sqrt_rn, x), np.sqrt(x.astype(np.float64)).astype(np.float32))
 
 
@@ -229,7 +235,7 @@ def binary(x_ptr, y_ptr, out_ptr, n, FUNCTION: tl.constexpr, RESULT: tl.constexp
 
 
 def _encode(numbers: Array, type_: str) -> tuple[Any, Array]:
-    """(what a kernel is given, the numbers it stands for in float64) of numbers rounded to a type."""
+    """(the kernel's argument, its numbers in float64) of numbers rounded to a type."""
     if type_ == "bf16":
         form = format_of("bf16")
         with np.errstate(invalid="ignore"):
@@ -243,7 +249,10 @@ def _encode(numbers: Array, type_: str) -> tuple[Any, Array]:
 
 
 def _fma(type_: str, session: Session) -> None:
-    """Products that nearly cancel the sum, ties, double rounding, subnormal results and overflow: each rounded once."""
+    """Multiplications that nearly cancel the addend, ties, double rounding, and overflow.
+
+    Subnormal results are among them; each result rounds once.
+    """
     rng, count = session.rng, 300
     spread = {"f16": 4, "bf16": 40, "f32": 40, "f64": 300}[type_]
     x, y = (rng.standard_normal(3 * count) * np.exp2(rng.integers(-spread, spread, 3 * count)) for _ in range(2))
@@ -269,7 +278,10 @@ _WIDE = ("f32", "f64")
 
 
 def _quotient(function: Any, type_: str, bound: float, session: Session) -> None:
-    """``bound`` 0: correctly rounded, whatever the numbers; otherwise normal quotients by divisors below 2**126."""
+    """Divide; with ``bound`` 0 quotients are correctly rounded for all numbers.
+
+    Otherwise they are normal quotients by divisors below 2**126.
+    """
     dtype = storage(type_)
     x, y = (any_bits(session.rng, dtype, 3000) for _ in range(2))
     near = session.rng.uniform(0.5, 2, (2, 2000)).astype(dtype)
@@ -341,7 +353,7 @@ def _sigmoid(type_: str, session: Session) -> None:
 
 
 def _high_product(name: str, session: Session) -> None:
-    """The upper half of the product of numbers taken as unsigned."""
+    """The upper half of the unsigned multiplication."""
     dtype = np.dtype(name)
     bits = 8 * dtype.itemsize
     few = np.array([0, 1, 2, (1 << bits) - 1, 1 << (bits - 1), (1 << (bits - 1)) - 1], f"u{dtype.itemsize}")
@@ -353,7 +365,7 @@ def _high_product(name: str, session: Session) -> None:
 
 
 def _magnitude(name: str, session: Session) -> None:
-    """The least integer of a signed type stays as it is; unsigned ones are their own magnitude."""
+    """The minimum of a signed type stays as it is; unsigned integers are their own magnitude."""
     limits = np.iinfo(name)
     x = np.concatenate([session.rng.integers(limits.min, limits.max, 300, dtype=name, endpoint=True), np.array([limits.min, limits.max, 0, 1], name)])
     found = np.zeros_like(x)

@@ -1,4 +1,4 @@
-"""Random numbers: Philox bit by bit against one written in Python's integers, and the numbers made of its words."""
+"""Random numbers: Philox bit by bit against Python integers, and the numbers from its words."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def four_words(seed, counter_ptr, out_ptr, N, BLOCK: tl.constexpr):
 
 
 def _counters(name: str, session: Session) -> None:
-    """Words are unsigned, whatever the counters; 64-bit words have the seed as the first word of the key alone."""
+    """Words are unsigned for all counters; the seed of 64-bit words is the key's first word."""
     limits = np.iinfo(name)
     word = np.dtype(f"u{limits.bits // 8}")
     counter = session.rng.integers(limits.min, limits.max, (2, 200), dtype=name, endpoint=True)
@@ -164,7 +164,7 @@ def drawn(out_ptr, seed, offset, ROUNDS: tl.constexpr, N: tl.constexpr):
 
 
 def _seeds_and_offsets(rounds: int, session: Session) -> None:
-    """All 64 bits of a seed count, and those of an offset that has so many; offsets of 32 bits wrap around."""
+    """All 64 bits of a seed count, and those of 64-bit offsets; 32-bit offsets wrap around."""
     pairs = [(seed, offset) for seed in _SEEDS for offset in _OFFSETS]
     chosen = session.rng.permutation(len(pairs))[:14]
     for index in (0, *chosen):
@@ -230,7 +230,10 @@ def _four_uniform(session: Session) -> None:
 
 
 def _error_of_normal(radius: Array) -> Array:
-    """What the steps in fp32 may be off, in parts of the length: the logarithm, the root, and the angle of up to 2 pi, rounded, that a sine is taken of."""
+    """Error bound of the fp32 steps, relative to the length.
+
+    The steps are the logarithm, the root, and the rounded angle of up to 2 pi under a sine.
+    """
     return np.asarray(radius * 1e-6)
 
 

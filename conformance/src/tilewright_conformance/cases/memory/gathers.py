@@ -1,4 +1,7 @@
-"""Gathers along an axis of a tile, and histograms: samples as Tile IR, and the language's with indices and masks of all kinds against NumPy."""
+"""Gathers along an axis of a tile, and histograms, as Tile IR and in the language.
+
+The language's have indices and masks of all kinds, and NumPy as the oracle.
+"""
 
 from __future__ import annotations
 

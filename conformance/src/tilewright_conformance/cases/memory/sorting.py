@@ -1,4 +1,7 @@
-"""Order: ``sort``, ``topk``, ``bitonic_merge`` and ``flip`` along the last axis, of all types, against NumPy, which puts NaN last as well."""
+"""Order: ``sort``, ``topk``, ``bitonic_merge`` and ``flip`` along the last axis, of all types.
+
+NumPy, which puts NaN last as well, is the oracle.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ _case = functools.partial(case_of, "sorting", "memory", "NumPy")
 
 
 def _compared(name: str) -> tuple[str, ...]:
-    """The types that numbers of a type are sorted in: floats also as integers of their size, in whose order NaN has a place."""
+    """The types in which a type's numbers are sorted.
+
+    Floats are sorted also as integers of their size, in whose order NaN has a place.
+    """
     return (name, f"int{8 * kind(name).itemsize}") if name in FLOATS else (name,)
 
 
@@ -61,7 +67,7 @@ def merged(x_ptr, out, SHAPE: tl.constexpr, DESCENDING: tl.constexpr):
 
 @tw.jit
 def order_of(x_ptr, places, keys, BLOCK: tl.constexpr):
-    """Where each element of the sorted array stood, by sorting numbers that hold a key and a place."""
+    """Original positions of the sorted elements, from numbers that hold a key and a position."""
     at = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + at)
     both = tl.sort(x.to(tl.int64) * BLOCK + at)
@@ -88,7 +94,7 @@ def _values(name: str, shape: Shape, session: Session) -> Array:
 
 
 def _in_order(x: Array, name: str) -> Array:
-    """Return rows in rising order, NaN last: NumPy sorts NaN so in its own types alone, and bf16 is none."""
+    """Return rows in rising order, NaN last: NumPy sorts NaN so in its own types, without bf16."""
     return np.sort(x.astype(np.float64), -1).astype(x.dtype) if name in FLOATS else np.sort(x, -1)
 
 
@@ -133,7 +139,7 @@ def _best() -> Iterator[Case]:
 
 
 def _merge(name: str, shape: Shape, falling: bool, session: Session) -> None:
-    """Rows that rise and then fall, turned by any number of places."""
+    """Merge rows that rise and then fall, rotated by any number of places."""
     x = _values(name, shape, session)
     rows = x.reshape(-1, shape[-1])
     for row in rows:

@@ -1,7 +1,8 @@
-"""How fast a backend is: figures for the report, and loose demands that hold on a busy machine and fail where something is wrong.
+"""Speed of a backend: figures for the report, and loose demands.
 
-Everything is timed by the wall clock around launches and a synchronisation; results are checked
-too. A demand gets several tries, and the figures of the last one are kept.
+Demands hold on a busy machine and fail where something is wrong. Everything is timed by the wall
+clock around launches and a synchronization; results are checked too. A demand gets several tries,
+and the figures of the last one are kept.
 """
 
 from __future__ import annotations
@@ -35,9 +36,11 @@ Verdict = tuple[Mapping[str, float], str]
 #: Seconds of work that a figure is taken from, at least; the launch costs nothing beside it.
 _LEAST = 2e-3
 _ROUNDS, _TRIES = 5, 6
-#: Seconds of one launch after which no larger size is tried, and of all tries of a demand after which there is no other.
+#: Seconds of one launch after which no larger size is tried, and of all tries of a demand after
+#: which there is no other.
 _PATIENCE, _ENOUGH = 0.1, 20.0
-#: Bytes of the largest array: a fast machine takes some ten times a launch's own cost for it. Slower ones stop before.
+#: Bytes of the largest array: a fast machine takes some ten times a launch's own cost for it.
+#: Slower ones stop before.
 _GREATEST = 1 << 28
 
 
@@ -66,12 +69,15 @@ def _case(id_: str, body: Callable[[Session], None], dtypes: str = "f32", dot: A
 
 
 def seconds(session: Session, launch: Launch) -> float:
-    """What one launch takes: the least over rounds of so many launches that a round takes a while. What else the machine does only adds to it."""
+    """Time of one launch: the minimum over rounds of launches that each take a while.
+
+    Other work of the machine only adds to it.
+    """
     return in_turns(session, launch)[0]
 
 
 def in_turns(session: Session, *launches: Launch) -> list[float]:
-    """:func:`seconds` of several launches, a round of each after the other, so that they are measured under the same conditions."""
+    """:func:`seconds` of several launches, measured in alternating rounds."""
     counts = []
     for launch in launches:
         launch()  # which compiles
@@ -100,11 +106,15 @@ def demand(session: Session, attempt: Callable[[], Verdict]) -> None:
 
 
 def _sized(session: Session, make: Callable[[int], Launch], size: int, greatest: int) -> int:
-    """The first of the sizes ``size``, twice that and so on whose launch takes long enough to be measured, or the greatest that there was time to try."""
+    """Return the first of ``size``, twice that and so on whose launch takes long enough to measure.
+
+    If there is no time to try further sizes, it is the maximum tried.
+    """
     compiled = False
     while True:
         launch = make(size)
-        # a backend that skips what it has run before is slow the first time alone; the very first launch compiles
+        # a backend that skips what it has run before is slow the first time alone; the very first
+        # launch compiles
         first = _timed(session, launch, 1)
         if min(_timed(session, launch, 1) for _ in range(2)) > _LEAST or size >= greatest or (compiled and first > _PATIENCE):
             return size
@@ -115,7 +125,10 @@ def _sized(session: Session, make: Callable[[int], Launch], size: int, greatest:
 
 
 def _bandwidth(name: str, session: Session) -> None:
-    """Bytes moved in a second; twice the rows take at least 1.2 times as long, and not much more than what leaving a cache explains."""
+    """Bytes moved in a second.
+
+    Twice the rows take at least 1.2 times as long, and not much more than leaving a cache explains.
+    """
     with session.use():
         columns = 1024
 
@@ -140,8 +153,8 @@ def _twice_as_long(one: float, two: float, most: float = 4) -> str:
     return "" if 1.2 <= two / one <= most else f"twice the work took {two / one:.2f} times as long ({one * 1e6:.1f} and {two * 1e6:.1f} microseconds)"
 
 
-#: How many times as long twice the rows may take: the smaller array may lie in a cache that the larger one does not fit. Columns of a matrix meet in few
-#: lines of a cache besides.
+#: How many times as long twice the rows may take: the smaller array may lie in a cache that the
+#: larger one does not fit. Columns of a matrix meet in few lines of a cache besides.
 _MOST = {"copy": 12, "add": 12, "softmax": 6, "transpose": 40}
 #: arrays that are read or written once, by subject
 _ARRAYS = {"copy": 2, "add": 3, "softmax": 2, "transpose": 2}
@@ -210,7 +223,10 @@ _MEMORY: dict[str, Callable[..., Made]] = {"copy": _copying, "add": _adding, "so
 
 
 def _strided(session: Session) -> None:
-    """A contiguous copy is no slower than one in steps of 64 bytes or more, or has a tenth of the speed of the memory's own copy."""
+    """Demand that a contiguous copy is no slower than a strided one, or near the memory's speed.
+
+    The strides are 64 bytes or more; near is a tenth of the speed of the memory's own copy.
+    """
     with session.use():
         rows = _sized(session, lambda count: _copying(session, count, 1024)[0], 64, _GREATEST // 4 // 4096)
         contiguous, check = _copying(session, rows, 1024)
@@ -266,7 +282,10 @@ def _twice(session: Session) -> None:
 
 
 def _programs(session: Session) -> None:
-    """64 times the programs take at most 128 times as long; how much less tells how many run side by side."""
+    """Demand that 64 times the programs take at most 128 times as long.
+
+    The ratio shows how many run in parallel.
+    """
     with session.use():
         turns = max(_turns(session) // 8, 64)
         (few, check), (many, check_many) = _working(session, turns, 16), _working(session, turns, 1024)
@@ -297,7 +316,7 @@ def _multiplying(session: Session, type_: str, size: int, depth: int) -> Made:
 
 
 def _matmul(type_: str, session: Session) -> None:
-    """Operations in a second; twice the depth takes at least 1.2 times and at most 4 times as long."""
+    """Operations in a second; twice the depth takes 1.2 to 4 times as long."""
     with session.use():
         size = 1024
         depth = _sized(session, lambda own: _multiplying(session, type_, size, own)[0], 64, 8192)
@@ -342,7 +361,7 @@ def _dot_and_sum(session: Session) -> None:
 
 
 def _launches(session: Session) -> None:
-    """Microseconds of a launch with 0, 10 and 32 arguments; more arguments cost more, within reason."""
+    """Microseconds of a launch with 0, 10 and 32 arguments; more cost more, within reason."""
     with session.use():
         arrays = [np.zeros(8, np.int32) for _ in range(8)]
         place = session.placement()
@@ -384,7 +403,7 @@ def _empty_cache() -> Iterator[None]:
 
 
 def _first_launch(session: Session) -> None:
-    """Compiling, then taking the code from the disk, then launching again: each is cheaper, the last at least 20 times."""
+    """Compile, load the code from disk, launch again: each is cheaper, the last 20 times."""
     x, y = session.rng.standard_normal(64, dtype=np.float32), np.zeros(64, np.float32)
     place = session.placement()
     px, py = place(x), place(y)
@@ -419,7 +438,10 @@ def _first_launch(session: Session) -> None:
 
 
 def _timer(session: Session) -> None:
-    """The backend's timer calls as often as asked, gives a time for each, and sees twice the work as twice, near what the wall clock sees."""
+    """Demand that the backend's timer calls as often as asked and returns a time for each.
+
+    It must see twice the work as twice, near the time of the wall clock.
+    """
     timer = timer_of(session.subject.backend, session.subject.device)
     with session.use():
         turns = _turns(session)
@@ -469,7 +491,10 @@ def _bench(session: Session) -> None:
 
 
 def _tuning(session: Session) -> None:
-    """Of two configurations the one with a hundredth of the work is chosen, though it comes last; later launches cost no more than the kernel's own."""
+    """Demand that tuning chooses the configuration with a hundredth of the work, though it is last.
+
+    Later launches cost no more than the kernel's own.
+    """
     programs = 16
     x, y = session.rng.standard_normal(programs * 256, dtype=np.float32), np.zeros(programs * 256, np.float32)
     place = session.placement()

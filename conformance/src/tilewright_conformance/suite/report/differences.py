@@ -1,4 +1,4 @@
-"""Two reports side by side: cases whose result differs, and cases that became less exact or slower."""
+"""Comparison of two reports: cases with other results, less exact or slower ones."""
 
 from __future__ import annotations
 

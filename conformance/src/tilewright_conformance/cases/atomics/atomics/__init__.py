@@ -1,7 +1,7 @@
-"""Atomic operations: the samples of Tile IR, and in the language what updates leave and give back, contention, locks, order between programs.
+"""Atomic operations: samples of Tile IR, and updates, contention, locks and order in the language.
 
-No demand is made on which of several programs comes first; sums of floats that are rounded keep to
-the bound of a sum in any order.
+No case demands which of several programs comes first; float additions that round keep to the bound
+of any order.
 """
 
 from __future__ import annotations

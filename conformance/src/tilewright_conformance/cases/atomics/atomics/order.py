@@ -34,7 +34,7 @@ def swap(target, compare, value, old, SEM: tl.constexpr, SCOPE: tl.constexpr, BL
 
 @case("cas/values", "atomic_cas", each=_SWAPPED, needs=lambda element: _cas(element, tile=32), quick=("u16", "i32", "u64", "f32"))
 def swaps(session: Session, element: str) -> None:
-    """Where the bits agree, and only there; the old values come back."""
+    """Swap exactly where the bits agree; the old values come back."""
     index = _SWAPPED.index(element)
     target, compare, value = (random_bits(session.rng, element, 64) for _ in range(3))
     same = session.rng.random(64) < 0.5
@@ -246,7 +246,10 @@ def message(flag, data, out, BLOCK: tl.constexpr):
 
 @case("poll/message", "atomic_poll", needs=elements("i32", "u64", tile=64), quick=True)
 def messages(session: Session) -> None:
-    """What was stored before a release is seen after an acquire. Program 0 starts no later than the others, which wait for it."""
+    """A load after an acquire sees the stores before the release.
+
+    Program 0 starts no later than the others, which wait for it.
+    """
     flag, data, out = np.zeros(1, np.int32), np.zeros(64, np.int32), np.zeros((4, 64), np.int32)
     session.launch(message, (4,), flag, data, out, BLOCK=64)
     session.check(out[1:], np.broadcast_to(np.arange(64) * 3 + 1, (3, 64)).astype(np.int32))

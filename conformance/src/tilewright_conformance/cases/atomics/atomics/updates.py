@@ -40,7 +40,7 @@ def atomic(kind: str, element: str, *more: str, tile: int = 1) -> Needs:
 
 
 def combine(kind: str, a: Array, b: Array) -> Array:
-    """What one update leaves of an old value ``a`` and a given one ``b``; of floats, -0.0 is below 0.0."""
+    """Update an old value ``a`` by ``b``; of floats, -0.0 is below 0.0."""
     if kind == "xchg":
         return b
     if kind in ("min", "max") and a.dtype.kind == "f":
@@ -52,14 +52,14 @@ def combine(kind: str, a: Array, b: Array) -> Array:
 
 
 def whole_numbers(rng: np.random.Generator, element: str, shape: Any) -> Array:
-    """Small whole numbers, of which every sum is exact in every order; those of bf16 as float32, to be computed with."""
+    """Small whole numbers that add up exactly in every order; those of bf16 as float32."""
     low = 0 if element.startswith("u") else -9
     dtype = np.float32 if element == "bf16" else storage(element)
     return rng.integers(low, 9, shape).astype(dtype)
 
 
 def values(rng: np.random.Generator, kind: str, element: str, shape: Any) -> Array:
-    """Values of the whole range of a type; for sums of floats whole numbers, for other updates of floats no NaN."""
+    """Values of a type's whole range; floats are whole for additions, without NaN for others."""
     if element[0] in "fb":
         if kind == "add":
             return whole_numbers(rng, element, shape)
@@ -73,7 +73,10 @@ def values(rng: np.random.Generator, kind: str, element: str, shape: Any) -> Arr
 
 
 def stored(numbers: Array, element: str) -> Array:
-    """Numbers as memory holds them: those of bf16, which are exact there, by the upper half of their float32."""
+    """Numbers as memory holds them.
+
+    Those of bf16, which are exact there, become the upper half of their float32.
+    """
     return (numbers.view(np.uint32) >> 16).astype(np.uint16) if element == "bf16" else numbers
 
 
@@ -107,7 +110,10 @@ _QUICK = ("add/i32", "add/f32", "add/bf16", "max/u32", "min/f32", "max/i64", "an
 
 @case("update", "atomic_rmw", each=_EACH, needs=lambda how: atomic(*how, tile=64), quick=_QUICK)
 def updates(session: Session, how: tuple[str, str]) -> None:
-    """Each element once: the new values in memory, the old ones as results, masked-off elements as they were."""
+    """Update each element once.
+
+    The new values are in memory, the old ones are results; masked-off elements stay.
+    """
     kind, element = how
     index = list(_EACH.values()).index(how)
     for n in (100, 1, 64):
@@ -150,7 +156,7 @@ def _range(kinds: tuple[str, ...], element: str) -> Needs:
 
 @case("extremes", "atomic_rmw", each=(*WIDE, "f32", "f64"), needs=lambda element: _range(("max", "min"), element), quick=("u32", "f32", "i64"))
 def extremes(session: Session, element: str) -> None:
-    """Scalars: the ends of a type's range, values with their top bit set, negative floats, zeros of both signs, infinities."""
+    """Scalars: ends of a type's range, top bits set, negative floats, signed zeros, infinities."""
     dtype = storage(element)
     if element[0] == "f":
         lists = [[-1.5, -2.5, -0.0], [0.0, -0.0], [-0.0, 0.0], [-np.inf, -1.0], [np.inf, 1.0, -3.0], [1e-40, -1e-40], [-7.0], [2.0, 3.0, 1.0]]
@@ -197,7 +203,7 @@ def same_place(target, old, x, BLOCK: tl.constexpr):
 
 @case("collisions/one", "atomic_rmw", each=("i32", "u32", "u64"), needs=lambda element: atomic("add", element, tile=128), quick=("i32", "u64"))
 def one_place(session: Session, element: str) -> None:
-    """Every element of a tile updates one place: each finds the sum of those before it, in an order of their own."""
+    """Every element of a tile adds to one place; the old values are prefixes in some order."""
     x = np.exp2(np.arange(128) % 16).astype(storage(element)) + np.arange(128).astype(storage(element)) * 65536
     target, old = np.zeros(1, x.dtype), np.zeros(128, x.dtype)
     session.launch(same_place, (1,), target, old, x, BLOCK=128)
@@ -287,7 +293,7 @@ def pass_on(place, found, BLOCK: tl.constexpr):
 
 @case("many/exchange", "atomic_rmw", each=("i32", "u64"), needs=lambda element: atomic("xchg", element, "i32", tile=16), quick=("i32",))
 def exchanged(session: Session, element: str) -> None:
-    """What is put in is taken out once: by another program, or by nobody and is there at the end."""
+    """Each value that is put in comes out once: to another program, or it is there at the end."""
     place, found = np.zeros(16, storage(element)), np.zeros((200, 16), storage(element))
     session.launch(pass_on, (200,), place, found, BLOCK=16)
     all_ = np.sort(np.concatenate([found, place[None]]), axis=0)
@@ -323,7 +329,7 @@ def reduce_half(x, total, BLOCK: tl.constexpr):
 
 @case("many/rounding", "atomic_rmw", each=("f16", "bf16", "f32"), needs=lambda element: atomic("add", element, tile=32), quick=("f16",))
 def roundings(session: Session, element: str) -> None:
-    """Sums of floats that are rounded, within the bound of so many roundings in any order."""
+    """Float additions that round, within the bound of so many roundings in any order."""
     programs, digits = 20, float_type(element).mantissa + 1
     x = session.rng.standard_normal((programs, 32)).astype(np.float32)
     if element == "bf16":

@@ -1,4 +1,4 @@
-"""The backend's part in tuning: its timer, what it rules out, what it estimates, what it proposes."""
+"""The backend's part in tuning: its timer, pruning, estimates and proposals."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def _spun(loops: int, block: int) -> np.ndarray[Any, Any]:
     return state
 
 
-#: Iterations whose times are not to be confused, not even by a poor clock on a busy machine, and the elements of their tile.
+#: Iterations whose times are not to be confused, not even by a poor clock on a busy machine, and
+#: the elements of their tile.
 _LONG, _SHORT = 4000, 4
 _SPUN = 4096
 
@@ -118,7 +119,7 @@ def sum_row(x, out, n, BLOCK: tl.constexpr):
 
 @CASES("backend/space", "tilewright_tuning_space", needs=elements("f32", tile=64), quick=True)
 def the_backend_proposes_configurations(session: Session) -> None:
-    """For a kernel whose author gives none: each of them runs, and gives what is right."""
+    """Run each configuration that the backend proposes for a kernel without any."""
     x, out = session.rng.integers(-8, 9, (5, 50)).astype(np.float32), np.zeros(5, np.float32)
     times = iter(range(1000))
     kernel = tw.autotune(do_bench=lambda call, quantiles: [call() or float(next(times))] * 3, cache_results=False)(tw.jit(sum_row.fn))

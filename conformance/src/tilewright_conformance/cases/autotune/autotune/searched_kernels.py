@@ -1,4 +1,4 @@
-"""A kernel to tune, configurations of it, and a clock that goes by a table: the kernel runs on the backend all the same."""
+"""A kernel to tune, its configurations, and a clock with fixed times; the kernel really runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ CONFIGS = tuple(tw.Config({"BLOCK": block}) for block in TIMES)
 
 
 class Bench:
-    """Stands for a clock: runs the call once, and takes the time from a table by the BLOCK that was launched last, which ``grid`` has seen."""
+    """A mock clock, which runs the call once and takes the time from a table.
+
+    The key is the BLOCK that was launched last, which ``grid`` has seen.
+    """
 
     def __init__(self, times: Mapping[int, float] = TIMES) -> None:
         self.times, self.calls, self.launched = dict(times), 0, list[int]()
@@ -52,7 +55,10 @@ def tuned(bench: Bench, kernel: Any = add_block, configs: Sequence[Any] = CONFIG
 
 
 def run(session: Session, kernel: Any, bench: Bench, n: int = 64, dtype: Any = np.int32) -> Any:
-    """Launch once, and demand that every element has what the launch adds, and nothing that trying configurations added."""
+    """Launch once, and demand that every element has the launch's addition alone.
+
+    Trials of configurations must leave nothing behind.
+    """
     x = np.zeros(n, dtype)
     found = session.launch(kernel, bench.grid, x, n)
     session.check(x, np.full(n, bench.launched[-1]).astype(dtype), name="what the chosen configuration adds")

@@ -1,4 +1,7 @@
-"""Choosing among configurations, once for each key; what fails is left out; arrays are put back; hooks, heuristics, and what is kept."""
+"""Choice among configurations, once for each key.
+
+Failing configurations are skipped, arrays are restored; hooks, heuristics, and stored results.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,7 @@ def add_scaled(x, n, m, scale, BLOCK: tl.constexpr):
 
 @CASES("key/several", "autotune", needs=elements(tile=64), quick=True)
 def what_is_in_no_key_changes_nothing(session: Session) -> None:
-    """Keys of two arguments, by position and by name; another argument is passed on, and not looked at."""
+    """Tune by the keys of two arguments, by position and by name; another argument is no key."""
     bench = Bench()
     kernel = tuned(bench, add_scaled, key=("n", "m"))
     for m, scale, measured in ((2, 3, 4), (2, 5, 0), (3, 5, 4), (2, -7, 0)):
@@ -174,7 +177,10 @@ def never_compiles(x, n, BLOCK: tl.constexpr):
 
 @CASES("failures/all", "autotune", needs=elements(tile=64), quick=True)
 def an_error_where_none_works(session: Session) -> None:
-    """It names the kernel and what went wrong; nothing has run, and tuning is tried again the next time."""
+    """The error names the kernel and the failures; the next launch tunes again.
+
+    No configuration has run.
+    """
     bench, x = Bench(), np.zeros(64, np.int32)
     for kernel, cause in (
         (tuned(bench, never_compiles), CompileTimeAssertionFailure),
@@ -224,7 +230,10 @@ def accumulate(total, x, none, n, BLOCK: tl.constexpr):
 
 @CASES("arrays", "autotune", needs=elements("f32", tile=64), quick=True)
 def arrays_are_reset_and_restored(session: Session) -> None:
-    """Around the trials, as if only the launch that was asked for had been made; later launches leave them as they are."""
+    """The trials leave arrays as if only the requested launch had been made.
+
+    Later launches leave them as they are.
+    """
     for bench in (Bench(), functools.partial(do_bench, warmup=1, rep=2)):
         n, seen = 100, list[int]()
 
@@ -372,7 +381,7 @@ def heuristics_compute_arguments_in_order(session: Session) -> None:
 
 @CASES("heuristics/nested", "heuristics", each={"inside": True, "outside": False}, needs=elements(tile=64), quick=("inside",))
 def heuristics_and_tuning_nest(session: Session, inside: bool) -> None:
-    """Inside of the tuner a heuristic sees the configuration; outside of it, it is evaluated first."""
+    """A heuristic inside the tuner sees the configuration; one outside is evaluated first."""
     bench = Bench()
     rest = {"EVEN": lambda args: args["n"] % 16 == 0}
     tune = tw.autotune(list(CONFIGS), ["n"], do_bench=bench, cache_results=False)
@@ -393,7 +402,10 @@ def heuristics_and_tuning_nest(session: Session, inside: bool) -> None:
 
 @CASES("records", "autotune", needs=elements(tile=64), quick=True)
 def results_are_kept_on_disk(session: Session) -> None:
-    """Another tuner of the same source, key, device and configurations takes them; a record that is damaged is no record."""
+    """Another tuner of the same source, key, device and configurations uses the stored results.
+
+    A damaged record counts as none.
+    """
     with own_cache(), environment(TILEWRIGHT_AUTOTUNE="on"):
 
         def tune(n: int = 64, configs: Sequence[Any] = CONFIGS, kernel: Any = add_block, times: Mapping[int, float] = TIMES) -> tuple[int, int]:

@@ -1,4 +1,7 @@
-"""Control flow beyond branches and counted loops; calls, maps, prints, assertions, promises, and code of the target's own."""
+"""Control flow beyond branches and counted loops; calls, maps, prints, assertions, assumptions.
+
+Inline assembly of the target is here, too.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def cases() -> Iterator[Case]:
 
 
 def _prints_alike(sample: Sample, session: Session) -> None:
-    """The lines of the reference, in any order. Addresses are left out."""
+    """Print the lines of the reference, in any order and without addresses."""
     seed = int(session.rng.integers(1 << 62))
     with session.printed() as due:
         session.run_reference(sample.module, sample.make_arguments(np.random.default_rng(seed)), sample.grid)

@@ -1,4 +1,4 @@
-"""Calls that are not inlined, tuples and aggregates through control flow, and functions mapped over elements."""
+"""Calls that are not inlined, tuples and aggregates in control flow, maps over elements."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def call_on_scalars(x, y, out, n):
     quick=("i32", "f32"),
 )
 def functions_of_scalars(session: Session, name: str) -> None:
-    """Arguments and results of every type; small numbers, so that nothing overflows or is rounded."""
+    """Arguments and results of every type; numbers are small, so that nothing overflows or rounds.
+    """
     x, y = numbers.draw(session.rng, name, 9, limit=4), numbers.draw(session.rng, name, 9, limit=4)
     out = np.zeros((2, 9), x.dtype)
     session.launch(call_on_scalars, (1,), x, y, out, 9)

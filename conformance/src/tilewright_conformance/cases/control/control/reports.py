@@ -1,4 +1,4 @@
-"""What kernels say: prints, assertions, errors of the compiler; and what is promised to the compiler, or written for one target."""
+"""Output of kernels: prints, assertions, compiler errors; assumptions and target-specific code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ def say(x, HEX: tl.constexpr, BLOCK: tl.constexpr):
 
 
 def _text(value: Any, bits: int | None) -> str:
-    """A value as it is printed: floats as C's %f, integers in decimal, or (with ``bits``) in hexadecimal of their full width."""
+    """A value as kernels print it.
+
+    Floats are as C's %f, integers in decimal, or (with ``bits``) in hexadecimal of their full
+    width.
+    """
     if isinstance(value, float):
         return f"{value:f}"
     return str(int(value)) if bits is None else f"0x{value & ((1 << bits) - 1):0{bits // 4}x}"
@@ -83,7 +87,11 @@ def say_several(x, n, flag, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 @CASES("print/programs", "device_print", needs=elements("f32", tile=32, features={"print"}), quick=True)
 def several_values_and_programs(session: Session) -> None:
-    """Coordinates are as wide as the largest; values of one statement are numbered; every program says which it is."""
+    """Print several values in several programs.
+
+    Coordinates are as wide as the largest; values of one statement are numbered; every line has its
+    program.
+    """
     rows, columns = 2, 16
     x = session.rng.integers(-9, 9, (rows, columns)).astype(np.float32)
     with session.printed() as lines:
@@ -149,7 +157,7 @@ def _usable(session: Session) -> None:
 
 
 def _usable_or_lost(session: Session) -> None:
-    """After a failed assertion the process lives; the device still works for it, or each launch says that it does not, and why."""
+    """After a failed assertion the process lives, and the device works or launches say why not."""
     try:
         _usable(session)
     except KernelError as error:
@@ -208,7 +216,7 @@ def the_mask_tells_which_lanes_count(session: Session) -> None:
 
 @CASES("assert/in_loop", "device_assert", each={"second": (1, -2, 3), "last": (7, 7, 0)}, needs=elements(features={"assert"}), quick=("second",))
 def assertions_in_loops_and_branches(session: Session, values: tuple[int, ...]) -> None:
-    """Those of branches that are not taken do not count; one in a later iteration does."""
+    """Assertions of branches that are not taken do not count; one in a later iteration does."""
     total = np.zeros(1, np.int32)
     for good in ((1, 2, 3), (7, 7)):
         session.launch(guarded_scalars, (1,), np.array(good, np.int32), total, len(good), debug=True)
@@ -224,7 +232,8 @@ def always_checked(x, n):
 
 @CASES("assert/debug_mode", "device_assert", needs=elements(tile=8, features={"assert"}), quick=True)
 def assertions_are_for_debug_mode(session: Session) -> None:
-    """Without it nothing is checked; the decorator may ask for it, and the launch may turn it off."""
+    """Check nothing without ``debug``, which the decorator may ask for and the launch may override.
+    """
     x, out = np.full(8, 100, np.int32), np.zeros(8, np.int32)
     session.launch(guarded_copy, (1,), x, out, 8, BLOCK=8, debug=False)
     session.check(out, x + 1)
@@ -373,7 +382,8 @@ def promises_that_hold_change_nothing(session: Session, stride: int) -> None:
         session.check(out, expected.astype(np.int32))
 
 
-# ---- code of the target's own. No instruction at all is one that every target has: outputs that share the registers of inputs.
+# ---- code of the target's own. No instruction at all is one that every target has: outputs that
+# share the registers of inputs.
 
 
 @tw.jit
@@ -419,7 +429,7 @@ def call_tripled(x, out, BLOCK: tl.constexpr):
 
 @CASES("extern/bitcode", "extern_elementwise", needs=elements("f32", tile=8, features={"extern_libraries"}), quick=True)
 def functions_of_bitcode_libraries(session: Session) -> None:
-    """A function that the launch gives as LLVM's bitcode is run; without it the launch is an error."""
+    """Run a function that the launch passes as LLVM bitcode; without it the launch is an error."""
     library = b"a backend that takes no libraries has no LLVM, and looks into none"
     if "extern_libraries" in session.capabilities.features:
         import llvmlite.binding as llvm

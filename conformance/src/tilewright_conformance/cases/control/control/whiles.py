@@ -1,4 +1,7 @@
-"""``while`` loops that end by their data, and what leaves loops early: ``break``, ``continue``, ``return``, the ``else`` of loops."""
+"""``while`` loops that end by their data, and early exits from loops.
+
+The exits are ``break``, ``continue``, ``return``; the ``else`` of loops is here, too.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +94,10 @@ def follow_links(following, weights, starts, out, limit):
 
 @CASES("while/links", "while", needs=elements("f32"), quick=True)
 def lists_in_memory(session: Session) -> None:
-    """The condition comes from memory, and the list is the only bound; one starts at its end, one is a circle."""
+    """Follow lists in memory, whose ends are the only bound.
+
+    One starts at its end, one is a circle.
+    """
     order = session.rng.permutation(40).astype(np.int32)
     following = np.full(40, -1, np.int32)
     following[order[:30]] = order[1:31]
@@ -264,7 +270,7 @@ def loops_and_branches_nest(session: Session) -> None:
                 found += tile if inner % 2 else 0
                 visits += inner
             row += 2 if visits % 3 == 0 else 1
-        # Sums of a few halved integers: at most a dozen bits, so exact.
+        # Additions of a few halved integers: at most a dozen bits, so exact.
         session.check(out, np.array([*found, visits]), zero_sign=False)
 
 
@@ -489,7 +495,7 @@ def stop_before_the_end(out, start, stop, limit):
 
 @CASES("jumps/extremes", "break", needs=elements("u32"), quick=True)
 def a_loop_with_break_at_the_ends_of_a_type(session: Session) -> None:
-    """Where the next value of the variable would wrap around, the loop ends all the same."""
+    """A loop ends, though the next value of its variable would wrap around."""
     low, high = -(2**31), 2**31 - 1
     for start, stop, limit in ((low, high, 9), (low, high, 3), (high - 1, high, 9), (high, low, 9), (0, high, 9)):
         out = np.full(1, -1, np.int32)

@@ -1,7 +1,8 @@
-"""Loads and stores: samples as Tile IR, and the language's masked accesses to arrays of one to four axes, with tails of every size, against NumPy.
+"""Loads and stores: samples as Tile IR, and masked accesses in the language, against NumPy.
 
-What a masked-off lane loads is told by ``other``, and zero without it; what it does not store stays
-as it was. Arrays are dense; other strides are those of profile ``memory``.
+Arrays have one to four axes, and tails of every size. A masked-off lane loads ``other``, zero
+without it; memory of a masked-off store stays as it was. Arrays are dense; other strides are those
+of profile ``memory``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from tilewright_conformance.testlib.numbers import case_of, check, wide
 from tilewright_conformance.testlib.sampled_cases import sampled
 from tilewright_conformance.testlib.tiles import positions
 
-#: Words in the names of samples of load and store that say more than where: hints, and pointers in memory.
+#: Words in the names of samples of load and store that say more than where: hints, and pointers in
+#: memory.
 _MEMORY = ("cache_", "eviction_", "volatile_", "/ptr/")
 
 _case = functools.partial(case_of, "access", "core", "NumPy", elements=1)
@@ -47,7 +49,7 @@ def cases() -> Iterator[Case]:
 
 @tw.jit
 def copied(x_ptr, out, whole, n, OTHER: tl.constexpr, BLOCK: tl.constexpr):
-    """What is inside is copied; what the lanes outside have shows in ``whole``."""
+    """Copy the lanes inside; ``whole`` shows the values of the lanes outside."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = at < n
     x = tl.load(x_ptr + at, mask=inside, other=OTHER)
@@ -99,7 +101,10 @@ def _lines() -> Iterator[Case]:
 
 @tw.jit
 def copied_2d(x_ptr, out, whole, m, n, row, column, OTHER: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """A matrix block by block; ``row`` and ``column`` are the distances between rows and between columns."""
+    """Copy a matrix block by block.
+
+    ``row`` and ``column`` are the distances between rows and between columns.
+    """
     y, x = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None], tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
     inside = (y < m) & (x < n)
     tile = tl.load(x_ptr + y * row + x * column, mask=inside, other=OTHER)
@@ -205,7 +210,7 @@ def where_marked(x_ptr, mark_ptr, other_ptr, loaded, stored, SHAPE: tl.constexpr
 
 @tw.jit
 def where_row_marked(x_ptr, mark_ptr, loaded, stored, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """A mask of one row, and one of one column, for all of a tile; the value of a store is a row."""
+    """A mask of one row, and one of one column, for a whole tile; the stored value is a row."""
     rows, columns = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
     at = rows[:, None] * COLUMNS + columns[None, :]
     row = tl.load(mark_ptr + columns)[None, :] != 0
@@ -304,7 +309,7 @@ def _masks() -> Iterator[Case]:
 
 @tw.jit
 def picked(x_ptr, offset_ptr, out, START: tl.constexpr, SCALAR: tl.constexpr, BLOCK: tl.constexpr):
-    """Elements at offsets from the element number START, with the pointer on either side of the sum."""
+    """Load elements at offsets from element START, with the pointer as either operand."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     offset = tl.load(offset_ptr + at)
     base = x_ptr + START
@@ -391,7 +396,7 @@ def _offsets() -> Iterator[Case]:
 
 @tw.jit
 def own_places(out, ids, programs, BLOCK: tl.constexpr):
-    """Each program of a grid writes its own block, and who it is; one that does not belong to the grid writes nothing."""
+    """Write each program's own block and its ids; a program outside the grid writes nothing."""
     x, y, z = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     program = (z * tl.num_programs(1) + y) * tl.num_programs(0) + x
     at = tl.arange(0, BLOCK)
@@ -402,7 +407,7 @@ def own_places(out, ids, programs, BLOCK: tl.constexpr):
 
 @tw.jit
 def written_and_read(x_ptr, scratch, out, BLOCK: tl.constexpr):
-    """What one part of a program has written, another reads after a barrier, twice over."""
+    """Read elements that another part of the program has written, after a barrier, twice over."""
     start = tl.program_id(0) * BLOCK
     at = tl.arange(0, BLOCK)
     tl.store(scratch + start + at, tl.load(x_ptr + start + at))

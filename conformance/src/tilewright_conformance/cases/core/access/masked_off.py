@@ -1,6 +1,6 @@
-"""Loads with a mask and no ``other``: what the mask leaves out is zero, and kernels add it up, multiply by it and index with it.
+"""Loads with a mask and no ``other``: masked-off lanes are zero in additions, matmuls and indices.
 
-In memory numbers go on behind what the masks let through: what was read there shows.
+In memory numbers go on behind the masks, so that reading there shows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ def shown(x_ptr, whole, under, first, n, BLOCK: tl.constexpr):
 
 @tw.jit
 def norm_backward(grad, x, mean, rstd, weight, dx, dweight, dbias, batch, width, BATCH: tl.constexpr, WIDTH: tl.constexpr):
-    """Of a batch normalisation, one channel a program: nothing but masks of loads leaves out what is not there."""
+    """Backward pass of a batch normalization, one channel a program.
+
+    Only the masks of loads exclude lanes outside.
+    """
     channel = tl.program_id(0)
     start = channel * batch * width
     rows, columns = tl.arange(0, BATCH), tl.arange(0, WIDTH)
@@ -59,7 +62,7 @@ def norm_backward(grad, x, mean, rstd, weight, dx, dweight, dbias, batch, width,
 
 @tw.jit
 def product(a_ptr, b_ptr, table, out, K, M: tl.constexpr, N: tl.constexpr, BK: tl.constexpr):
-    """A sum of products that ends inside a block, and rows out of a table that ends there too."""
+    """A matmul whose K ends inside a block, with rows from a table that ends there too."""
     rows, columns = tl.arange(0, M), tl.arange(0, N)
     total = tl.zeros((M, N), tl.float32)
     for first in tl.range(0, K, BK):

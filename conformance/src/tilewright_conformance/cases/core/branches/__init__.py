@@ -1,4 +1,7 @@
-"""Branches and counted loops: what a young backend needs of control flow. Samples of the operations, and kernels of the language."""
+"""Branches and counted loops, the control flow that a new backend needs first.
+
+There are samples of the operations, and kernels of the language.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Branches: ``if`` with results, conditional expressions, conditions of every type, constants that decide at compile time, early returns."""
+"""Branches: ``if`` with results, conditional expressions, conditions of every type.
+
+Constants decide at compile time; kernels and functions return early.
+"""
 
 from __future__ import annotations
 
@@ -224,7 +227,11 @@ def truth(x, out):
 
 @CASES("condition", "if", each={dtypes.IR[name]: name for name in ("bool", *dtypes.NUMBERS)}, needs=numbers.needs, quick=("i1", "f32", "u8"))
 def numbers_are_conditions(session: Session, name: str) -> None:
-    """As in Python: what is not zero is true, NaN and the least number included, and zeros of both signs are false."""
+    """Take numbers for conditions as Python does.
+
+    Any number but zero is true, NaN and the smallest number included; zeros of both signs are
+    false.
+    """
     if name == "bool":
         x = np.array([False, True])
     elif name in dtypes.FLOATS:

@@ -1,4 +1,7 @@
-"""Loops over ranges: bounds of every integer type, steps, carried values, nests, unrolled loops, and the hints of ``tl.range``."""
+"""Loops over ranges: bounds and steps of every integer type, loop-carried values, nests, hints.
+
+The hints are those of ``tl.range``; loops are unrolled, too.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ def list_fixed_step(bounds, out, counts, STEP: tl.constexpr, ROOM: tl.constexpr)
 
 
 def _ranges(name: str, rng: np.random.Generator) -> list[tuple[int, int, int]]:
-    """(start, stop, step) of loops of at most :data:`ROOM` iterations, the ends of the type among them."""
+    """(start, stop, step) of loops of at most :data:`ROOM` iterations, and the ends of the type."""
     low, high = np.iinfo(dtypes.kind(name)).min, np.iinfo(dtypes.kind(name)).max
     third = high // 3
     found = [
@@ -127,7 +130,10 @@ def list_to(out, count, stop):
 
 @CASES("for/arguments", "for", each={"i32": (0,), "i64": (1 << 35,), "mixed": (0, 1 << 33)}, quick=("mixed",))
 def bounds_are_arguments(session: Session, bases: tuple[int, ...]) -> None:
-    """Bounds from the launch: 1 and multiples of 16 among them, which are compiled apart, and of two types."""
+    """Loop between bounds from the launch, of two types.
+
+    1 and multiples of 16, which have specializations, are among them.
+    """
     for base in bases:
         for start, stop, step in ((1, 16, 1), (0, 16, 3), (16, 48, 16), (2, 1, 1), (1, 2, 1), (5, 6, 7)):
             bounds = (start + base, stop + base, step)
@@ -168,7 +174,7 @@ def add_rows(x, out, n, TYPE: tl.constexpr, BLOCK: tl.constexpr):
     quick=("f32", "bf16", "u8", "i64"),
 )
 def tiles_are_carried(session: Session, name: str) -> None:
-    """A tile of every type is added up in a loop; small numbers, whose sums are exact."""
+    """Add up tiles of every type in a loop; numbers are small, so the results are exact."""
     for rows in (0, 1, 7):
         x = numbers.draw(session.rng, name, (max(rows, 1), 64), limit=8)
         out = np.full(64, 3, dtypes.kind(name))
@@ -256,7 +262,10 @@ def keep_last(out, n):
 
 @CASES("carried/loop_variable", "for", quick=True)
 def the_loop_variable_may_be_changed(session: Session) -> None:
-    """A change of the variable is one of this iteration; after a loop that never ran it has the value of before."""
+    """Change the loop variable, for this iteration alone.
+
+    After a loop that never ran it has the value from before.
+    """
     for n in (0, 1, 4):
         out = np.zeros(2, np.int32)
         session.launch(keep_last, (1,), out, n)
@@ -469,7 +478,10 @@ _PLAIN = {"STAGES": None, "UNROLL": None, "FLATTEN": False, "SPECIALIZE": False,
     quick=("unroll_4", "num_stages_3"),
 )
 def hints_change_nothing(session: Session, hints: dict[str, Any]) -> None:
-    """Trip counts above, at and below what is pipelined or unrolled at a time. Quarters halved a few times stay exact."""
+    """Trip counts above, at and below the pipelined or unrolled number of iterations.
+
+    Quarters halved a few times stay exact.
+    """
     for n in (0, 1, 2, 3, 4, 8, 9):
         x, out = session.rng.integers(-8, 9, (max(n, 1), 64)).astype(np.float32), np.zeros(65, np.float32)
         session.launch(hinted, (1,), x, out, n, BLOCK=64, **{**_PLAIN, **hints})

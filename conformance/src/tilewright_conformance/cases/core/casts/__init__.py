@@ -1,7 +1,8 @@
-"""Casts and bitcasts: each pair of types as Tile IR, and in the language with the numbers at which rounding, wrapping and truncation are decided.
+"""Casts and bitcasts of each pair of types, as Tile IR and in the language.
 
-Expected values are exact: every number of a narrow format is known by the format's definition, and
-a number becomes the nearest one.
+The language's have the numbers that decide rounding, wrapping and truncation. Expected values are
+exact: every number of a narrow format is known by the format's definition, and a number becomes the
+nearest one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What numbers become in another type, and the numbers where that is decided: ties, ends of ranges, neighbours of both."""
+"""Expected conversions of numbers, and decisive numbers: ties, ends of ranges, their neighbors."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tilewright_conformance.testlib.numbers import special
 
 Array = NDArray[Any]
 
-#: (bits of the fraction, greatest number) of the float types
+#: (bits of the fraction, largest number) of the float types
 
 
 def cast(x: Array, target: str, rounding: str = "rtne") -> Array:
-    """What a cast makes of ``x``: integers as they are kept, floats as float64 (float32 where that is the target)."""
+    """Cast ``x``: integers in their storage, floats as float64 (float32 for float32)."""
     if target == "bool":
         with np.errstate(invalid="ignore"):
             return np.asarray(x != 0)
@@ -51,7 +51,10 @@ def _from_integers(x: Array, target: str) -> Array:
 
 
 def _odd(value: int) -> float:
-    """An integer as float64: where 53 bits do not hold it, cut off, and made odd, so that another rounding is the only one that counts."""
+    """Convert an integer to float64, rounding to odd where 53 bits do not hold it.
+
+    A later rounding then has the correct result.
+    """
     size = abs(value)
     dropped = max(0, size.bit_length() - 53)
     kept = size >> dropped
@@ -72,7 +75,7 @@ def values(rng: np.random.Generator, source: str, target: str) -> Array:
 
 
 def _integers(rng: np.random.Generator, source: str, target: str) -> Array:
-    """The ends of the range, powers of two and their neighbours, middles between two numbers of a float type, others of all sizes."""
+    """Ends of the range, powers of two and neighbors, ties of a float type, others of all sizes."""
     ends = np.iinfo(source)
     powers = [1 << bit for bit in range(ends.bits)]
     numbers = [0, ends.min, ends.max, *(power + off for power in powers for off in (-2, -1, 0, 1, 2))]
@@ -88,7 +91,7 @@ def _integers(rng: np.random.Generator, source: str, target: str) -> Array:
 
 
 def _to_integers(rng: np.random.Generator, source: str, target: str) -> Array:
-    """Floats whose integral part is in the range: fractions close to an integer, and the last ones before the range ends."""
+    """Floats whose integral part is in the range, close to an integer or to the range's ends."""
     ends = np.iinfo(target)
     steps = kind(source)
     whole = [0.0, 1.0, 2.0, 3.0, 7.0, 100.0, 127.0, 128.0, 255.0, *(2.0**bit for bit in range(8, 64)), float(ends.min), float(ends.max)]
@@ -104,7 +107,7 @@ def _to_integers(rng: np.random.Generator, source: str, target: str) -> Array:
 
 
 def _to_floats(rng: np.random.Generator, source: str, target: str) -> Array:
-    """Every number of a type of 16 bits; of wider ones those where rounding is decided, and patterns of bits of any kind."""
+    """Every number of a 16-bit type; of wider ones decisive numbers and random bit patterns."""
     if source in ("float16", "bfloat16"):
         return np.arange(1 << 16, dtype=np.uint16).view(kind(source))
     bits = rng.integers(0, 1 << 62, 2048, dtype=np.uint64)
@@ -114,7 +117,10 @@ def _to_floats(rng: np.random.Generator, source: str, target: str) -> Array:
 
 
 def decisive(rng: np.random.Generator, source: str, target: str) -> Array:
-    """Numbers of a target (of the ends of its range, and others), the middles of two of them, and the neighbours of those in the source's type."""
+    """Numbers of a target, ties between them, and their neighbors in the source's type.
+
+    The ends of the target's range are among them.
+    """
     if target in FORMATS:
         known = FORMATS[target].worth(np.arange(1 << FORMATS[target].bits))
         known = np.unique(known[np.isfinite(known) & (known >= 0)])
@@ -128,7 +134,8 @@ def decisive(rng: np.random.Generator, source: str, target: str) -> Array:
         )
     else:
         return special(source)
-    # The numbers are those of the target that follow each other, or lie further apart: the middle of number and next one is what counts.
+    # The numbers are those of the target that follow each other, or lie further apart: the middle
+    # of number and next one is what counts.
     after = _after(known, target)
     exact = np.concatenate([known, (known + after) / 2, after])
     with np.errstate(all="ignore"):
@@ -137,7 +144,7 @@ def decisive(rng: np.random.Generator, source: str, target: str) -> Array:
 
 
 def _after(known: NDArray[np.float64], target: str) -> NDArray[np.float64]:
-    """The number of the target that follows each one; after the greatest what would follow."""
+    """The number of the target after each one; after the maximum, the one that would follow."""
     if target == "float32":
         with np.errstate(over="ignore"):
             following = np.nextafter(known.astype(np.float32), np.float32(np.inf)).astype(np.float64)

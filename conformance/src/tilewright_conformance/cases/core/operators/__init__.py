@@ -1,7 +1,7 @@
-"""The language's operators and their kin: the type of the result by the rules of C and of this language, the values by NumPy and exact integers.
+"""The language's operators: result types by the rules of C and of the language, values by NumPy.
 
-On pairs of all number types, on tensors with numbers of the program text and with arguments, at
-special values, and over broadcast shapes.
+They run on pairs of all number types, on tensors with numbers of the program text and with
+arguments, at special values, and over broadcast shapes. Integers are checked exactly.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _with_number(name: str, number: float, result: str, kernel: Any, session: Se
 
 
 def _beyond(name: str, number: int, session: Session) -> None:
-    """A number that no element can be, or that only an element of another type can be: it takes part with its own type."""
+    """Compare with a number outside the element type's range, which has a type of its own."""
     x = wide(session.rng, name, _BLOCK)
     found = unset((3, _BLOCK), np.int8)
     session.launch(ops.beyond, (1,), x, found, NUMBER=number, BLOCK=_BLOCK)
@@ -203,7 +203,7 @@ def _of_one(name: str, session: Session) -> None:
 
 
 def _negated(name: str, session: Session) -> None:
-    """What is negated and what is made positive is compared as a number of its own type: the least integer stays what it is."""
+    """Negate and take magnitudes in the operand's own type: the minimum integer stays as it is."""
     x, y = wide(session.rng, name, _BLOCK), wide(session.rng, name, _BLOCK)
     x[::5] = np.iinfo(name).min
     greater, size_greater, best = unset(_BLOCK, np.int8), unset(_BLOCK, np.int8), unset(_BLOCK, kind(name))
@@ -281,7 +281,7 @@ def _extremes() -> Iterator[Case]:
         yield _case(f"clamp/{IR[name]}/values", "tl.clamp", functools.partial(_limited, name), name, *own, quick=index % 4 == 0)
 
 
-# ---- products: fused and not, their upper halves; quotients rounded up
+# ---- multiplication: fused and not, upper halves; quotients rounded up
 
 
 @tw.jit
@@ -319,7 +319,7 @@ def quotients(x_ptr, y_ptr, plain, exact, BLOCK: tl.constexpr):
 
 
 def _terms(name: str, session: Session) -> tuple[Any, Any, Any]:
-    """Factors and a term of which some cancel most of the product."""
+    """Factors and addends, some of which nearly cancel the multiplication's result."""
     x, y, z = (session.rng.uniform(0.5, 2.0, _BLOCK).astype(kind(name)) for _ in range(3))
     z[::2] = -(x[::2] * y[::2])
     x[1::4] = -x[1::4]
@@ -327,7 +327,7 @@ def _terms(name: str, session: Session) -> tuple[Any, Any, Any]:
 
 
 def _unfused(name: str, session: Session) -> None:
-    """Where fusing is off, a product is rounded before it is added to; else it is either."""
+    """Without fusion the multiplication rounds before the addition; else it may or may not."""
     x, y, z = _terms(name, session)
     for option in ({"enable_fp_fusion": False}, {}):
         found = [unset(_BLOCK, kind(name)) for _ in range(2)]
@@ -348,7 +348,7 @@ def _fused(name: str, session: Session) -> None:
 
 
 def _upper_halves(name: str, session: Session) -> None:
-    """Signed integers are taken for unsigned ones."""
+    """Compute upper halves of signed integers as unsigned ones."""
     x, y = wide(session.rng, name, _BLOCK), wide(session.rng, name, _BLOCK)
     found = unset(_BLOCK, name)
     session.launch(upper_halves, (1,), x, y, found, BLOCK=_BLOCK)

@@ -1,4 +1,4 @@
-"""The language's operators on two tensors: kernels, the type in which two operands meet, operands, and exact results."""
+"""The language's operators on two tensors: kernels, common types, operands, and exact results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ PAIRS = tuple(itertools.combinations_with_replacement(NUMBERS, 2))
 
 
 def common(a: str, b: str) -> str:
-    """The type in which two operands meet: C's rules for integers; a float over any integer; fp16 over bf16; bf16 with anything else as fp32."""
+    """The common type of two operands.
+
+    It is C's for integers; a float over any integer; fp16 over bf16; bf16 with anything else as
+    fp32.
+    """
     if a in INTEGERS and b in INTEGERS:
         sizes = kind(a).itemsize, kind(b).itemsize
         if (a in SIGNED) == (b in SIGNED):
@@ -40,7 +44,7 @@ def meet(x: Array, name: str) -> Array:
 
 
 def usual(rng: np.random.Generator, name: str, count: int) -> Array:
-    """Numbers of the whole range of an integer type, many of them small, and of a usual range of a float type; none of them 0."""
+    """Nonzero numbers: of an integer type's whole range, many small, or usual floats."""
     if name in FLOATS:
         return (rng.uniform(0.5, 6, count) * rng.choice([-1, 1], count)).astype(kind(name))
     values = wide(rng, name, count)
@@ -50,7 +54,10 @@ def usual(rng: np.random.Generator, name: str, count: int) -> Array:
 
 
 def operands(rng: np.random.Generator, a: str, b: str, count: int) -> tuple[Array, Array]:
-    """Operands of which some are equal, with every special value of the floats against every other one in turn; none is too great for the common type."""
+    """Operands, some equal, with every special float against every other one in turn.
+
+    None overflows the common type.
+    """
     found = []
     for name in (a, b):
         x = wide(rng, name, count)
@@ -92,7 +99,10 @@ def fused(x: Array, y: Array, z: Array) -> Array:
 
 
 def _odd(exact: Fraction) -> float:
-    """A number as float64, where it does not fit as the one of its two neighbours that is odd: rounding that rounds once."""
+    """Round to float64, to odd where the number does not fit.
+
+    A later rounding is then correct.
+    """
     near = float(exact)
     if Fraction(near) == exact or np.array(near).view(np.int64) & 1:
         return near

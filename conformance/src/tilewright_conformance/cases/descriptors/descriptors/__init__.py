@@ -1,7 +1,7 @@
-"""Tensor descriptors: the samples of Tile IR, and in the language blocks and rows of tensors that the host or the kernel describes.
+"""Tensor descriptors: samples of Tile IR, and in the language blocks and rows of tensors.
 
-What is outside of a tensor is padding to a load and nothing to a store, wherever the block lies.
-Expected values are bits that NumPy moved.
+The host or the kernel makes the descriptors. Outside of a tensor a load yields padding and a store
+does nothing, wherever the block lies. Expected values are bits that NumPy moved.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Blocks through tensor descriptors, made by the host and in the kernel: padding, edges, strides, ranks, members."""
+"""Blocks of host and device tensor descriptors: padding, edges, strides, ranks, attributes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def described(*names: str, tile: int = 1, **more: Any) -> Needs:
 
 
 def spaced(rng: np.random.Generator, element: str, shape: tuple[int, ...]) -> Array:
-    """An array whose leading strides are multiples of 16 bytes, with a gap behind each run of the last axis."""
+    """An array whose leading strides are multiples of 16 bytes, with gaps along the last axis."""
     item = storage(element).itemsize
     width = -(-(shape[-1] + 1) * item // 16) * 16 // item
     return random_bits(rng, element, (*shape[:-1], width))[..., : shape[-1]]
@@ -158,7 +158,7 @@ def offset_bases(session: Session, element: str) -> None:
 
 @case("load/repeated-rows", "descriptor.load", needs=described("f32", tile=256), quick=True)
 def repeated_rows(session: Session) -> None:
-    """Strides made in the kernel: rows that are the same, rows that overlap, and a stride that no second row uses."""
+    """Strides computed in the kernel: equal rows, overlapping rows, and an unused row stride."""
     x = random_bits(session.rng, "f32", 200)
     for rows, columns, stride in ((20, 70, 0), (20, 70, 4), (5, 64, 8), (1, 70, 1 << 40)):
         data = np.lib.stride_tricks.as_strided(x, (rows, columns), (4 * stride if rows > 1 else 0, 4))
@@ -256,7 +256,7 @@ def summed(desc, out, n, K: tl.constexpr):
 
 @case("loops/sums", "descriptor.load", each=("i8", "i32"), needs=lambda element: described(element, "i32", tile=512), quick=("i8",))
 def loops_over_columns(session: Session, element: str) -> None:
-    """Sums along rows, in which padding counts nothing."""
+    """Add up rows, in which padding counts nothing."""
     for columns in (83, 32, 1):
         x = spaced(session.rng, element, (30, columns))
         out = np.zeros(32, np.int32)
@@ -281,7 +281,7 @@ def multiply(a, b, c, k, BLOCK: tl.constexpr):
     quick=True,
 )
 def products(session: Session) -> None:
-    """A matrix product over K, of small whole numbers; the result is cast as it is stored."""
+    """A matmul over K, of small whole numbers; the result is cast as it is stored."""
     a, b = (session.rng.integers(-4, 5, shape).astype(np.float16) for shape in ((50, 80), (80, 72)))
     c = poison("f16", (50, 72))
     session.launch(multiply, (2, 3), on_host(a, "f16", (32, 32)), on_host(b, "f16", (32, 32)), on_host(c, "f16", (32, 32)), 80, BLOCK=32)
@@ -311,7 +311,10 @@ def members(desc, both, out, numbers):
 
 @case("members", "descriptor.shape", needs=described("i32", "i64", tile=32), quick=True)
 def members_and_tuples(session: Session) -> None:
-    """Shape, strides and block shape in the kernel; descriptors in tuples and as arguments of functions; a number stored to a whole block."""
+    """Read attributes in the kernel: shape, strides and block shape.
+
+    Descriptors are in tuples and arguments of functions; a number is stored to a whole block.
+    """
     x, other = spaced(session.rng, "i32", (9, 13)), spaced(session.rng, "i32", (9, 13))
     target, out, numbers = spaced(session.rng, "i32", (3, 5)), np.zeros((4, 8), np.int32), np.zeros(5, np.int64)
     both = (on_host(target, "i32", (4, 8)), on_host(other, "i32", (4, 8)))

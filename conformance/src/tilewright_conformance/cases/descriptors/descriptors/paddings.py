@@ -1,4 +1,5 @@
-"""Descriptors of different padding that meet: in branches, conditional expressions, loops and functions."""
+"""Descriptors of different padding that merge: in branches, loops, conditional expressions, calls.
+"""
 
 from __future__ import annotations
 

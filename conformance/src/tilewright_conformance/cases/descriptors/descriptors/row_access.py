@@ -75,7 +75,10 @@ def scatter(desc, index, x, column, N: tl.constexpr):
 
 @case("scatter", "descriptor.scatter", each=_GATHERED, needs=lambda how: described(*how, tile=256), quick=("f32_i32", "f16_i32"))
 def scatters(session: Session, how: tuple[str, str]) -> None:
-    """To distinct rows, some outside; columns over both edges. What is outside is dropped, what is between stays."""
+    """Scatter to distinct rows, some outside; columns over both edges.
+
+    Elements outside are dropped, memory between stays.
+    """
     element, index = how
     for column in _COLUMNS:
         data, x = spaced(session.rng, element, (20, 70)), random_bits(session.rng, element, (16, 16))
@@ -128,7 +131,10 @@ def update(desc, x, row, column, KIND: tl.constexpr):
 
 
 def _numbers(rng: np.random.Generator, kind: str, element: str, shape: tuple[int, ...]) -> Array:
-    """Values; of f16 and bf16 small whole numbers other than zero, whose order and sums are exact whatever the target's rule for the sign of zero."""
+    """Values; of f16 and bf16 small whole numbers other than zero.
+
+    Their order and additions are exact whatever the target's rule for the sign of zero.
+    """
     if element in ("f16", "bf16"):
         whole = rng.integers(1, 30, shape) * rng.choice([-1, 1], shape)
         return whole.astype(np.float32 if element == "bf16" else np.float16)

@@ -1,4 +1,7 @@
-"""What becomes of a launch's arguments: numbers of every width, booleans, floats, None, constants, tuples, keywords and defaults, at every position."""
+"""Arguments of launches: numbers, floats, None, constants, tuples, keywords and defaults.
+
+They are of every width and at every position.
+"""
 # ruff: noqa: F821
 
 from __future__ import annotations
@@ -72,7 +75,10 @@ def _expected(values: list[Any], room: int = many_parameters.MOST) -> list[np.nd
     quick=("17", "64"),
 )
 def every_position_counts(session: Session, count: int) -> None:
-    """Three arrays for results and further arguments of mixed types, each of which reaches its own place; twice, with other values."""
+    """Pass arguments of mixed types at every position, twice, with other values.
+
+    Three arrays take the results of the further arguments.
+    """
     given = count - 3
     for _ in range(2):
         values, found = _mixed(session, given), _places()
@@ -143,7 +149,10 @@ _NEEDS = {"small": NOTHING, "u64": elements("u64")}
 
 @CASES("integers", "launch", each={n: n for n in INTEGERS}, needs=lambda name: _NEEDS.get(name, elements("u32")), quick=("i32", "i64", "u64"))
 def integers_by_their_size(session: Session, name: str) -> None:
-    """Python's and NumPy's integers, and constants; a number of 1 or a multiple of 16 is compiled apart."""
+    """Pass Python's and NumPy's integers, and constants.
+
+    1 and multiples of 16 have specializations.
+    """
     dtype = np.uint64 if name == "u64" else np.int64
     for value in INTEGERS[name]:
         for given, constant in ((value, False), (dtype(value), False), (tl.constexpr(value), True)):
@@ -220,7 +229,7 @@ def put_doubles(out, a: fp64, b: tl.float64):  # type: ignore[name-defined]
     tl.store(out + 1, b)
 
 
-#: With numbers between two of f16, bf16 and f32, beyond their ranges, and below their least.
+#: With numbers between two of f16, bf16 and f32, beyond their ranges, and below their minimum.
 FLOATS = (
     0.1,
     -1.0 / 3.0,
@@ -255,7 +264,10 @@ def floats_of_64_bits(session: Session) -> None:
 
 @CASES("floats/narrow", "launch", needs=elements("f16", "bf16", "f32"), quick=True)
 def floats_are_rounded_to_their_type(session: Session) -> None:
-    """To nearest, ties to even; infinite beyond the range; subnormal below it. Without an annotation a float is an f32."""
+    """Round floats to the nearest number of their type, ties to even.
+
+    They are infinite beyond the range, subnormal below it. Without an annotation a float is an f32.
+    """
     with np.errstate(over="ignore"):
         for value in FLOATS:
             half, brain = np.zeros(1, np.float16), np.zeros(1, ml_dtypes.bfloat16)
@@ -383,7 +395,10 @@ def put_tuples(outs, values, line, BLOCK: tl.constexpr):
 
 @CASES("tuples", "launch", needs=elements("f32", tile=16), quick=True)
 def tuples_in_tuples(session: Session) -> None:
-    """Arrays, numbers, None and named tuples inside of tuples; the same kernel with other values and other kinds of them."""
+    """Pass arrays, numbers, None and named tuples inside of tuples.
+
+    The same kernel takes other values and other kinds of them.
+    """
     for b, c, d, e in ((2, 3, 4, None), (1, 16, -5, None), (2, 3, 4, 77), (1 << 20, 0, 2**31 - 1, None)):
         x = session.rng.integers(-9, 9, 16).astype(np.int32)
         first, second, third = np.zeros(16, np.int32), np.zeros(2, np.int32), np.zeros(2, np.float32)
@@ -442,7 +457,11 @@ _SPECIAL = {
 
 @CASES("specialisation", "launch", each={n: n for n in _SPECIAL}, needs=elements("f32", tile=16), quick=("usual", "do_not_specialize"))
 def what_is_compiled_apart_gives_the_same(session: Session, name: str) -> None:
-    """Sizes and strides of 1, multiples of 16 and others; arrays at multiples of 16 bytes and not; in turn, so that code of one would be wrong for another."""
+    """Alternate sizes, strides and alignments that are specialized with others that are not.
+
+    Sizes and strides are 1, multiples of 16 and others; arrays lie at multiples of 16 bytes or not.
+    Code of one specialization would be wrong for another.
+    """
     kernel = _SPECIAL[name]
     for offset in (0, 1, 4, 3):
         for n, stride in ((64, 16), (63, 15), (1, 1), (64, 17), (16, 16), (33, 1), (2, 32), (64, 16)):

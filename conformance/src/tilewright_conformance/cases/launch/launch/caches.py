@@ -1,4 +1,4 @@
-"""Errors of launches and what follows them, arrays that are read-only, caches of compiled code, hooks, warm-up, options, compiled kernels."""
+"""Failing launches, read-only arrays, caches of compiled code, hooks, warm-up, options."""
 
 from __future__ import annotations
 
@@ -79,7 +79,10 @@ def wrong_arguments_are_refused(session: Session, given: tuple[tuple[Any, ...], 
 
 @CASES("read_only", "launch", needs=elements("f32", tile=16), quick=True)
 def read_only_arrays_are_read_and_not_written(session: Session) -> None:
-    """A kernel that stores to one is refused before it runs; the same kernel with another array runs, before and after."""
+    """Refuse a kernel that stores to a read-only array before it runs.
+
+    The same kernel with another array runs, before and after.
+    """
     for _ in range(2):
         x, out = _arrays(session)
         x.flags.writeable = False
@@ -97,7 +100,7 @@ def read_only_arrays_are_read_and_not_written(session: Session) -> None:
 
 @contextlib.contextmanager
 def _compilations() -> Iterator[list[bool]]:
-    """For each kernel that is compiled or taken from the disk cache in the block: whether it was from the cache."""
+    """Record whether each kernel that the block compiles or loads came from the disk cache."""
     found: list[bool] = []
     before = hooks.compilation_listener
     hooks.compilation_listener = lambda **facts: found.append(bool(facts["cache_hit"]))
@@ -133,7 +136,10 @@ def a_second_launch_compiles_nothing(session: Session) -> None:
 
 @CASES("cache/disk", "launch", needs=elements("f32", tile=32), quick=True)
 def the_disk_cache_serves_other_kernels_of_the_same_source(session: Session) -> None:
-    """As another process would see it: nothing compiled in memory, the same source. Damaged entries are compiled anew."""
+    """Load from disk as another process would: the same source, nothing compiled in memory.
+
+    Damaged entries are compiled anew.
+    """
     with own_cache(), _compilations() as events:
         _launch(session, _fresh())
         _launch(session, _fresh(), 3.0)
@@ -302,7 +308,7 @@ def product_and_sum(x, y, z, out, BLOCK: tl.constexpr):
 
 @CASES("options/enable_fp_fusion", "launch", needs=elements("f32", tile=256), quick=True)
 def fusion_can_be_turned_off(session: Session) -> None:
-    """Then a product is rounded before it is added; else it may be."""
+    """Without fusion a multiplication rounds before the addition; else it may."""
     x, y, z = (session.rng.uniform(0.5, 2.0, 256).astype(np.float32) for _ in range(3))
     out = np.zeros(256, np.float32)
     session.launch(product_and_sum, (1,), x, y, z, out, BLOCK=256, enable_fp_fusion=False)

@@ -1,4 +1,4 @@
-"""Cooperative launches: all programs of the grid run at once, so that they may wait for each other."""
+"""Cooperative launches: all programs of the grid run at once, and may wait for each other."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def meet(count, target):
 
 @tw.jit
 def hand_on(count, x, kept, out, ROUNDS: tl.constexpr, BLOCK: tl.constexpr):
-    """Each round every program hands its block to the one before it, after a barrier of the grid, and adds its number."""
+    """Pass each program's block to the one before it, once a round, after a barrier of the grid.
+
+    Each program adds its number.
+    """
     p = program_number()
     n = tl.num_programs(0) * tl.num_programs(1) * tl.num_programs(2)
     at = tl.arange(0, BLOCK)

@@ -1,4 +1,4 @@
-"""Grids, ids of programs, and launches that follow each other: with other values, on one stream, from several threads."""
+"""Grids, program ids, and successive launches: with other values, on one stream, from threads."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def every_launch_has_its_own_grid(session: Session) -> None:
 
 @CASES("repeat/same", "launch", needs=elements(tile=8), quick=True)
 def the_same_launch_counts_each_time(session: Session) -> None:
-    """With the very same arrays and numbers, many times: the first launches make plans, later ones use them."""
+    """Launch with the very same arguments many times: later launches reuse the first plans."""
     x, place = np.zeros(64, np.int32), session.placement()
     placed = place(x)
     with session.use():
@@ -187,7 +187,10 @@ def reverse(x, out, n, BLOCK: tl.constexpr):
 
 @CASES("order", "launch", needs=elements(tile=256), quick=True)
 def launches_of_a_stream_run_in_order(session: Session) -> None:
-    """A chain in which each launch reads what the one before wrote, other programs of it too; nothing waits in between."""
+    """Run a chain of launches in which each reads the results of the one before, without a wait.
+
+    Other programs of the launch before wrote some of them.
+    """
     n = 5000
     x = session.rng.integers(0, 1 << 32, n, dtype=np.uint64).astype(np.uint32).view(np.int32)
     out, expected = np.zeros(n, np.int32), x.view(np.uint32).copy()
@@ -212,7 +215,10 @@ def own_share(x, n, by, BLOCK: tl.constexpr):
 
 @CASES("threads", "launch", needs=elements(tile=64), quick=True)
 def threads_launch_side_by_side(session: Session) -> None:
-    """Each thread has its arrays and numbers; two kernels that nothing has compiled yet, with two constants."""
+    """Launch two kernels that are not compiled yet from several threads, with two constants.
+
+    Each thread has its own arrays and numbers.
+    """
     kernels = [tw.jit(own_share.fn), tw.jit(add_number.fn)]
     count, n, rounds = 4, 200, 12
     arrays = [session.rng.integers(-50, 50, n).astype(np.int32) for _ in range(count)]
@@ -236,7 +242,8 @@ def threads_launch_side_by_side(session: Session) -> None:
         session.check(arrays[own], values.astype(np.int32), name=f"thread {own}")
 
 
-# ---- what a process must survive. A backend that disrupts it does so on some kernels and not on others: these have a square root.
+# ---- what a process must survive. A backend that disrupts it does so on some kernels and not on
+# others: these have a square root.
 
 
 @tw.jit

@@ -1,4 +1,7 @@
-"""A kernel of 64 parameters, of which a launch gives as many as it likes: those that are None are no arguments of the compiled code."""
+"""A kernel of 64 parameters, any of which a launch may pass.
+
+Parameters that are None are no arguments of the compiled code.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Every function of ``tl.extra.libdevice``: bounds on errors, settled values, directed rounding, bits. Expected values are exact or have forty digits."""
+"""Every function of ``tl.extra.libdevice``: error bounds, defined values, directed rounding, bits.
+
+Expected values are exact or have forty digits.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +98,7 @@ def _case(name: str, type_: str, variant: str, body: Callable[[Session], None], 
 
 
 def _run(session: Session, name: str, operands: list[Array], result: str) -> Array:
-    """What the device gives; the last program has a part of its lanes masked off."""
+    """Run a function on the device; some lanes of the last program are masked off."""
     count = len(operands[0])
     found = np.zeros(count, np.int32 if result == "i1" else storage(result))
     given = [*operands, *(operands[:1] * (4 - len(operands)))]
@@ -179,7 +182,7 @@ def _special_pairs(name: str, type_: str, session: Session) -> None:
 
 
 def _extremes(name: str, count: int, type_: str, session: Session) -> None:
-    """Parts whose squares are out of range, parts that are subnormal, and infinities, which prevail over NaN."""
+    """Lengths of parts whose squares are out of range, subnormal parts, and infinities over NaN."""
     dtype = storage(type_)
     greatest, least = float(np.finfo(dtype).max), float(np.finfo(dtype).smallest_subnormal)
     sizes = [greatest / 4, greatest, least * 1000, least * 2.0**12]
@@ -208,7 +211,7 @@ def _settled() -> Iterator[Case]:
             yield _case(name, type_, "special", functools.partial(_special_pairs, name, type_), quick=name == "pow" and type_ == "f32", source="C's Annex F")
 
 
-# ---- Bessel functions, which have zeros: an error is told in parts of their size between these
+# ---- Bessel functions, which have zeros: errors are relative to their magnitude between these
 
 
 def _of_order_0_or_1(name: str, type_: str, session: Session) -> None:
@@ -261,7 +264,7 @@ def _exact() -> Iterator[Case]:
 
 
 def _refused(session: Session) -> None:
-    """fp16 and integers are no operands of functions of floats, nor floats of functions of integers."""
+    """Refuse fp16 and integers for functions of floats, and floats for functions of integers."""
     x = np.ones(4, np.float32)
     for name, array in (("tanh", x.astype(np.float16)), ("cbrt", x.astype(np.int32)), ("popc", x), ("brev", x), ("saturatef", x.astype(np.float64))):
         constants = {"FUNCTION": getattr(libdevice, name), "COUNT": 1, "RESULT": tl.float32, "BLOCK": 4}

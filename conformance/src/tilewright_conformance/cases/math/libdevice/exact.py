@@ -1,4 +1,7 @@
-"""Functions of the device library with exact results: directed rounding, conversions, bits, parts of numbers. Each a row: types, operands, what is right."""
+"""Device library functions with exact results: directed rounding, conversions, bits, parts.
+
+Each is a row of types, operands, and the expected results.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,7 @@ def _directed() -> Iterator[Row]:
 
 
 def _directed_operands(type_: str, count: int) -> Callable[[np.random.Generator], list[Array]]:
-    """Ordinary numbers, exact results, sums that cancel, and sums with a part too small to show but in the direction."""
+    """Ordinary numbers, exact results, cancellation, and terms that only the direction shows."""
 
     def make(rng: np.random.Generator) -> list[Array]:
         found = [spread(rng, 160, 1e-6, 1e6).astype(storage(type_)) for _ in range(count)]
@@ -94,7 +97,10 @@ def _directed_operands(type_: str, count: int) -> Callable[[np.random.Generator]
 
 
 def _extreme_operands(rng: np.random.Generator, type_: str, count: int) -> list[Array]:
-    """Numbers of every exponent, whose results are out of range as often as not; some with results just in range, subnormal ones among them."""
+    """Numbers of every exponent, whose results are out of range as often as not.
+
+    Some results are just in range, subnormal ones among them.
+    """
     dtype = storage(type_)
     found = [_not_zero(any_bits(rng, dtype, 120)) for _ in range(count)]
     info = np.finfo(dtype)
@@ -133,7 +139,10 @@ def _root_operands(type_: str) -> Callable[[np.random.Generator], list[Array]]:
 
 
 def _directed_root(mode: str, type_: str) -> Callable[[Array], Array]:
-    """The integer root of enough digits, an odd digit behind it where it is not exact: it is then rounded as the root would be."""
+    """Take the integer root with enough digits, and an odd digit behind it where it is not exact.
+
+    It then rounds as the root would.
+    """
 
     def one(value: float) -> float:
         exact = Fraction(value)
@@ -247,7 +256,7 @@ def _inside(type_: str) -> Callable[[np.random.Generator], list[Array]]:
 
 
 def _two(type_: str) -> Callable[[np.random.Generator], list[Array]]:
-    """Numbers of any bits whose exponents are at most some dozens apart, half of them neighbours."""
+    """Numbers of any bits whose exponents are close, half of them neighbors."""
 
     def make(rng: np.random.Generator) -> list[Array]:
         x = any_bits(rng, storage(type_), 100)
@@ -371,7 +380,7 @@ def _reinterpretations() -> Iterator[Row]:
 
 
 def _patterns(type_: str) -> Callable[[np.random.Generator], list[Array]]:
-    """Bits of finite floats and of zeros of both signs: those of a NaN may change where it is moved."""
+    """Bits of finite floats and of zeros of both signs: a NaN's bits may change in a move."""
 
     def make(rng: np.random.Generator) -> list[Array]:
         floating = np.float32 if type_.endswith("32") else np.float64

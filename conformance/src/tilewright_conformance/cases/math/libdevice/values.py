@@ -1,4 +1,4 @@
-"""Functions of the device library whose results are rounded: where they are tried, what they may be off, and which results are settled."""
+"""Device library functions whose results are rounded: arguments, error bounds, defined results."""
 
 from __future__ import annotations
 
@@ -87,8 +87,9 @@ EXACT = {
     **dict.fromkeys(("rhypot", "rnorm3d", "rnorm4d"), "reciprocal_length"),
 }
 
-#: Errors in units in the last place, in fp32 and fp64, of what the documented table of the package leaves out.
-#: Lengths: a product, a sum for each part more, a root. Their reciprocals: a division more.
+#: Errors in units in the last place, in fp32 and fp64, of functions that the documented table of
+#: the package omits. Lengths: a multiplication, an addition for each further part, a root. Their
+#: reciprocals: a division more.
 ULP_OF_OTHERS: dict[str, tuple[float, float]] = {
     "atan2": (3, 3),
     "rcbrt": (2.5, 2.5),
@@ -141,7 +142,8 @@ SETTLED: dict[str, tuple[float, ...]] = {
 }
 _TINY = (5e-324, 1e-310, 1e-300, 1e-200, 5e-155, 1e-154, 1e-100, 1e-45, 1e-40, 1e-30, 1e-20)
 _BELOW_ONE = (0.99999994, 0.5, -0.5, -1.0, -2.0, -5032.5244, -1e5, -1e8, -1e10, -1e15, -1e25, -3e38, -1e300)
-#: name -> arguments where a way to the function might end: a step beyond the domain and far beyond it, next to zeros, at the ends of the range
+#: name -> arguments where a way to the function might end: a step beyond the domain and far beyond
+#: it, next to zeros, at the ends of the range
 EDGES: dict[str, tuple[float, ...]] = {
     "acosh": (1.0, 1.0000001, 16384.0, 16385.0, 3e38, *_BELOW_ONE),
     "asin": (1.0, -1.0, 1.0000001, -1.0000001, 3e38, -1e300, *_TINY),
@@ -187,7 +189,7 @@ _AT: dict[tuple[str, float], float] = {
 
 
 def settled_edge(name: str, x: float) -> float | None:
-    """The value of a function of :data:`EDGES` that is no number, infinite or exactly zero; None where it is another."""
+    """Return a function's NaN, infinite or exact zero of :data:`EDGES`; None for another value."""
     if name in _OUTSIDE and _OUTSIDE[name](x):
         return NAN
     if x == 0:
@@ -199,7 +201,8 @@ def settled_edge(name: str, x: float) -> float | None:
     return _AT.get((name, x))
 
 
-#: Of these a zero may have either sign: a value of 0 that is no limit, or the end of a decaying oscillation.
+#: Of these a zero may have either sign: a value of 0 that is no limit, or the end of a decaying
+#: oscillation.
 ANY_ZERO = frozenset({"j0", "j1", "y0", "y1"})
 
 #: Numbers of which functions of two operands take every pair.

@@ -1,7 +1,7 @@
-"""Matrix products: samples of the operations as Tile IR, and ``tl.dot`` and ``tl.dot_scaled`` in kernels, against products in float64.
+"""Matmuls: samples of the operations as Tile IR, and ``tl.dot`` and ``tl.dot_scaled`` in kernels.
 
-Numbers of few bits make sums exact in any order; numbers that use all bits are held to the
-accumulation-length bound of ``oracles.matrix``.
+Matmuls in float64 are the oracle. Numbers of few bits accumulate exactly in any order; numbers that
+use all bits are held to the accumulation-length bound of ``oracles.matrix``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tilewright_conformance.testlib.sampled_cases import sampled
 Array = np.ndarray[Any, Any]
 Body = Callable[[Session], None]
 
-#: operands -> the accumulators a product of them may have
+#: operands -> the accumulators that a matmul of them may have
 ACCUMULATORS: dict[str, tuple[str, ...]] = {
     "f16": ("f32", "f16"),
     "bf16": ("f32",),
@@ -39,7 +39,7 @@ ACCUMULATORS: dict[str, tuple[str, ...]] = {
     "f8e5m2fnuz": ("f32",),
     "f8e4b15": ("f32",),
 }
-#: leading batch axes, M, N, K; a backend whose smallest product is larger refuses the last ones
+#: leading batch axes, M, N, K; a backend whose smallest matmul is larger refuses the last ones
 SHAPES: tuple[tuple[int, ...], ...] = (
     (16, 16, 16),
     (16, 64, 32),
@@ -65,7 +65,10 @@ def cases() -> Iterator[Case]:
 
 
 def _case(id_: str, body: Body, types: tuple[str, ...], dot: set[tuple[str, str]], shape: tuple[int, ...], **own: Any) -> Case:
-    """A case of profile ``matmul``, or ``fp8`` where a type is one of the narrow ones; ``shape`` is (M, N, K) of its smallest product."""
+    """A case of profile ``matmul``, or ``fp8`` where a type is one of the narrow ones.
+
+    ``shape`` is (M, N, K) of its smallest matmul.
+    """
     needs = Needs(
         frozenset(types) | {name for pair in dot for name in pair},
         frozenset(dot),
@@ -83,7 +86,7 @@ def _in_profile(case: Case) -> Case:
     return dataclasses.replace(case, profile="fp8") if narrow else case
 
 
-# ---- one product, with and without a third operand
+# ---- one matmul, with and without a third operand
 
 
 def _products() -> Iterator[Case]:
@@ -108,7 +111,7 @@ def _products() -> Iterator[Case]:
 
 
 def _product_case(id_: str, body: Body, left: str, right: str, result: str, shape: tuple[int, ...], **own: Any) -> Case:
-    # fp8e4b15 is a storage format: its products are those of fp16
+    # fp8e4b15 is a storage format: its matmuls are those of fp16
     dot = {("f16", result)} if left == "f8e4b15" else {(left, result), (right, result)}
     m, n, k = shape
     return _case(id_, body, (left, right, result), dot, shape, elements=4 * max(m * n, m * k, k * n), **own)
@@ -127,7 +130,10 @@ def _product(left: str, right: str, result: str, shape: tuple[tuple[int, ...], i
 def _launch_product(
     session: Session, a: Operand, b: Operand, c: Operand, result: str, *, rounded: bool, out: str = "", precision: str = "ieee", imprecise: bool = False
 ) -> None:
-    """Run ``a @ b + c`` and ``a @ b`` and compare them: equal, or within the bound where ``rounded``."""
+    """Run ``a @ b + c`` and ``a @ b`` and compare them: equal, or within the error bound.
+
+    The bound holds where ``rounded``.
+    """
     *batches, m, k = a.values.shape
     n = b.values.shape[-1]
     found = np.zeros((2, *batches, m, n), storage(result))
@@ -154,7 +160,8 @@ def _precisions() -> Iterator[Case]:
             yield _case(f"precision/f32/{precision}/{m}x{n}x{k}", body, ("f32",), {("f32", "f32")}, (m, n, k), **kwargs)
     for allowed in (True, False):
         body = functools.partial(_allowed, allowed)
-        # True allows the rounding, and a backend without it computes exactly: nothing is needed for it.
+        # True allows the rounding, and a backend without it computes exactly: nothing is needed for
+        # it.
         yield _case(f"precision/f32/allow_tf32_{allowed}", body, ("f32",), {("f32", "f32")}, (32, 32, 64), quick=True)
     for limit in (0, 16, 64):
         body = functools.partial(_imprecise, limit)
@@ -197,10 +204,10 @@ def _uneven(type_: str, result: str, session: Session) -> None:
 
 
 def _beyond_half(session: Session) -> None:
-    """Sums of fp16 products that fp16 holds neither in size nor in bits."""
+    """Matmuls of fp16 whose results fp16 holds neither in magnitude nor in bits."""
     a = matrix.encoded("f16", session.rng.integers(100, 300, (16, 64)))
     b = matrix.encoded("f16", session.rng.integers(1, 8, (64, 16)))
-    # All sums are whole numbers below 2**24: exact in fp32.
+    # All results are whole numbers below 2**24: exact in fp32.
     _launch_product(session, a, b, matrix.whole(session.rng, "f32", 16, 16), "f32", rounded=False)
 
 
@@ -217,7 +224,8 @@ def _specials() -> Iterator[Case]:
         yield _case(f"special/{type_}/extremes", body, (type_, "i32"), {(type_, "i32")}, (16, 16, 64), quick=True)
 
 
-#: the bits of (NaN, infinity, the greatest number) where NumPy has no such type; 0 where the format has none
+#: the bits of (NaN, infinity, the maximum) where NumPy has no such type; 0 where the format has
+#: none
 _BITS = {"bf16": (0x7FC0, 0x7F80, 0x7F7F), "f8e5m2": (0x7F, 0x7C, 0x7B), "f8e4m3fn": (0x7F, 0, 0x7E)}
 
 
@@ -259,7 +267,10 @@ def _subnormal(session: Session) -> None:
 
 
 def _extreme(type_: str, session: Session) -> None:
-    """The greatest and least integers alone, and a third operand that brings sums as close to the end of int32 as they may come in any order."""
+    """Multiply the maximum and minimum integers, with results close to the end of int32.
+
+    The third operand brings them there, as close as they may come in any order.
+    """
     limits = np.iinfo(matrix.encoded(type_, np.zeros(())).given.dtype)
     a, b = (matrix.encoded(type_, session.rng.choice([limits.min, limits.max], shape)) for shape in ((16, 64), (64, 16)))
     room = np.iinfo(np.int32).max - np.matmul(np.abs(a.values), np.abs(b.values))
@@ -322,7 +333,7 @@ def _loop_case(
 
 
 def _loop(type_: str, result: str, block: tuple[int, int, int], layout: str, form: str, precision: str, own: Mapping[str, int], session: Session) -> None:
-    """Sizes that no block divides; one that is a single block and less; K of zero leaves what was there."""
+    """Loop over sizes that no block divides; one is a single block and less; K is zero in one."""
     bm, bn, bk = block
     for m, n, k in ((bm + 3, 2 * bn - 1, 3 * bk + 5), (bm - 5, 3, bk - 3), (5, bn + 2, 0)):
         a = _laid_out(session, type_, (m, k), layout, turned=layout in ("left_turned", "both_turned"))
@@ -342,7 +353,10 @@ def _loop(type_: str, result: str, block: tuple[int, int, int], layout: str, for
 
 
 def _laid_out(session: Session, type_: str, shape: tuple[int, int], layout: str, *, turned: bool) -> Operand:
-    """A matrix whose columns lie side by side where it is turned, or whose elements are two places apart (``steps``)."""
+    """A matrix in column-major order where ``transposed``, or with elements two places apart.
+
+    The layout ``steps`` has the latter.
+    """
     step = 2 if layout == "steps" else 1
     whole = matrix.spread(session.rng, type_, *(shape[::-1] if turned else (shape[0], step * shape[1])))
     values = whole.values.T if turned else whole.values[:, ::step]
@@ -357,8 +371,8 @@ def _strides(operand: Operand) -> tuple[int, int]:
 # ---- operands whose rows an index in memory names
 
 
-#: (type, of the index, M, N, whether rows are loaded for each factor, warps, stages); each quick one
-#: has another width of index and number of loads.
+#: (type, of the index, M, N, whether rows are loaded for each factor, warps, stages); each quick
+#: one has another width of index and number of loads.
 _GATHERS = (
     ("f32", "int64", 16, 32, False, 4, 2),
     ("f16", "int32", 32, 32, True, 4, 3),
@@ -388,7 +402,7 @@ def _gather(type_: str, index: str, m: int, n: int, twice: bool, warps: int, sta
     session.check(found, (q.values @ k.T) @ k, zero_sign=False)
 
 
-# ---- what stands around a product
+# ---- operations around a matmul
 
 
 _FUSIONS: dict[str, Callable[[Array, Array, Array], Array]] = {
@@ -439,7 +453,7 @@ def _branches(session: Session) -> None:
     session.check(found, np.stack([x @ y, y @ x]), zero_sign=False)
 
 
-#: what is stored, and the type it is brought to for the product
+#: the storage type, and the type it is converted to for the matmul
 _CONVERSIONS = (
     ("i8", "f16"),
     ("u8", "f32"),
@@ -477,11 +491,11 @@ def _batches(type_: str, result: str, session: Session) -> None:
     session.check(found, (a.values @ b.values.swapaxes(1, 2)).astype(found.dtype), zero_sign=False)
 
 
-# ---- block-scaled products
+# ---- block-scaled matmuls
 
 
 _FORMATS = ("e2m1", "e4m3", "e5m2", "bf16", "fp16")
-#: Rows, columns and depth of a product of which nothing else is said.
+#: Rows, columns and depth of a matmul by default.
 _SCALED_SHAPE = 16, 32, 64
 _FORMAT_TYPES = {"e2m1": "u8", "e4m3": "u8", "e5m2": "u8", "bf16": "bf16", "fp16": "f16"}
 
@@ -542,13 +556,15 @@ def _scaled_product(left: str, right: str, own: dict[str, Any], session: Session
     session.launch(kernels.scaled_product, (1,), *given, found, A=left, B=right, SHAPES=shapes, PACK=pack, FAST=own.get("fast", False))
     with np.errstate(invalid="ignore"):
         exact = np.matmul(a_values, b_values) + c.values
-        # Products have at most 11 bits and scales none: a machine that brings operands to 16 bits loses nothing.
+        # Scaled elements have at most 11 bits and scales none: hardware that brings operands to 16
+        # bits loses nothing.
         atol = matrix.bound(a_values, b_values, c.values, "f32", imprecise=True)
     session.check(found, exact, atol=atol, zero_sign=False)
 
 
-#: Left and right format, the codes of their scales (None: there are none), the power of two that elements of 16 bits are times besides, and whether
-#: the case is quick: elements times scales that are out of the range of every type, whose products are in that of f32.
+#: Left and right format, the codes of their scales (None: there are none), the power of two that
+#: elements of 16 bits are multiplied by besides, and whether the case is quick: elements times
+#: scales that are out of the range of every type, whose matmuls are in that of f32.
 _RANGES = (
     ("e4m3", "e4m3", (254, 1), 0, True),
     ("e4m3", "e4m3", (0, 253), 0, False),

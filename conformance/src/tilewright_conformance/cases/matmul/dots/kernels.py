@@ -1,4 +1,7 @@
-"""Kernels around one matrix product: the plain one, the loop over K, and operands and results that come from and go to other operations."""
+"""Kernels around one matmul: the plain one, the loop over K, and other operations around it.
+
+Operands come from other operations, and results go to them.
+"""
 # Kernels are written in the language, whose types a checker of Python does not know.
 # mypy: ignore-errors
 
@@ -58,7 +61,11 @@ def looped(
     a_ptr, b_ptr, c_ptr, M, N, K, a_row, a_column, b_row, b_column, c_row,
     FORM: tl.constexpr, OUT: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """``c += a @ b`` for matrices of any size, in blocks. FORM: ``acc`` and ``add`` spell the sum, ``two`` keeps two sums, ``while`` counts by hand."""
+    """``c += a @ b`` for matrices of any size, in blocks.
+
+    FORM: ``acc`` and ``add`` spell the accumulation, ``two`` keeps two accumulators, ``while``
+    counts by hand.
+    """
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
     columns = tl.program_id(1) * BN + tl.arange(0, BN)
     inner = tl.arange(0, BK)
@@ -181,7 +188,7 @@ def added_up(x, y, z):
 
 @tw.jit
 def chosen(x, y, z):
-    """The product of a branch that is known when the kernel runs."""
+    """The matmul of a branch that is known when the kernel runs."""
     total = tl.zeros(x.shape, tl.float32)
     if tl.program_id(0) == 0:
         total = tl.dot(x, y, total)
@@ -212,7 +219,7 @@ def nested(x, y, z):
 
 @tw.jit
 def scaled_loop(x, y, z):
-    """A sum that is scaled between products, as in online softmax."""
+    """An accumulator that is scaled between matmuls, as in online softmax."""
     total = tl.zeros(x.shape, tl.float32)
     size: tl.constexpr = x.shape[0]
     for i in range(3):
@@ -230,14 +237,14 @@ def fused(x_ptr, y_ptr, z_ptr, out_ptr, FN: tl.constexpr, SIZE: tl.constexpr):
 
 @tw.jit
 def converted(a_ptr, scale_ptr, b_ptr, out_ptr, TYPE: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
-    """The product of a matrix that is widened and scaled in registers."""
+    """The matmul of a matrix that is widened and scaled in registers."""
     a = load_tile(a_ptr, M, K).to(TYPE) * tl.load(scale_ptr + tl.arange(0, M))[:, None].to(TYPE)
     store_tile(out_ptr, tl.dot(a, load_tile(b_ptr, K, N)))
 
 
 @tw.jit
 def batches_turned(a_ptr, b_ptr, out_ptr, B: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
-    """``a`` [B, M, K] times ``b`` [B, N, K] turned round, a batch at a time in one product."""
+    """``a`` [B, M, K] times ``b`` [B, N, K] transposed, all batches in one matmul."""
     batch = tl.arange(0, B)[:, None, None]
     a = tl.load(a_ptr + batch * (M * K) + tl.arange(0, M)[None, :, None] * K + tl.arange(0, K)[None, None, :])
     b = tl.load(b_ptr + batch * (N * K) + tl.arange(0, N)[None, :, None] * K + tl.arange(0, K)[None, None, :])
@@ -247,7 +254,10 @@ def batches_turned(a_ptr, b_ptr, out_ptr, B: tl.constexpr, M: tl.constexpr, N: t
 
 @tw.jit
 def gathered(q_ptr, rows_ptr, index_ptr, out_ptr, n, stride, M: tl.constexpr, N: tl.constexpr, D: tl.constexpr, TWICE: tl.constexpr):
-    """``(q @ k.T) @ k`` of the rows ``k`` that an index names; TWICE: they are loaded once for each factor."""
+    """``(q @ k.T) @ k`` of the rows ``k`` that an index names.
+
+    TWICE: they are loaded once for each factor.
+    """
     m, d = tl.arange(0, M), tl.arange(0, D)
     q = tl.load(q_ptr + m[:, None] * D + d[None, :])
     total = tl.zeros((M, D), tl.float32)
@@ -263,12 +273,15 @@ def gathered(q_ptr, rows_ptr, index_ptr, out_ptr, n, stride, M: tl.constexpr, N:
     tl.store(out_ptr + m[:, None] * D + d[None, :], total)
 
 
-# ---- block-scaled products
+# ---- block-scaled matmuls
 
 
 @tw.jit
 def scaled_product(a_ptr, a_scale, b_ptr, b_scale, c_ptr, out, A: tl.constexpr, B: tl.constexpr, SHAPES: tl.constexpr, PACK: tl.constexpr, FAST: tl.constexpr):
-    """``(a * a_scale) @ (b * b_scale) + c``; SHAPES holds the size and the shape of a, b, a_scale, b_scale and c, in turn; a scale may be None."""
+    """``(a * a_scale) @ (b * b_scale) + c``; a scale may be None.
+
+    SHAPES holds the size and the shape of a, b, a_scale, b_scale and c, in turn.
+    """
     a = tl.load(a_ptr + tl.arange(0, SHAPES[0]).reshape(SHAPES[1]))
     b = tl.load(b_ptr + tl.arange(0, SHAPES[2]).reshape(SHAPES[3]))
     if a_scale is not None:
@@ -286,7 +299,10 @@ def scaled_range(
     a_ptr, a_scale, b_ptr, b_scale, out, trips,
     A: tl.constexpr, B: tl.constexpr, SHAPES: tl.constexpr, MAXIMUM: tl.constexpr,
 ):  # fmt: skip
-    """The sum of the dots of all trips, or their elementwise maximum with 0; SHAPES as in ``scaled_product``, of one trip."""
+    """Accumulate the dots of all trips, or their elementwise maximum with 0.
+
+    SHAPES are as in ``scaled_dot``, of one trip.
+    """
     at = tl.arange(0, SHAPES[8])
     result = tl.zeros(SHAPES[9], tl.float32)
     for i in range(trips):

@@ -1,7 +1,7 @@
-"""Memory: loads and stores through pointers of every kind, in order, of every element type; expected values are bits that NumPy moved.
+"""Memory: ordered loads and stores through pointers of every kind, of every element type.
 
-The samples of Tile IR's loads and stores, and dense arrays, are in the family ``access``; gathers
-from a tile and histograms in ``gathers``.
+Expected values are bits that NumPy moved. The samples of Tile IR's loads and stores, and dense
+arrays, are in the family ``access``; gathers from a tile and histograms in ``gathers``.
 """
 
 from __future__ import annotations

@@ -36,14 +36,17 @@ def scatter(x, index, y, start, n, BLOCK: tl.constexpr):
 
 
 def _reach(index: str) -> tuple[int, int]:
-    """The offsets that a type can say, and that an array of a thousand elements on either side holds."""
+    """The offsets of a type within an array of a thousand elements on either side."""
     limits = np.iinfo(storage(index))
     return max(int(limits.min), -1000), min(int(limits.max), 999)
 
 
 @case("gather/index", "tl.load", each=_INDICES, needs=lambda index: elements(index, "f32", tile=256), quick=("u8", "i64"))
 def gathers(session: Session, index: str) -> None:
-    """Offsets of every integer type, negative ones and unsigned ones with their top bit set among them."""
+    """Gather by offsets of every integer type.
+
+    Negative ones, and unsigned ones with the top bit set, are among them.
+    """
     low, high = _reach(index)
     data, n = random_bits(session.rng, "f32", 2000), 300
     places = session.rng.integers(low, high, n, endpoint=True)
@@ -305,7 +308,7 @@ _STORED = {
 
 @case("mixed", "tl.store", each=_STORED, needs=lambda pair: elements(*pair, tile=128), quick=("i32_i8", "i8_i1"))
 def mixed_elements(session: Session, pair: tuple[str, str]) -> None:
-    """A stored value becomes one of the pointer's type: integers wrap around, booleans are bytes of 0 and 1."""
+    """Convert a stored value to the pointer's type: integers wrap, booleans are 0 or 1."""
     source, target = pair
     x = random_bits(session.rng, source, 100)
     if source == "f16":
@@ -390,7 +393,7 @@ def promised(x, y, start, KIND: tl.constexpr, BLOCK: tl.constexpr):
 
 @case("promises", "tl.multiple_of", each=("multiple_of", "max_contiguous", "both", "max_constancy"), needs=elements("i16", tile=64), quick=("both",))
 def promises(session: Session, kind: str) -> None:
-    """What is promised of offsets, and holds, changes nothing."""
+    """True hints about offsets change nothing."""
     for start in (0, 48, 112):
         x, y, places = random_bits(session.rng, "i16", 256), poison("i16", 64), start + np.arange(64)
         session.launch(promised, (1,), x, y, start, KIND=kind, BLOCK=64)

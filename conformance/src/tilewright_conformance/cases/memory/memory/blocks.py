@@ -25,7 +25,7 @@ def _launch(session: Session, *args: Any, **options: Any) -> None:
 
 
 def window(data: Array, offsets: tuple[int, ...], block: tuple[int, ...], outside: Any) -> Array:
-    """The block at some offsets of an array of any rank, with ``outside`` where there is no array."""
+    """The block at some offsets of an array of any rank, with ``outside`` beyond the array."""
     found = np.full(block, outside, data.dtype)
     inside = tuple(slice(max(o, 0), max(min(o + b, n), 0)) for o, b, n in zip(offsets, block, data.shape, strict=True))
     if all(part.stop > part.start for part in inside):

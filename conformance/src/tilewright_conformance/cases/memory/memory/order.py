@@ -1,4 +1,7 @@
-"""The order of loads and stores of one program, with barriers between and without, and what memory promises."""
+"""The order of one program's loads and stores, with and without barriers between.
+
+The guarantees of memory are here, too.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ def reversed_twice(x, y, scratch, BLOCK: tl.constexpr):
     "order/barrier", "tl.debug_barrier", each={str(block): block for block in (32, 256, 1024)}, needs=lambda block: elements("i32", tile=block), quick=("256",)
 )
 def loads_after_stores(session: Session, block: int) -> None:
-    """What was stored before a barrier is there behind it, for every element of the tile."""
+    """Load after a barrier the values stored before it, for every element of the tile."""
     x, y, scratch = (session.rng.integers(-999, 999, block).astype(np.int32) for _ in range(3))
     expected = np.roll((x + 1)[::-1] * 2, -1)
     session.launch(reversed_twice, (1,), x, y, scratch, BLOCK=block)
@@ -50,7 +53,7 @@ def swapped(x, y, BLOCK: tl.constexpr):
 
 @case("order/swap", "tl.store", needs=elements("f32", tile=128), quick=True)
 def loads_before_stores(session: Session) -> None:
-    """What was read before a store stays what it was."""
+    """Values loaded before a store stay as they were."""
     x, y = random_bits(session.rng, "f32", 384), random_bits(session.rng, "f32", 384)
     a, b = x.copy(), y.copy()
     session.launch(swapped, (3,), x, y, BLOCK=128)
@@ -165,7 +168,7 @@ def read_only_arrays(session: Session) -> None:
 
 @case("allocation/copies", "memory", quick=True)
 def copies_there_and_back(session: Session) -> None:
-    """What is copied to the device comes back whole, whatever its size."""
+    """Copy data of any size to the device and back."""
     memory = session.subject.memory
     for size in (1, 2, 3, 16, 255, 4096, 65537, 1 << 20):
         data = session.rng.integers(0, 256, size, dtype=np.uint8)

@@ -1,4 +1,7 @@
-"""Pointers: tables of them in memory, arithmetic beyond 32 bits, casts, tiles of pointers that are carried and chosen."""
+"""Pointers: tables of them in memory, arithmetic beyond 32 bits, casts, loop-carried tiles.
+
+Tiles of pointers are chosen by conditions, too.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +88,7 @@ def wide_rows(x, out, stride, n, BLOCK: tl.constexpr):
 
 @case("offsets/wide-products", "pointer arithmetic", needs=elements("i32", tile=64), quick=True)
 def wide_products(session: Session) -> None:
-    """Products beyond 32 bits do not come back into the array."""
+    """Offsets multiplied beyond 32 bits do not come back into the array."""
     data = session.rng.integers(0, 99, 1000).astype(np.int32)
     at = np.arange(64, dtype=np.int64)
     for stride in (1 << 28, (1 << 31) + 1, 7, 15):

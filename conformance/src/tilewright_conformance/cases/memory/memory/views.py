@@ -1,4 +1,4 @@
-"""Copies between arrays of any strides: what is copied arrives bit by bit, and what lies between and around stays as it was."""
+"""Copies between arrays of any strides, bit by bit; memory between and around stays."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ _ROTATION = (*PORTABLE, "f64")
 
 
 def _pairs() -> dict[str, tuple[str, str, str]]:
-    """(source, target, element): every layout as source and as target, with each element somewhere."""
+    """(source, target, element): every layout as source and as target, and each element."""
     found = {}
     targets = list(LAYOUTS)
     for index, source in enumerate((*LAYOUTS, *REPEATING)):
@@ -179,7 +179,7 @@ def overlap(session: Session, by: int) -> None:
 
 @case("empty/arrays", "tl.load", each=("i8", "f32"), needs=lambda element: elements(element, tile=512), quick=True)
 def empty_arrays(session: Session, element: str) -> None:
-    """Arrays without elements, of which nothing is read or written; next to ones with elements that stay as they are."""
+    """Access no element of empty arrays; others beside them stay as they are."""
     nothing, data = np.empty(0, storage(element)), poison(element, 130)
     before = data.copy()
     session.launch(copy, (1,), nothing, np.empty(0, storage(element)), 0, BLOCK=128)
@@ -215,7 +215,10 @@ kernel @counted(%out: ptr<i32>) {
 
 @case("empty/launches", "launch", each={"x": (0, 1, 1), "y": (3, 0, 1), "z": (2, 2, 0), "all": (0, 0, 0)}, needs=elements("i32"), quick=True)
 def empty_launches(session: Session, grid: tuple[int, int, int]) -> None:
-    """The backend's own launcher, asked for a grid without programs, starts none; asked for two programs it starts two."""
+    """Launch a grid without programs, which starts none, and one of two, which starts two.
+
+    The launches go through the backend's own launcher.
+    """
     module, out = parse_module(_COUNTED), np.zeros(4, np.int32)
     session.run_module(module, [out], grid)
     session.check(out, np.zeros(4, np.int32), name="after a launch of nothing")

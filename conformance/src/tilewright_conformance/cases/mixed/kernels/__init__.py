@@ -1,7 +1,7 @@
-"""Whole kernels, as people write them, on odd shapes, against float64: each in the profile it mostly needs.
+"""Whole kernels, as people write them, on odd shapes, against float64.
 
-The kernels are those of ``tilewright_conformance.kernels``; what is done with them is in the
-modules beside.
+Each is in the profile it mostly needs. The kernels are those of ``tilewright_conformance.kernels``;
+their launches are in the modules beside.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Whole kernels around matrix products: blocked, persistent, grouped, split, quantised and described products, attention, convolution."""
+"""Whole kernels around matmuls: blocked, persistent, grouped, split along K, quantized.
+
+Matmuls through descriptors, attention and convolution are here, too.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,10 @@ def _product(id_: str, body: Any, type_: str, shape: tuple[int, int, int], *, pr
 
 
 def _close(session: Session, found: Array, a: Array, b: Array, *, rounded: str = "", name: str = "c") -> None:
-    """Compare a product summed in f32 (and then ``rounded`` to another type) with the one in float64, within the accumulation-length bound."""
+    """Compare a matmul accumulated in f32 with the one in float64, within the accumulation bound.
+
+    The result may be ``rounded`` to another type.
+    """
     wide = a.astype(np.float64), b.astype(np.float64)
     rtol = spacing(rounded) if rounded else 0.0
     session.check(found, np.matmul(*wide), atol=matrix.bound(*wide, 0.0, "f32"), rtol=rtol, zero_sign=False, name=name)
@@ -120,7 +126,7 @@ def _int8(session: Session) -> None:
         left, right = np.exp2(session.rng.integers(-8, 0, m)).astype(np.float32), np.exp2(session.rng.integers(-8, 0, n)).astype(np.float32)
         c = poisoned(m, n)
         session.launch(matrices.int8_matmul, (blocks(m, 32), blocks(n, 32)), a, b, left, right, c, m, n, k, BM=32, BN=32, BK=32)
-        # sums below 2**24 and scales that are powers of two: exact
+        # results below 2**24 and scales that are powers of two: exact
         session.check(c, (a.astype(np.float64) @ b.T) * left[:, None] * right[None, :], zero_sign=False)
 
 
@@ -135,7 +141,10 @@ def _gated(type_: str, session: Session) -> None:
 
 
 def _described(type_: str, made_on: str, session: Session) -> None:
-    """Rows of a multiple of 16 bytes, as descriptors ask for; blocks hang over every edge of a batch."""
+    """Multiply rows of a multiple of 16 bytes, as descriptors ask for.
+
+    Blocks hang over every edge of a batch.
+    """
     dtype = storage(type_)
     count, m, n, k = 3, 41, 56, 40
     a, b, c = normal(session, count, m, k, dtype=dtype), normal(session, count, k, n, dtype=dtype), poisoned(count, m, n, dtype=dtype)

@@ -1,4 +1,7 @@
-"""Whole kernels that go row by row: normalisations and losses with their gradients, softmax, statistics, sorting, scans."""
+"""Whole kernels that work row by row: normalizations and losses with gradients, softmax, scans.
+
+Statistics and sorting are here, too.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,7 @@ def _result(type_: str, *shape: int) -> tuple[Any, Array]:
 
 
 def _half(type_: str, otherwise: float) -> float:
-    """How far off a result may be by its last rounding and the arithmetic before it."""
+    """Relative error of a result's last rounding and the arithmetic before it."""
     return {"f16": 2.0**-10, "bf16": 2.0**-7, "f64": 1e-13}.get(type_, otherwise)
 
 
@@ -136,7 +139,7 @@ def _rms_norm(session: Session) -> None:
 
 
 def _welford(type_: str, session: Session) -> None:
-    """Means far from zero, where the textbook's difference of squares would have lost the variance."""
+    """Means far from zero, where a difference of squares would have lost the variance."""
     dtype = np.float64 if type_ == "f64" else np.float32
     for count, columns in _SHAPES:
         x = normal(session, count, columns, dtype=dtype) + dtype(300)

@@ -1,4 +1,7 @@
-"""Whole kernels on vectors and images: elementwise ones, transposes, stencils, lookups, segments, counts, prefixes."""
+"""Whole kernels on vectors and images: elementwise, transposes, stencils, lookups, prefixes.
+
+Segments and counts are here, too.
+"""
 
 from __future__ import annotations
 
@@ -140,7 +143,10 @@ def _scattered(session: Session) -> None:
 
 
 def _prefixes(type_: str, session: Session) -> None:
-    """Sums of blocks; their own prefixes by the same kernel, in one block; then both together. f32 holds whole numbers, so that sums are exact."""
+    """Scan blocks, then their totals by the same kernel in one block, then add both.
+
+    f32 holds whole numbers, so that additions are exact.
+    """
     block = 64
     dtype = np.float32 if type_ == "f32" else np.int32
     for n in (1, 64, 1000):

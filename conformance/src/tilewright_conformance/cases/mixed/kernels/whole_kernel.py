@@ -1,4 +1,4 @@
-"""What the cases of whole kernels share: making a case, and random and poisoned arrays."""
+"""Common parts of the whole-kernel cases: making a case, and random and poisoned arrays."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def normal(session: Session, *shape: int, dtype: Any = np.float32) -> Array:
 
 
 def poisoned(*shape: int, dtype: Any = np.float32) -> Array:
-    """What no kernel writes by chance."""
+    """An array of values that no kernel writes by chance."""
     return np.full(shape, np.nan if np.dtype(dtype).kind == "f" else 77, dtype)
 
 
