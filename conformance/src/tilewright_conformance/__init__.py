@@ -1,4 +1,4 @@
-"""The conformance suite: random tile programs and the comparison of a backend with the reference interpreter.
+"""The conformance suite: cases, random tile programs, and comparison with the reference.
 
-What does not live here: the meaning of operations (``tilewright.reference``).
+The meaning of operations is defined in ``tilewright.reference``.
 """

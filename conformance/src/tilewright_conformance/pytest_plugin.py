@@ -1,9 +1,11 @@
-"""The suite as tests of pytest: ``pytest --pyargs tilewright_conformance --backend NAME [--profile PROFILE] [--quick] [-n N]``.
+"""The suite as tests of pytest.
+
+    pytest --pyargs tilewright_conformance --backend NAME [--profile PROFILE] [--quick] [-n N]
 
 The plugin is there in every run of pytest, and does nothing, not even add options, unless the suite
 is named on the command line. Each case runs in a worker process of the engine, so that a backend
 that crashes or hangs fails that case alone; with pytest-xdist there is a worker process for each of
-its.
+its workers.
 """
 
 from __future__ import annotations

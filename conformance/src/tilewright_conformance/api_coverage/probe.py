@@ -37,12 +37,15 @@ class Probe:
 
     Attributes:
         title: the file of its family and its name in there.
-        names: what it shows, as the table of the surface spells them (``tl.load``, ``tensor.sum``, ``triton.jit``).
+        names: what it shows, as the table of the surface spells them (``tl.load``, ``tensor.sum``,
+            ``triton.jit``).
         body: ``body(machine, random generator)``; raises where something is wrong.
         host: it launches no kernel that depends on a backend, so it is run once.
         feature: what a backend must declare for it; on others the probe is run by ``otherwise``.
-        languages: names below ``tl.extra`` that it uses; where no installed backend brings one of them it is not run.
-        target: the kind of targets whose assembly it needs (``"cuda"``); on others it is run by ``otherwise``.
+        languages: names below ``tl.extra`` that it uses; where no installed backend brings one of
+            them it is not run.
+        target: the kind of targets whose assembly it needs (``"cuda"``); on others it is run by
+            ``otherwise``.
         otherwise: shows the documented error of backends that lack ``feature`` or ``target``.
     """
 

@@ -99,7 +99,7 @@ class Differential:
         return found
 
     def judge(self, program: Program, known: Verdict | None = None) -> Verdict:
-        """Run a program on both; ``known`` is the verdict of :meth:`expected`, if the caller has it."""
+        """Run a program on both; ``known`` is the verdict of :meth:`expected`, where known."""
         known = known or self.expected(program)
         if known.kind != AGREES:
             return known

@@ -39,7 +39,8 @@ def minimise(program: Program, fails: Fails, attempts: int = 1000) -> Program:
     (``random_programs.is_guard``) go only when those are gone.
 
     Args:
-        attempts: how often ``fails`` may be asked. A number, not a time, so that the result is the same on every machine.
+        attempts: how often ``fails`` may be asked. A number, not a time, so that the result is the
+            same on every machine.
     """
     asked = 0
 

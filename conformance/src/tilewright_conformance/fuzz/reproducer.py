@@ -144,7 +144,8 @@ def reproducer(program: Program, expected: Sequence[Any], *, backend: str, load:
 
     Args:
         expected: the arguments after the reference ran.
-        backend, load: the backend's name, and a reference to its plugin where no distribution ships it.
+        backend, load: the backend's name, and a reference to its plugin where no distribution ships
+            it.
         title: a line on what this is; ``message`` says what was wrong.
     """
     indented = "\n".join(f"    {line}".rstrip() for line in _plain(message).splitlines())

@@ -23,7 +23,8 @@ class Found:
 
     Attributes:
         program, verdict: the small program and what is wrong with it.
-        seed: the number of the program that was drawn (:func:`~tilewright_conformance.random_programs.random_program`).
+        seed: the number of the program that was drawn
+            (:func:`~tilewright_conformance.random_programs.random_program`).
         drawn, shrunk: operations of the program as it was drawn, and as it is now.
     """
 
@@ -86,7 +87,8 @@ class Search:
     Args:
         differential: what judges them.
         shrink: how many smaller programs are tried once one fails.
-        before: called with each program and its expected values before the backend runs it: a backend may end the process.
+        before: called with each program and its expected values before the backend runs it: a
+            backend may end the process.
     """
 
     def __init__(self, differential: Differential, *, shrink: int = 500, before: Callable[[Program, Verdict], None] = lambda program, known: None) -> None:

@@ -3,12 +3,11 @@
     from tilewright_conformance.mutation import backend_name, register, switches
 
     for switch in switches():
-        register(backend_name(switch))          # "broken-mask-off-by-one" ...; in any process, by the name alone
-        ...                                     # demand that the suite finds something wrong with that backend
+        register(backend_name(switch))  # "broken-mask-off-by-one" ...; in any process, by its name
+        ...  # demand that the suite finds something wrong with that backend
 
 The broken backend is the CPU backend with one hook, or the module it lowers, changed by the switch.
-What does not live here: the suite that must find the bugs. ``python -m
-tilewright_conformance.mutation`` prints the table of switches.
+``python -m tilewright_conformance.mutation`` prints the table of switches.
 """
 
 from __future__ import annotations

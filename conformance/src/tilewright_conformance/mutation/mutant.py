@@ -34,7 +34,8 @@ class Switch:
     """One bug.
 
     Attributes:
-        name: lower-case words joined by ``-``; the backend that has the bug is called ``broken-<name>``.
+        name: lower-case words joined by ``-``; the backend that has the bug is called
+            ``broken-<name>``.
         bug_class: what a table of bugs files it under.
         description: what the backend does in place of what it should do.
         hooks: the hooks it changes.

@@ -25,7 +25,8 @@ class BrokenBackend:
     """A plugin that passes every hook on to the CPU backend, except those that its switch wraps.
 
     Args:
-        on: the switch or its name; by default what the environment variable ``TILEWRIGHT_BROKEN_SWITCH`` names. Empty for no bug at all.
+        on: the switch or its name; by default what the environment variable
+            ``TILEWRIGHT_BROKEN_SWITCH`` names. Empty for no bug at all.
         name: the backend's name; ``broken-<switch>`` by default, and ``broken`` without one.
 
     Raises:

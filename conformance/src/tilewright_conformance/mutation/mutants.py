@@ -32,8 +32,7 @@ def switch(name: str) -> Switch:
 
 
 def disruptive_switches() -> tuple[Switch, ...]:
-    """Every switch that may end the process, hang or exhaust memory, on kernels with an ``sqrt``.
-    """
+    """Every switch that may end the process, hang or exhaust memory, on an ``sqrt``."""
     return tuple(DISRUPTIVE.values())
 
 

@@ -57,10 +57,10 @@ class Draw:
 
     Attributes:
         low, high: the closed range; by default all integers, or floats of many magnitudes.
-        special: mix in the ends of the range, for floats also zeros, infinities, NaN, the smallest and
-            largest numbers.
-        integral: floats without a fraction (in the range -4 .. 4 by default), which add and multiply
-            exactly in any order.
+        special: mix in the ends of the range, for floats also zeros, infinities, NaN, the smallest
+            and largest numbers.
+        integral: floats without a fraction (in the range -4 .. 4 by default), which add and
+            multiply exactly in any order.
         array: the values themselves, as a function of the generator and the number of elements.
     """
 
@@ -175,7 +175,8 @@ class Sample:
         integer_exact: whether results that are integers must agree exactly (always so today).
         ulp: how many units in the last place float results may differ.
         grid: the launch grid.
-        runnable: False where the operation names something of a target's own (assembly, a library), so that only its form can be tested.
+        runnable: False where the operation names something of a target's own (assembly, a library),
+            so that only its form can be tested.
     """
 
     name: str

@@ -36,10 +36,12 @@ class OpTypes:
     """The element types of an operation.
 
     Attributes:
-        rows: role -> element types. Each row is a whole: any choice of one type a role is allowed. A role is an operand, ``result``
-            (of several ``result 0`` …), or several that always have one type, such as ``a, b``.
+        rows: role -> element types. Each row is a whole: any choice of one type a role is allowed.
+            A role is an operand, ``result`` (of several ``result 0`` …), or several that always
+            have one type, such as ``a, b``.
         signatures: whole types of samples, operands to results, as text.
-        refusal: what the verifier says where operands that have to have one type have two; empty where none have to.
+        refusal: what the verifier says where operands that have to have one type have two; empty
+            where none have to.
         complete: whether the rows are all there is, and not only what samples have.
     """
 

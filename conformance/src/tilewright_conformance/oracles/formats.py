@@ -24,8 +24,8 @@ class Format:
     Attributes:
         exponent, fraction: bits of each.
         bias: the exponent's bias.
-        special: the patterns that are no finite numbers. ``ieee``: the maximum exponent, for infinity
-            and NaN. ``nan``: all ones, for NaN. ``unsigned_zero``: negative zero, for NaN.
+        special: the patterns that are no finite numbers. ``ieee``: the maximum exponent, for
+            infinity and NaN. ``nan``: all ones, for NaN. ``unsigned_zero``: negative zero, for NaN.
     """
 
     exponent: int

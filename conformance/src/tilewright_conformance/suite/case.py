@@ -6,7 +6,8 @@
         session.launch(exp_kernel, (8,), x, out, 1000, BLOCK=128)
         session.check(out, np.exp(x.astype(np.float64)), ulp=2)
 
-    Case("math/exp/f32/random", profile="math", subject="exp", run=body, needs=Needs(dtypes=frozenset({"f32"})))
+    needs = Needs(dtypes=frozenset({"f32"}))
+    Case("math/exp/f32/random", profile="math", subject="exp", run=body, needs=needs)
 
 A case does not test a backend that lacks what the case needs: the engine demands a refusal there
 (see :mod:`tilewright_conformance.suite.engine.judge`).
@@ -125,11 +126,14 @@ class Case:
     """One thing a backend must do.
 
     Attributes:
-        id: stable across versions of the suite: family, subject, dtype and variant, ``"math/exp/f32/special"``.
+        id: stable across versions of the suite: family, subject, dtype and variant,
+            ``"math/exp/f32/special"``.
         profile: one of :data:`PROFILES`.
-        subject: the operation or function that is tested (``"exp"``, ``"tl.sum"``): reports group by it.
-        run: the test; it returns where all is well, and raises otherwise (an AssertionError is a failure, everything else an error).
-            It is called anew for each run, in any process, and takes its random numbers from ``session.rng`` alone.
+        subject: the operation or function that is tested (``"exp"``, ``"tl.sum"``): reports group
+            by it.
+        run: the test; it returns where all is well, and raises otherwise (an AssertionError is a
+            failure, everything else an error). It is called anew for each run, in any process, and
+            takes its random numbers from ``session.rng`` alone.
         needs: what the backend has to declare for the case to apply.
         time_limit: seconds of wall time, compilation included.
         quick: whether ``--quick`` runs it.

@@ -52,7 +52,8 @@ class Catalogue:
         """The cases of a family by id, in its order.
 
         Raises:
-            CatalogueError: there is none of that name, or it breaks a rule: ids begin with the family's name and are unique.
+            CatalogueError: there is none of that name, or it breaks a rule: ids begin with the
+                family's name and are unique.
         """
         found = self._families.get(name)
         if found is None:

@@ -27,10 +27,10 @@ class Rules:
     """The rules of equality. NaN equals NaN alone, whatever its bits; an infinity equals itself.
 
     Attributes:
-        ulp: units in the last place (of the expected value, in the type of the result) that a float may
-            be off.
-        rtol, atol: further allowance, ``atol + rtol * |expected|``; ``atol`` may be an array: the bound
-            of each element.
+        ulp: units in the last place (of the expected value, in the type of the result) that a float
+            may be off.
+        rtol, atol: further allowance, ``atol + rtol * |expected|``; ``atol`` may be an array: the
+            bound of each element.
         zero_sign: the sign of a zero counts.
         flush: a result below the normal numbers may come out as zero.
     """
@@ -48,9 +48,9 @@ def compare(found: Array, expected: ArrayLike, type_: Type | str | None = None, 
     Args:
         found: values as the reference keeps them: bf16 and fp8 as raw bits.
         expected: an array of the same shape (or one that is broadcast to it): either kept like
-            ``found``, of its dtype, or float64 (or longdouble) numbers, which need not be numbers of
-            the type: errors are measured from them, and equality is with the nearest number of the
-            type.
+            ``found``, of its dtype, or float64 (or longdouble) numbers, which need not be numbers
+            of the type: errors are measured from them, and equality is with the nearest number of
+            the type.
         type_: the Tile IR type of the elements; None: derived from the dtype of ``found``.
 
     Raises:

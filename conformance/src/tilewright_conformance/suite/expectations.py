@@ -47,8 +47,9 @@ class Expectation:
         case: an id or a pattern.
         kind: one of :data:`KINDS`.
         reason: why, for the readers of reports.
-        exception: name of the type of the exception that the case ends with, as outcomes have it: ``MismatchError`` for a wrong result, ``LoweringError``,
-            the name of a signal (``SIGSEGV``), ``TimeLimit``, ``MemoryLimit``.
+        exception: name of the type of the exception that the case ends with, as outcomes have it:
+            ``MismatchError`` for a wrong result, ``LoweringError``, the name of a signal
+            (``SIGSEGV``), ``TimeLimit``, ``MemoryLimit``.
         issue: the URL where it is tracked.
     """
 

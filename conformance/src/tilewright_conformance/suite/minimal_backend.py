@@ -117,8 +117,8 @@ def claims(catalogue: Catalogue, profiles: Iterable[str] = PROFILES, *, workers:
     """Run all cases of each profile on its minimal backend and yield the claim with its outcomes.
 
     Args:
-        workers: processes at once; 0 for as many as there are processors. Cases that measure time run
-            one at a time, after the others.
+        workers: processes at once; 0 for as many as there are processors. Cases that measure time
+            run one at a time, after the others.
     """
     for profile in profiles:
         cases = catalogue.select(profiles=[profile])

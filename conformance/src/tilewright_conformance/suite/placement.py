@@ -72,8 +72,8 @@ class Placement:
         A value that is no array stays as it is; tuples and dicts are converted recursively.
 
         Args:
-            element: the element type as Tile IR text, where the array's own dtype does not show it: bits of
-                bf16 and fp8, addresses.
+            element: the element type as Tile IR text, where the array's own dtype does not show it:
+                bits of bf16 and fp8, addresses.
         """
         if isinstance(value, np.ndarray):
             return self._view(value, _SIGNATURE_TEXT.get(element, "i64") if element else dtype_text(value.dtype))

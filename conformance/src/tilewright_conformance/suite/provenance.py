@@ -40,14 +40,14 @@ def distribution_facts(name: str, wheels: Sequence[Path] = ()) -> dict[str, Any]
     """Describe an installed distribution.
 
     Args:
-        wheels: files, one of which may be the wheel it was installed from: installers keep no hash of
-            a wheel from an index.
+        wheels: files, one of which may be the wheel it was installed from: installers keep no hash
+            of a wheel from an index.
 
     Returns:
-        ``name``, ``version``, ``editable``; ``wheel``: the SHA-256 of the wheel it was installed from,
-        where the installer kept it or it is among ``wheels``, and its packages are imported from there;
-        ``content``: the SHA-256 over the paths and contents of its files; ``modified``: files that are
-        not as the wheel had them (for an editable installation always empty).
+        ``name``, ``version``, ``editable``; ``wheel``: the SHA-256 of the wheel it was installed
+        from, where the installer kept it or it is among ``wheels``, and its packages are imported
+        from there; ``content``: the SHA-256 over the paths and contents of its files; ``modified``:
+        files that are not as the wheel had them (for an editable installation always empty).
     """
     try:
         distribution = importlib.metadata.distribution(name)

@@ -28,8 +28,8 @@ class Rerun:
 
     Attributes:
         cases: how many were run.
-        others: software and device that are not the report's; where it is empty, errors had to come out
-            equal to the last digit, not statuses alone.
+        others: software and device that are not the report's; where it is empty, errors had to come
+            out equal to the last digit, not statuses alone.
         differences: deviations from the report, in words.
         seed: with which they were run the second time.
     """
@@ -48,8 +48,8 @@ def rerun(document: Document, count: int, *, seed: int | None = None, load: tupl
     report gets the same.
 
     Args:
-        seed: the other one; that of the release of the suite where it is None. An author who wants to
-            deceive can know that one, and no seed of one's own.
+        seed: the other one; that of the release of the suite where it is None. An author who wants
+            to deceive can know that one, and no seed of one's own.
 
     Raises:
         BackendError, WorkerRefusedError: the backend is not here.

@@ -40,8 +40,8 @@ class Options:
         resume: go on with the journal in the folder.
         expectations: the vendor's file.
         sample: run so many of the chosen cases, drawn by the seed; 0 for all.
-        wheels: files that the distributions under test were installed from; where there is an executor,
-            at the same place on its workers.
+        wheels: files that the distributions under test were installed from; where there is an
+            executor, at the same place on its workers.
         executor: where cases are run, as :mod:`tilewright.runtime.executors` names it, each of its
             workers running ``workers`` processes, or one for 0; empty: on this machine.
     """

@@ -31,7 +31,8 @@ class Subject:
     """The first device of a backend: what is tested. One serves all sessions of a process.
 
     Raises:
-        BackendError: the backend is not installed, is broken, has no device, declares no capabilities, or has no ``tilewright_memory``.
+        BackendError: the backend is not installed, is broken, has no device, declares no
+            capabilities, or has no ``tilewright_memory``.
     """
 
     def __init__(self, name: str) -> None:
@@ -59,11 +60,11 @@ class Session:
         quick: a case may do less.
 
     Attributes:
-        rng: the case's random numbers: the same for a case and a seed in every process, whatever ran
-            before.
-        numbers: measurements for the report; ``ulp`` (the maximum error where units in the last place
-            are the only bound), ``ulp_allowed`` (there) and ``compared`` (elements) are kept by
-            :meth:`check`.
+        rng: the case's random numbers: the same for a case and a seed in every process, whatever
+            ran before.
+        numbers: measurements for the report; ``ulp`` (the maximum error where units in the last
+            place are the only bound), ``ulp_allowed`` (there) and ``compared`` (elements) are kept
+            by :meth:`check`.
         checks: how many demands were made so far. A case that makes none is an error: it could not
             fail.
     """
@@ -111,10 +112,10 @@ class Session:
         Args:
             kernel: a kernel of ``tilewright.jit``, with whatever stands around it (heuristics, an
                 autotuner).
-            args: NumPy arrays of any strides (views of one array share memory on the device as they do on
-                the host), ``TensorDescriptor`` over such, ``tilewright.reinterpret`` of such (bits of bf16
-                and fp8), :class:`~tilewright_conformance.suite.placement.Addresses`, numbers, tuples of
-                these.
+            args: NumPy arrays of any strides (views of one array share memory on the device as they
+                do on the host), ``TensorDescriptor`` over such, ``tilewright.reinterpret`` of such
+                (bits of bf16 and fp8), :class:`~tilewright_conformance.suite.placement.Addresses`,
+                numbers, tuples of these.
             options: constants, further arguments by name, launch options.
 
         Returns:
@@ -139,10 +140,10 @@ class Session:
         Args:
             arguments: as the reference takes them: arrays (bf16 and fp8 as bits), numbers,
                 ``DescriptorValue``; arrays are changed in place.
-            with_passes: run the passes; without them the backend lowers the module as it stands, except
-                for operations that its manifest wants decomposed.
-            options: launch options, beyond the manifest's defaults; multiplication and addition are not
-                fused unless they say so.
+            with_passes: run the passes; without them the backend lowers the module as it stands,
+                except for operations that its manifest wants decomposed.
+            options: launch options, beyond the manifest's defaults; multiplication and addition are
+                not fused unless they say so.
         """
         from tilewright.ir.parser import parse_module
         from tilewright.runtime.compiler.compile import lower_module, take_apart

@@ -30,8 +30,8 @@ class Table:
 
         case = Table("memory", "memory")
 
-        @case("sizes", "tl.load", each={"i8": "i8", "f32": "f32"}, needs=lambda element: elements(element), quick=("f32",))
-        def sizes(session: Session, element: str) -> None: ...     # memory/sizes/i8 and memory/sizes/f32
+        @case("sizes", "tl.load", each={"i8": "i8", "f32": "f32"}, needs=elements, quick=("f32",))
+        def sizes(session: Session, element: str) -> None: ...  # memory/sizes/i8, memory/sizes/f32
 
         @case("zero_grid", "launch", needs=elements("f32", tile=64))
         def zero_grid(session: Session) -> None: ...               # memory/zero_grid
@@ -63,7 +63,8 @@ class Table:
 
         Args:
             id_: what follows the family; where there are several, each has its name behind a slash.
-            each: name -> what the body is given after the session; or names that are given themselves.
+            each: name -> what the body is given after the session; or names that are given
+                themselves.
             needs: of the case; where there are several, what makes them of each value.
             quick: whether the case is; or the names of those that are.
         """

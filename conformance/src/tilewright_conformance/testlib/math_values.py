@@ -25,10 +25,10 @@ class Arguments:
 
     Attributes:
         single, double: ranges where the function varies, of f32 and f64.
-        settled: arguments and results that IEEE 754 or C's Annex F defines, or that are numbers; the
-            sign of zero counts.
-        double_nearest: the function of a Python float, to 53 bits or so: exact enough to judge f32 and
-            narrower.
+        settled: arguments and results that IEEE 754 or C's Annex F defines, or that are numbers;
+            the sign of zero counts.
+        double_nearest: the function of a Python float, to 53 bits or so: exact enough to judge f32
+            and narrower.
         positive: the domain is the numbers above 0.
     """
 

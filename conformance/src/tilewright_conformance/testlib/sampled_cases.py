@@ -24,7 +24,8 @@ def sampled(family: str, profile: str, operations: Mapping[str, bool]) -> Iterat
     """A case for every sample of some operations.
 
     Args:
-        operations: name -> whether the sign of a zero result is settled (of two zeros of different signs, min and max may give either).
+        operations: name -> whether the sign of a zero result is settled (of two zeros of different
+            signs, min and max may give either).
     """
     for operation, zero_sign in operations.items():
         for index, sample in enumerate(samples(operation)):

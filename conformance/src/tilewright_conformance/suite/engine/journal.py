@@ -27,8 +27,8 @@ class Journal:
 
     Args:
         path: the file; its folder exists.
-        identity: everything outcomes depend on (versions, seed, device); a run resumes only where all
-            of it is the same.
+        identity: everything outcomes depend on (versions, seed, device); a run resumes only where
+            all of it is the same.
         resume: go on with the file, where there is one, rather than begin it anew.
 
     Attributes:

@@ -38,8 +38,8 @@ class Lane:
     """Runs cases one after the other on a worker process, replaced when it is lost or has grown.
 
     Raises:
-        WorkerRefusedError: (on construction, and from :meth:`run` after several attempts) no worker can
-            be started.
+        WorkerRefusedError: (on construction, and from :meth:`run` after several attempts) no worker
+            can be started.
     """
 
     def __init__(self, setup: Setup, environment: dict[str, str]) -> None:

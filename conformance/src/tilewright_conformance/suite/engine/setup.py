@@ -31,9 +31,9 @@ class Setup:
         memory: bytes that a worker may grow by while it runs one case.
         time_scale: the factor of the time limits.
         start_limit: seconds that a worker has for loading the backend.
-        repeat: how often each case is run in a row, in one process as long as the device works for it:
-            once compiled, its kernels run with warm caches and outputs that are filled anew. The first
-            run that fails counts.
+        repeat: how often each case is run in a row, in one process as long as the device works for
+            it: once compiled, its kernels run with warm caches and outputs that are filled anew.
+            The first run that fails counts.
         emulate: the target to emulate; see :func:`tilewright.plugins.emulators.emulate`. Empty: the
             backend's own devices.
     """

@@ -43,7 +43,8 @@ def run_part(setup: Setup, ids: Sequence[str], identity: Mapping[str, Any], work
     """Run some cases on a worker and return their outcomes as JSON-able data.
 
     Raises:
-        WorkerRefusedError: this place is not the one of ``identity``, or its backend cannot be loaded.
+        WorkerRefusedError: this place is not the one of ``identity``, or its backend cannot be
+            loaded.
     """
 
     cases = catalogue(setup.packages)

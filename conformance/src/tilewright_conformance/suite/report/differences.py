@@ -17,8 +17,8 @@ class Difference:
     """One case that differs between two reports; a report without a result for it says ``absent``.
 
     Attributes:
-        kind: ``worse`` (good before and not after), ``better``, ``other`` (neither is good, or neither
-            is bad), ``less exact`` or ``more exact``.
+        kind: ``worse`` (good before and not after), ``better``, ``other`` (neither is good, or
+            neither is bad), ``less exact`` or ``more exact``.
         before, after: statuses, or errors in units in the last place.
     """
 

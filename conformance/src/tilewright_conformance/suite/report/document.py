@@ -52,8 +52,10 @@ def build(
     Args:
         cases: that were selected, in order; one without an outcome is skipped.
         about: of :func:`~tilewright_conformance.suite.provenance.provenance`.
-        run: how it was run: ``seed``, ``quick``, ``profiles``, ``patterns``, ``sample``, ``time_scale``, ``emulate``, ``workers``, ``started``, ``seconds``;
-            ``executor``: where its workers were, if not on one machine; ``repeat``: how often each case ran in a row, if more than once.
+        run: how it was run: ``seed``, ``quick``, ``profiles``, ``patterns``, ``sample``,
+            ``time_scale``, ``emulate``, ``workers``, ``started``, ``seconds``; ``executor``: where
+            its workers were, if not on one machine; ``repeat``: how often each case ran in a row,
+            if more than once.
     """
     capabilities = capabilities_from_json(about["backend"]["capabilities"])
     results = []

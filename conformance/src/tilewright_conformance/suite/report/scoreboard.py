@@ -63,7 +63,8 @@ def page(documents: Sequence[Document], links: Sequence[str] = ()) -> str:
     """The table as a self-contained HTML page.
 
     Args:
-        links: for each document the folder, beside the page, that holds it; none where there are no such folders.
+        links: for each document the folder, beside the page, that holds it; none where there are no
+            such folders.
     """
     table = rows(documents, links)
     columns = _columns(table)

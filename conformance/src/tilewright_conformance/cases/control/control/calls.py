@@ -42,8 +42,7 @@ def call_on_scalars(x, y, out, n):
     quick=("i32", "f32"),
 )
 def functions_of_scalars(session: Session, name: str) -> None:
-    """Arguments and results of every type; numbers are small, so that nothing overflows or rounds.
-    """
+    """Arguments and results of every type, with numbers so small that nothing overflows."""
     x, y = numbers.draw(session.rng, name, 9, limit=4), numbers.draw(session.rng, name, 9, limit=4)
     out = np.zeros((2, 9), x.dtype)
     session.launch(call_on_scalars, (1,), x, y, out, 9)

@@ -232,8 +232,7 @@ def always_checked(x, n):
 
 @CASES("assert/debug_mode", "device_assert", needs=elements(tile=8, features={"assert"}), quick=True)
 def assertions_are_for_debug_mode(session: Session) -> None:
-    """Check nothing without ``debug``, which the decorator may ask for and the launch may override.
-    """
+    """Check nothing without ``debug``, which the decorator or the launch may set."""
     x, out = np.full(8, 100, np.int32), np.zeros(8, np.int32)
     session.launch(guarded_copy, (1,), x, out, 8, BLOCK=8, debug=False)
     session.check(out, x + 1)

@@ -1,5 +1,4 @@
-"""Descriptors of different padding that merge: in branches, loops, conditional expressions, calls.
-"""
+"""Descriptors of different padding that merge: in branches, loops, expressions, calls."""
 
 from __future__ import annotations
 
