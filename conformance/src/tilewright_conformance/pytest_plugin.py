@@ -59,7 +59,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def conformance_lane(request: pytest.FixtureRequest) -> Iterator[Lane]:
-    """What runs cases, for the whole run of this process."""
+    """A lane that runs cases, for the whole run of this process."""
     from tilewright_conformance.suite.engine.pool import Lane, fresh_caches
     from tilewright_conformance.suite.engine.process import WorkerRefusedError
     from tilewright_conformance.suite.engine.setup import Setup

@@ -388,7 +388,7 @@ def _operators(name: str) -> Iterator[Case]:
     yield _case(name, "upcast/rows", "tl.sum", functools.partial(_upcast, name), "f32", quick=name == "float8e5")
 
 
-# ---- products that bring out every number: of a matrix with the unit matrix
+# ---- matmuls that show every number: of a matrix with the unit matrix
 
 
 @tw.jit
