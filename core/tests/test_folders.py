@@ -152,7 +152,7 @@ PACKAGES = (
         "tilewright_conformance",
         "conformance/src/tilewright_conformance",
         (
-            *("suite", "op_samples", "oracles", "testlib", "kernels", "cases", "random_programs", "mutation", "fuzz"),
+            *("suite", "op_samples", "oracles", "testlib", "kernels", "cases", "random_programs", "mutation", "fuzz", "runtests"),
             *("api_coverage", "pytest_plugin", "test_suite", "__main__"),
         ),
     ),

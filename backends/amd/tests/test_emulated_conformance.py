@@ -57,6 +57,12 @@ def test_random_programs(tmp_path: Path) -> None:
     assert done.returncode == 0 and "10 programs, 0 failing" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("arch", ["gfx942", "gfx1201"])
+def test_run_tests(arch: str) -> None:
+    done = started("tilewright_conformance.runtests", "--backend", "amd", "--emulate", arch)
+    assert done.returncode == 0 and " 0 failed" in done.stdout, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

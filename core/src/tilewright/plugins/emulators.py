@@ -71,7 +71,8 @@ def _missing(manifest: Manifest) -> str:
     if manifest.emulator:
         remedy = f"pip install {manifest.emulator}"
         return f"the emulator of backend {manifest.name!r} is not installed: {remedy}"
-    return f"backend {manifest.name!r} has no emulator: no plugin of the entry-point group {GROUP!r} has its name, and it does not implement {_HOOK}"
+    where = f"no plugin of the entry-point group {GROUP!r} has its name"
+    return f"backend {manifest.name!r} has no emulator: {where}, and it has no hook {_HOOK}"
 
 
 def _source(backend: str) -> PluginSource | None:
@@ -79,7 +80,8 @@ def _source(backend: str) -> PluginSource | None:
     found = [source for source in installed_plugins(GROUP) if source.name == backend]
     if len(found) > 1:
         shippers = " and ".join(source.distribution for source in found)
-        raise BackendError(f"{shippers} both ship an emulator of backend {backend!r}. Uninstall all but one.")
+        message = f"{shippers} both ship an emulator of backend {backend!r}. Uninstall all but one."
+        raise BackendError(message)
     return found[0] if found else None
 
 

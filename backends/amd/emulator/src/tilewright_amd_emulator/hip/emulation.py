@@ -25,12 +25,18 @@ _FOLDER = "TILEWRIGHT_EMULATION_DIR"
 _SCHEDULES = ("random", "lockstep")
 
 
-def emulate(target: str, schedule: str = "", seed: int = 0, shared: bool = False, limit: int = 1 << 28) -> EmulatedDevice:
+def emulate(
+    target: str,
+    schedule: str = "",
+    seed: int = 0,
+    shared: bool = False,
+    limit: int = 1 << 28,
+) -> EmulatedDevice:
     """Replace this process's HIP runtime by one with an emulated device.
 
     Args:
         target: architecture of the device, for instance ``gfx942``.
-        schedule: ``random`` (the default) or ``lockstep``; see :mod:`tilewright_amd_emulator.engine.schedule`.
+        schedule: ``random`` (the default) or ``lockstep``.
         seed: seed of the order in which waves run.
         shared: the device's memory is the host's; see
             :func:`tilewright_amd_emulator.hip.host_arrays.host_arrays`.
@@ -42,7 +48,9 @@ def emulate(target: str, schedule: str = "", seed: int = 0, shared: bool = False
         WaveError: the mock runtime cannot be compiled.
     """
     if schedule not in ("", *_SCHEDULES):
-        raise BackendError(f"the emulator has no schedule {schedule!r}; it has {' and '.join(_SCHEDULES)}, as in {target}:lockstep")
+        known = " and ".join(_SCHEDULES)
+        message = f"the emulator has no schedule {schedule!r}; it has {known}"
+        raise BackendError(f"{message}, as in {target}:lockstep")
     folder = _folder()
     os.environ["ROCM_PATH"] = str(folder)
     os.environ["TILEWRIGHT_AMD_LISTINGS"] = str(folder / "listings")
