@@ -49,12 +49,18 @@ class Layers:
         return self.order.index(module.partition(".")[0])
 
 
+#: Capabilities whose methods take the context of the emission.
+ANNOTATED_CAPABILITIES = (
+    *("arithmetic", "async_copy", "clusters", "debugging", "external_functions", "global_memory", "kernel_assembly", "matrix", "mbarriers"),
+    *("named_barriers", "tensor_memory", "tma"),
+)
+
 PACKAGES = (
     Layers(
         "tilewright.simt",
         "core/src/tilewright/simt",
         ("layouts", "dialect", "target", "analysis", "assign_layouts", "passes", "pipeline", "lowering", "compile", "report", "emulator"),
-        frozenset({"dialect.op_interface", "dialect.registry", "target.simt_target"}),
+        frozenset({"dialect.op_interface", "dialect.registry", *(f"target.capabilities.{name}" for name in ANNOTATED_CAPABILITIES)}),
     ),
     Layers(
         "tilewright_cpu",

@@ -24,6 +24,8 @@ DISTRIBUTIONS = {
 
 #: Files that may need each other: so many can be read as one.
 LIMIT = 4
+#: Packages that are one interface in several files, none of which imports another for more than annotations.
+INTERFACES = ("tilewright.simt.target.capabilities",)
 
 #: Module -> why it imports modules whose names are not written there: plugins, and what users name. All other imports of ours can be read in the sources.
 COMPUTED = {
@@ -120,11 +122,16 @@ def _imports_of(module: str) -> Iterator[Import]:
 
 def needs() -> dict[str, set[str]]:
     """The modules that each module imports. What a package's folder has is imported from there, not from the package."""
-    graph = {}
+    graph: dict[str, set[str]] = {}
     for module in modules():
         found = {f"{one.source}.{one.name}" if f"{one.source}.{one.name}" in modules() else one.source for one in imports_of(module)}
-        graph[module] = found - {module}
-    return graph
+        graph.setdefault(_joined(module), set()).update(map(_joined, found))
+    return {module: found - {module} for module, found in graph.items()}
+
+
+def _joined(module: str) -> str:
+    """The package of a module of :data:`INTERFACES`, else the module."""
+    return next((package for package in INTERFACES if module.startswith(f"{package}.")), module)
 
 
 def circles(graph: Mapping[str, set[str]]) -> list[set[str]]:

@@ -19,10 +19,10 @@ from tilewright.plugins.registry import registry
 from tilewright.runtime.compiler.compile import build_module, lower_module
 from tilewright.runtime.devices.device_registry import named_target
 from tilewright.runtime.launch.jit import JITFunction
-from tilewright.simt.target.simt_target import Threads
+from tilewright.simt.target.capabilities.thread_hierarchy import Threads
 from tilewright.tools.inspect import specialize
+from tilewright_amd.codegen.thread_hierarchy import GcnThreads
 from tilewright_amd.lower import lower
-from tilewright_amd.target import GcnTarget
 
 ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201")
 
@@ -102,14 +102,14 @@ def waits_that_are_too_short(listing: str) -> list[str]:
     return found
 
 
-_BARRIER = GcnTarget.barrier
+_BARRIER = GcnThreads.barrier
 
 
-def all_barriers_but(left_out: int) -> Callable[[GcnTarget, Any, Threads], None]:
+def all_barriers_but(left_out: int) -> Callable[[GcnThreads, Any, Threads], None]:
     """The barriers of each kernel, without one of them."""
     met: dict[int, int] = {}
 
-    def barrier(self: GcnTarget, w: Any, threads: Threads) -> None:
+    def barrier(self: GcnThreads, w: Any, threads: Threads) -> None:
         number = met.setdefault(id(w), 0)
         met[id(w)] += 1
         if number != left_out:

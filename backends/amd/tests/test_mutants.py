@@ -17,10 +17,12 @@ from tilewright.ir.core import Function
 from tilewright.plugins.manifest import CodeObject
 from tilewright.simt import compile as stages
 from tilewright.simt.lowering.emission.context import SimtContext
-from tilewright.simt.target.simt_target import SimtTarget, Threads
+from tilewright.simt.target.capabilities.thread_hierarchy import Threads
+from tilewright.simt.target.simt_target import SimtTarget
 from tilewright_amd.codegen import cross_lane, memory_access, waitcnt
+from tilewright_amd.codegen.global_memory import GcnGlobalMemory
+from tilewright_amd.codegen.thread_hierarchy import GcnThreads
 from tilewright_amd.mma.mma import _Product
-from tilewright_amd.target import GcnTarget
 from tilewright_amd_emulator import WaveError
 
 Run = Callable[[str, str, int], bool]
@@ -84,7 +86,7 @@ def _nothing(*arguments: Any, **named: Any) -> None:
     return None
 
 
-def _no_fences(self: GcnTarget, w: Any, threads: Threads) -> None:
+def _no_fences(self: GcnThreads, w: Any, threads: Threads) -> None:
     w.call("llvm.amdgcn.s.barrier", "void", [])
 
 
@@ -101,15 +103,15 @@ def _one_barrier_less(number: int) -> Callable[[Function, SimtTarget], None]:
 _INSERT = stages.insert_barriers
 
 
-def _lane(self: GcnTarget, w: Any) -> str:
-    return str(w.emit(f"and i32 {_LANE(self, w)}, {self.warp_size // 2 - 1}"))
+def _lane(self: GcnThreads, w: Any) -> str:
+    return str(w.emit(f"and i32 {_LANE(self, w)}, 31"))
 
 
-_LANE, _EXCHANGE, _STORE, _EMIT = GcnTarget.lane, cross_lane.exchange, memory_access.store, _Product.emit
+_LANE, _EXCHANGE, _STORE, _EMIT = GcnThreads.lane, cross_lane.exchange, GcnGlobalMemory.store, _Product.emit
 
 
-def _moved_store(w: Any, pointer: str, element: Any, values: Sequence[str], predicate: str | None, access: Any) -> None:
-    _STORE(w, str(w.emit(f"getelementptr i8, ptr {pointer}, i64 4")), element, values, predicate, access)
+def _moved_store(self: GcnGlobalMemory, w: Any, pointer: str, element: Any, values: Sequence[str], predicate: str | None, access: Any) -> None:
+    _STORE(self, w, str(w.emit(f"getelementptr i8, ptr {pointer}, i64 4")), element, values, predicate, access)
 
 
 def _late(context: SimtContext, product: _Product, a: list[str], b: list[str], c: list[str]) -> list[str]:
@@ -125,23 +127,23 @@ def _stage(name: str, run: Callable[[Function, SimtTarget], None]) -> tuple[Any,
 
 #: name -> (what to run, module or class, attribute, what stands in its place)
 MUTANTS: dict[str, tuple[Run, Any, str, Any]] = {
-    "no barrier": (sums, GcnTarget, "barrier", _nothing),
-    "no barrier between layouts": (turned, GcnTarget, "barrier", _nothing),
-    "barriers that order nothing": (sums, GcnTarget, "barrier", _no_fences),
-    "barriers that order nothing in a loop": (product, GcnTarget, "barrier", _no_fences),
+    "no barrier": (sums, GcnThreads, "barrier", _nothing),
+    "no barrier between layouts": (turned, GcnThreads, "barrier", _nothing),
+    "barriers that order nothing": (sums, GcnThreads, "barrier", _no_fences),
+    "barriers that order nothing in a loop": (product, GcnThreads, "barrier", _no_fences),
     "the first barrier of a loop is missing": (product, stages, "STAGES", _stage("barriers", _one_barrier_less(0))),
-    "the barrier of a reduction is missing": (sums, GcnTarget, "barrier", all_barriers_but(0)),
-    "the barrier of a conversion is missing": (turned, GcnTarget, "barrier", all_barriers_but(0)),
+    "the barrier of a reduction is missing": (sums, GcnThreads, "barrier", all_barriers_but(0)),
+    "the barrier of a conversion is missing": (turned, GcnThreads, "barrier", all_barriers_but(0)),
     "loads pass barriers": (passed_on, memory_access, "KEEP", ""),
     "others' stores are not waited for": (taken_in_turn, waitcnt, "MFMA_MEMORY", 0xCF7F),
-    "half of the lanes": (add, GcnTarget, "lane", _lane),
+    "half of the lanes": (add, GcnThreads, "lane", _lane),
     "an exchange with the next lane, always": (sums, cross_lane, "exchange", lambda w, row, value, lane, mask: _EXCHANGE(w, row, value, lane, 1)),
-    "stores one element late": (add, memory_access, "store", _moved_store),
+    "stores one element late": (add, GcnGlobalMemory, "store", _moved_store),
     "stores of all lanes": (
         add,
-        memory_access,
+        GcnGlobalMemory,
         "store",
-        lambda w, pointer, element, values, predicate, access: _STORE(w, pointer, element, values, None, access),
+        lambda self, w, pointer, element, values, predicate, access: _STORE(self, w, pointer, element, values, None, access),
     ),
     "operands of a product that are one element late": (product, _Product, "emit", lambda self, context, a, b, c: _late(context, self, a, b, c)),
     "operands of a product in each other's place": (product, _Product, "emit", lambda self, context, a, b, c: _EMIT(self, context, b, a, c)),

@@ -59,7 +59,7 @@ def kernel(arguments: Sequence[tuple[str, str, dict[str, Any]]], body: str, warp
 def compiled(kernel_text: Text) -> CodeObject:
     """What is written for a kernel."""
     machine = PtxTarget(TARGET, ASYNCHRONOUS)
-    module = parse_module(kernel_text.text, machine.table)
+    module = parse_module(kernel_text.text, machine.dialect.table)
     run_stages(module, machine, ASYNCHRONOUS, ["allocate", "barriers"])
     function = kernel_of(module)
     written = write_function(function, machine, ASYNCHRONOUS)

@@ -14,7 +14,7 @@ def state_of(words: PackedRegisters) -> KernelState:
     nothing: Any = None
     return KernelState(
         maps=nothing,
-        memory=nothing,
+        frugal=False,
         num_warps=4,
         most_registers=None,
         programs=1,

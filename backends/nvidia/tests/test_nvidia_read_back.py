@@ -10,9 +10,10 @@ import pytest
 from tilewright.ir.core import Function
 from tilewright.plugins.manifest import Target
 from tilewright.runtime.launch.jit import JITFunction
-from tilewright.testing.read_back import changes_in, check_read_back
+from tilewright.testing.read_back import changes_by, check_read_back
+from tilewright.testing.target_size import oversized
 from tilewright_conformance.kernels.prefetch_kernels import SIGNATURES, attention, tile_ir
-from tilewright_nvidia.architectures import ARCHITECTURES
+from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.codegen.kernel_state import KernelState
 from tilewright_nvidia.target import PtxTarget
 
@@ -54,5 +55,11 @@ def test_a_target_that_a_compilation_changes_is_found() -> None:
         check_read_back(module, lambda: Counts(target, options), options)
 
 
-def test_no_method_changes_a_target() -> None:
-    assert changes_in(PtxTarget) == []
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_no_method_changes_a_target(arch: str) -> None:
+    assert changes_by(PtxTarget(target_of(ARCHITECTURES[arch]))) == []
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_target_and_capabilities_have_few_members(arch: str) -> None:
+    assert not oversized(PtxTarget(target_of(ARCHITECTURES[arch])))

@@ -36,7 +36,7 @@ def test_every_stage_reads_back(case: Case) -> None:
     for stage in machine.stages(STAGES):
         stage.run(module, machine, options)
         text = print_module(module, locations=False)
-        found = parse_module(text, machine.table)
+        found = parse_module(text, machine.dialect.table)
         verify(found)
         assert print_module(found, locations=False) == text, stage.name
         assert structural_hash(found) == structural_hash(module), stage.name
@@ -51,7 +51,7 @@ def test_what_follows_a_stage_does_the_same_with_its_text(case: Case, arch: str)
 
     def rest(text: str, first: int) -> str:
         machine = PtxTarget(target, options)
-        module = parse_module(text, machine.table)
+        module = parse_module(text, machine.dialect.table)
         for stage in machine.stages(STAGES)[first:]:
             stage.run(module, machine, options)
         return lower_function(kernel_of(module), machine, options)

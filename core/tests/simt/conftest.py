@@ -14,7 +14,7 @@ from tilewright.frontend.compile import compile_function
 from tilewright.ir import Module
 from tilewright.ir.types import bit_width
 from tilewright.passes import pipeline
-from tilewright.simt.emulator import EmulatedTarget
+from tilewright.simt.emulator import EmulatedMatrix, EmulatedTarget
 from tilewright.simt.layouts.linear_layout import Basis, LinearLayout, axis_shifts, log2
 from tilewright.simt.target.matmul_plan import Matmul, MatmulPlan
 from tilewright.tools.inspect import find_kernel
@@ -23,9 +23,13 @@ from tilewright.tools.inspect import find_kernel
 class MatrixTarget(EmulatedTarget):
     """An emulated machine with a matrix instruction of 16 x 8 x 16 for a warp of 32, as layouts only. Warps are stacked along M."""
 
-    def matmul_plans(self, product: Matmul) -> Sequence[MatmulPlan]:
+    def __init__(self, *sizes: int) -> None:
+        super().__init__(*sizes)
+        self.matrix = EmulatedMatrix(self._plans)
+
+    def _plans(self, product: Matmul) -> Sequence[MatmulPlan]:
         shape, k, num_warps = product.shape, product.k, product.warps
-        if len(shape) != 2 or self.warp_size != 32 or bit_width(product.a) != 16 or shape[0] < 16 or shape[1] < 8 or k < 16:
+        if len(shape) != 2 or self.resources.warp_size != 32 or bit_width(product.a) != 16 or shape[0] < 16 or shape[1] < 8 or k < 16:
             return ()
         m, n = shape
         warps = [(16 << bit, 0) if 16 << bit < m else (0, 0) for bit in range(log2(num_warps))]

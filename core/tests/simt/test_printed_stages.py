@@ -28,7 +28,7 @@ def stages(module: Module, target: SimtTarget) -> list[str]:
 
 def test_every_stage_reads_back(kernel: Callable[..., Module], kernel_name: str, matrix_target: SimtTarget) -> None:
     for text in stages(kernel(kernel_name), matrix_target):
-        assert print_module(parse_module(text, matrix_target.table)) == text
+        assert print_module(parse_module(text, matrix_target.dialect.table)) == text
 
 
 def test_what_follows_a_stage_does_the_same_with_its_text(kernel: Callable[..., Module], kernel_name: str) -> None:
@@ -37,7 +37,7 @@ def test_what_follows_a_stage_does_the_same_with_its_text(kernel: Callable[..., 
     texts = [print_module(module), *stages(module, target)]
     expected = lower_function(module.kernel, target, OPTIONS)
     for number, text in enumerate(texts):
-        again = parse_module(text, target.table)
+        again = parse_module(text, target.dialect.table)
         for stage in target.stages(STAGES)[number:]:
             stage.run(again, target, OPTIONS)
         assert lower_function(again.kernel, EmulatedTarget(32), OPTIONS) == expected

@@ -42,7 +42,7 @@ from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout, bl
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.lowering.emission.shared_access import read_tile, write_tile
 from tilewright.simt.lowering.shared_memory import slot_address
-from tilewright.simt.target.simt_target import SimtTarget, Stage
+from tilewright.simt.target.simt_target import SimtTarget, Stage, VendorDialect
 
 WARPS, LANES = 2, 8
 OPTIONS = {"num_warps": WARPS, "num_stages": 2, "enable_fp_fusion": False}
@@ -84,13 +84,13 @@ def _fused_layouts(statement: Statement, operation: Fused) -> None:
     eights = statement.variable(b, statement.weight(operation))
     eights.admit = lambda layout: packed(layout, 8)
     eights.prices.append(per_register(3.0))
-    statement.reads[operation] = [rows_of(a, statement.target.warp_size, statement.num_warps), eights]
+    statement.reads[operation] = [rows_of(a, statement.target.resources.warp_size, statement.num_warps), eights]
     statement.origins[operation.results[0]] = Origin(eights)
 
 
 def _fused_check(operation: Fused, target: SimtTarget) -> str:
     a, b = operation.a, operation.b
-    if layout_of(a) != rows_of(a, target.warp_size, WARPS):
+    if layout_of(a) != rows_of(a, target.resources.warp_size, WARPS):
         return "a must be in rows of four"
     if layout_of(b) != layout_of(operation.results[0]) or packed(layout_of(b), 8) != layout_of(b):
         return "b and the result must have one layout, of eights"
@@ -147,7 +147,7 @@ def _flip_lowering(context: SimtContext, operation: Flip) -> None:
     thread, names = context.thread_part(layout.lanes, layout.warps), []
     for element in layout.register_elements():
         place = w.emit(f"mul i32 {w.emit(f'xor i32 {thread}, {element ^ last}')}, {size}")
-        address = w.emit(f"getelementptr i8, {context.target.shared_pointer} {slot_address(context, slot)}, i32 {place}")
+        address = w.emit(f"getelementptr i8, {context.target.shared.pointer} {slot_address(context, slot)}, i32 {place}")
         names += context.shared_load(address, context.llvm_type(result.type), align=size)
     context.bind(result, names)
 
@@ -166,15 +166,11 @@ class AcmeTarget(EmulatedTarget):
     """An emulated machine with both instructions."""
 
     name = "acme"
-    operations = tuple(OPS)
 
     def __init__(self, interfaces: Mapping[str, Interface] | None = None) -> None:
         super().__init__(LANES)
-        self._interfaces = {"acme.fused": FUSED_INTERFACE, "acme.flip": FLIP_INTERFACE} if interfaces is None else interfaces
-
-    @property
-    def interfaces(self) -> Mapping[str, Interface]:
-        return self._interfaces
+        known = {"acme.fused": FUSED_INTERFACE, "acme.flip": FLIP_INTERFACE} if interfaces is None else interfaces
+        self.dialect = VendorDialect(tuple(OPS), known)
 
 
 KERNEL = """
@@ -219,7 +215,7 @@ def inside(module: Module, name: str) -> list[Operation]:
 
 def test_a_kernel_with_a_vendors_operation_runs() -> None:
     target = AcmeTarget()
-    module = parse_module(KERNEL, target.table)
+    module = parse_module(KERNEL, target.dialect.table)
     verify(module)
     x, y, out = small(8, 32), small(32, 8), np.zeros((32, 8), np.float32)
     run_text(module, target, [x, y, out])
@@ -228,16 +224,16 @@ def test_a_kernel_with_a_vendors_operation_runs() -> None:
 
 def test_each_stage_of_such_a_kernel_reads_back() -> None:
     target = AcmeTarget()
-    module = parse_module(KERNEL, target.table)
+    module = parse_module(KERNEL, target.dialect.table)
     for stage in target.stages(STAGES):
         run_stages(module, target, OPTIONS, [stage.name])
         text = print_module(module)
-        assert print_module(parse_module(text, target.table)) == text
+        assert print_module(parse_module(text, target.dialect.table)) == text
 
 
 def test_its_operands_are_in_the_layouts_it_asks_for() -> None:
     target = AcmeTarget()
-    module = parse_module(KERNEL, target.table)
+    module = parse_module(KERNEL, target.dialect.table)
     run_stages(module, target, OPTIONS, ["prepare", "layouts"])
     check(kernel_of(module), target)
     for operation in inside(module, "acme.fused"):
@@ -255,7 +251,7 @@ def test_its_operands_are_in_the_layouts_it_asks_for() -> None:
 def test_its_scratch_space_is_placed_and_guarded() -> None:
     """Without a place of its own, or a barrier between them, one use would write what the other still reads."""
     target = AcmeTarget()
-    module = parse_module(KERNEL, target.table)
+    module = parse_module(KERNEL, target.dialect.table)
     run_stages(module, target, OPTIONS, [stage.name for stage in STAGES])
     first, second = inside(module, "acme.fused")
     size = 8 * 32 * 4
@@ -274,7 +270,7 @@ def _between(first: Operation, last: Operation) -> Iterator[Operation]:
 def test_its_rule_is_verified() -> None:
     wrong = KERNEL.replace("acme.fused %a, %b {scale = 3.0} : tile<32x8xf32>", "acme.fused %b, %b {scale = 3.0} : tile<32x8xf32>")
     with pytest.raises(VerificationError, match=r"acme\.fused .*a must be a tile of b's extents the other way round"):
-        verify(parse_module(wrong, AcmeTarget().table))
+        verify(parse_module(wrong, AcmeTarget().dialect.table))
 
 
 # ---- effects on shared memory
@@ -316,7 +312,7 @@ def _shared_accesses(module: Module) -> list[str]:
 
 def test_threads_wait_for_what_it_reads_from_shared_memory() -> None:
     target = LayoutsGiven()
-    module = parse_module(SLOTS, target.table)
+    module = parse_module(SLOTS, target.dialect.table)
     verify(module)
     x, out = small(64), np.zeros(64, np.float32)
     run_text(module, target, [x, out])
@@ -324,7 +320,7 @@ def test_threads_wait_for_what_it_reads_from_shared_memory() -> None:
     assert _shared_accesses(module)[:5] == ["simt.store", "barrier", "acme.flip", "barrier", "simt.store"]
     # it is the effects that say so
     silent = LayoutsGiven({"acme.flip": replace(FLIP_INTERFACE, effects=None)})
-    module = parse_module(SLOTS, silent.table)
+    module = parse_module(SLOTS, silent.dialect.table)
     run_stages(module, silent, OPTIONS, ["allocate", "barriers"])
     assert _shared_accesses(module)[:2] == ["simt.store", "acme.flip"]
 
@@ -362,9 +358,7 @@ class AcmePlugin:
 
     @hookimpl
     def tilewright_backend(self) -> Manifest:
-        return Manifest(
-            "acme", "1", "fuses", ("cpu",), ("emulated",), Capabilities(frozenset({"i1", "i32", "i64", "f32"})), ops=AcmeTarget.operations, priority=-10
-        )
+        return Manifest("acme", "1", "fuses", ("cpu",), ("emulated",), Capabilities(frozenset({"i1", "i32", "i64", "f32"})), ops=tuple(OPS), priority=-10)
 
     @hookimpl
     def tilewright_devices(self) -> Sequence[Device]:
@@ -446,7 +440,7 @@ PLAIN = KERNEL.replace(
 
 def test_a_target_adds_a_stage() -> None:
     target = WithStage()
-    module = parse_module(PLAIN, target.table)
+    module = parse_module(PLAIN, target.dialect.table)
     timings: dict[str, float] = {}
     x, y, out = small(8, 32), small(32, 8), np.zeros((32, 8), np.float32)
     text = compile_kernel(module, target, OPTIONS, timings)
@@ -458,7 +452,7 @@ def test_a_target_adds_a_stage() -> None:
 
 def test_stages_are_run_by_name() -> None:
     target = WithStage()
-    module = parse_module(PLAIN, target.table)
+    module = parse_module(PLAIN, target.dialect.table)
     run_stages(module, target, OPTIONS, ["fuse"])
     assert inside(module, "acme.fused")
     with pytest.raises(KeyError, match="no stage 'melt'; there are prepare, fuse, cluster, warps, narrow, raise, unseen"):
@@ -472,7 +466,7 @@ def test_stages_are_run_by_name() -> None:
 
 def test_an_operation_without_an_interface_is_refused() -> None:
     target = AcmeTarget({})
-    module = parse_module(KERNEL, target.table)
+    module = parse_module(KERNEL, target.dialect.table)
     with pytest.raises(LoweringError, match=r"acme\.fused at .*: acme has no rule for where its tiles are"):
         compile_kernel(module, target, OPTIONS)
 
@@ -481,7 +475,7 @@ def test_an_operation_without_a_lowering_is_refused() -> None:
     """After layouts are given, nothing asks for the rule."""
     target = LayoutsGiven({})
     with pytest.raises(LoweringError, match=r"operation acme\.flip at .* has no lowering for acme"):
-        compile_kernel(parse_module(SLOTS, target.table), target, OPTIONS)
+        compile_kernel(parse_module(SLOTS, target.dialect.table), target, OPTIONS)
 
 
 def test_a_defect_of_a_lowering_names_the_operation() -> None:
@@ -490,9 +484,9 @@ def test_a_defect_of_a_lowering_names_the_operation() -> None:
 
     target = LayoutsGiven({"acme.flip": replace(FLIP_INTERFACE, lower=broken)})
     with pytest.raises(LoweringError, match=r"could not lower acme\.flip at .* for acme, a defect of the backend: IndexError: no such register"):
-        compile_kernel(parse_module(SLOTS, target.table), target, OPTIONS)
+        compile_kernel(parse_module(SLOTS, target.dialect.table), target, OPTIONS)
 
 
 def test_other_targets_do_not_know_it() -> None:
     with pytest.raises(ValueError, match=r"acme\.fused"):
-        parse_module(KERNEL, EmulatedTarget(LANES).table)
+        parse_module(KERNEL, EmulatedTarget(LANES).dialect.table)

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from tilewright.simt.target.cost_model import MachineCosts
+from tilewright.simt.target.cost_model import CostModel
 from tilewright_amd.architectures import WMMA, Architecture
 
-_WAVE64: Final = MachineCosts(
+_WAVE64: Final = CostModel(
     operations={
         **dict.fromkeys(("exp", "exp2", "log", "log2", "sqrt", "rsqrt"), 4.0),
         **dict.fromkeys(("sin", "cos", "tanh", "erf"), 12.0),
@@ -30,10 +30,11 @@ _WAVE64: Final = MachineCosts(
     selects_per_shuffle=4,
     scratch=32 * 1024,
     other_registers=36,
+    unrolled_trips=4,
 )
 _WAVE32: Final = replace(_WAVE64, sector=32, other_registers=48)
 
 
-def costs_of(row: Architecture) -> MachineCosts:
+def costs_of(row: Architecture) -> CostModel:
     """Return the costs of an architecture."""
     return _WAVE32 if row.matrix == WMMA else _WAVE64

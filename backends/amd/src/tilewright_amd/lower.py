@@ -17,7 +17,7 @@ from tilewright.ir.core import Module
 from tilewright.plugins.manifest import CodeObject, Target
 from tilewright.runtime.storage.files import write_whole
 from tilewright.simt.target.launch_options import check_portable, configuration_text, refuse_externs
-from tilewright_amd.architectures import MFMA
+from tilewright_amd.architectures import MFMA, architecture
 from tilewright_amd.codegen.kernel_state import KernelState
 from tilewright_amd.manifest import OPTIONS
 from tilewright_amd.target import SCHEDULE_HINTS, TRIPLE, GcnTarget
@@ -124,7 +124,7 @@ def machine_notes(options: Mapping[str, Any], machine: GcnTarget) -> list[str]:
     hint = options.get("schedule_hint", "")
     if hint and SCHEDULE_HINTS[hint] is None:
         return [f"schedule_hint={hint!r} changes nothing: LLVM's strategy for it is not sound"]
-    if machine.row.matrix == MFMA:
+    if architecture(machine.name).matrix == MFMA:
         return []
     defaults = {"kpack": 1, "matrix_instr_nonkdim": 0, "schedule_hint": ""}
     asked = {name: options[name] for name, default in defaults.items() if options.get(name, default) != default}
@@ -138,7 +138,7 @@ def check_options(name: str, options: Mapping[str, Any], machine: GcnTarget) -> 
         LoweringError: the message names the option, its value and the allowed values.
         OutOfResources: more warps than a program may have.
     """
-    check_portable(name, options, machine.warp_size, machine.max_threads)
+    check_portable(name, options, machine.resources.warp_size, machine.resources.max_threads)
     if options.get("maxnreg") is not None:
         raise LoweringError(f"kernel {name}: maxnreg must be None for {machine.name}; waves_per_eu bounds registers there")
     if options.get("math", OPTIONS["math"]) not in ("relaxed", "strict"):

@@ -15,8 +15,8 @@ from amd_support import SCHEDULES, example, listed, listing_of, loop_of, waits_t
 from tilewright.plugins.manifest import CodeObject
 from tilewright_amd.async_copy import global_load_lds
 from tilewright_amd.codegen import waitcnt
+from tilewright_amd.codegen.thread_hierarchy import GcnThreads
 from tilewright_amd.mma import transposed_loads
-from tilewright_amd.target import GcnTarget
 from tilewright_amd_emulator import WaveError
 
 BLOCKS = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "GROUP_M": 1, "ACTIVATION": ""}
@@ -93,7 +93,7 @@ def _one_more_under_way(w: Any, pending: int) -> None:
     _WAIT(w, pending + 1)
 
 
-def _no_barrier(self: GcnTarget, w: Any, threads: Any) -> None:
+def _no_barrier(self: GcnThreads, w: Any, threads: Any) -> None:
     global_load_lds.lds_done(w)
 
 
@@ -112,7 +112,7 @@ _WAIT, _LOADER = global_load_lds.wait, transposed_loads.loader
 #: name -> (module or class, attribute, what stands in its place, kind of the factors)
 MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
     "a wait for one copy too few": (global_load_lds, "wait", _one_more_under_way, "fp16"),
-    "no barriers": (GcnTarget, "barrier", _no_barrier, "fp16"),
+    "no barriers": (GcnThreads, "barrier", _no_barrier, "fp16"),
     "copies begin while LDS is read": (waitcnt, "MFMA_SHARED", 0xCF7F, "fp32"),
     "turned operands in another order": (transposed_loads, "loader", _of_the_next_lane, "fp16"),
 }

@@ -57,11 +57,11 @@ def test_every_lane_gets_what_the_lane_across_has(arch: str) -> None:
 def test_permutes_of_lds_are_pinned_beside_copies_to_lds(mask: int, copies: bool, swaps: bool, written: list[str]) -> None:
     """No target of the table has copies to LDS and lacks the exchange of rows: a row without it stands for one."""
     target = GcnTarget(target_of(ARCHITECTURES["gfx950"]))
-    target.row = dataclasses.replace(target.row, swaps=swaps)
+    lanes = cross_lane.GcnLanes(dataclasses.replace(ARCHITECTURES["gfx950"], swaps=swaps), target.threads)
     module = ModuleWriter()
     module.state = KernelState(4, frozenset(), counts=False, copies=copies, announces=False, asserts=False, record_words=0, vectors={})
     w = module.function("k", [("i32", "a"), ("i32", "b")])
-    found = target.shuffle_all_xor(w, ["%a", "%b"], mask)
+    found = lanes.shuffle_all_xor(w, ["%a", "%b"], mask)
     w.ret()
     calls = re.findall(r"call .*?(asm sideeffect|ds\.swizzle|ds\.bpermute|dpp|permlane\d*\.swap)[^\n]*", module.text().partition("declare")[0])
     assert [call.split()[0].rpartition(".")[2] for call in calls] == written and len(found) == 2

@@ -12,7 +12,7 @@ from amd_support import SCHEDULES, all_barriers_but, example, listed, listing_of
 
 from tilewright.plugins.manifest import CodeObject
 from tilewright_amd.async_copy import global_load_lds
-from tilewright_amd.target import GcnTarget
+from tilewright_amd.codegen.thread_hierarchy import GcnThreads
 from tilewright_amd_emulator import WaveError
 
 SIDE = 128
@@ -83,10 +83,10 @@ _WAIT = global_load_lds.wait
     ("arch", "owner", "attribute", "value"),
     [
         ("gfx950", global_load_lds, "wait", _one_more_under_way),
-        ("gfx950", GcnTarget, "barrier", all_barriers_but(0)),
-        ("gfx942", GcnTarget, "barrier", all_barriers_but(0)),
-        ("gfx950", GcnTarget, "barrier", all_barriers_but(2)),
-        ("gfx942", GcnTarget, "barrier", all_barriers_but(2)),
+        ("gfx950", GcnThreads, "barrier", all_barriers_but(0)),
+        ("gfx942", GcnThreads, "barrier", all_barriers_but(0)),
+        ("gfx950", GcnThreads, "barrier", all_barriers_but(2)),
+        ("gfx942", GcnThreads, "barrier", all_barriers_but(2)),
     ],
     ids=["a wait for one copy too few", "the first barrier", "the first barrier, through registers", "a barrier of the loop", "the same, through registers"],
 )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from tilewright.simt.target.cost_model import MachineCosts
+from tilewright.simt.target.cost_model import CostModel
 
-COSTS: Final = MachineCosts(
+COSTS: Final = CostModel(
     operations={
         **dict.fromkeys(("exp", "exp2", "log", "log2", "sqrt", "rsqrt"), 4.0),
         **dict.fromkeys(("sin", "cos", "tanh", "erf"), 10.0),

@@ -13,6 +13,7 @@ from tilewright.ir.core import Function, Module
 from tilewright.ir.types import DescriptorType
 from tilewright.plugins.manifest import CodeObject, Target
 from tilewright.simt.target.launch_options import check_portable, configuration_text
+from tilewright_nvidia.architectures import ARCHITECTURES
 from tilewright_nvidia.async_copy.tma import TensorMaps
 from tilewright_nvidia.codegen.kernel_state import KernelState
 from tilewright_nvidia.manifest import OPTIONS
@@ -90,7 +91,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         "num_warps": facts[WARPS],
         "cluster": facts.get(CLUSTER, 1),
         "shared": facts[SHARED_BYTES],
-        "launch_pdl": bool(options.get("launch_pdl")) and machine.capability >= 90,
+        "launch_pdl": bool(options.get("launch_pdl")) and ARCHITECTURES[target.arch].capability >= 90,
         "cooperative": bool(options.get("cooperative")),
         "tensor_maps": maps,
         "otherwise": {"asynchronous": False} if maps else None,

@@ -15,9 +15,9 @@ from tilewright.errors import LoweringError
 from tilewright.frontend.compile import compile_function
 from tilewright.language.definitions.callable import device_function
 from tilewright.passes import pipeline
-from tilewright_nvidia.async_copy.mbarrier import divided_registers
 from tilewright_nvidia.async_copy.swizzle_atoms import SwizzleAtoms
 from tilewright_nvidia.async_copy.tensor_maps import ROUNDED
+from tilewright_nvidia.codegen.register_redistribution import divided_registers
 from tilewright_nvidia.lower import lower
 from tilewright_nvidia.toolchain.linking import assemble
 

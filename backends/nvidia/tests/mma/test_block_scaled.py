@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -18,13 +18,13 @@ from scaled_kernels import SIGNATURE, constants, scaled_kernel
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.ir import Module
-from tilewright.ir.core import Function, Operation
+from tilewright.ir.core import Function
 from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright.simt import emulator
-from tilewright.simt.dialect.op_interface import Interface
-from tilewright.simt.emulator import EmulatedTarget
+from tilewright.simt.emulator import EmulatedMatrix, EmulatedTarget
 from tilewright.simt.layouts.linear_layout import coordinates
 from tilewright.simt.layouts.mma_tiling import layouts, tile
+from tilewright.simt.target.simt_target import VendorDialect
 from tilewright_nvidia.codegen.kernel_state import KernelState
 from tilewright_nvidia.codegen.packed_registers import PackedRegisters
 from tilewright_nvidia.mma import block_scaled
@@ -130,11 +130,11 @@ class Warp:
         for i, (type_, word) in enumerate(words):
             w.do(f"store {type_} {word}, ptr {w.gep('i32', own, i)}, align 4")
         machine = EmulatedTarget()
-        machine.warp_barrier(w)
+        machine.threads.warp_barrier(w)
         entry = ctypes.cast(self._entry, ctypes.c_void_p).value
         with w.when(w.emit("icmp eq i32 %lane, 0")):
             w.do(f"call void inttoptr (i64 {entry} to ptr)(i32 %warp, i32 {site})")
-        machine.warp_barrier(w)
+        machine.threads.warp_barrier(w)
         return [w.load("float", w.gep("i32", own, 12 + i), 4) for i in range(4)]
 
     def _multiply(self, warp: int, site: int) -> None:
@@ -185,12 +185,11 @@ def power(scale: Array) -> Array:
 class Blackwell(EmulatedTarget):
     """The emulated machine with the instructions."""
 
-    def keeps_scaled(self, operation: Operation) -> bool:
-        return block_scaled.serves(120, operation)
+    dialect = VendorDialect(interfaces=block_scaled.INTERFACES)
 
-    @property
-    def interfaces(self) -> Mapping[str, Interface]:
-        return block_scaled.INTERFACES
+    def __init__(self) -> None:
+        super().__init__()
+        self.matrix = EmulatedMatrix(keeps_scaled=lambda operation: block_scaled.serves(120, operation))
 
     def prepare(self, function: Function) -> KernelState:
         super().prepare(function)

@@ -201,11 +201,11 @@ def test_on_data_center_blackwell_alone_and_where_it_is_not_refused() -> None:
     product = product_of((128, 128))
     for arch in ("sm_100a", "sm_103a"):
         target = PtxTarget(target_of(ARCHITECTURES[arch]))
-        assert [plan.name.partition(".")[0] for plan in target.matmul_plans(product)] == ["tcgen05", "mma"]
-        assert [one.name for one in target.mechanisms] == ["tma", "cp.async"] and target.accumulator_units == 512
+        assert [plan.name.partition(".")[0] for plan in target.matrix.plans(product)] == ["tcgen05", "mma"]
+        assert [one.name for one in target.async_copy.mechanisms] == ["tma", "cp.async"] and target.tensor_memory.columns == 512
     for arch, options in (("sm_100a", {"asynchronous": False}), ("sm_90a", {}), ("sm_120a", {}), ("sm_80", {})):
         target = PtxTarget(target_of(ARCHITECTURES[arch]), {**OPTIONS, **options})
-        assert not target.accumulator_units and not any(plan.name.startswith("tcgen05") for plan in target.matmul_plans(product))
+        assert target.tensor_memory is None and not any(plan.name.startswith("tcgen05") for plan in target.matrix.plans(product))
 
 
 # ---- kernels
@@ -371,16 +371,15 @@ class Emulated(emulator.EmulatedTarget):
     """The emulated machine with the layouts of tensor memory, and operands in slabs."""
 
     name = "emulated tensor memory"
-    published, accumulator_units = True, 512
 
     def __init__(self, completion: str) -> None:
         super().__init__(32, completion=completion)
-        self.mechanisms = (emulator.bulk_mechanism(stores=False),)
+        self.async_copy.mechanisms = (emulator.bulk_mechanism(stores=False),)
+        self.async_proxy, self.tensor_memory = emulator.EmulatedProxy(self.record), emulator.EmulatedTensorMemory(512)
+        self.tma = emulator.EmulatedTma(self.record, lambda operation, divisors, width: operation.name == "descriptor_load")
+        self.matrix = emulator.EmulatedMatrix(self._plans)
 
-    def keeps_descriptor(self, operation: Any, divisors: Sequence[int], width: int) -> bool:
-        return operation.name == "descriptor_load"
-
-    def matmul_plans(self, product: Matmul) -> Sequence[MatmulPlan]:
+    def _plans(self, product: Matmul) -> Sequence[MatmulPlan]:
         (plan,) = tcgen05.plans(product)
         assert plan.accumulator is not None
         made = emulator.accumulating_plan(plan.name, product, plan.c, plan.accumulator.units)

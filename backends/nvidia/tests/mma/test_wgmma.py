@@ -442,13 +442,13 @@ def test_products_that_are_too_small_or_too_large(shape: tuple[int, ...], k: int
 
 def test_not_where_refused_nor_on_other_machines() -> None:
     product = Matmul((64, 64), 64, F16, F16, F32, "ieee", 0, 4)
-    assert PtxTarget(TARGET, ASYNCHRONOUS).matmul_plans(product)[0].name.startswith("wgmma")
-    assert PtxTarget(TARGET).hopper
+    assert PtxTarget(TARGET, ASYNCHRONOUS).matrix.plans(product)[0].name.startswith("wgmma")
+    assert PtxTarget(TARGET).clusters is not None
     for arch, options in (("sm_90a", {"asynchronous": False}), ("sm_80", ASYNCHRONOUS), ("sm_120a", ASYNCHRONOUS)):
         target = PtxTarget(target_of(ARCHITECTURES[arch]), options)
-        assert [plan.name.partition(".")[0] for plan in target.matmul_plans(product)] == ["mma"]
+        assert [plan.name.partition(".")[0] for plan in target.matrix.plans(product)] == ["mma"]
         # of the copy engine, sm_120a is offered rows that numbers name
-        rows = target.gathers
-        assert rows is (arch == "sm_120a") and target.part_warps == 0 and bool(target.barrier_bytes) is rows
-        assert [one.name for one in target.mechanisms] == [*["tma"] * rows, "cp.async"]
-        assert [one.fills_rows is not None for one in target.mechanisms] == [*[True] * rows, False]
+        rows = target.tma is not None
+        assert rows is (arch == "sm_120a") and target.warp_specialization is None and (target.mbarriers is not None) is rows
+        assert [one.name for one in target.async_copy.mechanisms] == [*["tma"] * rows, "cp.async"]
+        assert [one.fills_rows is not None for one in target.async_copy.mechanisms] == [*[True] * rows, False]

@@ -174,7 +174,7 @@ kernel @k(%p: ptr<f32>, %c: i1) attributes {warps = 4, shared_bytes = SHARED} {
 def test_the_bound_is_on_the_function(cold: bool, shared: int, programs: int | None) -> None:
     """Of 227 KiB of shared memory, and 1 KiB for each CTA that it does not see."""
     machine = PtxTarget(target_of(ARCHITECTURES["sm_90a"]), ASYNCHRONOUS)
-    module = parse_module(TEXT.replace("SHARED", str(shared)).replace("COLD", f"{COLD} = true" if cold else ""), machine.table)
+    module = parse_module(TEXT.replace("SHARED", str(shared)).replace("COLD", f"{COLD} = true" if cold else ""), machine.dialect.table)
     bound_occupancy(module, machine, {})
     assert kernel_of(module).attributes.get(PROGRAMS) == programs
 

@@ -141,7 +141,7 @@ def compile_with_state(
     first: OutOfResources | None = None
     for fewer, parts in (*((fewer, 0) for fewer in range(stages, least - 1, -1)), *((least, parts) for parts in _PARTS)):
         copy = clone_module(module)
-        if parts and not slice_along_k(kernel_of(copy), target.shared_memory // parts):
+        if parts and not slice_along_k(kernel_of(copy), target.resources.shared_memory // parts):
             continue
         try:
             written = _written(copy, target, {**options, "num_stages": fewer}, timings)

@@ -71,7 +71,7 @@ class Report:
         for operation, facts in self.decisions():
             self._row(operation, facts)
         warps, shared = self.function.attributes[WARPS], self.function.attributes[SHARED_BYTES]
-        lines = [f"{self.function.name}: {warps} warps, {warps * self.target.warp_size} threads, {shared} bytes of shared memory", "", "layouts:"]
+        lines = [f"{self.function.name}: {warps} warps, {warps * self.target.resources.warp_size} threads, {shared} bytes of shared memory", "", "layouts:"]
         for layout, number in self.numbers.items():
             lines += [f"  L{number} {'x'.join(map(str, layout.shape))}: {describe(layout)}", f"     images: {layout}"]
         notes = notes_of(self.function)
@@ -148,8 +148,8 @@ class Report:
         """How a warp accesses a tile in shared memory: turns beyond what the bytes need are bank
         conflicts."""
         size = stored_size(element)
-        count, turns = transactions(layout, shared, size, self.target.max_access, self.target.banks)
+        count, turns = transactions(layout, shared, size, self.target.resources.max_access, self.target.resources.banks)
         width = layout.register_count // count * size
-        least = count * max(1, width * self.target.warp_size // (self.target.banks * 4))
+        least = count * max(1, width * self.target.resources.warp_size // (self.target.resources.banks * 4))
         conflicts = f", {turns / least:g}-way bank conflicts" if turns > least else ", no bank conflicts"
         return f"{verb} in {count} accesses of {width} bytes a thread, {turns} turns a warp{conflicts}"

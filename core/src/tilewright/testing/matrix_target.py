@@ -13,35 +13,46 @@ from tilewright.simt.emulator import EmulatedTarget
 from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout, log2
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.lowering.emission.shared_access import places, plan_accesses, read
+from tilewright.simt.target.capabilities.matrix import MatrixInstructions
 from tilewright.simt.target.fragments import step_registers
 from tilewright.simt.target.matmul_plan import Matmul, MatmulPlan
 
+#: The shape of the instruction.
+_M, _N, _K = 4, 4, 4
+
 
 class MatrixTarget(EmulatedTarget):
+    """An emulated machine with warps of 8 lanes and the instruction."""
+
+    def __init__(self, k_step: int, fragments: bool, wish: bool, prices: bool = False) -> None:
+        super().__init__(8)
+        self.matrix = ShuffledMatrix(k_step, fragments, wish, prices)
+
+
+class ShuffledMatrix(MatrixInstructions):
     """Every lane gets the row of a and the columns of b that it needs through shuffles.
 
-    Attributes:
+    Args:
         k_step: as in :class:`~tilewright.simt.target.matmul_plan.MatmulPlan`.
         fragments: whether there is an instruction that loads fragments of a.
         wish: whether it asks for a layout in shared memory, and reads no other.
         prices: whether it says how many turns of the memory fragments take: fewer than accesses of
             a lane's own.
+
+    Attributes:
         calls: the registers of a of each matmul written.
         loads: the coordinate along K of each fragment loaded.
     """
 
-    M, N, K = 4, 4, 4
-
     def __init__(self, k_step: int, fragments: bool, wish: bool, prices: bool = False) -> None:
-        super().__init__(8)
-        self.k_step, self.fragments, self.wish, self.prices = k_step, fragments, wish, prices
+        self._k_step, self._fragments, self._wish, self._prices = k_step, fragments, wish, prices
         self.calls: list[int] = []
         self.loads: list[int] = []
 
-    def matmul_plans(self, matmul: Matmul) -> Sequence[MatmulPlan]:
+    def plans(self, matmul: Matmul) -> Sequence[MatmulPlan]:
         shape, k, num_warps = matmul.shape, matmul.k, matmul.warps
         m, n = shape[-2:]
-        if len(shape) > 2 or m < self.M or n < 8 or k < self.K or matmul.a is not F32:
+        if len(shape) > 2 or m < _M or n < 8 or k < _K or matmul.a is not F32:
             return ()
         mb, nb, kb = log2(m), log2(n), log2(k)
         warp_bits = log2(num_warps)
@@ -67,17 +78,17 @@ class MatrixTarget(EmulatedTarget):
 
         plan = MatmulPlan(
             "made up", a_layout, b_layout, c, self._emit(a_layout, b_layout, c, kb),
-            a_shared=SharedLayout.row_major((m, k)) if self.wish else None,
-            load_a=self._load(a_layout, 1) if self.fragments else None, k_step=self.k_step, load_turns=load_turns if self.prices else None,
+            a_shared=SharedLayout.row_major((m, k)) if self._wish else None,
+            load_a=self._load(a_layout, 1) if self._fragments else None, k_step=self._k_step, load_turns=load_turns if self._prices else None,
         )  # fmt: skip
         return (plan,)
 
     def _load(self, layout: LinearLayout, axis: int) -> Callable[..., list[str] | None]:
         def load(context: SimtContext, address: str, shared: SharedLayout, first: int = 0) -> list[str] | None:
-            if not self.wish and first:
+            if not self._wish and first:
                 return None  # a layout that this instruction does not read
             self.loads.append(first)
-            wanted = list(step_registers(layout, axis, first, self.k_step))
+            wanted = list(step_registers(layout, axis, first, self._k_step))
             names: dict[int, str] = {}
             for place in places(context, address, plan_accesses(context, layout, shared, F32), F32):
                 if set(place.registers) & set(wanted):
@@ -90,11 +101,11 @@ class MatrixTarget(EmulatedTarget):
         def emit(context: SimtContext, x: Sequence[str], y: Sequence[str], sums: list[str]) -> list[str]:
             w = context.writer
             self.calls.append(len(x))
-            steps = (self.k_step or (1 << k_bits)) // 4
+            steps = (self._k_step or (1 << k_bits)) // 4
             a_group, b_group = len(x) // steps, len(y) // steps
 
             def of_lane(name: str, lane: str) -> str:
-                bits = self.shuffle(w, w.emit(f"bitcast float {name} to i32"), lane)
+                bits = context.target.lanes.shuffle(w, w.emit(f"bitcast float {name} to i32"), lane)
                 return w.emit(f"bitcast i32 {bits} to float")
 
             sums = list(sums)

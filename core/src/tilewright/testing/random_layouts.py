@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tilewright.ir import Builder
@@ -72,7 +73,7 @@ class RandomAssignment:
 
     def layout(self, value: Value | tuple[int, ...], first: Sequence[int] = ()) -> LinearLayout:
         shape = value if isinstance(value, tuple) else value.type.shape  # type: ignore[attr-defined]
-        return random_layout(self.rng, shape, self.target.warp_size, self.num_warps, first)
+        return random_layout(self.rng, shape, self.target.resources.warp_size, self.num_warps, first)
 
     def _region(self, region: Region) -> None:
         for operation in region:
@@ -135,7 +136,7 @@ class RandomAssignment:
                 for part in operation.results:
                     part.layout = layout
             else:
-                lanes, warps = log2(self.target.warp_size), log2(self.num_warps)
+                lanes, warps = log2(self.target.resources.warp_size), log2(self.num_warps)
                 self.need(operation, 0, LinearLayout((2,), (1,), (0,) * lanes, (0,) * warps))
             return
         result.layout = self.layout(result)
@@ -224,7 +225,8 @@ class RandomAssignment:
                 operation.attributes[OFFSET] = total
                 total += -(-size // 128) * 128
         self.function.attributes[SHARED_BYTES] = total
-        self.target.shared_memory = max(self.target.shared_memory, total)
+        sizes = self.target.resources
+        self.target.resources = replace(sizes, shared_memory=max(sizes.shared_memory, total))
 
 
 def run(module: Module, arguments: Sequence[Any], grid: Sequence[int], rng: random.Random, num_warps: int, warp_size: int) -> str:

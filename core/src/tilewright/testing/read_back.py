@@ -19,8 +19,6 @@ from tilewright.simt.compile import STAGES, kernel_of
 from tilewright.simt.lowering.lower_function import lower_function
 from tilewright.simt.target.simt_target import SimtTarget
 
-#: Attributes of a target that are caches: what is in them follows from its other attributes.
-_CACHES: Final = frozenset(("known_plans", "_own_interfaces"))
 #: Methods by which containers are changed: those that their immutable kinds have not.
 _CHANGING: Final = frozenset(
     name for kind, immutable in ((list, tuple), (set, frozenset), (dict, MappingProxyType)) for name in set(dir(kind)) - set(dir(immutable)) - {"copy"}
@@ -56,7 +54,7 @@ def _code_of(module: Module, new_target: Callable[[], SimtTarget], options: Mapp
         stage.run(module, target, options)
         if stage.name in printed:
             target = new_target()
-            module = parse_module(print_module(module), target.table)
+            module = parse_module(print_module(module), target.dialect.table)
     return lower_function(kernel_of(module), target, options)
 
 
@@ -68,8 +66,13 @@ def _code_or_error(module: Module, new_target: Callable[[], SimtTarget], options
 
 
 def _held(target: SimtTarget) -> dict[str, Any]:
-    """Return a target's attributes, with copies of its containers."""
-    return {name: copy.copy(value) if isinstance(value, list | dict | set) else value for name, value in vars(target).items() if name not in _CACHES}
+    """Return the attributes of a target and of its capabilities, with copies of containers."""
+    owners = {"": target, **{f"{name}.": value for name, value in vars(target).items() if is_capability(value)}}
+    return {
+        f"{owner}{name}": copy.copy(value) if isinstance(value, list | dict | set) else value
+        for owner, owned in owners.items()
+        for name, value in vars(owned).items()
+    }
 
 
 def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
@@ -79,13 +82,24 @@ def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
 # ---- the text of classes
 
 
-def changes_in(target: type[SimtTarget]) -> list[str]:
-    """Return the statements in which methods of a target class change the target.
+def is_capability(value: object) -> bool:
+    """Return whether an attribute of a target is one of its capability objects."""
+    return any(one.__module__.startswith("tilewright.simt.target.capabilities.") for one in type(value).__mro__)
 
-    Base classes and changed containers count, ``__init__`` does not. Each is
-    ``Class.method: statement``.
+
+def changes_in(class_: type) -> list[str]:
+    """Return the places where methods of a class, and of its bases, change the object.
+
+    The class is one of targets or of their capabilities. A place is ``Class.method: statement``;
+    containers that the object holds count as well. ``__init__`` may change it.
     """
-    return [found for one in target.__mro__ if issubclass(one, SimtTarget) for found in _changes(one)]
+    return [found for one in class_.__mro__ if one.__module__.partition(".")[0] not in ("abc", "builtins", "typing") for found in _changes(one)]
+
+
+def changes_by(target: SimtTarget) -> list[str]:
+    """Return the places where methods of a target or of its capabilities change them."""
+    classes = dict.fromkeys([type(target), *(type(value) for value in vars(target).values() if is_capability(value))])
+    return [found for class_ in classes for found in changes_in(class_)]
 
 
 def _changes(class_: type) -> Iterator[str]:

@@ -21,7 +21,7 @@ def read(text: str, target: SimtTarget | None = None) -> Module:
     text = textwrap.dedent(text).strip()
     if not text.startswith("tilewright.ir"):
         text = _HEADER + text
-    module = parse_module(text, (target or EmulatedTarget()).table)
+    module = parse_module(text, (target or EmulatedTarget()).dialect.table)
     verify(module)
     return module
 

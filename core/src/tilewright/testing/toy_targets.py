@@ -10,14 +10,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tilewright.ir.ops.memory import DescriptorGather, DescriptorLoad, DescriptorScatter, DescriptorStore
-from tilewright.ir.types import F16, F32, F64, DescriptorType, FloatType, IntType, Type
+from tilewright.ir.types import F16, F32, F64, FloatType, IntType, Type
 from tilewright.llvm.emission.casts import emit_cast
 from tilewright.llvm.emission.registers import register_type
-from tilewright.simt.emulator import EmulatedTarget, accumulating_plan, asynchronous_plan, bulk_mechanism, start_copy
+from tilewright.simt.emulator import (
+    EmulatedClusters,
+    EmulatedMatrix,
+    EmulatedProxy,
+    EmulatedTarget,
+    EmulatedTensorMemory,
+    EmulatedTma,
+    accumulating_plan,
+    asynchronous_plan,
+    bulk_mechanism,
+    start_copy,
+)
 from tilewright.simt.emulator.multiply import operand_layout
 from tilewright.simt.layouts.linear_layout import LinearLayout, log2
 from tilewright.simt.lowering.emission.context import SimtContext
-from tilewright.simt.target.copy_mechanism import GROUPS, BlockAccess, CopyMechanism
+from tilewright.simt.target.copy_mechanism import GROUPS, CopyMechanism
 from tilewright.simt.target.fma_plan import result_layout
 from tilewright.simt.target.matmul_plan import REGISTERS, SHARED, Matmul, MatmulPlan
 
@@ -47,18 +58,26 @@ class StagedTarget(EmulatedTarget):
         self, warp_size: int = 64, *, matrix: bool = True, k_step: int = 0, alternating: bool = False, completion: str = "late", seed: int = 0
     ) -> None:
         super().__init__(warp_size, copy_widths=(), completion=completion, seed=seed)
-        self.matrix, self.k_step, self.alternating = matrix, k_step, alternating
+        if matrix:
+            self.matrix = EmulatedMatrix(lambda matmul: self._plans(matmul, k_step), ping_pong=_Alternating() if alternating else None)
 
-    def alternates(self, matmul: Matmul) -> bool:
-        return self.alternating and matmul.warps > 1
-
-    def matmul_plans(self, matmul: Matmul) -> Sequence[MatmulPlan]:
-        if not self.matrix or not _is_known(matmul):
+    def _plans(self, matmul: Matmul, k_step: int) -> Sequence[MatmulPlan]:
+        if not _is_known(matmul):
             return ()
         c = _result_layout(self, matmul)
         a, b = (operand_layout(c, matmul.k, position) for position in (0, 1))
-        step = self.k_step if self.k_step < matmul.k else 0
+        step = k_step if k_step < matmul.k else 0
         return (MatmulPlan(ROWS_AND_COLUMNS, a, b, c, _rows_times_columns(matmul, a, b, c), k_step=step),)
+
+
+class _Alternating:
+    """Ping-pong of any number of warps but one."""
+
+    def serves(self, matmul: Matmul) -> bool:
+        return matmul.warps > 1
+
+    def phase(self, context: SimtContext, *, matmuls: bool) -> None:
+        """Emit nothing."""
 
 
 class RunsTarget(StagedTarget):
@@ -74,7 +93,7 @@ class RunsTarget(StagedTarget):
         self, warp_size: int = 8, *, drains: bool = False, k_step: int = 0, alternating: bool = False, completion: str = "late", seed: int = 0
     ) -> None:
         super().__init__(warp_size, k_step=k_step, alternating=alternating, completion=completion, seed=seed)
-        self.mechanisms = (CopyMechanism("runs", GROUPS, (16,), start=_start_in_run, lanes_side_by_side=True, drains=drains),)
+        self.async_copy.mechanisms = (CopyMechanism("runs", GROUPS, (16,), start=_start_in_run, lanes_side_by_side=True, drains=drains),)
 
 
 def _start_in_run(context: SimtContext, shared: str, pointer: str, size: int, predicate: str | None) -> None:
@@ -101,8 +120,6 @@ class BulkTarget(EmulatedTarget):
     """
 
     name = "bulk"
-    published = True
-    cluster_blocks = 4
 
     def __init__(
         self,
@@ -118,25 +135,25 @@ class BulkTarget(EmulatedTarget):
         seed: int = 0,
     ) -> None:
         super().__init__(warp_size, copy_widths=(4, 8, 16) if groups else (), completion=completion, seed=seed)
-        self.stores, self.raises, self.rows, self.accumulator_units = stores, raises, rows, units
-        self.descriptor_bytes = _DESCRIPTOR_BYTES if makes else 0
-        bulk: CopyMechanism = bulk_mechanism(stores=stores)
-        self.mechanisms = (bulk, *self.mechanisms)
+        self._rows = rows
+        kept = (DescriptorLoad, DescriptorGather, *((DescriptorStore, DescriptorScatter) if stores else ()))
+        self.tma = EmulatedTma(
+            self.record,
+            lambda operation, divisors, width: isinstance(operation, kept),
+            promotes=lambda matmul: bool(raises) and _is_known(matmul),
+            reaches=lambda block, divisor: not raises or divisor % raises == 0,
+            descriptor_bytes=_DESCRIPTOR_BYTES if makes else 0,
+        )
+        self.async_copy.mechanisms = (bulk_mechanism(stores=stores), *self.async_copy.mechanisms)
+        self.matrix = EmulatedMatrix(self._plans)
+        self.async_proxy, self.clusters = EmulatedProxy(self.record), EmulatedClusters(self.record, max_ctas=4)
+        self.tensor_memory = EmulatedTensorMemory(units) if units else None
 
-    def keeps_descriptor(self, operation: BlockAccess, divisors: Sequence[int], width: int) -> bool:
-        return isinstance(operation, DescriptorLoad | DescriptorGather) or (self.stores and isinstance(operation, DescriptorStore | DescriptorScatter))
-
-    def wants_blocks(self, matmul: Matmul) -> bool:
-        return bool(self.raises) and _is_known(matmul)
-
-    def reaches(self, block: DescriptorType, divisor: int) -> bool:
-        return not self.raises or divisor % self.raises == 0
-
-    def matmul_plans(self, matmul: Matmul) -> Sequence[MatmulPlan]:
+    def _plans(self, matmul: Matmul) -> Sequence[MatmulPlan]:
         if not _is_known(matmul):
             return ()
-        c = _whole_rows(self, matmul) if self.rows else _result_layout(self, matmul)
-        if self.accumulator_units and matmul.accumulator is F32 and len(matmul.shape) == 2:
+        c = _whole_rows(self, matmul) if self._rows else _result_layout(self, matmul)
+        if self.tensor_memory is not None and matmul.accumulator is F32 and len(matmul.shape) == 2:
             return (accumulating_plan(INTO_MEMORY, matmul, c, matmul.shape[1]),)
         return (
             asynchronous_plan(FROM_SHARED, matmul, c, (SHARED, SHARED)),
@@ -149,14 +166,14 @@ def _is_known(matmul: Matmul) -> bool:
 
 
 def _result_layout(target: EmulatedTarget, matmul: Matmul) -> LinearLayout:
-    return result_layout(matmul.shape, log2(target.warp_size), log2(matmul.warps))
+    return result_layout(matmul.shape, log2(target.resources.warp_size), log2(matmul.warps))
 
 
 def _whole_rows(target: EmulatedTarget, matmul: Matmul) -> LinearLayout:
     """Threads over the rows; those of a thread far apart, and in its first registers."""
     n, count = log2(matmul.shape[-1]), log2(matmul.shape[-2])
     rows = [1 << n + bit for bit in range(count)]
-    lanes, warps = log2(target.warp_size), log2(matmul.warps)
+    lanes, warps = log2(target.resources.warp_size), log2(matmul.warps)
     of_threads = [*rows[: lanes + warps], *[0] * (lanes + warps - count)]
     columns = [1 << bit for bit in range(n)]
     return LinearLayout(matmul.shape, (*rows[lanes + warps :], *columns), tuple(of_threads[:lanes]), tuple(of_threads[lanes:]))

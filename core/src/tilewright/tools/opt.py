@@ -70,7 +70,7 @@ class Place:
         """
         from tilewright.simt.dialect.ops import SIMT_TABLE
 
-        table = self.machine.table if self.machine is not None else SIMT_TABLE
+        table = self.machine.dialect.table if self.machine is not None else SIMT_TABLE
         own = self.backend.manifest.ops if self.backend is not None else ()
         return table.extended([spec for spec in own if spec.name not in table])
 

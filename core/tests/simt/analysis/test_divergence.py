@@ -19,6 +19,7 @@ from tilewright.simt.analysis.divergence import Divergence
 from tilewright.simt.compile import compile_kernel, kernel_of
 from tilewright.simt.emulator.code import let_others_go_on
 from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.target.capabilities.kernel_assembly import InlineAssembly
 from tilewright.testing.emulated import LANES, WARPS, build
 from tilewright.testing.stage_text import after, plain, read
 
@@ -26,18 +27,24 @@ THREADS = WARPS * LANES
 
 
 class Threads(emulator.EmulatedTarget):
-    """The emulated machine with assembly: ``thread`` is the thread's number, ``twice`` doubles, ``send`` writes 1 to an address, and ``take`` waits until
+    """The emulated machine with assembly."""
+
+    def __init__(self, warp_size: int) -> None:
+        super().__init__(warp_size)
+        self.assembly = Assembly()
+
+
+class Assembly(InlineAssembly):
+    """Words for assembly: ``thread`` is the thread's number, ``twice`` doubles, ``send`` writes 1 to an address, and ``take`` waits until
     there is a 1 at one, for some time, and writes 0 there."""
 
-    def is_uniform_assembly(self, text: str) -> bool:
+    def is_uniform(self, text: str) -> bool:
         return text == "twice"
 
-    def inline_asm(
-        self, context: SimtContext, text: str, constraints: str, results: Sequence[AssemblyOperand], operands: Sequence[AssemblyOperand]
-    ) -> list[str]:
+    def emit(self, context: SimtContext, text: str, constraints: str, results: Sequence[AssemblyOperand], operands: Sequence[AssemblyOperand]) -> list[str]:
         w = context.writer
         if text == "thread":
-            return [w.emit(f"add i32 {w.emit(f'mul i32 {context.warp}, {self.warp_size}')}, {context.lane}")]
+            return [w.emit(f"add i32 {w.emit(f'mul i32 {context.warp}, {context.target.resources.warp_size}')}, {context.lane}")]
         (operand,) = (each.name for each in operands)
         if text == "twice":
             return [w.emit(f"add i32 {operand}, {operand}")]

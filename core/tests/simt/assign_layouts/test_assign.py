@@ -461,7 +461,11 @@ def test_notes_tell_which_products_have_no_instruction(matrix_target: EmulatedTa
 class RowsTarget(emulator.EmulatedTarget):
     """Products have a second plan, which leaves rows in their warps."""
 
-    def matmul_plans(self, product: Matmul) -> list[MatmulPlan]:
+    def __init__(self, *sizes: int) -> None:
+        super().__init__(*sizes)
+        self.matrix = emulator.EmulatedMatrix(self._plans)
+
+    def _plans(self, product: Matmul) -> list[MatmulPlan]:
         plan = fma_plan(self, product)
         return [plan, dataclasses.replace(plan, name=BY_ROWS, whole_rows=True)]
 

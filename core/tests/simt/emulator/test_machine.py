@@ -17,7 +17,7 @@ from tilewright.simt import emulator
 from tilewright.simt.compile import run_stages
 from tilewright.simt.emulator.launch import expanded_arguments
 from tilewright.simt.lowering.lower_function import lower_function
-from tilewright.simt.target.simt_target import Access
+from tilewright.simt.target.capabilities.global_memory import Access
 from tilewright.testing.stage_text import read
 
 Body = Callable[[emulator.EmulatedTarget, FunctionWriter, str], None]
@@ -42,14 +42,14 @@ def test_threads_exchange_through_shuffles_and_shared_memory(warps: int, warp_si
     threads = warps * warp_size
 
     def body(target: emulator.EmulatedTarget, w: FunctionWriter, thread: str) -> None:
-        shared = target.shared_base(w)
-        value = target.shuffle_xor(w, w.emit(f"add i32 {thread}, %number"), 1)
+        shared = target.shared.base(w)
+        value = target.lanes.shuffle_xor(w, w.emit(f"add i32 {thread}, %number"), 1)
         w.do(f"store i32 {value}, ptr {at(w, shared, thread)}")
-        target.barrier(w, target.everyone)
+        target.threads.barrier(w, target.record.everyone)
         far = w.emit(f"sub i32 {threads - 1}, {thread}")
         found = w.emit(f"add i32 {w.load('i32', at(w, shared, far), 4)}, {w.emit('mul i32 %px, 1000')}")
         place = w.emit(f"add i32 {thread}, {w.emit(f'mul i32 %px, {threads}')}")
-        target.store(w, at(w, "%out", place), I32, [found], None, Access())
+        target.memory.store(w, at(w, "%out", place), I32, [found], None, Access())
 
     out = np.full((3, threads), -1, np.int32)
     run(body, out, warps=warps, warp_size=warp_size, grid=(3, 1, 1), number=100)
@@ -61,7 +61,7 @@ def test_threads_exchange_through_shuffles_and_shared_memory(warps: int, warp_si
 def test_a_barrier_that_some_threads_miss_is_reported(grid: tuple[int, int, int]) -> None:
     def body(target: emulator.EmulatedTarget, w: FunctionWriter, thread: str) -> None:
         with w.when(w.emit("icmp eq i32 %warp, 0")):
-            target.barrier(w, target.everyone)
+            target.threads.barrier(w, target.record.everyone)
 
     with pytest.raises(KernelError) as caught:
         run(body, np.zeros(1, np.int32), grid=grid)
@@ -74,7 +74,7 @@ def test_a_barrier_that_some_threads_miss_is_reported(grid: tuple[int, int, int]
 
 def test_an_access_must_be_aligned_to_its_whole_size() -> None:
     def body(target: emulator.EmulatedTarget, w: FunctionWriter, thread: str) -> None:
-        target.load(w, at(w, "%out", "1"), F32, 4, None, None, Access())
+        target.memory.load(w, at(w, "%out", "1"), F32, 4, None, None, Access())
 
     with pytest.raises(KernelError, match="not aligned"):
         run(body, np.zeros(8, np.int32))
@@ -131,19 +131,19 @@ def test_when_a_copy_happens_is_the_mode_s_to_say(completion: str, second: int |
 
     def body(target: emulator.EmulatedTarget, w: FunctionWriter, thread: str) -> None:
         context: Any = SimpleNamespace(writer=w)
-        shared = target.shared_base(w)
-        (mechanism,) = target.mechanisms
+        shared = target.shared.base(w)
+        (mechanism,) = target.async_copy.mechanisms
         assert mechanism.start is not None
         with w.when(target_is_first(w)):
             for i, predicate in enumerate((None, "false", None)):
                 mechanism.start(context, at(w, shared, str(i)), at(w, "%out", str(i)), 4, predicate)
                 if i:
-                    target.commit(context, "copies")
-            target.wait(context, "copies", 1, [])
+                    target.async_copy.commit(context, "copies")
+            target.async_copy.wait(context, "copies", 1, [])
             for i in range(3):
                 value = w.load("i32", at(w, shared, str(i)), 4)
                 w.do(f"store i32 {value}, ptr {at(w, '%out', str(8 + i))}")
-            target.wait(context, "copies", 0, [])
+            target.async_copy.wait(context, "copies", 0, [])
             w.do(f"store i32 {w.load('i32', at(w, shared, '2'), 4)}, ptr {at(w, '%out', '11')}")
 
     out = np.zeros(12, np.int32)

@@ -14,9 +14,11 @@ from tilewright.simt.assign_layouts.coalesce import spread
 from tilewright.simt.compile import compile_kernel
 from tilewright.simt.dialect.attributes import layout_of
 from tilewright.simt.emulator import EmulatedTarget
+from tilewright.simt.emulator.memory import EmulatedMemory
+from tilewright.simt.emulator.record import EmissionRecord
 from tilewright.simt.layouts.linear_layout import LinearLayout
 from tilewright.simt.lowering.emission.context import SimtContext
-from tilewright.simt.target.simt_target import Update
+from tilewright.simt.target.capabilities.global_memory import Update
 from tilewright.testing.emulated import LANES, WARPS, build, compare, small
 from tilewright.testing.stage_text import after
 
@@ -24,10 +26,18 @@ THREADS = WARPS * LANES
 
 
 class Recording(EmulatedTarget):
-    """The emulated machine, which records the elements, order and use of each update that it writes, and the fences."""
+    """The emulated machine with a memory that records."""
 
     def __init__(self) -> None:
         super().__init__(LANES)
+        self.memory: RecordingMemory = RecordingMemory(self.record)
+
+
+class RecordingMemory(EmulatedMemory):
+    """Records the elements, order and use of each update that it writes, and the fences."""
+
+    def __init__(self, record: EmissionRecord) -> None:
+        super().__init__(record)
         self.updates: list[tuple[int, str, bool]] = []
         self.fences: list[str] = []
 
@@ -56,7 +66,7 @@ def test_one_update_adds_what_the_target_allows(type_: str, dtype: type, width: 
     block, rng, target = 16 * THREADS, np.random.default_rng(0), Recording()
     signature = {"x": f"*{type_}", "out": f"*{type_}", "n": "i32"}
     compare(add_row, signature, [small(rng, block).astype(dtype), small(rng, block).astype(dtype), 5], stages=1, target=target, BLOCK=block, ROUND=16)
-    assert target.widths == [width] * (16 // width)
+    assert target.memory.widths == [width] * (16 // width)
 
 
 @pytest.mark.parametrize(("round_", "divisibility", "width"), [(4, 16, 4), (2, 16, 2), (1, 16, 1), (4, 8, 2), (4, 4, 1)])
@@ -65,14 +75,14 @@ def test_one_mask_and_alignment_hold_for_all_elements_of_an_update(round_: int, 
     signature = {"x": "*fp32", "out": "*fp32", "n": "i32"}
     arguments = [small(rng, block), small(rng, block), 77 // round_]
     compare(add_row, signature, arguments, stages=1, target=target, divisibility=divisibility, BLOCK=block, ROUND=round_)
-    assert set(target.widths) == {width}
+    assert set(target.memory.widths) == {width}
 
 
 def test_where_threads_are_many_each_updates_one_element() -> None:
     rng, target = np.random.default_rng(0), Recording()
     arguments = [small(rng, THREADS // 2), small(rng, THREADS // 2), 5]
     compare(add_row, {"x": "*fp32", "out": "*fp32", "n": "i32"}, arguments, stages=1, target=target, BLOCK=THREADS // 2, ROUND=1)
-    assert target.widths == [1]
+    assert target.memory.widths == [1]
 
 
 @device_function
@@ -86,7 +96,7 @@ def test_old_values_of_updates_of_several_elements(block: int) -> None:
     rng, target = np.random.default_rng(0), Recording()
     signature = {"x": "*fp32", "out": "*fp32", "old": "*fp32"}
     compare(add_and_keep, signature, [small(rng, block), small(rng, block), np.zeros(block, np.float32)], stages=1, target=target, BLOCK=block)
-    assert set(target.widths) == {4 if block > THREADS else 1} and all(used for _, _, used in target.updates)
+    assert set(target.memory.widths) == {4 if block > THREADS else 1} and all(used for _, _, used in target.memory.updates)
 
 
 @device_function
@@ -98,7 +108,7 @@ def add_to_few(x, out, BLOCK: tl.constexpr):
 def test_several_elements_may_have_one_address() -> None:
     rng, target, block = np.random.default_rng(0), Recording(), 8 * THREADS
     compare(add_to_few, {"x": "*fp32", "out": "*fp32"}, [small(rng, block), np.zeros(block, np.float32)], stages=1, target=target, BLOCK=block)
-    assert set(target.widths) == {1}
+    assert set(target.memory.widths) == {1}
 
 
 # ---- layouts
@@ -116,7 +126,7 @@ def test_lanes_that_hold_the_same_sums_add_different_ones(stride: int) -> None:
     rows, columns, target = 8 * WARPS, 4 * LANES, Recording()
     arguments = [small(np.random.default_rng(0), rows, columns), np.zeros(rows * stride, np.float32)]
     function, _, _ = compare(add_sums_of_rows, {"x": "*fp32", "out": "*fp32"}, arguments, stages=1, target=target, ROWS=rows, COLUMNS=columns, STRIDE=stride)
-    assert target.widths == [1]
+    assert target.memory.widths == [1]
     (update,) = (operation for operation in function.walk() if operation.name == "atomic_rmw")
     assert layout_of(update.operands[0]).register_count == 1
 
@@ -162,7 +172,7 @@ def test_one_fence_orders_all_updates_of_a_thread(order: str, fences: list[str])
     arguments = [small(np.random.default_rng(0), block), np.zeros(2 * block, np.float32), np.zeros(1, np.int32)]
     signature = {"x": "*fp32", "out": "*fp32", "flag": "*i32"}
     _, _, text = compare(ordered, signature, arguments, stages=1, target=target, BLOCK=block, ORDER=order, SCALE=2)
-    assert target.updates == [(1, "relaxed", "acq" in order)] * 4 and target.fences == fences
+    assert target.memory.updates == [(1, "relaxed", "acq" in order)] * 4 and target.memory.fences == fences
     places = [text.find(f"fence {fence}") for fence in fences]
     updates = [text.find("atomicrmw"), text.rfind("atomicrmw")]
     assert all((place < updates[0]) if fence == "release" else (place > updates[1]) for place, fence in zip(places, fences, strict=True))
@@ -173,7 +183,7 @@ def test_a_single_update_of_a_thread_has_its_own_order(order: str) -> None:
     block, target = 4 * THREADS, Recording()
     module = build(ordered, {"x": "*fp32", "out": "*fp32", "flag": "*i32"}, BLOCK=block, ORDER=order, SCALE=1)
     compile_kernel(module, target, {"num_warps": WARPS, "num_stages": 1, "enable_fp_fusion": False})
-    assert target.updates == [(4, order, "acq" in order)] and not target.fences
+    assert target.memory.updates == [(4, order, "acq" in order)] and not target.memory.fences
 
 
 UPDATE = "%{0} = atomic_rmw %p, %n {{kind = add, order = {1}}} : i32"

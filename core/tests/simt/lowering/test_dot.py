@@ -106,5 +106,5 @@ def test_results_are_spread_over_threads_in_square_blocks(lanes: int, warps: int
 def test_matrix_instructions_with_operands_in_registers(k_step: int, num_warps: int) -> None:
     target = MatrixTarget(k_step, fragments=True, wish=False)
     compare(TileType((16, 16), F32), TileType((16, 8), F32), TileType((16, 8), F32), target=target, num_warps=num_warps, chain=2)
-    assert len(target.calls) == 2 * (16 // k_step if k_step else 1)
-    assert not target.loads
+    assert len(target.matrix.calls) == 2 * (16 // k_step if k_step else 1)
+    assert not target.matrix.loads

@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,6 @@ from tilewright.simt.layouts.linear_layout import LinearLayout, blocked
 from tilewright.simt.layouts.scan_plan import plan_scan, scan_layout
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.lowering.emission.shuffles import exchange, words_of
-from tilewright.simt.target.simt_target import SimtTarget
 from tilewright.testing import random_layouts
 from tilewright_conformance.op_samples import check_outputs, samples
 from tilewright_conformance.op_samples.kernel import ANY, INTEGRAL, Draw, Sample, SampleKernel
@@ -360,9 +360,7 @@ def test_assembly_gets_packed_operands(type_: Type, pack: int, monkeypatch: pyte
     """The assembly of the test adds 1 to each element of its operands: what it gets is checked by what comes out."""
     calls: list[int] = []
 
-    def increment(
-        self: SimtTarget, context: SimtContext, text: str, constraints: str, results: Sequence[AssemblyOperand], operands: Sequence[AssemblyOperand]
-    ) -> list[str]:
+    def increment(context: SimtContext, text: str, constraints: str, results: Sequence[AssemblyOperand], operands: Sequence[AssemblyOperand]) -> list[str]:
         assert (text, constraints) == ("add", "=r,r") and [replace(operand, name="") for operand in operands] == list(results)
         calls.append(len(operands))
         w, found = context.writer, []
@@ -379,7 +377,7 @@ def test_assembly_gets_packed_operands(type_: Type, pack: int, monkeypatch: pyte
             found.append(w.emit(f"bitcast {vector} {added} to i32"))
         return found
 
-    monkeypatch.setattr(emulator.EmulatedTarget, "inline_asm", increment)
+    monkeypatch.setattr(emulator.EmulatedTarget, "assembly", SimpleNamespace(emit=increment, is_uniform=lambda text: False))
     for shape in ((4, 8), (64,), (2,)):
         kernel = SampleKernel("asm")
         tile = kernel.load(type_, shape, INTEGRAL)

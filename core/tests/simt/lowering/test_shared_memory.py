@@ -147,7 +147,7 @@ def test_asynchronous_copies_into_any_layout(element: Type, widths: tuple[int, .
         below = kernel.put(kernel.b.cmp(flat, bound, predicate="lt"), given_to.reshape((256,)))
         mask.append(kernel.put(kernel.b.reshape(below, result=TileType(shape, I1)), given_to))
     slot = kernel.slot(shape, element, shared)
-    (mechanism,) = kernel.target.mechanisms
+    (mechanism,) = kernel.target.async_copy.mechanisms
     kernel.simt("simt.copy_start", [slot], [pointer], mask, by=mechanism.name)
     token = kernel.simt("simt.commit", result=COPIES)
     assert token is not None

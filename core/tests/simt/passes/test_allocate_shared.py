@@ -223,14 +223,12 @@ def test_small_scratch_spaces_take_turns() -> None:
     assert placed.bytes <= 64
 
 
-class WithBarriers(EmulatedTarget):
-    barrier_bytes = 8
-
-
 def test_barrier_objects_have_a_place_of_their_own_from_begin_to_end() -> None:
     """A copy may arrive, and a part wait, whenever: nothing else is ever there."""
     lines = ("buffer a 256", "use a", "%m = simt.barriers {count = 1} : barriers<4>", "simt.arrive %m, %zero", "buffer b 256", "use b")
-    placed = Placed(*lines, target=WithBarriers(32))
+    target = EmulatedTarget(32)
+    target.mbarriers.bytes = 8
+    placed = Placed(*lines, target=target)
     (barriers,) = placed.all("simt.barriers")
     there = offset_of(barriers), offset_of(barriers) + 4 * 8
     assert placed.overlap("a", "b") and placed.bytes == 256 + 4 * 8

@@ -122,7 +122,7 @@ def chained(a, b, c, tiles, steps):
 def test_chains_of_products_whose_sums_share_a_place(stages: int, completion: str) -> None:
     target = machine(completion)
     # too little for the halves of a loop side by side
-    target.accumulator_units = 16
+    target.tensor_memory = emulator.EmulatedTensorMemory(16)
     found = run(chained, 3, target, stages=stages)
     (memory,) = (one for one in found if one.name == "simt.accumulators")
     assert memory.attribute("units") == 16 and sum(one.name == "simt.dot_into" for one in found) == 3
@@ -296,7 +296,7 @@ def test_memory_is_not_used_anew_while_a_product_reads_it() -> None:
 
 def test_more_sums_than_there_is_memory_for() -> None:
     target = machine("late")
-    target.accumulator_units = 8
+    target.tensor_memory = emulator.EmulatedTensorMemory(8)
     with pytest.raises(OutOfResources) as caught:
         run(multiply, 2, target, FROM=False, DIVIDED=False)
     assert (caught.value.name, caught.value.required, caught.value.limit) == (ACCUMULATORS, 16, 8)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -61,9 +63,8 @@ def constant(a, b, out, n, D: tl.constexpr):
 
 def machine(**given: int) -> MatrixTarget:
     target = MatrixTarget(4, fragments=True, wish=False, prices=True)
-    target.mechanisms = ()
-    for name, value in given.items():
-        setattr(target, name, value)
+    target.async_copy.mechanisms = ()
+    target.resources = replace(target.resources, **given)
     return target
 
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tilewright.ir import Builder, verify
-from tilewright.ir.core import Operation, Value
+from tilewright.ir.core import Value
 from tilewright.ir.ops.linear import SCALED_FORMATS
 from tilewright.ir.parser import parse_module
 from tilewright.ir.printer import print_module
 from tilewright.ir.types import F16, F32, I1, I32, I64, U8, DescriptorType
 from tilewright.reference.interpreter import DescriptorValue
 from tilewright.reference.interpreter import run as run_reference
-from tilewright.simt.emulator import EmulatedTarget
+from tilewright.simt.emulator import EmulatedMatrix, EmulatedTarget, EmulatedTma
 from tilewright.simt.passes.inline_and_expand import prepare
 from tilewright_conformance.op_samples import check_outputs, samples
 from tilewright_conformance.op_samples.kernel import INTEGRAL, ZEROS, Draw, Sample, SampleKernel
@@ -234,8 +234,9 @@ def test_descriptors_of_different_padding_meet(form: str) -> None:
 
 
 class KeepsLoads(EmulatedTarget):
-    def keeps_descriptor(self, operation: Operation, divisors: Sequence[int], width: int) -> bool:
-        return operation.name == "descriptor_load"
+    def __init__(self) -> None:
+        super().__init__()
+        self.tma = EmulatedTma(self.record, lambda operation, divisors, width: operation.name == "descriptor_load")
 
 
 def test_a_target_may_keep_descriptors() -> None:
@@ -270,8 +271,9 @@ def test_what_is_written_by_threads_is_not_read_by_copies() -> None:
 
 
 class KeepsPairs(EmulatedTarget):
-    def keeps_scaled(self, operation: Operation) -> bool:
-        return operation.attribute("a_format") == "e2m1"
+    def __init__(self) -> None:
+        super().__init__()
+        self.matrix = EmulatedMatrix(keeps_scaled=lambda operation: operation.attribute("a_format") == "e2m1")
 
 
 def test_a_target_may_keep_scaled_products() -> None:

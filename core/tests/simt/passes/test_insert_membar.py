@@ -14,7 +14,7 @@ from tilewright.simt.analysis.async_hazards import FlightError
 from tilewright.simt.assign_layouts.assign import assign
 from tilewright.simt.compile import run_stages
 from tilewright.simt.dialect.ops import SIMT_TABLE
-from tilewright.simt.emulator import EmulatedTarget
+from tilewright.simt.emulator import EmulatedProxy, EmulatedTarget
 from tilewright.simt.passes.allocate_shared import allocate
 from tilewright.simt.passes.insert_membar import insert_barriers
 from tilewright.testing.stage_text import read
@@ -197,7 +197,7 @@ BLOCK_LINES = {
 )
 def test_what_threads_write_is_published_before_copies_of_blocks_see_it(order: str, published: bool, expected: str) -> None:
     target = BulkTarget(8)
-    target.published = published
+    target.async_proxy = EmulatedProxy(target.record) if published else None
     module = block_module(order)
     run_stages(module, target, {"num_warps": 2}, ["allocate", "barriers"])
     assert shape_of_barriers(module.kernel.body) == expected

@@ -29,10 +29,11 @@ class Halves(emulator.EmulatedTarget):
 
     def __init__(self, *types: Type) -> None:
         super().__init__(8)
-        self.types = types
+        self._types = types
+        self.matrix = emulator.EmulatedMatrix(self._plans)
 
-    def matmul_plans(self, product: Matmul) -> Sequence[MatmulPlan]:
-        served = product.a is product.b and product.a in self.types
+    def _plans(self, product: Matmul) -> Sequence[MatmulPlan]:
+        served = product.a is product.b and product.a in self._types
         return (dataclasses.replace(fma_plan(self, product), name=f"matrix {product.a}"),) if served else ()
 
 

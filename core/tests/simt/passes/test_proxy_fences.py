@@ -3,16 +3,15 @@ instructions do there, and the check that they stand where they must."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
 from tilewright.ir import Module
 from tilewright.ir.core import Region
 from tilewright.simt.analysis.async_hazards import FlightError
 from tilewright.simt.compile import run_stages
+from tilewright.simt.emulator import EmulatedProxy
 from tilewright.simt.passes.check_proxies import ProxyError, check_proxies
-from tilewright.simt.target.matmul_plan import Matmul, MatmulPlan
+from tilewright.simt.target.capabilities.matrix import MatrixInstructions
 from tilewright.testing.stage_text import read
 from tilewright.testing.toy_targets import BulkTarget
 
@@ -124,7 +123,7 @@ def letters_of(region: Region) -> str:
 def with_fences(letters: str, *, published: bool = True) -> str:
     """The letters of a kernel after barriers and fences were put in, checked."""
     target = BulkTarget(8)
-    target.published = published
+    target.async_proxy = EmulatedProxy(target.record) if published else None
     module = module_of(letters)
     run_stages(module, target, {"num_warps": 2}, ["barriers"])
     check_proxies(module.kernel, target)
@@ -188,8 +187,9 @@ def test_reads_are_fenced_where_a_slot_is_given_back(letters: str, expected: str
 class _Plain(BulkTarget):
     """A machine whose threads multiply and add by themselves."""
 
-    def matmul_plans(self, product: Matmul) -> Sequence[MatmulPlan]:
-        return ()
+    def __init__(self, warp_size: int) -> None:
+        super().__init__(warp_size)
+        self.matrix = MatrixInstructions()
 
 
 @pytest.mark.parametrize(("letters", "expected"), [("Ub", "p.|b"), ("sU", "s|p"), ("sUd", "s|p.|b")])

@@ -19,8 +19,7 @@ OPTIONS = {"num_warps": 2, "num_stages": 1, "enable_fp_fusion": False}
 
 class Small(emulator.EmulatedTarget):
     def __init__(self, memory: int) -> None:
-        super().__init__(8)
-        self.shared_memory = memory
+        super().__init__(8, memory)
 
 
 def module(batches: tuple[int, ...], k: int) -> Module:

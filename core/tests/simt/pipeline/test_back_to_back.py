@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from back_to_back_kernels import HEAD, attention_module, exp2_attention, gradients
@@ -74,7 +76,7 @@ def test_rings_that_do_not_fit_are_those_of_one_loop() -> None:
     q, k, v = np.random.default_rng(0).standard_normal((3, 32, HEAD)).astype(np.float32)
     out = np.full_like(q, np.nan)
     module, target = attention_module(True), BulkTarget(8, rows=True)
-    target.shared_memory = 3000
+    target.resources = replace(target.resources, shared_memory=3000)
     emulator.run(module, [*map(EmulatedDescriptor, (q, k, v)), out, 32, BN, 2], (2, 1, 1), num_warps=2, target=target, num_stages=2)
     np.testing.assert_allclose(out, exp2_attention(q, k, v, True), rtol=1e-5, atol=1e-6)
     assert not operations(module, "simt.part")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from looped_kernels import ATTENTION, attending, attention
 
@@ -18,7 +20,7 @@ OPTIONS = {"num_warps": WARPS, "num_stages": 1, "enable_fp_fusion": False}
 def machine(registers: int) -> MatrixTarget:
     """A machine with matrix instructions that read registers."""
     target = MatrixTarget(4, fragments=False, wish=False)
-    target.mechanisms, target.registers, target.register_file = (), registers, 4096
+    target.async_copy.mechanisms, target.resources = (), replace(target.resources, registers=registers, register_file=4096)
     return target
 
 
@@ -36,7 +38,7 @@ def test_a_constant_operand_is_read_from_shared_memory_where_registers_are_few(n
 @pytest.mark.parametrize(("memory", "kept"), [(1 << 16, True), (1024, False)])
 def test_it_stays_in_registers_where_there_is_no_shared_memory_for_it(memory: int, kept: bool) -> None:
     module, target = clone_module(build(attention, ATTENTION, D=16, BLOCK=16)), machine(60)
-    target.shared_memory = memory
+    target.resources = replace(target.resources, shared_memory=memory)
     run_stages(module, target, OPTIONS, ["prepare", "layouts", "select", "schedule", "expand", "constants"])
     products = [operation for operation in module.kernel.walk() if operation.name == "simt.dot"]
     assert [isinstance(product.operands[0].type, SlotType) for product in products] == [kept, False]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -266,10 +267,10 @@ def test_matrix_instructions_read_their_fragments_from_shared_memory(k_step: int
     _, (loop,), _ = compare(steps, STEPS, arguments, stages=3, target=target, BK=16, M=16, N=8)
     assert len(inside(loop, "simt.copy_start")) == 2 and not inside(loop, "simt.convert")
     calls = 16 // k_step if k_step else 1
-    assert len(target.calls) == calls
+    assert len(target.matrix.calls) == calls
     # in steps, the first one's fragments are loaded before the loop, and then in the iteration before
     expected = [0, *range(k_step, 16, k_step), 0] if k_step else [0]
-    assert target.loads == ([first for first in expected if wish or not first] if fragments else [])
+    assert target.matrix.loads == ([first for first in expected if wish or not first] if fragments else [])
 
 
 @pytest.mark.parametrize("early", [True, False])
@@ -280,7 +281,7 @@ def test_a_product_in_steps(stages: int, trips: int, early: bool) -> None:
     product, whose next fragments are the next iteration's, or first of all where there are no registers for them."""
     rng = np.random.default_rng(3)
     target = MatrixTarget(4, True, True)
-    target.registers = 255 if early else 48
+    target.resources = replace(target.resources, registers=255 if early else 48)
     arguments = [small(rng, 16, 128), small(rng, 128, 8), np.full((16, 8), 7, np.float32), 0, 16 * trips, 16, 100]
     kernel, (loop,), _ = compare(steps, STEPS, arguments, stages=stages, target=target, BK=16, M=16, N=8)
     names = ("simt.fragment", "simt.copy_start", "simt.commit", "simt.wait", "barrier", "simt.dot_step")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -195,12 +196,12 @@ def test_distance_is_limited_by_registers() -> None:
     target = plain()
     found = {}
     for registers in (36, 100, 124, 148, 255):
-        target.registers = registers
+        target.resources = replace(target.resources, registers=registers)
         loop, told = scheduled(target, 6)
         found[registers] = loop.attributes["simt.distance"]
         assert told == ([] if found[registers] == 5 else [f"pipelined {found[registers] + 1} deep instead of 6, for want of registers"])
     assert found == {36: 1, 100: 1, 124: 2, 148: 3, 255: 5}
-    target.registers = 124
+    target.resources = replace(target.resources, registers=124)
     compare(steps, STEPS, operands(1, 5, 70), stages=6, target=target, **SIZES, **FILLS)
 
 
@@ -218,7 +219,7 @@ def test_shared_memory_for_two_slots_is_needed() -> None:
 def crowded(registers: int, k_step: int = 4) -> MatrixTarget:
     """A machine with matrix instructions, without copies of its own."""
     target = MatrixTarget(k_step, fragments=False, wish=False)
-    target.mechanisms, target.registers, target.few_registers = (), registers, True
+    target.async_copy.mechanisms, target.resources = (), replace(target.resources, registers=registers, few_registers=True)
     return target
 
 
@@ -246,7 +247,7 @@ def test_loads_are_in_flight_in_turn_where_registers_are_few(k_step: int, trips:
 
 def test_loads_are_in_flight_together_where_registers_are_not_few() -> None:
     target = crowded(70)
-    target.few_registers = False
+    target.resources = replace(target.resources, few_registers=False)
     _, (loop,), _ = compare(steps, STEPS, operands(1, 3), stages=2, target=target, **SIZES, **FILLS)
     assert order(loop) == TOGETHER
 
@@ -274,7 +275,7 @@ def test_operands_that_stay_the_same_are_in_registers_where_there_is_no_shared_m
     found = {}
     for memory in MEMORIES:
         copy, target = clone_module(module), crowded(REGISTERS[-1])
-        target.shared_memory = memory
+        target.resources = replace(target.resources, shared_memory=memory)
         run_stages(copy, target, {**OPTIONS, "num_stages": 2}, ["prepare", "layouts", "select", "schedule"])
         found[memory] = [product.attributes.get("simt.kept", ()) for product in copy.kernel.walk() if product.name == "simt.dot"]
     assert found == dict(zip(MEMORIES, ([(0,), ()], [(), ()]), strict=True))
@@ -288,7 +289,7 @@ def test_what_is_decided_where_registers_are_few_reads_back() -> None:
     run_stages(module, target, options, names[:done])
     text = print_module(module)
     assert "simt.in_turn = true" in text and "simt.kept = [0]" in text
-    again = parse_module(text, target.table)
+    again = parse_module(text, target.dialect.table)
     for one in (module, again):
         run_stages(one, target, options, names[done:])
     assert print_module(module) == print_module(again)
@@ -317,7 +318,7 @@ def test_a_thread_holds_one_address_of_a_tile_whose_others_follow(around: bool) 
     arguments = [small(rng, 16, 128), small(rng, 128, 8), np.full((16, 8), 7, np.float32), 5, 128]
     signature = {"a": "*fp32", "b": "*fp32", "out": "*fp32", "n": "i32", "row": "i32"}
     target = plain()
-    target.few_registers = True
+    target.resources = replace(target.resources, few_registers=True)
     kernel, (loop,), text = compare(strided, signature, arguments, stages=2, target=target, BK=16, M=16, N=8, AROUND=around)
     of_a, of_b = inside(loop, "simt.load_start")
     found = AddressSteps(kernel, target)

@@ -222,7 +222,7 @@ def test_a_program_of_as_many_warps_as_there_are_is_not_divided(warps: int, form
     module, target = matmul_module(by_blocks, blocks=True, PARTS=True), BulkTarget(8)
     run_stages(module, target, {"num_warps": warps, "num_stages": 2}, ["prepare", "raise", "layouts", "select", "schedule"])
     (loop,) = operations(module, "for")
-    assert target.warp_size * 128 == target.max_threads and loop.attributes[FORM] == form
+    assert target.resources.warp_size * 128 == target.resources.max_threads and loop.attributes[FORM] == form
 
 
 @pytest.mark.parametrize("completion", MODES)

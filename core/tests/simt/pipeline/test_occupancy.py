@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from tilewright.simt.dialect.attributes import PROGRAMS, WARPS, notes_of
 from tilewright.simt.dialect.pipeline_attributes import CHAIN, FORM, PARTS, SLOTS
 from tilewright.simt.emulator import EmulatedDescriptor
 from tilewright.simt.passes.allocate_shared import SHARED_MEMORY
+from tilewright.simt.target.capabilities.warp_specialization import WarpSpecialization
 from tilewright.simt.target.simt_target import SimtTarget, Stage
 from tilewright.testing.toy_targets import BulkTarget
 
@@ -32,14 +34,19 @@ WORDS = 40
 class Shared(BulkTarget):
     """A machine of which ``programs`` programs may have ``registers`` registers a thread, by their number."""
 
-    resident_programs = 4
-
     def __init__(self, registers: Mapping[int, int], memory: int = 64 * 1024, seed: int = 0) -> None:
         super().__init__(8, rows=True, seed=seed)
-        self.given, self.shared_memory = registers, memory
+        self.resources = replace(self.resources, shared_memory=memory, max_resident=4)
+        self.warp_specialization = SharedRegisters(registers)
 
-    def part_registers(self, warps: Mapping[str, int], programs: int = 1) -> Mapping[str, int]:
-        return {"math": self.given.get(programs, 1), "load": 8}
+
+class SharedRegisters(WarpSpecialization):
+    def __init__(self, given: Mapping[int, int]) -> None:
+        super().__init__(1)
+        self._given = given
+
+    def registers(self, warps: Mapping[str, int], programs: int = 1) -> Mapping[str, int]:
+        return {"math": self._given.get(programs, 1), "load": 8}
 
 
 def module() -> Module:
@@ -117,7 +124,7 @@ def test_as_many_warps_as_hold_the_sums(shape: tuple[int, int], options: dict[st
 
 def test_no_more_warps_than_a_program_may_have() -> None:
     made, target = dot_module(64, 128), BulkTarget(8)
-    target.max_threads = 8 * (4 + target.part_warps)
+    target.resources = replace(target.resources, max_threads=8 * (4 + target.warp_specialization.warp_multiple))
     run_stages(made, target, OPTIONS, ["prepare", "warps"])
     assert kernel_of(made).attributes[WARPS] == 4
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -45,7 +46,7 @@ def test_loads_through_registers(kernel: Callable[[int], Run], stages: int, trip
 @pytest.mark.parametrize("trips", TRIPS)
 def test_loads_through_few_registers(trips: int) -> None:
     target = MatrixTarget(4, fragments=False, wish=False)
-    target.mechanisms, target.registers, target.few_registers = (), 60, True
+    target.async_copy.mechanisms, target.resources = (), replace(target.resources, registers=60, few_registers=True)
     loop = expanded(chasing(trips), 2, target, D=16, M=16)
     assert inside(loop, "simt.keep_order")
 
@@ -55,7 +56,7 @@ def test_loads_through_few_registers(trips: int) -> None:
 def test_the_last_product_step_by_step(registers: int, trips: int) -> None:
     """The fragments of its first step are loaded in the iteration before, or in its own where registers are short."""
     target = MatrixTarget(4, fragments=False, wish=False)
-    target.registers = registers
+    target.resources = replace(target.resources, registers=registers)
     loop = expanded(gathering_last(trips), 3, target, M=16)
     assert inside(loop, "simt.dot_step")
 

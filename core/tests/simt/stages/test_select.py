@@ -188,5 +188,5 @@ def test_what_is_converted_on_the_way_to_a_product_is_read_without_conflicts() -
     (converted,) = load.results[0].uses
     shared = shared_layout(load)
     for layout in (layout_of(load.results[0]), layout_of(converted.results[0])):
-        count, turns = transactions(layout, shared, 4, target.max_access, target.banks)
+        count, turns = transactions(layout, shared, 4, target.resources.max_access, target.resources.banks)
         assert turns == count * accesses(layout, shared, 4).width

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tilewright.simt.target.cost_model import MachineCosts
+from tilewright.simt.target.cost_model import CostModel
 
-COSTS = MachineCosts(
+COSTS = CostModel(
     operations={"sqrt": 8.0, "rsqrt": 8.0, "div": 12.0, "rem": 12.0},
     sector=32,
     line=64,

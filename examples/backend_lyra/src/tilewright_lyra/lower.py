@@ -24,7 +24,7 @@ def lower(module: Module, options: Mapping[str, Any]) -> CodeObject:
         OutOfResources: a program needs more than the machine has.
     """
     machine, name = LyraTarget(), module.kernel.name
-    check_portable(name, options, machine.warp_size, machine.max_threads)
+    check_portable(name, options, machine.resources.warp_size, machine.resources.max_threads)
     refuse_externs(module)
     timings: dict[str, float] = {}
     try:
@@ -32,5 +32,5 @@ def lower(module: Module, options: Mapping[str, Any]) -> CodeObject:
     except OutOfResources as error:
         raise OutOfResources(error.required, error.limit, f"{error.name} of kernel {name} ({configuration_text(options)})") from error
     facts = lowered.kernel.attributes
-    metadata = {"num_warps": facts[WARPS], "shared": facts[SHARED_BYTES], "messages": machine.messages}
+    metadata = {"num_warps": facts[WARPS], "shared": facts[SHARED_BYTES], "messages": machine.record.messages}
     return CodeObject(name, text.encode(), {"tileir": str(module), "simt": print_module(lowered), "llir": text}, metadata, timings)

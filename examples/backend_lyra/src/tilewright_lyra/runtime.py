@@ -20,7 +20,7 @@ def launcher(code: CodeObject, parameters: Sequence[Parameter]) -> Launcher:
     def start(grid: tuple[int, int, int], words: bytes, stream: Any) -> None:
         passed = struct.unpack(f"<{len(words) // 8}q", words)
         machine = LyraTarget()
-        machine.messages = code.metadata["messages"]
+        machine.record.messages[:] = code.metadata["messages"]
         run_text(text, machine, [I64] * len(passed), passed, grid, warps)
 
     return word_launcher(code.name, parameters, start)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.simt.emulator import EmulatedTarget
+from tilewright.simt.emulator.target import EmulatedDebugging
 from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.target.capabilities.matrix import MatrixInstructions
 from tilewright.simt.target.matmul_plan import Matmul, MatmulPlan
+from tilewright.simt.target.simt_target import Resources
 from tilewright_lyra.copies import COPY
 from tilewright_lyra.costs import COSTS
 from tilewright_lyra.matrix import plans
@@ -17,21 +20,27 @@ WARP_SIZE, SHARED_MEMORY, MAX_THREADS = 16, 48 * 1024, 512
 class LyraTarget(EmulatedTarget):
     """Warps of 16 lanes, 48 KiB of shared memory in 16 banks, copies of 4 and 8 bytes beside computation, a dot product of four elements a lane.
 
-    Ids, barriers, shuffles, accesses and atomics are the emulated machine's; a machine of your own writes these as well, as methods of a ``SimtTarget``.
+    Ids, barriers, shuffles, accesses and atomics are the emulated machine's; a machine of your own writes these as well, as capabilities of a ``SimtTarget``.
     """
 
     name = "lyra"
     costs = COSTS
-    max_threads, banks, max_access = MAX_THREADS, 16, 16
-    registers, register_file = 128, 32 * 1024
-    barrier_bytes = part_warps = 0  # no barrier objects, and programs are not divided into parts
 
     def __init__(self) -> None:
         super().__init__(WARP_SIZE, SHARED_MEMORY)
-        self.mechanisms = (COPY,)
+        self.resources = Resources(WARP_SIZE, MAX_THREADS, SHARED_MEMORY, banks=16, max_access=16, registers=128, register_file=32 * 1024)
+        self.async_copy.mechanisms = (COPY,)
+        self.matrix = LyraMatrix()
+        self.debugging = LyraDebugging(self.record)
+        # no mbarriers and clusters, and programs are not divided into partitions
+        self.mbarriers = self.clusters = self.named_barriers = self.warp_specialization = None
 
-    def matmul_plans(self, matmul: Matmul) -> Sequence[MatmulPlan]:
-        return plans(matmul, self.warp_size)
 
+class LyraMatrix(MatrixInstructions):
+    def plans(self, matmul: Matmul) -> Sequence[MatmulPlan]:
+        return plans(matmul, WARP_SIZE)
+
+
+class LyraDebugging(EmulatedDebugging):
     def fail(self, context: SimtContext, message: str, file: str, line: int, function: str, predicate: str) -> None:
         super().fail(context, f"device_assert failed: {message}", file, line, function, predicate)

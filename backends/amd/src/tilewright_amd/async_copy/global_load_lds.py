@@ -14,16 +14,19 @@ for it there.
 
 By default LLVM makes every LDS access, and every fence, wait for all copies in flight, since the
 access may alias their destinations. Alias scopes tell LLVM that accesses and copies do not alias,
-and barriers of kernels with copies wait for LDS accesses explicitly (:mod:`tilewright_amd.target`).
+and barriers of kernels with copies wait for LDS accesses explicitly (:mod:`tilewright_amd.codegen.thread_hierarchy`).
 The kernel itself waits for copies at the wait operations of the pipeline.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from tilewright.llvm.emission.writer import FunctionWriter
+from tilewright.simt.dialect.types import COPIES
 from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.target.capabilities.async_copy import AsyncCopies
 from tilewright.simt.target.copy_mechanism import GROUPS, CopyMechanism
 from tilewright_amd.codegen import memory_access, waitcnt
 
@@ -89,3 +92,23 @@ def _scope(w: FunctionWriter, name: str) -> str:
     domain = metadata('!{!"local memory"}')
     scope = metadata(f'!{{!"{name}", {domain}}}')
     return metadata(f"!{{{scope}}}")
+
+
+class GcnCopies(AsyncCopies):
+    """Copies to LDS in flight, which the hardware counts one by one."""
+
+    def keep_order(self, w: FunctionWriter, *, everything: bool) -> None:
+        w.do(memory_access.KEEP)
+        if everything:
+            w.call("llvm.amdgcn.sched.barrier", "void", [("i32", "0")])
+
+    def commit(self, context: SimtContext, queue: str) -> None:
+        """Emit nothing: the hardware counts copies one by one."""
+
+    def wait(self, context: SimtContext, queue: str, pending: int, names: Sequence[Sequence[str]]) -> list[list[str]]:
+        if queue != COPIES.queue:
+            return super().wait(context, queue, pending, names)
+        context.writer.do(memory_access.KEEP)
+        wait(context.writer, pending)
+        context.writer.do(memory_access.KEEP)
+        return [list(tile) for tile in names]

@@ -11,12 +11,16 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from tilewright.ir.ops.arithmetic import Cast
 from tilewright.ir.types import BF16, F16, F32, F64, FloatType, Type
 from tilewright.llvm.emission.float_remainder import float_remainder
 from tilewright.llvm.emission.registers import constant, register_type
 from tilewright.llvm.emission.writer import FunctionWriter, float_constant
+from tilewright.passes.analysis.intervals import UNLIMITED, float_limits
+from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.target.capabilities.arithmetic import Arithmetic
 from tilewright_amd.architectures import Architecture
-from tilewright_amd.codegen.casts import computed_upper_half, of_upper_half
+from tilewright_amd.codegen.casts import computed_upper_half, machine_cast, of_upper_half
 
 Emitter = Callable[[FunctionWriter, list[str]], str]
 
@@ -121,29 +125,41 @@ def _singles(w: FunctionWriter, operands: list[str]) -> list[str]:
     return [of_upper_half(w, w.emit(f"zext i16 {operand} to i32")) for operand in operands]
 
 
-def element_operation(
-    w: FunctionWriter, row: Architecture, relaxed: bool, name: str, operands: list[str], element: Type, attributes: Mapping[str, Any]
-) -> str | None:
-    """See :meth:`tilewright.simt.target.simt_target.SimtTarget.element_operation`."""
-    if element is F32:
-        if attributes.get("approximate") and name in APPROXIMATE:
-            return APPROXIMATE[name](w, operands)
-        if relaxed and attributes.get("fast") and name in FAST:
-            return FAST[name](w, operands)
-        if relaxed and name in RELAXED and not attributes.get("exact"):
-            return RELAXED[name](w, operands)
-    if element in _BESIDE_ZERO and (term := _beside_zero(name, operands, element)):
-        return _sum_with_zero(w, *term, element)
-    if relaxed and element is BF16 and name == "fma":
-        return _fma_in_single(w, row, operands)
-    if element is BF16 and name in _ROUNDED_ONCE:
-        return computed_upper_half(w, row, w.emit(f"{_ROUNDED_ONCE[name]} float {', '.join(_singles(w, operands))}"))
-    if name == "rem" and isinstance(element, FloatType):
-        return float_remainder(w, operands[0], operands[1], element)
-    if element is F16:
-        if name == "fma":
-            return w.intrinsic("llvm.fma", "half", [("half", operand) for operand in operands])
-        if name in ("min", "max"):
-            propagates = attributes.get("nan") == "propagate"
-            return w.intrinsic(f"llvm.{name}{'imum' if propagates else 'num'}", "half", [("half", operand) for operand in operands])
-    return None
+class GcnArithmetic(Arithmetic):
+    """Elementwise instructions; ``relaxed``: the option ``math``."""
+
+    native_ldexp = True
+
+    def __init__(self, row: Architecture, *, relaxed: bool) -> None:
+        self._row, self._relaxed = row, relaxed
+        self.native_exp = relaxed
+
+    def operation(self, context: SimtContext, name: str, operands: list[str], element: Type, attributes: Mapping[str, Any]) -> str | None:
+        w = context.writer
+        if element is F32:
+            if attributes.get("approximate") and name in APPROXIMATE:
+                return APPROXIMATE[name](w, operands)
+            if self._relaxed and attributes.get("fast") and name in FAST:
+                return FAST[name](w, operands)
+            if self._relaxed and name in RELAXED and not attributes.get("exact"):
+                return RELAXED[name](w, operands)
+        if element in _BESIDE_ZERO and (term := _beside_zero(name, operands, element)):
+            return _sum_with_zero(w, *term, element)
+        if self._relaxed and element is BF16 and name == "fma":
+            return _fma_in_single(w, self._row, operands)
+        if element is BF16 and name in _ROUNDED_ONCE:
+            return computed_upper_half(w, self._row, w.emit(f"{_ROUNDED_ONCE[name]} float {', '.join(_singles(w, operands))}"))
+        if name == "rem" and isinstance(element, FloatType):
+            return float_remainder(w, operands[0], operands[1], element)
+        if element is F16:
+            if name == "fma":
+                return w.intrinsic("llvm.fma", "half", [("half", operand) for operand in operands])
+            if name in ("min", "max"):
+                propagates = attributes.get("nan") == "propagate"
+                return w.intrinsic(f"llvm.{name}{'imum' if propagates else 'num'}", "half", [("half", operand) for operand in operands])
+        return None
+
+    def cast(self, context: SimtContext, operand: str, source: Type, result: Type, rounding: str) -> str | None:
+        operation = context.operation
+        limits = float_limits(operation.x) if isinstance(operation, Cast) and isinstance(result, FloatType) and result.bits == 8 else UNLIMITED
+        return machine_cast(context.writer, self._row, operand, source, result, rounding, limits=limits)

@@ -28,7 +28,7 @@ _SINGLE: Final[Mapping[Type, Callable[[FunctionWriter, str], str]]] = {
 
 
 def machine_cast(w: FunctionWriter, row: Architecture, operand: str, source: Type, result: Type, rounding: str, *, limits: Limits) -> str | None:
-    """See :meth:`tilewright.simt.target.simt_target.SimtTarget.cast`.
+    """See :meth:`tilewright.simt.target.capabilities.arithmetic.Arithmetic.cast`.
 
     ``limits`` bound an operand that is not NaN.
     """

@@ -10,7 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from tilewright.llvm.emission.writer import FunctionWriter
+from tilewright.simt.target.capabilities.cross_lane import CrossLane
+from tilewright.simt.target.capabilities.thread_hierarchy import ThreadHierarchy
 from tilewright_amd.architectures import MFMA, WMMA, Architecture
+from tilewright_amd.codegen.kernel_state import kernel_state
 
 #: Controls of a DPP operand, as ``llvm.amdgcn.update.dpp`` takes them.
 _QUAD = 0x00  # plus two bits for each lane of a quad: its source lane
@@ -124,3 +127,34 @@ def _swapped(w: FunctionWriter, value: str, lane: str, rows: int) -> str:
     lower, upper = (w.emit(f"extractvalue {both} {pair}, {number}") for number in range(2))
     is_upper = w.emit(f"icmp ne i32 {w.emit(f'and i32 {lane}, {rows}')}, 0")
     return w.emit(f"select i1 {is_upper}, i32 {lower}, i32 {upper}")
+
+
+#: LLVM types that one or two ``v_readfirstlane`` instructions read.
+_SCALAR: Final = frozenset({"i32", "i64", "float", "double"})
+
+
+class GcnLanes(CrossLane):
+    """Operations among the lanes of a wave."""
+
+    def __init__(self, row: Architecture, threads: ThreadHierarchy) -> None:
+        self._row, self._threads = row, threads
+
+    def shuffle(self, w: FunctionWriter, value: str, lane: str) -> str:
+        return bpermute(w, value, lane)
+
+    def shuffle_xor(self, w: FunctionWriter, value: str, mask: int) -> str:
+        return exchange(w, self._row, value, lambda: self._threads.lane(w), mask)
+
+    def shuffle_all(self, w: FunctionWriter, values: Sequence[str], lane: str) -> list[str]:
+        if not kernel_state(w).copies:
+            return super().shuffle_all(w, values, lane)
+        return pinned(w, values, lambda value: self.shuffle(w, value, lane))
+
+    def shuffle_all_xor(self, w: FunctionWriter, values: Sequence[str], mask: int) -> list[str]:
+        if not kernel_state(w).copies or not goes_through_lds(self._row, mask):
+            return super().shuffle_all_xor(w, values, mask)
+        return pinned(w, values, lambda value: self.shuffle_xor(w, value, mask))
+
+    def uniform(self, w: FunctionWriter, value: str, type_: str) -> str:
+        """Move a uniform value to scalar registers, for uniform branches and scalar bases."""
+        return w.intrinsic("llvm.amdgcn.readfirstlane", type_, [(type_, value)]) if type_ in _SCALAR else value

@@ -36,7 +36,7 @@ from tilewright_amd.codegen.vectors import elements, join
 from tilewright_amd.mma.fragments import INSTRUCTIONS
 
 if TYPE_CHECKING:
-    from tilewright_amd.target import GcnTarget
+    from tilewright_amd.mma.matrix_instructions import GcnMatrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def _shape(extent: int, depth: int, per_unit: int) -> MatrixShape:
 
 
 def _planned(operation: DotScaled, target: SimtTarget, num_warps: int) -> ScaledPlan:
-    return cast("GcnTarget", target).scaled_plan(operation, num_warps)
+    return cast("GcnMatrix", target.matrix).scaled_plan(operation, num_warps)
 
 
 def _lower(context: SimtContext, operation: DotScaled) -> None:

@@ -49,7 +49,7 @@ def loader(layout: LinearLayout, axis: int, step: int, across: LinearLayout, ele
             return None
         wanted = step_registers(layout, axis, first, step)
         needed = {register & -_COUNT for register in wanted}
-        w, type_, pointer = context.writer, storage_type(element), context.target.shared_pointer
+        w, type_, pointer = context.writer, storage_type(element), context.target.shared.pointer
         whole = f"<{_COUNT} x {type_}>"
         name = f"llvm.amdgcn.ds.read.tr16.b64.{mangle(whole)}"
         w.module.declare(name, whole, [pointer])
@@ -58,7 +58,7 @@ def loader(layout: LinearLayout, axis: int, step: int, across: LinearLayout, ele
             start = place.registers[0] & -_COUNT
             if start in needed:
                 at = w.emit(f"getelementptr i8, {pointer} {place.base}, i32 {place.offset}") if place.offset else place.base
-                vector = w.emit(f"call {whole} @{name}({pointer} {at}){context.target.shared_access(w)}")
+                vector = w.emit(f"call {whole} @{name}({pointer} {at}){context.target.shared.metadata(w)}")
                 found.update(zip(range(start, start + _COUNT), elements(w, type_, vector, _COUNT), strict=True))
         return [found[register] for register in wanted]
 

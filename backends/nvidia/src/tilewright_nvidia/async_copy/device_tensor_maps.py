@@ -19,7 +19,7 @@ from tilewright.llvm.emission.writer import FunctionWriter, ModuleWriter
 from tilewright.simt.dialect.attributes import SHARED_BYTES
 from tilewright.simt.dialect.ops import tensor_maps as ops
 from tilewright.simt.lowering.emission.context import SimtContext
-from tilewright.simt.target.simt_target import MadeDescriptor
+from tilewright.simt.target.capabilities.tma import MadeDescriptor
 from tilewright_nvidia.architectures import Architecture
 from tilewright_nvidia.async_copy.tensor_maps import ALIGNMENT, BYTES, fills_with_nan
 from tilewright_nvidia.codegen.inline_ptx import call_asm
@@ -101,7 +101,7 @@ class _Memory:
         return BYTES * len(self.made)
 
 
-class DeviceTensorMaps:
+class DeviceMapEmission:
     """The tensor maps that a kernel builds: one for each descriptor and box shape."""
 
     def __init__(self, function: Function) -> None:
@@ -159,7 +159,7 @@ class DeviceTensorMaps:
         (number,) = call_asm(w, text, ["i32"], [(_GLOBAL, _words(self._memories[operation]))], memory=True)
         w.branch(join)
         w.place(join)
-        return context.target.shuffle(w, w.phi("i32", ((number, then), ("0", before))), "0")
+        return context.target.lanes.shuffle(w, w.phi("i32", ((number, then), ("0", before))), "0")
 
     def give_back(self, context: SimtContext, memory: Value, number: str) -> None:
         """Release a slot."""
@@ -190,13 +190,13 @@ class DeviceTensorMaps:
         own = w.emit(f"getelementptr i32, {_SHARED} {made.shared}, i32 {context.lane}")
         # fields that are not set below stay zero
         call_asm(w, "st.shared.b32 [$0], $1;", (), [(_SHARED, own), ("i32", "0")], memory=True)
-        warp.warp_barrier(w)
+        warp.threads.warp_barrier(w)
         with w.when(context.is_first_thread()):
             _fill(w, operation, made, map_)
-        warp.warp_barrier(w)
+        warp.threads.warp_barrier(w)
         text = f"tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [$0], [$1], {BYTES};"
         call_asm(w, text, (), [(_GLOBAL, to), (_SHARED, made.shared)], memory=True, convergent=True)
-        warp.warp_barrier(w)
+        warp.threads.warp_barrier(w)
 
     def show(self, context: SimtContext, descriptor: Value, address: str) -> None:
         """Fence the maps of a descriptor, so that following copies see them."""

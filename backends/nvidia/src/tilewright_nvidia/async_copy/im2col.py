@@ -25,7 +25,7 @@ from tilewright.simt.layouts.linear_layout import SharedLayout
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.lowering.emission.shared_access import read_tile
 from tilewright.simt.target.simt_target import SimtTarget
-from tilewright_nvidia.async_copy import mbarrier
+from tilewright_nvidia.async_copy.mbarrier import PtxAsyncProxy, PtxMbarriers
 from tilewright_nvidia.async_copy.tensor_maps import ALIGNMENT, MOST_BOX
 from tilewright_nvidia.codegen.inline_ptx import call_asm
 from tilewright_nvidia.codegen.kernel_state import kernel_state
@@ -77,25 +77,26 @@ def _bytes(operation: LoadIm2col) -> int:
 
 def _scratch(operation: LoadIm2col, target: SimtTarget) -> int:
     """Return the bytes of scratch for the tile, its alignment and the mbarrier."""
-    return _PLACE + -(-_bytes(operation) // mbarrier.BYTES) * mbarrier.BYTES + mbarrier.BYTES
+    return _PLACE + -(-_bytes(operation) // PtxMbarriers.bytes) * PtxMbarriers.bytes + PtxMbarriers.bytes
 
 
 def _lower(context: SimtContext, operation: LoadIm2col) -> None:
     w, size, name = context.writer, _bytes(operation), kernel_state(context.writer).maps.im2col(operation)
     place = -offset_of(operation) % _PLACE
     tile = context.scratch(operation, place)
-    barrier = context.scratch(operation, place + -(-size // mbarrier.BYTES) * mbarrier.BYTES)
+    barrier = context.scratch(operation, place + -(-size // PtxMbarriers.bytes) * PtxMbarriers.bytes)
     at, window = ([_narrowed(context, value, to) for value in reversed(values)] for values, to in ((operation.offsets, "i32"), (operation.window, "i16")))
     # order the threads' earlier accesses of this memory before TMA's writes
-    mbarrier.proxy_fence(w)
+    PtxAsyncProxy().fence(w, everywhere=False)
     context.barrier()
+    barriers = PtxMbarriers()
     with w.when(context.is_first_thread()):
-        mbarrier.initialize(w, barrier, 1)
-        mbarrier.show(w)
-        mbarrier.expect(w, barrier, size)
+        barriers.initialize(context, barrier, 1)
+        barriers.fence_initialization(context)
+        barriers.expect(context, barrier, size)
         start(context, tile, name, barrier, at, window)
     context.barrier()
-    mbarrier.wait(w, barrier, "false")
+    barriers.wait(context, barrier, "false")
     shape, element = _tile(operation).shape, element_type(operation.results[0].type)
     registers = read_tile(context, tile, context.layout(operation.results[0]), SharedLayout.row_major(shape), element)
     context.barrier()

@@ -34,9 +34,12 @@ from tilewright.simt.dialect.ops.dot import Multiplication
 from tilewright.simt.dialect.types import slot_type
 from tilewright.simt.layouts.linear_layout import SharedLayout, row_major
 from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.target.capabilities import tma as capability
 from tilewright.simt.target.copy_mechanism import BARRIER, ROW_COPIES, BlockAccess, BlockCopy, CopyMechanism
+from tilewright.simt.target.matmul_plan import Matmul, MatmulPlan
+from tilewright.simt.target.simt_target import required
 from tilewright_nvidia.async_copy import im2col
-from tilewright_nvidia.async_copy.device_tensor_maps import DeviceTensorMap, DeviceTensorMaps
+from tilewright_nvidia.async_copy.device_tensor_maps import DeviceMapEmission, DeviceTensorMap
 from tilewright_nvidia.async_copy.launch_expressions import expressions_of
 from tilewright_nvidia.async_copy.swizzle_atoms import SPANS, SwizzleAtoms, swizzle_atoms_of, swizzled_layout
 from tilewright_nvidia.async_copy.tensor_maps import ALIGNMENT, BYTES, MOST_AXES, MOST_BOX, ROUNDED, PixelBox, TensorMap, engine_type, fills_with_nan
@@ -252,7 +255,7 @@ class TensorMaps:
                 self._want(argument, f"%a{number}", functools.partial(TensorMap.of_descriptor, number), nan)
                 self._want_pixels(argument, function.argument_attributes[number].get("divisibility", 1), functools.partial(TensorMap.of_descriptor, number))
         #: the device-side maps
-        self.made = DeviceTensorMaps(function)
+        self.made = DeviceMapEmission(function)
         for made in [operation for operation in function.walk() if isinstance(operation, tensor_maps.MakeDescriptor)]:
             for copy in [user for user in made.result.uses if isinstance(user, _Copy)]:
                 self.made.want(made, _made_map(copy))
@@ -391,7 +394,7 @@ def _pieces(context: SimtContext, copy: BlockCopy) -> list[tuple[str, str, list[
     pieces, name, numbers = [], kernel_state(context.writer).maps.name(context, copy, found), dict[int, list[str]]()
     first, offsets = copy.shared, copy.offsets
     if copy.parts > 1:  # this CTA's part
-        rank, step = context.target.rank(w), _part_bytes(copy.layout, copy.element, copy.parts)
+        rank, step = required(context.target.clusters, context.target, "clusters").rank(w), _part_bytes(copy.layout, copy.element, copy.parts)
         first = w.emit(f"getelementptr i8, {_SHARED} {first}, i32 {w.emit(f'mul i32 {rank}, {step}')}")
         offsets = (w.emit(f"add i32 {offsets[0]}, {w.emit(f'mul i32 {rank}, {copy.layout.shape[0] // copy.parts}')}"), *offsets[1:])
     for offset, point in found.starts:
@@ -425,3 +428,52 @@ def wait(context: SimtContext, pending: int, *, written: bool) -> None:
     With ``written``, wait for the completion of their writes instead.
     """
     call_asm(context.writer, f"cp.async.bulk.wait_group{'' if written else '.read'} {pending};", (), (), memory=True)
+
+
+class PtxDeviceMaps(capability.DeviceTensorMaps):
+    """Tensor maps that a kernel makes; the state of its emission has them."""
+
+    bytes = BYTES
+
+    def allocate(self, context: SimtContext, operation: tensor_maps.Descriptors) -> str:
+        return kernel_state(context.writer).maps.made.take(context, operation)
+
+    def make(self, context: SimtContext, operation: tensor_maps.MakeDescriptor, made: capability.MadeDescriptor) -> str:
+        return kernel_state(context.writer).maps.made.make(context, operation, made)
+
+    def show(self, context: SimtContext, operation: tensor_maps.ShowDescriptor, descriptor: str) -> None:
+        kernel_state(context.writer).maps.made.show(context, operation.descriptor, descriptor)
+
+    def free(self, context: SimtContext, operation: tensor_maps.FreeDescriptors, memory: str) -> None:
+        kernel_state(context.writer).maps.made.give_back(context, operation.memory, memory)
+
+
+class PtxTma(capability.Tma):
+    """TMA with the options of a launch.
+
+    Args:
+        blocks: whether TMA copies blocks.
+        gathers, scatters: whether TMA gathers rows by index, and scatters them.
+        plans: matmul -> the plans of instructions that read blocks from shared memory.
+    """
+
+    device_maps = PtxDeviceMaps()
+
+    def __init__(self, plans: Callable[[Matmul], Sequence[MatmulPlan]], *, blocks: bool, gathers: bool, scatters: bool) -> None:
+        self._plans, self._blocks, self._gathers, self._scatters = plans, blocks, gathers, scatters
+
+    def keeps(self, operation: BlockAccess, divisors: Sequence[int], width: int) -> bool:
+        if isinstance(operation, DescriptorGather):
+            there = self._gathers
+        else:
+            there = self._scatters if isinstance(operation, DescriptorScatter) else self._blocks
+        return there and keeps(operation, divisors, width)
+
+    def promotes(self, matmul: Matmul) -> bool:
+        return bool(self._plans(matmul))
+
+    def reaches(self, block: DescriptorType, divisor: int) -> bool:
+        return reaches(block, divisor)
+
+    def tensor(self, context: SimtContext, operation: tensor_maps.Tensor) -> str:
+        return kernel_state(context.writer).maps.tensors[operation]

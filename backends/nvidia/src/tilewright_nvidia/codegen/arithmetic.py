@@ -68,7 +68,7 @@ FAST: dict[str, Emitter] = {"div": _binary("div.approx.f32")}
 def element_operation(
     w: FunctionWriter, capability: int, relaxed: bool, name: str, operands: list[str], element: Type, attributes: Mapping[str, Any]
 ) -> str | None:
-    """See :meth:`tilewright.simt.target.simt_target.SimtTarget.element_operation`."""
+    """See :meth:`tilewright.simt.target.capabilities.arithmetic.Arithmetic.operation`."""
     if element is F32:
         if attributes.get("approximate") and name in APPROXIMATE:
             return APPROXIMATE[name](w, operands)

@@ -22,7 +22,7 @@ from tilewright.llvm.emission.casts import emit_cast
 from tilewright.llvm.emission.registers import register_type, storage_size
 from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright.simt.lowering.emission.context import SimtContext
-from tilewright.simt.target.simt_target import Update
+from tilewright.simt.target.capabilities.global_memory import GlobalMemory, Update
 from tilewright_nvidia.architectures import Architecture
 from tilewright_nvidia.codegen.inline_ptx import call_asm, listed
 from tilewright_nvidia.codegen.kernel_state import words_in
@@ -33,28 +33,50 @@ _PACKED: Final[dict[Type, str]] = {F16: "f16x2", BF16: "bf16x2"}
 _TWISTED = {"min": ("min", "max"), "max": ("max", "min")}
 
 
-def atomic_width(row: Architecture, kind: str, element: Type) -> int:
-    """See :meth:`tilewright.simt.target.simt_target.SimtTarget.atomic_width`."""
-    if kind != "add":
-        return 1
-    if row.vector_atomics and element in (F32, F16, BF16):
-        return 16 // storage_size(element)
-    return 2 if element is F16 else 1
+class Atomics(GlobalMemory):
+    """Atomics and fences of global memory."""
 
+    def __init__(self, row: Architecture) -> None:
+        self._row = row
 
-def atomic_rmw(context: SimtContext, capability: int, update: Update, pointer: str, values: Sequence[str], predicate: str | None) -> list[str]:
-    """See :meth:`tilewright.simt.target.simt_target.SimtTarget.atomic_rmw`."""
-    w, kind, element = context.writer, update.kind, update.element
-    suffix = f"global.{SCOPES[update.scope]}.{update.order}"
-    reduces = not update.used and update.order in ("relaxed", "release")
-    if len(values) > 1:
-        return _add_vector(w, "red" if reduces else "atom", suffix, pointer, element, values, predicate)
-    (value,) = values
-    if reduces and _has_instruction(capability, kind, element):
-        operands = [("ptr", pointer), (_register(bit_width(element)), to_bits(w, value, element))]
-        _call(w, f"red.{suffix}.{_operation(kind, element, bit_width(element))} [$0], $1;", (), operands, predicate)
-        return []
-    return [_update(context, capability, kind, pointer, element, value, predicate, suffix)]
+    def atomic_width(self, kind: str, element: Type, scope: str) -> int:
+        if kind != "add":
+            return 1
+        if self._row.vector_atomics and element in (F32, F16, BF16):
+            return 16 // storage_size(element)
+        return 2 if element is F16 else 1
+
+    def atomic_rmw(self, context: SimtContext, update: Update, pointer: str, values: Sequence[str], predicate: str | None) -> list[str]:
+        w, kind, element = context.writer, update.kind, update.element
+        suffix = f"global.{SCOPES[update.scope]}.{update.order}"
+        reduces = not update.used and update.order in ("relaxed", "release")
+        if len(values) > 1:
+            return _add_vector(w, "red" if reduces else "atom", suffix, pointer, element, values, predicate)
+        (value,) = values
+        if reduces and _has_instruction(self._row.capability, kind, element):
+            operands = [("ptr", pointer), (_register(bit_width(element)), to_bits(w, value, element))]
+            _call(w, f"red.{suffix}.{_operation(kind, element, bit_width(element))} [$0], $1;", (), operands, predicate)
+            return []
+        return [_update(context, self._row.capability, kind, pointer, element, value, predicate, suffix)]
+
+    def atomic_cas(self, context: SimtContext, pointer: str, element: Type, compare: str, value: str, predicate: str | None, order: str, scope: str) -> str:
+        w, bits = context.writer, bit_width(element)
+        operands = [to_bits(w, name, element) for name in (compare, value)]
+        return from_bits(w, _instruction(w, f"atom.global.{order}.{SCOPES[scope]}.cas.b{bits}", bits, pointer, operands, predicate), element)
+
+    def atomic_load(self, context: SimtContext, pointer: str, element: Type, predicate: str | None, order: str, scope: str) -> str:
+        w, bits = context.writer, bit_width(element)
+        (name,) = _call(w, f"ld.{order}.{SCOPES[scope]}.global.b{bits} $0, [$1];", [_register(bits)], [("ptr", pointer)], predicate)
+        return from_bits(w, name if bits > 8 else w.emit(f"trunc i16 {name} to i8"), element)
+
+    def atomic_store(self, context: SimtContext, pointer: str, element: Type, value: str, predicate: str | None, order: str, scope: str) -> None:
+        w, bits = context.writer, bit_width(element)
+        name = to_bits(w, value, element)
+        operands = [("ptr", pointer), (_register(bits), name if bits > 8 else w.emit(f"zext i8 {name} to i16"))]
+        _call(w, f"st.{order}.{SCOPES[scope]}.global.b{bits} [$0], $1;", (), operands, predicate)
+
+    def fence(self, w: FunctionWriter, order: str, scope: str) -> None:
+        call_asm(w, f"fence.acq_rel.{SCOPES[scope]};", (), [], memory=True)
 
 
 def _has_instruction(capability: int, kind: str, element: Type) -> bool:
@@ -78,11 +100,6 @@ def _add_vector(w: FunctionWriter, name: str, suffix: str, pointer: str, element
     return [old for word in found for old in words.unpack(w, word, "i32", register)]
 
 
-def fence(w: FunctionWriter, scope: str) -> None:
-    """Emit an acquire-release fence."""
-    call_asm(w, f"fence.acq_rel.{SCOPES[scope]};", (), [], memory=True)
-
-
 def _update(context: SimtContext, capability: int, kind: str, pointer: str, element: Type, value: str, predicate: str | None, suffix: str) -> str:
     """Update one element atomically; return the old one."""
     w, bits = context.writer, bit_width(element)
@@ -100,40 +117,9 @@ def _update(context: SimtContext, capability: int, kind: str, pointer: str, elem
     return from_bits(w, _instruction(w, f"atom.{suffix}.{operation}", bits, pointer, [to_bits(w, value, element)], predicate), element)
 
 
-def atomic_cas(context: SimtContext, pointer: str, element: Type, compare: str, value: str, predicate: str | None, order: str, scope: str) -> str:
-    """See :meth:`tilewright.simt.target.simt_target.SimtTarget.atomic_cas`."""
-    w, bits = context.writer, bit_width(element)
-    operands = [to_bits(w, name, element) for name in (compare, value)]
-    return from_bits(w, _instruction(w, f"atom.global.{order}.{SCOPES[scope]}.cas.b{bits}", bits, pointer, operands, predicate), element)
-
-
-def atomic_load(w: FunctionWriter, pointer: str, element: Type, predicate: str | None, order: str, scope: str) -> str:
-    """See :meth:`tilewright.simt.target.simt_target.SimtTarget.atomic_load`."""
-    bits = bit_width(element)
-    (name,) = _call(w, f"ld.{order}.{SCOPES[scope]}.global.b{bits} $0, [$1];", [_register(bits)], [("ptr", pointer)], predicate)
-    return from_bits(w, name if bits > 8 else w.emit(f"trunc i16 {name} to i8"), element)
-
-
-def atomic_store(w: FunctionWriter, pointer: str, element: Type, value: str, predicate: str | None, order: str, scope: str) -> None:
-    """See :meth:`tilewright.simt.target.simt_target.SimtTarget.atomic_store`."""
-    bits, name = bit_width(element), to_bits(w, value, element)
-    operands = [("ptr", pointer), (_register(bits), name if bits > 8 else w.emit(f"zext i8 {name} to i16"))]
-    _call(w, f"st.{order}.{SCOPES[scope]}.global.b{bits} [$0], $1;", (), operands, predicate)
-
-
 def _register(bits: int) -> str:
     """Return the register type of elements; those of 8 bits use 16-bit registers."""
     return f"i{max(bits, 16)}"
-
-
-def shared_atomic_add(w: FunctionWriter, pointer: str, value: str, predicate: str | None) -> None:
-    """Add an i32 to shared memory."""
-    operands = [("ptr addrspace(3)", pointer), ("i32", value)]
-    guard = ""
-    if predicate is not None:
-        guard = "@$2 "
-        operands.append(("i1", predicate))
-    call_asm(w, f"{guard}red.shared.add.u32 [$0], $1;", (), operands, memory=True)
 
 
 def _operation(kind: str, element: Type, bits: int) -> str:

@@ -15,7 +15,7 @@ _PAIRS: Final[dict[Type, str]] = {F8E4M3FN: "e4m3x2", F8E5M2: "e5m2x2"}
 
 
 def machine_cast(words: PackedRegisters, w: FunctionWriter, capability: int, operand: str, source: Type, result: Type, rounding: str) -> str | None:
-    """See :meth:`tilewright.simt.target.simt_target.SimtTarget.cast`."""
+    """See :meth:`tilewright.simt.target.capabilities.arithmetic.Arithmetic.cast`."""
     if source in _FLOATS and isinstance(result, IntType) and result is not I1:
         return _to_integer(w, operand, source, result)
     if source is BF16 and result is F32:

@@ -12,7 +12,6 @@ from tilewright_nvidia.codegen.wide_multiply import WideProducts
 
 if TYPE_CHECKING:
     from tilewright_nvidia.async_copy.tma import TensorMaps
-    from tilewright_nvidia.codegen.memory_access import GlobalMemory
 
 
 @dataclass(slots=True)
@@ -21,7 +20,9 @@ class KernelState:
 
     Attributes:
         maps: the tensor maps that it takes.
-        memory: the emission of its global memory accesses.
+        frugal: whether to save registers at the cost of loads in flight. The results of masked-off
+            lanes then start as zero instead of undefined. ptxas does not hoist these zeros, and so
+            not the loads, to where other values still occupy the registers.
         num_warps: warps of a CTA.
         most_registers: maximum number of registers of a thread; None to leave it to ptxas.
         programs: minimum number of CTAs per SM (``.minnctapersm``); 0 for none.
@@ -31,12 +32,13 @@ class KernelState:
         waits_at_entry: whether the kernel begins by waiting for the preceding kernel, with which
             its launch may overlap.
         words: the packed registers that elements come from or were packed into.
+        policies: L2 cache policies, created once at the kernel's entry.
         wide: double-width integer products, whose halves ``mul`` and ``mulhi`` share.
         bit_fields: bit fields of 32-bit words, which convert to floats without shifts.
     """
 
     maps: TensorMaps
-    memory: GlobalMemory
+    frugal: bool
     num_warps: int
     most_registers: int | None
     programs: int
@@ -44,6 +46,7 @@ class KernelState:
     uniform_warps: bool
     waits_at_entry: bool
     words: PackedRegisters
+    policies: dict[tuple[FunctionWriter, str], str] = field(default_factory=dict)
     wide: WideProducts = field(default_factory=WideProducts)
     bit_fields: BitFields = field(default_factory=BitFields)
 

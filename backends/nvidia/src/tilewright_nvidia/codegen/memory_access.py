@@ -11,9 +11,10 @@ from tilewright.ir.types import Type
 from tilewright.llvm.assembly.inline_assembly import BITS
 from tilewright.llvm.emission.registers import register_type, storage_size, storage_type
 from tilewright.llvm.emission.writer import FunctionWriter
-from tilewright.simt.target.simt_target import Access
+from tilewright.simt.target.capabilities.global_memory import Access
+from tilewright_nvidia.codegen.atomics import Atomics
 from tilewright_nvidia.codegen.inline_ptx import call_asm, listed
-from tilewright_nvidia.codegen.packed_registers import PackedRegisters
+from tilewright_nvidia.codegen.kernel_state import kernel_state, words_in
 
 _PRIORITIES = {"first": "evict_first", "last": "evict_last"}
 
@@ -28,23 +29,19 @@ def machine_words(element: Type, count: int) -> tuple[str, str, int]:
     return "i16", f"b{8 * size}", 1
 
 
-class GlobalMemory:
-    """The emission of a kernel's global memory accesses.
+class PtxGlobalMemory(Atomics):
+    """Accesses of global memory."""
 
-    Attributes:
-        capability: compute capability, 10 * major + minor.
-        words: the cache of packed registers.
-        frugal: whether to save registers at the cost of loads in flight. The results of masked-off
-            lanes then start as zero instead of undefined. ptxas does not hoist these zeros, and so
-            not the loads, to where other values still occupy the registers.
-    """
-
-    def __init__(self, capability: int, words: PackedRegisters, *, frugal: bool) -> None:
-        self.capability, self.words, self.frugal = capability, words, frugal
-        self._policies: dict[tuple[FunctionWriter, str], str] = {}
-
-    def load(self, w: FunctionWriter, pointer: str, element: Type, count: int, predicate: str | None, other: Sequence[str] | None, access: Access) -> list[str]:
-        """See :meth:`tilewright.simt.target.simt_target.SimtTarget.load`."""
+    def load(
+        self,
+        w: FunctionWriter,
+        pointer: str,
+        element: Type,
+        count: int,
+        predicate: str | None,
+        other: Sequence[str] | None,
+        access: Access,
+    ) -> list[str]:
         register, memory, number = machine_words(element, count)
         mnemonic, extra = self._mnemonic(w, "ld", access, memory, number)
         operands = [("ptr", pointer), *extra]
@@ -56,16 +53,27 @@ class GlobalMemory:
         text = f"{guard}{mnemonic} {listed(0, number)}, [${number}]{policy};"
         initial: list[str] = []
         if predicate is not None:
-            unset = ["0" if self.frugal else "undef"] * number
+            unset = ["0" if kernel_state(w).frugal else "undef"] * number
             initial = unset if other is None else self._pack(w, other, element, register, number)
         found = call_asm(w, text, [register] * number, operands, initial=initial)
         return self._unpack(w, found, element, register, count)
 
-    def store(self, w: FunctionWriter, pointer: str, element: Type, values: Sequence[str], predicate: str | None, access: Access) -> None:
-        """See :meth:`tilewright.simt.target.simt_target.SimtTarget.store`."""
+    def store(
+        self,
+        w: FunctionWriter,
+        pointer: str,
+        element: Type,
+        values: Sequence[str],
+        predicate: str | None,
+        access: Access,
+    ) -> None:
         register, memory, number = machine_words(element, len(values))
         mnemonic, extra = self._mnemonic(w, "st", access, memory, number)
-        operands = [("ptr", pointer), *((register, name) for name in self._pack(w, values, element, register, number)), *extra]
+        operands = [
+            ("ptr", pointer),
+            *((register, name) for name in self._pack(w, values, element, register, number)),
+            *extra,
+        ]
         policy = f", ${number + 1}" if extra else ""
         guard = ""
         if predicate is not None:
@@ -84,25 +92,31 @@ class GlobalMemory:
             parts += f".{access.cache}"
         elif priority:
             parts += f".L1::{priority}"
-        if priority and self.capability >= 80:
+        if priority and self._row.capability >= 80:
             parts += ".L2::cache_hint"
             extra.append(("i64", self._policy(w, priority)))
         return f"{parts}{vector}.{memory}", extra
 
     def _policy(self, w: FunctionWriter, priority: str) -> str:
         """Return the L2 cache policy, created once at the kernel's entry."""
-        key = (w, priority)
-        if key not in self._policies:
+        key, policies = (w, priority), kernel_state(w).policies
+        if key not in policies:
             with w.inserting(w.entry):
-                (self._policies[key],) = call_asm(w, f"createpolicy.fractional.L2::{priority}.b64 $0, 1.0;", ["i64"], [], effects=False)
-        return self._policies[key]
+                (policies[key],) = call_asm(
+                    w,
+                    f"createpolicy.fractional.L2::{priority}.b64 $0, 1.0;",
+                    ["i64"],
+                    [],
+                    effects=False,
+                )
+        return policies[key]
 
     def _unpack(self, w: FunctionWriter, found: list[str], element: Type, register: str, count: int) -> list[str]:
         type_ = storage_type(element)
         if BITS[type_] == 8 and count == 1:
             names = [w.emit(f"trunc i16 {found[0]} to i8")]
         else:
-            names = [name for word in found for name in self.words.unpack(w, word, register, type_)]
+            names = [name for word in found for name in words_in(w).unpack(w, word, register, type_)]
         if register_type(element) == "i1":
             return [w.emit(f"icmp ne i8 {name}, 0") for name in names]
         return names
@@ -114,7 +128,7 @@ class GlobalMemory:
         if BITS[type_] == 8 and len(values) == 1:
             return [w.emit(f"zext i8 {values[0]} to i16")]
         each = len(values) // number
-        return [self.words.pack(w, values[i * each : (i + 1) * each], type_, register) for i in range(number)]
+        return [words_in(w).pack(w, values[i * each : (i + 1) * each], type_, register) for i in range(number)]
 
 
 def _byte(w: FunctionWriter, value: str) -> str:

@@ -155,13 +155,13 @@ def read_fragments(context: SimtContext, address: str, layout: LinearLayout, sha
     if size == 1 and (bytes_plan := byte_matrix_loads(layout, shared)) is not None:
         return _read_transposed_bytes(context, bytes_plan, address, layout, shared, element)
     order = fragment_order(layout, shared, size)
-    if size == 1 and accesses(layout, shared, context.target.max_access).width == 2:
+    if size == 1 and accesses(layout, shared, context.target.resources.max_access).width == 2:
         return _read_pairs(context, address, layout, shared, element)
     if order is None:
         return None
     ordered = replace(layout, registers=tuple(layout.registers[bit] for bit in order))
     plan = matrix_loads(ordered, shared, size)
-    if plan is None or len(plan.steps) >= len(accesses(layout, shared, context.target.max_access // size).groups):
+    if plan is None or len(plan.steps) >= len(accesses(layout, shared, context.target.resources.max_access // size).groups):
         return None
     names = load_operand(context, ordered, element, address, shared)
     if names is None:

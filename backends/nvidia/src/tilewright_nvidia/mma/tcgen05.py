@@ -47,6 +47,7 @@ from tilewright.llvm.emission.registers import storage_size
 from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout, log2, row_major
 from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.target.capabilities.tensor_memory import TensorMemory
 from tilewright.simt.target.matmul_plan import SHARED, Accumulator, Matmul, MatmulPlan, SharedOperand
 from tilewright_nvidia.async_copy.swizzle_atoms import MatrixOffsets, matrix_offsets
 from tilewright_nvidia.codegen.inline_ptx import call_asm
@@ -354,30 +355,33 @@ class _Writer(DescriptorOperands):
 # ---- allocation
 
 
-def take(context: SimtContext, columns: int, scratch: str) -> str:
-    """Allocate columns from the first warp, and broadcast their address through shared memory.
+class PtxTensorMemory(TensorMemory):
+    """The tensor memory of an SM, of 512 columns."""
 
-    The warp then relinquishes the permit, so that other waiting CTAs may allocate.
-    """
-    w, first = context.writer, context.thread_is_zero(0, (1 << (context.threads.count - 1).bit_length()) - 1)
-    text = (
-        f"tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [$0], {taken_columns(columns)};\n"
-        f"tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;\n{_BEFORE}"
-    )
-    with w.when(first or "true"):
-        call_asm(w, text, (), [(_SHARED, scratch)], memory=True, convergent=True)
-    context.barrier()
-    return call_asm(w, f"{_AFTER}\nld.shared.b32 $0, [$1];", ["i32"], [(_SHARED, scratch)], memory=True)[0]
+    columns = COLUMNS
 
+    def allocate(self, context: SimtContext, columns: int, scratch: str) -> str:
+        """Allocate columns from the first warp, and broadcast their address through shared memory.
 
-def give_back(context: SimtContext, columns: int, first: str) -> None:
-    """Deallocate columns, from the warp that allocated them."""
-    w, warp = context.writer, context.thread_is_zero(0, (1 << (context.threads.count - 1).bit_length()) - 1)
-    text = f"{_AFTER}\ntcgen05.dealloc.cta_group::1.sync.aligned.b32 $0, {taken_columns(columns)};"
-    with w.when(warp or "true"):
-        call_asm(w, text, (), [("i32", first)], memory=True, convergent=True)
+        The warp then relinquishes the permit, so that other waiting CTAs may allocate.
+        """
+        w, first = context.writer, context.thread_is_zero(0, (1 << (context.threads.count - 1).bit_length()) - 1)
+        text = (
+            f"tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [$0], {taken_columns(columns)};\n"
+            f"tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;\n{_BEFORE}"
+        )
+        with w.when(first or "true"):
+            call_asm(w, text, (), [(_SHARED, scratch)], memory=True, convergent=True)
+        context.barrier()
+        return call_asm(w, f"{_AFTER}\nld.shared.b32 $0, [$1];", ["i32"], [(_SHARED, scratch)], memory=True)[0]
 
+    def free(self, context: SimtContext, columns: int, memory: str) -> None:
+        """Deallocate columns, from the warp that allocated them."""
+        w, warp = context.writer, context.thread_is_zero(0, (1 << (context.threads.count - 1).bit_length()) - 1)
+        text = f"{_AFTER}\ntcgen05.dealloc.cta_group::1.sync.aligned.b32 $0, {taken_columns(columns)};"
+        with w.when(warp or "true"):
+            call_asm(w, text, (), [("i32", memory)], memory=True, convergent=True)
 
-def arrive_after(w: FunctionWriter, address: str) -> None:
-    """Arrive at an mbarrier when all MMAs of this thread complete (``tcgen05.commit``)."""
-    call_asm(w, "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [$0];", (), [(_SHARED, address)], memory=True)
+    def arrive_after(self, context: SimtContext, address: str) -> None:
+        """Arrive at an mbarrier when all MMAs of this thread complete (``tcgen05.commit``)."""
+        call_asm(context.writer, "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [$0];", (), [(_SHARED, address)], memory=True)

@@ -90,11 +90,11 @@ def bound_occupancy(module: Module, target: SimtTarget, options: Mapping[str, An
     # a scan holds several times its tile, which the estimate ignores
     multiplies = has_products(function)
     scans = any(isinstance(operation, Scan) for operation in operations)
-    streams = not multiplies and not scans and _LIGHT < words <= target.registers
-    overflows = multiplies and words > target.registers
+    streams = not multiplies and not scans and _LIGHT < words <= target.resources.registers
+    overflows = multiplies and words > target.resources.registers
     if is_settled or not (streams or overflows or any(COLD in operation.attributes for operation in operations)):
         return
-    threads, shared = int(function.attributes[WARPS]) * target.warp_size, int(function.attributes[SHARED_BYTES])
+    threads, shared = int(function.attributes[WARPS]) * target.resources.warp_size, int(function.attributes[SHARED_BYTES])
     reads_fragments = any(isinstance(operation, Multiplication) and REGISTERS in plan_of(operation, target).reads for operation in operations)
     beside = target.costs.other_registers if reads_fragments else _INDICES
     most = _STREAMING_CTAS if streams else _CTAS
@@ -103,8 +103,8 @@ def bound_occupancy(module: Module, target: SimtTarget, options: Mapping[str, An
         """Return the CTAs per SM whose threads get ``needed`` registers; at least 1."""
 
         def fits(programs: int) -> bool:
-            registers = min(target.registers + 1, target.register_file // (threads * programs))
-            return max(_REGISTERS, needed) <= registers and shared <= target.resident_memory(programs)
+            registers = min(target.resources.registers + 1, target.resources.register_file // (threads * programs))
+            return max(_REGISTERS, needed) <= registers and shared <= target.resources.resident_memory(programs)
 
         return max((programs for programs in range(2, most + 1) if fits(programs)), default=1)
 

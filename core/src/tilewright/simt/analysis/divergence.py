@@ -9,7 +9,7 @@ execute it more often than others.
 
 The following are not divergent: results of assembly that computes them from uniform inputs (the
 target analyzes the instructions:
-:meth:`~tilewright.simt.target.simt_target.SimtTarget.is_uniform_assembly`), library functions and
+:meth:`~tilewright.simt.target.capabilities.kernel_assembly.InlineAssembly.is_uniform`), library functions and
 loads with uniform operands, and results of atomic operations: one thread executes these, and
 broadcasts the result.
 """
@@ -42,7 +42,7 @@ class Divergence:
     def __init__(self, function: Function, target: SimtTarget) -> None:
         self.values: dict[Value, InlineAsm] = {}
         assembly = [operation for operation in function.walk() if isinstance(operation, InlineAsm) and operation.results]
-        sources = [operation for operation in assembly if not target.is_uniform_assembly(operation.assembly)]
+        sources = [operation for operation in assembly if target.assembly is None or not target.assembly.is_uniform(operation.assembly)]
         if sources:
             self._spread(sources, all_carried(function))
 

@@ -96,7 +96,7 @@ def group_layout(load: Load, mechanism: CopyMechanism, target: SimtTarget, axes:
                 return shared
         reader = reader if own is None else view.unviewed(own, shape)
         break
-    shared = shared_between(layout, reader, size, target.max_access, target.banks, 0, layout.registers[: log2(width)])
+    shared = shared_between(layout, reader, size, target.resources.max_access, target.resources.banks, 0, layout.registers[: log2(width)])
     return shared if copies(shared) else None
 
 
@@ -119,12 +119,12 @@ def wished_layout(load: Ahead | DescriptorGather, mechanism: CopyMechanism, targ
         break
     if reader is not None:
         size = storage_size(element)
-        shared = shared_between(layout, reader, size, target.max_access, target.banks)
+        shared = shared_between(layout, reader, size, target.resources.max_access, target.resources.banks)
         if mechanism.can_fill(shared, element):
             return shared
         offered = mechanism.layouts(shape, element) if mechanism.layouts is not None else ()
         fitting = [one for one in (*offered, SharedLayout.row_major(shape)) if mechanism.can_fill(one, element)]
-        return min(fitting, key=lambda one: transactions(reader, one, size, target.max_access, target.banks)[::-1], default=None)
+        return min(fitting, key=lambda one: transactions(reader, one, size, target.resources.max_access, target.resources.banks)[::-1], default=None)
     plain = SharedLayout.row_major(shape)
     return plain if mechanism.can_fill(plain, element) else None
 

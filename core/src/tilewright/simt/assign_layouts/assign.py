@@ -29,12 +29,13 @@ from tilewright.passes.analysis.axis import axis_info
 from tilewright.simt.analysis.pipelined_loads import feeding_matmuls, is_copyable, is_plain
 from tilewright.simt.analysis.pipelined_loops import pipelined_loops
 from tilewright.simt.analysis.shared_views import named_before, renames, views_of
-from tilewright.simt.assign_layouts.coalesce import ACCESSES, TileAccess, coalesced, default_layout, tile_access, turned, widened
+from tilewright.simt.assign_layouts.coalesce import ACCESSES, coalesced, default_layout, tile_access, turned, widened
 from tilewright.simt.assign_layouts.direct_to_shared import mark_direct_to_shared
 from tilewright.simt.assign_layouts.rematerializable import fixed_tiles
 from tilewright.simt.assign_layouts.rematerialize import Materializer
 from tilewright.simt.assign_layouts.shape_rules import holding, per_register
 from tilewright.simt.assign_layouts.solver import Edge, Origin, Problem, Variable, tile_shape
+from tilewright.simt.assign_layouts.tile_access import TileAccess
 from tilewright.simt.dialect.attributes import WARPS, note
 from tilewright.simt.dialect.layout_rules import SHAPE_OPERATIONS, SOURCES
 from tilewright.simt.dialect.loop_carried import CARRIERS, Carried, all_carried, operations_of_program
@@ -106,7 +107,7 @@ class LayoutStatement:
         self.carried = all_carried(function)
         for value in self._tiles():
             self._require_powers_of_two(value)
-        self.fixed = fixed_tiles(self.operations, self.carried, function.arguments, target.warp_size * num_warps, target.costs)
+        self.fixed = fixed_tiles(self.operations, self.carried, function.arguments, target.resources.warp_size * num_warps, target.costs)
         self.origins: dict[Value, Origin] = {}
         self.recompute: set[Value] = set()
         self.problem = Problem(self.origins, self.recompute, target.costs)
@@ -115,7 +116,7 @@ class LayoutStatement:
         self._shared: dict[Value, Variable] = {}
         self.reads: dict[Operation, list[Variable | LinearLayout | None]] = {}
         self._weights: dict[Region, float] = {function.body: 1.0}
-        self._default = functools.partial(default_layout, lanes=target.warp_size, warps=self.num_warps)
+        self._default = functools.partial(default_layout, lanes=target.resources.warp_size, warps=self.num_warps)
         #: layouts of loads that are copied in another layout than they are read in
         self._apart: dict[Operation, LinearLayout] = {}
         #: layouts of loads that are copied lane after lane
@@ -124,7 +125,7 @@ class LayoutStatement:
         for operation in self.operations:
             if isinstance(operation, ACCESSES) and (access := tile_access(operation, self.axes, target)) is not None:
                 self.accesses[operation] = access
-        self.coalesced = coalesced(self.accesses.values(), target.warp_size, self.num_warps, target.max_access)
+        self.coalesced = coalesced(self.accesses.values(), target.resources.warp_size, self.num_warps, target.resources.max_access)
 
     def run(self, options: Mapping[str, Any]) -> None:
         self._pipelined = list(pipelined_loops(self.function, options, (Dot,)))
@@ -181,7 +182,7 @@ class LayoutStatement:
         elif name in SHAPE_OPERATIONS:
             if isinstance(operation, Split) and not isinstance(operation.results[0].type, TileType):  # the halves of a pair, as scalars
                 shape = tile_shape(operation.x)
-                self.reads[operation] = [replicated(shape, self.target.warp_size, self.num_warps)]
+                self.reads[operation] = [replicated(shape, self.target.resources.warp_size, self.num_warps)]
         elif not any(isinstance(value.type, TileType) for value in (*operation.operands, *operation.results)):
             return
         elif (interface := interface_of(self.target, name)) is not None and interface.layout is not None:
@@ -407,8 +408,14 @@ class LayoutStatement:
             if isinstance(operation, Operation) and isinstance(operation, Load) and isinstance(source, Variable):
                 source.root().closed = True
                 access, layout = self.accesses.get(operation), self._side_by_side.get(operation)
-                if layout is None and self.target.turned_by_loads and access is not None and isinstance(read, LinearLayout) and read.shape == access.shape:
-                    layout = turned(access, len(access.shape) - 1 - position, read, self.target.warp_size, self.num_warps)
+                if (
+                    layout is None
+                    and self.target.matrix.transposes_in_registers
+                    and access is not None
+                    and isinstance(read, LinearLayout)
+                    and read.shape == access.shape
+                ):
+                    layout = turned(access, len(access.shape) - 1 - position, read, self.target.resources.warp_size, self.num_warps)
                 if layout is not None:
                     source.root().candidates = [layout]
                 elif access is not None:
@@ -420,7 +427,7 @@ class LayoutStatement:
         Other loads of its shape may have narrower elements; a copy that bypasses L1 fetches a
         sector again for each instruction that reads a part of the sector.
         """
-        own = coalesced([access], self.target.warp_size, self.num_warps, self.target.max_access)[access.shape]
+        own = coalesced([access], self.target.resources.warp_size, self.num_warps, self.target.resources.max_access)[access.shape]
         variable.candidates += [layout for layout in own if layout not in variable.candidates]
 
     def _keep_copied(self) -> None:
@@ -475,7 +482,7 @@ class LayoutStatement:
         """Return whether the target can copy a load asynchronously, given its addresses."""
         if isinstance(load, DescriptorLoad) or load not in self.accesses:
             return isinstance(load, DescriptorLoad)
-        widths = [width for mechanism in self.target.mechanisms if mechanism.completes == GROUPS for width in mechanism.widths]
+        widths = [width for mechanism in self.target.async_copy.mechanisms if mechanism.completes == GROUPS for width in mechanism.widths]
         access = self.accesses[load]
         return (is_copyable(load) and access.vector * access.size >= min(widths)) if widths else is_plain(load)
 

@@ -7,63 +7,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from tilewright.ir.core import Value
 from tilewright.ir.ops.memory import AtomicCas, AtomicLoad, AtomicRmw, AtomicStore, Load, Store
 from tilewright.ir.types import TileType, element_type
 from tilewright.passes.analysis.axis import AxisInfo
+from tilewright.simt.assign_layouts.tile_access import Access, TileAccess
 from tilewright.simt.layouts.linear_layout import LinearLayout, axis_shifts, blocked, log2
-from tilewright.simt.target.cost_model import MachineCosts, access_cost, access_width, element_size, fits
+from tilewright.simt.target.cost_model import element_size, fits
 from tilewright.simt.target.simt_target import SimtTarget
 
-#: An access of global memory at pointers.
-Access = Load | Store | AtomicRmw | AtomicCas | AtomicLoad | AtomicStore
 ACCESSES = (Load, Store, AtomicRmw, AtomicCas, AtomicLoad, AtomicStore)
 #: Bytes of a register.
 _WORD: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class TileAccess:
-    """Access to a tile of pointers.
-
-    Attributes:
-        order: its axes, the one with consecutive addresses first; axes of extent 1 last.
-        vector: maximum number of consecutive, aligned elements per access.
-        size: bytes of an element.
-        limit: maximum number of bytes per access of a thread.
-    """
-
-    operation: Access
-    shape: tuple[int, ...]
-    order: tuple[int, ...]
-    vector: int
-    size: int
-    limit: int
-    pointer: AxisInfo
-    mask: AxisInfo | None
-
-    @property
-    def writes(self) -> bool:
-        return not isinstance(self.operation, Load | AtomicLoad)
-
-    def cost(self, layout: LinearLayout, costs: MachineCosts) -> float:
-        return access_cost(layout, self.pointer, self.mask, self.size, self.limit, costs, store=self.writes)
-
-    def count(self, layout: LinearLayout) -> int:
-        """Return the number of accesses per thread in a layout."""
-        return layout.register_count // access_width(layout, self.pointer, self.mask, self.size, self.limit)
-
-
 def access_limit(operation: Access, target: SimtTarget) -> int:
     """Return the maximum number of bytes per access of a thread."""
     if isinstance(operation, Load | Store):
-        return target.max_access
+        return target.resources.max_access
     size = element_size(operation.pointer)
     if isinstance(operation, AtomicRmw):
-        return size * target.atomic_width(operation.kind, element_type(operation.value.type), operation.scope)
+        return size * target.memory.atomic_width(operation.kind, element_type(operation.value.type), operation.scope)
     return size
 
 

@@ -49,7 +49,7 @@ def mark_direct_to_shared(statement: Statement, options: Mapping[str, Any]) -> d
 
 def direct_to_shared_mechanism(target: SimtTarget) -> CopyMechanism | None:
     """Return the target's mechanism whose lanes write contiguous memory, if it has one."""
-    return next((one for one in target.mechanisms if one.completes == GROUPS and one.lanes_side_by_side), None)
+    return next((one for one in target.async_copy.mechanisms if one.completes == GROUPS and one.lanes_side_by_side), None)
 
 
 def _of_loop(statement: Statement, body: Region, mechanism: CopyMechanism) -> dict[Operation, LinearLayout]:
@@ -83,12 +83,12 @@ def _layout(statement: Statement, load: Load, mechanism: CopyMechanism, readers:
     if not width:
         return None
     for reader in readers:
-        machine = target.warp_size, statement.num_warps, target.max_access, target.banks
+        machine = target.resources.warp_size, statement.num_warps, target.resources.max_access, target.resources.banks
         layout = lane_ordered(access.shape, access.order, width, reader, access.size, *machine)
         if layout is None:
             return None
         shared = lane_ordered_shared(layout, width)
         assert shared is not None
-        if accesses(reader, shared, target.max_access // access.size).width * access.size >= _LEAST_READ:
+        if accesses(reader, shared, target.resources.max_access // access.size).width * access.size >= _LEAST_READ:
             return layout
     return None

@@ -11,14 +11,14 @@ from tilewright.ir.table import Effect
 from tilewright.ir.types import TileType
 from tilewright.simt.dialect.layout_rules import SHAPE_OPERATIONS, SOURCES
 from tilewright.simt.dialect.loop_carried import CARRIERS, Carried
-from tilewright.simt.target.cost_model import MachineCosts, operation_cost
+from tilewright.simt.target.cost_model import CostModel, operation_cost
 
 #: Maximum cost per element, in issue slots, of a tile to rematerialize.
 _CHEAP: Final = 24.0
 
 
 def fixed_tiles(
-    operations: Sequence[Operation], carried: Mapping[Value, Carried], arguments: Sequence[Value], threads: int, costs: MachineCosts
+    operations: Sequence[Operation], carried: Mapping[Value, Carried], arguments: Sequence[Value], threads: int, costs: CostModel
 ) -> dict[Value, None]:
     """Return the tiles that have a layout of their own, in program order.
 
@@ -39,7 +39,7 @@ def fixed_tiles(
 
 
 class _Search:
-    def __init__(self, carried: Mapping[Value, Carried], threads: int, costs: MachineCosts) -> None:
+    def __init__(self, carried: Mapping[Value, Carried], threads: int, costs: CostModel) -> None:
         self.carried, self.threads, self.costs = carried, threads, costs
         self.fixed: dict[Value, None] = {}
         #: free tiles computed from fixed ones

@@ -18,7 +18,7 @@ from tilewright.ir.ops.arithmetic import Cast
 from tilewright.ir.types import TileType
 from tilewright.simt.dialect.layout_rules import SHAPE_OPERATIONS, from_operands, result_layout
 from tilewright.simt.layouts.linear_layout import LinearLayout
-from tilewright.simt.target.cost_model import MachineCosts, bits_of_element, conversion_cost, operation_cost, shared_read_cost
+from tilewright.simt.target.cost_model import CostModel, bits_of_element, conversion_cost, operation_cost, shared_read_cost
 
 #: Maximum number of candidates per unknown.
 _MOST_CANDIDATES: Final = 8
@@ -144,7 +144,7 @@ class Problem:
             the axis along which their elements are contiguous.
     """
 
-    def __init__(self, origins: dict[Value, Origin], recompute: set[Value], costs: MachineCosts) -> None:
+    def __init__(self, origins: dict[Value, Origin], recompute: set[Value], costs: CostModel) -> None:
         self.origins, self.recompute, self.costs = origins, recompute, costs
         self.in_shared: dict[Value, int] = {}
         self.edges: list[Edge] = []

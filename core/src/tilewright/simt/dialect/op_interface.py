@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from tilewright.ir.ops.linear import Dot
     from tilewright.ir.types import Type
     from tilewright.passes.analysis.axis import AxisInfo
-    from tilewright.simt.assign_layouts.coalesce import TileAccess
     from tilewright.simt.assign_layouts.solver import Origin, Problem, Variable
+    from tilewright.simt.assign_layouts.tile_access import TileAccess
     from tilewright.simt.dialect.async_groups import Tokens
     from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout
     from tilewright.simt.lowering.emission.context import SimtContext

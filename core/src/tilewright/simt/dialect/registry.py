@@ -33,4 +33,4 @@ def interface_of(target: SimtTarget, name: str) -> Interface | None:
     """Return the interface of an operation; None for elementwise operations, and for those that are
     unknown."""
     assert _INTERFACES, "tilewright.simt.lowering, which registers the interfaces, has not been imported"
-    return target.own_interface(name) or _INTERFACES.get(name)
+    return target.dialect.interfaces.get(name) or _INTERFACES.get(name)

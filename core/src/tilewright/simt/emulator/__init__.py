@@ -14,11 +14,19 @@ report of who waits for what instead of hanging.
 from tilewright.simt.emulator.async_matmul import accumulating_plan, asynchronous_plan
 from tilewright.simt.emulator.blocks import EmulatedDescriptor
 from tilewright.simt.emulator.launch import expanded_arguments, run, run_text
-from tilewright.simt.emulator.target import EmulatedTarget, bulk_mechanism, start_copy
+from tilewright.simt.emulator.memory import start_copy
+from tilewright.simt.emulator.synchronization import EmulatedClusters, EmulatedProxy, EmulatedTensorMemory
+from tilewright.simt.emulator.target import EmulatedMatrix, EmulatedTarget
+from tilewright.simt.emulator.tma import EmulatedTma, bulk_mechanism
 
 __all__ = [
+    "EmulatedClusters",
     "EmulatedDescriptor",
+    "EmulatedMatrix",
+    "EmulatedProxy",
     "EmulatedTarget",
+    "EmulatedTensorMemory",
+    "EmulatedTma",
     "accumulating_plan",
     "asynchronous_plan",
     "bulk_mechanism",

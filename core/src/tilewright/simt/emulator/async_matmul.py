@@ -8,8 +8,7 @@ the values of the IR keep what they had. A wait brings them back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.types import Type, element_type
@@ -23,9 +22,6 @@ from tilewright.simt.emulator.multiply import MatmulSite, SumsSite, operand_layo
 from tilewright.simt.layouts.linear_layout import LinearLayout
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.target.matmul_plan import SHARED, Accumulator, Matmul, MatmulPlan, OperandSource, SharedOperand
-
-if TYPE_CHECKING:
-    from tilewright.simt.emulator.target import EmulatedTarget
 
 #: Bytes before a chain's registers: whether matmuls are in flight there.
 _HEADER = 8
@@ -42,11 +38,9 @@ def asynchronous_plan(name: str, matmul: Matmul, c: LinearLayout, reads: tuple[s
     a, b = (operand_layout(c, matmul.k, position) for position in (0, 1))
 
     def start(context: SimtContext, left: OperandSource, right: OperandSource, sums: list[str]) -> list[str]:
-        from tilewright.simt.emulator.target import EmulatedTarget
+        from tilewright.simt.emulator.record import record_of
 
-        target = context.target
-        assert isinstance(target, EmulatedTarget)
-        return target.matmuls_in_flight.start(context, matmul, (a, b, c), (left, right), sums)
+        return record_of(context.writer).matmuls_in_flight.start(context, matmul, (a, b, c), (left, right), sums)
 
     return MatmulPlan(name, a, b, c, start, reads, asynchronous=True)
 
@@ -86,10 +80,9 @@ def accumulating_plan(name: str, matmul: Matmul, c: LinearLayout, units: int) ->
 
 
 def _site(context: SimtContext, site: SumsSite) -> int:
-    from tilewright.simt.emulator.target import EmulatedTarget
+    from tilewright.simt.emulator.record import record_of
 
-    assert isinstance(context.target, EmulatedTarget)
-    return context.target.add_site(site)
+    return record_of(context.writer).add_site(site)
 
 
 class Matmuls:
@@ -99,8 +92,9 @@ class Matmuls:
         words: of memory of 8 bytes that a thread needs for the kernels written so far.
     """
 
-    def __init__(self, target: EmulatedTarget) -> None:
-        self.target, self.words = target, 1
+    def __init__(self, add_site: Callable[[MatmulSite], int]) -> None:
+        self.words = 1
+        self._add_site = add_site
         self.flights: InFlight | None = None
         self._places: dict[int | Operation, int] = {}
         self._used = 0
@@ -140,7 +134,7 @@ class Matmuls:
                 addresses.append(w.alloca("i8", size, 16))
                 _write(context, addresses[-1], element, operand)
         shared = tuple(operand.shared if isinstance(operand, SharedOperand) else None for operand in operands)
-        site = self.target.add_site(MatmulSite(*layouts, elements, (shared[0], shared[1])))
+        site = self._add_site(MatmulSite(*layouts, elements, (shared[0], shared[1])))
         numbers = [w.emit(f"ptrtoint ptr {address} to i64") for address in (registers, *addresses)]
         thread = [w.emit(f"zext i32 {name} to i64") for name in (context.lane, context.warp)]
         call_engine(w, layout.START_MATMUL, [str(site), *numbers, *thread])

@@ -445,3 +445,13 @@ def _turn(module: ModuleWriter) -> None:
     w.branch(go_on)
     w.place(done)
     w.ret()
+
+
+def own_word(w: FunctionWriter, index: int | str) -> str:
+    """Emit the index of a word in the row of this thread's block."""
+    return w.emit(f"add i64 %row, {index}")
+
+
+def number_of(w: FunctionWriter, address: str) -> str:
+    """Emit an address as a number."""
+    return w.emit(f"ptrtoint ptr {address} to i64")

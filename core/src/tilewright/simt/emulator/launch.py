@@ -87,18 +87,18 @@ def run_text(
             who waits for what.
     """
     loaded = _loaded(text)
-    each, mode = num_warps * target.warp_size, layout.MODES.index(completion or target.completion)
+    each, mode = num_warps * target.resources.warp_size, layout.MODES.index(completion or target.record.completion)
     threads = cluster * each
-    seed = target.seed if seed is None else seed
-    size = -(-target.shared_memory // 1024) * 1024
+    seed = target.record.seed if seed is None else seed
+    size = -(-target.resources.shared_memory // 1024) * 1024
     shared = np.zeros(cluster * size + 2048, np.uint8)
     exchange, queues = np.zeros((cluster, each), np.int32), np.zeros((threads, layout.QUEUE_WORDS), np.int64)
-    areas = np.zeros((threads, target.matmuls_in_flight.words), np.int64)
+    areas = np.zeros((threads, target.record.matmuls_in_flight.words), np.int64)
     block, words = np.zeros((cluster, layout.BLOCK_WORDS), np.int64), np.zeros((threads, layout.THREAD_WORDS), np.int64)
     marks = None
     if "call void @emulated_touch" in text:
         marks = np.zeros((2, threads, size // layout.GRANULE), np.int32)
-    engine = Engine(block, words, areas, target.sites, target.places, mode, seed, marks)
+    engine = Engine(block, words, areas, target.record.sites, target.record.places, mode, seed, marks)
     block[:, layout.SHARED_BASE] = -(-shared.ctypes.data // 1024) * 1024 + size * np.arange(cluster)
     block[:, layout.EXCHANGE] = exchange.ctypes.data + exchange.strides[0] * np.arange(cluster)
     first = block[0]
@@ -116,8 +116,8 @@ def run_text(
     words[:, layout.QUEUE] = queues.ctypes.data + np.arange(threads) * queues.strides[0]
     words[:, layout.AREA] = areas.ctypes.data + np.arange(threads) * areas.strides[0]
     words[:, layout.RANK], numbers = np.divmod(np.arange(threads), each)
-    words[:, layout.WARP], words[:, layout.LANE] = np.divmod(numbers, target.warp_size)
-    words[:, layout.SHARED_BYTES], words[:, layout.NUMBER] = target.shared_memory, np.arange(threads)
+    words[:, layout.WARP], words[:, layout.LANE] = np.divmod(numbers, target.resources.warp_size)
+    words[:, layout.SHARED_BYTES], words[:, layout.NUMBER] = target.resources.shared_memory, np.arange(threads)
     words[:, layout.FENCES] = 1
     if marks is not None:
         passed = 4 * (block[words[:, layout.RANK], layout.SHARED_BASE] // layout.GRANULE)
@@ -129,7 +129,7 @@ def run_text(
     del engine.entry  # which holds the engine, and with it all memory
     fault = int(first[layout.FAULT])
     if fault >= layout.ASSERTION:
-        raise KernelError(target.messages[fault - layout.ASSERTION])
+        raise KernelError(target.record.messages[fault - layout.ASSERTION])
     if fault in layout.FAULTS:
         raise KernelError(layout.FAULTS[fault])
     if engine.error is not None:

@@ -38,9 +38,10 @@ from tilewright.simt.lowering.emission.shared_access import places, when, write_
 from tilewright.simt.lowering.global_memory import groups
 from tilewright.simt.lowering.mbarrier import barrier_address, in_one_thread
 from tilewright.simt.lowering.shared_memory import slot_address
+from tilewright.simt.target.capabilities.global_memory import Access
 from tilewright.simt.target.copy_mechanism import BlockCopy, CopyMechanism
 from tilewright.simt.target.cost_model import copy_width, element_size
-from tilewright.simt.target.simt_target import Access, SimtTarget
+from tilewright.simt.target.simt_target import SimtTarget, required
 
 
 def width_of(operation: CopyStart, mechanism: CopyMechanism, pointer: AxisInfo, mask: AxisInfo | None) -> int:
@@ -61,7 +62,7 @@ def copies_of(operation: CopyStart, target: SimtTarget, axes: Mapping[Value, Axi
     It is 0 if some threads may start none.
     """
     pointer, mask = operation.pointer, operation.mask
-    width = width_of(operation, target.mechanism(operation.by), axes[pointer], axes[mask] if mask is not None else None)
+    width = width_of(operation, target.async_copy.mechanism(operation.by), axes[pointer], axes[mask] if mask is not None else None)
     layout = layout_of(pointer)
     return layout.register_count // width if width and layout.redundant_threads() == (0, 0) else 0
 
@@ -70,7 +71,7 @@ def lower_copy_start(context: SimtContext, operation: CopyStart) -> None:
     slot, pointer, mask = operation.slot, operation.pointer, operation.mask
     layout, shared, element = context.layout(pointer), slot_type(slot).layout, slot_type(slot).element
     base, size = slot_address(context, slot), storage_size(element)
-    mechanism = context.target.mechanism(operation.by)
+    mechanism = context.target.async_copy.mechanism(operation.by)
     width = width_of(operation, mechanism, context.axes[pointer], context.axes[mask] if mask is not None else None)
     masks = context.registers[mask] if mask is not None else None
     if not width:
@@ -94,7 +95,7 @@ def lower_copy_start(context: SimtContext, operation: CopyStart) -> None:
             mechanism.around(context, False)
         for place in found:
             first = place.registers[0]
-            to = w.emit(f"getelementptr i8, {target.shared_pointer} {place.base}, i32 {place.offset}") if place.offset else place.base
+            to = w.emit(f"getelementptr i8, {target.shared.pointer} {place.base}, i32 {place.offset}") if place.offset else place.base
             mechanism.start(context, to, pointers[first], width * size, masks[first] if masks is not None else None)
         if mechanism.around is not None:
             mechanism.around(context, True)
@@ -112,14 +113,16 @@ def _load_and_store(context: SimtContext, operation: CopyStart, base: str) -> No
 def _loaded(context: SimtContext, operation: CopyStart | LoadStart, element: Type, others: list[str] | None) -> list[str]:
     """Load a tile at pointers into registers."""
     pointer, mask = operation.pointer, operation.mask
-    parts = groups(context, pointer, mask, context.target.max_access)
+    parts = groups(context, pointer, mask, context.target.resources.max_access)
     pointers = _addresses(context, operation, pointer, [part.start for part in parts])
     masks = context.registers[mask] if mask is not None else None
     access = Access(operation.cache, operation.eviction or "normal")
     names: list[str] = []
     for part in parts:
         other = [others[i] for i in part] if masks is not None and others is not None else None
-        names += context.target.load(context.writer, pointers[part.start], element, len(part), masks[part.start] if masks is not None else None, other, access)
+        names += context.target.memory.load(
+            context.writer, pointers[part.start], element, len(part), masks[part.start] if masks is not None else None, other, access
+        )
     return names
 
 
@@ -146,20 +149,20 @@ def lower_load_start(context: SimtContext, operation: LoadStart) -> None:
 
 
 def lower_keep_order(context: SimtContext, operation: KeepOrder) -> None:
-    context.target.keep_order(context.writer, everything=operation.everything)
+    context.target.async_copy.keep_order(context.writer, everything=operation.everything)
 
 
 def lower_commit(context: SimtContext, operation: Commit) -> None:
     (token,) = operation.results
     assert isinstance(token.type, TokenType)
-    context.target.commit(context, token.type.queue)
+    context.target.async_copy.commit(context, token.type.queue)
     context.bind(token, ["0"])
 
 
 def lower_wait(context: SimtContext, operation: Wait) -> None:
     names = [context.registers[tile] for tile in operation.tiles]
     for queue, pending in context.tokens.pending(operation):
-        names = context.target.wait(context, queue, pending, names)
+        names = context.target.async_copy.wait(context, queue, pending, names)
     for result, registers in zip(operation.results, names, strict=True):
         context.bind(result, registers)
 
@@ -185,7 +188,7 @@ def _block(context: SimtContext, operation: BlockCopyStart | RowCopy, barrier: s
 
 
 def lower_tensor(context: SimtContext, operation: Tensor) -> None:
-    context.bind(operation.result, [context.target.tensor(context, operation)])
+    context.bind(operation.result, [required(context.target.tma, context.target, "TMA").tensor(context, operation)])
 
 
 def lower_block_load_start(context: SimtContext, operation: BlockLoadStart) -> None:
@@ -208,13 +211,13 @@ def lower_rows_store_start(context: SimtContext, operation: RowsStoreStart) -> N
 
 
 def _start(context: SimtContext, operation: BlockLoadStart | RowsLoadStart, copy: BlockCopy, condition: Value | None = None) -> None:
-    start = context.target.mechanism(operation.by).start
+    start = context.target.async_copy.mechanism(operation.by).start
     assert start is not None
     in_one_thread(context, lambda: start(context, copy), condition)
 
 
 def _store(context: SimtContext, operation: BlockStoreStart | RowsStoreStart, copy: BlockCopy) -> None:
-    store = context.target.mechanism(operation.by).store
+    store = context.target.async_copy.mechanism(operation.by).store
     assert store is not None
     in_one_thread(context, lambda: store(context, copy))
 
@@ -254,7 +257,7 @@ def _stored(operation: BlockStoreStart) -> SharedEffects:
 def _describe_copy(report: Reader, operation: CopyStart) -> list[str]:
     pointer, mask = operation.pointer, operation.mask
     size = element_size(pointer)
-    mechanism = report.target.mechanism(operation.by)
+    mechanism = report.target.async_copy.mechanism(operation.by)
     width = width_of(operation, mechanism, report.axes[pointer], report.axes[mask] if mask is not None else None)
     if not width:
         return [report.layout(pointer), "through registers"]
@@ -262,7 +265,7 @@ def _describe_copy(report: Reader, operation: CopyStart) -> list[str]:
 
 
 def _describe_load(report: Reader, operation: LoadStart) -> list[str]:
-    return [f"{report.accesses(operation.pointer, operation.mask, report.target.max_access)}, into registers, ahead of their use"]
+    return [f"{report.accesses(operation.pointer, operation.mask, report.target.resources.max_access)}, into registers, ahead of their use"]
 
 
 def _describe_block(report: Reader, operation: BlockLoadStart | BlockStoreStart) -> list[str]:

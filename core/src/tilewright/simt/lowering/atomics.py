@@ -22,8 +22,9 @@ from tilewright.simt.dialect.registry import register_interfaces
 from tilewright.simt.lowering.emission.broadcast import both, give_to_all
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.lowering.global_memory import groups
+from tilewright.simt.target.capabilities.global_memory import Update
 from tilewright.simt.target.cost_model import element_size
-from tilewright.simt.target.simt_target import SimtTarget, Update
+from tilewright.simt.target.simt_target import SimtTarget
 
 Atomic = AtomicRmw | AtomicCas | AtomicLoad | AtomicStore
 #: Emits one access: (pointer, for each operand its elements, predicate, order, whether the old
@@ -36,10 +37,10 @@ _ACQUIRES: Final = frozenset({"acquire", "acq_rel"})
 
 def lower_atomic_rmw(context: SimtContext, operation: AtomicRmw) -> None:
     kind, scope, element = operation.kind, operation.scope, element_type(operation.value.type)
-    width = context.target.atomic_width(kind, element, scope)
+    width = context.target.memory.atomic_width(kind, element, scope)
 
     def update(pointer: str, operands: Sequence[Sequence[str]], predicate: str | None, order: str, used: bool) -> Sequence[str]:
-        return context.target.atomic_rmw(context, Update(kind, element, order, scope, used), pointer, operands[0], predicate)
+        return context.target.memory.atomic_rmw(context, Update(kind, element, order, scope, used), pointer, operands[0], predicate)
 
     _access(context, operation, [operation.value], width, update)
 
@@ -49,7 +50,7 @@ def lower_atomic_cas(context: SimtContext, operation: AtomicCas) -> None:
 
     def update(pointer: str, operands: Sequence[Sequence[str]], predicate: str | None, order: str, used: bool) -> Sequence[str]:
         compare, value = (names[0] for names in operands)
-        return [context.target.atomic_cas(context, pointer, element, compare, value, predicate, order, scope)]
+        return [context.target.memory.atomic_cas(context, pointer, element, compare, value, predicate, order, scope)]
 
     _access(context, operation, [operation.compare, operation.value], 1, update)
 
@@ -58,7 +59,7 @@ def lower_atomic_load(context: SimtContext, operation: AtomicLoad) -> None:
     scope, element = operation.scope, element_type(operation.results[0].type)
 
     def read(pointer: str, operands: Sequence[Sequence[str]], predicate: str | None, order: str, used: bool) -> Sequence[str]:
-        return [context.target.atomic_load(context, pointer, element, predicate, order, scope)]
+        return [context.target.memory.atomic_load(context, pointer, element, predicate, order, scope)]
 
     _access(context, operation, [], 1, read)
 
@@ -67,7 +68,7 @@ def lower_atomic_store(context: SimtContext, operation: AtomicStore) -> None:
     scope, element = operation.scope, element_type(operation.value.type)
 
     def write(pointer: str, operands: Sequence[Sequence[str]], predicate: str | None, order: str, used: bool) -> Sequence[str]:
-        context.target.atomic_store(context, pointer, element, operands[0][0], predicate, order, scope)
+        context.target.memory.atomic_store(context, pointer, element, operands[0][0], predicate, order, scope)
         return ()
 
     _access(context, operation, [operation.value], 1, write)
@@ -76,7 +77,7 @@ def lower_atomic_store(context: SimtContext, operation: AtomicStore) -> None:
 def lower_clock(context: SimtContext, operation: Clock) -> None:
     """Broadcast one thread's time to all, so that values computed from it are uniform."""
     (result,) = operation.results
-    now = context.target.clock(context.writer)
+    now = context.target.debugging.clock(context.writer)
     context.bind(result, give_to_all(context, operation, result, [now], context.is_first_thread()) if result.uses else [now])
 
 
@@ -101,7 +102,7 @@ def _access(context: SimtContext, operation: Atomic, operands: Sequence[Value], 
     fenced = len(ranges) > 1
     if fenced and order in _RELEASES:
         with w.when(owner or "true"):
-            context.target.fence(w, "release", operation.scope)
+            context.target.memory.fence(w, "release", operation.scope)
     old: list[str] = []
     for part in ranges:
         predicate = both(context, owner, masks[part.start] if masks is not None else None)
@@ -110,7 +111,7 @@ def _access(context: SimtContext, operation: Atomic, operands: Sequence[Value], 
         old += emit(pointers[part.start], names, predicate, "relaxed" if fenced else order, used or order in _ACQUIRES)
     if fenced and order in _ACQUIRES:
         with w.when(owner or "true"):
-            context.target.fence(w, "acquire", operation.scope)
+            context.target.memory.fence(w, "acquire", operation.scope)
     if used:
         (result,) = operation.results
         context.bind(result, list(old) if owner is None else give_to_all(context, operation, result, old, owner))
@@ -136,7 +137,7 @@ def _describe(report: Reader, operation: Atomic) -> list[str]:
         return []
     width = 1
     if isinstance(operation, AtomicRmw):
-        width = report.target.atomic_width(operation.kind, element_type(operation.value.type), operation.scope)
+        width = report.target.memory.atomic_width(operation.kind, element_type(operation.value.type), operation.scope)
     mask = None if isinstance(operation, AtomicCas) else operation.mask
     return [report.accesses(pointer, mask, width * element_size(pointer), "atomic accesses")]
 

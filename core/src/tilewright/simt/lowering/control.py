@@ -44,8 +44,8 @@ def _typed(context: SimtContext, values: Sequence[Value], carried: Sequence[Valu
             found += [(f"<{vector} x {kind}>", _joined(context.writer, kind, names[i : i + vector])) for i in range(0, len(names), vector)]
         elif count > 1:
             element = element_type(value.type)
-            word = context.llvm_type(context.target.fragment_word(element)[0])
-            found += [(word, name) for name in context.target.pack(context.writer, names, element)]
+            word = context.llvm_type(context.target.matrix.fragment_word(element)[0])
+            found += [(word, name) for name in context.target.matrix.pack(context.writer, names, element)]
         else:
             found += [(context.llvm_type(value.type), name) for register, name in enumerate(names) if context.is_needed(carrier, register)]
     return found
@@ -65,7 +65,7 @@ def _bind(context: SimtContext, values: Sequence[Value], like: Sequence[Value], 
             context.bind(value, [context.writer.emit(f"extractelement {kind} {whole}, i32 {i}") for whole in wholes for i in range(vector)])
         elif count > 1:
             words = [next(following) for _ in range(registers // count)]
-            context.bind(value, context.target.unpack(context.writer, words, element_type(value.type)))
+            context.bind(value, context.target.matrix.unpack(context.writer, words, element_type(value.type)))
         else:
             context.bind(value, [next(following) if context.is_needed(value, register) else UNWRITTEN for register in range(registers)])
     assert next(following, None) is None
@@ -78,7 +78,7 @@ def _in_word(context: SimtContext, value: Value) -> int:
     """
     if not isinstance(value.type, TileType) or not isinstance(value.type.element, FloatType):
         return 1
-    return _whole(context, value, context.target.fragment_word(value.type.element)[1])
+    return _whole(context, value, context.target.matrix.fragment_word(value.type.element)[1])
 
 
 def _in_vector(context: SimtContext, value: Value) -> int:
@@ -87,7 +87,7 @@ def _in_vector(context: SimtContext, value: Value) -> int:
     More than one for tiles that the target's matmuls keep in vectors, all of whose registers are
     live.
     """
-    return _whole(context, value, context.target.vector_of(context, value)) if isinstance(value.type, TileType) else 1
+    return _whole(context, value, context.target.matrix.vector_of(context, value)) if isinstance(value.type, TileType) else 1
 
 
 def _whole(context: SimtContext, value: Value, count: int) -> int:
@@ -197,7 +197,7 @@ def lower_for(context: SimtContext, operation: For) -> None:
     header.close([following, *(name for _, name in last)], lambda: w.branch_if(again, header.block, drained, loop=hint))
     if drained is not leave:
         w.place(drained)
-        context.target.wait(context, MATMULS.queue, 0, [])
+        context.target.async_copy.wait(context, MATMULS.queue, 0, [])
         w.branch(leave)
         end = drained
     w.place(leave)
@@ -215,7 +215,7 @@ def _is_unrolled(context: SimtContext, header: Block, bounds: Sequence[str]) -> 
         return False
     trips, blocks = len(range(lower, upper, step)), context.writer.blocks
     lines = sum(len(block.lines) for block in blocks[blocks.index(header) :])
-    return trips <= context.target.unrolled_trips and trips * lines <= _UNROLLED_LINES
+    return trips <= context.target.costs.unrolled_trips and trips * lines <= _UNROLLED_LINES
 
 
 def _is_drained(context: SimtContext, operation: Operation) -> bool:

@@ -99,9 +99,9 @@ def _exchange_of(context: SimtContext, plan: WarpMove) -> Callable[[int], Callab
 
     def of_lane(change: int) -> Callable[[list[str]], list[str]] | None:
         if in_place:
-            return (lambda words: target.shuffle_all_xor(w, words, change)) if change else None
+            return (lambda words: target.lanes.shuffle_all_xor(w, words, change)) if change else None
         from_ = w.emit(f"xor i32 {lane}, {change}") if change else lane
-        return lambda words: target.shuffle_all(w, words, from_)
+        return lambda words: target.lanes.shuffle_all(w, words, from_)
 
     return of_lane
 

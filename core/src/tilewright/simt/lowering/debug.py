@@ -27,18 +27,18 @@ def lower_print(context: SimtContext, operation: Print) -> None:
     The first thread prints scalars and bare prefixes, or every thread with ``each_thread``.
     """
     with context.at_entry() as w:
-        program = [("i32", context.target.program_id(w, axis)) for axis in range(3)]
+        program = [("i32", context.target.threads.program_id(w, axis)) for axis in range(3)]
     prefix, count = operation.prefix, len(operation.values)
     if not count:
         text = print_lines.message(("%d", "%d", "%d"), prefix.replace("%", "%%"))
-        context.target.print(context, f"{text}\n", program, _printer(context, operation, None))
+        context.target.debugging.print(context, f"{text}\n", program, _printer(context, operation, None))
     for position, value in enumerate(operation.values):
         shape = shape_of(value.type)
         printer = _printer(context, operation, value)
         text, convert = _format(element_type(value.type), hexadecimal=operation.hex)
         form = f"{print_lines.program_text(('%d', '%d', '%d'))} {print_lines.template(prefix, shape, position, count)}{text}\n"
         for name, index in zip(context.registers[value], _indices(context, value), strict=True):
-            context.target.print(context, form, [*program, *index, convert(context, name)], printer)
+            context.target.debugging.print(context, form, [*program, *index, convert(context, name)], printer)
 
 
 def _printer(context: SimtContext, operation: Print, value: Value | None) -> str | None:
@@ -117,7 +117,7 @@ def lower_assert(context: SimtContext, operation: Assert) -> None:
         failed = w.emit(f"or i1 {failed}, {fails}") if failed else str(fails)
     place = operation.location
     file, line, function = (place.file, place.line, place.function) if place is not None else ("", 0, "")
-    context.target.fail(context, operation.message, file, line, function, failed)
+    context.target.debugging.fail(context, operation.message, file, line, function, failed)
 
 
 INTERFACES = register_interfaces(

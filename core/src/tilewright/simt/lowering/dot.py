@@ -32,7 +32,7 @@ def lower_dot(context: SimtContext, operation: Dot) -> None:
     """Emit a matmul; if its plan is asynchronous, wait for it at once."""
     names = _multiply(context, operation)
     if plan_of(operation, context.target).asynchronous:
-        (names,) = context.target.wait(context, MATMULS.queue, 0, [names])
+        (names,) = context.target.async_copy.wait(context, MATMULS.queue, 0, [names])
     context.bind(operation.results[0], names)
 
 
@@ -115,13 +115,13 @@ def lower_fragment(context: SimtContext, operation: Fragment) -> None:
     type_ = slot_type(slot)
     layout, axis = plan.operand(position), k_axis(plan, position)
     fetch = _reader(context, slot_address(context, slot), type_.layout, type_.element, layout, axis, plan.k_step, plan.load(position))
-    context.bind(operation.results[0], context.target.pack(context.writer, fetch(operation.first), type_.element))
+    context.bind(operation.results[0], context.target.matrix.pack(context.writer, fetch(operation.first), type_.element))
 
 
 def lower_dot_step(context: SimtContext, operation: DotStep) -> None:
     plan, target, w = plan_of(operation, context.target), context.target, context.writer
     a, b, c = (context.registers[operand] for operand in (operation.a_in, operation.b_in, operation.c_in))
-    a, b = target.unpack(w, a, operation.a), target.unpack(w, b, operation.b)
+    a, b = target.matrix.unpack(w, a, operation.a), target.matrix.unpack(w, b, operation.b)
     assert plan.emit is not None, "matmuls without matrix instructions have no steps"
     context.bind(operation.results[0], plan.emit(context, a, b, c))
 

@@ -17,7 +17,7 @@ from tilewright.simt.dialect.layout_rules import one_layout, packed, tile_layout
 from tilewright.simt.dialect.op_interface import Interface
 from tilewright.simt.dialect.registry import register_interfaces
 from tilewright.simt.lowering.emission.context import SimtContext
-from tilewright.simt.target.simt_target import SimtTarget
+from tilewright.simt.target.simt_target import SimtTarget, required
 
 #: One group: for each operand, or each result, its elements.
 Group = list[list[str]]
@@ -81,7 +81,7 @@ def lower_inline_asm(context: SimtContext, operation: InlineAsm) -> None:
         types = [operand_types(element, pack) for element in results]
         made = [result for part in types for result in part]
         try:
-            names = context.target.inline_asm(context, assembly, constraints.replace(" ", ""), made, operands)
+            names = required(context.target.assembly, context.target, "inline assembly").emit(context, assembly, constraints.replace(" ", ""), made, operands)
         except LoweringError as error:
             raise blamed_at(operation.location, str(error)) from None
         found, position = [], 0
@@ -105,7 +105,7 @@ def lower_extern(context: SimtContext, operation: Extern) -> None:
 
     def run(group: Group) -> Group:
         operands = [(element_type(operand.type), names[0]) for operand, names in zip(operation.inputs, group, strict=True)]
-        return [[context.target.extern(context, symbol, library, result, operands)]]
+        return [[context.target.externs.call(context, symbol, library, result, operands)]]
 
     _by_groups(context, operation, 1, run)
 

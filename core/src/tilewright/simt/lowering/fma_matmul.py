@@ -17,6 +17,7 @@ from tilewright.simt.layouts.swizzle import accesses
 from tilewright.simt.lowering.emission.context import SimtContext, emit_linear
 from tilewright.simt.lowering.emission.shared_access import places, read
 from tilewright.simt.lowering.emission.shuffles import packed
+from tilewright.simt.target.capabilities.matrix import PairDot
 from tilewright.simt.target.fma_plan import FmaBlock
 from tilewright.simt.target.matmul_plan import SharedOperand
 
@@ -34,18 +35,20 @@ def emit_fma_block(context: SimtContext, block: FmaBlock, a: SharedOperand, b: S
     of_register = [block.registers(operand) for operand in (0, 1)]
     sums = [emit_cast(context, name, block.accumulator, compute, 0) for name in c]
 
-    paired = compute is F32 and block.a is block.b and block.a in context.target.pair_products and slice_bits > 0
+    pairs = context.target.matrix.pair_dot if compute is F32 and block.a is block.b and slice_bits > 0 else None
+    if pairs is not None and block.a not in pairs.types:
+        pairs = None
 
-    def add_pairs(sums: list[str], index: str | None) -> list[str]:
+    def add_pairs(instruction: PairDot, sums: list[str], index: str | None) -> list[str]:
         left, right = (_pairs(context, side.read(slice_bits, index, block.a), block.a) for side in sides)
         for k in range(0, 1 << slice_bits, 2):
             for register, (row, column) in enumerate(zip(*of_register, strict=True)):
-                sums[register] = context.target.add_pair(w, block.a, left[row, k], right[column, k], sums[register])
+                sums[register] = instruction.emit(w, block.a, left[row, k], right[column, k], sums[register])
         return sums
 
     def add_slice(sums: list[str], index: str | None) -> list[str]:
-        if paired:
-            return add_pairs(sums, index)
+        if pairs is not None:
+            return add_pairs(pairs, sums, index)
         left, right = (side.read(slice_bits, index, compute) for side in sides)
         for k in range(1 << slice_bits):
             for register, (row, column) in enumerate(zip(*of_register, strict=True)):
@@ -70,7 +73,7 @@ class _Side:
     def __init__(self, context: SimtContext, operand: SharedOperand, layout: LinearLayout, k_bits: int) -> None:
         self.context, self.operand, self.layout, self.k_bits = context, operand, layout, k_bits
         self.own_bits = len(layout.registers) - k_bits
-        limit = max(1, context.target.max_access // storage_size(operand.element))
+        limit = max(1, context.target.resources.max_access // storage_size(operand.element))
         while True:
             self.plan = accesses(layout, operand.shared, limit)
             registers, _ = self.plan.groups[0]

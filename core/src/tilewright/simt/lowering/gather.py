@@ -37,7 +37,7 @@ def lower_gather(context: SimtContext, operation: Gather) -> None:
     size, base = storage_size(element), context.scratch(operation)
 
     def address(number: str) -> str:
-        return w.emit(f"getelementptr i8, {context.target.shared_pointer} {base}, i32 {w.emit(f'mul i32 {number}, {size}')}")
+        return w.emit(f"getelementptr i8, {context.target.shared.pointer} {base}, i32 {w.emit(f'mul i32 {number}, {size}')}")
 
     layout = context.layout(source)
     places = [address(number) for number in element_numbers(context, layout)]
@@ -73,7 +73,7 @@ def _exchange(context: SimtContext, operation: Gather, partner: Exchange) -> Non
     moved = [names[register ^ partner.register] for register in range(len(names))]
     if partner.lane:
         w, target = context.writer, context.target
-        moved = exchange(w, context.llvm_type(element_type(operation.x.type)), moved, lambda words: target.shuffle_all_xor(w, words, partner.lane))
+        moved = exchange(w, context.llvm_type(element_type(operation.x.type)), moved, lambda words: target.lanes.shuffle_all_xor(w, words, partner.lane))
     context.bind(operation.results[0], moved)
 
 
@@ -116,10 +116,10 @@ def lower_histogram(context: SimtContext, operation: Histogram) -> None:
     base = context.scratch(operation)
 
     def address(number: str) -> str:
-        return w.emit(f"getelementptr i32, {context.target.shared_pointer} {base}, i32 {number}")
+        return w.emit(f"getelementptr i32, {context.target.shared.pointer} {base}, i32 {number}")
 
-    threads = context.target.warp_size * context.threads.count
-    thread = w.emit(f"add i32 {w.emit(f'mul i32 {context.warp}, {context.target.warp_size}')}, {context.lane}")
+    threads = context.target.resources.warp_size * context.threads.count
+    thread = w.emit(f"add i32 {w.emit(f'mul i32 {context.warp}, {context.target.resources.warp_size}')}, {context.lane}")
     for start in range(0, bins, threads):
         number = w.emit(f"add i32 {thread}, {start}") if start else thread
         with w.when("true" if start + threads <= bins else w.emit(f"icmp ult i32 {number}, {bins}")):
@@ -133,7 +133,7 @@ def lower_histogram(context: SimtContext, operation: Histogram) -> None:
         counted: str | None = w.emit(f"icmp ult i{max(32, type_.bits)} {wide}, {bins}")
         for condition in (owner, masks[i] if masks is not None else None):
             counted = both(context, counted, condition)
-        context.target.shared_atomic_add(w, address(_as_i32(context, name, type_)), "1", counted)
+        context.target.shared.atomic_add(w, address(_as_i32(context, name, type_)), "1", counted)
     context.barrier()
     names = []
     for number in element_numbers(context, context.layout(result)):

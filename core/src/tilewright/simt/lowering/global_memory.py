@@ -16,8 +16,9 @@ from tilewright.simt.dialect.op_interface import Interface, Reader
 from tilewright.simt.dialect.registry import register_interfaces
 from tilewright.simt.lowering.emission.broadcast import both, give_to_all
 from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.target.capabilities.global_memory import Access
 from tilewright.simt.target.cost_model import access_width, element_size
-from tilewright.simt.target.simt_target import Access, SimtTarget
+from tilewright.simt.target.simt_target import SimtTarget
 
 
 def groups(context: SimtContext, pointer: Value, mask: Value | None, limit: int) -> list[range]:
@@ -42,15 +43,15 @@ def lower_load(context: SimtContext, operation: Load) -> None:
         others = [constant(element, 0)] * len(pointers)
     if is_shared_read(operation):
         first = context.is_first_thread()
-        found = context.target.load(context.writer, pointers[0], element, 1, both(context, first, masks[0] if masks else None), others, access)
+        found = context.target.memory.load(context.writer, pointers[0], element, 1, both(context, first, masks[0] if masks else None), others, access)
         context.bind(result, give_to_all(context, operation, result, found, first))
         return
-    ranges = groups(context, pointer, mask, context.target.max_access) if isinstance(result.type, TileType) else [range(1)]
+    ranges = groups(context, pointer, mask, context.target.resources.max_access) if isinstance(result.type, TileType) else [range(1)]
     names: list[str] = []
     for part in ranges:
         predicate = masks[part.start] if masks is not None else None
         fallback = [others[i] for i in part] if others is not None else None
-        names += context.target.load(context.writer, pointers[part.start], element, len(part), predicate, fallback, access)
+        names += context.target.memory.load(context.writer, pointers[part.start], element, len(part), predicate, fallback, access)
     context.bind(result, names)
 
 
@@ -60,12 +61,12 @@ def lower_store(context: SimtContext, operation: Store) -> None:
     pointers, values = context.registers[pointer], context.registers[value]
     masks = context.registers[mask] if mask is not None else None
     if isinstance(value.type, TileType):
-        ranges, writer = groups(context, pointer, mask, context.target.max_access), context.is_owner(context.layout(value))
+        ranges, writer = groups(context, pointer, mask, context.target.resources.max_access), context.is_owner(context.layout(value))
     else:
         ranges, writer = [range(1)], context.is_first_thread()
     for part in ranges:
         predicate = both(context, writer, masks[part.start] if masks is not None else None)
-        context.target.store(context.writer, pointers[part.start], element, [values[i] for i in part], predicate, access)
+        context.target.memory.store(context.writer, pointers[part.start], element, [values[i] for i in part], predicate, access)
 
 
 def is_shared_read(operation: Load) -> bool:
@@ -86,7 +87,7 @@ def _describe(report: Reader, operation: Load | Store) -> list[str]:
     if not isinstance(pointer.type, TileType):
         return []
     facts = [] if operation.results else [report.layout(pointer)]
-    return [*facts, report.accesses(pointer, mask, report.target.max_access)]
+    return [*facts, report.accesses(pointer, mask, report.target.resources.max_access)]
 
 
 INTERFACES = register_interfaces(

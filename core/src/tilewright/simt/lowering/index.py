@@ -15,6 +15,7 @@ from tilewright.simt.dialect.op_interface import Interface
 from tilewright.simt.dialect.registry import register_interfaces
 from tilewright.simt.layouts.linear_layout import LinearLayout
 from tilewright.simt.lowering.emission.context import UNWRITTEN, SimtContext
+from tilewright.simt.lowering.mbarrier import clusters_of
 
 
 def lower_constant(context: SimtContext, operation: Constant) -> None:
@@ -55,17 +56,17 @@ def element_numbers(context: SimtContext, layout: LinearLayout, start: int = 0, 
 
 def lower_rank(context: SimtContext, operation: Operation) -> None:
     with context.at_entry() as w:
-        context.bind(operation.results[0], [context.target.rank(w) if context.cluster > 1 else "0"])
+        context.bind(operation.results[0], [clusters_of(context).rank(w) if context.cluster > 1 else "0"])
 
 
 def lower_program_id(context: SimtContext, operation: ProgramId) -> None:
     with context.at_entry() as w:
-        context.bind(operation.results[0], [context.target.program_id(w, operation.axis)])
+        context.bind(operation.results[0], [context.target.threads.program_id(w, operation.axis)])
 
 
 def lower_num_programs(context: SimtContext, operation: NumPrograms) -> None:
     with context.at_entry() as w:
-        context.bind(operation.results[0], [context.target.num_programs(w, operation.axis)])
+        context.bind(operation.results[0], [context.target.threads.num_programs(w, operation.axis)])
 
 
 def lower_splat(context: SimtContext, operation: Splat) -> None:

@@ -21,7 +21,7 @@ from tilewright.simt.lowering.elementwise import lower_elementwise
 from tilewright.simt.lowering.emission.address_steps import AddressSteps
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.lowering.emission.live_registers import needed_registers
-from tilewright.simt.target.simt_target import SimtTarget
+from tilewright.simt.target.simt_target import SimtTarget, required
 
 
 def lower_function(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> str:
@@ -47,7 +47,7 @@ def write_function(function: Function, target: SimtTarget, options: Mapping[str,
     context.lower_region(function.body)
     if context.cluster > 1:
         # other CTAs may still write to this CTA's shared memory, and arrive at its mbarriers
-        target.meet(context)
+        required(target.clusters, target, "clusters").barrier(context)
     writer.ret()
     writer.entry.terminator = f"  br label %{body.label}"
     return module

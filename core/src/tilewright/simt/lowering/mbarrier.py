@@ -16,9 +16,26 @@ from tilewright.simt.dialect.ops.warp_specialize import Turn
 from tilewright.simt.dialect.registry import register_interfaces
 from tilewright.simt.dialect.types import BarriersType
 from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.target.capabilities.clusters import Clusters
+from tilewright.simt.target.capabilities.mbarriers import Mbarriers
+from tilewright.simt.target.capabilities.named_barriers import NamedBarriers
+from tilewright.simt.target.simt_target import required
 
 #: Operations that refer to an mbarrier.
 OnBarrier = ops.OnBarrier | BlockLoadStart | RowsLoadStart
+
+
+def clusters_of(context: SimtContext) -> Clusters:
+    """Return the cluster instructions of the target of a kernel that runs in clusters."""
+    return required(context.target.clusters, context.target, "clusters")
+
+
+def _mbarriers(context: SimtContext) -> Mbarriers:
+    return required(context.target.mbarriers, context.target, "mbarriers")
+
+
+def _named_barriers(context: SimtContext) -> NamedBarriers:
+    return required(context.target.named_barriers, context.target, "named barriers")
 
 
 def in_one_thread(context: SimtContext, body: Callable[[], None], condition: Value | None = None) -> None:
@@ -30,7 +47,7 @@ def in_one_thread(context: SimtContext, body: Callable[[], None], condition: Val
 def barrier_address(context: SimtContext, operation: OnBarrier) -> str:
     """Emit the address of the mbarrier of an operation."""
     barriers, index = operation.barriers, operation.index
-    w, start, number, size = context.writer, context.scalar(barriers), context.scalar(index), context.target.barrier_bytes
+    w, start, number, size = context.writer, context.scalar(barriers), context.scalar(index), _mbarriers(context).bytes
     if number.isdecimal():
         return context.shared_address(int(start) + int(number) * size)
     type_ = context.llvm_type(index.type)
@@ -48,19 +65,19 @@ def lower_barriers(context: SimtContext, operation: ops.Barriers) -> None:
     (result,) = operation.results
     assert isinstance(result.type, BarriersType)
     context.bind(result, [str(offset_of(operation))])
-    more = _makes_more(operation)
+    more, mbarriers = _makes_more(operation), _mbarriers(context)
     if context.cluster > 1 and not _were_made(operation):
-        if context.target.published:
-            context.target.publish(context.writer, everywhere=False)
-        context.target.meet(context)
+        if context.target.async_proxy is not None:
+            context.target.async_proxy.fence(context.writer, everywhere=False)
+        clusters_of(context).barrier(context)
     with context.writer.when(context.is_first_thread()):
         for i in range(result.type.count):
-            address = context.shared_address(offset_of(operation) + i * context.target.barrier_bytes)
-            context.target.barrier_init(context, address, operation.count)
+            address = context.shared_address(offset_of(operation) + i * mbarriers.bytes)
+            mbarriers.initialize(context, address, operation.count)
         if not more:
-            context.target.barriers_made(context)
+            mbarriers.fence_initialization(context)
     if not more:
-        context.target.meet(context) if context.cluster > 1 else context.barrier()
+        clusters_of(context).barrier(context) if context.cluster > 1 else context.barrier()
 
 
 def _makes_more(operation: Operation) -> bool:
@@ -84,35 +101,35 @@ _IDLE = (Buffer, Constant)
 
 
 def lower_publish(context: SimtContext, operation: ops.Publish) -> None:
-    context.target.publish(context.writer, everywhere=operation.everywhere)
+    required(context.target.async_proxy, context.target, "async proxy").fence(context.writer, everywhere=operation.everywhere)
 
 
 def lower_expect(context: SimtContext, operation: ops.Expect) -> None:
     address = barrier_address(context, operation)
-    in_one_thread(context, lambda: context.target.barrier_expect(context, address, operation.bytes), operation.condition)
+    in_one_thread(context, lambda: _mbarriers(context).expect(context, address, operation.bytes), operation.condition)
 
 
 def lower_arrive(context: SimtContext, operation: ops.Arrive) -> None:
     """Arrive once for each warp, after a warp barrier that orders the accesses of its lanes."""
     w, condition = context.writer, operation.condition
     address = barrier_address(context, operation)
-    context.target.warp_barrier(w)
-    first = context.thread_is_zero(context.target.warp_size - 1, 0)
+    context.target.threads.warp_barrier(w)
+    first = context.thread_is_zero(context.target.resources.warp_size - 1, 0)
     with w.when(first or "true"), w.when(context.scalar(condition)) if condition is not None else nullcontext():
         if operation.at_all and context.cluster > 1:
-            context.target.barrier_arrive_at_all(context, address)
+            clusters_of(context).arrive_at_all(context, address)
         else:
-            context.target.barrier_arrive(context, address)
+            _mbarriers(context).arrive(context, address)
 
 
 def lower_await(context: SimtContext, operation: ops.Await) -> None:
     address, parity, condition, alone = barrier_address(context, operation), context.scalar(operation.phase), operation.condition, operation.alone
     first = context.thread_is_zero(0, _all_warps(context)) if alone else None
     with context.writer.when(first or "true"), context.writer.when(context.scalar(condition)) if condition is not None else nullcontext():
-        context.target.barrier_wait(context, address, parity)
+        _mbarriers(context).wait(context, address, parity)
         if alone:
             # one lane goes on to operations that may complete the next phase
-            context.target.warp_barrier(context.writer)
+            context.target.threads.warp_barrier(context.writer)
 
 
 def _all_warps(context: SimtContext) -> int:
@@ -137,11 +154,11 @@ def _turn(context: SimtContext, operation: Turn) -> tuple[int, int, int]:
 
 
 def lower_turn_wait(context: SimtContext, operation: Turn) -> None:
-    context.target.turn_wait(context, *_turn(context, operation), context.threads)
+    _named_barriers(context).wait(context, *_turn(context, operation), context.threads)
 
 
 def lower_turn_pass(context: SimtContext, operation: Turn) -> None:
-    context.target.turn_pass(context, *_turn(context, operation), context.threads)
+    _named_barriers(context).hand_over(context, *_turn(context, operation), context.threads)
 
 
 INTERFACES = register_interfaces(

@@ -63,7 +63,7 @@ def lower_reduce(context: SimtContext, operation: Reduce) -> None:
     for result, type_, column in zip(operation.results, reduction.types, zip(*rows, strict=True), strict=True):
         names = list(column)
         if not isinstance(result.type, TileType):
-            names = [context.target.uniform(context.writer, name, type_) for name in names]
+            names = [context.target.lanes.uniform(context.writer, name, type_) for name in names]
         context.bind(result, names)
 
 
@@ -93,12 +93,12 @@ class _Reduction:
         """
         context, steps = self.context, self.plan.exchanges
         kind, element = _single_operation(self.region), element_type(self.operation.inputs[0].type)
-        whole = 1 << len(steps) == context.target.warp_size and not any(step.registers for step in steps)
+        whole = 1 << len(steps) == context.target.resources.warp_size and not any(step.registers for step in steps)
         if not kind or not whole:
             return None
         found: list[Row] = []
         for (name,) in rows:
-            combined = context.target.reduce_warp(context.writer, kind, name, element)
+            combined = context.target.lanes.reduce(context.writer, kind, name, element)
             if combined is None:
                 return None
             found.append([combined])
@@ -130,7 +130,7 @@ class _Reduction:
         columns = []
         for number, type_ in enumerate(self.types):
             names = [rows[register][number] for register in order]
-            columns.append(exchange(w, type_, names, lambda words: context.target.shuffle_all_xor(w, words, step.lanes)))
+            columns.append(exchange(w, type_, names, lambda words: context.target.lanes.shuffle_all_xor(w, words, step.lanes)))
         return [list(row) for row in zip(*columns, strict=True)]
 
     def _is_odd(self, lanes: int) -> str:
@@ -160,7 +160,7 @@ class _Reduction:
         context.barrier()
         # The parts of a result are side by side. A thread loads as many as one access holds; lanes
         # that have the same results share the rest.
-        shared = plan.sharing(min(context.target.max_access // storage_size(element) for element in elements))
+        shared = plan.sharing(min(context.target.resources.max_access // storage_size(element) for element in elements))
         own = plan.parts >> len(shared)
         lanes = [image * plan.parts for image in plan.result.lanes]
         for number, step in enumerate(shared):
@@ -182,7 +182,7 @@ class _Reduction:
         if type_ == "i1":
             width = 1  # a vector of i1 is packed in memory
         else:
-            width = min(parts, max(1, context.target.max_access // size))
+            width = min(parts, max(1, context.target.resources.max_access // size))
         names: list[str] = []
         for start in range(0, parts, width):
             names += context.shared_load(place, type_, width, start * size, align=width * size)
@@ -194,7 +194,7 @@ def _addresses(context: SimtContext, layout: LinearLayout, bases: Sequence[str],
 
     Elements are in row-major order from the operand's base on.
     """
-    w, pointer = context.writer, context.target.shared_pointer
+    w, pointer = context.writer, context.target.shared.pointer
     thread = context.thread_part(layout.lanes, layout.warps)
     found = []
     for register in layout.register_elements():

@@ -159,7 +159,7 @@ class _Scan:
         columns = []
         for number, type_ in enumerate(self.types):
             names = [self.totals[block][number] for block in blocks]
-            columns.append(exchange(w, type_, names, lambda words: self.context.target.shuffle_all_xor(w, words, mask)))
+            columns.append(exchange(w, type_, names, lambda words: self.context.target.lanes.shuffle_all_xor(w, words, mask)))
         for block, other in zip(blocks, [list(row) for row in zip(*columns, strict=True)], strict=True):
             for chunk in self._chunks_of(chunks, block):
                 self.prepend(chunk, other, later)
@@ -178,7 +178,7 @@ class _Scan:
         def address(number: int, place: str) -> str:
             """Emit the address of the total at ``place`` of operand ``number``."""
             offset = w.emit(f"mul i32 {place}, {storage_size(elements[number])}")
-            return w.emit(f"getelementptr i8, {context.target.shared_pointer} {scratch[number]}, i32 {offset}")
+            return w.emit(f"getelementptr i8, {context.target.shared.pointer} {scratch[number]}, i32 {offset}")
 
         def load(place: str) -> Row:
             return [context.shared_load(address(i, place), type_, align=storage_size(elements[i]))[0] for i, type_ in enumerate(self.types)]

@@ -54,7 +54,7 @@ def lower_view(context: SimtContext, operation: ops.View) -> None:
 def lower_load(context: SimtContext, operation: ops.Load) -> None:
     slot, result = operation.slot, operation.result
     tile = slot_address(context, slot), context.layout(result), slot_type(slot).layout, element_type(result.type)
-    names = context.target.read_fragments(context, *tile)
+    names = context.target.matrix.read_fragments(context, *tile)
     context.bind(result, read_tile(context, *tile) if names is None else names)
 
 

@@ -6,6 +6,7 @@ from tilewright.simt.dialect.op_interface import Interface
 from tilewright.simt.dialect.ops.warp_specialize import Phase, Stagger
 from tilewright.simt.dialect.registry import register_interfaces
 from tilewright.simt.lowering.emission.context import SimtContext
+from tilewright.simt.target.simt_target import required
 
 
 def lower_stagger(context: SimtContext, operation: Stagger) -> None:
@@ -16,7 +17,7 @@ def lower_stagger(context: SimtContext, operation: Stagger) -> None:
 
 
 def lower_phase(context: SimtContext, operation: Phase) -> None:
-    context.target.phase(context, matmuls=operation.matmuls)
+    required(context.target.matrix.ping_pong, context.target, "ping-pong").phase(context, matmuls=operation.matmuls)
 
 
 INTERFACES = register_interfaces({"simt.stagger": Interface(lower_stagger), "simt.phase": Interface(lower_phase)})

@@ -19,12 +19,17 @@ from tilewright.simt.dialect.types import slot_type
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.lowering.mbarrier import barrier_address, in_one_thread
 from tilewright.simt.lowering.shared_memory import slot_address
+from tilewright.simt.target.capabilities.tensor_memory import TensorMemory
 from tilewright.simt.target.matmul_plan import Accumulator, SharedOperand
 from tilewright.simt.target.plan_selection import plan_of
-from tilewright.simt.target.simt_target import SimtTarget
+from tilewright.simt.target.simt_target import SimtTarget, required
 
 #: Bytes of shared memory for the address of the allocated tensor memory.
 _SCRATCH: Final = 16
+
+
+def _tensor_memory(context: SimtContext) -> TensorMemory:
+    return required(context.target.tensor_memory, context.target, "tensor memory")
 
 
 def lower_take(context: SimtContext, operation: ops.Accumulators) -> None:
@@ -32,7 +37,7 @@ def lower_take(context: SimtContext, operation: ops.Accumulators) -> None:
 
     One warp writes the scratch space, and all threads read it after a barrier.
     """
-    context.bind(operation.result, [context.target.take_accumulators(context, operation.units, context.scratch(operation))])
+    context.bind(operation.result, [_tensor_memory(context).allocate(context, operation.units, context.scratch(operation))])
 
 
 def lower_place(context: SimtContext, operation: ops.Accumulator) -> None:
@@ -71,13 +76,13 @@ def lower_into(context: SimtContext, operation: ops.DotInto) -> None:
 
 def lower_arrive(context: SimtContext, operation: ArriveAfter) -> None:
     address = barrier_address(context, operation)
-    in_one_thread(context, lambda: context.target.barrier_arrive_after(context, address), operation.condition)
+    in_one_thread(context, lambda: _tensor_memory(context).arrive_after(context, address), operation.condition)
 
 
 def lower_free(context: SimtContext, operation: ops.FreeAccumulators) -> None:
     taken = operation.memory.definition
     assert isinstance(taken, ops.Accumulators)
-    context.target.free_accumulators(context, taken.units, context.scalar(operation.memory))
+    _tensor_memory(context).free(context, taken.units, context.scalar(operation.memory))
 
 
 def _accumulator(context: SimtContext, operation: ops.AccumulatorLoad | ops.AccumulatorStore) -> Accumulator:

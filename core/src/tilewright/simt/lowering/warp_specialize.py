@@ -6,7 +6,8 @@ from tilewright.simt.dialect.op_interface import Interface
 from tilewright.simt.dialect.ops.warp_specialize import Part, Partition
 from tilewright.simt.dialect.registry import register_interfaces
 from tilewright.simt.lowering.emission.context import SimtContext
-from tilewright.simt.target.simt_target import Threads
+from tilewright.simt.target.capabilities.thread_hierarchy import Threads
+from tilewright.simt.target.simt_target import required
 
 
 def lower_partition(context: SimtContext, operation: Partition) -> None:
@@ -25,7 +26,7 @@ def lower_partition(context: SimtContext, operation: Partition) -> None:
         w.place(inside)
         with context.run_by(Threads(number, first, count, len(parts))):
             if part.registers:
-                context.target.set_registers(w, part.registers)
+                required(context.target.warp_specialization, context.target, "warp specialization").set_registers(w, part.registers)
             context.lower_region(part.body)
         context.operation = operation
         w.branch(leave)

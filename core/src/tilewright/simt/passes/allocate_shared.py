@@ -28,7 +28,7 @@ from tilewright.simt.dialect.ops.mbarrier import ArriveAfter, Await, Barriers, O
 from tilewright.simt.dialect.ops.tensor_memory import DotInto
 from tilewright.simt.dialect.registry import interface_of
 from tilewright.simt.dialect.types import COPIES, MATMULS, STORES, BarriersType, BufferType, MemoryType
-from tilewright.simt.target.simt_target import SimtTarget
+from tilewright.simt.target.simt_target import SimtTarget, required
 
 #: Name of the resource in out-of-resources errors.
 SHARED_MEMORY: Final = "shared memory"
@@ -50,8 +50,8 @@ def allocate(function: Function, target: SimtTarget) -> None:
         OutOfResources: the target has less shared memory.
     """
     _Allocation(function, target).run()
-    if function.attributes[SHARED_BYTES] > target.shared_memory:
-        raise OutOfResources(function.attributes[SHARED_BYTES], target.shared_memory, SHARED_MEMORY)
+    if function.attributes[SHARED_BYTES] > target.resources.shared_memory:
+        raise OutOfResources(function.attributes[SHARED_BYTES], target.resources.shared_memory, SHARED_MEMORY)
 
 
 def scratch_of(operation: Operation, target: SimtTarget) -> int:
@@ -118,7 +118,7 @@ class _Allocation:
         total = max((buffer.offset + buffer.size for buffer in buffers), default=0)
         scratch = [(operation, size) for operation in self.positions if (size := scratch_of(operation, self.target)) > 0]
         total = max([total, *(self._first(operation, size, buffers) + size for operation, size in scratch)])
-        limit = total if total > _SPREAD else min(_SPREAD, self.target.shared_memory)
+        limit = total if total > _SPREAD else min(_SPREAD, self.target.resources.shared_memory)
         previous: list[tuple[int, int]] = []
         parts: list[tuple[Operation, tuple[int, int]]] = []
         for operation, size in scratch:
@@ -185,7 +185,8 @@ class _Allocation:
                 size, alignment = type_.bytes, operation.alignment
             else:
                 assert isinstance(type_, BarriersType)
-                size, alignment, start, end = type_.count * self.target.barrier_bytes, self.target.barrier_bytes, 0, len(self.positions)
+                alignment = required(self.target.mbarriers, self.target, "mbarriers").bytes
+                size, start, end = type_.count * alignment, 0, len(self.positions)
             found.append(_Buffer(operation, size, alignment, start, end, part_of(operation), released))
         return found
 

@@ -51,7 +51,7 @@ from tilewright.simt.dialect.types import AccumulatorType, BarriersType
 from tilewright.simt.passes.ssa_repair import carry_in_for, thread_values, yield_more
 from tilewright.simt.target.matmul_plan import Accumulator, matmul_of, step_attributes
 from tilewright.simt.target.plan_selection import plan_of
-from tilewright.simt.target.simt_target import SimtTarget
+from tilewright.simt.target.simt_target import SimtTarget, required
 from tilewright.simt.target.tma_mechanism import create
 
 #: Name of the resource in out-of-resources errors.
@@ -146,7 +146,7 @@ def write_accumulators(function: Function, target: SimtTarget) -> None:
     Raises:
         OutOfResources: the machine has less of it.
     """
-    if not target.accumulator_units:
+    if target.tensor_memory is None:
         return
     matmuls = [operation for operation in operations_of_program(function.body) if isinstance(operation, TileMatmul)]
     found = [operation for operation in matmuls if accumulator_of(operation, target) is not None]
@@ -393,8 +393,9 @@ def _take_and_give_back(function: Function, target: SimtTarget) -> None:
     memory = _memory(function)
     if memory is None:
         return
-    if memory.units > target.accumulator_units:
-        raise OutOfResources(memory.units, target.accumulator_units, ACCUMULATORS)
+    columns = required(target.tensor_memory, target, "tensor memory").columns
+    if memory.units > columns:
+        raise OutOfResources(memory.units, columns, ACCUMULATORS)
     last = terminator(function.body)
     function.body.insert_before(Operation(TABLE["barrier"], (), (), {}, (), location=last.location), last)
     create(Builder.at(last), "simt.free_accumulators", [memory.results[0]])

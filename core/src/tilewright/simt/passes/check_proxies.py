@@ -73,7 +73,7 @@ def check_proxies(function: Function, target: SimtTarget) -> None:
     Raises:
         ProxyError: names both operations, their lines, and the remedy.
     """
-    if target.published:
+    if target.async_proxy is not None:
         _Check(function, target).region(function.body, set())
 
 

@@ -121,7 +121,7 @@ def _best_layout(source: Value, reads: Sequence[_Read], target: SimtTarget) -> S
     """
     assert isinstance(source.type, TileType)
     layout, size = layout_of(source), storage_size(source.type.element)
-    machine = size, target.max_access, target.banks
+    machine = size, target.resources.max_access, target.resources.banks
     best, found = 0, None
     for conversion in dict.fromkeys(read.conversion for read in reads):
         sides = layout_of(conversion.x), layout_of(conversion.results[0])
@@ -150,10 +150,10 @@ def _candidates(source: Value, reads: Sequence[_Read], target: SimtTarget) -> It
         found.update(dict.fromkeys(read.view.unviewed_shared(wish, layout.shape) for wish in read.plan.wishes(read.position)))
         operand = read.view.unviewed(read.plan.operand(read.position), layout.shape)
         for shift, extent in zip(axis_shifts(layout.shape)[-2:], layout.shape[-2:], strict=True):
-            bits = log2(target.max_access // size)
+            bits = log2(target.resources.max_access // size)
             if extent >> bits:
                 vector = tuple(1 << shift + bit for bit in range(bits))
-                found[shared_between(layout, operand, size, target.max_access, target.banks, 0, vector)] = None
+                found[shared_between(layout, operand, size, target.resources.max_access, target.resources.banks, 0, vector)] = None
     return found
 
 
@@ -161,11 +161,11 @@ class _Room:
     """Shared memory available to a program at the occupancy that its registers allow."""
 
     def __init__(self, function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
-        threads = int(function.attributes[WARPS]) * target.warp_size
-        needed = min(target.registers, options.get("maxnreg") or hot_peak_words(function) + target.costs.other_registers)
-        programs = function.attributes.get(PROGRAMS) or max(1, target.register_file // (threads * needed))
+        threads = int(function.attributes[WARPS]) * target.resources.warp_size
+        needed = min(target.resources.registers, options.get("maxnreg") or hot_peak_words(function) + target.costs.other_registers)
+        programs = function.attributes.get(PROGRAMS) or max(1, target.resources.register_file // (threads * needed))
         self.target = target
-        self.limit = max(0, target.resident_memory(programs))
+        self.limit = max(0, target.resources.resident_memory(programs))
         self.taken = bytes_in_use(function.body, target)
         self.positions = {operation: position for position, operation in enumerate(self.taken)}
         self.operations = list(self.taken)

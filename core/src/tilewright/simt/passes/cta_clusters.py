@@ -55,7 +55,7 @@ from tilewright.simt.assign_layouts.coalesce import ACCESSES
 from tilewright.simt.dialect.attributes import CLUSTER, WHOLE, note
 from tilewright.simt.dialect.loop_carried import CARRIERS, all_carried, operations_of_program, terminator
 from tilewright.simt.dialect.ops import SIMT_TABLE
-from tilewright.simt.target.simt_target import SimtTarget
+from tilewright.simt.target.simt_target import SimtTarget, required
 
 #: Division of a value that is whole in every CTA; any other division is an axis.
 _UNDIVIDED: Final = -1
@@ -82,7 +82,7 @@ def divide_program(module: Module, target: SimtTarget, options: Mapping[str, Any
     if blocks == 1:
         return
     try:
-        if blocks > target.cluster_blocks:
+        if target.clusters is None or blocks > target.clusters.max_ctas:
             raise _NotDividedError(f"{target.name} has no clusters of {blocks} blocks")
         _check(function)
         _repeat_indices(function)
@@ -164,7 +164,7 @@ def _axes(dot: Operation, blocks: int, target: SimtTarget) -> list[int]:
     """Axes along which a matmul's result may be divided, the longer one first."""
     shape = shape_of(dot.result.type)
     rank = len(shape)
-    least_rows, least_columns = target.cluster_part
+    least_rows, least_columns = required(target.clusters, target, "clusters").min_tile
     found = [axis for axis, least in ((rank - 1, least_columns), (rank - 2, least_rows)) if shape[axis] >= blocks * least]
     return sorted(found, key=lambda axis: -shape[axis])
 
@@ -253,7 +253,7 @@ class _Division:
         if isinstance(value.type, DescriptorType):
             part = _part(value.type, axis, self.blocks)
             assert isinstance(part, DescriptorType)
-            if not self.target.reaches(part, 1 << 10):
+            if self.target.tma is None or not self.target.tma.reaches(part, 1 << 10):
                 raise _NotDividedError(f"{self.target.name} copies no block of {part}")
 
     def spread(self) -> None:

@@ -25,8 +25,8 @@ def prepare(module: Module, target: SimtTarget) -> None:
 
     A descriptor that is an argument becomes several: the tensor's base address, its extents, its
     strides (i64, in elements), which launchers pass in this order. Where
-    ``target.keeps_descriptor`` asks for it, the descriptor stays, before them. So do block-scaled
-    matmuls where ``target.keeps_scaled`` does.
+    ``target.tma`` asks for it, the descriptor stays, before them. So do block-scaled
+    matmuls where ``target.matrix.keeps_scaled`` does.
     """
     changed = inline(module)
     (kernel,) = module.functions.values()

@@ -195,10 +195,10 @@ class _Barriers:
         #: ranges that bulk copies write, and the ranges that those of other partitions write
         self._async_writes: set[ByteRange] = set()
         self._beside: set[ByteRange] = set()
-        self._alone = target.warp_size * function.attributes[WARPS] == 1
+        self._alone = target.resources.warp_size * function.attributes[WARPS] == 1
 
     def run(self) -> None:
-        if self.target.published:
+        if self.target.async_proxy is not None:
             for operation in self.function.walk():
                 if operation.spec.effects is not Effect.NONE:
                     effects = _effects(operation, self.target)
@@ -415,7 +415,7 @@ class _Barriers:
 
     def _touched(self, operation: Operation, effects: SharedEffects) -> list[ByteRange]:
         """Ranges that an operation accesses through the async proxy."""
-        if not self.target.published:
+        if self.target.async_proxy is None:
             return []
         found = proxy_accesses(operation, effects, self.target)
         return self.ranges.of_slots((*found.async_reads, *found.async_writes))

@@ -59,9 +59,9 @@ def _narrow(operation: Load | Store | LoadStart, target: SimtTarget, axes: Mappi
     assert isinstance(type_, TileType)
     size, layout = element_size(pointer), layout_of(pointer)
     info, mask_info = axes[pointer], axes[mask] if mask is not None else None
-    threads = target.warp_size * warps_of(operation)
-    possible = min(target.max_access // size, math.prod(type_.shape) // threads)
-    width = access_width(layout, info, mask_info, size, target.max_access)
+    threads = target.resources.warp_size * warps_of(operation)
+    possible = min(target.resources.max_access // size, math.prod(type_.shape) // threads)
+    width = access_width(layout, info, mask_info, size, target.resources.max_access)
     if possible <= 1 or width >= possible:
         return ""
     axis = max(range(type_.rank), key=lambda i: (type_.shape[i] > 1, info.contiguity[i], i))
@@ -107,11 +107,12 @@ def _why_not_ahead(load: Load, target: SimtTarget, axes: Mapping[Value, AxisInfo
         return f"{type_} cannot be copied as it is"
     if load.volatile:
         return "it is volatile"
-    widths = next((mechanism.widths for mechanism in target.mechanisms if mechanism.completes == GROUPS and not mechanism.lanes_side_by_side), ())
+    widths = next((mechanism.widths for mechanism in target.async_copy.mechanisms if mechanism.completes == GROUPS and not mechanism.lanes_side_by_side), ())
     if widths and other is not None and constant_of(other) != 0:
         return "asynchronous copies fill with zeros where the mask is false, not with another value"
     size = storage_size(type_.element)
-    width = size * access_width(layout_of(pointer), axes[pointer], axes[mask] if mask is not None else None, size, max(widths, default=target.max_access))
+    limit = max(widths, default=target.resources.max_access)
+    width = size * access_width(layout_of(pointer), axes[pointer], axes[mask] if mask is not None else None, size, limit)
     if widths and width < min(widths):
         return f"it reads {width} bytes at once, and asynchronous copies take {', '.join(map(str, widths))}"
     return "its addresses depend on what the loop computes, or its layout in shared memory does not fit copies"

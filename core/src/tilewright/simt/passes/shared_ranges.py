@@ -15,7 +15,7 @@ from tilewright.simt.dialect.ops.buffers import Buffer, Slot
 from tilewright.simt.dialect.ops.mbarrier import Barriers
 from tilewright.simt.dialect.types import BarriersType, BufferType
 from tilewright.simt.passes.allocate_shared import is_place, scratch_of
-from tilewright.simt.target.simt_target import SimtTarget
+from tilewright.simt.target.simt_target import SimtTarget, required
 
 #: Half-open range of bytes of shared memory: (first, one past the last).
 ByteRange = tuple[int, int]
@@ -55,7 +55,7 @@ class SharedRanges:
     def of_object(self, allocation: Operation, index: int | None) -> ByteRange:
         """Range of one mbarrier of an allocation, or of all if ``index`` is None."""
         start, type_ = offset_of(allocation), allocation.results[0].type
-        size = self.target.barrier_bytes
+        size = required(self.target.mbarriers, self.target, "mbarriers").bytes
         assert isinstance(type_, BarriersType)
         if index is None:
             return (start, start + type_.count * size)

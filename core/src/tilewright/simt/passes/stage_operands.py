@@ -60,8 +60,8 @@ def staging_layout(plan: MatmulPlan, position: int, operand: Value, target: Simt
     layout, size = layout_of(operand), storage_size(operand.type.element)
     wishes = plan.wishes(position)
     if not wishes:
-        return shared_between(layout, plan.operand(position), size, target.max_access, target.banks)
-    return min(wishes, key=lambda wish: transactions(layout, wish, size, target.max_access, target.banks)[::-1])
+        return shared_between(layout, plan.operand(position), size, target.resources.max_access, target.resources.banks)
+    return min(wishes, key=lambda wish: transactions(layout, wish, size, target.resources.max_access, target.resources.banks)[::-1])
 
 
 def staged_bytes(operation: Multiplication, target: SimtTarget, elsewhere: set[Value]) -> int:
@@ -93,7 +93,7 @@ def _move_well(operand: Value, shared: SharedLayout, target: SimtTarget) -> None
     source = load.slot.type
     assert isinstance(source, SlotType) and isinstance(operand.type, TileType)
     size, warps = storage_size(operand.type.element), warps_of(load)
-    layout = moving_layout(source.layout, shared, size, target.warp_size, warps, target.max_access, target.banks)
+    layout = moving_layout(source.layout, shared, size, target.resources.warp_size, warps, target.resources.max_access, target.resources.banks)
     if layout is not None:
         operand.layout = layout
 

@@ -40,8 +40,8 @@ def warps_asked(function: Function, options: Mapping[str, Any]) -> int:
 
 def _crowded(function: Function, target: SimtTarget, warps: int) -> Operation | None:
     """Return a loop whose matmul results exceed the registers of ``warps`` warps, or None."""
-    threads = target.warp_size * warps
-    room = min(target.registers, target.register_file // threads) - _BESIDE
+    threads = target.resources.warp_size * warps
+    room = min(target.resources.registers, target.resources.register_file // threads) - _BESIDE
     loops = (operation for operation in function.walk() if isinstance(operation, LOOPS))
     return next((loop for loop in loops if any(_words(region) > room * threads for region in loop.regions)), None)
 
@@ -57,8 +57,10 @@ def _may_double(function: Function, target: SimtTarget, warps: int) -> bool:
 
     Each must have as many registers, and an element of each matmul.
     """
-    threads = 2 * target.warp_size * warps
+    threads = 2 * target.resources.warp_size * warps
     results = [operation.results[0].type for operation in function.walk() if isinstance(operation, DOTS)]
     least = min(type_.numel for type_ in results if isinstance(type_, TileType))
-    fits = threads + target.warp_size * target.part_warps <= target.max_threads and threads * target.registers <= target.register_file
+    sizes = target.resources
+    producers = 0 if target.warp_specialization is None else target.warp_specialization.warp_multiple
+    fits = threads + sizes.warp_size * producers <= sizes.max_threads and threads * sizes.registers <= sizes.register_file
     return fits and threads <= least

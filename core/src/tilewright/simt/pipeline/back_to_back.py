@@ -77,7 +77,8 @@ def is_chain(loop: For, target: SimtTarget) -> bool:
     matmuls = asynchronous_matmuls(body, target)
     sums = (plan_of(matmul, target).accumulator for matmul in matmuls)
     units = sum(one.units for one in sums if one is not None)
-    return units <= target.accumulator_units and late_half(body, matmuls) is not None
+    available = 0 if target.tensor_memory is None else target.tensor_memory.columns
+    return units <= available and late_half(body, matmuls) is not None
 
 
 def _of_body(body: Region, operation: Operation) -> Operation | None:

@@ -208,7 +208,7 @@ class _Stream(Ring):
         starting = list(zip(self.loads, free, strict=True))
         accumulator = matmul.c
         token: Value | None = None
-        drains = any(self.target.mechanism(load.attributes[BY]).drains for load in self.loads)
+        drains = any(self.target.async_copy.mechanism(load.attributes[BY]).drains for load in self.loads)
         for step in range(count):
             following: list[Value] = []
             if step + 1 < count:

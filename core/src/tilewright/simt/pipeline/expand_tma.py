@@ -77,7 +77,7 @@ class BlockRing(Ring):
     def is_shared(self, load: Ahead) -> bool:
         """Return whether the CTAs of a cluster multicast parts of a load's tile to each other."""
         cluster = function_of(self.loop).attributes.get(CLUSTER, 1)
-        mechanism = self.target.mechanism(load.attributes[BY])
+        mechanism = self.target.async_copy.mechanism(load.attributes[BY])
         return cluster > 1 and WHOLE in load.attributes and mechanism.shares(shared_layout(load), element_type(load.results[0].type), cluster)
 
     def givers(self, *loads: Ahead) -> int:

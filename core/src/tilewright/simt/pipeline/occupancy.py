@@ -26,7 +26,7 @@ from tilewright.simt.pipeline.shared_memory_budget import scratch_beside, slot_b
 from tilewright.simt.pipeline.warp_specialize import LOAD, MATH
 from tilewright.simt.pipeline.warp_specialize_back_to_back import rings_of
 from tilewright.simt.target.copy_mechanism import BARRIER
-from tilewright.simt.target.simt_target import SimtTarget
+from tilewright.simt.target.simt_target import SimtTarget, required
 
 #: Bytes that are reserved for mbarriers and alignment.
 _OBJECTS: Final = 2048
@@ -64,7 +64,7 @@ def settle_chains(function: Function, target: SimtTarget) -> None:
         return
     words = max(_registers_in_flight(loop, target) for loop in chains)
     # a loop around such a loop is taken for that of a persistent kernel: one program on each SM
-    most = 1 if any(isinstance(outer, For) for loop in chains for outer in loop.ancestors()) else target.resident_programs
+    most = 1 if any(isinstance(outer, For) for loop in chains for outer in loop.ancestors()) else target.resources.max_resident
     shares = (_share(function, chains, words, programs, target) for programs in range(most, 0, -1))
     share = next(share for share in shares if share is not None)
     if share.programs > 1:
@@ -106,7 +106,7 @@ def _share(function: Function, chains: Sequence[For], words: int, programs: int,
     around = [operation for operation in function.walk() if operation.name in names and BY not in operation.attributes]
     there = {view.value for load in around for view in views_of(load.results[0])} if programs > 1 else set()
     beside = sum(map(block_bytes, around)) + max(scratch_beside(loop, target, there) for loop in loops) + _OBJECTS
-    free = target.resident_memory(programs) - beside
+    free = target.resources.resident_memory(programs) - beside
     slots = min(*(loop.attributes[SLOTS] for loop in chains), max(0, free) // sum(slot_bytes(load) for loop in rings.values() for load in selected(loop)))
     return _Share(programs, chained, slots) if programs == 1 or slots >= _LEAST else None
 
@@ -131,10 +131,12 @@ def _widest(loop: For, target: SimtTarget) -> int:
 def _registers(loop: For, programs: int, target: SimtTarget) -> int:
     """Return the registers of a thread in a consumer warp, for a given occupancy."""
     warps = warps_of(loop)
-    given = target.part_registers({MATH: warps, LOAD: target.part_warps}, programs).get(MATH)
-    return given or min(target.registers, _first_registers(loop, programs, target))
+    specialization = required(target.warp_specialization, target, "warp specialization")
+    given = specialization.registers({MATH: warps, LOAD: specialization.warp_multiple}, programs).get(MATH)
+    return given or min(target.resources.registers, _first_registers(loop, programs, target))
 
 
 def _first_registers(loop: For, programs: int, target: SimtTarget) -> int:
     """Return the registers of each thread at the kernel's start, for a given occupancy."""
-    return target.register_file // (target.warp_size * (warps_of(loop) + target.part_warps) * programs)
+    warps = warps_of(loop) + required(target.warp_specialization, target, "warp specialization").warp_multiple
+    return target.resources.register_file // (target.resources.warp_size * warps * programs)

@@ -48,7 +48,8 @@ def can_alternate(loop: For, matmul: Dot, target: SimtTarget) -> bool:
     Nothing else in the loop may need a barrier.
     """
     (body,) = loop.regions
-    if not target.alternates(matmul_of(matmul)) or scratch_beside(loop, target):
+    ping_pong = target.matrix.ping_pong
+    if ping_pong is None or not ping_pong.serves(matmul_of(matmul)) or scratch_beside(loop, target):
         return False
     alone = (operation for operation in body if operation is not matmul)
     return not any(operation.regions or isinstance(operation, (Multiplication, Barrier | Print | Assert)) for operation in alone)

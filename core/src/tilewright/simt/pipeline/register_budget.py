@@ -38,7 +38,7 @@ def spare_registers(loop: For, loads: list[Ahead], budget: int, target: SimtTarg
     if len(loads) > 1:
         loop.attributes[IN_TURN] = True
     words += max(ahead)
-    free = aligned(target.shared_memory - scratch_beside(loop, target) - loop.attributes[SLOTS] * sum(map(slot_bytes, loads)))
+    free = aligned(target.resources.shared_memory - scratch_beside(loop, target) - loop.attributes[SLOTS] * sum(map(slot_bytes, loads)))
     for matmul, position in to_be_shared(loop, words - budget, free, target):
         matmul.attributes[KEPT] = (*matmul.attributes.get(KEPT, ()), position)
 

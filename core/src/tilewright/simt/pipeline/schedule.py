@@ -46,7 +46,7 @@ from tilewright.simt.pipeline.warp_specialize import is_separable
 from tilewright.simt.target.copy_mechanism import BARRIER, GROUPS, REGISTERS
 from tilewright.simt.target.fragments import fragment
 from tilewright.simt.target.plan_selection import plan_of
-from tilewright.simt.target.simt_target import SimtTarget
+from tilewright.simt.target.simt_target import SimtTarget, required
 
 #: Slots of a buffer that is filled from registers: one is read while the other is written.
 _HALVES: Final = 2
@@ -92,7 +92,7 @@ def _schedule(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> bool
     loads = selected(loop)  # those that keep their mechanism
     # loads through registers are prefetched into registers, not into shared memory
     slots = _HALVES if form == REGISTERS else stages
-    barriers = 2 * slots * target.barrier_bytes if form == BARRIER else 0
+    barriers = 2 * slots * required(target.mbarriers, target, "mbarriers").bytes if form == BARRIER else 0
     fitting = fitting_slots(loop, loads, slots, barriers, target)
     if slice_of(body, loads, target) is None or fitting < 2:
         why = "its addresses are too costly to compute twice" if fitting >= 2 else f"{target.name} has no shared memory for two buffers of its loads"
@@ -104,19 +104,19 @@ def _schedule(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> bool
     loop.attributes[FORM] = form
     if form == REGISTERS:
         loop.attributes[DISTANCE] = distance = _distance(loop, loads, stages - 1, target, options)
-        if distance == 1 and target.few_registers:
+        if distance == 1 and target.resources.few_registers:
             spare_registers(loop, loads, _register_budget(loop, target, options), target)
         if distance < stages - 1:
             note(loop, f"pipelined {distance + 1} deep instead of {stages}, for want of registers")
         matmul = stepped_matmul(loop, loads, target)
         if matmul is not None and distance >= _ALTERNATING - 1 and _alternates(loop, loads, matmul, distance, target, options):
             matmul.attributes[STEPS] = ALTERNATING
-    elif form == BARRIER and target.part_warps and (_asks_for_parts(loop, options) or _is_register_chain(loop, target)):
+    elif form == BARRIER and target.warp_specialization is not None and (_asks_for_parts(loop, options) or _is_register_chain(loop, target)):
         if not is_separable(loop):
             note(loop, "not divided among warps: what it loads depends on what the program computes")
         elif (writer := _writer_of(loads)) is not None:
             note(loop, f"not divided among warps: {writer.name} at {writer.location} may change what it loads")
-        elif target.warp_size * (warps_of(loop) + target.part_warps) > target.max_threads:
+        elif target.resources.warp_size * (warps_of(loop) + target.warp_specialization.warp_multiple) > target.resources.max_threads:
             note(loop, f"not divided among warps: beside {warps_of(loop)} there are none left for loads")
         elif is_chain(loop, target) and not any(other.attributes.get(FORM) == PARTS for other in function_of(loop).walk()):
             loop.attributes[FORM] = CHAIN
@@ -187,12 +187,12 @@ def _form(loop: For, target: SimtTarget) -> str:
     """
     moved: dict[str, int] = {}
     for load in selected(loop):
-        kind = target.mechanism(load.attributes[BY]).completes
+        kind = target.async_copy.mechanism(load.attributes[BY]).completes
         moved[kind] = moved.get(kind, 0) + slot_bytes(load)
     form = max(moved, key=moved.__getitem__)
     for load in selected(loop):
         by = load.attributes[BY]
-        if target.mechanism(by).completes != form:
+        if target.async_copy.mechanism(by).completes != form:
             deselect(load)
             note(load, f"{load.name} is not pipelined: most of what the loop loads is copied in another way than by {by!r}")
     return form
@@ -200,7 +200,8 @@ def _form(loop: For, target: SimtTarget) -> str:
 
 def _register_budget(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> int:
     """Return the registers that a thread's tiles and addresses may take."""
-    limit = min(target.registers, target.register_file // (target.warp_size * warps_of(loop)), options.get("maxnreg") or target.registers)
+    sizes = target.resources
+    limit = min(sizes.registers, sizes.register_file // (sizes.warp_size * warps_of(loop)), options.get("maxnreg") or sizes.registers)
     return limit - target.costs.other_registers
 
 
@@ -226,7 +227,7 @@ def _alternates(loop: For, loads: list[Ahead], matmul: Dot, distance: int, targe
     words += sum(map(words_of, _carried_tiles(loop)))
     for load in _by_pointers(loads):
         # a pointer for each access
-        width = load.attributes.get(WIDTH) or max(1, 8 * target.max_access // bit_width(element_type(load.results[0].type)))
+        width = load.attributes.get(WIDTH) or max(1, 8 * target.resources.max_access // bit_width(element_type(load.results[0].type)))
         words += 2 * -(-layout_of(load.pointer).register_count // width)
     for position, operand in enumerate((matmul.a, matmul.b)):
         registers = plan_of(matmul, target).operand(position).register_count

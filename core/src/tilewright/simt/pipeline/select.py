@@ -48,7 +48,7 @@ def _select_streams(function: Function, target: SimtTarget, axes: Mapping[Value,
     Copies need barriers, which those loops may not have had, so a loop under divergent control flow
     is not pipelined.
     """
-    groups = [mechanism for mechanism in target.mechanisms if mechanism.completes == GROUPS and not mechanism.lanes_side_by_side]
+    groups = [mechanism for mechanism in target.async_copy.mechanisms if mechanism.completes == GROUPS and not mechanism.lanes_side_by_side]
     loops = list(streaming_loops(function)) if groups else []
     divergence = Divergence(function, target) if loops else None
     for loop in loops:
@@ -69,7 +69,7 @@ def _take_marked(loop: For, target: SimtTarget, axes: Mapping[Any, AxisInfo]) ->
     Returns whether the mechanism can copy all of them; otherwise none is prefetched.
     """
     for load in selected(loop):
-        mechanism = target.mechanism(load.attributes[BY])
+        mechanism = target.async_copy.mechanism(load.attributes[BY])
         shared = None
         if isinstance(load, Load) and slice_of(loop.body, (load,), target) is not None:
             shared = group_layout(load, mechanism, target, axes)
@@ -87,7 +87,7 @@ def _choose(load: Ahead, loop: For, target: SimtTarget, axes: Mapping[Any, AxisI
     """
     if slice_of(loop.regions[0], (load,), target) is None:
         return None
-    mechanisms = [mechanism for mechanism in target.mechanisms if not mechanism.lanes_side_by_side]
+    mechanisms = [mechanism for mechanism in target.async_copy.mechanisms if not mechanism.lanes_side_by_side]
     for mechanism in mechanisms:
         shared = None
         if mechanism.completes == GROUPS and isinstance(load, Load) and is_copyable(load):

@@ -32,7 +32,7 @@ def fitting_slots(loop: For, loads: list[Ahead], stages: int, barriers: int, tar
     Scratch space of the loop's operations and ``barriers`` bytes of mbarriers come off first.
     """
     taken = scratch_beside(loop, target) + barriers
-    return min(stages, max(0, target.shared_memory - taken) // sum(slot_bytes(load) for load in loads))
+    return min(stages, max(0, target.resources.shared_memory - taken) // sum(slot_bytes(load) for load in loads))
 
 
 def scratch_beside(loop: For, target: SimtTarget, elsewhere: Collection[Value] = ()) -> int:

@@ -40,7 +40,7 @@ from tilewright.simt.dialect.pipeline_attributes import selected
 from tilewright.simt.passes.ssa_repair import thread_values
 from tilewright.simt.pipeline.defer_matmul_wait import Accumulation, accumulation, kept_sums
 from tilewright.simt.pipeline.expand_tma import BlockRing
-from tilewright.simt.target.simt_target import SimtTarget
+from tilewright.simt.target.simt_target import SimtTarget, required
 
 LOAD, MATH = "load", "math"
 
@@ -145,9 +145,10 @@ def divide(loops: Sequence[For], target: SimtTarget) -> tuple[list[For], dict[st
         del operation.attributes[_MARK]
     last = function.body.terminator
     assert last is not None
-    warps = {MATH: function.attributes[WARPS], LOAD: target.part_warps}
+    specialization = required(target.warp_specialization, target, "warp specialization")
+    warps = {MATH: function.attributes[WARPS], LOAD: specialization.warp_multiple}
     function.attributes[WARPS] = sum(warps.values())
-    registers = target.part_registers(warps, function.attributes.get(PROGRAMS, 1))
+    registers = specialization.registers(warps, function.attributes.get(PROGRAMS, 1))
     parts = Region()
     for name, count in warps.items():
         bodies[name].append(_end())

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from tilewright.ir.types import PointerType, Type, byte_size
 from tilewright.simt.layouts.linear_layout import Basis, LinearLayout, SharedLayout, combine, log2, span
 from tilewright.simt.layouts.swizzle import shared_between, transactions
-from tilewright.simt.target.cost_model import MachineCosts
+from tilewright.simt.target.cost_model import CostModel
 from tilewright.simt.target.simt_target import SimtTarget
 
 
@@ -173,7 +173,8 @@ def conversion_cost(a: LinearLayout, b: LinearLayout, element: Type, target: Sim
 
 
 def _planned(a: LinearLayout, b: LinearLayout, element: Type, target: SimtTarget) -> tuple[Conversion, int]:
-    return _plan(a, b, stored_size(element), min(target.costs.scratch, target.shared_memory), target.max_access, target.banks, target.costs)
+    sizes, costs = target.resources, target.costs
+    return _plan(a, b, stored_size(element), min(costs.scratch, sizes.shared_memory), sizes.max_access, sizes.banks, costs)
 
 
 def scratch_bytes(plan: Conversion, element: Type) -> int:
@@ -182,7 +183,7 @@ def scratch_bytes(plan: Conversion, element: Type) -> int:
 
 
 @functools.lru_cache(maxsize=4096)
-def _plan(a: LinearLayout, b: LinearLayout, size: int, scratch: int, max_access: int, banks: int, costs: MachineCosts) -> tuple[Conversion, int]:
+def _plan(a: LinearLayout, b: LinearLayout, size: int, scratch: int, max_access: int, banks: int, costs: CostModel) -> tuple[Conversion, int]:
     move = within_warp(a, b)
     move_cost = None
     if move is not None:

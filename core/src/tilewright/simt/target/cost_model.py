@@ -22,7 +22,7 @@ _FREE: Final = (Constant, Arange, Hint, Bitcast)
 
 
 @dataclass(frozen=True, slots=True)
-class MachineCosts:
+class CostModel:
     """Costs of operations on a target, in issue slots of one warp unless stated otherwise.
 
     A target measures and states them; the toolkit has no defaults.
@@ -43,6 +43,8 @@ class MachineCosts:
         scratch: maximum bytes of shared memory for a conversion; larger tiles take several rounds.
         other_registers: registers that a thread needs in a pipelined loop beside tiles and the
             addresses of copies.
+        unrolled_trips: maximum known trip count of small loops that the code generator is asked to
+            unroll in full; 0: it unrolls none.
     """
 
     operations: Mapping[str, float] = field(hash=False)
@@ -59,9 +61,10 @@ class MachineCosts:
     selects_per_shuffle: int
     scratch: int
     other_registers: int
+    unrolled_trips: int = 0
 
 
-def operation_cost(operation: Operation, costs: MachineCosts) -> float:
+def operation_cost(operation: Operation, costs: CostModel) -> float:
     """Slots for each register of the result of an elementwise or shape operation."""
     cost = 0.0 if Trait.SHAPE in operation.spec.traits or isinstance(operation, _FREE) else costs.operations.get(operation.name, 1.0)
     if not cost:
@@ -74,7 +77,7 @@ def operation_cost(operation: Operation, costs: MachineCosts) -> float:
     return cost * 2 if isinstance(element, PointerType) or bit_width(element) == 64 else cost
 
 
-def conversion_cost(source: LinearLayout, target: LinearLayout, bits: int, costs: MachineCosts) -> float:
+def conversion_cost(source: LinearLayout, target: LinearLayout, bits: int, costs: CostModel) -> float:
     """Slots to convert a tile of ``bits`` wide elements from one layout to another.
 
     Selects if each thread holds its elements already, shuffles if its warp does, else a round trip
@@ -95,7 +98,7 @@ def conversion_cost(source: LinearLayout, target: LinearLayout, bits: int, costs
     return through_memory
 
 
-def shared_read_cost(layout: LinearLayout, axis: int, bits: int, costs: MachineCosts) -> float:
+def shared_read_cost(layout: LinearLayout, axis: int, bits: int, costs: CostModel) -> float:
     """Slots to read a tile of ``bits`` wide elements from shared memory along an axis."""
     registers, shift, width = Basis(layout.registers), axis_shifts(layout.shape)[axis], 1
     while width * bits < 32 and width < layout.shape[axis] and registers.solve(width << shift) is not None:
@@ -103,7 +106,7 @@ def shared_read_cost(layout: LinearLayout, axis: int, bits: int, costs: MachineC
     return costs.stored_word * max(1.0, bits / 32) * layout.register_count / width
 
 
-def reduction_cost(layout: LinearLayout, axis: int, words: float, combine: float, costs: MachineCosts) -> float:
+def reduction_cost(layout: LinearLayout, axis: int, words: float, combine: float, costs: CostModel) -> float:
     """Slots to reduce a tile along an axis: in registers, among lanes, and among warps.
 
     Lanes are combined by shuffles, warps through shared memory.
@@ -199,7 +202,7 @@ class WarpAccess:
     partial: bool
 
 
-def warp_access(layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None, size: int, limit: int, costs: MachineCosts) -> WarpAccess:
+def warp_access(layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None, size: int, limit: int, costs: CostModel) -> WarpAccess:
     """Return the memory transactions of an access by pointers in a layout.
 
     The arguments are those of :func:`access_width`.
@@ -230,7 +233,7 @@ def _run(width: int, contiguity: int, shift: int, images: Sequence[int]) -> int:
     return run
 
 
-def access_cost(layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None, size: int, limit: int, costs: MachineCosts, *, store: bool) -> float:
+def access_cost(layout: LinearLayout, pointer: AxisInfo, mask: AxisInfo | None, size: int, limit: int, costs: CostModel, *, store: bool) -> float:
     """Slots to access memory by pointers: instructions, sectors and, for stores, lines."""
     found = warp_access(layout, pointer, mask, size, limit, costs)
     # A partly written sector is read first. If several loads each read a part of a sector, the

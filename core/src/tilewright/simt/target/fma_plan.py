@@ -26,7 +26,7 @@ FMA: Final = "multiply and add"
 
 def fma_plan(target: SimtTarget, matmul: Matmul) -> MatmulPlan:
     """Return the plan of a matmul in IEEE arithmetic, regardless of its precision attribute."""
-    block = fma_block(result_layout(matmul.shape, log2(target.warp_size), log2(matmul.warps)), matmul)
+    block = fma_block(result_layout(matmul.shape, log2(target.resources.warp_size), log2(matmul.warps)), matmul)
     return MatmulPlan(FMA, block.reads(0), block.reads(1), block.c, None, (SHARED, SHARED), by_threads=True)
 
 

@@ -16,8 +16,8 @@ from tilewright.simt.target.simt_target import SimtTarget
 def fragment(plan: MatmulPlan, position: int, element: Type, num_warps: int, target: SimtTarget) -> tuple[TileType, LinearLayout]:
     """Return the type and the layout of a ``simt.fragment`` of an operand."""
     layout, axis = plan.operand(position), k_axis(plan, position)
-    word, count = target.fragment_word(element)
-    registers, lanes, warps = len(step_registers(layout, axis, 0, plan.k_step)) // count, target.warp_size, num_warps
+    word, count = target.matrix.fragment_word(element)
+    registers, lanes, warps = len(step_registers(layout, axis, 0, plan.k_step)) // count, target.resources.warp_size, num_warps
     shape = (registers * lanes * warps,)
     bits = [1 << bit for bit in range(log2(shape[0]))]
     threads = log2(lanes), log2(lanes * warps)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
+from weakref import WeakKeyDictionary
 
 from tilewright.errors import LoweringError
 from tilewright.simt.dialect.ops.dot import Multiplication, Step
@@ -10,12 +12,16 @@ from tilewright.simt.target.fma_plan import fma_plan
 from tilewright.simt.target.matmul_plan import Matmul, MatmulPlan, matmul_of
 from tilewright.simt.target.simt_target import SimtTarget
 
+#: The plans of matmuls that were looked up, for each target.
+_KNOWN: Final[WeakKeyDictionary[SimtTarget, dict[Matmul, Sequence[MatmulPlan]]]] = WeakKeyDictionary()
+
 
 def plans(matmul: Matmul, target: SimtTarget) -> Sequence[MatmulPlan]:
     """Return the plans for a matmul in order of preference: the target's, else multiply-adds."""
-    found = target.known_plans.get(matmul)
+    known = _KNOWN.setdefault(target, {})
+    found = known.get(matmul)
     if found is None:
-        found = target.known_plans[matmul] = tuple(target.matmul_plans(matmul)) or (fma_plan(target, matmul),)
+        found = known[matmul] = tuple(target.matrix.plans(matmul)) or (fma_plan(target, matmul),)
     return found
 
 

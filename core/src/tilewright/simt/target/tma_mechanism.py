@@ -28,7 +28,7 @@ def block_mechanism(operation: BlockAccess, target: SimtTarget) -> CopyMechanism
         LoweringError: the target keeps the descriptor, but has no mechanism for it.
     """
     stores, rows = isinstance(operation, (*BLOCK_STORES, DescriptorScatter)), isinstance(operation, ROW_COPIES)
-    for mechanism in target.mechanisms:
+    for mechanism in target.async_copy.mechanisms:
         if mechanism.completes == BARRIER and (mechanism.store if stores else mechanism.start) is not None:
             if not rows:
                 return mechanism

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tilewright.errors import LoweringError
 from tilewright.ir import Module
-from tilewright.ir.core import Operation
 from tilewright.ir.parser import parse_module
 from tilewright.ir.printer import print_module
 from tilewright.simt.compile import run_stages
 from tilewright.simt.dialect.attributes import notes_of
 from tilewright.simt.dialect.ops import SIMT_TABLE
-from tilewright.simt.emulator import EmulatedTarget
+from tilewright.simt.emulator import EmulatedTarget, EmulatedTma
 from tilewright.simt.target.copy_mechanism import BARRIER, CopyMechanism
 
 OPTIONS = {"num_warps": 2, "num_stages": 3}
@@ -31,14 +30,11 @@ def _never(*arguments: Any) -> None:
 class Blocks(EmulatedTarget):
     """A machine that copies blocks, of which nothing is run."""
 
-    barrier_bytes = 16
-
     def __init__(self, *, fills: Callable[..., bool] | None = None, store: Any = _never, copy_widths: tuple[int, ...] = ()) -> None:
         super().__init__(8, copy_widths=copy_widths)
-        self.mechanisms = (CopyMechanism("blocks", BARRIER, fills=fills, start=_never, store=store, alignment=128), *self.mechanisms)
-
-    def keeps_descriptor(self, operation: Operation, divisors: Sequence[int], width: int) -> bool:
-        return True
+        self.async_copy.mechanisms = (CopyMechanism("blocks", BARRIER, fills=fills, start=_never, store=store, alignment=128), *self.async_copy.mechanisms)
+        self.tma = EmulatedTma(self.record, lambda operation, divisors, width: True)
+        self.mbarriers.bytes = 16
 
 
 def written(body: str, *, target: EmulatedTarget | None = None, stages: list[str] = WRITTEN) -> Module:

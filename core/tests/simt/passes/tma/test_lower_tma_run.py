@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from descriptor_kernels import differ
@@ -132,7 +134,7 @@ ROOM = {64 * 1024: (1, 2), 4096 + 4096 + 64: (1, 1), 4096 + 2048 + 64: (2, 1), 4
 @pytest.mark.parametrize("room", ROOM)
 def test_stores_in_a_loop_run_on_in_as_many_pieces_as_there_is_room_for(room: int, completion: str) -> None:
     target = BulkTarget(8, completion=completion)
-    target.shared_memory = room
+    target.resources = replace(target.resources, shared_memory=room)
     arrays = [small(np.random.default_rng(1), 40, 130), np.full((78, 125), 7, np.float32)]
     compiled: list[Module] = []
     found = differ(scaled, {"a": (8, 128), "c": (8, 128)}, arrays, [5], target, num_warps=1, compiled=compiled)

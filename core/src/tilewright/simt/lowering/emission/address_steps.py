@@ -29,7 +29,7 @@ class AddressSteps:
     """The strength-reduced addresses of a function in its final form."""
 
     def __init__(self, function: Function, target: SimtTarget) -> None:
-        self._function, self._few = function, target.few_registers
+        self._function, self._few = function, target.resources.few_registers
         self._affine: Affine | None = None
         self._known: dict[Operation, tuple[Polynomial, ...] | None] = {}
 

@@ -32,7 +32,7 @@ def give_to_all(context: SimtContext, operation: Operation, result: Value, old: 
 
     def address(number: int) -> str:
         place = w.emit(f"mul i32 {w.emit(f'xor i32 {first}, {number}')}, {size}")
-        return w.emit(f"getelementptr i8, {context.target.shared_pointer} {scratch}, i32 {place}")
+        return w.emit(f"getelementptr i8, {context.target.shared.pointer} {scratch}, i32 {place}")
 
     addresses = [address(number) for number in numbers]
     with w.when(owner):

@@ -18,7 +18,8 @@ from tilewright.simt.dialect.async_groups import Tokens
 from tilewright.simt.dialect.attributes import CLUSTER, WARPS, layout_of, offset_of
 from tilewright.simt.dialect.types import AccumulatorType, BarriersType, MemoryType, TokenType
 from tilewright.simt.layouts.linear_layout import LinearLayout, bits_of
-from tilewright.simt.target.simt_target import SimtTarget, Threads
+from tilewright.simt.target.capabilities.thread_hierarchy import Threads
+from tilewright.simt.target.simt_target import SimtTarget
 
 if TYPE_CHECKING:
     from tilewright.simt.dialect.op_interface import Interface
@@ -82,15 +83,15 @@ class SimtContext:
         #: the operation being written
         self.operation: Operation | None = None
         #: groups in flight behind each token
-        counted = any(mechanism.counted for mechanism in target.mechanisms)
+        counted = any(mechanism.counted for mechanism in target.async_copy.mechanisms)
         self.tokens = Tokens(function, (lambda operation: copies_of(operation, target, axes)) if counted else None)
         #: numbers of the ordered hand-offs so far, by name
         self.orders: dict[str, int] = {}
         self._facts = dict(zip(function.arguments, function.argument_attributes, strict=True))
         self._thread_parts: dict[tuple[tuple[int, ...], tuple[int, ...]], str] = {}
         with self.at_entry():
-            self.lane, self.warp = target.lane(writer), target.warp(writer)
-            self.shared_base = target.shared_base(writer)
+            self.lane, self.warp = target.threads.lane(writer), target.threads.warp(writer)
+            self.shared_base = target.shared.base(writer)
 
     # ---- values
 
@@ -132,17 +133,17 @@ class SimtContext:
 
     @property
     def native_ldexp(self) -> bool:
-        return self.target.native_ldexp
+        return self.target.arithmetic.native_ldexp
 
     @property
     def native_exp(self) -> bool:
-        return self.target.native_exp
+        return self.target.arithmetic.native_exp
 
     def machine_operation(self, name: str, operands: list[str], width: int, element: Type, attributes: Mapping[str, Any]) -> str | None:
-        return self.target.element_operation(self, name, operands, element, attributes)
+        return self.target.arithmetic.operation(self, name, operands, element, attributes)
 
     def machine_cast(self, operand: str, source: Type, result: Type, width: int, rounding: str) -> str | None:
-        return self.target.cast(self, operand, source, result, rounding)
+        return self.target.arithmetic.cast(self, operand, source, result, rounding)
 
     # ---- the thread
 
@@ -208,11 +209,11 @@ class SimtContext:
 
         A partition may have any number of warps.
         """
-        condition = self.thread_is_zero(self.target.warp_size - 1, (1 << (self.threads.count - 1).bit_length()) - 1)
+        condition = self.thread_is_zero(self.target.resources.warp_size - 1, (1 << (self.threads.count - 1).bit_length()) - 1)
         return "true" if condition is None else condition
 
     def barrier(self) -> None:
-        self.target.barrier(self.writer, self.threads)
+        self.target.threads.barrier(self.writer, self.threads)
 
     # ---- shared memory
 
@@ -222,35 +223,35 @@ class SimtContext:
 
     def shared_address(self, offset: int | str) -> str:
         """Emit the shared-memory address at ``offset`` bytes, a number or the name of an i32."""
-        return self.writer.emit(f"getelementptr i8, {self.target.shared_pointer} {self.shared_base}, i32 {offset}")
+        return self.writer.emit(f"getelementptr i8, {self.target.shared.pointer} {self.shared_base}, i32 {offset}")
 
     def shared_load(self, address: str, type_: str, count: int = 1, offset: int = 0, align: int = 1) -> list[str]:
         """Load ``count`` consecutive elements of an LLVM type from shared memory.
 
         The first one is ``offset`` bytes from ``address``.
         """
-        w, pointer = self.writer, self.target.shared_pointer
+        w, pointer = self.writer, self.target.shared.pointer
         if offset:
             address = w.emit(f"getelementptr i8, {pointer} {address}, i32 {offset}")
-        self.target.touch_shared(w, address, writes=False)
+        self.target.shared.touch(w, address, writes=False)
         if count == 1:
-            return [w.emit(f"load {type_}, {pointer} {address}, align {align}{self.target.shared_access(w)}")]
-        vector = w.emit(f"load <{count} x {type_}>, {pointer} {address}, align {align}{self.target.shared_access(w)}")
+            return [w.emit(f"load {type_}, {pointer} {address}, align {align}{self.target.shared.metadata(w)}")]
+        vector = w.emit(f"load <{count} x {type_}>, {pointer} {address}, align {align}{self.target.shared.metadata(w)}")
         return [w.emit(f"extractelement <{count} x {type_}> {vector}, i32 {i}") for i in range(count)]
 
     def shared_store(self, address: str, type_: str, values: Sequence[str], offset: int = 0, align: int = 1) -> None:
         """Store consecutive elements of an LLVM type to shared memory."""
-        w, pointer = self.writer, self.target.shared_pointer
+        w, pointer = self.writer, self.target.shared.pointer
         if offset:
             address = w.emit(f"getelementptr i8, {pointer} {address}, i32 {offset}")
-        self.target.touch_shared(w, address, writes=True)
+        self.target.shared.touch(w, address, writes=True)
         if len(values) == 1:
-            w.do(f"store {type_} {values[0]}, {pointer} {address}, align {align}{self.target.shared_access(w)}")
+            w.do(f"store {type_} {values[0]}, {pointer} {address}, align {align}{self.target.shared.metadata(w)}")
             return
         vector = "poison"
         for i, value in enumerate(values):
             vector = w.emit(f"insertelement <{len(values)} x {type_}> {vector}, {type_} {value}, i32 {i}")
-        w.do(f"store <{len(values)} x {type_}> {vector}, {pointer} {address}, align {align}{self.target.shared_access(w)}")
+        w.do(f"store <{len(values)} x {type_}> {vector}, {pointer} {address}, align {align}{self.target.shared.metadata(w)}")
 
     # ---- regions
 

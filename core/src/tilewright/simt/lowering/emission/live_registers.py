@@ -88,8 +88,8 @@ class _Needs:
         axes, mask_axes = self.axes[pointer], self.axes[mask] if mask is not None else None
         width = 0
         if isinstance(operation, CopyStart):
-            width = width_of(operation, self.target.mechanism(operation.by), axes, mask_axes)
-        width = width or access_width(layout, axes, mask_axes, size, self.target.max_access)
+            width = width_of(operation, self.target.async_copy.mechanism(operation.by), axes, mask_axes)
+        width = width or access_width(layout, axes, mask_axes, size, self.target.resources.max_access)
         return sum(1 << start for start in range(0, layout.register_count, width))
 
     def _follow(self, value: Value, mask: int) -> None:

@@ -33,7 +33,7 @@ class Place:
 
 
 def plan_accesses(context: SimtContext, layout: LinearLayout, shared: SharedLayout, element: Type) -> Accesses:
-    return accesses(layout, shared, max(1, context.target.max_access // storage_size(element)))
+    return accesses(layout, shared, max(1, context.target.resources.max_access // storage_size(element)))
 
 
 def places(context: SimtContext, base: str, plan: Accesses, element: Type, inside: int = -1, index: tuple[str, int] | None = None) -> list[Place]:
@@ -63,7 +63,7 @@ def places(context: SimtContext, base: str, plan: Accesses, element: Type, insid
         name = bases.get(mixed)
         if name is None:
             moved = w.emit(f"xor i32 {thread}, {mixed}") if mixed else thread
-            name = bases[mixed] = w.emit(f"getelementptr i8, {context.target.shared_pointer} {base}, i32 {moved}")
+            name = bases[mixed] = w.emit(f"getelementptr i8, {context.target.shared.pointer} {base}, i32 {moved}")
         found.append(Place(registers, name, offset ^ mixed, bits))
     return found
 
@@ -74,7 +74,7 @@ def read(context: SimtContext, place: Place, element: Type) -> list[str]:
     word, each = _words(context, element, count)
     if each > 1:
         words = context.shared_load(place.base, storage_type(word), count // each, place.offset, count * size)
-        return context.target.unpack(context.writer, words, element)
+        return context.target.matrix.unpack(context.writer, words, element)
     names = context.shared_load(place.base, storage_type(element), count, place.offset, count * size)
     return [context.writer.emit(f"trunc i8 {name} to i1") for name in names] if element is I1 else names
 
@@ -85,7 +85,7 @@ def write(context: SimtContext, place: Place, element: Type, registers: Sequence
     size = len(names) * storage_size(element)
     word, each = _words(context, element, len(names))
     if each > 1:
-        context.shared_store(place.base, storage_type(word), context.target.pack(context.writer, names, element), place.offset, size)
+        context.shared_store(place.base, storage_type(word), context.target.matrix.pack(context.writer, names, element), place.offset, size)
         return
     if element is I1:
         names = [context.writer.emit(f"zext i1 {name} to i8") for name in names]
@@ -100,7 +100,7 @@ def _words(context: SimtContext, element: Type, count: int) -> tuple[Type, int]:
     """
     if element is I1 or not isinstance(element, IntType | FloatType):
         return element, 1
-    word, each = context.target.fragment_word(element)
+    word, each = context.target.matrix.fragment_word(element)
     return (word, each) if count % each == 0 else (element, 1)
 
 

@@ -56,7 +56,7 @@ _INITS: Final = 3
 
 def expand_scaled(function: Function, target: SimtTarget) -> bool:
     """Expand every ``dot_scaled`` that the target does not keep; return whether there was one."""
-    found = [operation for operation in function.walk() if isinstance(operation, DotScaled) and not target.keeps_scaled(operation)]
+    found = [operation for operation in function.walk() if isinstance(operation, DotScaled) and not target.matrix.keeps_scaled(operation)]
     by_loop: dict[For, list[DotScaled]] = {}
     for operation in found:
         loop = _repeatable_loop(operation)

@@ -31,7 +31,7 @@ from tilewright.simt.dialect.attributes import part_of
 from tilewright.simt.dialect.loop_carried import operations_of_program, terminator
 from tilewright.simt.dialect.types import BufferType
 from tilewright.simt.layouts.linear_layout import SharedLayout
-from tilewright.simt.target.simt_target import SimtTarget
+from tilewright.simt.target.simt_target import SimtTarget, required
 from tilewright.simt.target.tma_mechanism import create
 
 
@@ -59,9 +59,11 @@ def write_device_descriptors(function: Function, target: SimtTarget) -> None:
 
 def _write(made: MakeDescriptor, memory: Value, target: SimtTarget) -> None:
     builder = Builder.at(made)
-    place = TileType((target.descriptor_bytes,), U8)
+    tma = required(target.tma, target, "TMA")
+    size = required(tma.device_maps, target, "device-side tensor maps").bytes
+    place = TileType((size,), U8)
     buffer = BufferType(1, place.shape, place.element, SharedLayout.row_major(place.shape))
-    room = create(builder, "simt.buffer", result=buffer, alignment=target.descriptor_bytes).results[0]
+    room = create(builder, "simt.buffer", result=buffer, alignment=size).results[0]
     slot = create(builder, "simt.slot", [room], [builder.constant(value=0, result=I32)]).results[0]
     groups = [memory], [slot], [made.base], made.shape, made.strides
     again = create(builder, "simt.make_descriptor", *groups, result=made.results[0].type, padding=made.padding)

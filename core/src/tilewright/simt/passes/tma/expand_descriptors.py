@@ -53,7 +53,7 @@ class _Expansion(Expansion):
     def choose(self) -> None:
         for descriptor in self.given:
             self._keep(descriptor)
-        if self.target.descriptor_bytes:
+        if self.target.tma is not None and self.target.tma.device_maps is not None:
             self._keep_made()
 
     def stored(self, b: Builder, access: Operation) -> None:
@@ -72,8 +72,10 @@ class _Expansion(Expansion):
             self.kept |= kept
 
     def _is_kept(self, access: BlockAccess) -> bool:
+        if self.target.tma is None:
+            return False
         known = [self._known[offset] for offset in ([access.column] if isinstance(access, ROW_COPIES) else access.offsets)]
-        return self.target.keeps_descriptor(access, [info.apart_from_addresses().divisibility_of_all() for info in known], self._width(access.descriptor))
+        return self.target.tma.keeps(access, [info.apart_from_addresses().divisibility_of_all() for info in known], self._width(access.descriptor))
 
     def _width(self, descriptor: Value) -> int:
         """Return the known divisor of the last extent of a descriptor's tensor, in elements."""
@@ -123,7 +125,7 @@ class _Expansion(Expansion):
 
     def _publish(self, b: Builder) -> None:
         """Let copies see what threads wrote."""
-        if self.target.published:
+        if self.target.async_proxy is not None:
             b.create(SIMT_TABLE["simt.publish"], [], {"everywhere": True})
         b.barrier()
 

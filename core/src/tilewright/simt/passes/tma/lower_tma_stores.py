@@ -198,11 +198,11 @@ def staging_layout(store: _Store | DescriptorScatter, type_: TileType, layout: L
     mechanism = block_mechanism(store, target)
     size = storage_size(type_.element)
     others = mechanism.layouts(type_.shape, type_.element) if mechanism.layouts is not None else ()
-    between = shared_between(layout, layout, size, target.max_access, target.banks)
+    between = shared_between(layout, layout, size, target.resources.max_access, target.resources.banks)
     candidates = [one for one in (between, *others, SharedLayout.row_major(type_.shape)) if mechanism.can_fill(one, type_.element)]
     if not candidates:
         raise no_layout(store, mechanism, target)
-    return min(candidates, key=lambda one: transactions(layout, one, size, target.max_access, target.banks)[1])
+    return min(candidates, key=lambda one: transactions(layout, one, size, target.resources.max_access, target.resources.banks)[1])
 
 
 def _start(builder: Builder, store: _Store, tile: Value, slot: Value, column: int, target: SimtTarget) -> Value:
@@ -223,7 +223,7 @@ def _write_together(stores: list[_Store], region: Region, target: SimtTarget) ->
     first = stores[0]
     tile = first.value
     assert isinstance(tile.type, TileType)
-    room = target.shared_memory - peak_bytes(region, target)
+    room = target.resources.shared_memory - peak_bytes(region, target)
     ways = list(_ways(tile, len(stores)))
     pieces = next((way for way in ways if way.bytes(tile.type) <= room), ways[-1])
     type_, layout = _piece(tile.type, layout_of(tile), pieces.count)

@@ -44,7 +44,7 @@ from tilewright.simt.dialect.attributes import WHOLE, function_of, note
 from tilewright.simt.dialect.ops import SIMT_TABLE
 from tilewright.simt.passes.warp_count import warps_asked
 from tilewright.simt.target.matmul_plan import Matmul
-from tilewright.simt.target.simt_target import SimtTarget
+from tilewright.simt.target.simt_target import SimtTarget, required
 
 _DOT: Final = (Dot,)
 #: Loads smaller than the loop's largest one by more than this factor are not profitable.
@@ -92,10 +92,10 @@ def _pays(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> bool:
     """Return whether a loop is pipelined and has matmuls for which the target wants TMA loads."""
     if stages_of(loop, options) < 2:
         return False
-    body = loop.body
-    if any(isinstance(inner, LOOPS) for inner in body.walk()) or any(clobbers_memory(inner) for inner in body):
+    body, tma = loop.body, target.tma
+    if tma is None or any(isinstance(inner, LOOPS) for inner in body.walk()) or any(clobbers_memory(inner) for inner in body):
         return False
-    return any(isinstance(inner, Dot) and target.wants_blocks(_matmul(inner, warps_asked(function_of(loop), options))) for inner in body)
+    return any(isinstance(inner, Dot) and tma.promotes(_matmul(inner, warps_asked(function_of(loop), options))) for inner in body)
 
 
 def _matmul(dot: Dot, warps: int) -> Matmul:
@@ -112,7 +112,7 @@ def _bytes(load: Operation) -> int:
 def _raised_in(loop: For, target: SimtTarget, affine: Affine, written: frozenset[Value] | None) -> list[tuple[Load, Tensor]]:
     """The loads of a loop that are raised, which are all or none."""
     feeding = feeding_matmuls(loop.body, _DOT)
-    if 2 * sum(map(_bytes, feeding)) > target.shared_memory:
+    if 2 * sum(map(_bytes, feeding)) > target.resources.shared_memory:
         return []
     most = max(map(_bytes, feeding), default=0)
     found: list[tuple[Load, Tensor]] = []
@@ -135,8 +135,9 @@ def _raised(load: Load, target: SimtTarget, affine: Affine, written: frozenset[V
     if block is None:
         raise NotRaisedError(f"its tensor would have {len(tensor.axes)} axes")
     least = min(known, key=lambda each: each.divisor)
-    if not target.reaches(block, least.divisor):
-        need = next((need for need in _ALIGNMENTS if target.reaches(block, need)), 0)
+    tma = required(target.tma, target, "TMA")
+    if not tma.reaches(block, least.divisor):
+        need = next((need for need in _ALIGNMENTS if tma.reaches(block, need)), 0)
         if not need:
             raise NotRaisedError(f"{target.name} copies no block of {block}")
         cause = Sources() if least.number is None else of_polynomial(least.number, affine, need // least.size)
