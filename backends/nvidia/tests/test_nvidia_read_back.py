@@ -25,6 +25,12 @@ def test_text_of_every_stage_compiles_to_the_same_code(arch: str, kernel: JITFun
     check_read_back(module, lambda: PtxTarget(target, options), options)
 
 
+def test_kernels_have_loops_matmuls_gathers_and_descriptors_of_every_kind() -> None:
+    names = {operation.name for kernel in SIGNATURES for operation in tile_ir(kernel, "nvidia", "sm_90a")[0].walk()}
+    assert {"for", "dot", "dot_scaled", "gather", "make_descriptor"} <= names
+    assert {"descriptor_load", "descriptor_store", "descriptor_gather"} <= names
+
+
 def test_a_target_that_answers_otherwise_is_found() -> None:
     module, target, options = tile_ir(attention, "nvidia", "sm_90a")
     kinds = iter(["relaxed", "relaxed"])

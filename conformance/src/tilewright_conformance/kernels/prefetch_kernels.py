@@ -91,6 +91,32 @@ def scaled(a, a_scale, b, b_scale, out, K, BM: tl.constexpr, BN: tl.constexpr, B
     tl.store(out + m[:, None] * BN + n[None, :], total)
 
 
+@tw.jit
+def grouped(addresses, out, groups, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """Matmuls of matrices whose addresses are in memory, through descriptors made in the loop."""
+    for group in range(groups):
+        a = tl.load(addresses + 2 * group).to(tl.pointer_type(tl.float16))
+        b = tl.load(addresses + 2 * group + 1).to(tl.pointer_type(tl.float16))
+        left = tl.make_tensor_descriptor(a, shape=[M, K], strides=[K, 1], block_shape=[BM, BK])
+        right = tl.make_tensor_descriptor(b, shape=[K, N], strides=[N, 1], block_shape=[BK, BN])
+        total = tl.zeros((BM, BN), tl.float32)
+        for k in range(0, K, BK):
+            total = tl.dot(left.load([0, k]), right.load([k, 0]), total)
+        at = group * BM * BN + tl.arange(0, BM)[:, None] * BN + tl.arange(0, BN)[None, :]
+        tl.store(out + at, total)
+
+
+@tw.jit
+def looked_up(table, index, out, n, BLOCK: tl.constexpr):
+    """A loop that gathers elements of a tile by the indices of the last iteration."""
+    k = tl.arange(0, BLOCK)
+    values, at = tl.load(table + k), tl.load(index + k)
+    for _ in range(n):
+        values += tl.gather(values, at, 0)
+        at = tl.gather(at, at, 0)
+    tl.store(out + k, values)
+
+
 _SIZES = "M=i32:16, N=i32:16, K=i32:16"
 #: kernel -> (types of its arguments, constants).
 SIGNATURES = {
@@ -108,6 +134,11 @@ SIGNATURES = {
         "a=*fp8e4nv:16, a_scale=*u8:16, b=*fp8e4nv:16, b_scale=*u8:16, out=*fp32:16, K=i32:64",
         {"BM": 32, "BN": 32, "BK": 64},
     ),
+    grouped: (
+        f"addresses=*i64:16, out=*fp32:16, groups=i32, {_SIZES}",
+        {"BM": 64, "BN": 64, "BK": 32},
+    ),
+    looked_up: ("table=*fp32:16, index=*i32:16, out=*fp32:16, n=i32", {"BLOCK": 512}),
 }
 
 
