@@ -1,4 +1,4 @@
-"""Signals during launches, and cancellation of programs that may never end, as LLVM IR.
+"""Signals during launches, and cancellation of programs that may never end.
 
 A launch that is not known to be short is *paced*, that is throttled: its threads take as many
 programs at a time as run for about a millisecond, one at first where their cost is unknown. Between
@@ -15,156 +15,162 @@ of programs and waits for others that still run theirs handles signals meanwhile
 
 from __future__ import annotations
 
-#: Iterations of a loop between two calls of ``poll`` at most: a loop whose iterations get slow all of a sudden must still ask soon.
-MOST_TURNS = 4096
+from typing import Final
 
-#: Status of a launch, and the function that cancellation checks call.
-CANCELLATION = """
-; The status block of a launch.
-define internal ptr @status_of(ptr %arguments) #0 {
-  %p = getelementptr ptr, ptr %arguments, i64 3
-  %status = load ptr, ptr %p
-  ret ptr %status
-}
+from tilewright_cpu.status import INTERRUPTED
+from tilewright_cpu.threading.pool_state import CROWDED, LISTENER, PACE, RAISED, NativeTarget
+from tilewright_cpu.threading.typed_writer import NativeModule, Order, Place, Signature
 
-; Stop a launch: its threads take no more programs, and those that poll end.
-define internal void @halt(ptr %arguments) #0 {
-  %status = call ptr @status_of(ptr %arguments)
-  store atomic i32 INTERRUPTED, ptr %status monotonic, align 4
-  ret void
-}
+#: Iterations of a loop between two calls of ``poll`` at most: a loop whose iterations get slow all
+#: of a sudden must still ask soon.
+MOST_TURNS: Final = 4096
 
-define internal i1 @halted(ptr %arguments) #0 {
-  %status = call ptr @status_of(ptr %arguments)
-  %said = load atomic i32, ptr %status monotonic, align 4
-  %is = icmp eq i32 %said, INTERRUPTED
-  ret i1 %is
-}
+STATUS_OF: Final = Signature("status_of", "ptr", arguments="ptr", internal=True)
+HALT: Final = Signature("halt", arguments="ptr", internal=True)
+HALTED: Final = Signature("halted", "i1", arguments="ptr", internal=True)
+POLL: Final = Signature("poll", "i64", arguments="ptr", heeded="ptr", loop="ptr", inlined=False)
+LISTENS: Final = Signature("listens", "i1", internal=True)
+HEED: Final = Signature("heed", arguments="ptr", internal=True, inlined=False)
+_FAILED: Final = Signature("failed", "i1", arguments="ptr", internal=True)
+_GIVE_WAY: Final = Signature("give_way", internal=True, inlined=False)
 
-; Whether the launch has failed: a program that waits for the one that failed would wait for ever.
-define internal i1 @failed(ptr %arguments) #0 {
-  %status = call ptr @status_of(ptr %arguments)
-  %said = load atomic i32, ptr %status monotonic, align 4
-  %is = icmp ne i32 %said, 0
-  ret i1 %is
-}
+_PTHREAD_SELF: Final = Signature("pthread_self", "i64")
+_SCHED_YIELD: Final = Signature("sched_yield", "i32")
+_ENSURE: Final = Signature("PyGILState_Ensure", "i32")
+_RELEASE: Final = Signature("PyGILState_Release", lock="i32")
+_CHECK_SIGNALS: Final = Signature("PyErr_CheckSignals", "i32")
+_FETCH: Final = Signature("PyErr_Fetch", type="ptr", value="ptr", traceback="ptr")
 
-; What a program calls in a loop that may never end: after how many turns of the loop to call again, about a quarter of @pace later; 0 to stop at once.
-; %heeded: a word of the program's, 0 at first: when it last let signals be handled. %loop: two of the loop's: the turns, and 0 at first: the last call.
-define i64 @poll(ptr %arguments, ptr %heeded, ptr %loop) #1 {
-entry:
-  %over = call i1 @failed(ptr %arguments)
-  br i1 %over, label %stop, label %look
-look:
-  %others = load atomic i64, ptr @crowded monotonic, align 8
-  %alone = icmp eq i64 %others, 0
-  br i1 %alone, label %time, label %yield
-yield:
-  ; what it waits for may not run before this thread lets it
-  call void @give_way()
-  br label %time
-time:
-  %now = call i64 @CYCLES()
-  %turns = load i64, ptr %loop
-  %at = getelementptr i64, ptr %loop, i64 1
-  %last = load i64, ptr %at
-  store i64 %now, ptr %at
-  %took = sub i64 %now, %last
-  %budget = load i64, ptr @pace
-  %quarter = lshr i64 %budget, 2
-  %quick = icmp ult i64 %took, %quarter
-  %late = icmp ugt i64 %took, %budget
-  %haste = lshr i64 %budget, 6
-  %instant = icmp ult i64 %took, %haste
-  %shift = select i1 %instant, i64 3, i64 1
-  %more = shl i64 %turns, %shift
-  %twice = call i64 @llvm.umin.i64(i64 %more, i64 MOST_TURNS)
-  %half0 = lshr i64 %turns, 1
-  %half = call i64 @llvm.umax.i64(i64 %half0, i64 1)
-  %fewer = select i1 %late, i64 %half, i64 %turns
-  %sized = select i1 %quick, i64 %twice, i64 %fewer
-  %fresh = icmp eq i64 %last, 0
-  %resized = select i1 %fresh, i64 %turns, i64 %sized
-  store i64 %resized, ptr %loop
-  %before = load i64, ptr %heeded
-  %first = icmp eq i64 %before, 0
-  br i1 %first, label %begin, label %wait
-begin:
-  store i64 %now, ptr %heeded
-  br label %go
-wait:
-  %interval = shl i64 %budget, 6
-  %unheard = sub i64 %now, %before
-  %long = icmp uge i64 %unheard, %interval
-  br i1 %long, label %due, label %go
-due:
-  %mine = call i1 @listens()
-  br i1 %mine, label %listen, label %go
-listen:
-  call void @heed(ptr %arguments)
-  %after = call i64 @CYCLES()
-  store i64 %after, ptr %heeded
-  %ended = call i1 @halted(ptr %arguments)
-  br i1 %ended, label %stop, label %go
-go:
-  ret i64 %resized
-stop:
-  ret i64 0
-}
-"""
 
-#: Handling signals, where an interpreter with CPython's interface runs in a POSIX system.
-LISTENING = """
-declare i64 @pthread_self()
-declare i32 @sched_yield()
-declare i32 @PyGILState_Ensure()
-declare void @PyGILState_Release(i32)
-declare i32 @PyErr_CheckSignals()
-declare void @PyErr_Fetch(ptr, ptr, ptr)
+def write_interrupts(module: NativeModule, target: NativeTarget, *, listening: bool) -> None:
+    """Write the functions of this module.
 
-define internal void @give_way() #1 {
-  %done = call i32 @sched_yield()
-  ret void
-}
+    Args:
+        listening: whether an interpreter with CPython's interface runs in a POSIX system, and
+            signals are handled; elsewhere launches run to their end.
+    """
+    _write_status(module)
+    _write_poll(module, target)
+    _write_listening(module) if listening else _write_deaf(module)
 
-; Whether the calling thread is the one that handles signals.
-define internal i1 @listens() #0 {
-  %self = call i64 @pthread_self()
-  %listener = load i64, ptr @listener
-  %mine = icmp eq i64 %self, %listener
-  ret i1 %mine
-}
 
-; Let pending signals be handled, and stop the launch where a handler raises.
-define internal void @heed(ptr %arguments) #1 {
-entry:
-  %lock = call i32 @PyGILState_Ensure()
-  %failed = call i32 @PyErr_CheckSignals()
-  %bad = icmp ne i32 %failed, 0
-  br i1 %bad, label %keep, label %out
-keep:
-  %value = getelementptr ptr, ptr @raised, i64 1
-  %traceback = getelementptr ptr, ptr @raised, i64 2
-  call void @PyErr_Fetch(ptr @raised, ptr %value, ptr %traceback)
-  call void @halt(ptr %arguments)
-  br label %out
-out:
-  call void @PyGILState_Release(i32 %lock)
-  ret void
-}
-"""
+def _write_status(module: NativeModule) -> None:
+    """The status block of a launch: where it is, what stops a launch, and how it stands.
 
-#: Elsewhere launches run to their end.
-DEAF = """
-define internal i1 @listens() #0 {
-  ret i1 false
-}
+    The threads of a launch that is halted take no more programs, and those that poll end. A program
+    that waits for one that failed would wait for ever.
+    """
+    f = module.define(STATUS_OF)
+    (arguments,) = f.parameters
+    f.ret(Place(f, f.element("ptr", arguments, 3).text, "ptr").load())
 
-define internal void @heed(ptr %arguments) #1 {
-  ret void
-}
+    f = module.define(HALT)
+    Place(f, f.call(STATUS_OF, *f.parameters).text, "i32").atomic_store(INTERRUPTED, Order.RELAXED)
+    f.ret()
 
-define internal void @give_way() #1 {
-  ret void
-}
-"""
+    f = module.define(HALTED)
+    said = Place(f, f.call(STATUS_OF, *f.parameters).text, "i32").atomic_load(Order.RELAXED)
+    f.ret(said.equals(INTERRUPTED))
+
+    f = module.define(_FAILED)
+    said = Place(f, f.call(STATUS_OF, *f.parameters).text, "i32").atomic_load(Order.RELAXED)
+    f.ret(said.differs(0))
+
+
+def _write_poll(module: NativeModule, target: NativeTarget) -> None:
+    """The cancellation check that a program calls in a loop that may never end.
+
+    It returns after how many turns of the loop to call again, about a quarter of ``pace`` later; 0
+    to stop at once. ``heeded`` is a word of the program's, 0 at first: when it last let signals be
+    handled. ``loop`` is two of the loop's: the turns, and 0 at first: the last call.
+    """
+    f = module.define(POLL)
+    arguments, heeded, loop = f.parameters
+    look, give, time, begin = f.label("look"), f.label("yield"), f.label("time"), f.label("begin")
+    wait, due, listen = f.label("wait"), f.label("due"), f.label("listen")
+    go, stop = f.label("go"), f.label("stop")
+    f.branch(f.call(_FAILED, arguments), stop, look)
+
+    f.place(look)
+    f.branch(CROWDED.place(f).atomic_load(Order.RELAXED).equals(0), time, give)
+
+    f.place(give)
+    # what it waits for may not run before this thread lets it
+    f.call(_GIVE_WAY)
+    f.jump(time)
+
+    f.place(time)
+    now = target.now(f)
+    of_turns, of_heeded = f.word(loop), f.word(heeded)
+    turns = of_turns.load()
+    of_call = f.word(loop, 1)
+    last = of_call.load()
+    of_call.store(now)
+    took = now - last
+    budget = PACE.place(f).load()
+    quarter = budget >> 2
+    quick, late = took < quarter, took > budget
+    instant = took < (budget >> 6)
+    more = turns << f.choose(instant, f.operand("i64", 3), 1)
+    twice = f.minimum(more, MOST_TURNS)
+    half = f.maximum(turns >> 1, 1)
+    sized = f.choose(quick, twice, f.choose(late, half, turns))
+    resized = f.choose(last.equals(0), turns, sized)
+    of_turns.store(resized)
+    before = of_heeded.load()
+    f.branch(before.equals(0), begin, wait)
+
+    f.place(begin)
+    of_heeded.store(now)
+    f.jump(go)
+
+    f.place(wait)
+    interval = budget << 6
+    f.branch((now - before) >= interval, due, go)
+
+    f.place(due)
+    f.branch(f.call(LISTENS), listen, go)
+
+    f.place(listen)
+    f.call(HEED, arguments)
+    of_heeded.store(target.now(f))
+    f.branch(f.call(HALTED, arguments), stop, go)
+
+    f.place(go)
+    f.ret(resized)
+
+    f.place(stop)
+    f.ret(0)
+
+
+def _write_listening(module: NativeModule) -> None:
+    """Handling signals by the thread whose business they are."""
+    f = module.define(_GIVE_WAY)
+    f.call(_SCHED_YIELD)
+    f.ret()
+
+    f = module.define(LISTENS)
+    self = f.call(_PTHREAD_SELF)
+    f.ret(self.equals(LISTENER.place(f).load()))
+
+    # pending signals are handled, and the launch stops where a handler raises
+    f = module.define(HEED)
+    (arguments,) = f.parameters
+    keep, out = f.label("keep"), f.label("out")
+    lock = f.call(_ENSURE)
+    f.branch(f.call(_CHECK_SIGNALS).differs(0), keep, out)
+    f.place(keep)
+    raised = RAISED.address(f)
+    f.call(_FETCH, raised, f.element("ptr", raised, 1), f.element("ptr", raised, 2))
+    f.call(HALT, arguments)
+    f.jump(out)
+    f.place(out)
+    f.call(_RELEASE, lock)
+    f.ret()
+
+
+def _write_deaf(module: NativeModule) -> None:
+    """No signals are handled."""
+    module.define(LISTENS).ret(False)
+    module.define(HEED).ret()
+    module.define(_GIVE_WAY).ret()

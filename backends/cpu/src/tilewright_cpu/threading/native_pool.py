@@ -1,4 +1,4 @@
-"""The native part of the thread pool, as one module of LLVM IR.
+"""The native part of the thread pool: one module of LLVM IR, written by :mod:`.typed_writer`.
 
 The programs of a launch are distributed (:mod:`.work_distribution`) to the pool's workers
 (:mod:`.workers`) or to the threads of an OpenMP library (:mod:`.openmp`); whether they are is
@@ -8,27 +8,52 @@ decided for each launch (:mod:`.launch_decision`), and signals are handled betwe
 
 from __future__ import annotations
 
-from tilewright_cpu.status import ALIGNMENT, INTERRUPTED, OUT_OF_MEMORY
-from tilewright_cpu.threading.interrupts import CANCELLATION, DEAF, LISTENING, MOST_TURNS
-from tilewright_cpu.threading.launch_decision import LAUNCH
-from tilewright_cpu.threading.openmp import OPENMP
-from tilewright_cpu.threading.work_distribution import SHARING
-from tilewright_cpu.threading.workers import WORKERS
+from typing import Final
 
-#: Most workers a pool can have.
-MAX_WORKERS = 1023
-#: Meetings of threads that the hand-off is measured by.
-_MEETINGS = 8
+from tilewright_cpu.threading.interrupts import write_interrupts
+from tilewright_cpu.threading.launch_decision import write_launch_decision
+from tilewright_cpu.threading.openmp import write_openmp
+from tilewright_cpu.threading.pool_state import MAX_WORKERS, NativeTarget, define_state
+from tilewright_cpu.threading.typed_writer import NativeModule, Signature
+from tilewright_cpu.threading.work_distribution import write_distribution
+from tilewright_cpu.threading.workers import write_workers
 
-_FUTEX_CALL = {"x86_64": 202, "aarch64": 98}
-_PAUSE = {"x86_64": ("llvm.x86.sse2.pause", ""), "aarch64": ("llvm.aarch64.hint", "i32 1")}
-_CYCLES = {"x86_64": "llvm.readcyclecounter", "aarch64": "llvm.readsteadycounter"}
-
-_ATTRIBUTES = "\nattributes #0 = { nounwind }\nattributes #1 = { nounwind noinline }\n"
+_FUTEX_CALL: Final = {"x86_64": 202, "aarch64": 98}
+#: The pause of a spin, and its arguments.
+_PAUSE: Final[dict[str, tuple[Signature, tuple[int, ...]]]] = {
+    "x86_64": (Signature("llvm.x86.sse2.pause"), ()),
+    "aarch64": (Signature("llvm.aarch64.hint", number="i32"), (1,)),
+}
+_NO_PAUSE: Final[tuple[Signature, tuple[int, ...]]] = (Signature("llvm.donothing"), ())
+_CYCLES: Final = {"x86_64": "llvm.readcyclecounter", "aarch64": "llvm.readsteadycounter"}
 
 #: What the IR defines that Python calls or sets.
-COMMON_SYMBOLS = ("prepare", "share_timed", "serial", "estimate", "hot", "cold", "pace", "listener", "raised", "poll", "crowded")
-THREAD_SYMBOLS = ("launch", "stop", "forget", "set_workers", "pool", "openmp", "openmp_threads", "openmp_number", "owed", "measured", "forced")
+COMMON_SYMBOLS = (
+    "prepare",
+    "share_timed",
+    "serial",
+    "estimate",
+    "hot",
+    "cold",
+    "pace",
+    "listener",
+    "raised",
+    "poll",
+    "crowded",
+)
+THREAD_SYMBOLS = (
+    "launch",
+    "stop",
+    "forget",
+    "set_workers",
+    "pool",
+    "openmp",
+    "openmp_threads",
+    "openmp_number",
+    "owed",
+    "measured",
+    "forced",
+)
 
 
 def supports_threads(machine: str, system: str) -> bool:
@@ -37,7 +62,7 @@ def supports_threads(machine: str, system: str) -> bool:
 
 
 def pool_ir(machine: str, *, threads: bool, listening: bool, spin: int, spin_caller: int) -> str:
-    """The module's text: with ``threads`` all, else the distribution among Python threads only.
+    """Write the module: with ``threads`` all, else the distribution among Python threads only.
 
     Args:
         machine: ``x86_64`` or ``aarch64``; others get no measured costs.
@@ -46,26 +71,19 @@ def pool_ir(machine: str, *, threads: bool, listening: bool, spin: int, spin_cal
         spin: how often a worker looks for a job before it sleeps.
         spin_caller: how often the caller looks whether the workers have left before it sleeps.
     """
-    text = SHARING + CANCELLATION + (LISTENING if listening else DEAF) + (WORKERS + OPENMP + LAUNCH if threads else "") + _ATTRIBUTES
-    pause, argument = _PAUSE.get(machine, ("", ""))
-    cycles = _CYCLES.get(machine, "llvm.readcyclecounter")
-    words = {
-        "MAX_WORKERS": str(MAX_WORKERS),
-        "LANES": str(MAX_WORKERS + 1),
-        "MEETINGS": str(_MEETINGS),
-        "PAUSE_TYPE": argument.split(" ")[0],
-        "PAUSE_ARG": argument,
-        "PAUSE": pause,
-        "FUTEX": str(_FUTEX_CALL.get(machine, 0)),
-        "SPIN_CALLER": str(spin_caller),
-        "SPIN": str(spin),
-        "CYCLES": cycles,
-        "INTERRUPTED": str(INTERRUPTED),
-        "OUT_OF_MEMORY": str(OUT_OF_MEMORY),
-        "ALIGNED_UP": str(ALIGNMENT - 1),
-        "ALIGNMENT": str(ALIGNMENT),
-        "MOST_TURNS": str(MOST_TURNS),
-    }
-    for word, replacement in words.items():
-        text = text.replace(word, replacement)
-    return text
+    cycles = Signature(_CYCLES.get(machine, "llvm.readcyclecounter"), "i64")
+    pause, arguments = _PAUSE.get(machine, _NO_PAUSE)
+    futex = _FUTEX_CALL.get(machine, 0)
+    target = NativeTarget(cycles, pause, arguments, futex, spin, spin_caller)
+    module = NativeModule()
+    define_state(module, threads=threads)
+    write_distribution(module, target)
+    write_interrupts(module, target, listening=listening)
+    if threads:
+        write_workers(module, target)
+        write_openmp(module, target)
+        write_launch_decision(module, target)
+    return module.text()
+
+
+__all__ = ["COMMON_SYMBOLS", "MAX_WORKERS", "THREAD_SYMBOLS", "pool_ir", "supports_threads"]

@@ -1,89 +1,115 @@
-"""Sharing a launch with the threads of an OpenMP library that the process has loaded, as LLVM IR."""
+"""Sharing a launch with the threads of an OpenMP library that the process has loaded."""
 
 from __future__ import annotations
 
-OPENMP = """
-@openmp = global ptr null                                   ; GOMP_parallel, where another library's OpenMP runs the threads
-@openmp_threads = global ptr null                           ; omp_get_max_threads
-@openmp_number = global ptr null                            ; omp_get_thread_num
+from typing import Final
 
-; A thread of OpenMP's: the lane of its number, so that it is the same one at every launch.
-define internal void @share_openmp(ptr %job) #0 {
-  %get = load ptr, ptr @openmp_number
-  %narrow = call i32 %get()
-  %number = zext i32 %narrow to i64
-  call void @share_numbered(ptr %job, i64 %number)
-  %p11 = getelementptr %Job, ptr %job, i64 0, i32 11
-  %polls0 = load i64, ptr %p11
-  %polls = icmp ne i64 %polls0, 0
-  br i1 %polls, label %waits, label %out
-waits:
-  call void @attend(ptr %job)
-  br label %out
-out:
-  ret void
-}
+from tilewright_cpu.threading.interrupts import HALTED, LISTENS
+from tilewright_cpu.threading.pool_state import (
+    JOB,
+    LANE,
+    LANES,
+    OPENMP,
+    OPENMP_NUMBER,
+    NativeTarget,
+)
+from tilewright_cpu.threading.typed_writer import NativeModule, Order, Signature, Value
+from tilewright_cpu.threading.work_distribution import LEARN, PREPARE, SHARE_NUMBERED
+from tilewright_cpu.threading.workers import HELPED, LINGER, WAKE
 
-; OpenMP's threads wait for each other deaf to signals, and programs that poll may never end: the listener waits here instead, until all are done, and is told
-; by the one that was last.
-define internal void @attend(ptr %job) #1 {
-entry:
-  fence seq_cst
-  %p1 = getelementptr %Job, ptr %job, i64 0, i32 1
-  %arguments = load ptr, ptr %p1
-  %p2 = getelementptr %Job, ptr %job, i64 0, i32 2
-  %programs = load i64, ptr %p2
-  %p6 = getelementptr %Job, ptr %job, i64 0, i32 6
-  %asleep = getelementptr %Job, ptr %job, i64 0, i32 10
-  %mine = call i1 @listens()
-  br i1 %mine, label %waiting, label %other
-other:
-  %done0 = load atomic i64, ptr %p6 seq_cst, align 8
-  %last = icmp uge i64 %done0, %programs
-  %flag = load atomic i64, ptr %asleep seq_cst, align 8
-  %sleeps = icmp ne i64 %flag, 0
-  %tell = and i1 %last, %sleeps
-  br i1 %tell, label %rouse, label %out
-rouse:
-  store atomic i64 0, ptr %asleep seq_cst, align 8
-  call void @wake(ptr %asleep, i32 1)
-  ret void
-waiting:
-  %k = phi i64 [ 0, %entry ], [ %k1, %linger ]
-  %done1 = load atomic i64, ptr %p6 seq_cst, align 8
-  %all = icmp uge i64 %done1, %programs
-  %halted = call i1 @halted(ptr %arguments)
-  %leave = or i1 %all, %halted
-  br i1 %leave, label %out, label %patience
-patience:
-  %spinning = icmp ult i64 %k, SPIN_CALLER
-  br i1 %spinning, label %linger, label %sleep
-sleep:
-  store atomic i64 1, ptr %asleep seq_cst, align 8
-  %done2 = load atomic i64, ptr %p6 seq_cst, align 8
-  %late = icmp uge i64 %done2, %programs
-  br i1 %late, label %out, label %linger
-linger:
-  %k1 = call i64 @linger(i64 %k, ptr %asleep, i32 1, ptr %arguments)
-  br label %waiting
-out:
-  ret void
-}
+WITH_OPENMP: Final = Signature(
+    "with_openmp",
+    kernel="ptr",
+    arguments="ptr",
+    programs="i64",
+    threads="i64",
+    asked="i32",
+    internal=True,
+)
+_SHARE_OPENMP: Final = Signature("share_openmp", job="ptr", internal=True)
+_ATTEND: Final = Signature("attend", job="ptr", internal=True, inlined=False)
 
-define internal void @with_openmp(ptr %kernel, ptr %arguments, i64 %programs, i64 %threads, i32 %asked) #0 {
-  %job = alloca %Job, align 64
-  %count = call i64 @llvm.umin.i64(i64 %threads, i64 LANES)
-  %lanes = alloca [8 x i64], i64 %count, align 64
-  call void @prepare(ptr %job, ptr %lanes, ptr %kernel, ptr %arguments, i64 %programs, i64 %count)
-  %parallel = load ptr, ptr @openmp
-  call void %parallel(ptr @share_openmp, ptr %job, i32 %asked, i32 0)
-  ; its threads meet at the end, so that all of them have been awake
-  call void @helped(i64 %programs, i64 0)
-  %p5 = getelementptr %Job, ptr %job, i64 0, i32 5
-  %p6 = getelementptr %Job, ptr %job, i64 0, i32 6
-  %cycles = load i64, ptr %p5
-  %done = load i64, ptr %p6
-  call void @learn(ptr %kernel, i64 %cycles, i64 %done)
-  ret void
-}
-"""
+
+def write_openmp(module: NativeModule, target: NativeTarget) -> None:
+    """Write the functions of this module."""
+    _write_share_openmp(module)
+    _write_attend(module, target)
+    _write_with_openmp(module)
+
+
+def _write_share_openmp(module: NativeModule) -> None:
+    """Share a job as a thread of OpenMP's: in the lane of its number, so that it is the same one at
+    every launch."""
+    f = module.define(_SHARE_OPENMP)
+    (job,) = f.parameters
+    waits, out = f.label("waits"), f.label("out")
+    number = f.call_address(OPENMP_NUMBER.place(f).load(), "i32").widened("i64")
+    f.call(SHARE_NUMBERED, job, number)
+    f.branch(JOB.at(job)["polls"].load().differs(0), waits, out)
+    f.place(waits)
+    f.call(_ATTEND, job)
+    f.jump(out)
+    f.place(out)
+    f.ret()
+
+
+def _write_attend(module: NativeModule, target: NativeTarget) -> None:
+    """Wait as the listener until all programs are done; wake it as the thread that was last.
+
+    OpenMP's threads wait for each other deaf to signals, and programs that poll may never end: the
+    listener waits here instead.
+    """
+    f = module.define(_ATTEND)
+    job = JOB.at(f.parameters[0])
+    other, rouse, waiting = f.label("other"), f.label("rouse"), f.label("waiting", "i64")
+    patience, sleep, linger = f.label("patience"), f.label("sleep"), f.label("linger")
+    out = f.label("out")
+    f.fence(Order.SEQ_CST)
+    arguments, programs = job["arguments"].load(), job["programs"].load()
+    done, asleep = job["done"], job["asleep"]
+    f.branch(f.call(LISTENS), waiting(0), other)
+
+    f.place(other)
+    last = done.atomic_load(Order.SEQ_CST) >= programs
+    sleeps = asleep.atomic_load(Order.SEQ_CST).differs(0)
+    f.branch(last & sleeps, rouse, out)
+
+    f.place(rouse)
+    asleep.atomic_store(0, Order.SEQ_CST)
+    f.call(WAKE, asleep.address, 1)
+    f.ret()
+
+    (turn,) = f.place(waiting)
+    all_ = done.atomic_load(Order.SEQ_CST) >= programs
+    f.branch(all_ | f.call(HALTED, arguments), out, patience)
+
+    f.place(patience)
+    f.branch(turn < target.spin_caller, linger, sleep)
+
+    f.place(sleep)
+    asleep.atomic_store(1, Order.SEQ_CST)
+    f.branch(done.atomic_load(Order.SEQ_CST) >= programs, out, linger)
+
+    f.place(linger)
+    f.jump(waiting(f.call(LINGER, turn, asleep.address, 1, arguments)))
+
+    f.place(out)
+    f.ret()
+
+
+def _write_with_openmp(module: NativeModule) -> None:
+    """Share a launch with a team of OpenMP's threads."""
+    f = module.define(WITH_OPENMP)
+    kernel, arguments, programs, threads, asked = f.parameters
+    job = f.stack(JOB.name, 64)
+    count = f.minimum(threads, LANES)
+    lanes = f.stack(LANE, 64, count)
+    f.call(PREPARE, job, lanes, kernel, arguments, programs, count)
+    body = Value(f, "ptr", f"@{_SHARE_OPENMP.name}")
+    parallel, flags = OPENMP.place(f).load(), f.operand("i32", 0)
+    f.call_address(parallel, "void", body, job, asked, flags)
+    # its threads meet at the end, so that all of them have been awake
+    f.call(HELPED, programs, 0)
+    of_cycles, of_done = JOB.at(job)["cycles"], JOB.at(job)["done"]
+    f.call(LEARN, kernel, of_cycles.load(), of_done.load())
+    f.ret()
