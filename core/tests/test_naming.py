@@ -318,7 +318,7 @@ def test_the_sources_use_the_words_of_the_field() -> None:
 COLUMNS = 100
 #: Distribution -> longer lines. The numbers may only fall.
 LONG_LINES: dict[str, int] = {
-    "backends/amd/emulator/src": 446,
+    "backends/amd/emulator/src": 407,
     "backends/amd/src": 278,
     "backends/cpu/src": 1050,
     "backends/nvidia/src": 539,
@@ -327,11 +327,10 @@ LONG_LINES: dict[str, int] = {
 }
 #: Distribution -> docstrings with a longer first line. The numbers may only fall.
 LONG_TITLES: dict[str, int] = {
-    "backends/amd/emulator/src": 98,
+    "backends/amd/emulator/src": 65,
 }
 #: Distribution -> docstrings that begin with a relative clause. The numbers may only fall.
 RELATIVE_TITLES: dict[str, int] = {
-    "backends/amd/emulator/src": 17,
     "core/src": 6,
 }
 RELATIVE = re.compile(r"(What|Which|Whether|Who|How|That)\b")

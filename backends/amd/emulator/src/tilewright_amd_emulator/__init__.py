@@ -1,15 +1,20 @@
-"""A functional emulator of AMD GPUs in NumPy, driven by the assembly text that LLVM writes for triple amdgcn-amd-amdhsa.
+"""A functional emulator of AMD GPUs in NumPy, which executes LLVM's AMDGPU assembly text.
 
-For gfx90a, gfx942 and gfx950 (waves of 64 lanes) and gfx11 and gfx12 (waves of 32). Memory is checked, loads and stores complete as late as the waits
-allow, a register that is read before its wait is an error, and so is an instruction that is not known.
+It emulates gfx90a, gfx942 and gfx950 (wave64), gfx11 and gfx12 (wave32). Memory accesses are
+checked. Loads and stores complete as late as ``s_waitcnt`` allows; reading a register before its
+wait, and an unknown instruction, are errors.
 
     arena = Arena()
     address = arena.put(array)
     program = load(text)
-    covered = run(program, "kernel", grid=(4, 1, 1), threads=256, arguments=struct.pack("<Q", address), arena=arena)
+    covered = run(
+        program, "kernel", grid=(4, 1, 1), threads=256, arguments=struct.pack("<Q", address),
+        arena=arena,
+    )
     arena.get(address, array.dtype, array.shape)
 
-What it does not tell: speed, the order in which memory becomes visible to other compute units, last bits of transcendental functions and of matrix products.
+It does not model speed, the order in which memory becomes visible to other compute units, or the
+last bits of transcendental functions, MFMA and WMMA.
 """
 
 from tilewright_amd_emulator.code.assembly import load

@@ -1,4 +1,4 @@
-"""What goes wrong in an emulated kernel, as one exception."""
+"""The exception for faults of an emulated kernel."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tilewright.errors import TilewrightError
 
 
 class WaveError(TilewrightError):
-    """The emulator cannot go on: an instruction it does not know, an access outside of what is allocated, a register read before its wait.
+    """A fault: an unknown instruction, an access out of bounds, a register read before its wait.
 
     Attributes:
         message: what happened and what to do, without the place.

@@ -1,4 +1,4 @@
-"""Reading the assembly text that LLVM writes for amdgcn: instructions, labels, constants, descriptors of kernels."""
+"""Parser of AMDGPU assembly text: instructions, labels, constants and kernel descriptors."""
 
 from __future__ import annotations
 

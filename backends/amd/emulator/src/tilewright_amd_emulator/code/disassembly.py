@@ -1,6 +1,6 @@
-"""The bytes of a code object as assembly text for :func:`load`, by the disassembler of the optional wheel ``rocm-bindings-compiler``.
+"""Disassembly of code objects to text for :func:`load`, by LLVM of ``rocm-bindings-compiler``.
 
-So the emulator runs what the machine would load: after the encoder and the linker, not before.
+The emulator then runs the bytes that hardware would load, after the encoder and the linker.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _library() -> ctypes.CDLL:
 
 
 def _lazily(path: str) -> ctypes.CDLL:
-    """Load a library without binding the functions that it does not call, which ctypes itself always binds."""
+    """Load a library with lazy binding, which ctypes does not offer."""
     loader = ctypes.CDLL(None)
     loader.dlopen.restype, loader.dlopen.argtypes = ctypes.c_void_p, [ctypes.c_char_p, ctypes.c_int]
     loader.dlerror.restype = ctypes.c_char_p

@@ -1,4 +1,4 @@
-"""A program for amdgcn: its instructions as they were read and as they are executed, and the descriptors of its kernels."""
+"""Programs: parsed and decoded instructions, and kernel descriptors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ Step = Callable[["Machine"], None]
 
 @dataclass
 class Instruction:
-    """One line: ``name`` without the encoding's suffix, operands, and modifiers (a flag's value is the empty text)."""
+    """One instruction: its name without the encoding's suffix, its operands and its modifiers.
+
+    The value of a modifier that is a flag is the empty text.
+    """
 
     line: int
     text: str
@@ -45,7 +48,7 @@ class Instruction:
 
 @dataclass
 class Kernel:
-    """A kernel's entry (an instruction's number) and the directives of its descriptor, without ``.amdhsa_``."""
+    """A kernel: the index of its first instruction, and its ``.amdhsa_`` directives without prefix."""
 
     name: str
     entry: int
@@ -54,7 +57,7 @@ class Kernel:
 
 @dataclass
 class Decoded:
-    """An instruction that can be executed. Registers are numbers: vector registers as they are, scalar register n as -n - 1."""
+    """A decoded instruction. Register v7 is 7 in its sets, and s7 is -8."""
 
     instruction: Instruction
     step: Step

@@ -1,4 +1,4 @@
-"""From an instruction to what executes it: readers of its sources, writers of its results, and which registers it touches."""
+"""Decoder: readers of an instruction's sources, writers of its results, registers it touches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which mnemonics ran, and how often."""
+"""Counts of the mnemonics that waves executed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class Coverage(Counter[str]):
 
     @property
     def instructions(self) -> int:
-        """How many instructions the waves executed in all."""
+        """Number of instructions that the waves executed."""
         return self.total()
 
     def report(self) -> str:

@@ -1,4 +1,4 @@
-"""Running a kernel: its registers at entry as the descriptor asks, and its workgroups in batches that run together."""
+"""Launch of a kernel: initial registers by its descriptor, and batches of workgroups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which waves run when: all at the lowest place together, or one of each workgroup at a time in random order."""
+"""Wave schedules: all waves in lockstep, or one of each workgroup at a time in random order."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class Schedule:
         self.current[:] = -1
 
     def _synchronise(self, role: str, item: Instruction) -> None:
-        """What an instruction of this role does to the states of the selected waves."""
+        """Update the states of the selected waves after an instruction of a role."""
         m = self.machine
         waves = m.numbers
         groups = m.group[waves]

@@ -1,4 +1,4 @@
-"""Arithmetic on arrays as the machines do it: fused multiply-add with one rounding, minimum and maximum, conversions, bits."""
+"""Arithmetic of the hardware on arrays: fused multiply-add, minimum and maximum, conversions, bits."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def shift_right(amount: Array, value: Array) -> Array:
 
 
 def ones(value: Array) -> Array:
-    """How many bits are set: uint32."""
+    """Population count, as uint32."""
     return np.bitwise_count(value).astype(np.uint32)
 
 

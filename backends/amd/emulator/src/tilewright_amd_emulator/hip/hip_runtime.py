@@ -1,4 +1,6 @@
-"""A HIP runtime whose device is one of emulated waves: the library of ``hip_runtime.c``, which hip-python loads, unmodified, in the runtime's place.
+"""A mock HIP runtime with an emulated device, which unmodified hip-python loads.
+
+Its C half, ``hip_runtime.c``, forwards each call to :class:`EmulatedDevice`.
 
     os.environ["ROCM_PATH"] = str(build(folder))      # before anything asks for the runtime
     device = EmulatedDevice("gfx942", listings)
@@ -65,7 +67,7 @@ class _Callbacks(ctypes.Structure):
 
 
 def build(folder: Path) -> Path:
-    """Compile the library into ``folder/lib``, for ROCM_PATH to name ``folder``, which is given back.
+    """Compile the library into ``folder/lib`` and return ``folder``, for ROCM_PATH.
 
     Raises:
         WaveError: there is no C compiler (``cc``), or it fails.
@@ -228,7 +230,10 @@ class EmulatedDevice:
 
 @functools.cache
 def _place_of_name() -> int:
-    """Where in the structure of a device's properties the name of its architecture is: the bindings read it, from words that say where they are."""
+    """Return the offset of the architecture's name in ``hipDeviceProp_t``.
+
+    The bindings read the name from a structure in which each word states its own offset.
+    """
     from rocm.bindings import hip
 
     words = ctypes.create_string_buffer("".join(f"{place:04d}" for place in range(1000)).encode() + bytes(4000))

@@ -1,4 +1,4 @@
-"""Arrays of the host as arrays of an emulated device, as programs have them on a device that shares the host's memory.
+"""Host arrays as arrays of an emulated device that shares the host's memory.
 
     with host_arrays(emulate("gfx942", shared=True)):
         program(torch.randn(100))           # its kernels run on the emulated device

@@ -1,4 +1,4 @@
-"""What memory instructions have in common: forms of data, lanes' accesses captured at issue, and registers filled when they complete."""
+"""Memory accesses: data forms, lanes captured at issue, registers written at completion."""
 
 from __future__ import annotations
 

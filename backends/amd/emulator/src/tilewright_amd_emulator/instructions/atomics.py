@@ -1,4 +1,4 @@
-"""Atomic updates of global and local memory. Lanes that update one address do so one after the other, in the order of their numbers."""
+"""Atomic updates of global memory and LDS; lanes with the same address update in lane order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Update = Callable[[Array, Array, Array], Array]
 
 @dataclass(frozen=True)
 class Kind:
-    """How an update computes: with ``dtype``, from ``words`` words of data each (and as many to compare with, for an exchange on a condition)."""
+    """An update: element type, and words of data; compare-and-swap has as many to compare with."""
 
     update: Update
     dtype: Any
@@ -77,7 +77,7 @@ _TYPES = {"i32": np.int32, "u32": np.uint32, "b32": np.uint32, "f32": np.float32
 
 
 def _kinds() -> dict[str, Kind]:
-    """What the names of global atomics stand for, behind ``global_atomic_``."""
+    """Operations by the name after ``global_atomic_``."""
     out: dict[str, Kind] = {
         "pk_add_f16": Kind(_half_sum, np.uint32, 1),
         "pk_add_bf16": Kind(_brain_sum, np.uint32, 1),

@@ -160,7 +160,7 @@ def _trap(d: Decoder) -> Step:
 
 @builds("s_sethalt")
 def _halt(d: Decoder) -> Step:
-    """What a wave ends in behind a trap that nobody handles."""
+    """The end of a wave at a trap without a handler."""
 
     def step(m: Machine) -> None:
         raise d.fail("the kernel halts")

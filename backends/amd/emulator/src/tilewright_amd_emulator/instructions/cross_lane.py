@@ -1,4 +1,4 @@
-"""Vector instructions in which lanes see others: reading and writing single lanes, permutations of rows, and indexed registers."""
+"""Cross-lane vector instructions: readlane, writelane, row permutations; indexed registers."""
 
 from __future__ import annotations
 

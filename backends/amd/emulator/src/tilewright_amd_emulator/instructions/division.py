@@ -1,4 +1,4 @@
-"""The steps of a division as LLVM writes it: scaling so that nothing on the way leaves the range, the last step, and what special values give."""
+"""Steps of LLVM's expansion of division: v_div_scale, v_div_fmas and v_div_fixup."""
 
 from __future__ import annotations
 

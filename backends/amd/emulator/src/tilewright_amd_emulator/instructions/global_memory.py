@@ -1,4 +1,4 @@
-"""Loads and stores of vectors: global, flat, scratch and buffer instructions, and copies to local memory."""
+"""Vector loads and stores: global, flat, scratch and buffer; asynchronous copies to LDS."""
 
 from __future__ import annotations
 

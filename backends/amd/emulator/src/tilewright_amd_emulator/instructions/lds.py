@@ -1,4 +1,4 @@
-"""Local memory (LDS): loads, stores, two at once, and exchanges between lanes that go through its hardware."""
+"""LDS: loads and stores, pairs of them, and ds_permute, ds_bpermute and ds_swizzle."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ TABLE["ds_read_b64_tr_b8"] = _transposed_loads(1)
 
 
 def exchanged(m: Machine, d: Decoder, register: int, value: Array) -> None:
-    """What lanes got from others is in the register when its counter has been waited for."""
+    """Complete a cross-lane exchange when its counter is waited for."""
     waves, mask = m.numbers, m.mask.copy()
     m.pending.start("ds", d.instruction, lambda rows: deposit(m, register, waves[rows], value[rows], mask[rows]), (register,))
 

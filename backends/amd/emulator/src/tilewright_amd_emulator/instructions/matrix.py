@@ -1,6 +1,7 @@
-"""Matrix instructions: MFMA (waves of 64 lanes) and WMMA (waves of 32), by where each lane holds which elements.
+"""MFMA (wave64) and WMMA (wave32), by the layout of their elements over lanes.
 
-Products are exact and summed in f64, and rounded once to the result; integers are exact and wrap. The layouts are those of AMD's instruction set documents.
+Multiplications are exact, accumulate in f64 and round once to the result; integers wrap around. The
+layouts are those of AMD's instruction set documents.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ FORMATS = ("fp8", "bf8", "fp6", "bf6", "fp4")
 
 @dataclass(frozen=True)
 class Layout:
-    """Where elements lie: for lane l and its element e, ``row[l, e]``, ``column[l, e]`` and the block."""
+    """A layout: ``row[l, e]``, ``column[l, e]`` and the block of element e of lane l."""
 
     block: Array
     row: Array

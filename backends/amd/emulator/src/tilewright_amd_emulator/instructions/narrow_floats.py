@@ -1,4 +1,7 @@
-"""Narrow floats: fp8 and bf8 (FNUZ on gfx940 to gfx942, OCP elsewhere), fp6, bf6, fp4, and scales of a power of two; conversions between them and f32."""
+"""Conversions of fp8, bf8, fp6, bf6 and fp4, with power-of-two scales.
+
+fp8 and bf8 are FNUZ on gfx940 to gfx942 and OCP elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ _TYPES: dict[str, tuple[Any, Any, int]] = {
 
 
 def fnuz(target: str) -> bool:
-    """Whether the target's eight-bit floats have no negative zero and no infinities."""
+    """Return whether the target's fp8 is FNUZ, without negative zero and infinities."""
     return target in ("gfx940", "gfx941", "gfx942")
 
 

@@ -1,4 +1,4 @@
-"""Packed math (two values of a register pair or of the halves of a register), mixed precision, and dot products within a lane."""
+"""Packed math (VOP3P): pairs of values, mixed precision, dot products within a lane."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loads to scalar registers: they complete out of order, so only a wait for all of them says that one has."""
+"""Scalar loads, which complete out of order: only a wait for all of them ensures one."""
 
 from __future__ import annotations
 

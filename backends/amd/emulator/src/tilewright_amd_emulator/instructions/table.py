@@ -1,4 +1,4 @@
-"""All instructions: importing the groups fills the table, and one is decoded by its name."""
+"""The table of instructions, filled by importing the families, and decoding by name."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def known() -> frozenset[str]:
 
 
 def decode(d: Decoder) -> Decoded:
-    """What executes an instruction; an error where it is not known."""
+    """Decode an instruction; raises an error where it is unknown."""
     instruction = d.instruction
     if instruction.second is not None:
         return _decode_pair(d)

@@ -530,7 +530,7 @@ def _wide_product(d: Decoder) -> Step:
 
 @builds("v_mbcnt_lo_u32_b32", "v_mbcnt_hi_u32_b32")
 def _masked_count(d: Decoder) -> Step:
-    """How many bits of the mask are set for lanes below."""
+    """Number of set mask bits of lower lanes (mbcnt)."""
     d.allow_vector()
     high = "_hi_" in d.instruction.name
     write = d.result(0, "u32")

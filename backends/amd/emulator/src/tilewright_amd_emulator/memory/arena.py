@@ -1,4 +1,4 @@
-"""Checked device memory: one block of the host's memory, parcelled out with red zones between the parts.
+"""Checked device memory: one block of host memory, with red zones between allocations.
 
 A device address is an address of the host inside the block. Every access of a kernel must lie in one part that is allocated, and be aligned to its size
 (to 4 bytes where it is longer than that, as the machines ask for); what does not is an error that names the address and the nearest part.

@@ -1,4 +1,4 @@
-"""Device memory that is the host's, as in devices that share it: a kernel reaches what the device allocated, and arrays of the host that were shared with it.
+"""Host memory as device memory: a kernel reaches allocations and shared host arrays.
 
 Every access is checked as in :class:`~tilewright_amd_emulator.memory.arena.Arena`, against the whole of an array's memory. The host takes memory back without a
 word: until it is shared anew, an address of an array that is gone is still one that kernels may access.

@@ -1,4 +1,4 @@
-"""The state of waves: registers, masks, and what is under way, for all waves of some workgroups at once.
+"""State of the waves of some workgroups: registers, masks, and operations in flight.
 
 Vector registers are arrays [register, wave, lane] of uint32, scalar registers [register, wave]. An instruction is executed for the waves that are selected:
 ``selected`` is a slice of all or an array of their numbers, and what operands read has the shape [selected waves, lanes], or 1 in a dimension where it is the
@@ -89,7 +89,7 @@ class Machine:
 
     @property
     def count(self) -> int:
-        """How many waves are selected."""
+        """Number of selected waves."""
         return len(self.numbers)
 
     # -- vector registers

@@ -1,4 +1,4 @@
-"""What memory instructions have under way: each completes as late as a wait allows.
+"""Memory operations in flight, each of which completes as late as a wait allows.
 
 An instruction leaves an :class:`Effect`: what it reads of registers is taken at once, what it does to memory and to its destination happens when a wait of
 its wave says that it must have happened. Until then its destination is poison: reading it is an error. Effects of one counter happen in the order of issue.
@@ -113,7 +113,7 @@ class Pending:
             self.wait(counter, 0)
 
     def arrive(self, counter: str) -> None:
-        """What the selected waves have stored arrives at the memory, although nothing has waited for it."""
+        """Complete the stores of the selected waves without a wait."""
         numbers = self.machine.numbers
         for effect in self.effects:
             if effect.counter == counter and effect.writes and not effect.registers:
