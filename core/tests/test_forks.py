@@ -59,7 +59,7 @@ def test_a_fork_within_set_up_does_not_wait_for_itself():
 
     with forks.setting_up():
         assert forked(check) == 0
-    assert forked(check) == 0 and not forks._under_way
+    assert forked(check) == 0 and not forks._active
 
 
 def test_a_fork_waits_no_longer_than_it_has_patience(monkeypatch):
@@ -77,7 +77,7 @@ def test_a_fork_waits_no_longer_than_it_has_patience(monkeypatch):
         thread = threading.Thread(target=set_up)
         thread.start()
         begun.wait(GUARD)
-        assert forked(lambda: not forks._under_way) == 0
+        assert forked(lambda: not forks._active) == 0
     thread.join()
 
 
@@ -91,7 +91,7 @@ def test_a_thread_that_another_waits_for_is_of_the_same_set_up():
 def test_set_up_that_fails_is_over():
     with pytest.raises(KeyError), forks.setting_up():
         raise KeyError
-    assert not forks._under_way
+    assert not forks._active
 
 
 def test_a_child_does_not_wait_for_a_tuning_of_its_parent():

@@ -90,7 +90,7 @@ def test_an_operation_that_a_profile_does_not_state_shows(profile: str, case: st
     ("profile", "case", "lacking"),
     [
         ("core", "elementwise/add/f64/scalar", "element type f64"),
-        ("matmul", "dots/dot/i8_u8_i32/16x16x16", "products of u8 summed in i32"),
+        ("matmul", "dots/dot/i8_u8_i32/16x16x16", "matmul of u8 accumulated in i32"),
         ("matmul", "dots/precision/f32/tf32/32x32x64", "input_precision must be one of"),
         ("atomics", "atomics/poll/time/waiting", "feature 'clock'"),
         ("autotune", "autotune/hooks/descriptor", "feature 'descriptors'"),

@@ -43,8 +43,8 @@ def _flags() -> list[str]:
     """Return this interpreter's isolation flags, for the command line of another interpreter."""
     if sys.flags.isolated:
         return ["-I"]
-    left_out = {"-E": sys.flags.ignore_environment, "-s": sys.flags.no_user_site, "-S": sys.flags.no_site}
-    return [flag for flag, is_set in left_out.items() if is_set]
+    disabled = {"-E": sys.flags.ignore_environment, "-s": sys.flags.no_user_site, "-S": sys.flags.no_site}
+    return [flag for flag, is_set in disabled.items() if is_set]
 
 
 def module_path() -> list[str]:

@@ -17,7 +17,7 @@ ALLOW_GLOBALS = "TILEWRIGHT_ALLOW_NON_CONSTEXPR_GLOBALS"
 
 #: variable -> (what it may be, what it means), in the order of the page that lists them
 VARIABLES: dict[str, tuple[str, str]] = {
-    "TILEWRIGHT_BACKEND": ("a backend's name", "the backend of kernels that were not told one"),
+    "TILEWRIGHT_BACKEND": ("a backend's name", "the backend of kernels without an explicit one"),
     "TILEWRIGHT_DEBUG": ("0 or 1", "1: compile `device_assert`, overflow checks and, on the CPU, checks of bounds"),
     "TILEWRIGHT_VERIFY": (
         "0, 1 or uses",
@@ -39,7 +39,7 @@ VARIABLES: dict[str, tuple[str, str]] = {
     "TILEWRIGHT_PROGRESS": ("0 or 1", "0: no line on the terminal while a kernel is tuned"),
     "TILEWRIGHT_WORKERS": ("a number of processes", "how many compile for a tuning; 0: threads of this process do"),
     "TILEWRIGHT_COMPILE_TIME_LIMIT": ("seconds; 0 for none", "for another process to generate a kernel's code: it is ended after them; 1800 otherwise"),
-    "TILEWRIGHT_PLUGIN_TIME_LIMIT": ("seconds; 0 for none", "for a plugin to be imported, and to find its devices: it is left out after them; 60 otherwise"),
+    "TILEWRIGHT_PLUGIN_TIME_LIMIT": ("seconds; 0 for none", "for a plugin to be imported, and to find its devices: it is skipped after them; 60 otherwise"),
     "TILEWRIGHT_NUM_THREADS": ("a number above 0", "threads that run kernels on the CPU"),
     "TILEWRIGHT_CORPUS": ("a folder", "where launches through `import triton` are recorded: names, types, shapes and options, no source"),
     "TILEWRIGHT_TRITON": ("0 or 1", "1: `import triton` is answered by Tilewright in this process"),

@@ -27,7 +27,7 @@ PATIENCE = 120.0
 
 #: Whose set-up this thread works for: that of a thread that waits for this one is the same.
 _owner: contextvars.ContextVar[object] = contextvars.ContextVar("owner", default=None)
-_under_way: set[object] = set()
+_active: set[object] = set()
 _changed = threading.Condition(threading.Lock())
 _is_held = False
 
@@ -35,17 +35,17 @@ _is_held = False
 @contextlib.contextmanager
 def setting_up() -> Iterator[None]:
     """A block that no other thread of this process forks in the middle of."""
-    if _owner.get() in _under_way:
+    if _owner.get() in _active:
         yield
         return
     owner = object()
     reset = _owner.set(owner)
     try:
         with _changed:
-            _under_way.add(owner)
+            _active.add(owner)
         yield
     finally:
-        _under_way.discard(owner)
+        _active.discard(owner)
         with _changed:
             _changed.notify_all()
         _owner.reset(reset)
@@ -57,7 +57,7 @@ def _before() -> None:
     own = {_owner.get()}
     _changed.acquire()
     _is_held = True
-    _changed.wait_for(lambda: _under_way <= own, PATIENCE)
+    _changed.wait_for(lambda: _active <= own, PATIENCE)
 
 
 def _after_in_parent() -> None:
@@ -70,7 +70,7 @@ def _after_in_parent() -> None:
 def _after_in_child() -> None:
     """The threads that the child does not have set nothing up in it."""
     global _changed, _is_held
-    _under_way.intersection_update({_owner.get()})
+    _active.intersection_update({_owner.get()})
     _changed, _is_held = threading.Condition(threading.Lock()), False
 
 

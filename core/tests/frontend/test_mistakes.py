@@ -397,7 +397,7 @@ TRUTH = (
         (mask_of_one, "compare it: `mask != 0`"),
         (atomic_mask_of_integers, "compare it: `mask != 0`"),
         (other_alone, "it is what lanes that the mask leaves out read as: give a mask, or leave it out"),
-        (dot_of_vectors, "the product of two vectors is tl.sum(a * b); a vector is a matrix of one row as x[None, :], of one column as x[:, None]"),
+        (dot_of_vectors, "the dot of two vectors is tl.sum(a * b); a vector is a matrix of one row as x[None, :], of one column as x[:, None]"),
         (other_extents, "extents along an axis, counted from the last one, must be equal, or one of them 1"),
         (offset_of_floats, "a pointer moves by whole elements: divide integers with `//`, or convert with `.to(tl.int32)`"),
         (length_of_a_pointer, "a pointer knows no sizes: pass them, and the strides, as arguments of the kernel"),

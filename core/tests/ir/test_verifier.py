@@ -256,7 +256,7 @@ CASES: dict[str, list[tuple[str, str]]] = {
     "call": [
         ('%x = call %i {callee = "missing"} : i32', "calls @missing, which the module does not have"),
         ('%x = call %j {callee = "callee"} : i32', "calls @callee with other argument types than it takes"),
-        ('%x = call %i {callee = "callee"} : i64', "calls @callee for other results than it gives"),
+        ('%x = call %i {callee = "callee"} : i64', "calls @callee for other results than it returns"),
         ('call %i {callee = "k"}', "calls the kernel @k"),
     ],
     "yield": [("if %c then { yield yield } else { yield }", "is a terminator and must come last")],

@@ -440,7 +440,7 @@ def global_kernel(out, n):
 @pytest.mark.parametrize(
     ("kernel", "message"),
     [
-        (unforeseen_kernel, "a call in this loop assigns to a field of totals, which cannot be told from the call"),
+        (unforeseen_kernel, "a call in this loop assigns to a field of totals, which the call does not show"),
         (recounted_in_loop_kernel, "Loop-carried variable total has initial type"),
         (global_kernel, "a method assigns to a field of a global Holder"),
     ],

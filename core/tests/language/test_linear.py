@@ -39,7 +39,7 @@ def test_types_of_results(bench: Any, name: str) -> None:
     assert bench(tl.dot, *operands(bench, name), acc).type is acc.type
     assert bench.last.operand("c") is acc.handle
     if half is None:
-        with pytest.raises(ValueError, match=f"a dot of {name} gives int32, not fp16"):
+        with pytest.raises(ValueError, match=f"a dot of {name} returns int32, not fp16"):
             bench(tl.dot, *operands(bench, name), out_dtype=tl.float16)
     else:
         assert bench(tl.dot, *operands(bench, name), out_dtype=tl.float16).dtype.name == half
@@ -192,7 +192,7 @@ def test_scales_of_sixteen(bench: Any) -> None:
         (lambda b: {"lhs": b.value(tl.float32, [16, 64])}, "lhs in format e4m3 must hold fp8e4nv, got fp32"),
         (lambda b: {"rhs": b.value(tl.uint8, [64, 32])}, "must agree along K, got 64 and 128"),
         (lambda b: {"acc": b.value(tl.float16, [16, 32])}, "acc of dot_scaled must have type"),
-        (lambda b: {"out_dtype": tl.bfloat16}, "dot_scaled gives fp32, not bf16"),
+        (lambda b: {"out_dtype": tl.bfloat16}, "dot_scaled returns fp32, not bf16"),
     ],
 )
 def test_scaled_dots_that_are_refused(bench: Any, changes: Any, message: str) -> None:

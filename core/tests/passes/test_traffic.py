@@ -134,7 +134,7 @@ def test_what_depends_on_loads_is_said_and_not_made_up():
     assert found.whole and found.reads["index"] == found.reads["flags"] == Moved(400, True, 400)
     assert found.reads["x"] == Moved(400, True, None, f"its addresses depend on what is loaded at line {line}")
     assert found.writes["out"] == Moved(400, False, None, "its mask depends on what is loaded or computed")
-    assert found.least == 800 and found.asked == 1600
+    assert found.minimum == 800 and found.asked == 1600
 
 
 @pytest.mark.parametrize(("decay", "moved"), [(0.75, 4 * 100), (0.25, 0), (1, 4 * 100)])

@@ -55,7 +55,7 @@ HALVES = {"a": "*fp16", "b": "*fp16", "c": "*fp16", "q": "*fp16", "k": "*fp16", 
 
 def test_a_product_of_matrices():
     found = work(plain, HALVES, {"M": 256, "N": 512, "K": 1000}, (2, 4, 1), BM=128, BN=64, BK=32)
-    assert found.programs == 8 and found.multiplies and found.greatest == 128 * 64
+    assert found.programs == 8 and found.multiplies and found.max_tile_elements == 128 * 64
     assert len(found.bodies) == 3  # the first program, the middle one and the last
     kernel, loop = found.bodies[0]
     assert (loop.runs, loop.entries, loop.known, loop.depth) == (32, 1, True, 1)

@@ -81,7 +81,7 @@ def test_one_that_does_not_find_its_devices_is_asked_once(hanging, monkeypatch):
     backend = registry_of(plugin).get("hanging")
     monkeypatch.setenv("TILEWRIGHT_PLUGIN_TIME_LIMIT", SHORT)
     for _ in range(2):
-        with pytest.raises(BackendError, match=r"backend 'hanging' \(hanging-wheel 1.0\) hangs in tilewright_devices, and is left out: it did not end within"):
+        with pytest.raises(BackendError, match=r"backend 'hanging' \(hanging-wheel 1.0\) hangs in tilewright_devices, and is skipped: it did not end within"):
             devices(backend)
     assert plugin.asked == 1
 

@@ -15,8 +15,8 @@ TILE = TileType((N,), I32)
 
 
 #: how lanes 0 .. 4 of 8 are read -> the findings where the others are used
-SOURCES = {"load": "left-out-lane", "atomic_load": "undefined-value"}
-CHECKED = CheckedOptions(left_out=True)
+SOURCES = {"load": "masked-off-lane", "atomic_load": "undefined-value"}
+CHECKED = CheckedOptions(masked_off=True)
 
 
 def partial_kernel(source, use):
@@ -62,7 +62,7 @@ def test_lanes_are_found_where_they_matter(name, source, kernels):
         kernels.run(module, arrays, (1, 1, 1), checked=CHECKED)
     found = kernels.only(list(caught.value.findings), SOURCES[source], 6)
     assert f"masked off in the {source} at kernel.py:5:4 in kernel" in found.message
-    off = CheckedOptions() if source == "load" else CheckedOptions(undefined=False, left_out=True)
+    off = CheckedOptions() if source == "load" else CheckedOptions(undefined=False, masked_off=True)
     kernels.run(module, arrays, (1, 1, 1), checked=off)
 
 
@@ -82,7 +82,7 @@ CLEAN_USES = {
 @pytest.mark.parametrize("name", CLEAN_USES)
 def test_lanes_that_are_kept_off_are_clean(name, source, kernels):
     arrays = [np.zeros(N, np.int32), np.zeros(N, np.int32)]
-    assert kernels.check(partial_kernel(source, CLEAN_USES[name]), [P32, P32], arrays, grid=(1, 1, 1), left_out=True) == []
+    assert kernels.check(partial_kernel(source, CLEAN_USES[name]), [P32, P32], arrays, grid=(1, 1, 1), masked_off=True) == []
 
 
 #: what zeros in lanes that are left out make undefined, or break -> the finding where it is stored
@@ -109,16 +109,16 @@ def test_an_undefined_lane_is_worse_than_one_that_is_left_out(kernels):
 
     def body(b, x, out):
         index = b.arange(start=0, end=N)
-        left_out, undefined = (read(b.lanes(x, index), b.below(index, 5)) for read in (b.load, b.atomic_load))
+        masked_off, undefined = (read(b.lanes(x, index), b.below(index, 5)) for read in (b.load, b.atomic_load))
         b.line(7)
-        b.store(b.lanes(out, index), b.add(left_out, undefined))
+        b.store(b.lanes(out, index), b.add(masked_off, undefined))
         b.line(8)
-        b.store(b.lanes(out, index), b.mul(undefined, left_out))
+        b.store(b.lanes(out, index), b.mul(undefined, masked_off))
 
     arrays = [np.zeros(N, np.int32), np.zeros(N, np.int32)]
     kernels.only(kernels.check(body, [P32, P32], arrays, grid=(1, 1, 1)), "undefined-value", 7)
-    found = kernels.check(body, [P32, P32], arrays, grid=(1, 1, 1), left_out=True)
-    assert sorted((finding.kind, finding.location.line) for finding in found) == [("left-out-lane", 8), ("undefined-value", 7)]
+    found = kernels.check(body, [P32, P32], arrays, grid=(1, 1, 1), masked_off=True)
+    assert sorted((finding.kind, finding.location.line) for finding in found) == [("masked-off-lane", 8), ("undefined-value", 7)]
 
 
 def test_lanes_that_are_left_out_through_divergent_control_flow(kernels):
@@ -141,5 +141,5 @@ def test_lanes_that_are_left_out_through_divergent_control_flow(kernels):
         b.line(31)
         b.store(b.lanes(out, index), branch.result)
 
-    found = kernels.only(kernels.check(body, [P32, P32], [kernels.ints(), kernels.ints()], left_out=True), "left-out-lane", 31)
+    found = kernels.only(kernels.check(body, [P32, P32], [kernels.ints(), kernels.ints()], masked_off=True), "masked-off-lane", 31)
     assert found.program == (2, 0, 0) and found.lane == (7,) and found.count == 1 and "kernel.py:30:4" in found.message

@@ -111,8 +111,8 @@ def forgets_the_mask(x, out, n, BLOCK: tl.constexpr):
 
 def test_a_mistake_in_a_kernel_is_found_with_its_line(rng):
     module = build(forgets_the_mask, {"x": "*fp32", "out": "*fp32", "n": "i32"}, BLOCK=32)
-    with pytest.raises(Exception, match="left-out-lane") as caught:
-        run(module, [np.ones(40, np.float32), np.zeros(2, np.float32), 40], (2, 1, 1), checked=CheckedOptions(left_out=True))
+    with pytest.raises(Exception, match="masked-off-lane") as caught:
+        run(module, [np.ones(40, np.float32), np.zeros(2, np.float32), 40], (2, 1, 1), checked=CheckedOptions(masked_off=True))
     (finding,) = caught.value.findings
     lines = Path(__file__).read_text().splitlines()
     assert "past n is left out" in lines[finding.location.line - 1]

@@ -218,7 +218,7 @@ def test_the_page_holds_all_of_it_and_needs_nothing_else():
         lines = [Line(text, Place(__file__, data["lines"][place]) if place >= 0 else None) for text, place in pane["lines"]]
         assert tuple(lines) == found.panes[pane["name"]]
     assert [note["text"] for note in data["findings"]] == [note.text for note in found.findings]
-    assert repr(found) == f"<Explanation of {found.kernel} for {found.target}: print() gives a summary, save(path) writes the page>"
+    assert repr(found) == f"<Explanation of {found.kernel} for {found.target}: print() shows a summary, save(path) writes the page>"
     in_a_cell = found._repr_html_()
     (inner,) = re.findall(r'srcdoc="([^"]*)"', in_a_cell)
     assert html.unescape(inner) == page

@@ -58,9 +58,9 @@ def test_sentences_of_a_launch_bound_by_memory():
 def test_a_rate_that_is_not_known_is_left_out():
     found = Roofline(launch(10**10, 10**9), Ceilings("a device", None, {}, {}))
     assert found.times() == {} and not found.bound and found.record()["floor_seconds"] is None
-    assert "The rate of f16 matmul is not known: it is left out." in found.lines() and "floor" not in "\n".join(found.lines())
+    assert "The rate of f16 matmul is not known: it is omitted." in found.lines() and "floor" not in "\n".join(found.lines())
     unknown = Roofline(launch(10**10, 10**9), None)
-    assert unknown.lines()[0] == "The backend names no ceilings of this target: times and bounds are left out."
+    assert unknown.lines()[0] == "The backend names no ceilings of this target: times and bounds are omitted."
     assert "At least 1.00 GB must move, each distinct element once." in unknown.lines()
 
 
@@ -94,7 +94,7 @@ def test_types_alone_give_a_program_and_what_is_missing():
     lines = found.roofline.lines()
     assert "The totals of a launch need the arguments `n` and the grid: give the launch." in lines
     assert any(line.startswith("A CTA computes 128 FLOP of f32 arithmetic and loads 512 B and stores 512 B: 0.125 OP/B, below ") for line in lines)
-    assert found.record()["roofline"]["lacking"] == ["n", "grid"] and found.record()["roofline"]["least_bytes"] is None
+    assert found.record()["roofline"]["lacking"] == ["n", "grid"] and found.record()["roofline"]["minimum_bytes"] is None
     assert '"roofline":["Ceilings of MI300X' in found.html()
 
 
@@ -109,7 +109,7 @@ def test_the_command_tells_a_launch_in_text_and_json(tmp_path, capsys, monkeypat
     assert "  At least 8.00 kB must move, each distinct element once.\n" in capsys.readouterr().out
     assert cli.main([*command, *target, "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
-    assert record["roofline"]["least_bytes"] == 8000 and record["roofline"]["bound"] == MEMORY and record["page"] == "double.html"
+    assert record["roofline"]["minimum_bytes"] == 8000 and record["roofline"]["bound"] == MEMORY and record["page"] == "double.html"
     assert record["facts"]["threads"] == "128" and record["findings"][0]["line"] == 8
     assert cli.main(["inspect", "kernels.py:double", "--signature", "*fp32, i32", "--constants", "BLOCK=64", *target]) == 0
     assert "\n## roofline\n\nCeilings of A100 SXM 80 GB, by its data sheet: " in capsys.readouterr().out

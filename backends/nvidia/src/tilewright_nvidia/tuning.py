@@ -94,4 +94,4 @@ def cost(configuration: Mapping[str, Any], target: Target, work: Work | None) ->
     found = _estimate(work, target)
     if found is not None:
         return found.cycles
-    return abs(math.log2(work.greatest / (32 * int(work.options.get("num_warps") or 4)) / _IDEAL_ELEMENTS))
+    return abs(math.log2(work.max_tile_elements / (32 * int(work.options.get("num_warps") or 4)) / _IDEAL_ELEMENTS))

@@ -17,7 +17,7 @@ def inherit() -> None:
 
     Where the package lies in no site directory, whose lines Python runs (``pip install --target``,
     a source tree on PYTHONPATH), its place and a ``sitecustomize`` go to the front of PYTHONPATH;
-    one that was there runs after ours. They go to ``sys.path`` too: PyTorch gives that to its
+    one that was there runs after ours. They go to ``sys.path`` too: PyTorch passes that to its
     workers as their PYTHONPATH.
     """
     os.environ["TILEWRIGHT_TRITON"] = "1"

@@ -2,8 +2,8 @@
 
 :class:`HostTensors` is the block in which they get them.
 
-What is told of the GPU is what programs ask before they run: that there is one, its number, its
-name. ``x.is_cuda`` is true of every tensor, while ``x.device`` says where it lies.
+Programs get the facts of the GPU that they query before they run: that there is one, its number,
+its name. ``x.is_cuda`` is true of every tensor, while ``x.device`` says where it lies.
 """
 
 from __future__ import annotations

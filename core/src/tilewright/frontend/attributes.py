@@ -70,8 +70,8 @@ _SAID_OTHERWISE = {
     "prod": "reduce with a function of the language that multiplies: tl.reduce(x, axis, multiply)",
     "roll": "load from shifted offsets, or pick elements: tl.gather(x, (tl.arange(0, N) + shift) % N, axis=0)",
     "stack": "use tl.join(a, b), which makes the last axis",
-    "std": "take the root of the variance, which is two sums: of x and of x * x",
-    "var": "take two sums: of x and of x * x",
+    "std": "take the root of the variance, by tl.sum of x and of x * x",
+    "var": "take tl.sum of x and of x * x",
 }
 
 

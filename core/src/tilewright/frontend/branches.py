@@ -342,4 +342,4 @@ class _Yields:
                 name_values(value, name)
 
 
-_RETURNS = "every `return` of a function gives one type; convert with `.to(dtype)`"
+_RETURNS = "every `return` of a function must return one type; convert with `.to(dtype)`"

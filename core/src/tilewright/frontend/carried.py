@@ -170,7 +170,7 @@ class Carried:
         """
         for name, value in self.outer.items():
             if name not in self.assigned and not is_hidden(name) and inner[name] is not value and holds_aggregate(value):
-                message = f"a call in this loop assigns to a field of {name}, which cannot be told from the call"
+                message = f"a call in this loop assigns to a field of {name}, which the call does not show"
                 raise located(self.g.frame, self.node, with_help(message, f"call a method on {name}, or assign the variable: {name} = ..."), CompilationError)
 
     def _assignment(self, name: str) -> ast.AST:
@@ -194,7 +194,7 @@ _KEEP = "a variable that a loop carries keeps its type; give it the final type b
 def assigned_names(g: Generator, body: Sequence[ast.stmt], heads: frozenset[str]) -> tuple[frozenset[str], frozenset[str]]:
     """Return (names a loop's body may assign, jumps that leave an iteration early).
 
-    Sides of an ``if`` that are known not to be taken are left out.
+    Sides of an ``if`` that are known not to be taken are skipped.
 
     Only tests on names that the loop does not assign are evaluated, so the result agrees with the
     later visit.

@@ -344,7 +344,7 @@ class Generator:
         self._visit(frame, scope)
         for node, type_ in frame.returned:
             if not (isinstance(type_, constexpr_type) and type_.value is None):
-                message = with_help(f"a kernel returns nothing, but this gives {describe_type(type_)}", "write the value to memory with tl.store")
+                message = with_help(f"a kernel returns nothing, but this returns {describe_type(type_)}", "write the value to memory with tl.store")
                 raise errors.located(frame, node, message, CompilationError)
         self.builder.location = function.location
         self.builder.return_([])

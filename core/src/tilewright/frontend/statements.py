@@ -114,7 +114,7 @@ def _return(g: Generator, node: ast.Return, facts: Facts, follows: bool) -> Comp
         if own != type_ and not (isinstance(value, tl_tuple) or hasattr(type_, "types")):
             line = first.lineno + frame.line_offset
             message = f"Inconsistent return types. Return type mismatch: {describe_type(own)} here, and {describe_type(type_)} at line {line}"
-            raise located(frame, node, with_help(message, "every `return` of a function gives one type; convert with `.to(dtype)`"), CompilationError)
+            raise located(frame, node, with_help(message, "every `return` of a function must return one type; convert with `.to(dtype)`"), CompilationError)
     else:
         frame.returned.append((node, decayed_type(value)))
     g.scope[RETURN_VALUE] = value

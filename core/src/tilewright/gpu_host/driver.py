@@ -57,7 +57,7 @@ class Driver:
         fault = statuses.faults.get(code)
         if fault is None:
             return DriverError(call, code, name, text)
-        said = statuses.told(self.bindings) if statuses.told is not None else ""
+        said = statuses.messages(self.bindings) if statuses.messages is not None else ""
         return DeviceFaultError(call, code, name, text, said or fault)
 
     def start(self) -> Driver:

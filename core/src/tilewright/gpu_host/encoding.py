@@ -78,7 +78,7 @@ def _need(w: FunctionWriter, condition: str, failed: Any) -> None:
 
 
 def _holds(w: FunctionWriter, condition: Condition, value: str) -> str:
-    low, high = w.emit(f"icmp sge i64 {value}, {condition.least}"), w.emit(f"icmp sle i64 {value}, {condition.most}")
+    low, high = w.emit(f"icmp sge i64 {value}, {condition.minimum}"), w.emit(f"icmp sle i64 {value}, {condition.maximum}")
     rest = w.emit(f"srem i64 {value}, {condition.divisor}")
     return w.emit(f"and i1 {w.emit(f'and i1 {low}, {high}')}, {w.emit(f'icmp eq i64 {rest}, 0')}")
 

@@ -35,8 +35,8 @@ class DeviceFaultError(DriverError, KernelError):
     def __init__(self, call: str, code: int, name: str, text: str, fault: str) -> None:
         super().__init__(call, code, name, text)
         self.fault = fault
-        told = f"{fault}. It was the kernel launched last, or one before it. The device's context cannot be used any more: restart the process"
-        self.args = (f"{told} ({name} from {call})",)
+        message = f"{fault}. It was the kernel launched last, or one before it. The device's context cannot be used any more: restart the process"
+        self.args = (f"{message} ({name} from {call})",)
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.call, self.code, self.name, self.text, self.fault)

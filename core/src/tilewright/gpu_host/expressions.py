@@ -25,7 +25,7 @@ from tilewright.llvm.emission.writer import FunctionWriter
 Expression = int | tuple[Any, ...]
 
 WORD: Final = "word"
-_LEAST, _MOST = -(2**63), 2**63 - 1
+_MIN, _MAX = -(2**63), 2**63 - 1
 
 
 class ExpressionError(TilewrightError, ValueError):
@@ -64,7 +64,7 @@ def checked(expression: Any) -> Expression:
         ExpressionError: it is no expression; names the part that is none.
     """
     if type(expression) is int:
-        if not _LEAST <= expression <= _MOST:
+        if not _MIN <= expression <= _MAX:
             raise ExpressionError(f"{expression} does not fit 64 bits")
         return expression
     if isinstance(expression, list | tuple) and len(expression) == 3:
@@ -119,9 +119,9 @@ def evaluate(expression: Expression, words: Sequence[Sequence[int]]) -> int:
             found = words[first][second]
         except IndexError:
             raise ExpressionError(f"there is no word {second} of argument {first}") from None
-        return (found - _LEAST) % 2**64 + _LEAST
+        return (found - _MIN) % 2**64 + _MIN
     value = OPERATORS[operator](evaluate(first, words), evaluate(second, words))
-    if not _LEAST <= value <= _MOST:
+    if not _MIN <= value <= _MAX:
         raise ExpressionError(f"the value {value} of {expression!r:.200} does not fit 64 bits")
     return value
 
@@ -167,7 +167,7 @@ class Emitter:
             return w.emit(f"extractvalue {{i64, i1}} {both}, 0")
         if operator in ("min", "max"):
             return w.call(f"llvm.s{operator}.i64", "i64", [("i64", x), ("i64", y)])
-        overflows = w.emit(f"and i1 {w.emit(f'icmp eq i64 {x}, {_LEAST}')}, {w.emit(f'icmp eq i64 {y}, -1')}")
+        overflows = w.emit(f"and i1 {w.emit(f'icmp eq i64 {x}, {_MIN}')}, {w.emit(f'icmp eq i64 {y}, -1')}")
         fault = w.emit(f"or i1 {overflows}, {w.emit(f'icmp eq i64 {y}, 0')}")
         self.faults.append(fault)
         return w.emit(f"sdiv i64 {x}, {w.emit(f'select i1 {fault}, i64 1, i64 {y}')}")

@@ -33,15 +33,15 @@ def log_text(buffer: bytes | bytearray) -> str:
     return bytes(buffer).partition(b"\0")[0].decode(errors="replace").strip()
 
 
-def rejected(told: str, source: bytes, suffix: str) -> LoweringError:
+def rejected(message: str, source: bytes, suffix: str) -> LoweringError:
     """Make the error for a linker that rejects a backend's code, a defect of the backend.
 
     Args:
-        told: the linker, its input, and its log.
+        message: the linker, its input, and its log.
         source: the input; it is written to a file that the message names.
         suffix: of the file.
     """
-    return LoweringError(f"{told}\nreproducer: {write_reproducer(source, suffix)}")
+    return LoweringError(f"{message}\nreproducer: {write_reproducer(source, suffix)}")
 
 
 def kept_binary(name: str, source: bytes, facts: Sequence[str], link: Callable[[], Linked]) -> bytes:

@@ -163,8 +163,8 @@ class Statuses:
             every call returns it again until the process ends.
         capture: a call that cannot be part of a graph, while one is being captured.
         texts: (bindings, code) -> the status's name and the driver's description.
-        told: (bindings) -> messages that kernels wrote before they failed, reported once in place
-            of the fault; empty where there are none. None where the driver prints them.
+        messages: (bindings) -> messages that kernels wrote before they failed, reported once in
+            place of the fault; empty where there are none. None where the driver prints them.
     """
 
     out_of_memory: int
@@ -173,7 +173,7 @@ class Statuses:
     faults: Mapping[int, str]
     capture: frozenset[int]
     texts: Callable[[Any, int], tuple[str, str]]
-    told: Callable[[Any], str] | None = None
+    messages: Callable[[Any], str] | None = None
     too_many_programs: int | None = None
     peer_enabled: int | None = None
 
@@ -287,17 +287,17 @@ STRUCTURE = "structure"
 class Condition(NamedTuple):
     """Precondition on a launch's arguments for encoding an opaque structure.
 
-    The value lies between ``least`` and ``most`` and is a multiple of ``divisor``.
+    The value lies between ``minimum`` and ``maximum`` and is a multiple of ``divisor``.
     """
 
     value: Expression
-    least: int
-    most: int
+    minimum: int
+    maximum: int
     divisor: int
     rule: str
 
     def holds(self, value: int) -> bool:
-        return self.least <= value <= self.most and value % self.divisor == 0
+        return self.minimum <= value <= self.maximum and value % self.divisor == 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@
     d = b.make_descriptor(p, shape=[m, n], strides=[s, t], result=DescriptorType(...))
     y = b.cast(x, result=F32)  # explicit_results in the table: ``result=`` or ``results=``
 
-A method gives back the result, a tuple of results, or None. Types are checked by the op's rule as
+A method returns the result, a tuple of results, or None. Types are checked by the op's rule as
 it is built. Operations with regions are made with :meth:`Builder.region_op`, region first.
 """
 

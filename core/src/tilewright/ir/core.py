@@ -337,7 +337,7 @@ class Function:
     """A function: a kernel (``kernel`` true, no results) or a callee that was not inlined.
 
     ``argument_attributes`` has one dict an argument: ``divisibility`` (the argument's value or
-    address is a multiple of it); a descriptor's also ``padding`` (what a load gives outside the
+    address is a multiple of it); a descriptor's also ``padding`` (what a load reads outside the
     tensor) and ``extent_divisibility`` (the last extent, in elements, is a multiple of it).
     ``attributes`` are facts about the whole function, such as how many warps run it, put there by
     who lowers it.

@@ -1,6 +1,6 @@
 """The representation of values on a target, as the text form and the op table see it.
 
-Tile IR itself says nothing of threads and memory. A toolkit that lowers it to threads gives each
+Tile IR itself says nothing of threads and memory. A toolkit that lowers it to threads assigns each
 tile a *layout*, and has types that speak of places in memory; both are encodings: values with a
 text, equal where the text is. Within a module an encoding is written once, in the header, under a
 name such as ``#L0``, and by that name everywhere else. What encodings there are, an
@@ -37,7 +37,7 @@ class Encoding(Protocol):
         ...
 
 
-#: Gives an encoding a text: a name, or all of it.
+#: Formats an encoding: its name, or all of it.
 EncodingText = Callable[[Encoding], str]
 
 

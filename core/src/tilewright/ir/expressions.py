@@ -19,7 +19,7 @@ class Number:
     ``==`` is :meth:`equals`.
 
     Attributes:
-        builder: what appends operations, and gives constants by its ``constant_like``.
+        builder: appends operations, and makes constants by its ``constant_like``.
         value: the value in the IR.
     """
 

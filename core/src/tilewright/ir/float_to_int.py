@@ -3,7 +3,7 @@
 The reference, constant folding and every backend share them.
 
 Numbers beyond the ends of the integer's range saturate. There are no conversions to 8 bits: the low
-byte of the 16-bit result is the result. NaN gives 0, or the sign bit alone where f64 or a 64-bit
+byte of the 16-bit result is the result. NaN becomes 0, or the sign bit alone where f64 or a 64-bit
 integer takes part.
 """
 

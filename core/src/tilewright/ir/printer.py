@@ -15,7 +15,7 @@ One line an operation: results, name, operands by group, attributes, result type
 location.
 
 - Single operands come bare, optional ones as ``name=%v``, variadic groups as ``name=[%v, ...]``;
-  absent optional operands and empty variadic groups are left out. The operands of an operation with
+  absent optional operands and empty variadic groups are absent. The operands of an operation with
   only one group come bare whatever its kind.
 - Attributes come in the table's order, those equal to their default not at all. An operation
   without operands and with a single attribute writes the value bare.

@@ -155,7 +155,7 @@ class _Verifier:
         if [value.type for value in operation.operands] != [value.type for value in callee.arguments]:
             self._fail(operation, f"calls @{name} with other argument types than it takes")
         if tuple(value.type for value in operation.results) != callee.result_types:
-            self._fail(operation, f"calls @{name} for other results than it gives")
+            self._fail(operation, f"calls @{name} for other results than it returns")
 
     def _check_uses(self, operation: Operation) -> None:
         """Fail if an operation reads what is not defined before it."""

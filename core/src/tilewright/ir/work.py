@@ -16,7 +16,7 @@ class Dot:
     Attributes:
         a, b: element types of the operands; accumulator: of the result.
         a_loaded, b_loaded: whether the operand was loaded from memory in the same run of the body.
-        precision: of the product of floats.
+        precision: of the multiplication of floats.
     """
 
     m: int
@@ -78,16 +78,16 @@ class Work:
 
     Attributes:
         programs: how many there are; None where that is not known.
-        bodies: those of the first, the middle and the last program of a kernel with products; of
+        bodies: those of the first, the middle and the last program of a kernel with matmuls; of
             the first program of others.
         options: the launch's options, all of the backend's.
-        greatest: elements of the greatest tile.
+        max_tile_elements: number of elements of the largest tile.
     """
 
     programs: int | None
     bodies: tuple[tuple[Body, ...], ...]
     options: Mapping[str, Any]
-    greatest: int
+    max_tile_elements: int
 
     @property
     def multiplies(self) -> bool:

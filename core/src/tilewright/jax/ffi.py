@@ -143,9 +143,9 @@ def _describe(frame: Any) -> int | None:
     version = frame.api.contents.version
     if version.major != _MAJOR:
         return _error(frame, f"tilewright.jax speaks version {_MAJOR} of XLA's foreign function interface, and this is version {version.major}")
-    told = _MetadataExtension.from_address(frame.extension)
-    told.metadata.contents.version.major, told.metadata.contents.version.minor = version.major, version.minor
-    told.metadata.contents.traits = 0
+    extension = _MetadataExtension.from_address(frame.extension)
+    extension.metadata.contents.version.major, extension.metadata.contents.version.minor = version.major, version.minor
+    extension.metadata.contents.traits = 0
     return None
 
 

@@ -29,7 +29,7 @@ class Options:
         plain_loops: loops have no ``break`` and ``continue``, and no ``return`` unless they are
             unrolled: the language of Triton.
         named_values: a name declared ``tl.constexpr`` may have a value that is computed at run
-            time, which it then names: the language of Triton, whose programs are told places by
+            time, which it then names: the language of Triton, whose programs get places by
             lines of the function, too.
         thread_prints: every thread of a program executes a print of scalars, or of no values: the
             language of Triton.

@@ -182,7 +182,7 @@ def uint_to_uniform_float(x):
         bits = x.to(core.int64, bitcast=True)
         scale: core.constexpr = 1.0842020432385337e-19
     # One's complement folds the negative half onto the other without overflow. The scale is just
-    # below 2**-31 (2**-63), so that the greatest value rounds to less than 1.
+    # below 2**-31 (2**-63), so that the largest value rounds to less than 1.
     magnitude = core.where(bits < 0, ~bits, bits)
     return magnitude * scale
 

@@ -178,7 +178,7 @@ def tilewright_emulate(target: str, mode: str, seed: int) -> EmulatedDevice | No
     """
 
 
-# ---- autotuning: advice. Where a hook fails or gives what it must not, users are warned by the
+# ---- autotuning: advice. Where a hook fails or returns an invalid value, users are warned by the
 # backend's name, and tuning goes on without its answer.
 
 

@@ -156,9 +156,9 @@ class Manifest:
             then ``tilewright.NAME``, after the backend; imported when a program first asks for it.
             Empty where it brings none.
         ops: operations it adds to the table (dotted names).
-        lowers: the operations that ``tilewright_lower`` takes. Others are taken apart before it,
+        lowers: the operations that ``tilewright_lower`` takes. Others are decomposed before it,
             where the catalogue of decompositions has a way (``tilewright ops NAME``). Empty where
-            nothing is to be taken apart.
+            nothing is to be decomposed.
         computes: the float types that it converts and computes in, f32 among them, by text.
             Arithmetic on the narrower ones that are not here is done in f32, and they are converted
             by operations on integers, so that it only moves them. Empty for all.

@@ -65,11 +65,11 @@ def try_out(name: str, version: str, module: str, folder: Path, limit: float) ->
         pass
     else:
         if done.returncode or not done.stdout.endswith(_SURVIVED):
-            raise EndingError(_told(module, done.returncode, done.stderr.decode(errors="replace").strip()))
+            raise EndingError(_message(module, done.returncode, done.stderr.decode(errors="replace").strip()))
     known.touch(mode=0o600)
 
 
-def _told(module: str, status: int, errors: str) -> str:
+def _message(module: str, status: int, errors: str) -> str:
     how = f"by signal {-status} ({signal.strsignal(-status)})" if status < 0 else f"with status {status}"
     return f"importing {module} ends the process {how}{': ' + errors[-500:] if errors else ''}"
 

@@ -91,7 +91,7 @@ class Backend:
         except (TilewrightError, KeyboardInterrupt):
             raise
         except HangingError as error:
-            self._hanging[hook] = f"backend {self.name!r} ({self.distribution}) hangs in {hook}, and is left out: {error}. {_PATIENCE}."
+            self._hanging[hook] = f"backend {self.name!r} ({self.distribution}) hangs in {hook}, and is skipped: {error}. {_PATIENCE}."
             raise BackendError(self._hanging[hook]) from None
         except BaseException as error:  # SystemExit too: a plugin does not end the process
             raise BackendError(
@@ -188,7 +188,7 @@ def _refusal(source: PluginSource, cause: str, remedy: str) -> BackendError:
 
 
 #: The names of the plugins that are being loaded, of which the innermost asks.
-_under_way: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar("under_way", default=frozenset())
+_loading: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar("loading", default=frozenset())
 
 
 class Registry:
@@ -330,15 +330,15 @@ class Registry:
     def _load_once(self, name: str) -> Backend | BackendError:
         with self._lock:
             lock = self._loading.setdefault(name, threading.Lock())
-        under_way = _under_way.get()
-        if name in under_way:  # the plugin asks for itself
+        loading = _loading.get()
+        if name in loading:  # the plugin asks for itself
             return self._load_now(name)
         with lock:
-            token = _under_way.set(under_way | {name})
+            token = _loading.set(loading | {name})
             try:
                 return self._load_now(name)
             finally:
-                _under_way.reset(token)
+                _loading.reset(token)
 
     def _load_now(self, name: str) -> Backend | BackendError:
         if name in self._loaded:
@@ -375,8 +375,8 @@ class Registry:
         if name in known:
             return BackendError(with_help(message, f"{name} is {known[name]}"))
         meant = closest(name, known)
-        told = f" It is {known[meant]}" if known.get(meant) else ""
-        return BackendError(with_help(message, f"did you mean {meant}?{told}" if meant else ""))
+        summary = f" It is {known[meant]}" if known.get(meant) else ""
+        return BackendError(with_help(message, f"did you mean {meant}?{summary}" if meant else ""))
 
     def _installed(self) -> str:
         return ", ".join(self.names()) or "none"

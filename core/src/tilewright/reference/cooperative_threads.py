@@ -3,7 +3,7 @@
 A program hands over at the end of each iteration of a ``while`` loop, where it may wait for what
 another program writes, and when it has ended. So a barrier of the whole grid opens here as it does
 where all programs run at once. Where all programs that have not ended wait and memory does not
-change any more, none of them will ever go on: that is told.
+change any more, none of them will ever go on, which is an error.
 """
 
 from __future__ import annotations

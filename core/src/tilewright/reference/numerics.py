@@ -124,7 +124,7 @@ def encode(values: Array, format_: FloatType, rounding: str = "rtne") -> Array:
 
     That is raw bits for bf16 and the fp8 kinds, else floats.
 
-    ``rounding`` is ``rtne`` (to nearest, ties to even: overflow gives infinity, or NaN where the
+    ``rounding`` is ``rtne`` (to nearest, ties to even: overflow becomes infinity, or NaN where the
     format has none) or ``rtz`` (towards zero: a finite number never leaves the finite range).
     Infinity becomes NaN in a format without. NaN becomes the canonical NaN of the same sign.
     """
@@ -156,9 +156,10 @@ def rounded(values: Array, format_: FloatType) -> Array:
 def encode_bits(values: Array, format_: FloatType, rounding: str) -> NDArray[Any]:
     """Encode float64 numbers in a format of at most 32 bits, by the definition of rounding.
 
-    With E the exponent of the number, not below the least normal one, the format's numbers near it
-    are multiples of 2**(E - mantissa): scale by that, round to an integer, and that integer is the
-    encoding up to the exponent's field. A carry out of the fraction is a carry into the exponent.
+    With E the exponent of the number, not below the minimum normal one, the format's numbers near
+    it are multiples of 2**(E - mantissa): scale by that, round to an integer, and that integer is
+    the encoding up to the exponent's field. A carry out of the fraction is a carry into the
+    exponent.
     """
     magnitude = np.abs(values)
     finite = np.isfinite(values)
@@ -208,7 +209,7 @@ def round_to_odd(total: Array, error: Array) -> Array:
     The error is nonzero there.
 
     Rounding that to a format of at most 51 bits rounds the exact number once (Boldo and Melquiond,
-    "Emulation of a FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008).
+    "Emulation of a FMA …", IEEE Transactions on Computers 57, 2008).
     """
     total = np.asarray(total, dtype=np.float64)
     bits = total.view(np.int64)

@@ -2,7 +2,7 @@
 
 A file has the records of one or several kinds of device, as
 :func:`tilewright.runtime.tuning_records.export` writes them. Where a kernel is tuned that has no
-record of this machine's own, these places are looked at, in this order, and nothing is measured
+local record, these places are looked at, in this order, and nothing is measured
 where a record fits the kernel's source, the key, the device, the target and the configurations:
 
 1. what ``TILEWRIGHT_TUNING_PATH`` names: files, and folders of ``*.json`` files, between colons
@@ -146,7 +146,7 @@ def _records_of(path: Path) -> Mapping[str, Record]:
             _read[key] = {record.identity: record for record in read(path)}
         return _read[key]
     except (OSError, ValueError) as error:
-        warn_user(f"the tuning records of {path} are left out ({error})")
+        warn_user(f"the tuning records of {path} are skipped ({error})")
         return {}
 
 

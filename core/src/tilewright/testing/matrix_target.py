@@ -98,7 +98,7 @@ class ShuffledMatrix(MatrixInstructions):
         return load
 
     def _emit(self, a: LinearLayout, b: LinearLayout, c: LinearLayout, k_bits: int) -> Callable[..., list[str]]:
-        def emit(context: SimtContext, x: Sequence[str], y: Sequence[str], sums: list[str]) -> list[str]:
+        def emit(context: SimtContext, x: Sequence[str], y: Sequence[str], accumulator: list[str]) -> list[str]:
             w = context.writer
             self.calls.append(len(x))
             steps = (self._k_step or (1 << k_bits)) // 4
@@ -108,7 +108,7 @@ class ShuffledMatrix(MatrixInstructions):
                 bits = context.target.lanes.shuffle(w, w.emit(f"bitcast float {name} to i32"), lane)
                 return w.emit(f"bitcast i32 {bits} to float")
 
-            sums = list(sums)
+            accumulator = list(accumulator)
             row = w.emit(f"and i32 {context.lane}, 6")
             column = w.emit(f"and i32 {context.lane}, 1")
             column_registers = len(c.registers) - (len(a.registers) - 1 - (k_bits - 2))
@@ -118,9 +118,9 @@ class ShuffledMatrix(MatrixInstructions):
                     b_lane = w.emit(f"or i32 {column}, {k << 1}")
                     lefts = [of_lane(x[step * a_group + 2 * i + (k & 1)], a_lane) for i in range(a_group // 2)]
                     rights = [of_lane(y[step * b_group + j], b_lane) for j in range(b_group)]
-                    for register in range(len(sums)):
+                    for register in range(len(accumulator)):
                         left, right = lefts[register >> column_registers], rights[register & ((1 << column_registers) - 1)]
-                        sums[register] = w.intrinsic("llvm.fma", "float", [("float", left), ("float", right), ("float", sums[register])])
-            return sums
+                        accumulator[register] = w.intrinsic("llvm.fma", "float", [("float", left), ("float", right), ("float", accumulator[register])])
+            return accumulator
 
         return emit

@@ -74,7 +74,7 @@ class Mark:
         """
         several = not isinstance(self.benchmarks, Benchmark)
         sweeps: Sequence[Benchmark] = self.benchmarks if not isinstance(self.benchmarks, Benchmark) else [self.benchmarks]
-        pandas = _need("pandas", "return_df=True gives tables of pandas") if return_df else None
+        pandas = _need("pandas", "return_df=True makes tables of pandas") if return_df else None
         plots = show_plots or (bool(save_path) and importlib.util.find_spec("matplotlib") is not None)
         pyplot = _need("matplotlib.pyplot", "plots are drawn by matplotlib") if plots else None
         if save_path:

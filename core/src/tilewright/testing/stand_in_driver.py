@@ -3,9 +3,9 @@
 It replaces the driver's bindings and its library.
 
 Both are made from the backend's :class:`~tilewright.gpu_host.table.DriverTable`, keep what they are
-told, and fail where a test says so. A backend adds what its functions take that their roles do not:
-a method ``_<function of the driver>`` on a class of its own, which gives the results without the
-status.
+passed, and fail where a test says so. A backend adds what its functions take that their roles do
+not: a method ``_<function of the driver>`` on a class of its own, which returns the results without
+the status.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class StandInBindings:
         settings: what the devices are like.
         calls: names and arguments, in order.
         contexts: what this thread entered and has not left.
-        launches: what each launch was told, and the words of its first :attr:`words` arguments.
+        launches: parameters of each launch, and the words of its first :attr:`words` arguments.
         words: how many words a launch's arguments are read as.
         sizes: of the structures behind them; :attr:`structures` has those of the last launch.
         memory: what is allocated, by address.
@@ -165,10 +165,10 @@ class StandInBindings:
     def launch(self, launch: Launch) -> None:
         self.started(launch, launch.addresses)
 
-    def started(self, told: Any, addresses: int) -> None:
+    def started(self, launch: Any, addresses: int) -> None:
         """Keep a launch."""
         words, self.structures = _passed(addresses, self.words, self.sizes)
-        self.launches.append((told, words))
+        self.launches.append((launch, words))
 
     def memory_allocate(self, size: int) -> int:
         # as far apart as a driver's addresses are
@@ -241,18 +241,19 @@ class StandInLibrary:
         self.context, self.status = context, 0
 
         def launch(native: NativeEntries, *given: Any) -> int:
-            told: dict[str, Any] = dict(zip(native.operands, given, strict=True))
+            operands: dict[str, Any] = dict(zip(native.operands, given, strict=True))
             if native.config is None:
-                found: dict[str, Any] = {name: tuple(told[f"{name}_{axis}"] for axis in "xyz") for name in ("grid", "block")}
-                found |= {"shared": told["shared"], "stream": told["stream"], "attributes": []}
+                found: dict[str, Any] = {name: tuple(operands[f"{name}_{axis}"] for axis in "xyz") for name in ("grid", "block")}
+                found |= {name: operands[name] for name in ("shared", "stream")}
+                found["attributes"] = []
             else:
-                record: Any = native.config.from_address(told["config"])
+                record: Any = native.config.from_address(operands["config"])
                 found = {"grid": tuple(record.grid), "block": tuple(record.block), "shared": record.shared, "stream": record.stream}
                 found["attributes"] = _attributes(native, record.attributes, record.attribute_count)
             if native is not table.native:
                 found["called"] = native.launch
-            passed, self.structures = _passed(told["addresses"], words, self.sizes)
-            self.launches.append({**found, "function": told["function"], "words": passed})
+            passed, self.structures = _passed(operands["addresses"], words, self.sizes)
+            self.launches.append({**found, "function": operands["function"], "words": passed})
             return self.status
 
         def current(place: Any) -> int:

@@ -49,7 +49,7 @@ class StagedTarget(EmulatedTarget):
     Args:
         matrix: whether it has that matmul; else all are multiplied and added from shared memory.
         k_step: elements along K that the matmul takes at a time; 0 for all.
-        alternating: whether halves of the warps read and multiply by turns.
+        alternating: whether halves of the warps read and multiply in turn.
     """
 
     name = "staged"
@@ -115,8 +115,8 @@ class BulkTarget(EmulatedTarget):
         makes: whether kernels may make descriptors for it.
         rows: whether threads have whole rows of the result of a matmul, so that one matmul's result
             can be the next one's operand as it is.
-        units: of memory for the sums of matmuls, one for each column of a result; 0: sums are in
-            registers.
+        units: of memory for the accumulators of matmuls, one for each column of a result; 0:
+            accumulators are in registers.
     """
 
     name = "bulk"
@@ -195,12 +195,12 @@ def _rows_times_columns(matmul: Matmul, a: LinearLayout, b: LinearLayout, c: Lin
             counts[position] += 1 if moved else 0
             of_register[position] += [register ^ moved for register in of_register[position]]
 
-    def emit(context: SimtContext, left: list[str], right: list[str], sums: list[str]) -> list[str]:
+    def emit(context: SimtContext, left: list[str], right: list[str], accumulator: list[str]) -> list[str]:
         w = context.writer
         compute: Type = matmul.accumulator if isinstance(matmul.accumulator, IntType) or matmul.accumulator is F64 else F32
         type_ = register_type(compute)
         x, y = ([emit_cast(context, name, element, compute, 0) for name in names] for names, element in ((left, matmul.a), (right, matmul.b)))
-        found = [emit_cast(context, name, matmul.accumulator, compute, 0) for name in sums]
+        found = [emit_cast(context, name, matmul.accumulator, compute, 0) for name in accumulator]
         for k in range(len(x) >> own[0]):
             for register, (row, column) in enumerate(zip(*of_register, strict=True)):
                 pair = x[k << own[0] | row], y[k << own[1] | column]

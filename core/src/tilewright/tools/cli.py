@@ -51,7 +51,7 @@ def build_parser() -> argparse.ArgumentParser:
     explain.add_argument("kernel", metavar="FILE:KERNEL", help="a kernel of a Python file")
     _what_is_compiled(explain)
     explain.add_argument(
-        "--arguments", metavar="LIST", help="of a launch, in place of the signature: 'x=fp32[n, 64], n=4096, scale=0.5'; no memory is taken for arrays"
+        "--arguments", metavar="LIST", help="of a launch, in place of the signature: 'x=fp32[n, 64], n=4096, scale=0.5'; arrays take no memory"
     )
     explain.add_argument("--grid", metavar="SIZES", help="of the launch: one to three sizes, which may name arguments and constants: 'cdiv(n, BLOCK)'")
     explain.add_argument("--json", action="store_true", help="print JSON")
@@ -74,7 +74,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     operations = _command(commands, "ops", "list the operations of Tile IR, or tell all of one: types, rules, an example", _ops)
     operations.add_argument("name", nargs="?", metavar="NAME", help="an operation")
-    operations.add_argument("--backend", default="", metavar="NAME", help="with those that this backend adds, and which it lowers, has taken apart, refuses")
+    operations.add_argument("--backend", default="", metavar="NAME", help="with those that this backend adds, and which it lowers, has decomposed, refuses")
     operations.add_argument("--json", action="store_true", help="print JSON")
 
     tune = _command(commands, "tune", "measure the configurations of a kernel for a launch, and print a table", _tune)
@@ -96,7 +96,7 @@ def build_parser() -> argparse.ArgumentParser:
     tune.add_argument("--json", action="store_true", help="print JSON")
 
     records = _command(commands, "records", "list, merge or export tuning records, for a library to ship", _records)
-    records.add_argument("action", choices=("list", "merge", "export"), help="export: this machine's own")
+    records.add_argument("action", choices=("list", "merge", "export"), help="export: those measured on this machine")
     records.add_argument("files", nargs="*", type=Path, metavar="FILE", help="files of records")
     records.add_argument("--kernel", action="append", default=[], metavar="NAME", help="of this kernel alone; may be repeated")
     records.add_argument("--output", type=Path, metavar="PATH", help="a .json file, or a folder for one file a kind of device")

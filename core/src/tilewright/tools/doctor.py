@@ -77,7 +77,7 @@ def _cache() -> Finding:
 
     cache = disk_cache()
     if cache.cap <= 0:
-        return Finding("cache", True, "turned off by TILEWRIGHT_CACHE_SIZE")
+        return Finding("cache", True, "disabled by TILEWRIGHT_CACHE_SIZE")
     reason = distrust(cache.directory)
     if reason:
         return Finding("cache", False, f"not used: {reason}")

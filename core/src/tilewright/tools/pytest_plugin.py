@@ -9,7 +9,7 @@ that they start; kernels run
   accesses out of bounds, races between programs, reads of what nothing wrote.
 
 With ``--tilewright-host-tensors`` tests that ask PyTorch for tensors on a GPU get them on the CPU,
-and are told that there is a GPU.
+and PyTorch reports a GPU.
 
 The plugin is there in every run of pytest. Without these options it does one thing: an error that
 Tilewright raised on purpose is shown without the frames of the compiler, at the line of the test

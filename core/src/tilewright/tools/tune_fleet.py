@@ -2,7 +2,7 @@
 
 An executor says neither what devices its workers have nor which worker takes a job. So each part of
 the configurations is measured wherever it goes; once a kind of device has been seen, what it has
-not measured is sent again, for this kind alone: a worker of another kind gives it back at once, and
+not measured is sent again, for this kind alone: a worker of another kind returns it at once, and
 it is sent again. Where a kind is not met any more, what was measured on it stays incomplete.
 """
 

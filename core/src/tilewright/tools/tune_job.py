@@ -184,20 +184,20 @@ def measure(job: Job, configs: Sequence[Config] | None, only: tuple[str, str] | 
     def grid(meta: Mapping[str, Any]) -> Any:
         return evaluated(f"({job.grid},)", {**numbers, **{name: value for name, value in meta.items() if not hasattr(value, "dtype")}}, "--grid")
 
-    left_out = "left out before it was measured"
+    skipped = "skipped before it was measured"
     try:
         with backend_choice.backend(backend.name):
             kernel.run(*positional, grid=grid, **keywords)
     except AutotunerError as error:
-        left_out = str(error)
+        skipped = str(error)
     found.timings = {config_text(config): list(times) for config, times in tuner.configs_timings.items() if times[0] != float("inf")}
     found.failures = {config_text(config): f"{type(error).__name__}: {error}" for config, error in tuner.failures}
     found.best = "" if tuner.best_config is None else config_text(tuner.best_config)
     for text in map(config_text, configs or ()):
         if text not in found.timings:
-            found.failures.setdefault(text, left_out)
+            found.failures.setdefault(text, skipped)
     if not found.timings and not found.failures:
-        found.failures[""] = left_out
+        found.failures[""] = skipped
     found.record, found.seconds = tuner.record, tuner.bench_time
     return found
 

@@ -48,9 +48,9 @@ def refusal(name, **changed):
         ("descriptor_extent/i8/argument/32/0", {"features": frozenset({"print"})}, "does not declare feature 'descriptors' (for desc<16xi8>); it has print"),
         ("print/i32/scalar", {"features": frozenset()}, "does not declare feature 'print'; it has none"),
         ("assert/4x8/mask", {}, "does not declare feature 'assert'; it has descriptors, print"),
-        ("dot/f32_f32_f32/16x16x16", {"min_dot": (8, 8, 32)}, "does not declare a dot of M x N x K = 16 x 16 x 16; the least is 8 x 8 x 32"),
-        ("dot/f32_f32_f32/16x16x16", {"dot": {"f16": ("f32",)}}, "does not declare products of f32 summed in f32; it multiplies f16"),
-        ("dot/bf16_bf16_f32/2x16x16x16", {"dot": {"bf16": ("bf16",)}}, "does not declare products of bf16 summed in f32; bf16 goes into bf16"),
+        ("dot/f32_f32_f32/16x16x16", {"min_dot": (8, 8, 32)}, "does not declare a dot of M x N x K = 16 x 16 x 16; the minimum is 8 x 8 x 32"),
+        ("dot/f32_f32_f32/16x16x16", {"dot": {"f16": ("f32",)}}, "does not declare matmul of f32 accumulated in f32; it multiplies f16"),
+        ("dot/bf16_bf16_f32/2x16x16x16", {"dot": {"bf16": ("bf16",)}}, "does not declare matmul of bf16 accumulated in f32; bf16 goes into bf16"),
     ],
 )
 def test_each_kind_of_need_is_refused_by_name(name, changed, text):

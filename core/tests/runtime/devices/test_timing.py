@@ -237,7 +237,7 @@ def test_a_report_needs_nothing_to_print_and_save_a_table(bare, capsys, tmp_path
 
 def test_a_report_says_what_is_missing_before_it_measures(bare):
     mark = perf_report(sweep())(lambda **_: pytest.fail("measured"))
-    with pytest.raises(ImportError, match="return_df=True gives tables of pandas, which cannot be imported here"):
+    with pytest.raises(ImportError, match="return_df=True makes tables of pandas, which cannot be imported here"):
         mark.run(return_df=True)
     with pytest.raises(ImportError, match="plots are drawn by matplotlib, which cannot be imported here"):
         mark.run(show_plots=True)

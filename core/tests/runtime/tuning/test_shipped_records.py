@@ -79,7 +79,7 @@ def test_what_this_machine_measured_comes_before_what_was_shipped(recorder, ship
 def test_a_damaged_file_is_left_out_with_a_warning(recorder, shipped, monkeypatch, damage):
     monkeypatch.setenv("TILEWRIGHT_TUNING_PATH", str(shipped))
     shipped.write_text(damage)
-    with pytest.warns(RuntimeWarning, match=r"the tuning records of .*sheet.json are left out"):
+    with pytest.warns(RuntimeWarning, match=r"the tuning records of .*sheet.json are skipped"):
         assert launched(recorder)[0] == 4
 
 

@@ -309,7 +309,7 @@ def test_the_model_chooses_without_measuring(recorder):
     seen = []
 
     def cost(self, configuration, target, arguments, work):
-        seen.append((configuration["BLOCK"], arguments["n"], work.greatest, work.options["num_warps"]))
+        seen.append((configuration["BLOCK"], arguments["n"], work.max_tile_elements, work.options["num_warps"]))
         return abs(configuration["BLOCK"] - 32)
 
     estimating(recorder, tilewright_cost=cost)
@@ -352,7 +352,7 @@ def test_configurations_that_break_a_rule_are_no_candidates_of_the_model(recorde
 
 def test_pruning_knows_the_work(recorder):
     def prune(self, configurations, works):
-        return [configuration for configuration, work in zip(configurations, works, strict=True) if work.greatest >= 32]
+        return [configuration for configuration, work in zip(configurations, works, strict=True) if work.max_tile_elements >= 32]
 
     estimating(recorder, tilewright_prune=prune)
     kernel = tuned(do_bench=lambda call, quantiles: [call() or 1.0] * 3)

@@ -127,7 +127,7 @@ STATUSES = Statuses(
     },
     capture=frozenset(range(900, 909)),
     texts=_texts,
-    told=told,
+    messages=told,
 )
 
 

@@ -1,6 +1,6 @@
 """The op table: one file a family, one :class:`~tilewright.ir.table.OpSpec` an operation.
 
-What does not live here: anything that gives an operation meaning in numbers
+What does not live here: the meaning of operations in numbers
 (``tilewright.reference``) or in code (the backends).
 """
 

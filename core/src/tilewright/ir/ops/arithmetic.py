@@ -207,7 +207,7 @@ _binary("mul", "a * b; integers wrap around", _arithmetic, traits=_FREE | _OFFSE
 
 @OPS.operation(
     "div",
-    "a / b: floats correctly rounded (or within 2 ULP where approximate); integers truncate towards zero; 0 divides as 1, the least by -1 wraps",
+    "a / b: floats correctly rounded (or within 2 ULP where approximate); integers truncate towards zero; 0 divides as 1, the minimum by -1 wraps",
     _arithmetic,
     cost=10,
     traits=Trait.ELEMENTWISE,
@@ -241,7 +241,7 @@ _binary("or", "bitwise a | b", same_ints, traits=_LATTICE)
 _binary("xor", "bitwise a ^ b", same_ints, traits=_FREE | Trait.COMMON_DIVISOR)
 _binary("shl", "a shifted left by b bits; 0 unless 0 <= b < bits", same_ints)
 _binary("shr", "a shifted right by b bits: the sign bit comes in where signed; unless 0 <= b < bits it is all there is", same_ints)
-_binary("mulhi", "the upper half of the double-width product", _mulhi, traits=_SWAPPED, cost=3)
+_binary("mulhi", "the upper half of a double-width multiplication", _mulhi, traits=_SWAPPED, cost=3)
 
 
 OPS.row(Extremum, "min", "the smaller of a and b; -0.0 may count as equal to 0.0", same_numbers, traits=_LATTICE)
@@ -283,7 +283,7 @@ class Fma(Operation):
 @OPS.operation(
     "cast",
     "x as another number type: to a narrower float with the given rounding (to nearest, overflow goes to infinity, but fp8 saturates, "
-    "as its arithmetic does: overflow and infinity go to the greatest finite number; with rtz, overflow goes to the greatest finite "
+    "as its arithmetic does: overflow and infinity go to the maximum finite number; with rtz, overflow goes to the maximum finite "
     "number and infinity to NaN where the format has none), float to integer truncates and saturates (ir/float_to_int.py), to i1 it "
     "is x != 0, integer to integer wraps around",
     _cast,
@@ -334,8 +334,8 @@ class Sqrt(Unary):
 
 
 _unary("rsqrt", "1 / sqrt(x)", _math, cost=12)
-_unary("floor", "the greatest integer not above x, as a float", _math)
-_unary("ceil", "the least integer not below x, as a float", _math)
+_unary("floor", "x rounded down to an integer, as a float", _math)
+_unary("ceil", "x rounded up to an integer, as a float", _math)
 _unary("round_even", "the nearest integer, ties to even, as a float", _math)
 _unary("trunc", "x without its fraction, as a float", _math)
 _binary("copysign", "the magnitude of a with the sign of b", _math)

@@ -80,7 +80,7 @@ OPS = Declarations()
 Precision = Literal["ieee", "tf32", "tf32x3", "bf16x3", "bf16x6"]
 
 
-@OPS.operation("dot", "a @ b + c over the last two axes, leading axes are batches; products are exact, sums in c's type in any order", _dot)
+@OPS.operation("dot", "a @ b + c over the last two axes, leading axes are batches; multiplication is exact, accumulation in c's type in any order", _dot)
 class Dot(Operation):
     __slots__ = ()
 
@@ -88,7 +88,7 @@ class Dot(Operation):
     b = SingleOperand("[..., K, N]")
     c = SingleOperand("[..., M, N]")
     precision = TypedAttribute[Precision]("how f32 operands may be rounded", "ieee")
-    max_imprecise = TypedAttribute[int]("fp8: products summed at reduced precision before a full-precision add; 0 is the target's choice", 0)
+    max_imprecise = TypedAttribute[int]("fp8: terms accumulated at reduced precision before a full-precision add; 0 is the target's choice", 0)
 
 
 @OPS.operation(

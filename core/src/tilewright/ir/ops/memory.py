@@ -232,7 +232,7 @@ class AtomicRmw(Operation):
 
 @OPS.operation(
     "atomic_cas",
-    "where the value at the pointer has the bits of compare, replace it by value, as one step; gives back the old one",
+    "where the value at the pointer has the bits of compare, replace it by value, as one step; returns the old one",
     _atomic_cas,
     effects=_UPDATE,
     traits=Trait.ACCESS,
@@ -296,7 +296,7 @@ class MakeDescriptor(Operation):
     base = SingleOperand()
     shape = VariadicOperand()
     strides = VariadicOperand()
-    padding = TypedAttribute[Literal["zero", "nan"]]("what a load gives outside the tensor", "zero")
+    padding = TypedAttribute[Literal["zero", "nan"]]("what a load reads outside the tensor", "zero")
     aligned = TypedAttribute[bool]("whether base and strides are multiples of 16 bytes, but for the last stride, which is 1", False)
 
 

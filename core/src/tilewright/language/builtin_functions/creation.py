@@ -96,7 +96,7 @@ def full(shape: Any, value: Any, dtype: dtype, _semantic: Any = None) -> tensor:
     """A tensor whose every element is one value.
 
     Args:
-        shape: the extents, constexprs; ``()`` gives a scalar.
+        shape: the extents, constexprs; ``()`` makes a scalar.
         value: a number or a scalar tensor, cast to ``dtype``.
         dtype: any number type.
 
@@ -142,7 +142,7 @@ def cast(input: Any, dtype: dtype, fp_downcast_rounding: Any = None, bitcast: An
     ``int1`` as ``x != 0``; pointers and ``int64`` convert both ways.
 
     What is too great for a narrower float becomes infinity; the 8-bit formats saturate, so that it
-    and infinity become their greatest finite number. Out of range an integer is the end of its
+    and infinity become their maximum finite number. Out of range an integer is the end of its
     range that is nearer; of 8 bits it is the low byte of the 16-bit result. NaN becomes 0, or the
     sign bit alone (``-2**31`` as int32, ``2**31`` as uint32) where fp64 or a 64-bit integer takes
     part. It is the same on every backend.

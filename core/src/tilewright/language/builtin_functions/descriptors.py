@@ -313,7 +313,7 @@ def make_tensor_descriptor(base: Any, shape: Any, strides: Any, block_shape: Any
             constexpr 1, the others are multiples of 16 bytes.
         block_shape: the extents of a block: constexprs, powers of two; the last axis spans at least
             16 bytes.
-        padding_option: what a load gives outside of the tensor: ``"zero"``, or ``"nan"`` for
+        padding_option: what a load reads outside of the tensor: ``"zero"``, or ``"nan"`` for
             floats.
 
     Returns:

@@ -198,7 +198,7 @@ def clamp(x: Any, min: Any, max: Any, propagate_nan: Any = PropagateNan.NONE, _s
         min: the lower limit.
         max: the upper limit. All three are promoted to one type and broadcast; bf16 is computed as
             fp32.
-        propagate_nan: ``tl.PropagateNan.ALL`` keeps a NaN of ``x``; ``NONE`` gives a limit.
+        propagate_nan: ``tl.PropagateNan.ALL`` keeps a NaN of ``x``; ``NONE`` returns a limit.
 
     Returns:
         A tensor of the common type and shape; fp32 for bf16.
@@ -303,14 +303,14 @@ def _promise(semantic: Any, name: str, attribute: str, input: Any, values: Any) 
         numbers.append(number)
     if len(numbers) != max(1, len(x.extents)):
         raise ValueError(f"Shape of input to {name} does not match the length of values: {list(x.extents)} and {numbers}")
-    promised = tensor(semantic.builder.hint(x.handle, **{attribute: tuple(numbers)}), x.type)
+    hinted = tensor(semantic.builder.hint(x.handle, **{attribute: tuple(numbers)}), x.type)
     if x is input and _is_made_here(semantic, x):
         # Kernels also state a promise of a variable and drop the result: what reads the variable
         # from here on has the promise. It is the variable's tensor that is given back, so that a
         # promise of the result is one of the variable too.
-        x.handle = promised.handle
+        x.handle = hinted.handle
         return x
-    return promised
+    return hinted
 
 
 def _is_made_here(semantic: Any, x: tensor) -> bool:

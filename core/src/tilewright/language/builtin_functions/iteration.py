@@ -18,7 +18,7 @@ class range:  # noqa: N801
         step: by default 1; a negative one is a constexpr. One that is known at run time alone must
             be positive: CPUs and debug mode stop the kernel otherwise, elsewhere the loop does not
             run. The induction variable has the promoted type of all three.
-        num_stages: depth of the software pipeline; of a loop without matrix products too, on GPUs
+        num_stages: depth of the software pipeline; of a loop without matmuls too, on GPUs
             that copy to shared memory asynchronously.
         loop_unroll_factor: how many iterations to unroll; 1 forbids unrolling.
         disallow_acc_multi_buffer: keep one buffer for a dot's accumulator.

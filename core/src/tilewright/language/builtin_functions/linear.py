@@ -47,10 +47,10 @@ def dot(
         input_precision: how fp32 operands may be rounded: ``"ieee"``, ``"tf32"``, ``"tf32x3"``,
             ``"bf16x3"``, ``"bf16x6"``; the default comes from the options.
         allow_tf32: the older spelling: true is ``"tf32"``, false ``"ieee"``.
-        max_num_imprecise_acc: fp8 only: how many products may be summed at reduced precision before
-            a full-precision add; at most K.
+        max_num_imprecise_acc: fp8 only: how many terms may be accumulated at reduced precision
+            before a full-precision add; at most K.
         out_dtype: fp32 or fp16, for fp16 and fp8 operands; by default the type of ``acc``, or fp32.
-            int8 gives int32, fp64 gives fp64, all else fp32.
+            int32 for int8, fp64 for fp64, fp32 for all else.
 
     Returns:
         A tensor ``[..., M, N]``.
@@ -127,7 +127,7 @@ def _dot_shape(semantic: Any, lhs: tensor, rhs: tensor) -> tuple[tuple[int, ...]
     if len(a) != len(b) or len(a) < 2:
         error = ValueError(f"Both inputs must have one rank of at least 2; (lhs: {list(a)} vs rhs: {list(b)})")
         if len(a) == len(b) == 1:
-            raise helped(error, "the product of two vectors is tl.sum(a * b); a vector is a matrix of one row as x[None, :], of one column as x[:, None]")
+            raise helped(error, "the dot of two vectors is tl.sum(a * b); a vector is a matrix of one row as x[None, :], of one column as x[:, None]")
         raise error
     if a[-1] != b[-2]:
         raise ValueError(
@@ -149,7 +149,7 @@ def _dot_result(element: dtype, out_dtype: dtype | None, acc: Any) -> dtype:
         # Kernels name the operands' type, int32 or the old default fp32 here; the accumulator is
         # int32 for all of them.
         if out_dtype is not None and not (out_dtype in (element, int32) or out_dtype is float32):
-            raise ValueError(f"a dot of {element} gives int32, not {out_dtype}")
+            raise ValueError(f"a dot of {element} returns int32, not {out_dtype}")
         return int32
     if out_dtype is bfloat16:
         raise ValueError("out_dtype=bfloat16 is unsupported. Please use out_dtype=float32/float16 and cast with `.to(tl.bfloat16)`")
@@ -160,7 +160,7 @@ def _dot_result(element: dtype, out_dtype: dtype | None, acc: Any) -> dtype:
     if out_dtype is None:
         out_dtype = acc.dtype if isinstance(acc, tensor) else float32
     if out_dtype not in (float16, float32):
-        raise ValueError(f"a dot of {element} gives fp16 or fp32, not {out_dtype}")
+        raise ValueError(f"a dot of {element} returns fp16 or fp32, not {out_dtype}")
     return out_dtype
 
 
@@ -219,7 +219,7 @@ def dot_scaled(
 
     Raises:
         ValueError: formats, shapes or types that do not fit, or the target declares no such
-            product.
+            matmul.
 
     Example:
         a = tl.full((32, 64), 56, tl.uint8)
@@ -233,7 +233,7 @@ def dot_scaled(
     if capabilities is not None and "dot_scaled" not in capabilities.features:
         raise ValueError(f"dot_scaled is not supported by backend {_semantic.options.backend or '?'}")
     if unwrap_if_constexpr(out_dtype) is not float32:
-        raise ValueError(f"dot_scaled gives fp32, not {unwrap_if_constexpr(out_dtype)}")
+        raise ValueError(f"dot_scaled returns fp32, not {unwrap_if_constexpr(out_dtype)}")
     a_format, b_format = unwrap_if_constexpr(lhs_format), unwrap_if_constexpr(rhs_format)
     a_pack, b_pack = bool(unwrap_if_constexpr(lhs_k_pack)), bool(unwrap_if_constexpr(rhs_k_pack))
     for name, format_, pack in (("lhs", a_format, a_pack), ("rhs", b_format, b_pack)):

@@ -38,7 +38,7 @@ def load(
         other: the value of masked-off elements, cast to the element type; without it they are zero,
             as Triton leaves them on GPUs.
         boundary_check: axes along which a block pointer is masked to its tensor's shape.
-        padding_option: what a block pointer gives outside: ``""`` (undefined), ``"zero"``,
+        padding_option: what a block pointer reads outside: ``""`` (undefined), ``"zero"``,
             ``"nan"`` (floats only).
         cache_modifier: ``""``, ``".ca"``, ``".cg"``, ``".cs"`` or ``".cv"``.
         eviction_policy: ``""``, ``"evict_normal"``, ``"evict_first"`` or ``"evict_last"``.

@@ -208,9 +208,9 @@ class Operators(Conversion):
     def _check_overflow(self, op: str, a: tensor, b: tensor) -> None:
         """Assert that the exact result, computed in 64 bits, is in the range of the type."""
         element = a.type.scalar
-        # Sums and differences of 32 bits fit int64; a product of two uint32 needs uint64.
-        unsigned_product = op == "mul" and element.is_int_unsigned()
-        wide_type = uint64 if unsigned_product else int64
+        # 32-bit additions and subtractions fit int64; multiplying two uint32 needs uint64.
+        unsigned_mul = op == "mul" and element.is_int_unsigned()
+        wide_type = uint64 if unsigned_mul else int64
         emit = getattr(self.builder, op)
         wide = tensor(emit(self.cast(a, wide_type).handle, self.cast(b, wide_type).handle), a.type.with_element_ty(wide_type))
         self.check_range(wide, element, op)

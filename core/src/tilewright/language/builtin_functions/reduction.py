@@ -30,7 +30,7 @@ def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: Any = False, _sema
 
     Raises:
         ValueError: ``input`` is a scalar, shapes differ, the axis is out of range, or
-            ``combine_fn`` gives other types.
+            ``combine_fn`` yields other types.
 
     Example:
         total = tl.reduce(x, 0, combine)
@@ -85,19 +85,20 @@ def map_elementwise(scalar_fn: Any, *args: Any, pack: Any = 1, _semantic: Any = 
 
     Args:
         scalar_fn: a function of the language over scalars. With ``pack`` above 1 it takes that many
-            consecutive elements of each argument in turn, and gives as many values for each result.
+            consecutive elements of each argument in turn, and returns as many values for each
+            result.
         args: tensors and numbers, which are broadcast. Nothing is masked.
         pack: a constexpr that divides the number of elements.
 
     Returns:
-        A tensor of the common shape, or a tuple where ``scalar_fn`` gives several values.
+        A tensor of the common shape, or a tuple where ``scalar_fn`` returns several values.
 
     Raises:
         ValueError: there are no arguments, ``pack`` does not divide, or the values of one result
             differ in type.
 
     Example:
-        sums = tl.map_elementwise(combine, x, y)
+        combined = tl.map_elementwise(combine, x, y)
     """
     pack = _semantic.constant(pack, "pack")
     if not args:
@@ -114,7 +115,7 @@ def map_elementwise(scalar_fn: Any, *args: Any, pack: Any = 1, _semantic: Any = 
     region, types = _semantic.generator.region(unwrap_if_constexpr(scalar_fn), [x.dtype for x in inputs for _ in range(pack)])
     elements = [flat for type_ in types for flat in _scalars(type_)]
     if not elements or len(elements) % pack:
-        raise ValueError(f"map_elementwise: the function gives {len(elements)} values, which is no multiple of pack ({pack})")
+        raise ValueError(f"map_elementwise: the function returns {len(elements)} values, which is no multiple of pack ({pack})")
     groups = [elements[i : i + pack] for i in range(0, len(elements), pack)]
     if any(type_ is not group[0] for group in groups for type_ in group):
         raise ValueError(f"map_elementwise: the {pack} values of one result must have one type, got {', '.join(map(str, elements))}")

@@ -167,7 +167,7 @@ def trans(input: Any, *dims: Any, _semantic: Any = None) -> tensor:
 
     Example:
         square = tl.reshape(x, (BLOCK // 4, 4))
-        turned = tl.trans(square)
+        transposed = tl.trans(square)
         same = square.T
     """
     x = _semantic.to_tensor(input)
@@ -197,7 +197,7 @@ def permute(input: Any, *dims: Any, _semantic: Any = None) -> tensor:
 
     Example:
         cube = tl.reshape(x, (BLOCK // 8, 4, 2))
-        turned = tl.permute(cube, (2, 0, 1))
+        permuted = tl.permute(cube, (2, 0, 1))
     """
     return _permute(_semantic, _semantic.to_tensor(input), _dims(dims))
 
@@ -287,7 +287,7 @@ def split(a: Any, _semantic: Any = None) -> tl_tuple:
         a: a tensor whose last axis has extent 2.
 
     Returns:
-        A tuple of two tensors without that axis; shape ``[2]`` gives two scalars.
+        A tuple of two tensors without that axis; shape ``[2]`` yields two scalars.
 
     Raises:
         ValueError: the last axis is another.
@@ -333,7 +333,7 @@ def gather(src: Any, index: Any, axis: Any, _semantic: Any = None) -> tensor:
     Args:
         src: a tensor.
         index: an integer tensor of the rank of ``src``, and of its extents on the other axes. An
-            index out of range gives an undefined value.
+            index out of range yields an undefined value.
         axis: a constexpr.
 
     Returns:
@@ -343,7 +343,7 @@ def gather(src: Any, index: Any, axis: Any, _semantic: Any = None) -> tensor:
         ValueError: ``index`` holds no integers, the shapes do not fit, or there is no such axis.
 
     Example:
-        turned = tl.gather(x, BLOCK - 1 - tl.arange(0, BLOCK), axis=0)
+        reversed = tl.gather(x, BLOCK - 1 - tl.arange(0, BLOCK), axis=0)
     """
     x, picks = _semantic.to_tensor(src), _semantic.to_tensor(index)
     if not picks.dtype.is_int() or picks.dtype is int1:

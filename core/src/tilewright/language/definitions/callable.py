@@ -453,8 +453,8 @@ def device_function(fn: Callable[..., Any] | None = None, *, noinline: bool = Fa
 def constexpr_function(fn: Callable[..., Any] | ConstexprFunction) -> ConstexprFunction:
     """Make a Python function that kernels may call while they are compiled.
 
-    In a kernel it takes the values of constexpr arguments and gives a constexpr; on the host it is
-    called as it is. Its source is part of the key of the functions that call it.
+    In a kernel it takes the values of constexpr arguments and returns a constexpr; on the host it
+    is called as it is. Its source is part of the key of the functions that call it.
 
     Args:
         fn: the function.

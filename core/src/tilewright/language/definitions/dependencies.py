@@ -128,7 +128,7 @@ def dependencies(function: JitCallable) -> Dependencies:
         if function._host and isinstance(value, FunctionType) and not _is_trusted(value):
             raise RuntimeError(
                 f"Unsupported function referenced: {value} by {function.__qualname__}, whose result would depend on what is no part of the kernel's key. "
-                "Decorate it with constexpr_function, or pass what it gives to the kernel as a constexpr argument"
+                "Decorate it with constexpr_function, or pass its result to the kernel as a constexpr argument"
             )
         _add(value, name, space, used, callees, parts)
     return Dependencies(hashlib.sha256("\x00".join(parts).encode()).hexdigest(), used, callees)

@@ -5,8 +5,8 @@ The documentation prints the table, and the conformance tests enforce it.
 
 from __future__ import annotations
 
-#: function -> the greatest error in units in the last place of the exact value, in fp32 and in
-#: fp64; of lgamma below -1/2, where it is a difference, in units of the greatest of 1, the value
+#: function -> the maximum error in units in the last place of the exact value, in fp32 and in
+#: fp64; of lgamma below -1/2, where it is a difference, in units of the maximum of 1, the value
 #: and lgamma(-x)
 ULP: dict[str, tuple[float, float]] = {
     "expm1": (2.5, 2.5),

@@ -72,7 +72,7 @@ def log_pair(x: Number) -> tuple[Number, Number]:
     s_low = fma(-s, m - (d - 1.0), fma(-s, d, f)) / d
     z = s * s
     cube = s * z
-    # s**3 / 3, the greatest term of the tail, with its error; that of the others is too small to
+    # s**3 / 3, the largest term of the tail, with its error; that of the others is too small to
     # matter.
     third, third_low = constant_pair(x, "0.33333333333333333333333333333333333333333333333333333333333333")
     lead = cube * third
@@ -101,16 +101,16 @@ def power(x: Number, y: Number) -> Number:
     """
     size = abs(x)
     high, low = log_pair(size)
-    product = y * high
-    error = fma(y, high, -product) + y * low
+    exponent = y * high
+    error = fma(y, high, -exponent) + y * low
     # Beyond the range of the exponential the error is of no use, and may be NaN.
-    error = select(abs(product) < (800.0 if x.wide else 200.0), error, 0.0)
+    error = select(abs(exponent) < (800.0 if x.wide else 200.0), error, 0.0)
     # Where the exponential is about to overflow, a little of its argument (whole units of its last
     # place) goes to the error: the result may be smaller.
-    near = product > (700.0 if x.wide else 88.0)
+    near = exponent > (700.0 if x.wide else 88.0)
     moved = select(near, 2.0**-38 if x.wide else 2.0**-14, x.like(0.0))
-    product, error = product - moved, error + moved
-    value = exp(product)
+    exponent, error = exponent - moved, error + moved
+    value = exp(exponent)
     value = select(value.equals(INFINITY), value, fma(value, fma(error * 0.5, error, error), value))
     value = select(size.equals(1.0), 1.0, value)
     value = select(size.equals(0.0) | size.equals(INFINITY), select(size.equals(0.0) ^ (y < 0.0), x.like(0.0), INFINITY), value)
@@ -152,18 +152,18 @@ _LOG2_10 = "3.321928094887362347870319429489390175864831393024580612054756395815
 def log10(x: Number) -> Number:
     high, low = constant_pair(x, _LOG10_E)
     value = log(x)
-    product = value * high
-    corrected = product + (fma(value, high, -product) + value * low)
+    scaled = value * high
+    corrected = scaled + (fma(value, high, -scaled) + value * low)
     return select(abs(value).equals(INFINITY), value, corrected)
 
 
 def exp10(x: Number) -> Number:
     """2 to the (x log2 10), with the exponent in two floats."""
     high, low = constant_pair(x, _LOG2_10)
-    product = x * high
-    error = fma(x, high, -product) + x * low
-    value = product.apply("exp2")
-    ordinary = abs(product) < (1100.0 if x.wide else 160.0)
+    exponent = x * high
+    error = fma(x, high, -exponent) + x * low
+    value = exponent.apply("exp2")
+    ordinary = abs(exponent) < (1100.0 if x.wide else 160.0)
     return select(ordinary & value.differs(INFINITY), fma(value, error * math.log(2), value), value)
 
 
@@ -279,8 +279,8 @@ def atan(x: Number) -> Number:
         offset, offset_low = select(chosen, high, offset), select(chosen, low, offset_low)
     near = offset + (series + offset_low)
     high, low = constant_pair(x, _HALF_PI)
-    turned = (high - offset) + ((low - offset_low) - series)
-    return copysign_of(select(large, turned, near), x)
+    shifted = (high - offset) + ((low - offset_low) - series)
+    return copysign_of(select(large, shifted, near), x)
 
 
 #: atan(1/4), atan(1/2), atan(3/4), atan(1), and pi/2

@@ -114,10 +114,10 @@ def function(
 
     Args:
         parameters: their names, separated by blanks: one to four.
-        meaning: what it gives, for its documentation.
+        meaning: its result, for its documentation.
         names: the types it takes.
         through_f64: fp32 is computed in fp64 and rounded once.
-        result: the type of what it gives; None for that of its arguments.
+        result: the type of its result; None for that of its arguments.
     """
 
     def call(*values: Any, _semantic: Any) -> tensor:

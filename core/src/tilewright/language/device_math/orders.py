@@ -92,7 +92,7 @@ def _yn(n, x):
         second = _y1(x)
         result = _upward(n, x, first, second)
         if result != result:
-            # Beyond the greatest float: inf - inf.
+            # Beyond the maximum float: inf - inf.
             result = core.full((), _NEGATIVE_INFINITY, core.float64)
     return result
 

@@ -11,7 +11,7 @@ from tilewright.language.device_math.elementary import copysign_of, is_nan, spli
 from tilewright.language.device_math.numbers import F32_F64, INFINITY, NAN, Number, function
 from tilewright.language.value_types.dtypes import dtype, float32, float64, int32, int64, uint32
 
-_LEAST = -(2**31)
+_MIN = -(2**31)
 _MOST = 2**31 - 1
 
 
@@ -27,7 +27,7 @@ def _exponent(x: Number) -> Number:
 
 def ilogb(x: Number) -> Number:
     exponent = _exponent(x).cast(ir_types.I32)
-    exponent = select(x.equals(0.0) | is_nan(x), _LEAST, exponent)
+    exponent = select(x.equals(0.0) | is_nan(x), _MIN, exponent)
     return select(abs(x).equals(INFINITY), _MOST, exponent)
 
 
@@ -144,7 +144,7 @@ _F64 = ("fp64",)
 #: name, parameters, meaning, body, types it takes (None: fp32 and fp64), type of the result (None:
 #: its arguments')
 _ROWS: tuple[tuple[str, str, str, Callable[..., Number], tuple[str, ...] | None, dtype | None], ...] = (
-    ("ilogb", "x", "The binary exponent of ``x`` as int32; the least int32 for 0 and NaN, the greatest for infinity.", ilogb, None, int32),
+    ("ilogb", "x", "The binary exponent of ``x`` as int32; the minimum of int32 for 0 and NaN, the maximum for infinity.", ilogb, None, int32),
     ("logb", "x", "The binary exponent of ``x`` as a float.", logb, None, None),
     ("fdim", "x y", "``x - y`` where positive, else 0.", fdim, None, None),
     ("remainder", "x y", "``x - n*y`` with the integer n nearest to ``x / y``.", remainder, None, None),
@@ -154,7 +154,7 @@ _ROWS: tuple[tuple[str, str, str, Callable[..., Number], tuple[str, ...] | None,
     ("rcp64h", "x", "The reciprocal of fp64 with the lower 32 bits zero.", _rcp64h, _F64, None),
     ("brev", "x", "The bits of an integer in reverse order.", reversed_bits, _INTS, None),
     ("byte_perm", "x y z", "Four of the eight bytes of ``y``:``x``, chosen by the low three bits of the four low nibbles of ``z``.", byte_perm, _I32, None),
-    ("mul24", "x y", "The low 32 bits of the product of the low 24 bits.", mul24, _I32, None),
+    ("mul24", "x y", "Multiply the low 24 bits; the low 32 bits of the result.", mul24, _I32, None),
     ("sad", "x y z", "``|x - y| + z`` of 32-bit integers.", sad, _I32, None),
     ("hadd", "x y", "``(x + y) >> 1`` without overflow.", lambda x, y: (x & y) + ((x ^ y) >> 1), _I32, None),
     ("rhadd", "x y", "``(x + y + 1) >> 1`` without overflow.", lambda x, y: (x | y) - ((x ^ y) >> 1), _I32, None),

@@ -96,8 +96,8 @@ def _sub(a: Number, b: Number) -> Exact:
 
 
 def _mul(a: Number, b: Number) -> Exact:
-    product = a * b
-    return product, fma(a, b, -product)
+    rounded = a * b
+    return rounded, fma(a, b, -rounded)
 
 
 def _div(a: Number, b: Number) -> Exact:
@@ -120,10 +120,10 @@ def _fma(a: Number, b: Number, c: Number) -> Exact:
     S. Boldo and J.-M. Muller, Some functions computable with a fused-mac, 2005.
     """
     result = fma(a, b, c)
-    product = a * b
-    product_error = fma(a, b, -product)
-    sum_high, sum_low = two_sum(c, product_error)
-    total, total_low = two_sum(product, sum_high)
+    rounded = a * b
+    rounded_error = fma(a, b, -rounded)
+    sum_high, sum_low = two_sum(c, rounded_error)
+    total, total_low = two_sum(rounded, sum_high)
     return result, ((total - result) + total_low) + sum_low
 
 
@@ -169,9 +169,9 @@ def _scaled_fma(a: Number, b: Number, c: Number) -> tuple[Exact, Number]:
     (p, i), (q, j) = _parts(a), _parts(b)
     m, k = _parts(c)
     # The exponent of the larger of the two, of which zero has none.
-    product = p * q
+    rounded = p * q
     none = i.like(-10000)
-    ours, theirs = select(product.equals(0.0), none, i + j), select(c.equals(0.0), none, k)
+    ours, theirs = select(rounded.equals(0.0), none, i + j), select(c.equals(0.0), none, k)
     most = select(ours > theirs, ours, theirs)
     most = select(most.equals(none), 0, most)
     # Far below the other, where no digit of it counts, the exponents are as good as these.

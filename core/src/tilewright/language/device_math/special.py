@@ -146,13 +146,13 @@ def _stirling(x: Number) -> Number:
 
 def _down(x: Number) -> tuple[Number, Number]:
     """(y, p) with gamma(x) = p gamma(y) and y in [1/2, 5/2], for x from 1/2 to 14."""
-    product = x.like(1.0)
+    factor = x.like(1.0)
     for _ in range(12):
         above = x > 2.5
         lower = x - 1.0
-        product = select(above, product * lower, product)
+        factor = select(above, factor * lower, factor)
         x = select(above, lower, x)
-    return x, product
+    return x, factor
 
 
 def _near_lgamma(y: Number) -> Number:
@@ -164,9 +164,9 @@ def _lgamma_of_size(x: Number) -> Number:
     size = abs(x)
     tiny = size < 0.5
     middle = select(tiny, x + 1.0, select(size < 9.0, size, 1.0))
-    y, product = _down(middle)
+    y, factor = _down(middle)
     near = _near_lgamma(y)
-    near = select(tiny, near - log(size), near + select(product.equals(1.0), 0.0, log(product)))
+    near = select(tiny, near - log(size), near + select(factor.equals(1.0), 0.0, log(factor)))
     far_x = select(size < 9.0, 9.0, size)
     far = (far_x - 0.5) * (log(far_x) - 1.0) + (0.5 * math.log(2 * math.pi) - 0.5 + _stirling(far_x))
     return select(size < 9.0, near, select(size.equals(INFINITY), INFINITY, far))
@@ -192,8 +192,8 @@ def tgamma(x: Number) -> Number:
     """
     size = abs(x)
     tiny = size < 0.5
-    y, product = _down(select(tiny, x + 1.0, select(size < 14.0, size, 1.0)))
-    near = product * exp(_near_lgamma(y))
+    y, factor = _down(select(tiny, x + 1.0, select(size < 14.0, size, 1.0)))
+    near = factor * exp(_near_lgamma(y))
     near = select(tiny, near / x, near)
     far_x = select(size < 14.0, 14.0, select(size > 190.0, 190.0, size))
     # The power in two halves, since gamma(171) is in range and 171**170.5 is not; and the

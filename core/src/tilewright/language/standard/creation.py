@@ -14,7 +14,7 @@ def zeros(shape, dtype):
     """A tensor of zeros.
 
     Args:
-        shape: the extents, constexprs; ``()`` gives a scalar.
+        shape: the extents, constexprs; ``()`` makes a scalar.
         dtype: any number type.
 
     Returns:

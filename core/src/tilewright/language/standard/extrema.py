@@ -132,7 +132,7 @@ def max(
         32 bits give int32 and fp16 and bf16 give fp32; with positions only bf16 is widened.
 
     Example:
-        greatest, where = tl.max(x, axis=0, return_indices=True)
+        largest, where = tl.max(x, axis=0, return_indices=True)
     """
     wide = input.to(extremum_dtype(input.dtype, return_indices))
     if return_indices:
@@ -164,7 +164,7 @@ def min(
 
     Returns:
         The values, or a tuple of the values and their ``int32`` positions, of the types that
-        :func:`max` gives.
+        :func:`max` returns.
 
     Example:
         smallest = tl.min(x, axis=0)

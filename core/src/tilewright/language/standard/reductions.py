@@ -31,7 +31,7 @@ def sum(input, axis=None, keep_dims=False, dtype: core.constexpr = None):
 
     Args:
         input: a tensor of numbers.
-        axis: a constexpr; None sums all elements.
+        axis: a constexpr; None adds all elements.
         keep_dims: keep the axis, with extent 1.
         dtype: the type to sum in. By default integers narrower than 32 bits are summed as int32 or
             uint32 (booleans as uint32), all else in its own type.

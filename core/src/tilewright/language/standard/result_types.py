@@ -38,7 +38,7 @@ def prefix_dtype(given: Any, dtype: Any) -> Any:
 
 
 @constexpr_function
-def product_dtype(given: Any, dtype: Any) -> Any:
+def cumprod_dtype(given: Any, dtype: Any) -> Any:
     """Return the type of a cumulative multiplication: the operand's, and fp32 for bf16."""
     if dtype is not None:
         return dtype

@@ -8,7 +8,7 @@ from __future__ import annotations
 from tilewright.language import core
 from tilewright.language.definitions.callable import device_function
 from tilewright.language.standard.reductions import add
-from tilewright.language.standard.result_types import prefix_dtype, product_dtype
+from tilewright.language.standard.result_types import cumprod_dtype, prefix_dtype
 
 
 @device_function
@@ -52,4 +52,4 @@ def cumprod(input, axis: core.constexpr = 0, reverse: core.constexpr = False, dt
     Example:
         running = tl.cumprod(x, axis=0)
     """
-    return core.associative_scan(input.to(product_dtype(input.dtype, dtype)), axis, _mul, reverse)
+    return core.associative_scan(input.to(cumprod_dtype(input.dtype, dtype)), axis, _mul, reverse)

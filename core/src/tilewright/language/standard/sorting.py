@@ -121,7 +121,7 @@ def sort_impl(x, k: core.constexpr = None, dim: core.constexpr = None, descendin
         x: a tensor of numbers.
         k: how many to keep: a constexpr, a power of two; None keeps all.
         dim: the last axis, or None.
-        descending: the greatest first; otherwise the smallest.
+        descending: the largest first; otherwise the smallest.
 
     Returns:
         A tensor whose last axis has ``k`` elements.
@@ -152,7 +152,7 @@ def sort(x, dim: core.constexpr = None, descending: core.constexpr = core.CONSTE
     Args:
         x: a tensor of numbers.
         dim: the last axis, or None.
-        descending: the greatest first.
+        descending: the largest first.
 
     Returns:
         A tensor of the type and shape of ``x``.
@@ -176,7 +176,7 @@ def topk(x, k: core.constexpr, dim: core.constexpr = None, descending: core.cons
         x: a tensor of numbers.
         k: how many: a constexpr, a power of two.
         dim: the last axis, or None.
-        descending: false gives the smallest ones, in rising order.
+        descending: false returns the smallest ones, in rising order.
 
     Returns:
         A tensor whose last axis has ``k`` elements. Where that is fewer than before, integers
@@ -201,7 +201,7 @@ def bitonic_merge(x, dim: core.constexpr = None, descending: core.constexpr = co
     Args:
         x: a tensor of numbers.
         dim: the last axis, or None.
-        descending: the greatest first.
+        descending: the largest first.
 
     Returns:
         A tensor of the type and shape of ``x``.

@@ -31,7 +31,7 @@ TRITON_MAX_TENSOR_NUMEL: int = int(os.environ.get("TRITON_MAX_TENSOR_NUMEL", 104
 class base_type:  # noqa: N801
     """Base of the types of values in a kernel.
 
-    A value of any type is a list of IR values: ``flatten`` gives their types, ``unflatten``
+    A value of any type is a list of IR values: ``flatten`` returns their types, ``unflatten``
     rebuilds the value from them.
     """
 

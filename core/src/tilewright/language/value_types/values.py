@@ -159,7 +159,7 @@ _LARGEST_INTEGER = 1 << 16
 def _power(base: Any, exponent: Any) -> Any:
     """``base ** exponent``; an integer that would take long to compute is refused."""
     if isinstance(base, int) and isinstance(exponent, int) and exponent > 0:
-        # the least number of bits that the result may have: powers of 1, 0 and -1 stay small
+        # the minimum number of bits that the result may have: powers of 1, 0 and -1 stay small
         _check_bits((abs(base).bit_length() - 1) * exponent)
     return base**exponent
 
@@ -176,7 +176,7 @@ def _check_bits(bits: int) -> None:
         raise OverflowError(f"the result is an integer of {bits} bits; constants have {_LARGEST_INTEGER} at most")
 
 
-#: Python's binary operators by the names :class:`~tilewright.language.semantic.Semantic` gives
+#: Python's binary operators by the names :class:`~tilewright.language.semantic.Semantic` uses
 #: them.
 BINARY_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add,

@@ -3,7 +3,7 @@
 Each call is marked by ``!srcloc !{i64 n}``, where the n-th operand of the module's
 ``!tilewright.assembly`` lists its location and those of the calls that it was inlined at. LLVM
 tells the mark for what it finds wrong with constraints; for what its assembler rejects it tells a
-line of the assembly alone, and :func:`numbered` lets these be told apart.
+line of the assembly alone, and :func:`numbered` makes them distinct.
 """
 
 from __future__ import annotations

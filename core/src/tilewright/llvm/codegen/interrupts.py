@@ -8,7 +8,7 @@ that:
   it is raised when the call has ended.
 - Long ones, which generate code, are :func:`abandonable`: the main thread has another thread make
   the call, and waits for it with signals handled. Where a handler raises, the other thread is left
-  to itself: it ends its call, gives the lock back and throws the result away. LLVM cannot be
+  to itself: it ends its call, releases the lock and throws the result away. LLVM cannot be
   stopped, so that until then others that need it wait, and so does the interpreter's end.
 """
 

@@ -22,7 +22,7 @@ _PASSES: Final = ("always_inliner", "global_dead_code_eliminate")
 
 
 #: Linkages of what no other module sees, or what LLVM puts together by itself.
-_UNSEEN: Final = (llvm.Linkage.internal, llvm.Linkage.private, llvm.Linkage.appending, llvm.Linkage.available_externally)
+_NOT_EXPORTED: Final = (llvm.Linkage.internal, llvm.Linkage.private, llvm.Linkage.appending, llvm.Linkage.available_externally)
 
 
 def paths_of(given: Any) -> dict[str, Path]:
@@ -105,7 +105,7 @@ class Libraries:
                 raise LoweringError(f"library {name!r} of extern_libs cannot be linked to the kernel: {str(error).strip()}") from None
         variables = {variable.name: variable.linkage for variable in module.global_variables}
         for value in _definitions(module):
-            if value.name not in own and value.linkage not in _UNSEEN:
+            if value.name not in own and value.linkage not in _NOT_EXPORTED:
                 value.linkage = llvm.Linkage.internal
         run_passes(module, machine, _PASSES)
         for variable in module.global_variables:

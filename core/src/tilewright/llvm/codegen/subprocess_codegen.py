@@ -79,8 +79,8 @@ def generate_in_subprocess(
         if known is None and sites.several:
             try:
                 _generated(sites.numbered(), settings)
-            except _FailedError as told:
-                known = sites.error(told.reason, numbered=True)
+            except _FailedError as failure:
+                known = sites.error(failure.reason, numbered=True)
         if known is not None:
             raise known from None
         if has_inline_assembly(ir_text):
@@ -105,12 +105,12 @@ def _generated(ir_text: str, settings: Mapping[str, Any]) -> list[bytes]:
     if done.returncode:
         raise _FailedError(done.stderr.decode(errors="replace").strip() or f"the code generator ended with status {done.returncode}")
     first, _, rest = done.stdout.partition(b"\n")
-    told = json.loads(first)
-    if isinstance(told, str):
-        raise LoweringError(told)
-    if isinstance(told, dict):
-        raise _FailedError(told["failed"])
-    return [rest[end - size : end] for size, end in zip(told, itertools.accumulate(told), strict=True)]
+    answer = json.loads(first)
+    if isinstance(answer, str):
+        raise LoweringError(answer)
+    if isinstance(answer, dict):
+        raise _FailedError(answer["failed"])
+    return [rest[end - size : end] for size, end in zip(answer, itertools.accumulate(answer), strict=True)]
 
 
 def _ran(request: bytes, ir_text: str) -> subprocess.CompletedProcess[bytes]:

@@ -1,6 +1,6 @@
 """One atomic update of one element in memory.
 
-Integers have instructions. Sums of narrow floats, and the least and greatest of floats, are loops
+Integers have instructions. Additions of narrow floats, and extrema of floats, are loops
 that compare and exchange the element's bits.
 """
 
@@ -32,12 +32,12 @@ class Reach:
     Attributes:
         pointer: LLVM type of the pointer.
         scope: LLVM's synchronisation scope; empty: all of the system.
-        sums: metadata on updates that add floats, with a leading comma.
+        fadd_metadata: metadata on updates that add floats, with a leading comma.
     """
 
     pointer: str = "ptr"
     scope: str = ""
-    sums: str = ""
+    fadd_metadata: str = ""
 
     def order(self, order: str) -> str:
         """An order of LLVM's, in the scope."""
@@ -79,7 +79,7 @@ def atomic_sum(w: FunctionWriter, type_: str, size: int, pointer: str, value: st
     The result is the old value.
     """
     success, _ = _ORDERS[order]
-    return w.emit(f"atomicrmw fadd {reach.pointer} {pointer}, {type_} {value} {reach.order(success)}, align {size}{reach.sums}")
+    return w.emit(f"atomicrmw fadd {reach.pointer} {pointer}, {type_} {value} {reach.order(success)}, align {size}{reach.fadd_metadata}")
 
 
 def atomic_read(context: ElementContext, element: Type, pointer: str, order: str, reach: Reach = EVERYWHERE) -> str:

@@ -1,8 +1,8 @@
 """Elementwise operations on LLVM scalars and vectors: one emitter an operation.
 
-An emitter takes the operands in register form, all of one width (0 for scalars), and gives the name
-of the result. Formats that LLVM does not compute in as we need it (bf16, fp8, and fused operations
-of f16) are widened, computed and rounded back.
+An emitter takes the operands in register form, all of one width (0 for scalars), and returns the
+name of the result. Formats that LLVM does not compute in as we need it (bf16, fp8, and fused
+operations of f16) are widened, computed and rounded back.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ElementContext(Protocol):
             leading blank.
         native_ldexp: whether the machine has an instruction for ``x * 2**n``; elsewhere LLVM would
             call the C library.
-        native_exp: whether exp of f32 is the machine's own, so that functions made of it are
+        native_exp: whether exp of f32 is a target instruction, so that functions made of it are
             written with it.
     """
 
@@ -197,8 +197,8 @@ def _remainder(context: ElementContext, operation: Operation, operands: list[str
     if not width or element.bits == 64 or _is_constant(b):
         return writer.emit(f"{'s' if element.signed else 'u'}rem {type_} {a}, {b}")
     quotient = int_divide(context, a, b, width, element)
-    product = writer.emit(f"mul {type_} {quotient}, {b}")
-    return writer.emit(f"sub {type_} {a}, {product}")
+    multiple = writer.emit(f"mul {type_} {quotient}, {b}")
+    return writer.emit(f"sub {type_} {a}, {multiple}")
 
 
 def _negate(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
@@ -236,9 +236,9 @@ def _multiply_high(context: ElementContext, operation: Operation, operands: list
     writer, type_, wide = context.writer, vector_type(element, width), vector(f"i{2 * element.bits}", width)
     extend = "sext" if element.signed else "zext"
     a, b = (writer.emit(f"{extend} {type_} {operand} to {wide}") for operand in operands)
-    product = writer.emit(f"mul {wide} {a}, {b}")
+    doubled = writer.emit(f"mul {wide} {a}, {b}")
     shift = f"splat (i{2 * element.bits} {element.bits})" if width else str(element.bits)
-    high = writer.emit(f"lshr {wide} {product}, {shift}")
+    high = writer.emit(f"lshr {wide} {doubled}, {shift}")
     return writer.emit(f"trunc {wide} {high} to {type_}")
 
 
@@ -291,28 +291,28 @@ def _select(context: ElementContext, operation: Operation, operands: list[str], 
 def _fma(context: ElementContext, operation: Operation, operands: list[str], width: int, element: Type) -> str:
     def compute(ops: list[str], type_: str, _: Type) -> str:
         if element is BF16:
-            return _product_and_sum_to_odd(context, ops, type_, width)
+            return _multiply_add_to_odd(context, ops, type_, width)
         return context.writer.intrinsic("llvm.fma", type_, [(type_, operand) for operand in ops])
 
-    # the product of two narrow numbers is exact in f64
+    # a multiplication of two narrow numbers is exact in f64
     return _widened(context, operands, element, width, compute, F64 if isinstance(element, FloatType) and element.bits < 32 else None)
 
 
-def _product_and_sum_to_odd(context: ElementContext, operands: list[str], type_: str, width: int) -> str:
+def _multiply_add_to_odd(context: ElementContext, operands: list[str], type_: str, width: int) -> str:
     """Compute ``a * b + c`` of bf16 numbers in f64, rounded to odd.
 
     The last bit is set where the result is not exact, so that the rounding to bf16 is the only one.
 
     bf16 has the range of f32: a term far below the last bit of f64 may decide what looks like a tie
-    of bf16 there (rounding to odd after Boldo and Melquiond, "Emulation of a FMA and correctly
-    rounded sums", 2008; the error of the sum after Knuth).
+    of bf16 there (rounding to odd after Boldo and Melquiond, "Emulation of a FMA …", IEEE
+    Transactions on Computers 57, 2008; the error of the sum after Knuth).
     """
     w, integer = context.writer, vector("i64", width)
     a, b, c = operands
-    product = w.emit(f"fmul {type_} {a}, {b}")
-    total = w.emit(f"fadd {type_} {product}, {c}")
-    part = w.emit(f"fsub {type_} {total}, {product}")
-    first = w.emit(f"fsub {type_} {product}, {w.emit(f'fsub {type_} {total}, {part}')}")
+    rounded = w.emit(f"fmul {type_} {a}, {b}")
+    total = w.emit(f"fadd {type_} {rounded}, {c}")
+    part = w.emit(f"fsub {type_} {total}, {rounded}")
+    first = w.emit(f"fsub {type_} {rounded}, {w.emit(f'fsub {type_} {total}, {part}')}")
     error = w.emit(f"fadd {type_} {first}, {w.emit(f'fsub {type_} {c}, {part}')}")
     zero, none, one, back = constant(F64, 0.0, width), constant(I64, 0, width), constant(I64, 1, width), constant(I64, -1, width)
     bits = w.emit(f"bitcast {type_} {total} to {integer}")

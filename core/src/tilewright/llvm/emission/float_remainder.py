@@ -4,7 +4,7 @@
 
 One function a type, written into the module where it is needed. The magnitudes are brought down by
 multiples of ``|y| * 2**e`` with e as large as fits, the quotients of few enough bits that the
-products are exact.
+multiplications are exact.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ of its blocks of at most :data:`LONGEST` lines become functions of their own, wh
 A stretch begins in the middle of a block and ends in the middle of the same or a later one. Between
 the two, control stays inside: every edge to a block of the stretch comes from one of its blocks,
 and every edge from one leads to one, or to the function's way out in the middle, for which the new
-function gives true. So only straight code, whole branches and whole loops are moved; where one of
+function returns true. So only straight code, whole branches and whole loops are moved; where one of
 those is too long itself, the stretches lie inside it.
 
     define internal i1 @NAME.cut3(ptr %cut.frame, T %t7 …)    (void without an edge to the way out)
@@ -60,7 +60,7 @@ def cut_function(writer: FunctionWriter, stop: Block | None = None, *, long: int
         shortest: lines of a stretch at least.
 
     Raises:
-        ValueError: a value that crosses an end is of an instruction whose type cannot be told from
+        ValueError: a value that crosses an end is of an instruction whose type does not follow from
             its text.
     """
     if sum(len(block.lines) + 1 for block in writer.blocks) <= long:

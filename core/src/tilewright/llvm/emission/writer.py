@@ -428,7 +428,7 @@ class ModuleWriter:
     """Writer of a module: functions, their declarations, constants, attributes and metadata.
 
     Args:
-        attributes: the text of attribute group #0, which :class:`FunctionWriter` gives to each
+        attributes: the text of attribute group #0, which :class:`FunctionWriter` adds to each
             function.
         plain_loops: the code generator takes addresses in loops as they are written, except in
             those that multiply their index and hold no other loop. To look for others that the loop
@@ -484,8 +484,8 @@ class ModuleWriter:
 
     def loop_hint(self, hint: str) -> str:
         """Add a distinct metadata node with a loop hint, such as ``llvm.loop.unroll.full``."""
-        told = self.metadata(f'!{{!"{hint}"}}')
-        return self.metadata(f"distinct !{{!{len(self._metadata)}, {told}}}")
+        node = self.metadata(f'!{{!"{hint}"}}')
+        return self.metadata(f"distinct !{{!{len(self._metadata)}, {node}}}")
 
     def number_in(self, named: str, node: str) -> int:
         """Return the number, from 1 on, of a node among the operands of named metadata.

@@ -34,7 +34,8 @@ from tilewright.llvm.native.dispatch_entries import (
 BOUND: Final = ("python", "choice", "enter_hooks", "exit_hooks", "entries")
 #: The items of an entry.
 ENTRY: Final = entry_items("launcher", "kernel", "names")
-#: Maximum extents of a grid that are started from here, so that their product fits 63 bits.
+#: Maximum extents of a grid that are started from here, so that the number of programs fits 63
+#: bits.
 _EXTENTS: Final = (2**31 - 1, 65535, 65535)
 
 
@@ -143,15 +144,15 @@ def _write_start(module: ModuleWriter, objects: native_functions.Layout) -> None
     f.need(w.emit(f"icmp ne i32 {w.call('PyCallable_Check', 'i32', [('ptr', grid)])}, 0"), declined)
     said = w.emit("call ptr @ask_grid(ptr %seen, ptr %arguments)")
     f.need(w.emit(f"icmp ne ptr {said}, null"), raised)
-    listed, told, before = w.new_block("listed"), w.new_block("told"), w.current
-    w.branch_if(f.is_type(said, native_functions.address(w, "list")), listed, told)
+    listed, joined, before = w.new_block("listed"), w.new_block("joined"), w.current
+    w.branch_if(f.is_type(said, native_functions.address(w, "list")), listed, joined)
     w.place(listed)
     as_tuple = w.call("PyList_AsTuple", "ptr", [("ptr", said)])
     f.drop(said)
     f.need(w.emit(f"icmp ne ptr {as_tuple}, null"), raised)
     listed = w.current
-    w.branch(told)
-    w.place(told)
+    w.branch(joined)
+    w.place(joined)
     answer = w.phi("ptr", ((said, before), (as_tuple, listed)))
     odd, found = w.new_block("odd"), w.new_block("found")
     is_plain = w.emit(f"or i1 {f.is_type(answer, native_functions.address(w, 'tuple'))}, {f.is_type(answer, native_functions.address(w, 'int'))}")

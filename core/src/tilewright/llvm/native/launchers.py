@@ -28,7 +28,7 @@ class LauncherFrame:
 
     Attributes:
         module, w: the module, and the writer of its function ``@launch``, in which the arguments
-            have been taken apart.
+            have been unpacked.
         grid: a tuple of three objects.
         stream: an object.
     """

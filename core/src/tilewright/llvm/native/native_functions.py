@@ -169,7 +169,7 @@ def fill_addresses(table: int, writable_address: Callable[[Any], int] | None = N
 
     Call it again whenever PyTorch may have been loaded since.
 
-    ``writable_address`` gives the address of an object that may be stored to and raises for all
+    ``writable_address`` returns the address of an object that may be stored to and raises for all
     others; it is asked of what is neither a NumPy array nor a PyTorch tensor. Without it such
     objects are refused where they would be stored to. It must live as long as the process.
     """
@@ -210,7 +210,7 @@ class TensorFacts(NamedTuple):
     device_index: int
 
 
-#: entry of ``@addresses`` -> the function of PyTorch's C interface that gives a fact of a tensor
+#: entry of ``@addresses`` -> the function of PyTorch's C interface that returns a fact of a tensor
 _FACTS: Final = {
     "tensor_pointer": "aoti_torch_get_data_ptr",
     "tensor_dtype": "aoti_torch_get_dtype",

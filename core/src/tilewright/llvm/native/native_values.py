@@ -6,7 +6,7 @@
 
 that turns a tuple of Python objects into 8-byte slots: one for a number or an address, 1 + 2 * rank
 for a tensor descriptor, its address, extents and strides. ``kinds`` has one byte a value, of
-:data:`KINDS` or :func:`_descriptor_byte`. It gives false, with no exception set, where a value is
+:data:`KINDS` or :func:`_descriptor_byte`. It returns false, with no exception set, where a value is
 not what it expects: the caller then takes the Python path, which reports the error.
 """
 
@@ -328,7 +328,7 @@ def kinds_of(types: Sequence[str], stored: Sequence[bool] = ()) -> bytes | None:
 
     None where one has no native reader.
 
-    ``stored`` tells which pointers are stored through; none are where it is left out.
+    ``stored`` tells which pointers are stored through; none are without it.
     """
     found = [kind_of(type_, is_stored) for type_, is_stored in zip(types, stored or [False] * len(types), strict=True)]
     return b"".join(found) if all(found) else None  # type: ignore[arg-type]

@@ -89,13 +89,13 @@ class Moved:
     Attributes:
         asked: bytes requested by accesses.
         exact: whether ``asked`` is exact; else it is an upper bound, as masks may disable lanes.
-        least: bytes of distinct elements; None if unknown.
-        why: the reason why ``least`` is unknown.
+        minimum: bytes of distinct elements; None if unknown.
+        why: the reason why ``minimum`` is unknown.
     """
 
     asked: int = 0
     exact: bool = True
-    least: int | None = 0
+    minimum: int | None = 0
     why: str = ""
 
 
@@ -135,9 +135,9 @@ class Traffic:
         return sum(moved.asked for moved in (*self.reads.values(), *self.writes.values()))
 
     @property
-    def least(self) -> int:
+    def minimum(self) -> int:
         """Bytes that must move: those that can be told."""
-        return sum(moved.least or 0 for moved in (*self.reads.values(), *self.writes.values()))
+        return sum(moved.minimum or 0 for moved in (*self.reads.values(), *self.writes.values()))
 
 
 def traffic_of(module: Module, arguments: Mapping[str, Any], sizes: tuple[int, int, int] | None) -> Traffic:
@@ -410,13 +410,13 @@ def _moved(touched: Sequence[_Touched]) -> Moved:
     exact = all(each.exact for each in touched)
     why = next((each.why for each in touched if each.boxes is None and each.why), "")
     sizes = {each.size for each in touched}
-    least = None
+    minimum = None
     if all(each.boxes is not None for each in touched):
         if len(sizes) == 1:
             count = distinct([boxes for each in touched for boxes in each.boxes or ()])
-            least = None if count is None else count * sizes.pop()
-        why = "" if least is not None else "it is accessed as several types" if len(sizes) > 1 else "it is accessed at too many places to count"
-    return Moved(asked, exact, least, why)
+            minimum = None if count is None else count * sizes.pop()
+        why = "" if minimum is not None else "it is accessed as several types" if len(sizes) > 1 else "it is accessed at too many places to count"
+    return Moved(asked, exact, minimum, why)
 
 
 def _accessed_shape(operation: Any) -> tuple[int, ...]:

@@ -22,8 +22,8 @@ class CheckedOptions:
             memory.
         undefined: lanes that an operation left undefined and that reach a store, an address or a
             branch.
-        left_out: lanes that the mask of a load left out, and that reach one: they are zero for want
-            of an ``other``, which a kernel may rely on.
+        masked_off: lanes that the mask of a load turns off, and that reach one: they are zero for
+            want of an ``other``, which a kernel may rely on.
         races: accesses of different programs to the same bytes, not all of them reads or atomics,
             with no order between them.
         overflow: signed integer addition, subtraction or multiplication that wraps around.
@@ -38,7 +38,7 @@ class CheckedOptions:
     uninitialized: Collection[str | int] = ()
     buffers: Sequence[Any] = ()
     undefined: bool = True
-    left_out: bool = False
+    masked_off: bool = False
     races: bool = True
     overflow: bool = True
     arithmetic: bool = True
@@ -51,7 +51,7 @@ class CheckedOptions:
 class Finding:
     """A defect of a kernel, at the first lane with it; ``count`` lanes of the operation have it.
 
-    ``kind`` is one of ``out-of-bounds uninitialized-read undefined-value left-out-lane race
+    ``kind`` is one of ``out-of-bounds uninitialized-read undefined-value masked-off-lane race
     integer-overflow division-by-zero shift-out-of-range cast-out-of-range index-out-of-range
     broken-promise overlapping-arguments``. ``location`` carries the chain of inlined calls,
     ``calls`` the call sites of functions that were not inlined. ``lane`` is the index into the

@@ -156,7 +156,7 @@ class Checker:
                 if bad is not None and bad.any():
                     origin = undefined_lanes.union(*origins)
                     if origin is not None:
-                        # a lane that is left out does no harm unless it matters what comes of it:
+                        # a masked-off lane does no harm unless it matters what comes of it:
                         # then it is undefined
                         excused = (origin > 0) | ((origin < 0) & (not isinstance(operation, Assume)))
                         spoilt = bad & (origin < 0) if option == "arithmetic" else spoilt
@@ -164,7 +164,7 @@ class Checker:
                     if bad.any():
                         self.report(frame, operation, kind, message, bad)
         result = meaning(frame, operation, *arrays)
-        if not (self.options.undefined or self.options.left_out):
+        if not (self.options.undefined or self.options.masked_off):
             return result
         left = undefined_lanes.rule_of(operation)(frame, operation, meaning, arrays, origins) if tracked else None
         fresh = self._left_undefined(frame, operation, arrays)
@@ -220,11 +220,11 @@ class Checker:
             cause = _CAUSES.get(self._sites[number - 1][0].name, "its lane is masked off in")
             source = f"{cause} {self._site(number)}"
             self.report(frame, operation, "undefined-value", f"an undefined value reaches {what}: {source}", bad)
-        left_out = origins < 0
-        if self.options.left_out and left_out.any():
-            number = -int(origins[left_out].flat[0] if origins.ndim else origins)
+        masked_off = origins < 0
+        if self.options.masked_off and masked_off.any():
+            number = -int(origins[masked_off].flat[0] if origins.ndim else origins)
             message = f"a zero that nobody wrote reaches {what}: its lane is masked off in {self._site(number)}, which has no other"
-            self.report(frame, operation, "left-out-lane", message, left_out)
+            self.report(frame, operation, "masked-off-lane", message, masked_off)
 
     # -- accesses ----------------------------------------------------------------------------------
 

@@ -2,8 +2,8 @@
 
 ``origins`` are int32 arrays: 0 where a lane is as the program says, the number of the operation
 that left it undefined, or the negative number of the load that left it out. None is 0 everywhere. A
-rule gives the origins of a result from those of the operands, which come in the op table's groups
-as the operands do.
+rule computes the origins of a result from those of the operands, which come in the op table's
+groups as the operands do.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Checks of values: overflow, undefined arithmetic, assumptions that do not hold.
 
-A check is ``(operation, *operands)`` and gives the lanes that are bad, or None where there can be
+A check is ``(operation, *operands)`` and returns the lanes that are bad, or None where there can be
 none.
 """
 
@@ -16,7 +16,7 @@ from tilewright.ir.ops.debug import Assume, Hint
 from tilewright.ir.ops.shape import Gather
 from tilewright.ir.types import FloatType, IntType, PointerType, TileType, byte_size, element_type
 from tilewright.reference.numerics import Array, decode, numpy_dtype
-from tilewright.reference.operations.arithmetic import high_product
+from tilewright.reference.operations.arithmetic import upper_half
 
 Check = Callable[..., Any]
 
@@ -54,7 +54,7 @@ def _subtract_overflows(a: Array, b: Array) -> Array:
 
 
 def _multiply_overflows(a: Array, b: Array) -> Array:
-    return high_product(a, b, IntType(64)) != (a * b) >> np.int64(63)
+    return upper_half(a, b, IntType(64)) != (a * b) >> np.int64(63)
 
 
 def _division_by_zero(operation: Binary, a: Array, b: Array) -> Array | None:
@@ -78,7 +78,7 @@ def _cast_out_of_range(operation: Cast, x: Array) -> Array | None:
     if not isinstance(source, FloatType) or not isinstance(result, IntType) or result.bits == 1:
         return None
     whole = np.trunc(np.asarray(decode(x, source)).astype(np.float64))
-    # The greatest integer of 64 bits is no float64; one more than it is.
+    # The maximum integer of 64 bits is no float64; one more than it is.
     return ~((whole >= float(result.minimum)) & (whole < float(result.maximum + 1)))
 
 

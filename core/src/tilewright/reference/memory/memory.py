@@ -47,7 +47,7 @@ class Memory:
         self.blocks = [Block(low, high, any(owner.writeable for owner in owners), [owner.owner for owner in owners]) for low, high, owners in merged]
         self.starts = np.array([block.start for block in self.blocks], dtype=np.int64)
         self.ends = np.array([block.end for block in self.blocks], dtype=np.int64)
-        #: counts stores, so that a loop that changes nothing can be told
+        #: counts stores, to detect a loop that changes nothing
         self.version = 0
 
     def close(self) -> None:

@@ -9,10 +9,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-#: Results of angles next to a multiple of pi/2 are below this. The least there is for any float64
+#: Results of angles next to a multiple of pi/2 are below this. The minimum for any float64
 #: is near 2**-61.
 _SMALL = 2.0**-20
-#: Binary digits of pi behind the point: those of the greatest float64, of the least rest, and of
+#: Binary digits of pi behind the point: those of the maximum float64, of the minimum rest, and of
 #: the result.
 _DIGITS = 1024 + 64 + 80
 

@@ -168,10 +168,10 @@ def _shifted(shift: Callable[..., Array], a: Array, b: Array) -> Array:
 
 
 def multiply_high(frame: Frame, operation: Binary, a: Array, b: Array) -> Array:
-    return high_product(a, b, _int_type(operation.a.type))
+    return upper_half(a, b, _int_type(operation.a.type))
 
 
-def high_product(a: Array, b: Array, type_: IntType) -> Array:
+def upper_half(a: Array, b: Array, type_: IntType) -> Array:
     """The upper half of a double-width multiplication of 32-bit or 64-bit integers."""
     dtype = numpy_dtype(type_)
     if type_.bits == 32:

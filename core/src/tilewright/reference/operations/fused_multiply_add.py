@@ -18,10 +18,10 @@ def fma(a: Array, b: Array, c: Array, format_: FloatType) -> Array:
     if format_ is F64:
         return _fma64(*np.broadcast_arrays(a, b, c))
     a, b, c = (np.asarray(decode(x, format_)).astype(np.float64) for x in (a, b, c))
-    # Formats of 32 bits and less: the product of two is exact in float64, and the sum is rounded to
-    # odd before it is rounded to the format.
-    product = a * b
-    total, error = two_sum(product, c)
+    # Formats of 32 bits and less: a multiplication of two is exact in float64, and the sum is
+    # rounded to odd before it is rounded to the format.
+    rounded_mul = a * b
+    total, error = two_sum(rounded_mul, c)
     return rounded(round_to_odd(total, error), format_)
 
 
@@ -32,15 +32,15 @@ def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
     return total, (a - (total - part)) + (b - part)
 
 
-def two_product(a: Array, b: Array) -> tuple[Array, Array]:
+def two_mul(a: Array, b: Array) -> tuple[Array, Array]:
     """Multiply exactly: the rounded result and its error, short of overflow and underflow.
 
     This is Dekker's algorithm, with Veltkamp's splitting.
     """
-    product = a * b
+    result = a * b
     a_high, a_low = _split(a)
     b_high, b_low = _split(b)
-    return product, ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+    return result, ((a_high * b_high - result) + a_high * b_low + a_low * b_high) + a_low * b_low
 
 
 def _split(a: Array) -> tuple[Array, Array]:
@@ -54,9 +54,9 @@ def _fma64(a: NDArray[Any], b: NDArray[Any], c: NDArray[Any]) -> NDArray[np.floa
 
     The few lanes left use rational arithmetic.
     """
-    product, product_error = two_product(a, b)
-    high, low = two_sum(c, product_error)
-    sum_high, sum_low = two_sum(product, high)
+    rounded_mul, mul_error = two_mul(a, b)
+    high, low = two_sum(c, mul_error)
+    sum_high, sum_low = two_sum(rounded_mul, high)
     result = sum_high + round_to_odd(*two_sum(sum_low, low))
     plain = _moderate(a) & _moderate(b) & (_moderate(c) | (c == 0.0))
     if plain.all():
@@ -65,7 +65,7 @@ def _fma64(a: NDArray[Any], b: NDArray[Any], c: NDArray[Any]) -> NDArray[np.floa
     a, b, c, plain = (x.reshape(result.shape) for x in (a, b, c, plain))
     for index in zip(*np.nonzero(~plain), strict=True):
         result[index] = _fma_scalar(float(a[index]), float(b[index]), float(c[index]))
-    return result.reshape(product.shape)
+    return result.reshape(rounded_mul.shape)
 
 
 def _moderate(x: NDArray[Any]) -> NDArray[np.bool_]:
@@ -79,8 +79,8 @@ def _moderate(x: NDArray[Any]) -> NDArray[np.bool_]:
 
 def _fma_scalar(a: float, b: float, c: float) -> float:
     if not (math.isfinite(a) and math.isfinite(b) and math.isfinite(c)):
-        # A finite product that overflows here must not meet an infinite c as an infinity of its
-        # own.
+        # A finite result of multiplication that overflows here must not meet an infinite c as an
+        # infinity of its own.
         return c if math.isfinite(a) and math.isfinite(b) else float(np.float64(a) * np.float64(b) + np.float64(c))
     if a == 0.0 or b == 0.0:
         return a * b + c

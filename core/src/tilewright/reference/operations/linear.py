@@ -28,13 +28,13 @@ def _float64(x: Array, type_: Type) -> Array:
 
 
 def dot(frame: Frame, operation: Dot, a: Array, b: Array, c: Array) -> Array:
-    product = np.matmul(_float64(a, operation.a.type), _float64(b, operation.b.type))
+    exact = np.matmul(_float64(a, operation.a.type), _float64(b, operation.b.type))
     result = element_type(operation.result.type)
     if isinstance(result, IntType):
-        # Products of 8-bit integers, and sums of up to 2**37 of them, are exact in float64.
-        return (product.astype(np.int64) + c).astype(numpy_dtype(result))
+        # Matmuls of 8-bit integers with K up to 2**37 are exact in float64.
+        return (exact.astype(np.int64) + c).astype(numpy_dtype(result))
     assert isinstance(result, FloatType)
-    return rounded(product + _float64(c, operation.c.type), result)
+    return rounded(exact + _float64(c, operation.c.type), result)
 
 
 def dot_scaled(frame: Frame, operation: DotScaled, a: Array, a_scale: Array | None, b: Array, b_scale: Array | None, c: Array) -> Array:

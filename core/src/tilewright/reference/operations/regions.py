@@ -329,8 +329,8 @@ def _plain_combination(frame: Frame, operation: Reduce | Scan) -> np.ufunc | Non
 
     The region must be one operation that NumPy reduces and scans by in the same type.
 
-    16-bit floats round every step, which NumPy's sums do not; in the checked mode signed sums and
-    products are watched for overflow.
+    16-bit floats round every step, which NumPy's do not; in the checked mode signed additions and
+    multiplications are watched for overflow.
     """
     if len(operation.inputs) != 1:
         return None

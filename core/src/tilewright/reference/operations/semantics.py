@@ -1,8 +1,8 @@
 """The meaning of every operation of the table, by name.
 
 A meaning is ``(frame, operation, *operands)``, an operand for each group of the op table: an array,
-None for an optional one that is absent, a list for a variadic one. It gives the result, a tuple of
-results, or None. Operations with regions, calls and terminators are not here: they are what the
+None for an optional one that is absent, a list for a variadic one. It returns the result, a tuple
+of results, or None. Operations with regions, calls and terminators are not here: they are what the
 interpreter does (``regions``).
 """
 

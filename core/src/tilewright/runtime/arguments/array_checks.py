@@ -38,11 +38,11 @@ def check_plain(kernel: Function, values: Sequence[Any]) -> None:
             continue
         shape, strides = layout
         if not _is_contiguous(shape, strides) and not numbers.intersection(stride for stride in strides if stride != 1):
-            told = (
+            message = (
                 f"{kernel.name}: argument {name!r} is not contiguous (shape {shape}, strides {strides}), and no "
                 "argument is one of its strides: the kernel takes it as a pointer to its first element"
             )
-            warnings.warn(told, UserWarning, stacklevel=2)
+            warnings.warn(message, UserWarning, stacklevel=2)
 
 
 def _layout(value: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:

@@ -6,7 +6,7 @@ imitates them), and the protocols ``__cuda_array_interface__``, ``__array_interf
 found by one dictionary lookup per type of object.
 
 Launchers get NumPy arrays and objects with ``data_ptr()`` as they are; every other object as an
-:class:`ArrayView` of it. :func:`address_of` gives the address of any of them.
+:class:`ArrayView` of it. :func:`address_of` returns the address of any of them.
 """
 
 from __future__ import annotations

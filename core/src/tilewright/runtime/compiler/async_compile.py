@@ -205,14 +205,14 @@ class AsyncCompileMode:
 
     def _drain(self) -> None:
         """Wait for all compilations, including new ones; raise the first unreported error."""
-        told = {kernel for kernel in self.future_kernels.values() if kernel._state == "failed"}
+        reported = {kernel for kernel in self.future_kernels.values() if kernel._state == "failed"}
         errors: list[Exception] = []
 
         def finish(kernel: FutureKernel) -> None:
             try:
                 kernel.result(self.ignore_errors)
             except Exception as error:
-                if kernel not in told:
+                if kernel not in reported:
                     errors.append(error)
 
         while True:

@@ -168,13 +168,13 @@ class _Check:
             element = str(number_behind(operand.type))
             if str(result) not in declared.dot.get(element, ()):
                 has = f"{element} goes into {_listed(declared.dot[element])}" if element in declared.dot else f"it multiplies {_listed(declared.dot)}"
-                self.refuse(operation, f"products of {element} summed in {result}", has)
+                self.refuse(operation, f"matmul of {element} accumulated in {result}", has)
         precision = str(operation.attribute("precision"))
         if precision not in declared.dot_precisions:
             self.refuse(operation, f"precision {precision!r} of a dot", f"it has {_listed(declared.dot_precisions)}")
         shape = shape_of(a.type)[-2], shape_of(b.type)[-1], shape_of(a.type)[-1]
-        if any(own < least for own, least in zip(shape, declared.min_dot, strict=True)):
-            self.refuse(operation, f"a dot of M x N x K = {_product(shape)}", f"the least is {_product(declared.min_dot)}")
+        if any(own < minimum for own, minimum in zip(shape, declared.min_dot, strict=True)):
+            self.refuse(operation, f"a dot of M x N x K = {_shape_text(shape)}", f"the minimum is {_shape_text(declared.min_dot)}")
 
     def atomic_rmw(self, operation: Operation) -> None:
         self.atomic(operation, str(operation.attribute("kind")))
@@ -208,5 +208,5 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "none"
 
 
-def _product(shape: Iterable[int]) -> str:
+def _shape_text(shape: Iterable[int]) -> str:
     return " x ".join(map(str, shape))

@@ -253,9 +253,9 @@ def lower_module(
     if backend.manifest.lowers or backend.manifest.computes:
         started = time.perf_counter()
         take_apart(module, backend)
-        timings["taken apart"] = _milliseconds(started)
+        timings["decomposed"] = _milliseconds(started)
         if keep_stages:
-            stages["taken apart"] = str(module)
+            stages["decomposed"] = str(module)
     started = time.perf_counter()
     try:
         code = backend.require("tilewright_lower", module=module, target=target, options=options)

@@ -215,8 +215,9 @@ def _worker_place(first: Selected) -> _Place:
 def _what_is_lowered(selection: Selected, module: str) -> Any:
     """Return a key that is equal for selections of one tuning with the same machine code."""
     backend = selection.backend
-    told = {name: value for name, value in selection.specialization.options.items() if name not in backend.manifest.ignored}
-    return module, backend.name, backend.completed(selection.target).key, repr(sorted(told.items()))
+    relevant = {name: value for name, value in selection.specialization.options.items() if name not in backend.manifest.ignored}
+    key = backend.completed(selection.target).key
+    return module, backend.name, key, repr(sorted(relevant.items()))
 
 
 def _copied(first: concurrent.futures.Future[Any], key: str) -> concurrent.futures.Future[Any]:

@@ -216,5 +216,5 @@ def _pickled(answer: tuple[str, Any]) -> bytes:
         pickle.loads(data)
     except Exception:
         error = answer[1]
-        data = pickle.dumps(("told", f"{type(error).__name__}: {error}"))
+        data = pickle.dumps(("text", f"{type(error).__name__}: {error}"))
     return data

@@ -136,7 +136,7 @@ class WorkerPool:
             self._give_back(worker)
         if kind == "failed":
             raise value
-        if kind == "told":
+        if kind == "text":
             raise BackendError(value)
         artifact: bytes = value
         return artifact

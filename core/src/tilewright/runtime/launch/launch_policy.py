@@ -60,7 +60,7 @@ class LaunchPolicy:
 
     def vetoed(self, kernel: KernelDefinition, selected: Selected, key: Any, warmup: bool) -> bool:
         """Call the hooks before a selection is compiled; return whether one of them vetoes."""
-        return bool(_told(hooks.jit_cache, kernel, selected, key, warmup))
+        return bool(_call_hook(hooks.jit_cache, kernel, selected, key, warmup))
 
     def compile_job(self, selected: Selected, executor: Executor | None) -> Callable[[], Any]:
         """Make the job that compiles a selection, here or in ``executor``, for :meth:`compiled`."""
@@ -90,14 +90,14 @@ class LaunchPolicy:
 
     def tell_compiled(self, kernel: KernelDefinition, selected: Selected, key: Any, warmup: bool) -> None:
         """Report to the kernel's hooks that a selection was compiled."""
-        _told(hooks.jit_post_compile, kernel, selected, key, warmup)
+        _call_hook(hooks.jit_post_compile, kernel, selected, key, warmup)
 
     def plan(self, kernel: CompiledKernel, converters: Sequence[Converter]) -> Plan:
         """Make the plan of launches that run a compiled kernel."""
         return Plan(kernel, kernel.run, converters)
 
 
-def _told(hook: Callable[..., Any] | None, kernel: KernelDefinition, selected: Selected, key: Any, warmup: bool) -> Any:
+def _call_hook(hook: Callable[..., Any] | None, kernel: KernelDefinition, selected: Selected, key: Any, warmup: bool) -> Any:
     if hook is None:
         return None
     from tilewright.runtime.compiler.specialization_data import hook_facts

@@ -4,7 +4,7 @@ An entry is one file, ``<first two digits of the key>/<key>.kernel``. It is writ
 file in the same directory and renamed, so that a reader sees all of it or nothing, on network file
 systems too. Entries are code: a directory, a folder in it, or an entry that others could write to
 is not used, unless it is shared knowingly (see ``private_folder``). Entries carry a checksum (see
-``artifact``): a damaged entry is a miss and is removed. The least recently read entries are evicted
+``artifact``): a damaged entry is a miss and is removed. The LRU entries are evicted
 first when the cache outgrows its cap. A directory that cannot be written is used for reading alone.
 
 Environment: ``TILEWRIGHT_CACHE_DIR`` (default: the platform's directory for user caches),

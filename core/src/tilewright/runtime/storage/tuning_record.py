@@ -25,7 +25,7 @@ class Record:
         best: text of the best configuration.
         complete: whether every configuration was tried; not where a budget ended the tuning.
         timings: text of each configuration -> milliseconds (median, lower and upper quantile);
-            infinities are left out.
+            infinities are absent.
         version: of this format.
     """
 

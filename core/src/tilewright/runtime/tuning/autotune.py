@@ -40,7 +40,7 @@ TIME_LIMIT = 60.0
 
 #: seconds that a tuning took, whether its result had been recorded before, time of each
 #: configuration
-_Told = tuple[float, bool, dict[Config, list[float]]]
+_Report = tuple[float, bool, dict[Config, list[float]]]
 
 
 #: The autotuners of this process.
@@ -231,10 +231,10 @@ class Autotuner(KernelInterface):
                 found = self.cache.get(key)
                 if found is not None:
                     return found
-                found, told = self._tune(key, args, grid, kwargs)
+                found, report = self._tune(key, args, grid, kwargs)
                 self.cache[key] = found
-            if told is not None:  # listeners may launch this kernel, and wait for threads that do
-                seconds, cache_hit, self.configs_timings = told
+            if report is not None:  # listeners may launch this kernel, and wait for threads that do
+                seconds, cache_hit, self.configs_timings = report
                 self._tell(key, found, seconds, cache_hit=cache_hit)
         return found
 
@@ -247,7 +247,7 @@ class Autotuner(KernelInterface):
 
     # -- tuning
 
-    def _tune(self, key: tuple[Any, ...], args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> tuple[Config, _Told | None]:
+    def _tune(self, key: tuple[Any, ...], args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> tuple[Config, _Report | None]:
         """Find the best configuration, and the report of the tuning if there was one."""
         started = time.perf_counter()
         named_backend = kwargs.get("backend") if "backend" not in self.arg_names else None

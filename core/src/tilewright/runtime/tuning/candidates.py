@@ -136,7 +136,7 @@ def _sizes(grid: Any, arguments: Mapping[str, Any]) -> tuple[int, int, int] | No
 def backend_pruned(kernel: str, configs: list[Config], place: Place, arguments: Mapping[str, Any], works: Mapping[Config, Work]) -> list[Config]:
     """Prune configurations by the backend, and order them by its estimate, cheapest first.
 
-    A backend that fails at either is left out, with a warning that names it: tuning goes on without
+    A backend that fails at either is skipped, with a warning that names it: tuning goes on without
     its advice.
 
     Raises:

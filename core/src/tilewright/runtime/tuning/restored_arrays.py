@@ -63,7 +63,7 @@ class KeptValues:
         self._saved: dict[int, tuple[Any, Any]] = {}
         #: Seconds that the last restoring took.
         self.seconds = 0.0
-        self._left_out: set[int] = set()
+        self._skipped: set[int] = set()
 
     def restored(self, trial: Trial) -> AbstractContextManager[None]:
         """Run a trial in a ``with`` block, and restore the arrays that it stored to at the end.
@@ -96,14 +96,14 @@ class KeptValues:
             return
         for array in _arrays(self._arguments.get(name)):
             if id(array) not in self._saved:
-                if id(array) in self._left_out and not read:
+                if id(array) in self._skipped and not read:
                     continue
                 try:
                     self._saved[id(array)] = (array, clone(array))
                 except Exception as error:
                     if read:
                         raise AutotunerError(self._refusal(name, array, error)) from error
-                    self._left_out.add(id(array))
+                    self._skipped.add(id(array))
                     warn_user(
                         f"{self._kernel} stores to argument {name!r} while it is tuned, and the values it had could not be kept ({error}): elements that the "
                         "launch does not store to may have changed"

@@ -22,7 +22,7 @@ _ROUND: Final = 10
 _SLOWER: Final = 1.03
 #: Time limit of a trial whose ``warmup`` and ``rep`` are not given: ``BASE`` milliseconds plus
 #: ``MOST`` times the kernel's time. The first run, all flushes and the caller's work count, loading
-#: the kernel does not. At least three times are measured.
+#: the kernel does not. At minimum three times are measured.
 MOST, BASE = 20.0, 50.0
 #: Milliseconds to warm up and to measure for, if time allows.
 _WARMUP, _REP = 25.0, 100.0
@@ -87,7 +87,7 @@ def race(
             clearly slower.
         warmup, rep: milliseconds to warm up and to measure for, however long that takes; where
             neither is given, ``MOST`` and ``BASE`` limit the time.
-        deadline: when to end, by ``time.perf_counter``; at least one time is taken.
+        deadline: when to end, by ``time.perf_counter``; at minimum one time is taken.
         runs_ahead: whether calls return before the kernel has run, as on a GPU.
         began: when the trial began, by ``time.perf_counter``; where None, now.
         after: milliseconds of the caller's work after the measurement.
@@ -96,7 +96,7 @@ def race(
     call()  # loads the kernel
     lead, anew = _Lead(timer, runs_ahead), _ANEW
     all_times: list[float] = []
-    least = math.inf
+    minimum = math.inf
     bounded = warmup is None and rep is None
     started = last = time.perf_counter()
     longest = 0.0
@@ -108,11 +108,11 @@ def race(
         last, longest = now, max(longest, now - last)
         if not bounded or len(all_times) < _FIRST:
             return False
-        return (before + now - started + longest) * 1e3 + least + after > BASE + MOST * least
+        return (before + now - started + longest) * 1e3 + minimum + after > BASE + MOST * minimum
 
     def measure_for(milliseconds: float) -> tuple[list[float], bool]:
         """Measure until the times add up; also return whether the trial has ended early."""
-        nonlocal least, anew
+        nonlocal minimum, anew
         begun, times, total = time.perf_counter(), list[float](), 0.0
         while True:
             taken, late = lead.measure(call)
@@ -121,7 +121,7 @@ def race(
                 continue
             times.append(taken)
             all_times.append(taken)
-            least = min(least, times[-1])
+            minimum = min(minimum, times[-1])
             total += times[-1]
             if (best is not None and _is_lost(all_times, best)) or (deadline is not None and time.perf_counter() > deadline) or is_spent():
                 return times, True

@@ -19,7 +19,7 @@ from tilewright.plugins.registry import Backend
 from tilewright.runtime.compiler.compile import Preparation, Specialization, compile_kernel
 from tilewright.runtime.devices.backend_choice import backend as chosen_backend
 from tilewright.runtime.storage.artifact import Artifact
-from tilewright.tools.explain import findings as told
+from tilewright.tools.explain import findings as line_findings
 from tilewright.tools.explain.launch import UNKNOWN, Launch, bound_to, stand_ins
 from tilewright.tools.explain.layouts import numbered, pictures
 from tilewright.tools.explain.places import Line, Place, Section, flatten, lines_of, places_of, sections
@@ -45,7 +45,7 @@ class Explanation:
         options: the launch options.
         sections: the functions of the source that are in it, the kernel first.
         panes: stage -> its lines, each with the line of the source that it comes from.
-        findings: what is told of lines of the source, what left the fast path first.
+        findings: remarks on lines of the source, missed optimizations first.
         layouts: who holds which element of a tile; see
             :func:`tilewright.tools.explain.layouts.pictures`.
         instructions: how many instructions of machine code each line came to.
@@ -61,7 +61,7 @@ class Explanation:
     options: Mapping[str, Any]
     sections: tuple[Section, ...]
     panes: Mapping[str, tuple[Line, ...]]
-    findings: tuple[told.Finding, ...]
+    findings: tuple[line_findings.Finding, ...]
     layouts: tuple[Mapping[str, Any], ...] = ()
     instructions: Mapping[Place, int] = field(default_factory=Counter)
     times: Mapping[str, float] = field(default_factory=dict)
@@ -85,12 +85,12 @@ class Explanation:
         return f'<iframe title="{html.escape(self.kernel)}" srcdoc="{html.escape(self.html())}" style="{style}"></iframe>'
 
     def __repr__(self) -> str:
-        return f"<Explanation of {self.kernel} for {self.target}: print() gives a summary, save(path) writes the page>"
+        return f"<Explanation of {self.kernel} for {self.target}: print() shows a summary, save(path) writes the page>"
 
     def __str__(self) -> str:
         width = max(map(len, self.facts), default=0)
         lines = [f"{self.kernel} for {self.target}", *(f"  {name:<{width}}  {value}" for name, value in self.facts.items())]
-        for kind in told.KINDS:
+        for kind in line_findings.KINDS:
             found = [finding for finding in self.findings if finding.kind == kind]
             lines += [f"{kind}:", *(f"  {_line_text(finding.place)}{finding.text}" for finding in found)] if found else []
         return "\n".join([*lines, "roofline:", *(f"  {line}" for line in self.roofline.lines())])
@@ -194,11 +194,11 @@ def explain_specialization(kernel: Specialization, backend: Backend, target: Tar
     """
     if "line_info" in backend.manifest.options:
         kernel = replace(kernel, options={**kernel.options, "line_info": True})
-    kept: list[tuple[str, list[Place], Traffic, list[told.Finding]]] = []
+    kept: list[tuple[str, list[Place], Traffic, list[line_findings.Finding]]] = []
 
     def prepare(module: Module) -> None:
         flatten(module)
-        kept.append((str(module), places_of(module.kernel), launch.traffic(module), told.scattered(module)))
+        kept.append((str(module), places_of(module.kernel), launch.traffic(module), line_findings.scattered(module)))
 
     compiled = compile_kernel(kernel, backend, target, keep_stages=True, preparation=Preparation("own lines", prepare))
     artifact = with_listing(compiled, backend, target)
@@ -207,7 +207,7 @@ def explain_specialization(kernel: Specialization, backend: Backend, target: Tar
     machine = [name for name in panes if name not in ("Tile IR", "simt", "llir")]
     found, layouts = _toolkit(artifact, backend, target, kernel.options)
     if not layouts and "llir" in panes:
-        found = [*scattered, *told.of_llvm(panes["llir"])]
+        found = [*scattered, *line_findings.of_llvm(panes["llir"])]
     resources = backend.call("tilewright_resources", code=artifact.code, target=target) or {}
     return Explanation(
         kernel=artifact.code.name,
@@ -216,9 +216,9 @@ def explain_specialization(kernel: Specialization, backend: Backend, target: Tar
         options=dict(kernel.options),
         sections=tuple(sections(places)),
         panes=panes,
-        findings=tuple(told.ordered(found, places)),
+        findings=tuple(line_findings.ordered(found, places)),
         layouts=tuple(layouts),
-        instructions=told.instructions(panes[machine[-1]]) if machine else Counter(),
+        instructions=line_findings.instructions(panes[machine[-1]]) if machine else Counter(),
         times=dict(artifact.timings),
         counts={name: value.record() for name, value in resources.items() if hasattr(value, "record")},
         roofline=Roofline(traffic, ceilings_of(backend, target, device), "CTA" if "simt" in artifact.code.stages else "program"),
@@ -240,7 +240,7 @@ def _panes(artifact: Artifact) -> dict[str, tuple[Line, ...]]:
     return found
 
 
-def _toolkit(artifact: Artifact, backend: Backend, target: Target, options: Mapping[str, Any]) -> tuple[list[told.Finding], list[dict[str, Any]]]:
+def _toolkit(artifact: Artifact, backend: Backend, target: Target, options: Mapping[str, Any]) -> tuple[list[line_findings.Finding], list[dict[str, Any]]]:
     """Return the findings and layouts of the GPU toolkit, or nothing of backends without it."""
     stage = artifact.code.stages.get("simt")
     machine = backend.call("tilewright_simt_target", target=target, options=options) if stage is not None else None
@@ -249,4 +249,4 @@ def _toolkit(artifact: Artifact, backend: Backend, target: Target, options: Mapp
     own = [spec for spec in backend.manifest.ops if spec.name not in machine.table]
     function = parse_module(str(stage), machine.table.extended(own)).kernel
     numbers = numbered(str(stage))
-    return told.of_toolkit(function, machine, numbers), pictures(function, numbers)
+    return line_findings.of_toolkit(function, machine, numbers), pictures(function, numbers)

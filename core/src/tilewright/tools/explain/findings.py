@@ -36,7 +36,7 @@ def of_toolkit(function: Function, machine: SimtTarget, numbers: Mapping[LinearL
 
     Layouts alone are no findings: they are in the stage, and have pictures.
     """
-    found = [Finding(SLOW, _place(operation), told) for operation, told in notes_of(function)]
+    found = [Finding(SLOW, _place(operation), note) for operation, note in notes_of(function)]
     report = Report(function, machine)
     report.numbers.update(numbers)
     for operation, facts in report.decisions():

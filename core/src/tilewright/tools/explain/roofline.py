@@ -38,7 +38,7 @@ class Roofline:
     @property
     def intensity(self) -> float | None:
         """Return operations for each byte that must move; None if unknown or without compute."""
-        return self.operations / self.traffic.least if self.traffic.whole and self.operations and self.traffic.least else None
+        return self.operations / self.traffic.minimum if self.traffic.whole and self.operations and self.traffic.minimum else None
 
     def times(self) -> dict[str, float]:
         """Return ceiling -> the minimum seconds of the launch; empty where the launch is not known.
@@ -51,8 +51,8 @@ class Roofline:
         # programs that are fewer than the processors leave some of these without work
         part = min(1.0, traffic.programs / ceilings.processors) if ceilings.processors else 1.0
         found = {name: count / (rate * part) for name, count, rate in self._compute() if rate and count}
-        if ceilings.bandwidth and traffic.least:
-            found[MEMORY] = traffic.least / ceilings.bandwidth
+        if ceilings.bandwidth and traffic.minimum:
+            found[MEMORY] = traffic.minimum / ceilings.bandwidth
         return found
 
     @property
@@ -74,14 +74,14 @@ class Roofline:
     def _ceiling_lines(self) -> Iterator[str]:
         found = self.ceilings
         if found is None:
-            yield "The backend names no ceilings of this target: times and bounds are left out."
+            yield "The backend names no ceilings of this target: times and bounds are omitted."
             return
         rates = [f"{_si(rate, _unit(name) + '/s')} of {name}" for name, _, rate in self._kinds_of_all() if rate]
         rates += [f"{_si(found.bandwidth, 'B/s')} of memory"] if found.bandwidth else []
         yield f"Ceilings of {found.source}: {', '.join(rates) or 'none that this kernel meets'}."
         unknown = [name for name, _, rate in self._kinds_of_all() if not rate]
         if unknown:
-            yield f"The rate of {' and '.join(unknown)} is not known: it is left out."
+            yield f"The rate of {' and '.join(unknown)} is not known: it is omitted."
 
     def _kinds_of_all(self) -> list[tuple[str, int, float | None]]:
         steps = self.traffic.steps
@@ -113,11 +113,11 @@ class Roofline:
 
     def _traffic_lines(self) -> Iterator[str]:
         traffic = self.traffic
-        apart = [name for name, moved in _all(traffic) if moved.least is None]
-        known = f"At least {_si(traffic.least, 'B')} must move, each distinct element once"
+        apart = [name for name, moved in _all(traffic) if moved.minimum is None]
+        known = f"At least {_si(traffic.minimum, 'B')} must move, each distinct element once"
         yield f"{known}{'; ' + ' and '.join(dict.fromkeys(map(_named, apart))) + ' not counted' if apart else ''}."
-        if traffic.least:
-            often = f", {_ratio(traffic.asked / traffic.least)} times as much" if not apart and traffic.asked > traffic.least else ""
+        if traffic.minimum:
+            often = f", {_ratio(traffic.asked / traffic.minimum)} times as much" if not apart and traffic.asked > traffic.minimum else ""
             most = "" if all(moved.exact for _, moved in _all(traffic)) else "at most "
             yield f"Loads and stores access {most}{_si(traffic.asked, 'B')}{often}{'; caches serve what is read again' if often else ''}."
         for verb, table in (("reads", traffic.reads), ("writes", traffic.writes)):
@@ -137,7 +137,7 @@ class Roofline:
         times = self.times()
         if bound == MEMORY:
             assert self.ceilings.bandwidth is not None
-            return f"it must move {_si(self.traffic.least, 'B')}, {_seconds(times[bound])} at {_si(self.ceilings.bandwidth, 'B/s')}"
+            return f"it must move {_si(self.traffic.minimum, 'B')}, {_seconds(times[bound])} at {_si(self.ceilings.bandwidth, 'B/s')}"
         count, rate = next((count, rate) for name, count, rate in self._compute() if name == bound)
         assert rate is not None
         part = min(1.0, (self.traffic.programs or 0) / self.ceilings.processors) if self.ceilings.processors else 1.0
@@ -196,7 +196,7 @@ class Roofline:
             "matmuls": dict(traffic.matmuls) if traffic.whole else None,
             "arithmetic": dict(traffic.arithmetic) if traffic.whole else None,
             "accessed_bytes": traffic.asked if traffic.whole else None,
-            "least_bytes": traffic.least if traffic.whole else None,
+            "minimum_bytes": traffic.minimum if traffic.whole else None,
             "reads": {name: asdict(moved) for name, moved in traffic.reads.items()} if traffic.whole else None,
             "writes": {name: asdict(moved) for name, moved in traffic.writes.items()} if traffic.whole else None,
             "intensity": self.intensity,
@@ -253,10 +253,10 @@ def _named(name: str) -> str:
 
 def _moved_text(moved: Moved) -> str:
     accessed = f"{'' if moved.exact else 'at most '}{_si(moved.asked, 'B')}"
-    if moved.least is None:
+    if moved.minimum is None:
         return f"{accessed}; its distinct elements are not known: {moved.why}"
-    often = f", accessed {_ratio(moved.asked / moved.least)} times" if moved.least and moved.asked > moved.least else ""
-    return f"{_si(moved.least, 'B')}{often}"
+    often = f", accessed {_ratio(moved.asked / moved.minimum)} times" if moved.minimum and moved.asked > moved.minimum else ""
+    return f"{_si(moved.minimum, 'B')}{often}"
 
 
 def _si(number: float, unit: str) -> str:

@@ -134,10 +134,10 @@ class TritonPolicy(LaunchPolicy):
 
     def vetoed(self, kernel: KernelDefinition, selected: Selected, key: Any, warmup: bool) -> bool:
         self._globals.record(kernel)
-        return bool(_told(knobs.runtime.jit_cache_hook, kernel, selected, key, warmup))
+        return bool(_call_hook(knobs.runtime.jit_cache_hook, kernel, selected, key, warmup))
 
     def tell_compiled(self, kernel: KernelDefinition, selected: Selected, key: Any, warmup: bool) -> None:
-        _told(knobs.runtime.jit_post_compile_hook, kernel, selected, key, warmup)
+        _call_hook(knobs.runtime.jit_post_compile_hook, kernel, selected, key, warmup)
 
     def compile_job(self, selected: Selected, executor: Executor | None) -> Callable[[], Any]:
         """Return the function that compiles a selection, and returns the times with it."""
@@ -195,7 +195,7 @@ def _first_launch(plan: Plan, launcher: Callable[..., None], check: Callable[[Se
     launcher(grid, stream, values)
 
 
-def _told(hook: Callable[..., Any] | None, kernel: KernelDefinition, selected: Selected, key: Any, warmup: bool) -> Any:
+def _call_hook(hook: Callable[..., Any] | None, kernel: KernelDefinition, selected: Selected, key: Any, warmup: bool) -> Any:
     """Call a hook of ``triton.knobs.runtime``."""
     if hook is None:
         return None
