@@ -40,6 +40,15 @@ def test_a_table_makes_a_case_of_each_value() -> None:
     assert seen == ["one", 3, None, "u", "v"]
 
 
+def test_a_table_makes_cases_of_rows() -> None:
+    table = Table("a", "matmul", "exact fractions")
+    run = lambda session: None  # noqa: E731
+    case = table.case("row/f16", "tl.dot", run, "float16", "bool", dot={("f16", "f32")}, tile=64, quick=True)
+    assert (case.id, case.profile, case.source, case.quick) == ("a/row/f16", "matmul", "exact fractions", True)
+    assert (case.needs.dtypes, case.needs.dot) == ({"f16", "i1", "i8"}, {("f16", "f32")})
+    assert table.case("row/fp8", "tl.dot", run, "float8e5").profile == "fp8" and not list(table)
+
+
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
 def test_device_arrays_are_copied_and_set(backend: str) -> None:
     session = Session(Subject(backend), "a/b")

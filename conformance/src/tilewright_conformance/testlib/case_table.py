@@ -1,4 +1,4 @@
-"""Families as tables: a decorator that makes cases of the function that is a case's body."""
+"""Statements of cases: a family's table, with a decorator for bodies and a method for rows."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
+from tilewright_conformance.oracles.dtypes import IR
 from tilewright_conformance.suite.case import TIME_LIMIT, Case, Needs
 from tilewright_conformance.suite.session import Session
 
@@ -14,15 +15,19 @@ NOTHING = Needs()
 
 
 def elements(*names: str, tile: int = 1, features: Collection[str] = (), **more: Any) -> Needs:
-    """The needs of a kernel of some element types, by their names in Tile IR.
+    """The needs of a kernel of some element types, by their names in Tile IR or in the language.
 
     Booleans lie in memory as i8.
 
     Args:
         tile: elements of the largest tile.
-        more: other attributes of :class:`Needs`.
+        more: other attributes of :class:`Needs`; sets are frozen.
     """
-    return Needs(frozenset(names) | ({"i8"} if "i1" in names else set()), tile_elements=tile, features=frozenset(features), **more)
+    texts = frozenset(IR.get(name, name) for name in names)
+    carriers = {"i8"} if "i1" in texts else set()
+    for name, value in more.items():
+        more[name] = frozenset(value) if isinstance(value, set) else value
+    return Needs(texts | carriers, tile_elements=tile, features=frozenset(features), **more)
 
 
 class Table:
@@ -36,6 +41,8 @@ class Table:
         @case("zero_grid", "launch", needs=elements("f32", tile=64))
         def zero_grid(session: Session) -> None: ...               # memory/zero_grid
 
+    A family whose cases are rows of data yields ``table.case(...)`` for each.
+
     Args:
         family: the first word of the ids.
         profile: of the cases; those that need an fp8 type are of profile fp8.
@@ -48,6 +55,39 @@ class Table:
 
     def __iter__(self) -> Iterator[Case]:
         return iter(self._cases)
+
+    def case(
+        self,
+        id_: str,
+        subject: str,
+        run: Callable[[Session], None],
+        *types: str,
+        quick: bool = False,
+        source: str = "",
+        **needs: Any,
+    ) -> Case:
+        """Return a case of a kernel of some element types; it is not kept.
+
+        Args:
+            id_: the part of the id behind the family.
+            types, needs: as :func:`elements` takes them.
+        """
+        return self._made(id_, subject, run, elements(*types, **needs), quick, source or self.source)
+
+    def _made(
+        self,
+        id_: str,
+        subject: str,
+        run: Callable[[Session], None],
+        needs: Needs,
+        quick: bool,
+        source: str,
+        time_limit: float = TIME_LIMIT,
+    ) -> Case:
+        narrow = any(element.startswith("f8") for element in needs.dtypes)
+        profile = "fp8" if narrow else self.profile
+        id_ = f"{self.family}/{id_}"
+        return Case(id_, profile, subject, run, needs, time_limit, quick, source)
 
     def __call__(
         self,
@@ -73,19 +113,10 @@ class Table:
             variants: dict[str, Any] = {"": None} if each is None else dict(each) if isinstance(each, Mapping) else {name: name for name in each}
             for name, value in variants.items():
                 own = needs(value) if callable(needs) else needs
-                fp8 = any(element.startswith("f8") for element in own.dtypes)
-                self._cases.append(
-                    Case(
-                        f"{self.family}/{id_}/{name}" if name else f"{self.family}/{id_}",
-                        profile="fp8" if fp8 else self.profile,
-                        subject=subject,
-                        run=functools.partial(_call, body, value) if each is not None else body,
-                        needs=own,
-                        time_limit=time_limit,
-                        quick=quick if isinstance(quick, bool) else name in quick,
-                        source=self.source,
-                    )
-                )
+                run = functools.partial(_call, body, value) if each is not None else body
+                is_quick = quick if isinstance(quick, bool) else name in quick
+                path = f"{id_}/{name}" if name else id_
+                self._cases.append(self._made(path, subject, run, own, is_quick, self.source, time_limit))
             return body
 
         return decorate

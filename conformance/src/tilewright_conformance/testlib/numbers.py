@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tilewright_conformance.oracles.dtypes import FLOATS, IR, UNSIGNED, Array, kind
-from tilewright_conformance.suite.case import Case, Needs
+from tilewright_conformance.oracles.dtypes import FLOATS, UNSIGNED, Array, kind
 from tilewright_conformance.suite.session import Session
-
-
-def needs(*names: str, elements: int = 1, any_extent: bool = False) -> Needs:
-    """The needs of a kernel of some types, by name; arrays of booleans are bytes in memory."""
-    texts = {IR[name] for name in names} | ({"i8"} if "bool" in names else set())
-    return Needs(frozenset(texts), tile_elements=elements, any_extent=any_extent)
-
-
-def case_of(
-    family: str, profile: str, source: str, id_: str, subject: str, run: Callable[[Session], None], *names: str, elements: int, quick: bool = False
-) -> Case:
-    """A case of a kernel of some types, by name; families bind the first three arguments.
-
-    ``id_`` is the part of the id behind the family.
-    """
-    return Case(f"{family}/{id_}", profile, subject, run, needs(*names, elements=elements), quick=quick, source=source)
 
 
 def unset(shape: int | tuple[int, ...], dtype: Any) -> Array:

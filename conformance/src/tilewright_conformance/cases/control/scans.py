@@ -19,8 +19,9 @@ from tilewright_conformance.oracles.dtypes import FLOATS, INTEGERS, IR, NUMBERS,
 from tilewright_conformance.suite.case import Case
 from tilewright_conformance.suite.session import Session
 from tilewright_conformance.testlib import combining
+from tilewright_conformance.testlib.case_table import Table
 from tilewright_conformance.testlib.combining import Shape
-from tilewright_conformance.testlib.numbers import case_of, check, draw, unset, wide
+from tilewright_conformance.testlib.numbers import check, draw, unset, wide
 from tilewright_conformance.testlib.sampled_cases import sampled
 from tilewright_conformance.testlib.tiles import positions
 
@@ -40,7 +41,7 @@ _PLACES: tuple[tuple[Shape, int], ...] = (
     ((2, 4, 2, 8), 3),
 )
 
-_case = functools.partial(case_of, "scans", "control", "NumPy, float64")
+_case = Table("scans", "control", "NumPy, float64").case
 
 
 def cases() -> Iterator[Case]:
@@ -138,7 +139,7 @@ def _running() -> Iterator[Case]:
             result = _prefix_type(name)
             run = functools.partial(_sum, tl.cumsum, name, result, shape, axis, reverse)
             text = f"tl.cumsum/{IR[name]}/{_text(shape, axis, reverse)}"
-            yield _case(text, "tl.cumsum", run, name, result, elements=int(np.prod(shape)), quick=index % 5 == 0)
+            yield _case(text, "tl.cumsum", run, name, result, tile=int(np.prod(shape)), quick=index % 5 == 0)
     for name in NUMBERS:
         for reverse in (False, True):
             shape, axis = _PLACES[(5 * index) % len(_PLACES)]
@@ -146,12 +147,12 @@ def _running() -> Iterator[Case]:
             result = "float32" if name == "bfloat16" else name
             run = functools.partial(_product, tl.cumprod, name, result, shape, axis, reverse)
             text = f"tl.cumprod/{IR[name]}/{_text(shape, axis, reverse)}"
-            yield _case(text, "tl.cumprod", run, name, result, elements=int(np.prod(shape)), quick=index % 5 == 0)
+            yield _case(text, "tl.cumprod", run, name, result, tile=int(np.prod(shape)), quick=index % 5 == 0)
     for index, name in enumerate(("int8", "int32", "uint16")):
         run = functools.partial(_sum, sums_in_int64, name, "int64", (8, 16), index % 2, index == 1)
-        yield _case(f"tl.cumsum/{IR[name]}/in_i64", "tl.cumsum", run, name, "int64", elements=128, quick=index == 0)
+        yield _case(f"tl.cumsum/{IR[name]}/in_i64", "tl.cumsum", run, name, "int64", tile=128, quick=index == 0)
     run = functools.partial(_product, products_in_float32, "float16", "float32", (4, 32), 1, True)
-    yield _case("tl.cumprod/f16/in_f32", "tl.cumprod", run, "float16", "float32", elements=128, quick=True)
+    yield _case("tl.cumprod/f16/in_f32", "tl.cumprod", run, "float16", "float32", tile=128, quick=True)
 
 
 # ---- combinations of a kernel's own
@@ -226,7 +227,7 @@ def _custom() -> Iterator[Case]:
                 index += 1
                 run = functools.partial(_own, which, name, shape, axis, reverse)
                 text = f"{which}/{IR[name]}/{_text(shape, axis, reverse)}"
-                yield _case(text, "tl.associative_scan", run, name, elements=int(np.prod(shape)), quick=index % 6 == 0)
+                yield _case(text, "tl.associative_scan", run, name, tile=int(np.prod(shape)), quick=index % 6 == 0)
 
 
 # ---- several values
@@ -315,9 +316,9 @@ def _several() -> Iterator[Case]:
         for reverse in (False, True):
             text = _text(shape, axis, reverse)
             run = functools.partial(_recurrence, name, shape, axis, reverse)
-            yield _case(f"recurrence/{IR[name]}/{text}", "tl.associative_scan", run, name, elements=elements, quick=index % 4 == 1)
+            yield _case(f"recurrence/{IR[name]}/{text}", "tl.associative_scan", run, name, tile=elements, quick=index % 4 == 1)
             if index % 2:
                 run = functools.partial(_segments, shape, axis, reverse)
-                yield _case(f"segments/i32/{text}", "tl.associative_scan", run, "int32", elements=elements, quick=index == 7)
+                yield _case(f"segments/i32/{text}", "tl.associative_scan", run, "int32", tile=elements, quick=index == 7)
     for block in (16, 128, 1024):
-        yield _case(f"carried/i32/block_{block}", "tl.cumsum", functools.partial(_carried_on, block), "int32", elements=block, quick=block == 128)
+        yield _case(f"carried/i32/block_{block}", "tl.cumsum", functools.partial(_carried_on, block), "int32", tile=block, quick=block == 128)

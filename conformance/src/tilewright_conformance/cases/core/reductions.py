@@ -18,8 +18,9 @@ from tilewright_conformance.oracles.dtypes import FLOATS, INTEGERS, IR, NUMBERS,
 from tilewright_conformance.suite.case import Case
 from tilewright_conformance.suite.session import Session
 from tilewright_conformance.testlib import combining
+from tilewright_conformance.testlib.case_table import Table
 from tilewright_conformance.testlib.combining import Shape, at_least_32_bits, extremum_type
-from tilewright_conformance.testlib.numbers import case_of, check, draw, special, unset, wide
+from tilewright_conformance.testlib.numbers import check, draw, special, unset, wide
 from tilewright_conformance.testlib.sampled_cases import sampled
 from tilewright_conformance.testlib.tiles import positions
 
@@ -46,7 +47,7 @@ _AXES: tuple[tuple[Shape, int | None, bool], ...] = (
     ((4096,), 0, False),
 )
 
-_case = functools.partial(case_of, "reductions", "core", "NumPy, float64")
+_case = Table("reductions", "core", "NumPy, float64").case
 
 
 def cases() -> Iterator[Case]:
@@ -136,19 +137,19 @@ def _sums() -> Iterator[Case]:
             index += 1
             run = functools.partial(_sum, tl.sum, name, result, place)
             quick = index % 6 == 0
-            yield _case(f"tl.sum/{IR[name]}/{_text(*place)}", "tl.sum", run, name, result, *own, elements=int(np.prod(place[0])), quick=quick)
+            yield _case(f"tl.sum/{IR[name]}/{_text(*place)}", "tl.sum", run, name, result, *own, tile=int(np.prod(place[0])), quick=quick)
     rows = (("int8", total_in_int64, "int64"), ("int32", total_in_int64, "int64"), ("uint32", total_in_int64, "int64"))
     rows += (("float16", total_in_float32, "float32"), ("int16", total_in_float32, "float32"), ("float32", total_in_float64, "float64"))
     for index, (name, function, result) in enumerate(rows):
         place = _AXES[(5 * index) % len(_AXES)]
         run = functools.partial(_sum, function, name, result, place)
-        yield _case(f"tl.sum/{IR[name]}/in_{IR[result]}", "tl.sum", run, name, result, elements=int(np.prod(place[0])), quick=index % 3 == 0)
+        yield _case(f"tl.sum/{IR[name]}/in_{IR[result]}", "tl.sum", run, name, result, tile=int(np.prod(place[0])), quick=index % 3 == 0)
     for name in FLOATS:
         own = ("float32",) if name in ("float16", "bfloat16") else ()
         run = functools.partial(_special_sums, name)
-        yield _case(f"tl.sum/{IR[name]}/special", "tl.sum", run, name, *own, elements=128, quick=name == "float32")
+        yield _case(f"tl.sum/{IR[name]}/special", "tl.sum", run, name, *own, tile=128, quick=name == "float32")
         if own:
-            yield _case(f"tl.sum/{IR[name]}/narrow", "tl.sum", functools.partial(_narrow, name), name, *own, elements=1024, quick=True)
+            yield _case(f"tl.sum/{IR[name]}/narrow", "tl.sum", functools.partial(_narrow, name), name, *own, tile=1024, quick=True)
 
 
 # ---- maximum and minimum, and their positions
@@ -182,7 +183,7 @@ def _extremes() -> Iterator[Case]:
                 function = "max" if high else "min"
                 run = functools.partial(_extreme, name, place, high)
                 text = f"tl.{function}/{IR[name]}/{_text(*place)}"
-                yield _case(text, f"tl.{function}", run, name, extremum_type(name), elements=int(np.prod(place[0])), quick=index % 8 == 0)
+                yield _case(text, f"tl.{function}", run, name, extremum_type(name), tile=int(np.prod(place[0])), quick=index % 8 == 0)
 
 
 def _place(name: str, place: tuple[Shape, int | None, bool], high: bool, left: bool, session: Session) -> None:
@@ -248,11 +249,11 @@ def _places() -> Iterator[Case]:
                 index += 1
                 run = functools.partial(_place, name, place, high, left)
                 text = f"tl.{function}/{IR[name]}/{_text(*place)}_places_{'left' if left else 'any'}"
-                yield _case(text, f"tl.{function}", run, name, *own, elements=int(np.prod(place[0])), quick=index % 7 == 0)
+                yield _case(text, f"tl.{function}", run, name, *own, tile=int(np.prod(place[0])), quick=index % 7 == 0)
             place = _AXES[(5 * index) % len(_AXES)]
             run = functools.partial(_position, name, place, high)
             text = f"tl.arg{function}/{IR[name]}/{_text(*place)}"
-            yield _case(text, f"tl.arg{function}", run, name, *own, elements=int(np.prod(place[0])), quick=name in ("float32", "int8", "uint64"))
+            yield _case(text, f"tl.arg{function}", run, name, *own, tile=int(np.prod(place[0])), quick=name in ("float32", "int8", "uint64"))
 
 
 # ---- bits, and combinations of the kernel's own
@@ -340,14 +341,14 @@ def _bitwise() -> Iterator[Case]:
             index += 1
             run = functools.partial(_integers, which, name, place)
             subject = which if which.startswith("tl.") else "tl.reduce"
-            yield _case(f"{which}/{IR[name]}/{_text(*place)}", subject, run, name, elements=int(np.prod(place[0])), quick=index % 6 == 0)
+            yield _case(f"{which}/{IR[name]}/{_text(*place)}", subject, run, name, tile=int(np.prod(place[0])), quick=index % 6 == 0)
     for index, place in enumerate(_AXES[1::3]):
         for every in (False, True):
             run = functools.partial(_truth, every, place)
             text = f"{'all' if every else 'any'}/i1/{_text(*place)}"
-            yield _case(text, "tl.reduce", run, "int32", "int8", elements=int(np.prod(place[0])), quick=index == 0)
+            yield _case(text, "tl.reduce", run, "int32", "int8", tile=int(np.prod(place[0])), quick=index == 0)
     for name in ("float16", "float32", "float64"):
-        yield _case(f"product/{IR[name]}/8x64_1", "tl.reduce", functools.partial(_float_product, name), name, elements=512, quick=name == "float32")
+        yield _case(f"product/{IR[name]}/8x64_1", "tl.reduce", functools.partial(_float_product, name), name, tile=512, quick=name == "float32")
 
 
 # ---- several values at once
@@ -408,16 +409,16 @@ def _several() -> Iterator[Case]:
     for shape in ((4, 64), (16, 1), (1, 256), (8, 8)):
         text = "x".join(map(str, shape))
         run = functools.partial(_moments, shape)
-        yield _case(f"moments/f32/{text}", "tl.reduce", run, "float32", elements=shape[0] * shape[1], quick=shape == (4, 64))
+        yield _case(f"moments/f32/{text}", "tl.reduce", run, "float32", tile=shape[0] * shape[1], quick=shape == (4, 64))
     places: tuple[tuple[Shape, int], ...] = (((64,), 0), ((8, 16), 1), ((16, 8), 0), ((2, 8, 4), 1))
     for index, (shape, axis) in enumerate(places):
         for name in (("int32", "uint64"), ("int64", "int16"), ("uint32", "int32"), ("int8", "int32"))[index]:
             elements, text = int(np.prod(shape)), _text(shape, axis, False)
             run = functools.partial(_turns, name, shape, axis)
-            yield _case(f"complex_product/{IR[name]}/{text}", "tl.reduce", run, name, elements=elements, quick=index == 1)
+            yield _case(f"complex_product/{IR[name]}/{text}", "tl.reduce", run, name, tile=elements, quick=index == 1)
         for name in (("float32", "int8"), ("uint8", "float16"), ("int64", "float32"), ("int16", "uint32"))[index]:
             run = functools.partial(_ranges, name, shape, axis)
-            yield _case(f"range/{IR[name]}/{text}", "tl.reduce", run, name, elements=elements, quick=index == 2)
+            yield _case(f"range/{IR[name]}/{text}", "tl.reduce", run, name, tile=elements, quick=index == 2)
 
 
 # ---- results that go on in a kernel
@@ -496,11 +497,11 @@ def _in_kernels() -> Iterator[Case]:
     for index, (shape, axis) in enumerate(places):
         name = ("float32", "int32", "int64", "float32", "uint32", "float32")[index]
         run = functools.partial(_below_greatest, name, shape, axis)
-        yield _case(f"keep_dims/{IR[name]}/{_text(shape, axis, True)}", "tl.max", run, name, elements=int(np.prod(shape)), quick=index % 3 == 0)
+        yield _case(f"keep_dims/{IR[name]}/{_text(shape, axis, True)}", "tl.max", run, name, tile=int(np.prod(shape)), quick=index % 3 == 0)
     for three in ((4, 8, 2), (2, 2, 32), (16, 4, 8)):
         text = "x".join(map(str, three))
-        yield _case(f"twice/i32/{text}", "tl.sum", functools.partial(_twice, three), "int32", elements=int(np.prod(three)), quick=three[0] == 4)
+        yield _case(f"twice/i32/{text}", "tl.sum", functools.partial(_twice, three), "int32", tile=int(np.prod(three)), quick=three[0] == 4)
     for size in (4, 16, 64):
-        yield _case(f"cross/i32/{size}x{size}", "tl.sum", functools.partial(_cross_sums, size), "int32", elements=size * size, quick=size == 16)
+        yield _case(f"cross/i32/{size}x{size}", "tl.sum", functools.partial(_cross_sums, size), "int32", tile=size * size, quick=size == 16)
     for block in (32, 256, 1024):
-        yield _case(f"rows/f32/block_{block}", "tl.sum", functools.partial(_rows_summed, block), "float32", elements=block, quick=block == 256)
+        yield _case(f"rows/f32/block_{block}", "tl.sum", functools.partial(_rows_summed, block), "float32", tile=block, quick=block == 256)

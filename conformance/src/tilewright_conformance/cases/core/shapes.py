@@ -20,12 +20,14 @@ from tilewright.ir.table import Trait
 from tilewright_conformance.oracles.dtypes import IR, Array, kind
 from tilewright_conformance.suite.case import Case
 from tilewright_conformance.suite.session import Session
-from tilewright_conformance.testlib.numbers import check, needs, unset, wide
+from tilewright_conformance.testlib.case_table import Table
+from tilewright_conformance.testlib.numbers import check, unset, wide
 from tilewright_conformance.testlib.sampled_cases import sampled
 from tilewright_conformance.testlib.tiles import positions
 
 OPERATIONS = tuple(spec.name for spec in TABLE if Trait.SHAPE in spec.traits)
 Shape = tuple[int, ...]
+_case = Table("shapes", "core").case
 
 #: Element types to move: one of each width and kind.
 _MOVED = ("float32", "int8", "float16", "int64", "bool", "bfloat16", "uint16", "int32")
@@ -208,14 +210,13 @@ def _of_one() -> Iterator[Case]:
                 name = _MOVED[index % len(_MOVED)]
                 index += 1
                 size = int(np.prod(row[3](np.zeros(shape, np.int8), row[2]).shape))
-                yield Case(
-                    f"shapes/tl.{row[0]}/{IR[name]}/{_text(shape)}",
-                    profile="core",
-                    subject=f"tl.{row[0].partition('_')[0]}",
-                    run=functools.partial(_move, row, shape, name),
-                    needs=needs(name, elements=max(size, int(np.prod(shape)))),
+                yield _case(
+                    f"tl.{row[0]}/{IR[name]}/{_text(shape)}",
+                    f"tl.{row[0].partition('_')[0]}",
+                    functools.partial(_move, row, shape, name),
+                    name,
+                    tile=max(size, int(np.prod(shape))),
                     quick=index % 7 == 0 or (row[0] == "broadcast_rows" and index % 3 == 0),
-                    source="NumPy",
                 )
 
 
@@ -287,14 +288,13 @@ def _of_two() -> Iterator[Case]:
             for _ in range(3):
                 name = _MOVED[(index + index // 8) % len(_MOVED)]
                 index += 1
-                yield Case(
-                    f"shapes/tl.{row[0]}/{IR[name]}/{_text(shapes[0])}",
-                    profile="core",
-                    subject=f"tl.{row[0].partition('_')[0]}",
-                    run=functools.partial(_move_together, row, shapes, name),
-                    needs=needs(name, elements=2 * int(np.prod(shapes[0]))),
+                yield _case(
+                    f"tl.{row[0]}/{IR[name]}/{_text(shapes[0])}",
+                    f"tl.{row[0].partition('_')[0]}",
+                    functools.partial(_move_together, row, shapes, name),
+                    name,
+                    tile=2 * int(np.prod(shapes[0])),
                     quick=index % 6 == 0,
-                    source="NumPy",
                 )
 
 
@@ -345,7 +345,6 @@ def _single(name: str, session: Session) -> None:
 def _scalars() -> Iterator[Case]:
     for index, name in enumerate(_MOVED):
         shape = ((64,), (8, 16), (2, 4, 8), (2, 2, 2, 4))[index % 4]
-        elements = int(np.prod(shape))
         run = functools.partial(_fill, name, shape)
-        yield Case(f"shapes/tl.full/{IR[name]}/{_text(shape)}", "core", "tl.full", run, needs(name, elements=elements), quick=index % 3 == 0, source="NumPy")
-        yield Case(f"shapes/tl.scalar/{IR[name]}/one", "core", "tl.reshape", functools.partial(_single, name), needs(name, elements=4), quick=index % 4 == 0)
+        yield _case(f"tl.full/{IR[name]}/{_text(shape)}", "tl.full", run, name, tile=int(np.prod(shape)), quick=index % 3 == 0)
+        yield _case(f"tl.scalar/{IR[name]}/one", "tl.reshape", functools.partial(_single, name), name, tile=4, quick=index % 4 == 0)

@@ -18,15 +18,16 @@ import tilewright.language as tl
 from tilewright_conformance.oracles.dtypes import ELEMENTS, FLOATS, FP8, IR, Array, given, storage
 from tilewright_conformance.oracles.formats import FORMATS, Format, format_of
 from tilewright_conformance.oracles.matrix import E2M1, SCALED, bound
-from tilewright_conformance.suite.case import Case, Needs
+from tilewright_conformance.suite.case import Case
 from tilewright_conformance.suite.session import Session
+from tilewright_conformance.testlib.case_table import Table
 
 #: names in the language
 KINDS = tuple(ELEMENTS[text] for text in FP8)
 _COMMON = ("float8e4nv", "float8e5")
 _BLOCK = 256
 _BYTES = np.arange(256, dtype=np.uint8)
-_SOURCE = "the definition of the format"
+_TABLE = Table("fp8", "fp8", "the definition of the format")
 
 
 def cases() -> Iterator[Case]:
@@ -39,8 +40,7 @@ def cases() -> Iterator[Case]:
 
 
 def _case(name: str, id_: str, subject: str, body: Callable[[Session], None], *types: str, quick: bool = False, tile: int = _BLOCK, **needs: Any) -> Case:
-    declared = Needs(frozenset({IR[name], *types}), tile_elements=tile, **needs)
-    return Case(f"fp8/{IR[name]}/{id_}", "fp8", subject, body, declared, quick=quick, source=_SOURCE)
+    return _TABLE.case(f"{IR[name]}/{id_}", subject, body, name, *types, quick=quick, tile=tile, **needs)
 
 
 def _check(session: Session, found: Array, expected: Array, name: str, label: str = "result") -> None:
@@ -490,7 +490,7 @@ def _scaled_unit(format_: str, session: Session) -> None:
 
 def _scaled() -> Iterator[Case]:
     for format_ in ("e2m1", *SCALED):
-        types = {"u8", "bf16", "f32", SCALED.get(format_, "u8")}
-        needs = Needs(frozenset(types), features=frozenset({"dot_scaled"}), tile_elements=4096)
+        types = ("u8", "bf16", "f32", SCALED.get(format_, "u8"))
         body = functools.partial(_scaled_unit, format_)
-        yield Case(f"fp8/scaled/{format_}/every-code", "fp8", "tl.dot_scaled", body, needs, quick=format_ != "e5m2", source=_SOURCE)
+        options: dict[str, Any] = {"features": {"dot_scaled"}, "tile": 4096, "quick": format_ != "e5m2"}
+        yield _TABLE.case(f"scaled/{format_}/every-code", "tl.dot_scaled", body, *types, **options)

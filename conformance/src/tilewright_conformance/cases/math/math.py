@@ -27,13 +27,15 @@ from tilewright_conformance.oracles.dtypes import given, language, spacing, stor
 from tilewright_conformance.oracles.formats import format_of
 from tilewright_conformance.oracles.functions import exact
 from tilewright_conformance.oracles.rounding import rounded
-from tilewright_conformance.suite.case import Case, Needs
+from tilewright_conformance.suite.case import Case
 from tilewright_conformance.suite.session import Session
+from tilewright_conformance.testlib.case_table import Table
 from tilewright_conformance.testlib.math_values import ARGUMENTS, any_bits, double_nearest, large_angles, random_arguments
 from tilewright_conformance.testlib.sampled_cases import sampled
 
 Array = NDArray[Any]
 
+_TABLE = Table("math", "math", "exact integers and fractions")
 _BLOCK = 1024
 #: name -> the function of the language
 _FUNCTIONS: dict[str, Any] = {name: getattr(tl, name, None) or getattr(libdevice, name) for name in ARGUMENTS}
@@ -64,8 +66,7 @@ def cases() -> Iterator[Case]:
 def _case(
     name: str, type_: str, variant: str, body: Callable[[Session], None], *others: str, quick: bool = False, tile: int = _BLOCK, source: str = ""
 ) -> Case:
-    needs = Needs(frozenset({type_, *others}), tile_elements=tile)
-    return Case(f"math/{name}/{type_}/{variant}", "math", f"tl.{name}", body, needs, quick=quick, source=source or "exact integers and fractions")
+    return _TABLE.case(f"{name}/{type_}/{variant}", f"tl.{name}", body, type_, *others, tile=tile, quick=quick, source=source)
 
 
 # ---- functions of one number
@@ -330,9 +331,7 @@ def _arithmetic_cases() -> Iterator[Case]:
     yield _case("fdiv", "f64", "values", functools.partial(_quotient, tl.fdiv, "f64", 0.0), source="NumPy")
     yield _case("fdiv", "f32", "values", functools.partial(_quotient, tl.fdiv, "f32", 2.0), quick=True, source="double precision")
     body = functools.partial(_quotient, libdevice.fast_dividef, "f32", 3.0)
-    yield Case(
-        "math/fast_dividef/f32/relaxed", "math", "libdevice.fast_dividef", body, Needs(frozenset({"f32"}), tile_elements=_BLOCK), source="double precision"
-    )
+    yield _TABLE.case("fast_dividef/f32/relaxed", "libdevice.fast_dividef", body, "f32", tile=_BLOCK, source="double precision")
     yield _case("fdiv", "f32", "approximate", functools.partial(_quotient, approximate_fdiv, "f32", 2.0), source="double precision")
     for type_ in ("f16", "bf16"):
         yield _case("fdiv", type_, "halves", functools.partial(_quotient_of_halves, type_), "f32", source="double precision")
@@ -450,4 +449,4 @@ def _language_cases() -> Iterator[Case]:
     yield _case("constants", "f32", "scalars", _of_constants, quick=True, tile=1, source="Python's math")
     yield _case("members", "f32", "tile", _members, tile=128, source="NumPy")
     for name in (*(name for name in ARGUMENTS if name != "tanh"), "floor", "ceil", "sqrt_rn"):
-        yield Case(f"math/{name}/f16/refused", "math", f"tl.{name}", functools.partial(_refused, name), quick=name == "exp", source="the language")
+        yield _TABLE.case(f"{name}/f16/refused", f"tl.{name}", functools.partial(_refused, name), quick=name == "exp", source="the language")

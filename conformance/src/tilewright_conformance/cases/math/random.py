@@ -13,8 +13,9 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.errors import CompilationError
 from tilewright_conformance.oracles.philox import normal, philox, uniform, words
-from tilewright_conformance.suite.case import Case, Needs
+from tilewright_conformance.suite.case import Case
 from tilewright_conformance.suite.session import Session
+from tilewright_conformance.testlib.case_table import Table
 
 Array = NDArray[Any]
 
@@ -26,6 +27,7 @@ _KNOWN = (
 )
 _SEEDS = (0, 42, -1, 2**31 - 1, (0xDEAD << 32) + 0xBEEF, -(2**63), 2**63 - 1)
 _OFFSETS = (0, 1000, -8, 2**31 - 300, 2**40 + 7, -(2**62))
+_TABLE = Table("random", "math", "Philox in Python's integers")
 _BLOCK = 256
 #: what every function of a seed uses: the key is cut out of 64 bits
 _WORDS = ("u32", "u64")
@@ -60,8 +62,7 @@ def cases() -> Iterator[Case]:
 
 
 def _case(id_: str, function: str, body: Callable[[Session], None], *types: str, quick: bool = False, tile: int = _BLOCK, source: str = "") -> Case:
-    needs = Needs(frozenset(types), tile_elements=tile)
-    return Case(f"random/{id_}", "math", f"tl.{function}", body, needs, quick=quick, source=source or "Philox in Python's integers")
+    return _TABLE.case(id_, f"tl.{function}", body, *types, tile=tile, quick=quick, source=source)
 
 
 # ---- words

@@ -16,12 +16,13 @@ import tilewright.language as tl
 from tilewright_conformance.oracles.dtypes import INTEGERS, IR, SIGNED
 from tilewright_conformance.suite.case import Case
 from tilewright_conformance.suite.session import Session
+from tilewright_conformance.testlib.case_table import Table
 from tilewright_conformance.testlib.combining import Shape
-from tilewright_conformance.testlib.numbers import case_of, check, wide
+from tilewright_conformance.testlib.numbers import check, wide
 from tilewright_conformance.testlib.sampled_cases import sampled
 from tilewright_conformance.testlib.tiles import positions
 
-_case = functools.partial(case_of, "gathers", "memory", "NumPy")
+_case = Table("gathers", "memory").case
 
 
 def cases() -> Iterator[Case]:
@@ -99,9 +100,9 @@ def _gathers() -> Iterator[Case]:
             run = functools.partial(_pick, name, index_type, shape, extent, axis)
             text = f"tl.gather/{IR[name]}/{'x'.join(map(str, shape))}_{extent}_{axis % len(shape)}_{IR[index_type]}"
             elements = max(int(np.prod(shape)), int(np.prod(indices)))
-            yield _case(text, "tl.gather", run, name, index_type, elements=elements, quick=(index + turn) % 6 == 0)
+            yield _case(text, "tl.gather", run, name, index_type, tile=elements, quick=(index + turn) % 6 == 0)
     for block in (8, 256):
-        yield _case(f"chain/i32/{block}", "tl.gather", functools.partial(_chase, block), "int32", elements=block, quick=block == 256)
+        yield _case(f"chain/i32/{block}", "tl.gather", functools.partial(_chase, block), "int32", tile=block, quick=block == 256)
 
 
 # ---- histograms
@@ -154,7 +155,7 @@ def _histograms() -> Iterator[Case]:
         for n, bins in (sizes[index % 8], sizes[(index + 3) % 8], sizes[(index + 5) % 8]):
             run = functools.partial(_count, name, n, bins)
             text = f"tl.histogram/{IR[name]}/{n}_{bins}"
-            yield _case(text, "tl.histogram", run, name, "int8", elements=max(n, bins), quick=n == 256 or (n, index % 3) == (32, 0))
+            yield _case(text, "tl.histogram", run, name, "int8", tile=max(n, bins), quick=n == 256 or (n, index % 3) == (32, 0))
     for block, bins in ((64, 16), (512, 256)):
         run = functools.partial(_count_in_blocks, block, bins)
-        yield _case(f"histogram_blocks/i32/{block}_{bins}", "tl.histogram", run, "int32", elements=max(block, bins), quick=block == 64)
+        yield _case(f"histogram_blocks/i32/{block}_{bins}", "tl.histogram", run, "int32", tile=max(block, bins), quick=block == 64)

@@ -15,11 +15,12 @@ import tilewright.language as tl
 from tilewright_conformance.oracles.dtypes import FLOATS, IR, NUMBERS, Array, kind, language
 from tilewright_conformance.suite.case import Case
 from tilewright_conformance.suite.session import Session
+from tilewright_conformance.testlib.case_table import Table
 from tilewright_conformance.testlib.combining import Shape, extremum_type
-from tilewright_conformance.testlib.numbers import case_of, check, draw, unset, wide
+from tilewright_conformance.testlib.numbers import check, draw, unset, wide
 from tilewright_conformance.testlib.tiles import positions
 
-_case = functools.partial(case_of, "sorting", "memory", "NumPy")
+_case = Table("sorting", "memory").case
 
 
 def _compared(name: str) -> tuple[str, ...]:
@@ -112,9 +113,9 @@ def _sorted() -> Iterator[Case]:
     for index, name in enumerate(NUMBERS):
         for shape in (shapes[index % len(shapes)], shapes[(index + 4) % len(shapes)]):
             run = functools.partial(_sort, name, shape)
-            yield _case(f"tl.sort/{IR[name]}/{_text(shape)}", "tl.sort", run, *_compared(name), elements=int(np.prod(shape)), quick=index % 4 == 0)
+            yield _case(f"tl.sort/{IR[name]}/{_text(shape)}", "tl.sort", run, *_compared(name), tile=int(np.prod(shape)), quick=index % 4 == 0)
     for name in ("float32", "int32"):
-        yield _case(f"tl.sort/{IR[name]}/2048", "tl.sort", functools.partial(_sort, name, (2048,)), *_compared(name), elements=2048)
+        yield _case(f"tl.sort/{IR[name]}/2048", "tl.sort", functools.partial(_sort, name, (2048,)), *_compared(name), tile=2048)
 
 
 def _top(name: str, shape: Shape, k: int, high: bool, session: Session) -> None:
@@ -135,7 +136,7 @@ def _best() -> Iterator[Case]:
             run = functools.partial(_top, name, shape, k, high)
             text = f"tl.topk/{IR[name]}/{_text(shape)}_{k}_{'greatest' if high else 'least'}"
             result = extremum_type(name) if k < shape[-1] else name
-            yield _case(text, "tl.topk", run, *_compared(name), *_compared(result), elements=int(np.prod(shape)), quick=index % 5 == 0)
+            yield _case(text, "tl.topk", run, *_compared(name), *_compared(result), tile=int(np.prod(shape)), quick=index % 5 == 0)
 
 
 def _merge(name: str, shape: Shape, falling: bool, session: Session) -> None:
@@ -157,7 +158,7 @@ def _merged() -> Iterator[Case]:
         shape, falling = shapes[index % len(shapes)], index % 2 == 1
         run = functools.partial(_merge, name, shape, falling)
         text = f"tl.bitonic_merge/{IR[name]}/{_text(shape)}_{'falling' if falling else 'rising'}"
-        yield _case(text, "tl.bitonic_merge", run, *_compared(name), elements=int(np.prod(shape)), quick=index % 5 == 0)
+        yield _case(text, "tl.bitonic_merge", run, *_compared(name), tile=int(np.prod(shape)), quick=index % 5 == 0)
 
 
 def _order(block: int, session: Session) -> None:
@@ -170,7 +171,7 @@ def _order(block: int, session: Session) -> None:
 
 def _by_keys() -> Iterator[Case]:
     for block in (16, 128, 1024):
-        yield _case(f"argsort/i32/{block}", "tl.sort", functools.partial(_order, block), "int32", elements=block, quick=block == 128)
+        yield _case(f"argsort/i32/{block}", "tl.sort", functools.partial(_order, block), "int32", tile=block, quick=block == 128)
 
 
 def _flip(name: str, shape: Shape, axis: int | None, session: Session) -> None:
@@ -195,4 +196,4 @@ def _flipped() -> Iterator[Case]:
         for name in (("float32", "int8", "int64", "bfloat16")[index % 4], ("uint16", "float16", "bool", "int32")[(index + index // 4) % 4]):
             run = functools.partial(_flip, name, shape, axis)
             text = f"tl.flip/{IR[name]}/{_text(shape)}_{'default' if axis is None else axis % len(shape)}"
-            yield _case(text, "tl.flip", run, name, elements=int(np.prod(shape)), quick=index % 3 == 0)
+            yield _case(text, "tl.flip", run, name, tile=int(np.prod(shape)), quick=index % 3 == 0)

@@ -291,7 +291,7 @@ def map_one(x, limits, out, counts, BLOCK: tl.constexpr):
     "map/control_flow",
     "map_elementwise",
     each={"f32": "float32", "i32": "int32", "i64": "int64"},
-    needs=lambda name: numbers.needs(name, elements=64),
+    needs=lambda name: elements(name, tile=64),
     quick=("f32",),
 )
 def elements_take_their_own_branches(session: Session, name: str) -> None:

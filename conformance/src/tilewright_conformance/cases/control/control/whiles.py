@@ -40,7 +40,7 @@ def collatz(starts, steps, peaks):
     "while/collatz",
     "while",
     each={"i32": np.int32, "u32": np.uint32, "i64": np.int64, "u64": np.uint64},
-    needs=lambda dtype: numbers.needs(dtype.__name__),
+    needs=lambda dtype: elements(dtype.__name__),
     quick=("i32",),
 )
 def programs_loop_for_their_own_time(session: Session, dtype: Any) -> None:
@@ -67,7 +67,7 @@ def divisor(a, b, out):
     tl.store(out + pid, x)
 
 
-@CASES("while/divisor", "while", each={"u32": np.uint32, "i64": np.int64, "u64": np.uint64}, needs=lambda dtype: numbers.needs(dtype.__name__), quick=("u64",))
+@CASES("while/divisor", "while", each={"u32": np.uint32, "i64": np.int64, "u64": np.uint64}, needs=lambda dtype: elements(dtype.__name__), quick=("u64",))
 def greatest_common_divisors(session: Session, dtype: Any) -> None:
     top = np.iinfo(dtype).max
     a, b = (session.rng.integers(0, top, 32, dtype=dtype) for _ in range(2))

@@ -19,7 +19,8 @@ from tilewright_conformance.cases.core.access.masked_off import left_out
 from tilewright_conformance.oracles.dtypes import INTEGERS, IR, NUMBERS, SIGNED, kind, language
 from tilewright_conformance.suite.case import Case
 from tilewright_conformance.suite.session import Session
-from tilewright_conformance.testlib.numbers import case_of, check, wide
+from tilewright_conformance.testlib.case_table import Table
+from tilewright_conformance.testlib.numbers import check, wide
 from tilewright_conformance.testlib.sampled_cases import sampled
 from tilewright_conformance.testlib.tiles import positions
 
@@ -27,7 +28,7 @@ from tilewright_conformance.testlib.tiles import positions
 #: memory.
 _MEMORY = ("cache_", "eviction_", "volatile_", "/ptr/")
 
-_case = functools.partial(case_of, "access", "core", "NumPy", elements=1)
+_case = Table("access", "core").case
 
 
 def cases() -> Iterator[Case]:
@@ -86,14 +87,14 @@ def _lines() -> Iterator[Case]:
             lengths = _LENGTHS if text == "number" else _LENGTHS[index % 3 :: 3]
             run = functools.partial(_tails, name, other, 128, lengths)
             own = ("float32",) if isinstance(other, float) else ()  # the type of a number with a fraction, before it is cast
-            yield _case(f"tail/{IR[name]}/other_{text}", "tl.load(other)", run, name, *own, elements=128, quick=index % 4 == 0 and text in ("number", "nan"))
+            yield _case(f"tail/{IR[name]}/other_{text}", "tl.load(other)", run, name, *own, tile=128, quick=index % 4 == 0 and text in ("number", "nan"))
     for index, block in enumerate((1, 2, 8, 32, 64, 256, 512, 2048, 8192)):
         lengths = tuple(sorted({1, max(1, block - 1), block, block + 1, 2 * block + 3, 5 * block - 1}))
         for name in ("float32", "int8" if index % 2 else "float16"):
             run = functools.partial(_tails, name, 3, block, lengths)
-            yield _case(f"tail/{IR[name]}/block_{block}", "tl.load", run, name, elements=block, quick=block in (1, 32, 2048) and name == "float32")
+            yield _case(f"tail/{IR[name]}/block_{block}", "tl.load", run, name, tile=block, quick=block in (1, 32, 2048) and name == "float32")
     run = functools.partial(_tails, "int16", 5, 1024, (100003,))
-    yield _case("tail/i16/many_programs", "tl.load", run, "int16", elements=1024, quick=True)
+    yield _case("tail/i16/many_programs", "tl.load", run, "int16", tile=1024, quick=True)
 
 
 # ---- two to four axes
@@ -185,15 +186,15 @@ def _boxes() -> Iterator[Case]:
             name, elements = names[(index + 3 * by_columns) % 7], block[0] * block[1]
             text = f"matrix/{IR[name]}/{block[0]}x{block[1]}_{'columns' if by_columns else 'rows'}"
             run = functools.partial(_matrix, name, block, by_columns)
-            yield _case(text, "tl.load(mask)", run, name, elements=elements, quick=index in (0, 3) or (index == 5 and by_columns))
+            yield _case(text, "tl.load(mask)", run, name, tile=elements, quick=index in (0, 3) or (index == 5 and by_columns))
         run = functools.partial(_turn, name, block)
-        yield _case(f"transpose/{IR[name]}/{block[0]}x{block[1]}", "tl.store(mask)", run, name, elements=elements, quick=index == 4)
+        yield _case(f"transpose/{IR[name]}/{block[0]}x{block[1]}", "tl.store(mask)", run, name, tile=elements, quick=index == 4)
     boxes = (((4, 8, 16), (3, 5, 11)), ((2, 2, 64), (1, 2, 61)), ((8, 1, 8), (7, 1, 8)), ((2, 4, 4, 8), (2, 3, 4, 5)), ((4, 2, 8, 2), (3, 1, 7, 2)))
     for index, (shape, extents) in enumerate(boxes):
         for name in ("float32", ("int8", "int64", "float16", "int16", "int32")[index]):
             text = f"box/{IR[name]}/{'x'.join(map(str, extents))}"
             run = functools.partial(_box, name, shape, extents)
-            yield _case(text, "tl.load(mask)", run, name, elements=int(np.prod(shape)), quick=index % 3 == 0 and name == "float32")
+            yield _case(text, "tl.load(mask)", run, name, tile=int(np.prod(shape)), quick=index % 3 == 0 and name == "float32")
 
 
 # ---- masks that are data, scalars, of fewer axes
@@ -293,15 +294,15 @@ def _masks() -> Iterator[Case]:
         shape = shapes[index % len(shapes)]
         text, elements = "x".join(map(str, shape)), int(np.prod(shape))
         run = functools.partial(_marked, name, shape)
-        yield _case(f"marked/{IR[name]}/{text}", "tl.store(mask)", run, name, "int8", elements=elements, quick=index % 5 == 0)
+        yield _case(f"marked/{IR[name]}/{text}", "tl.store(mask)", run, name, "int8", tile=elements, quick=index % 5 == 0)
     for index, name in enumerate(("int32", "float32", "float16", "int8", "float64")):
         run = functools.partial(_row_marked, name)
-        yield _case(f"row_mask/{IR[name]}/8x32", "tl.load(mask)", run, name, "int8", elements=256, quick=index == 1)
-        yield _case(f"scalar_mask/{IR[name]}/32", "tl.load(mask)", functools.partial(_scalar_mask, name), name, elements=32, quick=index == 0)
+        yield _case(f"row_mask/{IR[name]}/8x32", "tl.load(mask)", run, name, "int8", tile=256, quick=index == 1)
+        yield _case(f"scalar_mask/{IR[name]}/32", "tl.load(mask)", functools.partial(_scalar_mask, name), name, tile=32, quick=index == 0)
     pairs = (("int32", "int8"), ("float32", "float16"), ("float32", "bfloat16"), ("int8", "int64"), ("float32", "int32"), ("int16", "float32"))
     for index, (source, target) in enumerate((*pairs, ("uint8", "float64"))):
         run = functools.partial(_on_store, source, target)
-        yield _case(f"store_cast/{IR[source]}_{IR[target]}/64", "tl.store", run, source, target, elements=64, quick=index % 4 == 0)
+        yield _case(f"store_cast/{IR[source]}_{IR[target]}/64", "tl.store", run, source, target, tile=64, quick=index % 4 == 0)
 
 
 # ---- offsets
@@ -383,12 +384,12 @@ def _offsets() -> Iterator[Case]:
         for element in (("float32", "int8", "float64", "float16")[index % 4], ("uint8", "int64", "bfloat16", "int32")[index % 4]):
             run = functools.partial(_offset, name, element)
             quick = name in ("uint8", "int8", "uint16") and element in ("float32", "int8", "float64")
-            yield _case(f"offset/{IR[name]}/{IR[element]}", "p + i", run, name, element, elements=64, quick=quick)
+            yield _case(f"offset/{IR[name]}/{IR[element]}", "p + i", run, name, element, tile=64, quick=quick)
     for text, far, own in (("u32", 2**32 - 8, "uint32"), ("i64", 2**40, "int64"), ("i64_negative", -(2**40), "int64"), ("i32_negative", -(2**31), "int32")):
-        yield _case(f"offset/far/{text}", "p + i", functools.partial(_far, far, own), "int16", own, elements=32, quick=text == "u32")
+        yield _case(f"offset/far/{text}", "p + i", functools.partial(_far, far, own), "int16", own, tile=32, quick=text == "u32")
     for index, name in enumerate(("float32", "int8", "bfloat16", "int64")):
-        yield _case(f"reversed/{IR[name]}/64", "tl.load", functools.partial(_backwards, name), name, elements=64, quick=index == 0)
-        yield _case(f"repeated/{IR[name]}/16x32", "tl.load", functools.partial(_one_for_all, name), name, elements=512, quick=index == 1)
+        yield _case(f"reversed/{IR[name]}/64", "tl.load", functools.partial(_backwards, name), name, tile=64, quick=index == 0)
+        yield _case(f"repeated/{IR[name]}/16x32", "tl.load", functools.partial(_one_for_all, name), name, tile=512, quick=index == 1)
 
 
 # ---- programs, and accesses that follow each other
@@ -455,8 +456,8 @@ def _in_place(name: str, session: Session) -> None:
 def _programs() -> Iterator[Case]:
     for grid in ((1,), (7,), (1000,), (70001,), (3, 5), (1, 1, 1), (2, 3, 4), (1, 7, 1), (1, 1, 9), (17, 1, 3)):
         text = "x".join(map(str, grid))
-        yield _case(f"grid/i32/{text}", "tl.program_id", functools.partial(_grid, grid), "int32", elements=16, quick=text in ("7", "2x3x4"))
+        yield _case(f"grid/i32/{text}", "tl.program_id", functools.partial(_grid, grid), "int32", tile=16, quick=text in ("7", "2x3x4"))
     for index, (name, block) in enumerate((("int32", 64), ("float32", 1024), ("int8", 256), ("float16", 32), ("int64", 2048))):
         run = functools.partial(_written_and_read, name, block)
-        yield _case(f"barrier/{IR[name]}/{block}", "tl.debug_barrier", run, name, elements=block, quick=index < 2)
-        yield _case(f"in_place/{IR[name]}/128", "tl.store", functools.partial(_in_place, name), name, elements=128, quick=index == 0)
+        yield _case(f"barrier/{IR[name]}/{block}", "tl.debug_barrier", run, name, tile=block, quick=index < 2)
+        yield _case(f"in_place/{IR[name]}/128", "tl.store", functools.partial(_in_place, name), name, tile=128, quick=index == 0)

@@ -85,7 +85,7 @@ def choose_type(conditions, a, b, out, scalars, BLOCK: tl.constexpr):
     "if/results",
     "if",
     each={dtypes.IR[name]: name for name in dtypes.NUMBERS},
-    needs=lambda name: numbers.needs(name, elements=32),
+    needs=lambda name: elements(name, tile=32),
     quick=("f16", "i8", "u64"),
 )
 def results_of_every_type(session: Session, name: str) -> None:
@@ -225,7 +225,7 @@ def truth(x, out):
     tl.store(out + pid, found)
 
 
-@CASES("condition", "if", each={dtypes.IR[name]: name for name in ("bool", *dtypes.NUMBERS)}, needs=numbers.needs, quick=("i1", "f32", "u8"))
+@CASES("condition", "if", each={dtypes.IR[name]: name for name in ("bool", *dtypes.NUMBERS)}, needs=elements, quick=("i1", "f32", "u8"))
 def numbers_are_conditions(session: Session, name: str) -> None:
     """Take numbers for conditions as Python does.
 

@@ -26,7 +26,7 @@ ROOM = 16
 
 def _and_wide(name: str) -> Needs:
     """The needs of a kernel of a type, and of the type that results are kept in."""
-    return numbers.needs(name, *["uint64"] * name.startswith("u"))
+    return elements(name, *["uint64"] * name.startswith("u"))
 
 
 # ---- bounds
@@ -170,7 +170,7 @@ def add_rows(x, out, n, TYPE: tl.constexpr, BLOCK: tl.constexpr):
     "carried/tile",
     "for",
     each={dtypes.IR[name]: name for name in dtypes.NUMBERS},
-    needs=lambda name: numbers.needs(name, elements=64),
+    needs=lambda name: elements(name, tile=64),
     quick=("f32", "bf16", "u8", "i64"),
 )
 def tiles_are_carried(session: Session, name: str) -> None:

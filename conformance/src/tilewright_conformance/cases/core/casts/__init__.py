@@ -20,12 +20,14 @@ from tilewright_conformance.oracles.dtypes import FLOATS, INTEGERS, IR, NUMBERS,
 from tilewright_conformance.oracles.formats import FORMATS
 from tilewright_conformance.suite.case import Case
 from tilewright_conformance.suite.session import Session
-from tilewright_conformance.testlib.numbers import check, needs, special, wide
+from tilewright_conformance.testlib.case_table import Table
+from tilewright_conformance.testlib.numbers import check, special, wide
 from tilewright_conformance.testlib.sampled_cases import sampled
 
 _FP8 = tuple(name for name in FORMATS if name.startswith("float8"))
 _BLOCK = 512
 _SOURCE = "the definition of the formats, exact integers"
+_case = Table("casts", "core", _SOURCE).case
 
 
 def cases() -> Iterator[Case]:
@@ -55,25 +57,25 @@ def _convert(source: str, target: str, rounding: str | None, session: Session) -
     check(session, found, conversions.cast(x, target, rounding or "rtne"))
 
 
-def _case(source: str, target: str, rounding: str | None, quick: bool) -> Case:
-    return Case(
-        f"casts/to/{IR[source]}_{IR[target]}/{rounding or 'values'}",
-        profile="core",
-        subject="tl.cast",
-        run=functools.partial(_convert, source, target, rounding),
-        needs=needs(source, target, elements=_BLOCK),
+def _cast(source: str, target: str, rounding: str | None, quick: bool) -> Case:
+    return _case(
+        f"to/{IR[source]}_{IR[target]}/{rounding or 'values'}",
+        "tl.cast",
+        functools.partial(_convert, source, target, rounding),
+        source,
+        target,
+        tile=_BLOCK,
         quick=quick,
-        source=_SOURCE,
     )
 
 
 def _numbers() -> Iterator[Case]:
     often = (("float64", "float16"), ("float32", "bfloat16"), ("int64", "float32"))
     for index, (source, target) in enumerate((a, b) for a in (*NUMBERS, "bool") for b in (*NUMBERS, "bool") if a != b):
-        yield _case(source, target, None, index % 7 == 0 or (source, target) in often)
+        yield _cast(source, target, None, index % 7 == 0 or (source, target) in often)
     for source, target in (("float32", "float16"), ("float32", "bfloat16"), ("float64", "float16"), ("float64", "bfloat16"), ("float64", "float32")):
         for rounding in ("rtz", "rtne"):
-            yield _case(source, target, rounding, source == "float32" and rounding == "rtz")
+            yield _cast(source, target, rounding, source == "float32" and rounding == "rtz")
 
 
 # ---- there and back: what one cast takes away, another does not bring back
@@ -116,15 +118,9 @@ def _chain(source: str, middle: str, target: str, session: Session) -> None:
 def _chains() -> Iterator[Case]:
     for index, names in enumerate(_CHAINS):
         texts = [IR[name] for name in names]
-        yield Case(
-            f"casts/chain/{texts[0]}/{texts[1]}_{texts[2]}",
-            profile="core",
-            subject="tl.cast",
-            run=functools.partial(_chain, *names),
-            needs=dataclasses.replace(needs(*names, elements=_BLOCK), dtypes=frozenset(texts) | ({"i8"} if "bool" in (names[0], names[2]) else set())),
-            quick=index % 4 == 0,
-            source=_SOURCE,
-        )
+        case = _case(f"chain/{texts[0]}/{texts[1]}_{texts[2]}", "tl.cast", functools.partial(_chain, *names), *names, tile=_BLOCK, quick=index % 4 == 0)
+        carriers = {"i8"} if "bool" in (names[0], names[2]) else set()
+        yield dataclasses.replace(case, needs=dataclasses.replace(case.needs, dtypes=frozenset(texts) | carriers))
 
 
 # ---- bits
@@ -187,34 +183,28 @@ def _bits() -> Iterator[Case]:
         *(("int64", "uint64"),),
     ]
     for index, (source, target) in enumerate(pairs):
-        yield Case(
-            f"casts/bits/{IR[source]}_{IR[target]}/values",
-            profile="core",
-            subject="tl.cast(bitcast)",
-            run=functools.partial(_bitcast, source, target),
-            needs=needs(source, target, elements=_BLOCK),
+        yield _case(
+            f"bits/{IR[source]}_{IR[target]}/values",
+            "tl.cast(bitcast)",
+            functools.partial(_bitcast, source, target),
+            source,
+            target,
+            tile=_BLOCK,
             quick=index % 5 == 0,
             source="the same bytes",
         )
     for name in FLOATS:
-        yield Case(
-            f"casts/bits/{IR[name]}/sign",
-            profile="core",
-            subject="tl.cast(bitcast)",
-            run=functools.partial(_magnitudes, name),
-            needs=needs(name, f"uint{8 * kind(name).itemsize}", elements=_BLOCK),
+        yield _case(
+            f"bits/{IR[name]}/sign",
+            "tl.cast(bitcast)",
+            functools.partial(_magnitudes, name),
+            name,
+            f"uint{8 * kind(name).itemsize}",
+            tile=_BLOCK,
             quick=name == "float32",
             source="NumPy",
         )
-    yield Case(
-        "casts/bits/pointers/halves",
-        profile="core",
-        subject="tl.cast(bitcast)",
-        run=_through_pointers,
-        needs=needs("int16", elements=64),
-        quick=True,
-        source="NumPy",
-    )
+    yield _case("bits/pointers/halves", "tl.cast(bitcast)", _through_pointers, "int16", tile=64, quick=True, source="NumPy")
 
 
 # ---- formats of 8 bits, which travel as bytes
@@ -271,12 +261,14 @@ def _fp8() -> Iterator[Case]:
     for index, (source, target, rounding) in enumerate(rows):
         through = ("float32",) if source in INTEGERS else ()  # the language takes integers to fp8 by way of fp32
         carriers = [f"uint{8 if name in _FP8 else 8 * kind(name).itemsize}" for name in (source, target) if name not in INTEGERS]
-        yield Case(
-            f"casts/fp8/{IR[source]}_{IR[target]}/{rounding or 'values'}",
-            profile="fp8",
-            subject="tl.cast",
-            run=functools.partial(_convert_fp8, source, target, rounding),
-            needs=needs(source, target, *through, *carriers, elements=_BLOCK),
+        yield _case(
+            f"fp8/{IR[source]}_{IR[target]}/{rounding or 'values'}",
+            "tl.cast",
+            functools.partial(_convert_fp8, source, target, rounding),
+            source,
+            target,
+            *through,
+            *carriers,
+            tile=_BLOCK,
             quick=index % 6 == 0 or (source, target) == ("float32", "float8e4nv"),
-            source=_SOURCE,
         )

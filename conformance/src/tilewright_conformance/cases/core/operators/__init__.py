@@ -20,10 +20,11 @@ from tilewright_conformance.cases.core.operators.kernels import common, meet
 from tilewright_conformance.oracles.dtypes import FLOATS, INTEGERS, IR, NUMBERS, SIGNED, UNSIGNED, kind, language
 from tilewright_conformance.suite.case import Case
 from tilewright_conformance.suite.session import Session
-from tilewright_conformance.testlib.numbers import case_of, check, draw, special, unset, wide
+from tilewright_conformance.testlib.case_table import Table
+from tilewright_conformance.testlib.numbers import check, draw, special, unset, wide
 
 _BLOCK = 256
-_case = functools.partial(case_of, "operators", "core", "NumPy, exact integers", elements=_BLOCK)
+_case = functools.partial(Table("operators", "core", "NumPy, exact integers").case, tile=_BLOCK)
 
 
 def cases() -> Iterator[Case]:
@@ -243,7 +244,7 @@ def _alone() -> Iterator[Case]:
     yield _case("logic/i1/values", "x & y", _logic, "int32", "int8", quick=True)
     for start, end in ((0, 1), (1, 2), (5, 69), (-16, 16), (100, 1124)):
         text = f"{start}_{end}".replace("-", "m")
-        yield _case(f"arange/i32/{text}", "tl.arange", functools.partial(_ranges, start, end), quick=start in (5, -16), elements=end - start)
+        yield _case(f"arange/i32/{text}", "tl.arange", functools.partial(_ranges, start, end), quick=start in (5, -16), tile=end - start)
 
 
 # ---- minimum, maximum and clamp at special values
@@ -383,7 +384,7 @@ def _products() -> Iterator[Case]:
         yield _case(f"umulhi/{IR[name]}/values", "tl.umulhi", functools.partial(_upper_halves, name), name, f"u{own}", quick=name in ("uint32", "int64"))
     for index, name in enumerate(INTEGERS):
         yield _case(f"cdiv/{IR[name]}/values", "tl.cdiv", functools.partial(_rounded_up, name), name, quick=index % 4 == 0)
-    yield _case("divide/f32/default", "x / y", _quotients, "float32", quick=True, elements=4096)
+    yield _case("divide/f32/default", "x / y", _quotients, "float32", quick=True, tile=4096)
 
 
 # ---- functions of one operation, whose results are exact
@@ -496,5 +497,5 @@ def _shapes() -> Iterator[Case]:
     for index, shape in enumerate(shapes):
         for name in (names[index], names[(index + 3) % 7]):
             run = functools.partial(_outer, name, shape)
-            yield _case(f"broadcast/{IR[name]}/{shape[0]}x{shape[1]}", "x + y", run, name, "int8", quick=index % 3 == 0, elements=shape[0] * shape[1])
-    yield _case("broadcast/i32/2x4x8x16", "x + y", _four_axes, "int32", quick=True, elements=1024)
+            yield _case(f"broadcast/{IR[name]}/{shape[0]}x{shape[1]}", "x + y", run, name, "int8", quick=index % 3 == 0, tile=shape[0] * shape[1])
+    yield _case("broadcast/i32/2x4x8x16", "x + y", _four_axes, "int32", quick=True, tile=1024)

@@ -34,13 +34,15 @@ from tilewright_conformance.cases.math.libdevice.values import (
 )
 from tilewright_conformance.oracles.dtypes import language, storage
 from tilewright_conformance.oracles.functions import exact
-from tilewright_conformance.suite.case import Case, Needs
+from tilewright_conformance.suite.case import Case
 from tilewright_conformance.suite.session import Session
+from tilewright_conformance.testlib.case_table import Table
 from tilewright_conformance.testlib.math_values import ARGUMENTS, random_arguments
 
 Array = NDArray[Any]
 
 _BLOCK = 128
+_TABLE = Table("libdevice", "math", "")
 _INF, _NAN = float("inf"), float("nan")
 #: name -> the function it is another name of, where accuracy is strict
 _FAST = {
@@ -89,12 +91,13 @@ def cases() -> Iterator[Case]:
     yield from _settled()
     yield from _bessel()
     yield from _exact()
-    yield Case("libdevice/types/refused", "math", "libdevice", _refused, quick=True, source="the language")
+    yield _TABLE.case("types/refused", "libdevice", _refused, quick=True, source="the language")
 
 
 def _case(name: str, type_: str, variant: str, body: Callable[[Session], None], *others: str, quick: bool = False, source: str = "") -> Case:
-    needs = Needs(frozenset({type_, *others}) - {"i1"}, tile_elements=_BLOCK)
-    return Case(f"libdevice/{name}/{type_}/{variant}", "math", f"libdevice.{name}", body, needs, quick=quick, source=source)
+    types = (one for one in (type_, *others) if one != "i1")
+    id_ = f"{name}/{type_}/{variant}"
+    return _TABLE.case(id_, f"libdevice.{name}", body, *types, quick=quick, tile=_BLOCK, source=source)
 
 
 def _run(session: Session, name: str, operands: list[Array], result: str) -> Array:

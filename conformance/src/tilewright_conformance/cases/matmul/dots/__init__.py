@@ -18,8 +18,9 @@ from tilewright_conformance.cases.matmul.dots import kernels
 from tilewright_conformance.oracles import matrix
 from tilewright_conformance.oracles.dtypes import language, storage
 from tilewright_conformance.oracles.matrix import Operand
-from tilewright_conformance.suite.case import Case, Needs
+from tilewright_conformance.suite.case import Case
 from tilewright_conformance.suite.session import Session
+from tilewright_conformance.testlib.case_table import Table
 from tilewright_conformance.testlib.sampled_cases import sampled
 
 Array = np.ndarray[Any, Any]
@@ -57,6 +58,9 @@ SHAPES: tuple[tuple[int, ...], ...] = (
 LARGE = ((128, 128, 32), (64, 128, 64))
 
 
+_TABLE = Table("dots", "matmul", "NumPy, float64")
+
+
 def cases() -> Iterator[Case]:
     for case in sampled("dots", "matmul", {"dot": True, "dot_scaled": True}):
         yield _in_profile(case)
@@ -69,19 +73,15 @@ def _case(id_: str, body: Body, types: tuple[str, ...], dot: set[tuple[str, str]
 
     ``shape`` is (M, N, K) of its smallest matmul.
     """
-    needs = Needs(
-        frozenset(types) | {name for pair in dot for name in pair},
-        frozenset(dot),
-        frozenset(own.pop("precisions", ())),
-        (shape[0], shape[1], shape[2]) if shape else None,
-        features=frozenset(own.pop("features", ())),
-        tile_elements=own.pop("elements", 1 << 11),
-    )
-    return _in_profile(Case(f"dots/{id_}", "matmul", own.pop("subject", "tl.dot"), body, needs, source=own.pop("source", "NumPy, float64"), **own))
+    subject, tile = own.pop("subject", "tl.dot"), own.pop("elements", 1 << 11)
+    every = {*types, *(name for pair in dot for name in pair)}
+    precisions = frozenset(own.pop("precisions", ()))
+    more = {"dot": frozenset(dot), "dot_precisions": precisions, "dot_shape": shape or None, "tile": tile}
+    return _in_profile(_TABLE.case(id_, subject, body, *every, **more, **own))
 
 
 def _in_profile(case: Case) -> Case:
-    # pairs of e2m1 come as plain bytes: the name tells
+    # sampled cases, and those whose pairs of e2m1 are plain bytes
     narrow = any(matrix.is_fp8(name) for name in case.needs.dtypes) or "e2m1" in case.id
     return dataclasses.replace(case, profile="fp8") if narrow else case
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tilewright_conformance.suite.case import Case, Needs
+from tilewright_conformance.suite.case import Case
 from tilewright_conformance.suite.session import Session
+from tilewright_conformance.testlib.case_table import Table
 
 Array = np.ndarray[Any, Any]
 
@@ -18,11 +19,10 @@ def whole(id_: str, profile: str, body: Callable[[Session], None], dtypes: str =
 
     Args:
         dtypes: with blanks between.
-        needs: further fields of ``Needs``.
+        needs: as ``elements`` takes them.
     """
-    fields: dict[str, Any] = {name: frozenset(value) if isinstance(value, set) else value for name, value in needs.items()}
-    own = Needs(frozenset(dtypes.split()), **{"tile_elements": 1 << 12, **fields})
-    return Case(f"kernels/{id_}", profile, id_.partition("/")[0], body, own, quick=quick, source="NumPy, float64")
+    table, subject = Table("kernels", profile, "NumPy, float64"), id_.partition("/")[0]
+    return table.case(id_, subject, body, *dtypes.split(), quick=quick, **{"tile": 1 << 12, **needs})
 
 
 def normal(session: Session, *shape: int, dtype: Any = np.float32) -> Array:
