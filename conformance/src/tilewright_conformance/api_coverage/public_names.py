@@ -1,4 +1,4 @@
-"""The table of public names (``table.toml``), and the objects they stand for."""
+"""The table of public names (``public_names.toml``), and the objects they stand for."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def names() -> dict[str, Name]:
             alias = f"{family['alias']}{name}" if "alias" in family else ""
             full = f"{family['prefix']}{name}"
             if full in found:
-                raise ValueError(f"table.toml names {full} twice")
+                raise ValueError(f"public_names.toml names {full} twice")
             found[full] = Name(full, family["title"], family["kind"], since or family.get("since", "3.0"), family["page"].format(name=name), alias)
     return found
 
