@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from corpus.amd_code import effect, figures_of, parse
 
-from tilewright.gpu_host.code_counts import Counts, Effect
+from tilewright.gpu_host.code_counts import CountedEffect, Counts
 from tilewright.gpu_host.control_flow import Instruction
 
 TEXT = """
@@ -92,30 +92,30 @@ def test_registers_spills_and_occupancy_are_of_the_metadata() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("global_load_b128 v[0:3], v[4:5], off", Effect("load", 16)),
-        ("global_load_d16_hi_b16 v0, v[4:5], off", Effect("load", 2)),
-        ("global_load_short_d16_hi v0, v[4:5], off", Effect("load", 2)),
-        ("global_load_d16_u8 v0, v[4:5], off", Effect("load", 1)),
-        ("global_load_ubyte v0, v[4:5], off", Effect("load", 1)),
-        ("buffer_load_b96 v[0:2], v4, s[0:3], 0 offen", Effect("load", 12)),
-        ("flat_load_dword v0, v[4:5]", Effect("load", 4)),
-        ("buffer_store_byte v0, v4, s[0:3], 0 offen", Effect("store", 1)),
-        ("global_store_d16_hi_b16 v[4:5], v0, off", Effect("store", 2)),
-        ("buffer_load_dword v4, s[0:3], 0 offen lds", Effect("copy", 4, "buffer_load_lds")),
+        ("global_load_b128 v[0:3], v[4:5], off", CountedEffect("load", 16)),
+        ("global_load_d16_hi_b16 v0, v[4:5], off", CountedEffect("load", 2)),
+        ("global_load_short_d16_hi v0, v[4:5], off", CountedEffect("load", 2)),
+        ("global_load_d16_u8 v0, v[4:5], off", CountedEffect("load", 1)),
+        ("global_load_ubyte v0, v[4:5], off", CountedEffect("load", 1)),
+        ("buffer_load_b96 v[0:2], v4, s[0:3], 0 offen", CountedEffect("load", 12)),
+        ("flat_load_dword v0, v[4:5]", CountedEffect("load", 4)),
+        ("buffer_store_byte v0, v4, s[0:3], 0 offen", CountedEffect("store", 1)),
+        ("global_store_d16_hi_b16 v[4:5], v0, off", CountedEffect("store", 2)),
+        ("buffer_load_dword v4, s[0:3], 0 offen lds", CountedEffect("copy", 4, "buffer_load_lds")),
         ("v_wmma_f32_16x16x16_f16 v[0:7], v[8:15], v[8:15], v[0:7]",
-         Effect("mma", 0, "wmma_f32_16x16x16_f16", 4096)),
+         CountedEffect("mma", 0, "wmma_f32_16x16x16_f16", 4096)),
         ("v_mfma_scale_f32_16x16x128_f8f6f4 v[0:3], v[0:7], v[0:7], v[0:3], v1, v1",
-         Effect("mma", 0, "mfma_scale_f32_16x16x128_f8f6f4", 32768)),
-        ("ds_store_b64 v0, v[2:3]", Effect("shared")),
+         CountedEffect("mma", 0, "mfma_scale_f32_16x16x128_f8f6f4", 32768)),
+        ("ds_store_b64 v0, v[2:3]", CountedEffect("shared")),
         ("ds_bpermute_b32 v0, v1, v2", None),
         ("s_barrier_signal -1", None),
-        ("s_barrier_wait -1", Effect("barrier")),
+        ("s_barrier_wait -1", CountedEffect("barrier")),
         ("buffer_wbl2 sc1", None),
         ("global_inv scope:SCOPE_DEV", None),
         ("v_add_f32_e32 v0, v0, v1", None),
     ],
 )  # fmt: skip
-def test_an_instruction_counts_as(text: str, expected: Effect | None) -> None:
+def test_an_instruction_counts_as(text: str, expected: CountedEffect | None) -> None:
     (instruction,) = parse(f"kernel:\n\t{text}\n.Lfunc_end0:\n", "kernel")
     assert effect(instruction) == expected
 

@@ -18,7 +18,7 @@ from amd_support import example
 
 from tilewright.errors import KernelError, LaunchError, ResidencyError
 from tilewright.gpu_host import launch
-from tilewright.gpu_host.table import Call
+from tilewright.gpu_host.table import DriverCall
 from tilewright.plugins.manifest import Device
 from tilewright.plugins.registry import registry
 from tilewright_amd.codegen import prints
@@ -106,7 +106,7 @@ with patch.object(prints, "BYTES", 3 * 5 * 8 + 8):  # three records of five word
     assert len(set(lines[:3])) == 3 and all(line.endswith("idx () found: 6") for line in lines[:3]), lines
     assert lines[3:] == ["4 lines that kernel says_and_checks printed are lost: 3 fit. Print in fewer programs, or fewer elements"], lines
 assert printed((1,), -5, 9) == ["pid (0, 0, 0) idx () found: -5"], "the lost lines come after"
-with patch.object(prints, "_CAPTURING", Call("capturing", lambda hip, stream: (0, 1))):
+with patch.object(prints, "_CAPTURING", DriverCall("capturing", lambda hip, stream: (0, 1))):
     try:
         printed((1,), 5, 9)
     except LaunchError as error:

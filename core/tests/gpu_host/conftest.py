@@ -20,13 +20,13 @@ from tilewright.gpu_host.kernels import LoadedKernel
 from tilewright.gpu_host.table import (
     DEVICE_ATTRIBUTES,
     FUNCTION_ATTRIBUTES,
-    Call,
+    DriverCall,
     DriverTable,
     Entries,
     Enumeration,
     Image,
-    Launch,
     LaunchAttribute,
+    LaunchParameters,
     NativeEntries,
     OpaqueArgument,
     Statuses,
@@ -48,10 +48,10 @@ class ToyBindings(StandInBindings):
         self.current = device
 
     def _toyLaunch(self, function: int, x: int, y: int, z: int, threads: int, shared: int, stream: int, addresses: int, *rest: Any) -> None:
-        self.started(Launch(function, (x, y, z), threads, shared, stream, addresses, *rest), addresses)
+        self.started(LaunchParameters(function, (x, y, z), threads, shared, stream, addresses, *rest), addresses)
 
 
-def _launch(toy: Any, launch: Launch) -> tuple[Any, ...]:
+def _launch(toy: Any, launch: LaunchParameters) -> tuple[Any, ...]:
     return toy.toyLaunch(launch.function, *launch.grid, *launch[2:])
 
 
@@ -62,13 +62,13 @@ def _image(driver: Driver, device: int, code: CodeObject) -> Image:
 
 
 ENTRIES = Entries(
-    initialize=Call("toyInit", lambda toy: toy.toyInit(0)),
+    initialize=DriverCall("toyInit", lambda toy: toy.toyInit(0)),
     device_count="toyCount",
-    device=Call("toyDevice", lambda toy, index: (0, index)),
+    device=DriverCall("toyDevice", lambda toy, index: (0, index)),
     device_name="toyName",
     device_memory="toyMemory",
     device_attribute="toyAttribute",
-    context=Call("toyDevice", lambda toy, device: (0, device)),
+    context=DriverCall("toyDevice", lambda toy, device: (0, device)),
     context_current="toyCurrent",
     context_enter="toySetDevice",
     context_leave="toySetDevice",
@@ -78,7 +78,7 @@ ENTRIES = Entries(
     function_attribute="toyFunctionAttribute",
     function_allow_shared="toyAllowShared",
     occupancy="toyOccupancy",
-    launch=Call("toyLaunch", _launch),
+    launch=DriverCall("toyLaunch", _launch),
     memory_allocate="toyAllocate",
     memory_free="toyFree",
     memory_to_device="toyCopyIn",

@@ -1,17 +1,17 @@
 """What is told of counted machine code, for people and as JSON."""
 
-from tilewright.gpu_host.code_counts import Counts, Effect, count, counted
+from tilewright.gpu_host.code_counts import CountedEffect, Counts, count, counted
 from tilewright.gpu_host.control_flow import Instruction
 
 EFFECTS = {
-    "load": Effect("load", 16),
-    "narrow": Effect("load", 4),
-    "copy": Effect("copy", 16, "cp.async"),
-    "block": Effect("copy", 0, "bulk"),
-    "mma": Effect("mma", 0, "HMMA.16816", 2048),
-    "sync": Effect("barrier"),
-    "spill": Effect("local"),
-    "atomic": Effect("atomic"),
+    "load": CountedEffect("load", 16),
+    "narrow": CountedEffect("load", 4),
+    "copy": CountedEffect("copy", 16, "cp.async"),
+    "block": CountedEffect("copy", 0, "bulk"),
+    "mma": CountedEffect("mma", 0, "HMMA.16816", 2048),
+    "sync": CountedEffect("barrier"),
+    "spill": CountedEffect("local"),
+    "atomic": CountedEffect("atomic"),
 }
 
 
@@ -29,7 +29,7 @@ def code(text: str) -> list[Instruction]:
     return found
 
 
-def effect(instruction: Instruction) -> Effect | None:
+def effect(instruction: Instruction) -> CountedEffect | None:
     return EFFECTS.get(instruction.mnemonic)
 
 

@@ -15,7 +15,7 @@ from tilewright.gpu_host.driver import Driver
 from tilewright.gpu_host.expressions import word
 from tilewright.gpu_host.launch import PythonLauncher
 from tilewright.gpu_host.native_launch import native_launcher
-from tilewright.gpu_host.table import STRUCTURE, Condition, NativeCall, Number, Numbers
+from tilewright.gpu_host.table import STRUCTURE, IntegerArrayOperand, IntegerOperand, NativeCall, Precondition
 from tilewright.plugins.manifest import Parameter
 
 #: What the structures of these tests are: an address, two extents of 32 bits, two strides, a constant.
@@ -33,13 +33,20 @@ def described(number: int, scale: int = 2) -> dict[str, Any]:
     """A structure of the descriptor that is argument 1, in which a constant stands."""
     steps = (("mul", word(1, 3), scale), ("mul", word(1, 4), scale))
     native = NativeCall(
-        "toyDescribe", (Number("i32", number), STRUCTURE, Numbers("i64", steps), Numbers("i32", (word(1, 1), word(1, 2))), Number("i64", word(1)))
+        "toyDescribe",
+        (
+            IntegerOperand("i32", number),
+            STRUCTURE,
+            IntegerArrayOperand("i64", steps),
+            IntegerArrayOperand("i32", (word(1, 1), word(1, 2))),
+            IntegerOperand("i64", word(1)),
+        ),
     )
     return {
         "inputs": (word(1), word(1, 1), word(1, 2), *steps),
         "size": SIZE,
         "encode": lambda given: struct.pack(FORM, *given, number).ljust(SIZE, b"\0"),
-        "conditions": (Condition(steps[0], 0, 1 << 20, 16, "steps are multiples of 16 up to 2**20"),),
+        "conditions": (Precondition(steps[0], 0, 1 << 20, 16, "steps are multiples of 16 up to 2**20"),),
         "native": native,
     }
 

@@ -18,7 +18,7 @@ from tilewright.gpu_host.kernels import LoadedKernel
 from tilewright.gpu_host.launch import PythonLauncher
 from tilewright.gpu_host.native_launch import attribute_records, native_launcher
 from tilewright.gpu_host.streams import stream_handle
-from tilewright.gpu_host.table import Call, Launch
+from tilewright.gpu_host.table import DriverCall, LaunchParameters
 from tilewright.plugins.manifest import CodeObject, Parameter
 from tilewright.testing.stand_in_driver import StandInLibrary
 from tilewright_nvidia.host.driver_table import TABLE, LaunchAttribute, LaunchConfig
@@ -170,18 +170,18 @@ def test_structures_are_laid_out_as_the_driver_has_them() -> None:
             return (0,)
 
     caught, call = Catching(), TABLE.entries.launch
-    assert isinstance(call, Call)
-    call.call(caught, Launch(77, (1, 2, 3), 128, 7, 8, 4096, (PROGRAMMATIC_SERIALIZATION,)))
+    assert isinstance(call, DriverCall)
+    call.call(caught, LaunchParameters(77, (1, 2, 3), 128, 7, 8, 4096, (PROGRAMMATIC_SERIALIZATION,)))
     config, *others = caught.given
     ours = LaunchConfig.from_address(config.getPtr())
     assert (tuple(ours.grid), tuple(ours.block), ours.shared, ours.stream, ours.attribute_count, others) == ((1, 2, 3), (128, 1, 1), 7, 8, 1, [77, 4096, 0])
     made = attribute_records(TABLE.native, (PROGRAMMATIC_SERIALIZATION,))
     assert made is not None and ctypes.string_at(ours.attributes, ctypes.sizeof(LaunchAttribute))[:12] == made[:12]
-    call.call(caught, Launch(77, (1, 2, 3), 128, 7, 8, 4096, (COOPERATIVE,), True))
+    call.call(caught, LaunchParameters(77, (1, 2, 3), 128, 7, 8, 4096, (COOPERATIVE,), True))
     made = attribute_records(TABLE.native, (COOPERATIVE,))
     given = LaunchConfig.from_address(caught.given[0].getPtr()).attributes
     assert made is not None and ctypes.string_at(given, ctypes.sizeof(LaunchAttribute))[:12] == made[:12]
-    call.call(caught, Launch(77, (1, 2, 3), 128, 7, 8, 4096))
+    call.call(caught, LaunchParameters(77, (1, 2, 3), 128, 7, 8, 4096))
     assert LaunchConfig.from_address(caught.given[0].getPtr()).attribute_count == 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright.gpu_host.code_counts import Counts, Effect, count, main_loop
+from tilewright.gpu_host.code_counts import CountedEffect, Counts, count, main_loop
 from tilewright.gpu_host.control_flow import Instruction
 from tilewright_nvidia.toolchain.sass import effect, parse
 
@@ -77,36 +77,36 @@ def test_the_loop_has_the_slow_path_of_its_wait_and_the_wait_is_no_loop_within()
 @pytest.mark.parametrize(
     ("mnemonic", "expected"),
     [
-        ("LDG.E", Effect("load", 4)),
-        ("LDG.E.S8", Effect("load", 1)),
-        ("LDG.E.64.STRONG.GPU", Effect("load", 8)),
-        ("LDG.E.LTC128B.128.CONSTANT", Effect("load", 16)),
-        ("LDG.E.ENL2.256", Effect("load", 32)),
-        ("STG.E.U16", Effect("store", 2)),
-        ("ST.E.64", Effect("store", 8)),
-        ("LDGSTS.E.BYPASS.LTC128B.128", Effect("copy", 16, "cp.async")),
-        ("LDGSTS.E", Effect("copy", 4, "cp.async")),
-        ("UTMASTG.3D", Effect("copy", 0, "cp.async.bulk.tensor store")),
-        ("UBLKCP.S.G", Effect("copy", 0, "cp.async.bulk")),
-        ("HMMA.16816.F32.BF16", Effect("mma", 0, "HMMA.16816", 2048)),
-        ("HMMA.1688.F32.TF32", Effect("mma", 0, "HMMA.1688", 1024)),
-        ("IMMA.16832.S8.S8", Effect("mma", 0, "IMMA.16832", 4096)),
-        ("QGMMA.64x256x32.F32.E4M3.E4M3", Effect("mma", 0, "QGMMA.64x256x32", 131072)),
-        ("UTCHMMA", Effect("mma", 0, "UTCHMMA")),
-        ("UTCQMMA.2CTA", Effect("mma", 0, "UTCQMMA")),
-        ("LDSM.16.M88.4", Effect("shared")),
-        ("STS.128", Effect("shared")),
-        ("STL.64", Effect("local")),
-        ("ATOMG.E.ADD.STRONG.GPU", Effect("atomic")),
-        ("REDG.E.ADD.F32.FTZ.RN.STRONG.GPU", Effect("atomic")),
-        ("BAR.SYNC.DEFER_BLOCKING", Effect("barrier")),
-        ("BAR.RED.OR.DEFER_BLOCKING", Effect("barrier")),
+        ("LDG.E", CountedEffect("load", 4)),
+        ("LDG.E.S8", CountedEffect("load", 1)),
+        ("LDG.E.64.STRONG.GPU", CountedEffect("load", 8)),
+        ("LDG.E.LTC128B.128.CONSTANT", CountedEffect("load", 16)),
+        ("LDG.E.ENL2.256", CountedEffect("load", 32)),
+        ("STG.E.U16", CountedEffect("store", 2)),
+        ("ST.E.64", CountedEffect("store", 8)),
+        ("LDGSTS.E.BYPASS.LTC128B.128", CountedEffect("copy", 16, "cp.async")),
+        ("LDGSTS.E", CountedEffect("copy", 4, "cp.async")),
+        ("UTMASTG.3D", CountedEffect("copy", 0, "cp.async.bulk.tensor store")),
+        ("UBLKCP.S.G", CountedEffect("copy", 0, "cp.async.bulk")),
+        ("HMMA.16816.F32.BF16", CountedEffect("mma", 0, "HMMA.16816", 2048)),
+        ("HMMA.1688.F32.TF32", CountedEffect("mma", 0, "HMMA.1688", 1024)),
+        ("IMMA.16832.S8.S8", CountedEffect("mma", 0, "IMMA.16832", 4096)),
+        ("QGMMA.64x256x32.F32.E4M3.E4M3", CountedEffect("mma", 0, "QGMMA.64x256x32", 131072)),
+        ("UTCHMMA", CountedEffect("mma", 0, "UTCHMMA")),
+        ("UTCQMMA.2CTA", CountedEffect("mma", 0, "UTCQMMA")),
+        ("LDSM.16.M88.4", CountedEffect("shared")),
+        ("STS.128", CountedEffect("shared")),
+        ("STL.64", CountedEffect("local")),
+        ("ATOMG.E.ADD.STRONG.GPU", CountedEffect("atomic")),
+        ("REDG.E.ADD.F32.FTZ.RN.STRONG.GPU", CountedEffect("atomic")),
+        ("BAR.SYNC.DEFER_BLOCKING", CountedEffect("barrier")),
+        ("BAR.RED.OR.DEFER_BLOCKING", CountedEffect("barrier")),
         ("BAR.ARV", None),
         ("IMAD.WIDE", None),
         ("FFMA", None),
     ],
 )
-def test_an_instruction_counts_as(mnemonic: str, expected: Effect | None) -> None:
+def test_an_instruction_counts_as(mnemonic: str, expected: CountedEffect | None) -> None:
     assert effect(Instruction(mnemonic, mnemonic)) == expected
 
 

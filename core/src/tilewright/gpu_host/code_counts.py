@@ -18,7 +18,7 @@ _SHORT = 24
 
 
 @dataclass(frozen=True)
-class Effect:
+class CountedEffect:
     """The count that one instruction contributes to.
 
     Attributes:
@@ -104,7 +104,10 @@ def without_zeros(record: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def count(code: Iterable[Instruction], effect: Callable[[Instruction], Effect | None]) -> Counts:
+def count(
+    code: Iterable[Instruction],
+    effect: Callable[[Instruction], CountedEffect | None],
+) -> Counts:
     """Count the instructions of a piece of code by their effect."""
     found = Counts()
     tables = {"load": found.loads, "store": found.stores, "copy": found.copies, "mma": found.mma}
@@ -130,7 +133,7 @@ def count(code: Iterable[Instruction], effect: Callable[[Instruction], Effect | 
     return found
 
 
-def main_loop(code: Sequence[Instruction], effect: Callable[[Instruction], Effect | None]) -> Counts | None:
+def main_loop(code: Sequence[Instruction], effect: Callable[[Instruction], CountedEffect | None]) -> Counts | None:
     """Count the hottest innermost loop: by matrix instructions, then bytes loaded, then size.
 
     Spin loops (short loops without accesses) are ignored, also when determining which loops are
@@ -142,7 +145,7 @@ def main_loop(code: Sequence[Instruction], effect: Callable[[Instruction], Effec
     return max(inner, key=lambda each: (each.work, sum(each.mma.values()), each.loaded, each.instructions), default=None)
 
 
-def counted(code: Sequence[Instruction], effect: Callable[[Instruction], Effect | None]) -> dict[str, Any]:
+def counted(code: Sequence[Instruction], effect: Callable[[Instruction], CountedEffect | None]) -> dict[str, Any]:
     """Return the counts of a kernel's machine code, and of its innermost loop if it has one."""
     loop = main_loop(code, effect)
     return {"machine code": count(code, effect), **({} if loop is None else {"innermost loop": loop})}
@@ -164,4 +167,4 @@ def _copy_text(name: str) -> str:
     return f"{kind} of {width} bytes" if colon else kind
 
 
-__all__ = ["Counts", "Effect", "count", "counted", "main_loop", "without_zeros"]
+__all__ = ["CountedEffect", "Counts", "count", "counted", "main_loop", "without_zeros"]

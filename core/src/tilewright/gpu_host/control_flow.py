@@ -26,7 +26,7 @@ class Instruction:
 
 
 @dataclass(frozen=True)
-class Loop:
+class NaturalLoop:
     """A natural loop: the instructions from which its header can be reached without leaving it.
 
     Attributes:
@@ -38,7 +38,7 @@ class Loop:
     innermost: bool = True
 
 
-def loops(code: Sequence[Instruction]) -> list[Loop]:
+def loops(code: Sequence[Instruction]) -> list[NaturalLoop]:
     """Return the natural loops reachable from the first instruction, in code order.
 
     Loops that share a header are one.
@@ -61,7 +61,7 @@ def loops(code: Sequence[Instruction]) -> list[Loop]:
     for header in sorted(bodies):
         inner = any(other != header and other in bodies[header] for other in bodies)
         places = [place for block in sorted(bodies[header]) for place in range(*blocks[block])]
-        found.append(Loop(tuple(places), not inner))
+        found.append(NaturalLoop(tuple(places), not inner))
     return found
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from tilewright.gpu_host.arguments import places_of
 from tilewright.gpu_host.expressions import Emitter
-from tilewright.gpu_host.table import STRUCTURE, Condition, NativeCall, Number, Numbers, OpaqueArgument
+from tilewright.gpu_host.table import STRUCTURE, IntegerArrayOperand, IntegerOperand, NativeCall, OpaqueArgument, Precondition
 from tilewright.llvm.codegen.link import LoadedObject
 from tilewright.llvm.emission.writer import FunctionWriter, ModuleWriter
 from tilewright.runtime.storage.host_code import load_host_code
@@ -77,7 +77,7 @@ def _need(w: FunctionWriter, condition: str, failed: Any) -> None:
     w.place(fine)
 
 
-def _holds(w: FunctionWriter, condition: Condition, value: str) -> str:
+def _holds(w: FunctionWriter, condition: Precondition, value: str) -> str:
     low, high = w.emit(f"icmp sge i64 {value}, {condition.minimum}"), w.emit(f"icmp sle i64 {value}, {condition.maximum}")
     rest = w.emit(f"srem i64 {value}, {condition.divisor}")
     return w.emit(f"and i1 {w.emit(f'and i1 {low}, {high}')}, {w.emit(f'icmp eq i64 {rest}, 0')}")
@@ -90,9 +90,9 @@ def _operands(w: FunctionWriter, emitter: Emitter, call: NativeCall) -> list[str
     """
     listed = []
     for operand in call.operands:
-        if isinstance(operand, Number):
+        if isinstance(operand, IntegerOperand):
             listed.append(f"{operand.type} {_narrow(w, operand.type, emitter.emit(operand.value))}")
-        elif isinstance(operand, Numbers):
+        elif isinstance(operand, IntegerArrayOperand):
             memory = w.alloca(operand.type, len(operand.values), 8)
             for position, value in enumerate(operand.values):
                 w.store(operand.type, _narrow(w, operand.type, emitter.emit(value)), w.gep(operand.type, memory, position), 4)

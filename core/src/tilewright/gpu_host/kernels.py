@@ -7,8 +7,8 @@ from typing import NoReturn
 from tilewright.errors import BackendError, LaunchError, OutOfResources, ResidencyError
 from tilewright.gpu_host.driver import Driver
 from tilewright.gpu_host.errors import DriverError, translated
-from tilewright.gpu_host.modules import Module, load_module
-from tilewright.gpu_host.table import Grid, Launch
+from tilewright.gpu_host.modules import LoadedModule, load_module
+from tilewright.gpu_host.table import Grid, LaunchParameters
 from tilewright.plugins.manifest import CodeObject, Device
 
 
@@ -61,7 +61,7 @@ class LoadedKernel:
         limit = self.driver.attribute(self.device, "registers")
         return OutOfResources(self.n_regs * self.threads, limit, f"registers of kernel {self.name} ({self.configuration})")
 
-    def _load(self, binary: bytes) -> Module:
+    def _load(self, binary: bytes) -> LoadedModule:
         driver, statuses = self.driver, self.driver.table.statuses
         with translated(statuses, self.name):
             try:
@@ -85,7 +85,7 @@ class LoadedKernel:
         if blocks == 1 or entry is None:
             return self._function.programs(self.threads, self.shared) * self.driver.attribute(self.device, "processors") // blocks
         with self.driver.use(self.device):
-            return int(self.driver(entry, Launch(self.function, (blocks, 1, 1), self.threads, self.shared, 0, 0)))
+            return int(self.driver(entry, LaunchParameters(self.function, (blocks, 1, 1), self.threads, self.shared, 0, 0)))
 
     def refuse_grid(self, grid: Grid) -> NoReturn:
         """Raise the error of a cooperative launch of more programs than run at once.

@@ -21,7 +21,7 @@ from tilewright.gpu_host.arguments import ArgumentBlock, device_address
 from tilewright.gpu_host.errors import DriverError
 from tilewright.gpu_host.kernels import LoadedKernel
 from tilewright.gpu_host.streams import stream_handle
-from tilewright.gpu_host.table import Grid, Launch
+from tilewright.gpu_host.table import Grid, LaunchParameters
 from tilewright.plugins.manifest import Launcher, Parameter
 from tilewright.runtime.arguments.writability import write_guard
 
@@ -53,7 +53,9 @@ class PythonLauncher:
             self._guard(values)
             handle = stream_handle(driver.table.streams, stream, loaded.device)
             blocks = (grid[0] * loaded.image.blocks, *grid[1:])
-            launch = Launch(loaded.function, blocks, loaded.threads, loaded.shared, handle, addresses, loaded.image.attributes, loaded.image.cooperative)
+            launch = LaunchParameters(
+                loaded.function, blocks, loaded.threads, loaded.shared, handle, addresses, loaded.image.attributes, loaded.image.cooperative
+            )
             around = loaded.image.around
             try:
                 with nullcontext() if around is None else around(handle):

@@ -11,7 +11,7 @@ from tilewright.gpu_host.capture import beside_captures
 from tilewright.gpu_host.driver import Driver
 
 
-class Module:
+class LoadedModule:
     """Code loaded in a device's context, unloaded when the object is collected.
 
     Attributes:
@@ -21,19 +21,19 @@ class Module:
     def __init__(self, driver: Driver, device: int, binary: bytes) -> None:
         self._driver, self._device = driver, device
         self._lock = threading.RLock()
-        self._functions: dict[str, Function] = {}
+        self._functions: dict[str, LoadedFunction] = {}
         with beside_captures(driver, device):
             self.context = driver.context(device)
             self._handle = driver(driver.entries.module_load, binary)
 
-    def function(self, symbol: str) -> Function:
+    def function(self, symbol: str) -> LoadedFunction:
         """Look up a kernel of the module; the function is valid as long as the module."""
         with self._lock:
             if symbol not in self._functions:
                 driver = self._driver
                 with beside_captures(driver, self._device):
                     handle = driver(driver.entries.module_function, self._handle, symbol.encode())
-                    self._functions[symbol] = Function(driver, self._device, handle)
+                    self._functions[symbol] = LoadedFunction(driver, self._device, handle)
             return self._functions[symbol]
 
     def __del__(self) -> None:
@@ -47,7 +47,7 @@ class Module:
             pass
 
 
-class Function:
+class LoadedFunction:
     """A kernel in a module.
 
     Attributes:
@@ -81,10 +81,10 @@ class Function:
 
 _lock = threading.RLock()
 #: Driver -> the modules loaded through it, by context and code.
-_loaded: weakref.WeakKeyDictionary[Driver, weakref.WeakValueDictionary[tuple[int, bytes], Module]] = weakref.WeakKeyDictionary()
+_loaded: weakref.WeakKeyDictionary[Driver, weakref.WeakValueDictionary[tuple[int, bytes], LoadedModule]] = weakref.WeakKeyDictionary()
 
 
-def load_module(driver: Driver, device: int, binary: bytes) -> Module:
+def load_module(driver: Driver, device: int, binary: bytes) -> LoadedModule:
     """Return the module of ``binary`` in the device's context, loading it if necessary.
 
     Raises:
@@ -96,7 +96,7 @@ def load_module(driver: Driver, device: int, binary: bytes) -> Module:
         found = loaded.get(key)
     if found is not None:
         return found
-    made = Module(driver, device, binary)
+    made = LoadedModule(driver, device, binary)
     with _lock:
         # another thread may have been faster; then the second one unloads itself
         return loaded.setdefault(key, made)

@@ -18,7 +18,7 @@ Grid = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class DriverCall:
     """A driver function whose arguments or results differ from those of its role.
 
     Attributes:
@@ -31,8 +31,8 @@ class Call:
 
 
 #: A function of the bindings: its name where its signature is that of the role, else a
-#: :class:`Call`. Each returns a tuple of a status and the results.
-Entry = str | Call
+#: :class:`DriverCall`. Each returns a tuple of a status and the results.
+Entry = str | DriverCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,9 +61,10 @@ class Entries:
         function_allow_shared: (function, bytes) lets programs have more shared memory than
             :attr:`DriverTable.free_shared`.
         occupancy: (function, threads, bytes of shared memory) -> resident programs per SM (CU).
-        cluster_occupancy: (:class:`Launch` whose grid is one program) -> clusters, which are
+        cluster_occupancy: (:class:`LaunchParameters` whose grid is one program) -> clusters, which
+            are
             programs of several CTAs, that the device holds; None where each program is one CTA.
-        launch: (:class:`Launch`).
+        launch: (:class:`LaunchParameters`).
         memory_allocate: (bytes) -> address, of the current context.
         memory_free: (address).
         memory_to_device, memory_to_host: (to, from, bytes); the copy has ended when they return.
@@ -193,7 +194,7 @@ class LaunchAttribute:
     value: tuple[int, ...]
 
 
-class Launch(NamedTuple):
+class LaunchParameters(NamedTuple):
     """Parameters of one launch, as :attr:`Entries.launch` receives them.
 
     Attributes:
@@ -265,14 +266,14 @@ class StreamNames:
     libraries: str
 
 
-class Number(NamedTuple):
+class IntegerOperand(NamedTuple):
     """An operand of a native function: an integer of an LLVM type, ``i32`` or ``i64``."""
 
     type: str
     value: Expression
 
 
-class Numbers(NamedTuple):
+class IntegerArrayOperand(NamedTuple):
     """An operand of a native function: the address of an array of integers."""
 
     type: str
@@ -284,7 +285,7 @@ class Numbers(NamedTuple):
 STRUCTURE = "structure"
 
 
-class Condition(NamedTuple):
+class Precondition(NamedTuple):
     """Precondition on a launch's arguments for encoding an opaque structure.
 
     The value lies between ``minimum`` and ``maximum`` and is a multiple of ``divisor``.
@@ -306,11 +307,12 @@ class NativeCall:
 
     Attributes:
         function: of the driver's library; it returns a 32-bit status.
-        operands: its operands: :class:`Number`, :class:`Numbers` or :data:`STRUCTURE`.
+        operands: its operands: :class:`IntegerOperand`, :class:`IntegerArrayOperand` or
+            :data:`STRUCTURE`.
     """
 
     function: str
-    operands: tuple[Number | Numbers | str, ...]
+    operands: tuple[IntegerOperand | IntegerArrayOperand | str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,7 +337,7 @@ class OpaqueArgument:
     subject: str
     inputs: tuple[Expression, ...]
     size: int
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[Precondition, ...] = ()
     encode: Callable[[tuple[int, ...]], bytes]
     native: NativeCall | None = None
 

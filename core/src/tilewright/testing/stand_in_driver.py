@@ -19,7 +19,13 @@ from functools import partial
 from typing import Any
 
 from tilewright.gpu_host.capture import GLOBAL, RELAXED
-from tilewright.gpu_host.table import OPERANDS, DriverTable, Enumeration, Launch, NativeEntries
+from tilewright.gpu_host.table import (
+    OPERANDS,
+    DriverTable,
+    Enumeration,
+    LaunchParameters,
+    NativeEntries,
+)
 
 #: Roles that no graph has a place for: refused while one is captured, unless in relaxed mode.
 _NOT_CAPTURED = frozenset(("module_load", "module_unload", "memory_allocate", "memory_free", "memory_to_device", "memory_to_host", "synchronize", "event_wait"))
@@ -162,7 +168,7 @@ class StandInBindings:
     def cluster_occupancy(self, *_: Any) -> int:
         return self.settings.clusters
 
-    def launch(self, launch: Launch) -> None:
+    def launch(self, launch: LaunchParameters) -> None:
         self.started(launch, launch.addresses)
 
     def started(self, launch: Any, addresses: int) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from tilewright.gpu_host.driver import Driver
-from tilewright.gpu_host.table import Call, OpaqueArgument
+from tilewright.gpu_host.table import DriverCall, OpaqueArgument
 from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright_amd.codegen.abort_messages import watch
 
@@ -22,7 +22,7 @@ from tilewright_amd.codegen.abort_messages import watch
 PARAMETER: Final = ("i64", "tilewright_reports")
 _BYTES: Final = 64
 
-_HOST_MEMORY = Call("hipHostMalloc", lambda hip, size: hip.hipHostMalloc(size, 0))
+_HOST_MEMORY = DriverCall("hipHostMalloc", lambda hip, size: hip.hipHostMalloc(size, 0))
 _lock = threading.Lock()
 #: (driver, kernel, messages) -> address of their host memory, which is never freed
 _places: dict[tuple[Driver, str, tuple[str, ...]], int] = {}

@@ -21,7 +21,7 @@ from tilewright.errors import LaunchError
 from tilewright.gpu_host.capture import beside_captures
 from tilewright.gpu_host.driver import Driver
 from tilewright.gpu_host.errors import DeviceFaultError
-from tilewright.gpu_host.table import Call, OpaqueArgument
+from tilewright.gpu_host.table import DriverCall, OpaqueArgument
 from tilewright.ir.core import Function
 from tilewright.ir.ops.debug import Print
 from tilewright.ir.types import shape_of
@@ -35,9 +35,12 @@ PARAMETER: Final = ("i64", "tilewright_prints")
 BYTES: Final = 4 << 20
 _WORD: Final = 8
 
-_HOST_MEMORY = Call("hipHostMalloc", lambda hip, size: hip.hipHostMalloc(size, 0))
-_CAPTURING = Call("hipStreamIsCapturing", lambda hip, stream: hip.hipStreamIsCapturing(stream))
-_WAIT = Call("hipStreamSynchronize", lambda hip, stream: hip.hipStreamSynchronize(stream))
+_HOST_MEMORY = DriverCall("hipHostMalloc", lambda hip, size: hip.hipHostMalloc(size, 0))
+_CAPTURING = DriverCall(
+    "hipStreamIsCapturing",
+    lambda hip, stream: hip.hipStreamIsCapturing(stream),
+)
+_WAIT = DriverCall("hipStreamSynchronize", lambda hip, stream: hip.hipStreamSynchronize(stream))
 
 # ---- in the kernel
 

@@ -10,7 +10,7 @@ from typing import Any
 from tilewright.errors import BackendError
 from tilewright.gpu_host.devices import listed
 from tilewright.gpu_host.driver import Driver
-from tilewright.gpu_host.table import Call
+from tilewright.gpu_host.table import DriverCall
 from tilewright.plugins.manifest import Device, Target
 from tilewright_amd.architectures import ARCHITECTURES, architecture, target_of
 from tilewright_amd.host.driver import driver, why_not
@@ -22,7 +22,7 @@ def _named(hip: Any, device: int) -> tuple[Any, ...]:
     return status, name if isinstance(name, str) else bytes(name).partition(b"\0")[0].decode()
 
 
-_ARCHITECTURE = Call("hipGetDeviceProperties", _named)
+_ARCHITECTURE = DriverCall("hipGetDeviceProperties", _named)
 
 
 @functools.cache

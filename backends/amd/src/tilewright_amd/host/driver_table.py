@@ -6,7 +6,7 @@ import ctypes
 from typing import Any
 
 from tilewright.gpu_host.driver import Driver
-from tilewright.gpu_host.table import Call, DriverTable, Entries, Enumeration, Image, Launch, NativeEntries, Statuses, StreamNames
+from tilewright.gpu_host.table import DriverCall, DriverTable, Entries, Enumeration, Image, LaunchParameters, NativeEntries, Statuses, StreamNames
 from tilewright.plugins.manifest import CodeObject
 from tilewright_amd.architectures import architecture
 from tilewright_amd.codegen import assertions, prints
@@ -18,7 +18,7 @@ from tilewright_amd.host.driver import library
 KIND = "hip"
 
 
-def _launch(hip: Any, launch: Launch) -> tuple[Any, ...]:
+def _launch(hip: Any, launch: LaunchParameters) -> tuple[Any, ...]:
     given = (launch.function, *launch.grid, launch.threads, 1, 1, launch.shared, launch.stream, launch.addresses)
     status: tuple[Any, ...] = hip.hipModuleLaunchCooperativeKernel(*given) if launch.cooperative else hip.hipModuleLaunchKernel(*given, None)
     return status
@@ -79,14 +79,14 @@ def image(hip: Driver, device: int, code: CodeObject) -> Image:
 
 
 ENTRIES = Entries(
-    initialize=Call("hipInit", lambda hip: hip.hipInit(0)),
+    initialize=DriverCall("hipInit", lambda hip: hip.hipInit(0)),
     device_count="hipGetDeviceCount",
     device="hipDeviceGet",
-    device_name=Call("hipDeviceGetName", _name),
+    device_name=DriverCall("hipDeviceGetName", _name),
     device_memory="hipDeviceTotalMem",
     device_attribute="hipDeviceGetAttribute",
     # a thread's device is its context
-    context=Call("hipDeviceGet", lambda hip, device: (0, device)),
+    context=DriverCall("hipDeviceGet", lambda hip, device: (0, device)),
     context_current="hipGetDevice",
     context_enter="hipSetDevice",
     context_leave="hipSetDevice",
@@ -96,22 +96,22 @@ ENTRIES = Entries(
     function_attribute="hipFuncGetAttribute",
     function_allow_shared=None,
     occupancy="hipModuleOccupancyMaxActiveBlocksPerMultiprocessor",
-    launch=Call("hipModuleLaunchKernel", _launch),
+    launch=DriverCall("hipModuleLaunchKernel", _launch),
     memory_allocate="hipMalloc",
     memory_free="hipFree",
     memory_to_device="hipMemcpyHtoD",
     memory_to_host="hipMemcpyDtoH",
     memory_fill="hipMemsetAsync",
-    pointer_device=Call("hipPointerGetAttributes", _pointer_device),
+    pointer_device=DriverCall("hipPointerGetAttributes", _pointer_device),
     peer_possible="hipDeviceCanAccessPeer",
-    peer_enable=Call("hipDeviceEnablePeerAccess", lambda hip, device: hip.hipDeviceEnablePeerAccess(device, 0)),
+    peer_enable=DriverCall("hipDeviceEnablePeerAccess", lambda hip, device: hip.hipDeviceEnablePeerAccess(device, 0)),
     synchronize="hipDeviceSynchronize",
     event_create="hipEventCreate",
     event_record="hipEventRecord",
     event_wait="hipEventSynchronize",
     event_milliseconds="hipEventElapsedTime",
     event_destroy="hipEventDestroy",
-    capture_mode=Call("hipThreadExchangeStreamCaptureMode", _exchange_mode),
+    capture_mode=DriverCall("hipThreadExchangeStreamCaptureMode", _exchange_mode),
 )
 
 STATUSES = Statuses(

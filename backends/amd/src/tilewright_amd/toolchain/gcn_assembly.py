@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tilewright.gpu_host.code_counts import Effect
+from tilewright.gpu_host.code_counts import CountedEffect
 from tilewright.gpu_host.control_flow import Instruction
 
 _LABEL = re.compile(r"^(\.?[\w$.]+):")
@@ -48,36 +48,36 @@ def parse(listing: str, kernel: str) -> list[Instruction]:
     return code
 
 
-def effect(instruction: Instruction) -> Effect | None:
+def effect(instruction: Instruction) -> CountedEffect | None:
     """Classify an instruction; None if no class counts it."""
     name = instruction.mnemonic
     if name.startswith(("v_mfma", "v_smfmac", "v_wmma", "v_swmmac")):
         shape = _SHAPE.search(name)
         assert shape is not None, name
         rows, columns, depth = map(int, shape.groups())
-        return Effect("mma", name=name.removeprefix("v_"), work=rows * columns * depth)
+        return CountedEffect("mma", name=name.removeprefix("v_"), work=rows * columns * depth)
     if name.startswith(("global_", "buffer_", "flat_")):
         return _access(name, instruction.text)
     if name.startswith("scratch_"):
-        return Effect("local")
+        return CountedEffect("local")
     if name.startswith(("ds_read", "ds_write", "ds_load", "ds_store", "ds_add", "ds_cmpst")):
-        return Effect("shared")
+        return CountedEffect("shared")
     if name in ("s_barrier", "s_barrier_wait"):
-        return Effect("barrier")
+        return CountedEffect("barrier")
     return None
 
 
-def _access(name: str, text: str) -> Effect | None:
+def _access(name: str, text: str) -> CountedEffect | None:
     family, _, rest = name.partition("_")
     if rest.startswith("atomic"):
-        return Effect("atomic")
+        return CountedEffect("atomic")
     if not rest.startswith(("load", "store")):
         return None  # cache controls
     bare = rest.replace("load_lds", "load")
     width = next((width for ending, width in _WIDTHS if ending.search(bare)), 0)
     if rest.startswith("load_lds") or (family == "buffer" and re.search(r"\blds\b", text)):
-        return Effect("copy", width, f"{family}_load_lds")
-    return Effect("load" if rest.startswith("load") else "store", width)
+        return CountedEffect("copy", width, f"{family}_load_lds")
+    return CountedEffect("load" if rest.startswith("load") else "store", width)
 
 
 __all__ = ["effect", "parse"]

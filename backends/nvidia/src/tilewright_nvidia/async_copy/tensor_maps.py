@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from tilewright.gpu_host.driver import Driver
 from tilewright.gpu_host.expressions import Expression, checked, plain, with_words, word, words_of
-from tilewright.gpu_host.table import STRUCTURE, Condition, NativeCall, Number, Numbers, OpaqueArgument
+from tilewright.gpu_host.table import STRUCTURE, IntegerArrayOperand, IntegerOperand, NativeCall, OpaqueArgument, Precondition
 from tilewright.ir.type_text import parse_type
 from tilewright.ir.types import BF16, F16, F32, F64, I32, I64, U8, U16, U32, U64, FloatType, IntType, Type
 from tilewright.llvm.emission.registers import storage_size
@@ -141,15 +141,15 @@ def opaque(cuda: Driver, wanted: TensorMap) -> OpaqueArgument:
     size = storage_size(element_of(wanted))
     *steps, last = wanted.strides
     steps = [("mul", step, size) for step in steps]
-    rows = Condition(last, 1, 1, 1, "the elements of a row must be side by side, its stride 1")
-    start = Condition(wanted.address, 0, 2**63 - 1, ALIGNMENT, f"the address must be a multiple of {ALIGNMENT}")
-    strides = [Condition(step, 0, _MOST_STRIDE - 1, ALIGNMENT, f"strides must be multiples of {ALIGNMENT} bytes from 0 to below 2**40") for step in steps]
-    extents = [Condition(extent, 1, _MOST_EXTENT, 1, "extents must be from 1 to 2**32") for extent in wanted.extents]
+    rows = Precondition(last, 1, 1, 1, "the elements of a row must be side by side, its stride 1")
+    start = Precondition(wanted.address, 0, 2**63 - 1, ALIGNMENT, f"the address must be a multiple of {ALIGNMENT}")
+    strides = [Precondition(step, 0, _MOST_STRIDE - 1, ALIGNMENT, f"strides must be multiples of {ALIGNMENT} bytes from 0 to below 2**40") for step in steps]
+    extents = [Precondition(extent, 1, _MOST_EXTENT, 1, "extents must be from 1 to 2**32") for extent in wanted.extents]
     arguments = ", ".join(str(argument) for argument in sorted({argument for argument, _ in words_of(wanted.address)}))
     what = f"the memory at addresses made of arguments {arguments}" if wanted.implied else f"the tensor of argument {arguments}"
     facts = _facts(wanted)
     # a map of rank 1 has no strides, but the driver still reads from the pointer to them
-    told = Numbers("i64", tuple(reversed(steps)) or (ALIGNMENT,))
+    told = IntegerArrayOperand("i64", tuple(reversed(steps)) or (ALIGNMENT,))
     return OpaqueArgument(
         subject=f"the copy engine cannot access {what}",
         inputs=(wanted.address, *wanted.extents, *steps),
@@ -160,14 +160,14 @@ def opaque(cuda: Driver, wanted: TensorMap) -> OpaqueArgument:
             _PIXELS if wanted.pixel_box else _TILED,
             (
                 STRUCTURE,
-                Number("i32", facts["CUtensorMapDataType"]),
-                Number("i32", len(wanted.box)),
-                Number("i64", wanted.address),
-                Numbers("i64", wanted.extents[::-1]),
+                IntegerOperand("i32", facts["CUtensorMapDataType"]),
+                IntegerOperand("i32", len(wanted.box)),
+                IntegerOperand("i64", wanted.address),
+                IntegerArrayOperand("i64", wanted.extents[::-1]),
                 told,
-                *(Numbers("i32", one) if isinstance(one, tuple) else Number("i32", one) for one in _box(wanted)),
-                Numbers("i32", (1,) * len(wanted.box)),
-                *(Number("i32", facts[name]) for name in _BEHIND),
+                *(IntegerArrayOperand("i32", one) if isinstance(one, tuple) else IntegerOperand("i32", one) for one in _box(wanted)),
+                IntegerArrayOperand("i32", (1,) * len(wanted.box)),
+                *(IntegerOperand("i32", facts[name]) for name in _BEHIND),
             ),
         ),
     )

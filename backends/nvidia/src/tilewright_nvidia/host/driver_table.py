@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from tilewright.gpu_host.table import Call, DriverTable, Entries, Enumeration, Launch, NativeEntries, Statuses, StreamNames
+from tilewright.gpu_host.table import DriverCall, DriverTable, Entries, Enumeration, LaunchParameters, NativeEntries, Statuses, StreamNames
 from tilewright_nvidia.architectures import capability_of
 from tilewright_nvidia.host.image import KIND, image
 from tilewright_nvidia.toolchain.installation import library
@@ -31,7 +31,7 @@ class LaunchConfig(ctypes.Structure):
     )
 
 
-def _config(cuda: Any, launch: Launch) -> Any:
+def _config(cuda: Any, launch: LaunchParameters) -> Any:
     config = cuda.CUlaunchConfig()
     config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
     config.blockDimX, config.blockDimY, config.blockDimZ = launch.threads, 1, 1
@@ -43,12 +43,12 @@ def _config(cuda: Any, launch: Launch) -> Any:
     return config
 
 
-def _launch(cuda: Any, launch: Launch) -> tuple[Any, ...]:
+def _launch(cuda: Any, launch: LaunchParameters) -> tuple[Any, ...]:
     status: tuple[Any, ...] = cuda.cuLaunchKernelEx(_config(cuda, launch), cuda.CUfunction(launch.function), launch.addresses, 0)
     return status
 
 
-def _cluster_occupancy(cuda: Any, launch: Launch) -> tuple[Any, ...]:
+def _cluster_occupancy(cuda: Any, launch: LaunchParameters) -> tuple[Any, ...]:
     status: tuple[Any, ...] = cuda.cuOccupancyMaxActiveClusters(cuda.CUfunction(launch.function), _config(cuda, launch))
     return status
 
@@ -102,39 +102,42 @@ def _texts(cuda: Any, code: int) -> tuple[str, str]:
 
 
 ENTRIES = Entries(
-    initialize=Call("cuInit", lambda cuda: cuda.cuInit(0)),
+    initialize=DriverCall("cuInit", lambda cuda: cuda.cuInit(0)),
     device_count="cuDeviceGetCount",
     device="cuDeviceGet",
-    device_name=Call("cuDeviceGetName", lambda cuda, device: cuda.cuDeviceGetName(128, device)),
+    device_name=DriverCall(
+        "cuDeviceGetName",
+        lambda cuda, device: cuda.cuDeviceGetName(128, device),
+    ),
     device_memory="cuDeviceTotalMem",
     device_attribute="cuDeviceGetAttribute",
     context="cuDevicePrimaryCtxRetain",
     context_current="cuCtxGetCurrent",
-    context_enter=Call("cuCtxPushCurrent", lambda cuda, context: cuda.cuCtxPushCurrent(cuda.CUcontext(context))),
-    context_leave=Call("cuCtxPopCurrent", lambda cuda, before: cuda.cuCtxPopCurrent()),
-    module_load=Call("cuModuleLoadData", _load_module),
+    context_enter=DriverCall("cuCtxPushCurrent", lambda cuda, context: cuda.cuCtxPushCurrent(cuda.CUcontext(context))),
+    context_leave=DriverCall("cuCtxPopCurrent", lambda cuda, before: cuda.cuCtxPopCurrent()),
+    module_load=DriverCall("cuModuleLoadData", _load_module),
     module_unload="cuModuleUnload",
     module_function="cuModuleGetFunction",
     function_attribute="cuFuncGetAttribute",
-    function_allow_shared=Call("cuFuncSetAttribute", _allow_shared),
+    function_allow_shared=DriverCall("cuFuncSetAttribute", _allow_shared),
     occupancy="cuOccupancyMaxActiveBlocksPerMultiprocessor",
-    cluster_occupancy=Call("cuOccupancyMaxActiveClusters", _cluster_occupancy),
-    launch=Call("cuLaunchKernelEx", _launch),
+    cluster_occupancy=DriverCall("cuOccupancyMaxActiveClusters", _cluster_occupancy),
+    launch=DriverCall("cuLaunchKernelEx", _launch),
     memory_allocate="cuMemAlloc",
     memory_free="cuMemFree",
     memory_to_device="cuMemcpyHtoD",
     memory_to_host="cuMemcpyDtoH",
-    memory_fill=Call("cuMemsetD8Async", lambda cuda, address, byte, size, stream: cuda.cuMemsetD8Async(address, byte, size, cuda.CUstream(stream))),
-    pointer_device=Call("cuPointerGetAttribute", _pointer_device),
+    memory_fill=DriverCall("cuMemsetD8Async", lambda cuda, address, byte, size, stream: cuda.cuMemsetD8Async(address, byte, size, cuda.CUstream(stream))),
+    pointer_device=DriverCall("cuPointerGetAttribute", _pointer_device),
     peer_possible="cuDeviceCanAccessPeer",
-    peer_enable=Call("cuCtxEnablePeerAccess", lambda cuda, context: cuda.cuCtxEnablePeerAccess(cuda.CUcontext(context), 0)),
+    peer_enable=DriverCall("cuCtxEnablePeerAccess", lambda cuda, context: cuda.cuCtxEnablePeerAccess(cuda.CUcontext(context), 0)),
     synchronize="cuCtxSynchronize",
-    event_create=Call("cuEventCreate", lambda cuda: cuda.cuEventCreate(0)),
-    event_record=Call("cuEventRecord", lambda cuda, event, stream: cuda.cuEventRecord(event, cuda.CUstream(stream))),
+    event_create=DriverCall("cuEventCreate", lambda cuda: cuda.cuEventCreate(0)),
+    event_record=DriverCall("cuEventRecord", lambda cuda, event, stream: cuda.cuEventRecord(event, cuda.CUstream(stream))),
     event_wait="cuEventSynchronize",
     event_milliseconds="cuEventElapsedTime",
     event_destroy="cuEventDestroy",
-    capture_mode=Call("cuThreadExchangeStreamCaptureMode", lambda cuda, mode: cuda.cuThreadExchangeStreamCaptureMode(cuda.CUstreamCaptureMode(mode))),
+    capture_mode=DriverCall("cuThreadExchangeStreamCaptureMode", lambda cuda, mode: cuda.cuThreadExchangeStreamCaptureMode(cuda.CUstreamCaptureMode(mode))),
 )
 
 STATUSES = Statuses(

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from tilewright.errors import BackendError
-from tilewright.gpu_host.code_counts import Effect
+from tilewright.gpu_host.code_counts import CountedEffect
 from tilewright.gpu_host.control_flow import Instruction
 
 _LINE = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?(U?P\w+)\s+)?(.*?)\s*;")
@@ -74,32 +74,32 @@ def parse(sass: str, entry: str) -> list[Instruction]:
     return code
 
 
-def effect(instruction: Instruction) -> Effect | None:
+def effect(instruction: Instruction) -> CountedEffect | None:
     """Classify a SASS instruction; None if no class counts it."""
     base, *parts = instruction.mnemonic.split(".")
     if base in ("LDG", "LD"):
-        return Effect("load", _width(parts))
+        return CountedEffect("load", _width(parts))
     if base in ("STG", "ST"):
-        return Effect("store", _width(parts))
+        return CountedEffect("store", _width(parts))
     if base in _COPIES:
-        return Effect("copy", _width(parts) if base == "LDGSTS" else 0, _COPIES[base])
+        return CountedEffect("copy", _width(parts) if base == "LDGSTS" else 0, _COPIES[base])
     if base in ("LDL", "STL"):
-        return Effect("local")
+        return CountedEffect("local")
     if base in _SHARED:
-        return Effect("shared")
+        return CountedEffect("shared")
     if base in _ATOMICS:
-        return Effect("atomic")
+        return CountedEffect("atomic")
     if (base == "BAR" and parts[0] in ("SYNC", "SYNCALL", "RED")) or base == "UCGABAR_WAIT":
-        return Effect("barrier")
+        return CountedEffect("barrier")
     if base.startswith("UTC") and base.endswith("MMA"):
-        return Effect("mma", name=base)
+        return CountedEffect("mma", name=base)
     if base.endswith("GMMA"):
         rows, columns, depth = map(int, parts[0].split("x"))
-        return Effect("mma", name=f"{base}.{parts[0]}", work=rows * columns * depth // 4)
+        return CountedEffect("mma", name=f"{base}.{parts[0]}", work=rows * columns * depth // 4)
     if base.endswith("MMA") and base[:-3] in ("H", "I", "D", "Q", "O", "B"):
         shape = next((part for part in parts if part in _SHAPES), "")
         rows, columns, depth = _SHAPES.get(shape, (0, 0, 0))
-        return Effect("mma", name=f"{base}.{shape}", work=rows * columns * depth)
+        return CountedEffect("mma", name=f"{base}.{shape}", work=rows * columns * depth)
     return None
 
 
